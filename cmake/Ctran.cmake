@@ -1,0 +1,40 @@
+# libctran: the engine. Neither torch nor Python is needed, or allowed, here.
+
+add_library(ctran SHARED)
+file(GLOB_RECURSE ctran_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ctran/*.cpp)
+
+# A folder with a CMakeLists.txt lists its sources itself, for flags of their own or to choose
+# among them.
+file(GLOB_RECURSE lists_of_folders CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ctran/CMakeLists.txt)
+foreach(list ${lists_of_folders})
+  get_filename_component(folder ${list} DIRECTORY)
+  list(FILTER ctran_sources EXCLUDE REGEX "^${folder}/")
+  add_subdirectory(${folder})
+endforeach()
+
+# Device code is compiled when the program runs; the library carries its text.
+file(GLOB_RECURSE device_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ctran/*.cuh)
+if(device_sources)
+  find_package(Python 3.10 REQUIRED COMPONENTS Interpreter)
+  set(embed_device_sources ${PROJECT_SOURCE_DIR}/tools/embed_device_sources.py)
+  set(embedded ${PROJECT_BINARY_DIR}/device_sources.cpp)
+  add_custom_command(OUTPUT ${embedded}
+    COMMAND ${Python_EXECUTABLE} ${embed_device_sources} ${PROJECT_SOURCE_DIR} ${embedded}
+    COMMAND ${CMAKE_COMMAND} -E touch ${embedded}
+    DEPENDS ${embed_device_sources} ${device_sources}
+    VERBATIM)
+  list(APPEND ctran_sources ${embedded})
+endif()
+
+target_sources(ctran PRIVATE ${ctran_sources})
+target_link_libraries(ctran PRIVATE own_code ${CMAKE_DL_LIBS})
+target_link_options(ctran PRIVATE ${no_undefined_symbols})
+target_include_directories(ctran PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+target_compile_definitions(ctran PRIVATE CTRAN_VERSION="${PROJECT_VERSION}")
+set_target_properties(ctran PROPERTIES
+  LINKER_LANGUAGE CXX
+  INSTALL_RPATH $ORIGIN)
+
+install(TARGETS ctran LIBRARY DESTINATION ${INSTALL_LIB})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/ctran DESTINATION ${INSTALL_INCLUDE}
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

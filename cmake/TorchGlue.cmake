@@ -1,0 +1,72 @@
+# libtorchcomms: the torch face, without Python. torchcomms._comms: its Python module.
+
+find_package(Python 3.10 REQUIRED COMPONENTS Interpreter Development.Module)
+include(Torch)
+
+# Sources of csrc/**, the module's apart; what a switch turns off is left out.
+file(GLOB_RECURSE glue_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/torchcomms/csrc/*.cpp)
+file(GLOB_RECURSE module_sources CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/*.cpp)
+list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/bindings/")
+
+set(folders_of_USE_NCCL "backends/nccl")
+set(folders_of_USE_NCCLX "backends/ncclx")
+set(folders_of_USE_GLOO "backends/(gloo|c10d)")
+set(folders_of_USE_RCCL "backends/rccl")
+set(folders_of_USE_RCCLX "backends/rcclx")
+set(folders_of_USE_XCCL "backends/xccl")
+set(folders_of_USE_TRANSPORT "transport")
+
+add_library(glue_options INTERFACE)
+target_link_libraries(glue_options INTERFACE own_code torch_libraries)
+target_include_directories(glue_options INTERFACE ${PROJECT_SOURCE_DIR}/include)
+target_compile_definitions(glue_options INTERFACE
+  TORCHCOMMS_VERSION="${PROJECT_VERSION}" TORCHCOMMS_TORCH_VERSION="${TORCH_VERSION}")
+foreach(switch ${TORCHCOMMS_SWITCHES})
+  target_compile_definitions(glue_options INTERFACE TORCHCOMMS_${switch}=${TORCHCOMMS_${switch}})
+  if(NOT TORCHCOMMS_${switch})
+    list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/${folders_of_${switch}}/")
+    list(FILTER module_sources EXCLUDE REGEX "/csrc/bindings/${folders_of_${switch}}/")
+    message(STATUS "${switch} is off: csrc/${folders_of_${switch}} is left out")
+  endif()
+endforeach()
+# Line tables are enough for backtraces; full debug information of torch's headers is 100 times
+# larger than the code.
+target_compile_options(glue_options INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>)
+
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${INSTALL_INCLUDE} OPTIONAL)
+if(NOT glue_sources)
+  message(STATUS "torchcomms/csrc has no sources: no libtorchcomms")
+  return()
+endif()
+
+add_library(torchcomms SHARED ${glue_sources})
+target_link_libraries(torchcomms PRIVATE glue_options PUBLIC ctran)
+target_link_options(torchcomms PRIVATE ${no_undefined_symbols})
+target_precompile_headers(torchcomms PRIVATE
+  <ATen/ATen.h>
+  <torch/csrc/distributed/c10d/Backend.hpp>
+  <torch/csrc/distributed/c10d/Store.hpp>
+  <torch/csrc/distributed/c10d/Work.hpp>)
+# torch lies beside us in site-packages, so programs that link libtorchcomms find it too.
+set_target_properties(torchcomms PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
+install(TARGETS torchcomms LIBRARY DESTINATION ${INSTALL_LIB})
+
+if(NOT module_sources)
+  message(STATUS "torchcomms/csrc/bindings has no sources: no torchcomms._comms")
+  return()
+endif()
+Python_add_library(_comms MODULE WITH_SOABI ${module_sources})
+target_link_libraries(_comms PRIVATE glue_options torchcomms ${TORCH_LIB_DIR}/libtorch_python.so)
+target_precompile_headers(_comms PRIVATE <torch/csrc/utils/pybind.h>)
+set_target_properties(_comms PROPERTIES
+  CXX_VISIBILITY_PRESET hidden
+  INSTALL_RPATH "$ORIGIN/lib;$ORIGIN/../torch/lib")
+install(TARGETS _comms LIBRARY DESTINATION torchcomms)
+
+# The package looks at this before it loads the module, which with another torch could do anything.
+set(build_info ${PROJECT_SOURCE_DIR}/torchcomms/_build_info.py.in)
+if(EXISTS ${build_info})
+  configure_file(${build_info} ${PROJECT_BINARY_DIR}/_build_info.py @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/_build_info.py DESTINATION torchcomms)
+endif()

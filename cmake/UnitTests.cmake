@@ -1,0 +1,41 @@
+# ctran_tests: one GoogleTest binary of tests/unit, and of tests/kernels (protocols of device code,
+# on the host).
+
+file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS
+  ${PROJECT_SOURCE_DIR}/tests/unit/*.cpp ${PROJECT_SOURCE_DIR}/tests/kernels/*.cpp)
+if(NOT test_sources)
+  message(STATUS "tests/unit has no sources: no ctran_tests")
+  return()
+endif()
+
+find_package(GTest)
+if(NOT GTest_FOUND)
+  message(FATAL_ERROR "BUILD_TESTS needs GoogleTest (Debian, Ubuntu: apt-get install libgtest-dev).")
+endif()
+include(GoogleTest)
+
+add_executable(ctran_tests ${test_sources})
+target_link_libraries(ctran_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
+
+set(environment
+  ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
+  UBSAN_OPTIONS=print_stacktrace=1
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0)
+
+if(SANITIZE STREQUAL "thread")
+  # Older runtimes of ThreadSanitizer refuse the address space layout of newer kernels.
+  find_program(SETARCH setarch)
+  if(SETARCH)
+    execute_process(COMMAND ${SETARCH} ${CMAKE_HOST_SYSTEM_PROCESSOR} -R true
+      RESULT_VARIABLE refused OUTPUT_QUIET ERROR_QUIET)
+    if(refused EQUAL 0)
+      set(launcher ${SETARCH} ${CMAKE_HOST_SYSTEM_PROCESSOR} -R)
+      set_target_properties(ctran_tests PROPERTIES
+        TEST_LAUNCHER "${launcher}" CROSSCOMPILING_EMULATOR "${launcher}")
+    endif()
+  endif()
+endif()
+
+# The timeout is a guard against hangs, far above what any test takes.
+gtest_discover_tests(ctran_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  PROPERTIES TIMEOUT 300 ENVIRONMENT "${environment}")

@@ -1,0 +1,46 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ctran {
+
+enum class ErrorKind : int {
+  InvalidArgument,  ///< the call itself was wrong; the communicator is untouched
+  Timeout,          ///< a deadline passed; `ranks` are those that were waited for
+  PeerLost,         ///< `ranks` died or left
+  Mismatch,         ///< ranks called different operations
+  Aborted,          ///< somebody called abort()
+  Unsupported,      ///< this build or this machine cannot do it
+  System,           ///< the operating system said no
+};
+
+/// Every error of the engine: what happened, to which ranks, in which operation, and what to try.
+class Error : public std::runtime_error {
+ public:
+  Error(ErrorKind kind, const std::string& message, std::vector<int> ranks = {},
+        std::string op = {}, std::string hint = {})
+      : std::runtime_error(hint.empty() ? message : message + "\n  hint: " + hint),
+        kind_(kind),
+        ranks_(std::move(ranks)),
+        op_(std::move(op)),
+        hint_(std::move(hint)) {}
+
+  ErrorKind kind() const { return kind_; }
+  const std::vector<int>& ranks() const { return ranks_; }
+  const std::string& op() const { return op_; }
+  const std::string& hint() const { return hint_; }
+
+ private:
+  ErrorKind kind_;
+  std::vector<int> ranks_;
+  std::string op_;
+  std::string hint_;
+};
+
+/// An Error of kind System: "what: strerror(errno)".
+Error systemError(const std::string& what, int errnum);
+
+}  // namespace ctran

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "ctran/base/data_type.h"
+
+namespace ctran {
+
+enum class ReduceKind : uint8_t { Sum, Product, Min, Max, BitAnd, BitOr, BitXor, Avg, PremulSum };
+
+inline constexpr int kReduceKindCount = 9;
+
+/// A reduction. `factor` belongs to PremulSum alone: every rank multiplies its own contribution by
+/// its own factor before the sum, so ranks may pass different ones.
+struct ReduceOp {
+  ReduceKind kind = ReduceKind::Sum;
+  double factor = 1.0;
+};
+
+std::string_view nameOf(ReduceKind kind);
+
+/// Whether `kind` has a meaning on `type`: bitwise on integers and bool, order on everything but
+/// complex, averages and factors on floating and complex types, arithmetic on all but opaque ones.
+bool isSupported(ReduceKind kind, DataType type);
+
+/// Why not, as a sentence for the user; empty when supported.
+std::string whyUnsupported(ReduceKind kind, DataType type);
+
+}  // namespace ctran

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <chrono>
+#include <string>
+
+namespace ctran {
+
+/// The key-value store through which ranks first find each other. The torch glue wraps any
+/// c10d::Store; C++ programs use one of the stores of `local_store.h`.
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  virtual void set(const std::string& key, const std::string& value) = 0;
+
+  /// Waits until the key exists. Throws Error(Timeout).
+  virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
+
+  /// No error when there is no such key.
+  virtual void remove(const std::string& key) = 0;
+};
+
+}  // namespace ctran

@@ -1,0 +1,46 @@
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/shm_exchange.h"
+
+namespace ctran {
+namespace {
+
+size_t largestBlock(const Collective& c) {
+  if (c.outputs.empty()) return c.blockBytes();
+  size_t count = 0;
+  for (const Block& block : c.outputs) count = std::max(count, block.count);
+  return count * sizeOf(c.type);
+}
+
+}  // namespace
+
+// Both serve all_gather and all_gather_v: only the blocks' sizes differ.
+
+/// One step: everybody publishes its block and copies all others'.
+Task allGatherSlots(ShmContext& shm, const Collective& c) {
+  return exchangeSlots(
+      shm, kFromAll, [&c](std::byte* slot) { copyBlock(slot, c.input, c.blockBytes()); },
+      [&c](int peer, const std::byte* slot) {
+        const Block block = c.outputBlock(peer);
+        copyBlock(block.data, slot, block.count * sizeOf(c.type));
+      });
+}
+
+/// Everybody writes its block once, piece by piece, and reads the size - 1 others', starting with
+/// its neighbour so that no two ranks read the same block at the same time.
+Task allGatherRounds(ShmContext& shm, const Collective& c) {
+  const size_t share = shareBytes(largestBlock(c), 1, sizeOf(c.type));
+  return exchangeRounds(
+      shm, roundsFor(largestBlock(c), share), true, kFromAll,
+      [&c, &shm, share](uint64_t k, std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        copyBlock(buffer, c.input + piece.offset, piece.bytes);
+        copyBlock(c.outputBlock(shm.rank).data + piece.offset, c.input + piece.offset, piece.bytes);
+      },
+      [&c, share](uint64_t k, int peer, const std::byte* buffer) {
+        const Block block = c.outputBlock(peer);
+        const Piece piece(block.count * sizeOf(c.type), share, k);
+        copyBlock(block.data + piece.offset, buffer, piece.bytes);
+      });
+}
+
+}  // namespace ctran

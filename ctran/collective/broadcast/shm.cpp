@@ -1,0 +1,35 @@
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/shm_exchange.h"
+
+namespace ctran {
+
+/// One step: the root publishes, all others copy.
+Task broadcastSlots(ShmContext& shm, const Collective& c) {
+  const bool isRoot = shm.rank == c.root;
+  return exchangeSlots(
+      shm, isRoot ? kFromNobody : c.root,
+      [&c, isRoot](std::byte* slot) {
+        if (isRoot) copyBlock(slot, c.output, c.blockBytes());
+      },
+      [&c](int, const std::byte* slot) { copyBlock(c.output, slot, c.blockBytes()); });
+}
+
+/// The root writes piece after piece into its buffers, up to Arena::kRoundBuffers ahead of the
+/// slowest reader. Every byte is written once and read by size - 1 ranks.
+Task broadcastRounds(ShmContext& shm, const Collective& c) {
+  const bool isRoot = shm.rank == c.root;
+  const size_t bytes = c.blockBytes();
+  const size_t share = shareBytes(bytes, 1, sizeOf(c.type));
+  return exchangeRounds(
+      shm, roundsFor(bytes, share), isRoot, isRoot ? kFromNobody : c.root,
+      [&c, bytes, share](uint64_t k, std::byte* buffer) {
+        const Piece piece(bytes, share, k);
+        std::memcpy(buffer, c.output + piece.offset, piece.bytes);
+      },
+      [&c, bytes, share](uint64_t k, int, const std::byte* buffer) {
+        const Piece piece(bytes, share, k);
+        std::memcpy(c.output + piece.offset, buffer, piece.bytes);
+      });
+}
+
+}  // namespace ctran

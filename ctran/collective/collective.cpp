@@ -1,0 +1,123 @@
+#include "ctran/collective/collective.h"
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+[[noreturn]] void reject(const Collective& c, const std::string& why) {
+  throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + ": " + why, {},
+              c.describe());
+}
+
+void checkList(const Collective& c, const char* name, const std::vector<Block>& blocks, int size,
+               bool needed, bool alike) {
+  if (blocks.empty() && !needed) return;
+  if (blocks.size() != static_cast<size_t>(size)) {
+    reject(c, std::string(name) + " must hold one block per rank, " + std::to_string(size) +
+                  ", but holds " + std::to_string(blocks.size()));
+  }
+  for (const Block& block : blocks) {
+    if (alike && block.count != c.count) {
+      reject(c, std::string("all blocks of ") + name + " must have " + std::to_string(c.count) +
+                    " elements");
+    }
+    if (block.count != 0 && block.data == nullptr) {
+      reject(c, std::string("a block of ") + name + " is null");
+    }
+  }
+}
+
+void checkPointer(const Collective& c, const char* name, const std::byte* data,
+                  const std::vector<Block>& blocks) {
+  if (blocks.empty() && c.count != 0 && data == nullptr) {
+    reject(c, std::string(name) + " is null");
+  }
+}
+
+}  // namespace
+
+std::string_view nameOf(CollectiveKind kind) {
+  static constexpr std::string_view kNames[] = {
+      "barrier",    "broadcast",    "all_reduce",     "reduce",
+      "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
+      "scatter",    "gather",       "all_to_all",     "all_to_all_v",
+      "send",       "recv"};
+  const auto index = static_cast<size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "unknown operation";
+}
+
+void validate(const Collective& c, int rank, int size) {
+  using Kind = CollectiveKind;
+  const auto rooted = [&] {
+    if (c.root < 0 || c.root >= size) {
+      reject(c, "rank " + std::to_string(c.root) + " is not in [0, " + std::to_string(size) + ")");
+    }
+    return c.root == rank;
+  };
+  const auto reduces = [&] {
+    if (!isSupported(c.op.kind, c.type)) reject(c, whyUnsupported(c.op.kind, c.type));
+  };
+  switch (c.kind) {
+    case Kind::Barrier:
+      return;
+    case Kind::Broadcast:
+      rooted();
+      return checkPointer(c, "the buffer", c.output, {});
+    case Kind::AllReduce:
+      reduces();
+      checkPointer(c, "input", c.input, {});
+      return checkPointer(c, "output", c.output, {});
+    case Kind::Reduce:
+      reduces();
+      checkPointer(c, "input", c.input, {});
+      if (rooted()) checkPointer(c, "output", c.output, {});
+      return;
+    case Kind::AllGather:
+    case Kind::AllGatherV:
+      checkPointer(c, "input", c.input, {});
+      checkList(c, "outputs", c.outputs, size, c.kind == Kind::AllGatherV,
+                c.kind == Kind::AllGather);
+      if (!c.outputs.empty() && c.outputs[rank].count != c.count) {
+        reject(c, "this rank's output block must be as large as its input");
+      }
+      return checkPointer(c, "output", c.output, c.outputs);
+    case Kind::ReduceScatter:
+    case Kind::ReduceScatterV:
+      reduces();
+      checkPointer(c, "output", c.output, {});
+      checkList(c, "inputs", c.inputs, size, c.kind == Kind::ReduceScatterV,
+                c.kind == Kind::ReduceScatter);
+      if (!c.inputs.empty() && c.inputs[rank].count != c.count) {
+        reject(c, "this rank's input block must be as large as its output");
+      }
+      return checkPointer(c, "input", c.input, c.inputs);
+    case Kind::Scatter:
+      checkPointer(c, "output", c.output, {});
+      if (!rooted()) return;
+      checkList(c, "inputs", c.inputs, size, false, true);
+      return checkPointer(c, "input", c.input, c.inputs);
+    case Kind::Gather:
+      checkPointer(c, "input", c.input, {});
+      if (!rooted()) return;
+      checkList(c, "outputs", c.outputs, size, false, true);
+      return checkPointer(c, "output", c.output, c.outputs);
+    case Kind::AllToAll:
+      checkList(c, "inputs", c.inputs, size, false, true);
+      checkList(c, "outputs", c.outputs, size, false, true);
+      checkPointer(c, "input", c.input, c.inputs);
+      return checkPointer(c, "output", c.output, c.outputs);
+    case Kind::AllToAllV:
+      checkList(c, "inputs", c.inputs, size, true, false);
+      return checkList(c, "outputs", c.outputs, size, true, false);
+    case Kind::Send:
+      rooted();
+      return checkPointer(c, "input", c.input, {});
+    case Kind::Recv:
+      rooted();
+      return checkPointer(c, "output", c.output, {});
+  }
+  reject(c, "no such operation");
+}
+
+}  // namespace ctran

@@ -1,0 +1,89 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ctran/base/data_type.h"
+#include "ctran/base/reduce_op.h"
+
+namespace ctran {
+
+enum class CollectiveKind : uint8_t {
+  Barrier,
+  Broadcast,
+  AllReduce,
+  Reduce,
+  AllGather,
+  AllGatherV,
+  ReduceScatter,
+  ReduceScatterV,
+  Scatter,
+  Gather,
+  AllToAll,
+  AllToAllV,
+  Send,
+  Recv,
+};
+
+std::string_view nameOf(CollectiveKind kind);
+
+/// `count` elements at `data`.
+struct Block {
+  std::byte* data = nullptr;
+  size_t count = 0;
+};
+
+/// The description of one call, as one rank sees it. Which fields matter:
+///
+///   kind            | input                       | output                      | count
+///   ----------------|-----------------------------|-----------------------------|------------------
+///   Barrier         | -                           | -                           | -
+///   Broadcast       | -                           | 1 block, read at root       | of the block
+///   AllReduce       | 1 block                     | 1 block                     | of the block
+///   Reduce          | 1 block                     | 1 block, at root only       | of the block
+///   AllGather       | 1 block                     | one block per rank          | of one block
+///   AllGatherV      | 1 block                     | one block per rank, listed  | of the input
+///   ReduceScatter   | one block per rank          | 1 block                     | of one block
+///   ReduceScatterV  | one block per rank, listed  | 1 block                     | of the output
+///   Scatter         | one block per rank, at root | 1 block                     | of one block
+///   Gather          | 1 block                     | one block per rank, at root | of one block
+///   AllToAll        | one block per rank          | one block per rank          | of one block
+///   AllToAllV       | one block per rank, listed  | one block per rank, listed  | -
+///   Send            | 1 block                     | -                           | of the block
+///   Recv            | -                           | 1 block                     | of the block
+///
+/// "One block per rank" is contiguous (block r at `input + r * count` elements) unless listed in
+/// `inputs`/`outputs`, which then hold one Block per rank. Input and output may be the same memory
+/// block by block (in place); other overlap is an error of the caller. Buffers need no alignment.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::Barrier;
+  DataType type = DataType::UInt8;
+  ReduceOp op;
+  int root = 0;  ///< root; the peer of Send and Recv
+  size_t count = 0;
+  const std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  std::vector<Block> inputs;
+  std::vector<Block> outputs;
+
+  size_t blockBytes() const { return count * sizeOf(type); }
+  Block inputBlock(int rank) const {
+    if (!inputs.empty()) return inputs[rank];
+    return {const_cast<std::byte*>(input) + rank * blockBytes(), count};
+  }
+  Block outputBlock(int rank) const {
+    if (!outputs.empty()) return outputs[rank];
+    return {output + rank * blockBytes(), count};
+  }
+
+  /// "all_reduce(sum, float32, 1024 elements)", for people.
+  std::string describe() const;
+};
+
+/// Throws Error(InvalidArgument) when the description makes no sense for this rank and size.
+void validate(const Collective& collective, int rank, int size);
+
+}  // namespace ctran

@@ -1,0 +1,33 @@
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/shm_exchange.h"
+
+namespace ctran {
+
+/// One step: everybody publishes its block, the root copies all.
+Task gatherSlots(ShmContext& shm, const Collective& c) {
+  return exchangeSlots(
+      shm, shm.rank == c.root ? kFromAll : kFromNobody,
+      [&c](std::byte* slot) { copyBlock(slot, c.input, c.blockBytes()); },
+      [&c](int peer, const std::byte* slot) {
+        copyBlock(c.outputBlock(peer).data, slot, c.blockBytes());
+      });
+}
+
+/// Everybody but the root writes its block piece by piece; the root reads them in turn.
+Task gatherRounds(ShmContext& shm, const Collective& c) {
+  const bool isRoot = shm.rank == c.root;
+  const size_t share = shareBytes(c.blockBytes(), 1, sizeOf(c.type));
+  if (isRoot) copyBlock(c.outputBlock(shm.rank).data, c.input, c.blockBytes());
+  return exchangeRounds(
+      shm, roundsFor(c.blockBytes(), share), !isRoot, isRoot ? kFromAll : kFromNobody,
+      [&c, share](uint64_t k, std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        std::memcpy(buffer, c.input + piece.offset, piece.bytes);
+      },
+      [&c, share](uint64_t k, int peer, const std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        std::memcpy(c.outputBlock(peer).data + piece.offset, buffer, piece.bytes);
+      });
+}
+
+}  // namespace ctran

@@ -1,0 +1,42 @@
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/shm_exchange.h"
+
+namespace ctran {
+
+/// One step: the root publishes all blocks, every rank copies its own.
+Task scatterSlots(ShmContext& shm, const Collective& c) {
+  const bool isRoot = shm.rank == c.root;
+  if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
+  return exchangeSlots(
+      shm, isRoot ? kFromNobody : c.root,
+      [&c, &shm, isRoot](std::byte* slot) {
+        for (int r = 0; isRoot && r < shm.size; ++r) {
+          copyBlock(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
+        }
+      },
+      [&c, &shm](int, const std::byte* slot) {
+        copyBlock(c.output, slot + shm.rank * c.blockBytes(), c.blockBytes());
+      });
+}
+
+/// The root writes a share of every rank's block per round; every byte is written and read once.
+Task scatterRounds(ShmContext& shm, const Collective& c) {
+  const bool isRoot = shm.rank == c.root;
+  const size_t share = shareBytes(c.blockBytes(), shm.size, sizeOf(c.type));
+  if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
+  return exchangeRounds(
+      shm, roundsFor(c.blockBytes(), share), isRoot, isRoot ? kFromNobody : c.root,
+      [&c, &shm, share](uint64_t k, std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        for (int r = 0; r < shm.size; ++r) {
+          if (r == shm.rank) continue;
+          std::memcpy(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
+        }
+      },
+      [&c, &shm, share](uint64_t k, int, const std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        std::memcpy(c.output + piece.offset, buffer + shm.rank * share, piece.bytes);
+      });
+}
+
+}  // namespace ctran

@@ -1,0 +1,103 @@
+#include "ctran/collective/signature.h"
+
+namespace ctran {
+namespace {
+
+constexpr uint64_t mix(uint64_t hash, uint64_t value) {
+  hash = (hash ^ value) * 0x9e3779b97f4a7c15;  // an odd constant: a bijection for each value
+  return hash ^ (hash >> 29);
+}
+
+bool hasReduction(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::AllReduce:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::ReduceScatter:
+    case CollectiveKind::ReduceScatterV:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool hasRoot(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::Broadcast:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::Scatter:
+    case CollectiveKind::Gather:
+    case CollectiveKind::Send:
+    case CollectiveKind::Recv:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/// What all ranks have to pass alike, but for counts, in one word.
+uint64_t pack(const Collective& c) {
+  const uint64_t op = hasReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
+  const uint64_t root = hasRoot(c.kind) ? static_cast<uint64_t>(c.root) : 0;
+  const uint64_t type = c.kind == CollectiveKind::Barrier ? 0 : static_cast<uint64_t>(c.type);
+  return static_cast<uint64_t>(c.kind) | type << 8 | op << 16 | root << 32;
+}
+
+Collective unpack(uint64_t what) {
+  Collective c;
+  c.kind = static_cast<CollectiveKind>(what & 0xff);
+  c.type = static_cast<DataType>(what >> 8 & 0xff);
+  c.op.kind = static_cast<ReduceKind>(what >> 16 & 0xff);
+  c.root = static_cast<int>(what >> 32);
+  return c;
+}
+
+}  // namespace
+
+uint64_t extendSignature(uint64_t before, const Collective& c) {
+  uint64_t hash = mix(mix(before, 1), pack(c));
+  switch (c.kind) {
+    case CollectiveKind::AllGatherV:
+      for (const Block& block : c.outputs) hash = mix(hash, block.count);
+      return hash;
+    case CollectiveKind::ReduceScatterV:
+      for (const Block& block : c.inputs) hash = mix(hash, block.count);
+      return hash;
+    case CollectiveKind::AllToAllV:  // counts belong to pairs of ranks; they compare them
+    case CollectiveKind::Barrier:
+      return hash;
+    default:
+      return mix(hash, c.count);
+  }
+}
+
+OperationRecord makeRecord(const Collective& c, uint64_t sequence, uint64_t signature) {
+  return {sequence, signature, pack(c), c.count, OperationRecord::State::Running};
+}
+
+std::string describe(const OperationRecord& record) {
+  Collective c = unpack(record.what);
+  c.count = record.count;
+  std::string text = c.describe();
+  if (record.sequence != 0) {
+    text += ", its collective " + std::to_string(record.sequence - kCreation);
+  }
+  return text;
+}
+
+std::string Collective::describe() const {
+  std::string text = std::string(nameOf(kind)) + "(";
+  if (kind == CollectiveKind::Barrier) return text + ")";
+  if (hasReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
+  text += nameOf(type);
+  if (kind != CollectiveKind::AllToAllV) text += ", " + std::to_string(count) + " elements";
+  if (kind == CollectiveKind::Send) {
+    text += ", to rank " + std::to_string(root);
+  } else if (kind == CollectiveKind::Recv) {
+    text += ", from rank " + std::to_string(root);
+  } else if (hasRoot(kind)) {
+    text += ", root " + std::to_string(root);
+  }
+  return text + ")";
+}
+
+}  // namespace ctran

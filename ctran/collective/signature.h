@@ -1,0 +1,26 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "ctran/collective/collective.h"
+#include "ctran/trace/operation_ring.h"
+
+namespace ctran {
+
+/// Hash of all collectives up to and including this one: `before` continued with the fields on
+/// which all ranks have to agree. One comparison thus finds a disagreement now or at any time
+/// before.
+uint64_t extendSignature(uint64_t before, const Collective& collective);
+
+/// The sequence number of the barrier with which a communicator is created. People count from the
+/// collective after it.
+inline constexpr uint64_t kCreation = 1;
+
+/// The operation as it is recorded for other ranks to read.
+OperationRecord makeRecord(const Collective& collective, uint64_t sequence, uint64_t signature);
+
+/// "all_reduce(sum, float32, 1024 elements), its collective 12", for people.
+std::string describe(const OperationRecord& record);
+
+}  // namespace ctran

@@ -1,0 +1,97 @@
+#pragma once
+
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <new>
+#include <utility>
+
+#include "ctran/transport/condition.h"
+
+namespace ctran {
+
+/// Memory for the frame of the one operation that a lane runs at a time, so that starting an
+/// operation allocates nothing.
+class FrameMemory {
+ public:
+  static constexpr size_t kBytes = 2048;
+  void* get() { return bytes_; }
+
+ private:
+  alignas(std::max_align_t) std::byte bytes_[kBytes];
+};
+
+/// A running operation: a coroutine that names what it waits for (`co_await condition`) and is
+/// resumed by whoever drives its lane once that holds. Its first parameter is a context with a
+/// member `frame` of type FrameMemory.
+class Task {
+ public:
+  struct promise_type {
+    Condition waiting;
+    std::exception_ptr error;
+
+    template <class Context, class... Rest>
+    static void* operator new(size_t size, Context& context, Rest&&...) {
+      return size <= FrameMemory::kBytes ? context.frame.get() : ::operator new(size);
+    }
+    static void operator delete(void* frame, size_t size) {
+      if (size > FrameMemory::kBytes) ::operator delete(frame);
+    }
+
+    Task get_return_object() {
+      return Task(std::coroutine_handle<promise_type>::from_promise(*this));
+    }
+    std::suspend_never initial_suspend() noexcept { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_void() {}
+    void unhandled_exception() { error = std::current_exception(); }
+
+    struct Awaiter {
+      promise_type& promise;
+      bool await_ready() { return promise.waiting.holds(); }
+      void await_suspend(std::coroutine_handle<>) {}
+      void await_resume() {}
+    };
+    Awaiter await_transform(const Condition& condition) {
+      waiting = condition;
+      return {*this};
+    }
+  };
+
+  Task() = default;
+  Task(Task&& other) noexcept : handle_(std::exchange(other.handle_, {})) {}
+  Task& operator=(Task&& other) noexcept {
+    reset();
+    handle_ = std::exchange(other.handle_, {});
+    return *this;
+  }
+  ~Task() { reset(); }
+
+  explicit operator bool() const { return static_cast<bool>(handle_); }
+  bool done() const { return handle_.done(); }
+  const Condition& waiting() const { return handle_.promise().waiting; }
+
+  /// Goes on as far as possible; true if there was something to do.
+  bool advance() {
+    if (!handle_.promise().waiting.holds()) return false;
+    do {
+      handle_.resume();
+    } while (!handle_.done() && handle_.promise().waiting.holds());
+    return true;
+  }
+
+  /// Throws what the finished operation threw.
+  void get() const {
+    if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
+  }
+
+  void reset() {
+    if (handle_) std::exchange(handle_, {}).destroy();
+  }
+
+ private:
+  explicit Task(std::coroutine_handle<promise_type> handle) : handle_(handle) {}
+  std::coroutine_handle<promise_type> handle_;
+};
+
+}  // namespace ctran

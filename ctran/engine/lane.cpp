@@ -1,0 +1,199 @@
+#include "ctran/engine/lane.h"
+
+#include <algorithm>
+
+#include "ctran/base/clock.h"
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/signature.h"
+#include "ctran/engine/operation.h"
+#include "ctran/engine/patience.h"
+#include "ctran/engine/roll_call.h"
+
+namespace ctran {
+namespace {
+
+constexpr int64_t kBusyNanos = 1'000'000;  // until a thread that drives now may have got stuck
+
+}  // namespace
+
+Lane::~Lane() = default;
+
+void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks) {
+  try {
+    Task task = start(collective);
+    if (!task.done()) {
+      Patience patience(core, hooks);
+      int64_t deadline = 0;  // counted from the first look that read the clock
+      while (!task.done()) {
+        if (task.advance()) continue;
+        const int awaited = task.waiting().rank;
+        patience.pause(
+            awaited,
+            [&] {
+              return task.waiting().stillWaitsFor(awaited) && !core.isHopeless(task.waiting());
+            },
+            [&](int64_t now) {
+              if (deadline == 0) deadline = now + timeoutNanos;
+              checkWait(collective, task.waiting(), deadline, timeoutNanos, now);
+              return deadline;
+            });
+      }
+    }
+    task.get();
+    ended();
+  } catch (const Error& error) {
+    throw core.fail(error);
+  } catch (...) {
+    core.fail(Error(
+        ErrorKind::Aborted,
+        "rank " + std::to_string(core.rank()) + " was interrupted in " + collective.describe(),
+        {core.rank()}, collective.describe()));
+    throw;
+  }
+}
+
+void Lane::checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
+                     int64_t timeoutNanos, int64_t now) {
+  checkPeers();
+  Condition condition = waiting;
+  if (condition.holds()) return;
+  if (core.isHopeless(condition)) throw core.leftError(condition.rank);
+  if (now >= deadline) throw timeoutError(collective, condition, timeoutNanos);
+}
+
+void Lane::push(std::shared_ptr<Operation> operation) {
+  std::lock_guard lock(queueMutex_);
+  earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
+  queue_.push_back(std::move(operation));
+  pending_.fetch_add(1, std::memory_order_release);
+}
+
+std::shared_ptr<Operation> Lane::head() {
+  std::lock_guard lock(queueMutex_);
+  return queue_.empty() ? nullptr : queue_.front();
+}
+
+void Lane::pop() {
+  std::lock_guard lock(queueMutex_);
+  const int64_t deadline = queue_.front()->deadlineNanos();
+  queue_.pop_front();
+  if (deadline == earliestDeadline_) {
+    earliestDeadline_ = INT64_MAX;
+    for (const auto& operation : queue_) {
+      earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
+    }
+  }
+}
+
+bool Lane::advance() {
+  bool moved = false;
+  while (true) {
+    std::shared_ptr<Operation> ended;
+    {
+      std::unique_lock driving(driving_, std::try_to_lock);
+      if (!driving) return moved;
+      ended = step(moved);
+    }
+    if (!ended) return moved;
+    ended->tell();
+  }
+}
+
+/// With `driving_` held: goes on with the head of the queue; returns it if it has ended.
+std::shared_ptr<Operation> Lane::step(bool& moved) {
+  std::shared_ptr<Operation> operation = head();
+  if (!operation) return nullptr;
+  std::exception_ptr error;
+  try {
+    core.throwIfFailed();
+    if (!task_) {
+      operation->markRunning();
+      task_ = start(operation->collective());
+      moved = true;
+    } else {
+      moved |= task_.advance();
+    }
+    if (!task_.done()) return nullptr;
+    task_.get();
+    ended();
+  } catch (const Error& failure) {
+    error = std::make_exception_ptr(core.fail(failure));
+  } catch (const std::exception& failure) {  // no memory, for example
+    error = std::make_exception_ptr(core.fail(
+        Error(ErrorKind::System, operation->collective().describe() + " failed on rank " +
+                                     std::to_string(core.rank()) + ": " + failure.what())));
+  }
+  moved = true;
+  task_.reset();
+  pop();
+  operation->finish(error);
+  pending_.fetch_sub(1, std::memory_order_release);  // `run` may use what was used here
+  return operation;
+}
+
+int Lane::awaited() {
+  std::unique_lock driving(driving_, std::try_to_lock);
+  return driving && task_ ? task_.waiting().rank : -1;
+}
+
+bool Lane::stillWaitsFor(int rank) {
+  std::lock_guard driving(driving_);
+  return waitsFor(rank);
+}
+
+bool Lane::stillWaitsForIfFree(int rank) {
+  std::unique_lock driving(driving_, std::try_to_lock);
+  return driving && waitsFor(rank);
+}
+
+/// With `driving_` held.
+bool Lane::waitsFor(int rank) {
+  if (core.failed() || !task_) return idle();
+  Condition condition = task_.waiting();
+  if (condition.holds() || core.isHopeless(condition)) return false;
+  return rank < 0 || condition.rank == rank;
+}
+
+int64_t Lane::checkStuck(int64_t now) {
+  std::unique_lock driving(driving_, std::try_to_lock);
+  if (!driving) return now + kBusyNanos;
+  const std::shared_ptr<Operation> operation = head();
+  if (!operation || !task_) return INT64_MAX;
+  int64_t deadline;
+  {
+    // The head's, or that of one behind it, which waits for the same rank.
+    std::lock_guard lock(queueMutex_);
+    deadline = earliestDeadline_;
+  }
+  try {
+    checkWait(operation->collective(), task_.waiting(), deadline, operation->timeoutNanos(), now);
+  } catch (const Error& error) {
+    core.fail(error);
+    return now;
+  }
+  return deadline;
+}
+
+Task CollectiveLane::start(const Collective& collective) {
+  shm_.begin(collective);
+  return chooseShmAlgorithm(collective, core.size())(shm_, collective);
+}
+
+Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
+                                   int64_t timeoutNanos) {
+  return collectiveTimeout(core, collective, shm_.sequence(), waiting.rank, timeoutNanos);
+}
+
+Task ChannelLane::start(const Collective& collective) {
+  record_ = core.beginMessage(makeRecord(collective, 0, 0));
+  return sends_ ? sendShm(channel_, collective) : recvShm(channel_, collective);
+}
+
+void ChannelLane::ended() { core.endMessage(record_); }
+
+Error ChannelLane::timeoutError(const Collective& collective, const Condition&,
+                                int64_t timeoutNanos) {
+  return channelTimeout(core, collective, timeoutNanos);
+}
+
+}  // namespace ctran

@@ -1,0 +1,110 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "ctran/collective/send_recv/shm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/engine/core.h"
+#include "ctran/engine/work.h"
+
+namespace ctran {
+
+class Operation;
+
+/// A first-in-first-out queue of operations. Lanes of a communicator progress independently.
+///
+/// At any time one thread drives a lane: the user's thread inside a blocking call, if the queue is
+/// empty; otherwise whoever holds `driving_`, under which nobody blocks and no foreign code runs.
+class Lane {
+ public:
+  explicit Lane(Core& core) : core(core) {}
+  virtual ~Lane();
+
+  Core& core;
+
+  /// Starts the operation and runs it up to its first wait.
+  virtual Task start(const Collective& collective) = 0;
+  /// The operation has completed.
+  virtual void ended() = 0;
+  /// Slow checks for a wait that takes long. Throws Error(Mismatch).
+  virtual void checkPeers() {}
+  /// Which ranks have not come yet, as Error(Timeout).
+  virtual Error timeoutError(const Collective& collective, const Condition& waiting,
+                             int64_t timeoutNanos) = 0;
+
+  /// Runs the operation on this thread. Only while `idle()`.
+  void run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks);
+
+  /// Whether nothing is queued; then all operations so far have ended.
+  bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
+  void push(std::shared_ptr<Operation> operation);
+
+  /// Threads that wait for an operation of this lane and drive it meanwhile.
+  std::atomic<int> waiters{0};
+  bool needsDriver() const { return !idle() && waiters.load(std::memory_order_acquire) == 0; }
+
+  /// Goes as far as possible without waiting, unless another thread is doing so; true if something
+  /// happened. All errors end in the operations.
+  bool advance();
+
+  /// The rank that the queue waits for; -1 if that is not known, or nothing is queued.
+  int awaited();
+  /// Whether the queue waits for that rank, and for nothing else: nothing to do before it moves.
+  bool stillWaitsFor(int rank);
+  /// The same for a thread that must not wait for another one that is driving: that has news.
+  bool stillWaitsForIfFree(int rank);
+
+  /// Fails the communicator if an operation is late or hopeless. Returns when to look again.
+  int64_t checkStuck(int64_t now);
+
+ private:
+  std::shared_ptr<Operation> step(bool& moved);
+  bool waitsFor(int rank);
+  void checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
+                 int64_t timeoutNanos, int64_t now);
+  std::shared_ptr<Operation> head();
+  void pop();
+
+  std::mutex driving_;
+  Task task_;  // of the head
+  std::atomic<size_t> pending_{0};
+  std::mutex queueMutex_;  // guards what follows
+  std::deque<std::shared_ptr<Operation>> queue_;
+  int64_t earliestDeadline_ = INT64_MAX;  // of the queue
+};
+
+/// The collectives of a communicator.
+class CollectiveLane final : public Lane {
+ public:
+  explicit CollectiveLane(Core& core) : Lane(core), shm_(core.arena) {}
+  Task start(const Collective& collective) override;
+  void ended() override { shm_.end(); }
+  void checkPeers() override { shm_.checkSignatures(); }
+  Error timeoutError(const Collective& collective, const Condition& waiting,
+                     int64_t timeoutNanos) override;
+
+ private:
+  ShmContext shm_;
+};
+
+/// What is sent to, or received from, one peer.
+class ChannelLane final : public Lane {
+ public:
+  ChannelLane(Core& core, int peer, bool sends)
+      : Lane(core), channel_(core.arena, peer, sends), sends_(sends) {}
+  Task start(const Collective& collective) override;
+  void ended() override;
+  Error timeoutError(const Collective& collective, const Condition& waiting,
+                     int64_t timeoutNanos) override;
+
+ private:
+  ShmChannel channel_;
+  bool sends_;
+  uint64_t record_ = 0;
+};
+
+}  // namespace ctran

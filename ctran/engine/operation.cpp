@@ -1,0 +1,96 @@
+#include "ctran/engine/operation.h"
+
+#include "ctran/base/clock.h"
+#include "ctran/engine/patience.h"
+#include "ctran/engine/progress.h"
+
+namespace ctran {
+
+Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective collective,
+                     std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive,
+                     int64_t timeoutNanos)
+    : lane_(lane),
+      owner_(std::move(owner)),
+      collective_(std::move(collective)),
+      scratch_(std::move(scratch)),
+      keepAlive_(std::move(keepAlive)),
+      timeoutNanos_(timeoutNanos),
+      deadlineNanos_(nowNanos() + timeoutNanos) {}
+
+void Operation::finish(std::exception_ptr error) {
+  {
+    std::lock_guard lock(mutex_);
+    error_ = error;
+    state_.store(error ? WorkState::Failed : WorkState::Completed, std::memory_order_seq_cst);
+  }
+  lane_.core.wakeOwn();
+}
+
+void Operation::tell() {
+  std::vector<std::function<void()>> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    callbacks.swap(callbacks_);
+  }
+  for (const auto& callback : callbacks) callback();
+  keepAlive_.reset();
+}
+
+std::exception_ptr Operation::error() const {
+  std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Operation::onDone(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!done()) {
+      callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+void Operation::wait(WaitHooks* hooks) { drive(INT64_MAX, hooks); }
+
+bool Operation::waitFor(std::chrono::nanoseconds limit, WaitHooks* hooks) {
+  const int64_t now = nowNanos();
+  return drive(limit.count() < INT64_MAX - now ? now + limit.count() : INT64_MAX, hooks);
+}
+
+bool Operation::drive(int64_t limitNanos, WaitHooks* hooks) {
+  if (!done() && !driveUntil(limitNanos, hooks)) return false;
+  if (auto failure = error()) std::rethrow_exception(failure);
+  return true;
+}
+
+bool Operation::driveUntil(int64_t limitNanos, WaitHooks* hooks) {
+  struct Waiting {  // while somebody waits here, the progress thread leaves the lane alone
+    Lane& lane;
+    explicit Waiting(Lane& lane) : lane(lane) { ++lane.waiters; }
+    ~Waiting() {
+      --lane.waiters;
+      if (!lane.idle()) Progress::poke(Progress::When::Lazily);
+    }
+  };
+  if (!lane_.core.belongsHere()) throw lane_.core.forkError();
+  Patience patience(lane_.core, hooks);
+  const Waiting waiting(lane_);  // ends before the host language is told, which may take a while
+  while (!done()) {
+    if (lane_.advance()) continue;
+    if (limitNanos != INT64_MAX && nowNanos() >= limitNanos) return done();
+    const int awaited = lane_.awaited();
+    try {
+      patience.pause(
+          awaited, [&] { return !done() && lane_.stillWaitsFor(awaited); },
+          [&](int64_t now) { return std::min(lane_.checkStuck(now), limitNanos); });
+    } catch (const Error&) {
+      // The communicator broke; the next advance() ends this operation with that error. What an
+      // interruption throws is no Error: it ends the wait and the operation goes on.
+    }
+  }
+  return true;
+}
+
+}  // namespace ctran

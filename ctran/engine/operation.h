@@ -1,0 +1,54 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "ctran/collective/collective.h"
+#include "ctran/engine/lane.h"
+#include "ctran/engine/work.h"
+
+namespace ctran {
+
+/// A posted operation. `owner` keeps the communicator alive for as long as somebody holds the work.
+class Operation final : public Work, public std::enable_shared_from_this<Operation> {
+ public:
+  Operation(Lane& lane, std::shared_ptr<void> owner, Collective collective,
+            std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive, int64_t timeoutNanos);
+
+  WorkState state() const override { return state_.load(std::memory_order_acquire); }
+  void wait(WaitHooks* hooks) override;
+  bool waitFor(std::chrono::nanoseconds limit, WaitHooks* hooks) override;
+  std::exception_ptr error() const override;
+  void onDone(std::function<void()> callback) override;
+
+  const Collective& collective() const { return collective_; }
+  int64_t timeoutNanos() const { return timeoutNanos_; }
+  int64_t deadlineNanos() const { return deadlineNanos_; }
+
+  void markRunning() { state_.store(WorkState::Running, std::memory_order_relaxed); }
+  /// Ends the operation; a null error means that it completed.
+  void finish(std::exception_ptr error);
+  /// After `finish`, once, and without locks, as foreign code runs: calls back, lets go of what was
+  /// kept alive.
+  void tell();
+
+ private:
+  bool drive(int64_t limitNanos, WaitHooks* hooks);
+  bool driveUntil(int64_t limitNanos, WaitHooks* hooks);
+
+  Lane& lane_;
+  std::shared_ptr<void> owner_;
+  const Collective collective_;
+  std::vector<std::byte> scratch_;  // scaled input, see premul.h
+  std::shared_ptr<void> keepAlive_;
+  const int64_t timeoutNanos_;
+  const int64_t deadlineNanos_;
+  std::atomic<WorkState> state_{WorkState::Queued};
+  mutable std::mutex mutex_;  // guards what follows
+  std::exception_ptr error_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "ctran/base/clock.h"
+#include "ctran/engine/core.h"
+#include "ctran/engine/work.h"
+
+namespace ctran {
+
+/// How a thread waits: it looks again and again, at first without even reading the clock; after
+/// about two microseconds the host language is told that the thread blocks; then it spins and
+/// yields for as long as the communicator's Core says, and then sleeps between looks.
+class Patience {
+ public:
+  Patience(Core& core, WaitHooks* hooks) : core_(core), hooks_(hooks) {}
+  ~Patience() {
+    if (blocked_) hooks_->afterBlocking();
+  }
+  Patience(const Patience&) = delete;
+  Patience& operator=(const Patience&) = delete;
+
+  /// To be called after a look that found nothing. `awaited`: the rank that has to move, or -1.
+  /// `stillWaiting` looks once more, right before sleeping, whether it is still that rank.
+  /// `stuck(now)` is called before each sleep and throws if waiting makes no sense any more; it
+  /// returns the latest time to wake up.
+  template <class StillWaiting, class Stuck>
+  void pause(int awaited, StillWaiting stillWaiting, Stuck stuck) {
+    constexpr int kLooksPerClock = 64;  // about a microsecond
+    if (++looks_ % kLooksPerClock != 0 && !slow_) return relax();
+    if (looks_ == kLooksPerClock) return;
+    core_.throwIfFailed();
+    const int64_t now = nowNanos();
+    if (start_ == 0) {
+      start_ = lastTick_ = now;
+      if (hooks_ != nullptr) {
+        hooks_->beforeBlocking();
+        blocked_ = true;
+      }
+    }
+    const int64_t waited = now - start_;
+    if (waited < core_.spinNanos) return relax();
+    slow_ = true;
+    if (waited < core_.spinNanos + core_.yieldNanos) {
+      ::sched_yield();
+      return;
+    }
+    const int64_t wakeUp = std::min(stuck(now), now + kTick);
+    const bool signalled =
+        core_.sleep(awaited, std::chrono::nanoseconds(std::max<int64_t>(wakeUp - now, 0)),
+                    [&] { return stillWaiting() && !core_.failed(); });
+    if (hooks_ != nullptr && (signalled || now - lastTick_ >= kTick / 2)) {
+      lastTick_ = now;
+      hooks_->interrupted();
+    }
+  }
+
+ private:
+  static constexpr int64_t kTick = 100'000'000;
+
+  Core& core_;
+  WaitHooks* hooks_;
+  uint64_t looks_ = 0;
+  int64_t start_ = 0;
+  int64_t lastTick_ = 0;
+  bool blocked_ = false;
+  bool slow_ = false;
+};
+
+}  // namespace ctran

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "ctran/os/unique_fd.h"
+
+namespace ctran {
+
+/// Tells when processes end: one thread per process sleeps on their pidfds. A pidfd fires when the
+/// process itself ends, even if children that it forked live on, and with no process id that could
+/// be somebody else's by then.
+class PeerWatcher {
+ public:
+  /// `died` is called once, on the watcher's thread, unless the watch ended before.
+  static uint64_t watch(const UniqueFd& pidFd, std::function<void()> died);
+  /// After this `died` is not called any more, unless it is being called right now.
+  static void unwatch(uint64_t watch);
+  /// In a child after fork(), where the thread does not exist.
+  static void forget();
+};
+
+}  // namespace ctran

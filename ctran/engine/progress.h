@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+namespace ctran {
+
+class LocalCommunicator;
+
+/// The thread that drives posted operations which nobody waits for; one per process, started with
+/// the first of them.
+class Progress {
+ public:
+  /// `Soon`: the thread is woken if it sleeps. `Lazily`: while operations are posted again and
+  /// again and somebody waits for them, it looks a few hundred microseconds later, and the two do
+  /// not take the core from each other.
+  enum class When { Soon, Lazily };
+
+  /// Drives this communicator's lanes until they are idle.
+  static void activate(std::shared_ptr<LocalCommunicator> communicator, When when);
+  /// Makes the thread look again, if there is one.
+  static void poke(When when);
+  /// Before the host language ends, in whose memory the buffers of operations lie: waits for what
+  /// is posted (CTRAN_EXIT_MILLIS at most), then stops the thread for good and leaves the
+  /// communicators that still have something to do. What a thread waits for goes on to work.
+  static void retire();
+  /// In a child after fork(), where the thread does not exist.
+  static void forget();
+};
+
+}  // namespace ctran

@@ -1,0 +1,101 @@
+#include "ctran/engine/roll_call.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <vector>
+
+#include "ctran/collective/signature.h"
+
+namespace ctran {
+namespace {
+
+std::string seconds(int64_t nanos) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(nanos) * 1e-9);
+  return text;
+}
+
+std::string list(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string rollCall(Core& core) {
+  std::string text;
+  for (int r = 0; r < core.size(); ++r) {
+    text += "\n    rank " + std::to_string(r) + ": " + lastOperation(core, r);
+  }
+  return text;
+}
+
+std::string prefix(Core& core, const Collective& collective, int64_t timeoutNanos) {
+  return collective.describe() + " on communicator '" + core.name + "' timed out after " +
+         seconds(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
+}
+
+constexpr const char* kHint =
+    "see where the named ranks are (py-spy dump), or raise the timeout if they are only slow";
+
+}  // namespace
+
+std::string lastOperation(Core& core, int rank) {
+  const Arena::Control& control = core.arena.control(rank);
+  const auto text = [](const char* what, const OperationRecord& record) {
+    const bool completed = record.state == OperationRecord::State::Completed;
+    return what + describe(record) + (completed ? ", completed" : ", not completed");
+  };
+  const auto collective = control.collectives.last();
+  const auto message = control.messages.last();
+  std::string all;
+  if (collective && collective->sequence > kCreation) {
+    all = text("last collective ", *collective);
+  }
+  if (message) all += (all.empty() ? "" : "; ") + text("last message ", *message);
+  return all.empty() ? "no operation yet" : all;
+}
+
+Error collectiveTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
+                        int64_t timeoutNanos) {
+  std::vector<int> missing, furthest;  // furthest: those of them who hold up the others of them
+  uint64_t least = sequence;
+  for (int r = 0; r < core.size(); ++r) {
+    const uint64_t begun = core.arena.control(r).begun.load(std::memory_order_acquire);
+    if (begun >= sequence) continue;
+    missing.push_back(r);
+    if (begun < least) furthest.clear();
+    least = std::min(least, begun);
+    if (begun == least) furthest.push_back(r);
+  }
+  std::string message = prefix(core, collective, timeoutNanos);
+  if (missing.empty()) {
+    missing.push_back(waitedFor);
+    message += "all ranks have called it, but " + list(missing) + " makes no progress";
+  } else {
+    message += list(missing) + (missing.size() == 1 ? " has" : " have") + " not called it";
+    if (furthest.size() < missing.size()) {
+      message += "; furthest behind: " + list(furthest);
+      missing = furthest;
+    }
+  }
+  return Error(ErrorKind::Timeout, message + rollCall(core), missing, collective.describe(), kHint);
+}
+
+Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos) {
+  const bool sends = collective.kind == CollectiveKind::Send;
+  const std::string peer = "rank " + std::to_string(collective.root);
+  return Error(ErrorKind::Timeout,
+               prefix(core, collective, timeoutNanos) + peer +
+                   (sends ? " has not received it" : " has not sent it") + rollCall(core),
+               {collective.root}, collective.describe(), kHint);
+}
+
+Error deathError(Core& core, const std::vector<int>& ranks, int pid) {
+  std::string message =
+      list(ranks) + " (pid " + std::to_string(pid) + ") of communicator '" + core.name + "' died; ";
+  for (const int r : ranks) message += (r == ranks[0] ? "" : "; ") + lastOperation(core, r);
+  return Error(ErrorKind::PeerLost, message, ranks, {},
+               "see its output for the reason; make a new communicator to go on");
+}
+
+}  // namespace ctran

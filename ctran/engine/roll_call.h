@@ -1,0 +1,26 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ctran/collective/collective.h"
+#include "ctran/engine/core.h"
+
+namespace ctran {
+
+/// "last collective barrier(), its collective 7, completed", and the last send or recv beside it;
+/// also of a rank that is dead.
+std::string lastOperation(Core& core, int rank);
+
+/// Error(Timeout) of a collective: who has not called it (those furthest behind, as the others may
+/// only wait for them), or, if all have, who is late in it, and what every rank did last.
+Error collectiveTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
+                        int64_t timeoutNanos);
+
+/// Error(Timeout) of a send or recv.
+Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos);
+
+/// Error(PeerLost) of the ranks of a process that has ended.
+Error deathError(Core& core, const std::vector<int>& ranks, int pid);
+
+}  // namespace ctran

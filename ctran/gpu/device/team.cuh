@@ -1,0 +1,56 @@
+#pragma once
+
+#include "ctran/gpu/device/platform.cuh"
+
+// What a kernel knows of its communicator. The host fills these in; all of it has fixed addresses,
+// so a captured launch stays valid for every replay.
+
+namespace ctran::device {
+
+inline constexpr u32 kMaxRanks = 8;
+inline constexpr u32 kMaxBlocks = 128;
+
+/// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
+/// a peer may be one ahead but not two (it needs our packets of the next one, which follow this
+/// kernel), so the third region is in nobody's hands.
+inline constexpr u32 kRegions = 3;
+
+/// Why a kernel gave up.
+enum : u32 { kRunning = 0, kAborted = 1, kTimedOut = 2 };
+
+/// Mapped host memory that the host writes at any time and waiting kernels read every ~10 us.
+struct Control {
+  u32 abort;  ///< not 0: give up
+  u32 reserved;
+  u64 timeoutNs;  ///< longest wait inside one kernel; 0: for ever
+};
+
+/// Mapped host memory that a failing kernel writes; complete once the kernel has ended.
+struct Report {
+  u32 state;                 ///< kAborted or kTimedOut
+  u32 epoch;                 ///< of the operation that failed
+  u32 waitedFor[kMaxRanks];  ///< [r]: that epoch when some thread was waiting for rank r
+};
+
+/// Local device memory, private to a communicator.
+struct State {
+  u32 epoch[kMaxBlocks];  ///< of the last operation; all equal between kernels, see `nextEpoch`
+  u32 failed;             ///< not kRunning: every later kernel returns at once
+};
+
+/// Passed by value to every kernel.
+struct Team {
+  u32 rank;
+  u32 size;
+  u64 slotBytes;             ///< room for what one rank sends to another within one operation
+  char* scratch[kMaxRanks];  ///< every rank's scratch as mapped here; [rank] is our own
+  State* state;
+  const Control* control;
+  Report* report;
+};
+
+/// Epochs number the operations of a communicator, from 1; 0 marks memory that holds no packet, so
+/// the number after 2^32 - 1 is 1. That keeps `epoch % 3` in its cycle, because 3 divides 2^32 - 1.
+CTRAN_INLINE constexpr u32 nextEpoch(u32 epoch) { return epoch == 0xffffffffu ? 1 : epoch + 1; }
+
+}  // namespace ctran::device

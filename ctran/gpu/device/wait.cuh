@@ -1,0 +1,51 @@
+#pragma once
+
+#include "ctran/gpu/device/block.cuh"
+#include "ctran/gpu/device/memory.cuh"
+#include "ctran/gpu/device/team.cuh"
+
+// Waiting that always ends. A wait polls; every kPollsPerCheck polls it asks the block's guard
+// whether to go on. At most one thread of a block looks at the host's abort word and the clock
+// every ~10 us, and tells the others through the guard, so waiting costs the PCIe link next to
+// nothing.
+
+namespace ctran::device {
+
+inline constexpr u32 kPollsPerCheck = 32;
+inline constexpr i64 kLookEveryNs = 10000;
+
+/// Whether to go on waiting for the ranks in the mask `missing`. False once this communicator has
+/// failed: the caller returns from the kernel without touching its output any more.
+CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u32 missing) {
+  pauseOnHost();
+  Guard& guard = *block.guard;
+  u32 stop = loadShared(&guard.stop);
+  if (stop == kRunning) {
+    const u64 now = timerNs();
+    const u64 last = loadShared(&guard.lastLook);
+    // Signed: another thread may have looked after we read the clock.
+    if (last != 0 && static_cast<i64>(now - last) < kLookEveryNs) return true;
+    if (!exchangeShared(&guard.lastLook, last, now)) return true;  // another thread is looking
+    if (last == 0) storeShared(&guard.started, now);
+    const u64 started = loadShared(&guard.started);  // 0: the first look is still under way
+    const u64 timeout = loadRelaxed(&team.control->timeoutNs);
+    stop = loadRelaxed(&team.state->failed);
+    if (loadRelaxed(&team.control->abort) != 0) {
+      stop = kAborted;
+    } else if (stop == kRunning && timeout != 0 && started != 0 &&
+               static_cast<i64>(now - started) > static_cast<i64>(timeout)) {
+      stop = kTimedOut;
+    }
+    if (stop == kRunning) return true;
+    storeShared(&guard.stop, stop);
+    storeRelaxed(&team.state->failed, stop);
+    storeRelaxed(&team.report->epoch, epoch);
+    storeRelease(&team.report->state, stop);
+  }
+  for (; missing != 0; missing &= missing - 1) {
+    storeRelaxed(&team.report->waitedFor[lowestBit(missing)], epoch);
+  }
+  return false;
+}
+
+}  // namespace ctran::device

@@ -1,0 +1,117 @@
+#include "ctran/gpu/driver.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <vector>
+
+#include "ctran/base/error.h"
+
+namespace ctran::gpu {
+namespace {
+
+void* openLibrary() {
+  std::string reasons;
+  for (const char* name : {"libcuda.so.1", "libcuda.so"}) {
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
+    reasons += std::string("\n  ") + dlerror();
+  }
+  throw Error(ErrorKind::Unsupported, "the NVIDIA driver (libcuda) could not be loaded:" + reasons,
+              {}, {},
+              "on a machine with NVIDIA GPUs install their driver; inside a container, start it "
+              "with the GPUs (--gpus all); otherwise use CPU tensors");
+}
+
+Driver load() {
+  void* library = openLibrary();  // stays loaded: torch and the process' exit may still need it
+  Driver driver;
+  std::string missing;
+#define CTRAN_RESOLVE(name, symbol, ...)                                         \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, symbol)); \
+  if (!driver.name) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  CTRAN_CUDA_FUNCTIONS(CTRAN_RESOLVE)
+#undef CTRAN_RESOLVE
+  if (!missing.empty()) {
+    int version = 0;
+    if (driver.driverGetVersion) driver.driverGetVersion(&version);
+    throw Error(ErrorKind::Unsupported,
+                "the NVIDIA driver (CUDA " + std::to_string(version / 1000) + "." +
+                    std::to_string(version % 1000 / 10) + ") lacks " + missing,
+                {}, {}, "install a driver for CUDA 11.4 or later");
+  }
+  if (Result result = driver.init(0); result != kSuccess) {
+    const char* text = nullptr;
+    driver.getErrorString(result, &text);
+    throw Error(ErrorKind::Unsupported,
+                "the NVIDIA driver did not start (error " + std::to_string(result) +
+                    "): " + (text ? text : "unknown error"),
+                {}, {}, "nvidia-smi says whether the GPUs are usable from here");
+  }
+  return driver;
+}
+
+/// Primary contexts retained so far, by device; kept until the process ends, as torch keeps its
+/// own.
+Context primaryContext(int device) {
+  static std::mutex mutex;
+  static std::vector<Context> contexts;
+  const Driver& driver = Driver::get();
+  std::lock_guard lock(mutex);
+  if (contexts.size() <= static_cast<size_t>(device)) contexts.resize(device + 1);
+  if (!contexts[device]) {
+    Device handle = 0;
+    check(driver.deviceGet(&handle, device), "cuDeviceGet");
+    check(driver.devicePrimaryCtxRetain(&contexts[device], handle), "cuDevicePrimaryCtxRetain");
+  }
+  return contexts[device];
+}
+
+}  // namespace
+
+const Driver& Driver::get() {
+  static const Driver driver = load();
+  return driver;
+}
+
+std::string describe(Result result) {
+  const Driver& driver = Driver::get();
+  const char* name = nullptr;
+  const char* text = nullptr;
+  driver.getErrorName(result, &name);
+  driver.getErrorString(result, &text);
+  return std::string(name ? name : "CUDA error") + " (" + std::to_string(result) + ")" +
+         (text ? std::string(": ") + text : "");
+}
+
+void check(Result result, const char* what) {
+  if (result == kSuccess) return;
+  throw Error(ErrorKind::System, std::string(what) + ": " + describe(result));
+}
+
+DeviceGuard::DeviceGuard(int device) {
+  const Driver& driver = Driver::get();
+  check(driver.ctxGetCurrent(&previous_), "cuCtxGetCurrent");
+  check(driver.ctxSetCurrent(primaryContext(device)), "cuCtxSetCurrent");
+}
+
+DeviceGuard::~DeviceGuard() { Driver::get().ctxSetCurrent(previous_); }
+
+std::string architecture(int device) {
+  const Driver& driver = Driver::get();
+  Device handle = 0;
+  int major = 0, minor = 0;
+  check(driver.deviceGet(&handle, device), "cuDeviceGet");
+  check(driver.deviceGetAttribute(&major, DeviceAttribute::ComputeCapabilityMajor, handle),
+        "cuDeviceGetAttribute");
+  check(driver.deviceGetAttribute(&minor, DeviceAttribute::ComputeCapabilityMinor, handle),
+        "cuDeviceGetAttribute");
+  return "sm_" + std::to_string(major) + std::to_string(minor);
+}
+
+int deviceCount() {
+  int count = 0;
+  check(Driver::get().deviceGetCount(&count), "cuDeviceGetCount");
+  return count;
+}
+
+}  // namespace ctran::gpu

@@ -1,0 +1,99 @@
+#include "ctran/gpu/memory.h"
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace ctran::gpu {
+namespace {
+
+MemoryProperties propertiesFor(int device) {
+  MemoryProperties properties;
+  properties.location.id = device;
+  return properties;
+}
+
+}  // namespace
+
+DeviceMemory DeviceMemory::allocate(int device, size_t bytes) {
+  const Driver& driver = Driver::get();
+  DeviceGuard guard(device);
+  const MemoryProperties properties = propertiesFor(device);
+  size_t page = 0;
+  check(driver.memGetAllocationGranularity(&page, &properties, /*minimum*/ 0),
+        "cuMemGetAllocationGranularity");
+  DeviceMemory memory;
+  const size_t size = (bytes + page - 1) / page * page;
+  check(driver.memCreate(&memory.handle_, size, &properties, 0), "cuMemCreate");
+  memory.size_ = size;
+  memory.map(device);
+  return memory;
+}
+
+DeviceMemory DeviceMemory::import(int fd, size_t bytes, int device) {
+  const Driver& driver = Driver::get();
+  DeviceGuard guard(device);
+  DeviceMemory memory;
+  check(driver.memImportFromShareableHandle(&memory.handle_,
+                                            reinterpret_cast<void*>(static_cast<intptr_t>(fd)),
+                                            kMemoryHandlePosixFd),
+        "cuMemImportFromShareableHandle");
+  memory.size_ = bytes;
+  memory.map(device);
+  return memory;
+}
+
+void DeviceMemory::map(int device) {
+  const Driver& driver = Driver::get();
+  DevicePtr address = 0;
+  check(driver.memAddressReserve(&address, size_, 0, 0, 0), "cuMemAddressReserve");
+  if (Result result = driver.memMap(address, size_, 0, handle_, 0); result != kSuccess) {
+    driver.memAddressFree(address, size_);
+    check(result, "cuMemMap");
+  }
+  address_ = address;
+  allow(device);
+}
+
+void DeviceMemory::allow(int device) {
+  MemoryAccess access;
+  access.location.id = device;
+  check(Driver::get().memSetAccess(address_, size_, &access, 1), "cuMemSetAccess");
+}
+
+int DeviceMemory::exportHandle() const {
+  int fd = -1;
+  check(Driver::get().memExportToShareableHandle(&fd, handle_, kMemoryHandlePosixFd, 0),
+        "cuMemExportToShareableHandle");
+  return fd;
+}
+
+void DeviceMemory::swap(DeviceMemory& other) noexcept {
+  std::swap(handle_, other.handle_);
+  std::swap(address_, other.address_);
+  std::swap(size_, other.size_);
+}
+
+DeviceMemory::~DeviceMemory() {
+  if (handle_ == 0) return;
+  const Driver& driver = Driver::get();
+  if (address_) {
+    driver.memUnmap(address_, size_);
+    driver.memAddressFree(address_, size_);
+  }
+  driver.memRelease(handle_);
+}
+
+MappedHostMemory::MappedHostMemory(size_t bytes) {
+  const Driver& driver = Driver::get();
+  check(driver.memHostAlloc(&host_, bytes, kHostPortable | kHostDeviceMap), "cuMemHostAlloc");
+  std::memset(host_, 0, bytes);
+  if (Result result = driver.memHostGetDevicePointer(&device_, host_, 0); result != kSuccess) {
+    driver.memFreeHost(host_);
+    check(result, "cuMemHostGetDevicePointer");
+  }
+}
+
+MappedHostMemory::~MappedHostMemory() { Driver::get().memFreeHost(host_); }
+
+}  // namespace ctran::gpu

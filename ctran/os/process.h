@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "ctran/os/unique_fd.h"
+
+namespace ctran {
+
+/// A descriptor that becomes readable when this process ends, whatever it has forked meanwhile.
+UniqueFd openOwnPidFd();
+
+/// Names the host as far as descriptors can be handed over: boot id and network namespace.
+std::string hostIdentity();
+
+/// A random number that the threads of this process share with nobody: unlike a process id, also
+/// across containers. A forked child has another one.
+uint64_t processToken();
+
+/// Starts a thread of the engine's own. It takes no signals: they are for the user's threads, whose
+/// waits they interrupt. Throws Error(System).
+void startThread(const char* name, std::function<void()> body);
+
+/// "hostname (pid 123)", for people.
+std::string processName();
+
+/// From the kernel's generator.
+void fillRandom(std::byte* data, size_t bytes);
+
+/// Cores this process may run on.
+int availableCores();
+
+}  // namespace ctran

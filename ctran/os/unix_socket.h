@@ -1,0 +1,41 @@
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctran/os/unique_fd.h"
+
+namespace ctran {
+
+using Deadline = std::chrono::steady_clock::time_point;
+
+/// Abstract Unix sockets: names without files, in the network namespace, gone with their owner.
+/// Called about ten times a second by whoever waits, and after a signal; what it throws ends the
+/// wait.
+using Interrupt = std::function<void()>;
+
+/// All functions give up with Error(Timeout) at `deadline`; with one that has passed they do not
+/// wait at all.
+UniqueFd listenAbstract(const std::string& name, int backlog);
+/// Empty when nobody listens there.
+UniqueFd connectAbstract(const std::string& name, Deadline deadline);
+UniqueFd acceptFrom(const UniqueFd& listener, Deadline deadline);
+
+/// Waits until at least one of the sockets has something to read, or its peer has hung up; which.
+std::vector<size_t> waitReadable(std::span<const int> sockets, Deadline deadline,
+                                 const Interrupt& interrupt = nullptr);
+
+/// Whether the process at the other end runs as this user, or as root.
+bool peerIsTrusted(const UniqueFd& socket);
+
+/// Exactly `bytes`, with up to 200 descriptors attached: `fdCount` of them, or Error(System). An
+/// early end of stream is Error(PeerLost).
+void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span<const int> fds,
+             Deadline deadline);
+std::vector<UniqueFd> receiveAll(const UniqueFd& socket, std::span<std::byte> bytes, size_t fdCount,
+                                 Deadline deadline, const Interrupt& interrupt = nullptr);
+
+}  // namespace ctran

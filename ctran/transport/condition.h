@@ -1,0 +1,40 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace ctran {
+
+/// What an operation waits for: that the counters of ranks `rank` .. `end`-1, which lie `stride`
+/// bytes apart in shared memory, have reached `target`. As data, so that whoever waits can look
+/// without entering the operation, can sleep, and can say whom it waits for.
+struct Condition {
+  const std::byte* base = nullptr;  ///< where rank 0's counter is
+  size_t stride = 0;
+  uint64_t target = 0;
+  int rank = 0;  ///< the first rank that has not been seen there
+  int end = 0;
+
+  /// Acquires what the ranks published before they moved their counters.
+  bool holds() {
+    while (rank < end && counter(rank).load(std::memory_order_acquire) >= target) ++rank;
+    return rank >= end;
+  }
+
+  /// Whether this does not hold, and `awaited` is still the first rank that is missing. A thread
+  /// that is about to sleep until `awaited` moves has to ask this once more: the next one to wait
+  /// for may be another by now.
+  bool stillWaitsFor(int awaited) const {
+    Condition now = *this;
+    return !now.holds() && now.rank == awaited;
+  }
+
+  const std::atomic<uint64_t>& counter(int r) const {
+    return *reinterpret_cast<const std::atomic<uint64_t>*>(base + static_cast<size_t>(r) * stride);
+  }
+};
+
+static_assert(sizeof(std::atomic<uint64_t>) == 8 && std::atomic<uint64_t>::is_always_lock_free);
+
+}  // namespace ctran

@@ -1,0 +1,121 @@
+#pragma once
+
+#include <comms/torchcomms/TorchCommBackend.hpp>
+#include <comms/torchcomms/TorchCommBatch.hpp>
+#include <comms/torchcomms/TorchCommFactory.hpp>
+#include <comms/torchcomms/TorchCommOptions.hpp>
+#include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace torch::comms {
+
+struct ArgumentChecks;
+
+/// A group of ranks and the operations among them: checks the arguments, then asks its backend.
+///
+/// Every operation is collective unless it names a peer: all ranks call the same ones in the same
+/// order. A wrong argument throws before anything is sent (std::runtime_error saying what). With
+/// `async_op` false an operation on CPU tensors has ended when the call returns; with true see
+/// TorchWork. Tensors are dense, contiguous, and on the device of the communicator.
+///
+/// One thread at a time per communicator, except `abort`, `isAborted` and the methods of works.
+class TorchComm : public std::enable_shared_from_this<TorchComm> {
+ public:
+  using WorkPtr = c10::intrusive_ptr<TorchWork>;
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Of an initialised backend; `new_comm` is the usual way.
+  explicit TorchComm(std::shared_ptr<TorchCommBackend> backend);
+
+  /// Waits for everything issued, then leaves. Every later operation throws.
+  void finalize();
+
+  int getRank() const { return rank_; }
+  int getSize() const { return size_; }
+  std::string_view getCommName() const { return impl_->getCommName(); }
+  std::string_view getBackend() const { return impl_->getBackendName(); }
+  std::string_view getBackendVersion() const { return impl_->getBackendVersion(); }
+  const CommOptions& getOptions() const { return impl_->getOptions(); }
+  const at::Device& getDevice() const { return device_; }
+  /// The members as ranks of the communicator that `new_comm` made, in the order of this one's.
+  const std::vector<int>& getRanks() const { return ranks_; }
+  const std::shared_ptr<TorchCommBackend>& getBackendImpl() const { return impl_; }
+
+  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options = {});
+  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options = {});
+  BatchSendRecv batch_op_create() { return BatchSendRecv(shared_from_this()); }
+  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                         const BatchP2POptions& options = {});
+
+  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
+                    const BroadcastOptions& options = {});
+  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
+                     const AllReduceOptions& options = {});
+  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
+                 const ReduceOptions& options = {});
+  WorkPtr all_gather(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                     const AllGatherOptions& options = {});
+  WorkPtr all_gather_v(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
+                       const AllGatherOptions& options = {});
+  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllGatherSingleOptions& options = {});
+  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
+                         bool async_op, const ReduceScatterOptions& options = {});
+  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
+                           bool async_op, const ReduceScatterOptions& options = {});
+  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                bool async_op, const ReduceScatterSingleOptions& options = {});
+  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
+                            const AllToAllSingleOptions& options = {});
+  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
+                              const std::vector<uint64_t>& output_split_sizes,
+                              const std::vector<uint64_t>& input_split_sizes, bool async_op,
+                              const AllToAllvSingleOptions& options = {});
+  WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
+                     bool async_op, const AllToAllOptions& options = {});
+  WorkPtr barrier(bool async_op, const BarrierOptions& options = {});
+  WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
+                  bool async_op, const ScatterOptions& options = {});
+  WorkPtr gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor, int root,
+                 bool async_op, const GatherOptions& options = {});
+  WorkPtr gather_single(at::Tensor& output, const at::Tensor& input, int root, bool async_op,
+                        const GatherSingleOptions& options = {});
+
+  /// A communicator of the listed ranks of this one, in that order, with this one's options.
+  /// Collective over all ranks of this one: every member of a group passes the same list, a rank
+  /// that joins none an empty one, and gets null.
+  std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name);
+  /// As above with the options of the child.
+  std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
+                                   const CommOptions& options);
+
+  bool isAbortSupported() const { return impl_->isAbortSupported(); }
+  void abort() { impl_->abort(); }
+  bool isAborted() const { return impl_->isAborted(); }
+  void setTimeout(std::chrono::milliseconds timeout);
+  void setHints(const Hints& hints) { impl_->setHints(hints); }
+
+ private:
+  TorchComm(std::shared_ptr<TorchCommBackend> backend, std::vector<int> ranks);
+
+  ArgumentChecks begin(OpName op) const;
+
+  std::shared_ptr<TorchCommBackend> impl_;
+  at::Device device_;
+  int rank_;
+  int size_;
+  std::vector<int> ranks_;
+  uint64_t splits_ = 0;
+  bool finalized_ = false;
+};
+
+/// Makes a communicator: collective over its ranks. An empty `name` takes `options.name`, or
+/// "default". Throws std::runtime_error and its descendants.
+std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
+                                    const std::string& name = {}, const CommOptions& options = {});
+
+}  // namespace torch::comms

@@ -1,0 +1,67 @@
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unordered_map>
+
+namespace torch::comms {
+
+using Hints = std::unordered_map<std::string, std::string>;
+
+/// In the options of an operation: the timeout of the communicator.
+inline constexpr std::chrono::milliseconds kNoTimeout{0};
+
+/// How a communicator is made. A default-constructed one reads TORCHCOMM_ABORT_ON_ERROR and
+/// TORCHCOMM_TIMEOUT_SECONDS from the environment; throws std::runtime_error when those make no
+/// sense.
+class CommOptions {
+ public:
+  CommOptions();
+
+  /// What happens on an error that nobody is waiting for: the process ends (true), or the work and
+  /// the next call tell (false). An error in a blocking call or in a wait is always thrown.
+  bool abort_process_on_timeout_or_error;
+  /// Of the creation and, by default, of every operation.
+  std::chrono::milliseconds timeout;
+  /// Through which the ranks find each other; not needed for one rank.
+  c10::intrusive_ptr<c10d::Store> store;
+  bool enable_reconfigure = false;
+  bool is_high_priority_stream = false;
+  /// For the backend, see its documentation.
+  Hints hints;
+  std::string name;
+  /// Place of this process in the communicator. Left out, they come from TORCHCOMM_RANK and
+  /// TORCHCOMM_SIZE, or from RANK and WORLD_SIZE; without those the communicator has one rank.
+  std::optional<int> rank;
+  std::optional<int> size;
+
+  bool operator==(const CommOptions& other) const;
+};
+
+/// What every operation takes. `timeout` zero: the communicator's.
+struct OpOptions {
+  Hints hints;
+  std::chrono::milliseconds timeout = kNoTimeout;
+};
+
+struct SendOptions : OpOptions {};
+struct RecvOptions : OpOptions {};
+struct BatchP2POptions : OpOptions {};
+struct BroadcastOptions : OpOptions {};
+struct AllReduceOptions : OpOptions {};
+struct ReduceOptions : OpOptions {};
+struct AllGatherOptions : OpOptions {};
+struct AllGatherSingleOptions : OpOptions {};
+struct ReduceScatterOptions : OpOptions {};
+struct ReduceScatterSingleOptions : OpOptions {};
+struct AllToAllOptions : OpOptions {};
+struct AllToAllSingleOptions : OpOptions {};
+struct AllToAllvSingleOptions : OpOptions {};
+struct BarrierOptions : OpOptions {};
+struct ScatterOptions : OpOptions {};
+struct GatherOptions : OpOptions {};
+struct GatherSingleOptions : OpOptions {};
+
+}  // namespace torch::comms

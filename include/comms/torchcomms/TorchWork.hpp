@@ -1,0 +1,97 @@
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <string_view>
+
+namespace torch::comms {
+
+enum class WorkStatus : uint8_t { NOT_STARTED, INPROGRESS, COMPLETED, TIMEDOUT, ERROR };
+
+std::string_view toString(WorkStatus status);
+
+/// One operation of a communicator. All methods may be called from any thread.
+class TorchWork : public c10::intrusive_ptr_target {
+ public:
+  /// Never blocks.
+  virtual WorkStatus status() const = 0;
+
+  /// Whether the operation has ended, well or not; never blocks. After a failure `wait` throws.
+  bool isCompleted() const {
+    const WorkStatus now = status();
+    return now != WorkStatus::NOT_STARTED && now != WorkStatus::INPROGRESS;
+  }
+
+  /// Makes the result usable: for tensors of the CPU blocks until the operation has ended, for
+  /// those of a GPU orders the current stream behind it. Throws the error of a failed operation.
+  virtual void wait() = 0;
+
+  /// As `wait`, blocking at most this long; false when the operation has not ended by then (it goes
+  /// on). Throws the error of a failed operation.
+  virtual bool wait(std::chrono::milliseconds limit) = 0;
+
+  /// Blocks the calling thread until the operation has ended, also on a GPU. Throws like `wait`.
+  virtual void waitBlocking() { wait(); }
+
+  /// The error of a failed operation, else null. Never blocks. Whoever reads an error has seen it:
+  /// see CommOptions::abort_process_on_timeout_or_error.
+  virtual std::exception_ptr exception() const = 0;
+
+  /// `callback` is called once when the operation ends, on the thread that ended it, or at once if
+  /// it has. It must not block, wait or throw.
+  virtual void setCallback(std::function<void()> callback) = 0;
+};
+
+/// The work of an operation that had succeeded before it returned.
+class TorchWorkCompleted final : public TorchWork {
+ public:
+  using TorchWork::wait;
+
+  WorkStatus status() const override { return WorkStatus::COMPLETED; }
+  void wait() override {}
+  bool wait(std::chrono::milliseconds) override { return true; }
+  std::exception_ptr exception() const override { return nullptr; }
+  void setCallback(std::function<void()> callback) override { callback(); }
+
+  /// One object serves all: it has no state.
+  static const c10::intrusive_ptr<TorchWork>& shared();
+};
+
+/// How the program that hosts this library takes part in waits; the Python bindings install theirs
+/// once. Backends use it through HostWait. All three may be called on any thread.
+struct HostRuntime {
+  /// Before a thread blocks: releases what others need meanwhile (the interpreter lock).
+  void* (*release)() = nullptr;
+  /// After it, with what `release` returned.
+  void (*acquire)(void* released) = nullptr;
+  /// Now and then while blocked, between `release` and `acquire`; may throw to end the wait.
+  void (*checkInterrupts)() = nullptr;
+};
+
+void setHostRuntime(const HostRuntime& runtime);
+const HostRuntime& hostRuntime();
+
+/// Brackets a blocking section: releases on construction, takes back on destruction.
+class HostWait {
+ public:
+  HostWait() : state_(hostRuntime().release ? hostRuntime().release() : nullptr) {}
+  ~HostWait() {
+    if (hostRuntime().acquire) hostRuntime().acquire(state_);
+  }
+  HostWait(const HostWait&) = delete;
+  HostWait& operator=(const HostWait&) = delete;
+
+  /// May throw (Ctrl-C). Call about ten times a second while blocked.
+  static void checkInterrupts() {
+    if (hostRuntime().checkInterrupts) hostRuntime().checkInterrupts();
+  }
+
+ private:
+  void* state_;
+};
+
+}  // namespace torch::comms

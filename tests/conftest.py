@@ -1,0 +1,43 @@
+"""Fixtures that tests share."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+from collections.abc import Callable, Iterator
+
+import pytest
+from harness.ranks import Pool, Ranks
+
+# A shell's background jobs ignore Ctrl-C, and so would every program that the tests start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session")
+def _pool() -> Iterator[Pool]:
+    pool = Pool()
+    atexit.register(pool.end)  # before multiprocessing's own, which would wait for the processes
+    yield pool
+    pool.close()
+    atexit.unregister(pool.end)
+
+
+@pytest.fixture
+def ranks(_pool: Pool) -> Callable[[int], Ranks]:
+    """`ranks(size)`: that many ranks, with the communicators they had in earlier tests."""
+    return _pool.ranks
+
+
+@pytest.fixture
+def fresh_ranks() -> Iterator[Callable[[int], Ranks]]:
+    """`fresh_ranks(size)`: ranks of this test alone, which may break them."""
+    pools: list[Pool] = []
+
+    def make(size: int) -> Ranks:
+        pools.append(Pool())
+        return pools[-1].ranks(size)
+
+    yield make
+    for pool in pools:
+        pool.end()

@@ -1,0 +1,5 @@
+batch = comm.batch_op_create()
+batch.send(tensor1, dst=1)
+batch.recv(tensor2, src=2)
+work = batch.issue(async_op=True)
+work.wait()

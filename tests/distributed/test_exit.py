@@ -1,0 +1,114 @@
+"""How programs end, in interpreters of their own: nothing hangs, nothing is said without need."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from harness.failing import until
+from harness.programs import Program, kill, run_ranks
+from harness.ranks import state_of
+
+PRELUDE = """
+import sys
+from datetime import timedelta
+import torch, torchcomms
+from torchcomms import ReduceOp
+
+rank, size = int(sys.argv[1]), int(sys.argv[2])
+options = torchcomms.CommOptions()
+options.rank, options.size = rank, size
+options.store = torch.distributed.FileStore(sys.argv[3], -1)
+comm = torchcomms.new_comm("ctran", torch.device("cpu"), "exit", options=options)
+tensor = torch.ones(5)
+comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+assert tensor[0] == size
+"""
+
+ENDINGS = {
+    "without finalize": "",
+    "with finalize": "comm.finalize()",
+    "with works that have ended": """
+work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+work.wait()
+""",
+    "with works that nobody waited for": """
+for _ in range(20):
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+""",
+    "with the communicator in a cycle": """
+class Holder: pass
+holder = Holder()
+holder.itself, holder.comm = holder, comm
+del comm
+""",
+    "by sys.exit in the middle": "sys.exit(0)",
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_end_is_clean(tmp_path: Path, ending: str) -> None:
+    for ended in run_ranks(PRELUDE + ENDINGS[ending], 2, tmp_path):
+        assert (ended.code, ended.err) == (0, "")
+
+
+PENDING = """
+# The other ranks never join this.
+work = comm.all_reduce(torch.ones(1000), ReduceOp.SUM, async_op=True) if rank == 0 else None
+print("issued", flush=True)
+if rank != 0:
+    sys.stdin.read()  # as long as the test wants
+"""
+
+
+def test_pending_works_do_not_keep_a_program_from_ending(tmp_path: Path) -> None:
+    store = str(tmp_path / "store")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    programs = [Program(PRELUDE + PENDING, folder, [str(r), "2", store]) for r in range(2)]
+    try:
+        assert programs[1].first_line() == "issued"
+        assert programs[0].end().code == 0
+    finally:
+        for program in programs:
+            kill(program.process)
+            program.process.communicate()
+
+
+INTERRUPTED = """
+print("calling", flush=True)
+if rank != 0:
+    sys.stdin.read()
+{call}
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)",
+        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()",
+        "comm.split([0, 1], 'child')",
+        "comm.all_reduce(tensor, ReduceOp.SUM, async_op=True); comm.finalize()",
+        "torchcomms.new_comm('ctran', torch.device('cpu'), 'second', options=options)",
+    ],
+)
+def test_ctrl_c_ends_a_blocked_program(tmp_path: Path, call: str) -> None:
+    store = str(tmp_path / "store")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    source = PRELUDE + INTERRUPTED.format(call=call)
+    programs = [Program(source, folder, [str(r), "2", store]) for r in range(2)]
+    try:
+        for program in programs:
+            assert program.first_line() == "calling"
+        until(lambda: state_of(programs[0].pid) == "S", "rank 0 blocks")
+        programs[0].process.send_signal(signal.SIGINT)
+        ended = programs[0].end()
+        assert ended.code == -signal.SIGINT
+        assert "KeyboardInterrupt" in ended.err
+    finally:
+        for program in programs:
+            kill(program.process)
+            program.process.communicate()

@@ -1,0 +1,57 @@
+"""Processes that ranks fork are harmless."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import torch
+from harness import Rank, Ranks
+from harness.failing import (
+    all_reduce,
+    wait_for_async,
+)
+
+import torchcomms
+from torchcomms import ReduceOp
+
+MakeRanks = Callable[[int], Ranks]
+BACKEND = "ctran"
+
+
+def forks_between_calls(rank: Rank) -> int:
+    comm = rank.comm(BACKEND)
+    all_reduce(comm)
+    wait_for_async(comm)  # the threads of the library run
+    child = os.fork()
+    if child == 0:
+        try:
+            all_reduce(comm)
+        except torchcomms.CommError as error:
+            os._exit(0 if "forked" in str(error) else 1)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    all_reduce(comm)
+    wait_for_async(comm)
+    return os.waitstatus_to_exitcode(status)
+
+
+def test_a_forked_child_is_harmless_and_told(fresh_ranks: MakeRanks) -> None:
+    assert fresh_ranks(2).run(forks_between_calls) == [0, 0]
+
+
+def loads_data(rank: Rank) -> list[float]:
+    from torch.utils.data import DataLoader, TensorDataset
+
+    comm = rank.comm(BACKEND)
+    wait_for_async(comm)
+    data = TensorDataset(torch.arange(8.0))
+    sums = []
+    for (part,) in DataLoader(data, batch_size=2, num_workers=2, multiprocessing_context="fork"):
+        comm.all_reduce(part, ReduceOp.SUM, async_op=False)
+        sums.append(part.sum().item())
+    return sums
+
+
+def test_workers_of_a_data_loader_are_harmless(fresh_ranks: MakeRanks) -> None:
+    assert fresh_ranks(2).run(loads_data) == [[2.0, 10.0, 18.0, 26.0]] * 2

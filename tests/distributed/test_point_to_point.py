@@ -1,0 +1,89 @@
+"""Sends and receives, one by one and in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+from harness import Rank, Ranks
+
+import torchcomms
+from torchcomms import ReduceOp
+
+MakeRanks = Callable[[int], Ranks]
+BACKEND = "ctran"
+
+
+def _sum(comm: torchcomms.TorchComm) -> float:
+    tensor = torch.full((3,), comm.get_rank() + 1.0)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    return tensor[0].item()
+
+
+def exchanges(rank: Rank) -> None:
+    """Everybody sends first: with blocking sends of this size that would be a deadlock."""
+    comm = rank.comm(BACKEND)
+    count = 3_000_000
+    after, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
+    batch = comm.batch_op_create()
+    outgoing = torch.full((count,), float(rank.rank))
+    incoming = torch.zeros(count)
+    batch.send(outgoing, dst=after)
+    batch.recv(incoming, src=before)
+    batch.issue(async_op=False)
+    assert (incoming == before).all()
+    incoming.zero_()
+    options = torchcomms.BatchP2POptions(timeout=timedelta(seconds=25), hints={"a": "b"})
+    batch.issue(True, options).wait()  # the list is kept
+    assert (incoming == before).all()
+    assert [op.peer for op in batch.ops] == [after, before]
+    assert batch.ops[0].type == torchcomms.P2POpType.SEND
+    batch.ops = [torchcomms.P2POp(torchcomms.P2POpType.RECV, incoming, before)]
+    sends = comm.send(torch.ones(count), after, async_op=True)
+    batch.issue(False)
+    sends.wait()
+    assert (incoming == 1).all()
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_symmetric_exchange(ranks: MakeRanks, size: int) -> None:
+    ranks(size).run(exchanges)
+
+
+def batches_in_part(rank: Rank) -> float:
+    """Batches among some ranks leave the order of everything else alone."""
+    comm = rank.comm(BACKEND)
+    received = torch.zeros(1)
+    for low in range(rank.size - 1):
+        if rank.rank in (low, low + 1):
+            batch = comm.batch_op_create()
+            batch.send(torch.ones(1) * rank.rank, 2 * low + 1 - rank.rank)
+            batch.recv(received, 2 * low + 1 - rank.rank)
+            batch.issue(False)
+            assert received.item() == 2 * low + 1 - rank.rank
+    return _sum(comm)
+
+
+def test_batches_of_some_ranks(ranks: MakeRanks) -> None:
+    assert ranks(4).run(batches_in_part) == [10.0] * 4
+
+
+def sends_many(rank: Rank) -> list[float]:
+    """Messages of a pair arrive in the order of the calls, whatever waits first."""
+    comm = rank.comm(BACKEND)
+    if rank.rank == 0:
+        works = [comm.send(torch.full((9,), float(i)), 1, async_op=True) for i in range(50)]
+        for work in works:
+            work.wait()
+        return []
+    boxes = [torch.zeros(9) for _ in range(50)]
+    works = [comm.recv(box, 0, async_op=True) for box in boxes]
+    for work in reversed(works):
+        work.wait()
+    return [box[0].item() for box in boxes]
+
+
+def test_messages_keep_their_order(ranks: MakeRanks) -> None:
+    assert ranks(2).run(sends_many)[1] == [float(i) for i in range(50)]

@@ -1,0 +1,190 @@
+"""The programs of the documents that this library was asked for by, as printed.
+
+They are in seeds/, to the letter; what stands in them for a machine with GPUs is replaced here.
+Not here: what needs a GPU (CUDA graphs) and what needs windows (window_allocate and its methods,
+SignalCmpOp).
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import Rank, Ranks
+from harness.programs import torchrun
+
+import torchcomms
+
+SEEDS = Path(__file__).parent / "seeds"
+MakeRanks = Callable[[int], Ranks]
+
+BACKENDS = ("ctran", "gloo")
+DEVICES = {
+    'torch.device("cuda")': 'torch.device("cpu")',
+    'torch.device("cuda:0")': 'torch.device("cpu")',
+    'torch.device(f"cuda:{device_id}")': 'torch.device("cpu")',
+    'device="cuda"': 'device="cpu"',
+    "torch.cuda.device_count()": "torch.cpu.device_count()",
+    "torch.cuda.current_stream().synchronize()": "torch.cpu.synchronize()",
+}
+# There is no torch.timedelta.
+ERRATA = {"torch.timedelta(": "torchcomms.Timeout("}
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def printed(name: str, backend: str, folder: Path) -> str:
+    """A program, with the names of this machine."""
+    source = (SEEDS / f"{name}.py").read_text()
+    places = {
+        "/tmp/torchcomm_test": str(folder / f"store-{name}"),
+        "master.node.com": "127.0.0.1",
+        "port=12345": f"port={free_port()}",
+        "world_size=8": "world_size=2",
+    }
+    backends = {f'"{vendor}"': f'"{backend}"' for vendor in ("nccl", "ncclx")}
+    for old, new in (DEVICES | ERRATA | places | backends).items():
+        source = source.replace(old, new)
+    return source
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_quick_start(tmp_path: Path, backend: str) -> None:
+    program = tmp_path / "example.py"
+    program.write_text(printed("readme_synchronous", backend, tmp_path))
+    ended = torchrun(program, 2, tmp_path)
+    assert ended.code == 0, ended.err
+    for rank in range(2):
+        assert f"Rank {rank}/2: Running on device 0" in ended.out
+        assert f"Rank {rank}: Before AllReduce: {rank + 1.0}" in ended.out
+        assert f"Rank {rank}: After AllReduce: 3.0" in ended.out
+
+
+# What stands before a program where the document leaves that to the reader.
+_DEVICE = 'import os, torch; device = torch.device("cpu"); rank = int(os.environ["RANK"])\n'
+BEFORE = {
+    "features_options": _DEVICE + "from torchcomms import new_comm\n",
+    "features_tcp_store": _DEVICE,
+    "features_file_store": _DEVICE,
+}
+# After it: whether it did what the document says.
+AFTER = {
+    "readme_asynchronous": "assert (tensor == 3.0).all()",
+    "api_basic_usage": "assert (tensor == 1.0).all()",
+    "api_asynchronous": "assert rank == 0 or (recv_tensor == 0.0).all()",
+    "api_custom_options": "",
+    "features_all_reduce": "assert (tensor == 2.0).all()",
+    "features_verify_installation": "assert comm.get_size() == 2",
+    "features_select_backend": "assert comm.get_name() == 'my_comm'; comm.finalize()",
+    "features_options": "assert comm.get_options().hints == {'key': 'value'}; comm.finalize()",
+    "features_tcp_store": "assert comm.get_size() == 2; comm.finalize()",
+    "features_file_store": "assert comm.get_size() == 2; comm.finalize()",
+}
+RUNNER = """
+import os, runpy, sys
+from pathlib import Path
+for file in sorted(Path({folder!r}).glob("*.py")):
+    if os.environ["RANK"] == "0":
+        print("running", file.stem, flush=True)
+    runpy.run_path(str(file), run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_programs(tmp_path: Path, backend: str) -> None:
+    """One after another in the same processes, as starting those takes seconds."""
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    for name, after in AFTER.items():
+        program = BEFORE.get(name, "") + printed(name, backend, tmp_path) + "\n" + after
+        (folder / f"{name}.py").write_text(program)
+    runner = tmp_path / "runner.py"
+    runner.write_text(RUNNER.format(folder=str(folder)))
+    ended = torchrun(runner, 2, tmp_path)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.out.count("AllReduce completed") == 2
+    assert f"TorchComm version: {torchcomms.__version__}" in ended.out
+    assert ended.out.count("Successfully created gloo communicator") == 2
+
+
+# The size of the world, and what holds afterwards.
+FRAGMENTS = {
+    "features_all_gather": (
+        2,
+        "assert all((t == 1).all() for t in [*tensor_list, output])",
+    ),
+    "features_all_to_all": (
+        4,
+        "assert torch.equal(output_tensor, (rank * 1024 + torch.arange(1024)).repeat(4))",
+    ),
+    "features_send_recv": (2, "assert (tensor == 1).all()"),
+    "features_blocking": (2, "assert (tensor == 2).all()"),
+    "features_non_blocking": (2, "assert (tensor == 2).all()"),
+    "features_several_works": (
+        3,
+        "assert (tensor1 == 6).all() and (tensor2 == 2).all()\n"
+        "assert [t[0].item() for t in output_list] == [3, 4, 5]",
+    ),
+    "features_split": (8, "assert sub_comm.get_size() == 4 and (tensor == 4).all()"),
+    "features_hints": (2, "assert (tensor == 2).all()"),
+    "features_timeout": (2, "assert (tensor == 2).all()"),
+    "features_reduce_ops": (1, ""),
+    "features_properties": (2, "assert (size, options.name) == (2, name)"),
+}
+# The sizes that this part passes fit no two ranks.
+LEFT_OUT = "# Variable-sized all-to-all"
+
+
+def runs_fragment(rank: Rank, source: str, backend: str, after: str) -> None:
+    """With the names that the document has introduced before."""
+    names: dict[str, Any] = {
+        "torch": torch,
+        "ReduceOp": torchcomms.ReduceOp,
+        "comm": rank.new_comm(backend, "fragment"),
+        "rank": rank.rank,
+        "tensor": torch.ones(4),
+        "tensor1": torch.full((4,), 1.0 + rank.rank),
+        "tensor2": torch.full((4,), 2.0 + rank.rank),
+        "tensor3": torch.full((4,), 3.0 + rank.rank),
+        "output_list": [torch.zeros(4) for _ in range(rank.size)],
+        "compute": lambda: None,
+        "compute_something_else": lambda: None,
+        "factor": 0.5,
+    }
+    exec(source.partition(LEFT_OUT)[0] + "\n" + after, names)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", FRAGMENTS)
+def test_fragments(ranks: MakeRanks, tmp_path: Path, name: str, backend: str) -> None:
+    world, after = FRAGMENTS[name]
+    ranks(world).run(runs_fragment, printed(name, backend, tmp_path), backend, after)
+
+
+def runs_batch(rank: Rank, source: str, backend: str) -> float:
+    """Rank 0 runs the fragment, which sends to rank 1 and receives from rank 2."""
+    comm = rank.comm(backend)
+    tensor1, tensor2 = torch.full((4,), 5.0), torch.zeros(4)
+    if rank.rank == 0:
+        exec(source, {"comm": comm, "tensor1": tensor1, "tensor2": tensor2})
+    elif rank.rank == 1:
+        comm.recv(tensor2, 0, async_op=False)
+    else:
+        comm.send(tensor1 + 1, 0, async_op=False)
+    return tensor2[0].item()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_batch(ranks: MakeRanks, tmp_path: Path, backend: str) -> None:
+    source = printed("features_batch", backend, tmp_path)
+    assert ranks(3).run(runs_batch, source, backend) == [6.0, 5.0, 0.0]

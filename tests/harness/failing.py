@@ -1,0 +1,55 @@
+"""What tests of failures need: calls that block, and to know when they do, without guessing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from harness.ranks import GUARD_SECONDS, Job
+from torchcomms import ReduceOp
+
+
+def until(condition: Callable[[], bool], what: str) -> None:
+    """Returns as soon as the condition holds."""
+    deadline = time.monotonic() + GUARD_SECONDS
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not in {GUARD_SECONDS} s: {what}")
+        os.sched_yield()
+
+
+def until_blocked(job: Job, *ranks: int) -> None:
+    """Until the main threads of these ranks have said "calling" and then gone to sleep."""
+    for rank in ranks:
+        assert job.hear(rank) == "calling"
+    processes = [job.ranks.processes[rank] for rank in ranks]
+    until(lambda: all(p.is_asleep() for p in processes), f"ranks {ranks} block")
+
+
+def until_dead(job: Job, rank: int) -> None:
+    process = job.ranks.processes[rank]
+    until(lambda: process.exit_code is not None, f"rank {rank} is dead")
+
+
+def all_reduce(comm: Any, count: int = 4, **options: Any) -> Any:
+    return comm.all_reduce(torch.ones(count), ReduceOp.SUM, async_op=False, **options)
+
+
+def all_reduce_in_rounds(comm: Any) -> Any:
+    return all_reduce(comm, 1_000_000)
+
+
+def barrier(comm: Any) -> Any:
+    return comm.barrier(async_op=False)
+
+
+def recv_from_two(comm: Any) -> Any:
+    return comm.recv(torch.ones(4), 2, async_op=False)
+
+
+def wait_for_async(comm: Any) -> Any:
+    return comm.all_reduce(torch.ones(4), ReduceOp.SUM, async_op=True).wait()

@@ -1,0 +1,115 @@
+"""Whole interpreters as ranks: for what happens from the start of a program to its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+GUARD_SECONDS = 120.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a program ended; `code` is minus the signal if one killed it."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Program:
+    """A Python program in an interpreter of its own."""
+
+    def __init__(self, source: str, folder: Path, arguments: Sequence[str] = (), **env: str):
+        self._file = folder / f"program-{len(list(folder.iterdir()))}.py"
+        self._file.write_text(source)
+        command = [sys.executable, str(self._file), *arguments]
+        self.process = start(command, folder, env)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def first_line(self) -> str:
+        """Waits until the program has written a line."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> Ended:
+        return finish(self.process)
+
+
+def start(command: Sequence[str], folder: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Starts a command in a process group of its own, with nothing of an outer job around it."""
+    foreign = ("TORCHCOMM", "MASTER_", "TORCHELASTIC", "OMPI_", "PMI", "SLURM_")
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(foreign) and name not in names
+    }
+    return subprocess.Popen(
+        command,
+        cwd=folder,
+        env={**clean, "OMP_NUM_THREADS": "1", **env},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], guard: float = GUARD_SECONDS) -> Ended:
+    """Waits for its end; kills it and all that it started when that takes too long."""
+    try:
+        # Closes what a program may be reading, so that it goes on.
+        out, err = process.communicate(timeout=guard)
+    except subprocess.TimeoutExpired:
+        out, err = _stop(process)
+        raise AssertionError(f"no end after {guard} s\n{out}\n{err}") from None
+    finally:
+        kill(process)
+    return Ended(process.returncode, out, err)
+
+
+def _stop(process: subprocess.Popen[str]) -> tuple[str, str]:
+    process.terminate()  # torchrun ends its processes, which are not of its group
+    with suppress(subprocess.TimeoutExpired):
+        return process.communicate(timeout=10)
+    kill(process)
+    return process.communicate()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    """With everything in its group."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+def run_ranks(source: str, world: int, folder: Path, **env: str) -> list[Ended]:
+    """Runs a program as every rank of a world: its arguments are rank, size, file of a store."""
+    with tempfile.TemporaryDirectory(dir=folder) as name:
+        programs = [
+            Program(source, Path(name), [str(rank), str(world), f"{name}/store"], **env)
+            for rank in range(world)
+        ]
+        try:
+            return [program.end() for program in programs]
+        finally:
+            for program in programs:
+                kill(program.process)
+
+
+def torchrun(file: Path, processes: int, folder: Path, guard: float = GUARD_SECONDS) -> Ended:
+    """Runs a program under torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={processes}", str(file)]
+    return finish(start(command, folder, {}), guard)

@@ -1,0 +1,105 @@
+#include "ctran/base/config.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+const ConfigInt kCount{"CTRAN_TEST_COUNT", 50, "How many.", 1, 100};
+const ConfigBool kFlag{"CTRAN_TEST_FLAG", true, "Whether."};
+const ConfigBytes kSize{"CTRAN_TEST_SIZE", 64 << 10, "How large."};
+const ConfigString kName{"CTRAN_TEST_NAME", "nobody", "Who."};
+const ConfigChoice kColour{"CTRAN_TEST_COLOUR", "red|green|blue", "green", "Which."};
+
+class Environment {
+ public:
+  Environment(const ConfigVariable& variable, const char* value) : name_(variable.name()) {
+    setenv(name_.c_str(), value, 1);
+  }
+  ~Environment() { unsetenv(name_.c_str()); }
+
+ private:
+  std::string name_;
+};
+
+TEST(Config, UnsetVariablesHaveTheirDefaults) {
+  EXPECT_EQ(kCount.get(), 50);
+  EXPECT_TRUE(kFlag.get());
+  EXPECT_EQ(kSize.get(), 65536u);
+  EXPECT_EQ(kName.get(), "nobody");
+  EXPECT_EQ(kColour.get(), "green");
+  EXPECT_EQ(kColour.index(), 1u);
+  EXPECT_FALSE(kCount.isSet());
+}
+
+TEST(Config, AnEmptyValueCountsAsUnset) {
+  const Environment empty(kCount, "");
+  EXPECT_FALSE(kCount.isSet());
+  EXPECT_EQ(kCount.get(), 50);
+}
+
+TEST(Config, ValuesAreReadFromTheEnvironmentAtEachGet) {
+  const Environment count(kCount, "7");
+  const Environment flag(kFlag, "off");
+  const Environment name(kName, "me");
+  const Environment colour(kColour, "blue");
+  EXPECT_EQ(kCount.get(), 7);
+  EXPECT_FALSE(kFlag.get());
+  EXPECT_EQ(kName.get(), "me");
+  EXPECT_EQ(kColour.index(), 2u);
+  const Environment later(kCount, "8");
+  EXPECT_EQ(kCount.get(), 8);
+}
+
+TEST(Config, BytesTakeBinarySuffixes) {
+  const std::pair<const char*, size_t> cases[] = {
+      {"0", 0}, {"4095", 4095}, {"64K", 64 << 10}, {"4M", 4 << 20}, {"3G", size_t{3} << 30}};
+  for (const auto& [text, bytes] : cases) {
+    const Environment size(kSize, text);
+    EXPECT_EQ(kSize.get(), bytes) << text;
+    EXPECT_EQ(kSize.valueText(), text);
+  }
+  EXPECT_EQ(kSize.defaultText(), "64K");
+}
+
+TEST(Config, UnreadableValuesAreRejectedByName) {
+  const std::pair<const ConfigVariable&, const char*> cases[] = {
+      {kCount, "seven"}, {kCount, "7x"},          {kCount, "0"},     {kCount, "101"},
+      {kCount, " 7"},    {kFlag, "maybe"},        {kSize, "4X"},     {kSize, "K"},
+      {kSize, "-1"},     {kSize, "99999999999G"}, {kColour, "pink"}, {kColour, "red|"}};
+  for (const auto& [variable, text] : cases) {
+    const Environment environment(variable, text);
+    try {
+      const std::string value = variable.valueText();
+      ADD_FAILURE() << variable.name() << "=" << text << " was read as " << value;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+      const std::string message = error.what();
+      EXPECT_NE(message.find(variable.name()), std::string::npos) << message;
+      EXPECT_NE(message.find(text), std::string::npos) << message;
+      EXPECT_EQ(error.hint(), variable.doc());
+    }
+  }
+}
+
+TEST(Config, EveryVariableIsListedOnceInOrderOfName) {
+  const std::vector<const ConfigVariable*> all = allConfig();
+  size_t ours = 0;
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (i > 0) {
+      EXPECT_LT(all[i - 1]->name(), all[i]->name());
+    }
+    EXPECT_EQ(all[i]->name().substr(0, 6), "CTRAN_");
+    EXPECT_FALSE(all[i]->doc().empty());
+    EXPECT_FALSE(all[i]->type().empty());
+    ours += all[i]->name().starts_with("CTRAN_TEST_");
+  }
+  EXPECT_EQ(ours, 5u);
+}
+
+}  // namespace
+}  // namespace ctran

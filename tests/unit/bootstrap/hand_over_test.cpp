@@ -1,0 +1,250 @@
+#include "ctran/bootstrap/hand_over.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <thread>
+
+#include "ctran/os/process.h"
+#include "ctran/os/shared_memory.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+constexpr size_t kBytes = 8192;
+
+Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
+Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::milliseconds(100); }
+
+std::string nameOf(const LeaderAddress& address) {
+  return {address.socketName.data(), ::strnlen(address.socketName.data(), 32)};
+}
+
+/// A leader of `size` ranks on a thread of its own, and what becomes of it.
+class Leading {
+ public:
+  explicit Leading(int size, Deadline deadline = later())
+      : thread_([this, size, deadline] {
+          try {
+            group_ = leader_.gather(size, createSharedMemory("test", kBytes), deadline);
+          } catch (const Error& error) {
+            error_ = error;
+          }
+        }) {}
+  ~Leading() {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  const LeaderAddress& address() const { return leader_.address(); }
+
+  const HostGroup& group() {
+    thread_.join();
+    if (!group_) throw *error_;
+    return *group_;
+  }
+  Error error() {
+    return errorOf([this] { group(); });
+  }
+
+ private:
+  Leader leader_;
+  std::optional<HostGroup> group_;
+  std::optional<Error> error_;
+  std::thread thread_;
+};
+
+void expectGroup(const HostGroup& group, int size, const SharedMapping& memory) {
+  EXPECT_EQ(SharedMapping::map(group.memory, kBytes).get(), &memory);
+  EXPECT_EQ(group.pids, std::vector<pid_t>(size, ::getpid()));
+  EXPECT_EQ(group.processes, std::vector<uint64_t>(size, processToken()));
+  ASSERT_EQ(group.pidFds.size(), static_cast<size_t>(size));
+  for (const UniqueFd& fd : group.pidFds) EXPECT_TRUE(fd);
+}
+
+/// Joins with all ranks that are left; the leader has to be as good as new.
+void expectSuccess(Leading& leading, int size, int firstRank = 1) {
+  std::vector<std::optional<HostGroup>> groups(size);
+  std::vector<std::thread> threads;
+  for (int r = firstRank; r < size; ++r) {
+    threads.emplace_back([&, r] { groups[r] = join(leading.address(), r, size, later()); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const HostGroup& own = leading.group();
+  const auto memory = SharedMapping::map(own.memory, kBytes);
+  expectGroup(own, size, *memory);
+  for (int r = firstRank; r < size; ++r) expectGroup(*groups[r], size, *memory);
+}
+
+TEST(HandOver, GivesAllRanksTheSameMemory) {
+  for (const int size : {1, 2, 3, 64}) {
+    Leading leading(size);
+    expectSuccess(leading, size);
+  }
+}
+
+TEST(HandOver, CallersWithoutTheKeyAreTurnedAway) {
+  Leading leading(3);
+  LeaderAddress wrong = leading.address();
+  wrong.key[31] ^= std::byte{1};
+  const Error error = errorOf([&] { join(wrong, 1, 3, later()); });
+  EXPECT_EQ(error.kind(), ErrorKind::PeerLost);
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  expectSuccess(leading, 3);
+}
+
+TEST(HandOver, CallersThatSaySomethingElseAreTurnedAway) {
+  Leading leading(3);
+  for (const size_t bytes : {1, 55, 56, 4000}) {
+    const UniqueFd foreign = connectAbstract(nameOf(leading.address()), later());
+    ASSERT_TRUE(foreign);
+    sendAll(foreign, std::vector<std::byte>(bytes, std::byte{'x'}), {}, later());
+    std::byte answer[1];
+    EXPECT_EQ(errorOf([&] { receiveAll(foreign, answer, 0, later()); }).kind(),
+              ErrorKind::PeerLost);
+  }
+  expectSuccess(leading, 3);
+}
+
+TEST(HandOver, CallersThatSayNothingKeepNobodyOut) {
+  Leading leading(5);
+  std::vector<UniqueFd> silent;
+  for (int i = 0; i < 200; ++i) {
+    silent.push_back(connectAbstract(nameOf(leading.address()), later()));
+  }
+  expectSuccess(leading, 5);
+}
+
+TEST(HandOver, AnotherWorldSizeIsToldToBoth) {
+  Leading leading(3);
+  const Error error = errorOf([&] { join(leading.address(), 2, 4, later()); });
+  EXPECT_EQ(error.kind(), ErrorKind::Mismatch);
+  EXPECT_EQ(error.ranks(), (std::vector<int>{0, 2}));
+  EXPECT_STREQ(leading.error().what(), error.what());
+  EXPECT_NE(std::string(error.what()).find("rank 2 was started with world size 4, rank 0 with 3"),
+            std::string::npos)
+      << error.what();
+}
+
+TEST(HandOver, AnotherVersionIsToldToBoth) {
+  Leading leading(2);
+  // Of any version: the key, the protocol, and something else.
+  std::vector<std::byte> hello(56);
+  std::memcpy(hello.data(), leading.address().key.data(), 32);
+  hello[32] = std::byte{1};
+  const UniqueFd socket = connectAbstract(nameOf(leading.address()), later());
+  const UniqueFd pidFd = openOwnPidFd();
+  const int fds[] = {pidFd.get()};
+  sendAll(socket, hello, fds, later());
+  uint32_t answer[2];  // the leader's protocol and its verdict
+  receiveAll(socket, std::as_writable_bytes(std::span(answer)), 0, later());
+  EXPECT_NE(answer[0], 1u);
+  EXPECT_NE(answer[1], 0u);
+  const Error error = leading.error();
+  EXPECT_EQ(error.kind(), ErrorKind::System);
+  EXPECT_NE(std::string(error.what()).find("different versions"), std::string::npos);
+}
+
+TEST(HandOver, RanksThatDoNotExistOrAreTakenAreTurnedAway) {
+  Leading leading(3);
+  for (const int rank : {0, -1, 3}) {
+    EXPECT_EQ(errorOf([&] { join(leading.address(), rank, 3, later()); }).kind(),
+              ErrorKind::InvalidArgument);
+  }
+  // Two that say they are rank 1: one of them is.
+  std::atomic<int> joined{0}, refused{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      try {
+        if (join(leading.address(), 1, 3, later())) ++joined;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument) << error.what();
+        ++refused;
+      }
+    });
+  }
+  while (refused < 1) std::this_thread::yield();
+  EXPECT_TRUE(join(leading.address(), 2, 3, later()));
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(joined, 1);
+  EXPECT_EQ(leading.group().pids.size(), 3u);
+}
+
+TEST(HandOver, MissingRanksAreNamedOnAllRanks) {
+  const Deadline deadline = soon();
+  Leading leading(5, deadline);
+  std::vector<Error> errors;
+  std::mutex mutex;
+  std::vector<std::thread> threads;
+  for (const int r : {1, 3}) {
+    threads.emplace_back([&, r] {
+      const Error error = errorOf([&] { join(leading.address(), r, 5, deadline); });
+      std::lock_guard lock(mutex);
+      errors.push_back(error);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  errors.push_back(leading.error());
+  for (const Error& error : errors) {
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+    EXPECT_EQ(error.ranks(), (std::vector<int>{2, 4})) << error.what();
+    EXPECT_FALSE(error.hint().empty());
+  }
+}
+
+TEST(HandOver, RankThatDiesBeforeAllAreThereIsNamed) {
+  Leading leading(4);
+  {
+    // As far as the leader can see: a rank that joins, and hangs up.
+    std::thread([&] {
+      errorOf([&] { join(leading.address(), 2, 4, Deadline{} - std::chrono::hours(1)); });
+    }).join();
+  }
+  const Error error = leading.error();
+  EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+  EXPECT_EQ(error.ranks(), std::vector<int>{2});
+}
+
+TEST(HandOver, LeaderThatGivesUpIsNamed) {
+  std::optional<Leading> leading(std::in_place, 3, soon());
+  const Error error = errorOf([&] { join(leading->address(), 1, 3, later()); });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_EQ(error.ranks(), std::vector<int>{2});
+  const LeaderAddress stale = leading->address();
+  leading.reset();
+  EXPECT_FALSE(join(stale, 1, 3, later()));  // nobody listens there any more
+}
+
+TEST(HandOver, LeaderThatNeverAnswersIsGivenUp) {
+  const Leader leader;  // nobody calls gather
+  const Error error = errorOf([&] { join(leader.address(), 1, 2, soon()); });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+}
+
+TEST(HandOver, RanksOfAnotherHostAreTold) {
+  Leader leader;
+  LeaderAddress other = leader.address();
+  other.host[0] ^= 1;
+  const Error error = errorOf([&] { join(other, 1, 2, later()); });
+  EXPECT_EQ(error.kind(), ErrorKind::Unsupported);
+  EXPECT_EQ(error.ranks(), (std::vector<int>{0, 1}));
+}
+
+TEST(HandOver, AddressesTravelAsText) {
+  const Leader leader, another;
+  const auto parsed = LeaderAddress::parse(leader.address().serialize());
+  EXPECT_EQ(parsed.key, leader.address().key);
+  EXPECT_EQ(parsed.socketName, leader.address().socketName);
+  EXPECT_EQ(parsed.host, leader.address().host);
+  EXPECT_NE(leader.address().key, another.address().key);
+  EXPECT_NE(leader.address().socketName, another.address().socketName);
+  EXPECT_EQ(errorOf([] { LeaderAddress::parse("something else"); }).kind(), ErrorKind::System);
+}
+
+}  // namespace
+}  // namespace ctran::testing

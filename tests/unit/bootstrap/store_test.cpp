@@ -1,0 +1,86 @@
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "ctran/bootstrap/local_store.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+struct MemoryKind {
+  std::shared_ptr<Store> store = std::make_shared<MemoryStore>();
+};
+
+struct DirectoryKind {
+  TemporaryDirectory directory;
+  std::shared_ptr<Store> store = std::make_shared<DirectoryStore>(directory.path());
+};
+
+template <class Kind>
+class Stores : public ::testing::Test {
+ protected:
+  Kind kind_;
+  Store& store_ = *kind_.store;
+};
+
+using Kinds = ::testing::Types<MemoryKind, DirectoryKind>;
+TYPED_TEST_SUITE(Stores, Kinds);
+
+TYPED_TEST(Stores, GiveWhatWasSet) {
+  const std::string binary("a\0b\n\xff", 5);
+  this->store_.set("some/key", binary);
+  EXPECT_EQ(this->store_.get("some/key", std::chrono::milliseconds(0)), binary);
+  this->store_.set("some/key", "");
+  EXPECT_EQ(this->store_.get("some/key", std::chrono::milliseconds(0)), "");
+}
+
+TYPED_TEST(Stores, WaitForAKeyAndGiveUp) {
+  const Error error = errorOf([&] { this->store_.get("never", std::chrono::milliseconds(20)); });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_NE(std::string(error.what()).find("never"), std::string::npos);
+  std::thread setter([&] { this->store_.set("late", "value"); });
+  EXPECT_EQ(this->store_.get("late", kGuard), "value");
+  setter.join();
+}
+
+TYPED_TEST(Stores, ForgetWhatIsRemoved) {
+  this->store_.set("key", "value");
+  this->store_.remove("key");
+  this->store_.remove("key");  // no error
+  EXPECT_EQ(errorOf([&] { this->store_.get("key", std::chrono::milliseconds(0)); }).kind(),
+            ErrorKind::Timeout);
+}
+
+TYPED_TEST(Stores, NeverShowHalfAValue) {
+  const std::string a(100'000, 'a'), b(100'000, 'b');
+  this->store_.set("key", a);
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (const std::string* value : {&a, &b}) {
+    writers.emplace_back([&, value] {
+      while (!stop) this->store_.set("key", *value);
+    });
+  }
+  for (int i = 0; i < 200; ++i) {
+    const std::string got = this->store_.get("key", kGuard);
+    EXPECT_TRUE(got == a || got == b);
+  }
+  stop = true;
+  for (std::thread& writer : writers) writer.join();
+}
+
+TEST(DirectoryStore, LeavesNoDraftsBehind) {
+  const TemporaryDirectory directory;
+  DirectoryStore store(directory.path());
+  store.set("a/b", "1");
+  store.remove("a/b");
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+  EXPECT_EQ(errorOf([&] { DirectoryStore("/does/not/exist").set("key", "value"); }).kind(),
+            ErrorKind::System);
+}
+
+}  // namespace
+}  // namespace ctran::testing

@@ -1,0 +1,190 @@
+// Every collective on every kind of data, size and memory, against the reference.
+#include <gtest/gtest.h>
+
+#include <barrier>
+#include <optional>
+#include <set>
+
+#include "ctran/transport/shm/arena.h"
+#include "tests/unit/support/cases.h"
+#include "tests/unit/support/pairwise.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
+    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
+    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
+    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
+
+/// Counts around everything at which the way of moving changes.
+std::vector<size_t> countsFor(DataType type, int size) {
+  const size_t element = sizeOf(type);
+  std::set<size_t> counts{0, 1, 2, 3, 7, 33};
+  const size_t slot = Arena::kSlotDataBytes, ring = Arena::kRoundBytes;
+  for (const size_t bytes : {size_t{64}, slot / size, slot, 65536 / static_cast<size_t>(size),
+                             size_t{16384}, size_t{131072}, ring / size * 3 + 64, ring}) {
+    const size_t count = bytes / element;
+    counts.insert({count == 0 ? 0 : count - 1, count, count + 1});
+  }
+  return {counts.begin(), counts.end()};
+}
+
+/// What takes long: several megabytes, beyond all buffers.
+std::vector<size_t> largeCountsFor(DataType type) {
+  const size_t element = sizeOf(type);
+  if (kThreadSanitizer || kAddressSanitizer) {
+    return {(size_t{1} << 20) / element + 5};
+  }
+  return {(size_t{1} << 20) / element + 5, (size_t{5} << 20) / element - 3};
+}
+
+/// Turns indices into a call that makes sense.
+Case makeCase(int size, size_t kind, size_t type, size_t op, size_t count, size_t flags,
+              uint64_t seed) {
+  Case c;
+  c.kind = kKinds[kind];
+  c.type = static_cast<DataType>(type);
+  c.op.kind = static_cast<ReduceKind>(op);
+  c.seed = seed;
+  if (reduces(c.kind)) {
+    if (c.type >= DataType::Opaque1) c.type = static_cast<DataType>(mix(seed) % 17);
+    if (!isSupported(c.op.kind, c.type)) c.op.kind = ReduceKind::Sum;
+  }
+  const auto counts = countsFor(c.type, size);
+  const auto large = largeCountsFor(c.type);
+  c.count = count < 64 ? counts[count % counts.size()] : large[count % large.size()];
+  c.root = isRooted(c.kind) ? static_cast<int>(mix(seed + 1) % size) : 0;
+  c.inPlace = flags & 1;
+  c.listed = flags >> 1 & 1;
+  c.posted = flags >> 2 & 1;
+  c.misalignment = flags >> 3 & 1 ? 1 + mix(seed + 2) % 12 : 0;
+  return c;
+}
+
+constexpr size_t kFlags = 16;
+constexpr size_t kCounts = 28;  // at most so many of countsFor
+
+std::vector<Case> sample(int size) {
+  std::vector<Case> cases;
+  const auto rows = pairwise({std::size(kKinds), kDataTypeCount, kReduceKindCount, kCounts, kFlags},
+                             static_cast<uint64_t>(size));
+  // The race detector is slow, and does not look at the values.
+  const size_t stride = kThreadSanitizer ? 6 : 1;
+  for (size_t i = 0; i < rows.size(); i += stride) {
+    const auto& row = rows[i];
+    cases.push_back(makeCase(size, row[0], row[1], row[2], row[3], row[4], cases.size() + 1));
+  }
+  for (size_t kind = 1; kind < std::size(kKinds); ++kind) {
+    const size_t type = mix(kind * 31 + size) % kDataTypeCount;
+    for (size_t i = 0; i < largeCountsFor(DataType::Float32).size(); ++i) {
+      cases.push_back(makeCase(size, kind, type, mix(kind + size) % kReduceKindCount, 64 + i,
+                               mix(kind * 7 + size + i) % kFlags, cases.size() + 1));
+    }
+  }
+  return cases;
+}
+
+std::vector<Case> product(int size) {
+  std::vector<Case> cases;
+  for (size_t kind = 0; kind < std::size(kKinds); ++kind) {
+    const size_t ops = reduces(kKinds[kind]) ? kReduceKindCount : 1;
+    for (size_t type = 0; type < kDataTypeCount; ++type) {
+      for (size_t op = 0; op < ops; ++op) {
+        for (size_t count = 0; count < kCounts; ++count) {
+          // All flags with some count each; the pairs of the sample have the rest.
+          for (size_t flags = count % 4; flags < kFlags; flags += 4) {
+            cases.push_back(makeCase(size, kind, type, op, count, flags, cases.size() + 1));
+          }
+        }
+      }
+    }
+  }
+  return cases;
+}
+
+/// Runs the cases one after another on all ranks, with a look at the results after each.
+void runCases(int size, const std::vector<Case>& cases) {
+  Inputs inputs(size);
+  std::optional<std::vector<std::vector<std::byte>>> shared;  // what all ranks get alike
+  std::atomic<int> wrong{0};
+  std::barrier together(size);
+  runRanks(size, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (const Case& c : cases) {
+      inputs[rank] = inputsOf(c, rank, size);
+      const Buffers buffers(c, rank, size, inputs[rank]);
+      try {
+        if (c.posted) {
+          communicator.post(buffers.collective())->wait();
+        } else {
+          communicator.run(buffers.collective());
+        }
+      } catch (const Error& error) {
+        ADD_FAILURE() << c.describe() << " on rank " << rank << ": " << error.what();
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      const bool alike = c.kind == CollectiveKind::AllReduce;
+      if (alike && rank == 0) shared = expectedOf(c, rank, size, inputs);
+      if (alike) together.arrive_and_wait();
+      const std::string found = buffers.check(alike ? *shared : expectedOf(c, rank, size, inputs));
+      if (!found.empty()) {
+        ADD_FAILURE() << c.describe() << " on rank " << rank << " of " << size << ": " << found;
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      if (wrong > 10) return;  // the rest would say the same
+    }
+  });
+}
+
+class Matrix : public ::testing::TestWithParam<int> {};
+
+TEST_P(Matrix, EveryCollectiveGivesWhatTheReferenceGives) {
+  const int size = GetParam();
+  runCases(size, testsEverything() ? product(size) : sample(size));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
+                         [](const auto& size) { return "Of" + std::to_string(size.param); });
+
+/// With many ranks the thresholds move, and shares become as small as they get.
+class ManyRanks : public ::testing::TestWithParam<int> {};
+
+TEST_P(ManyRanks, EveryCollectiveGivesWhatTheReferenceGives) {
+  const int size = GetParam();
+  std::vector<Case> cases;
+  for (size_t kind = 0; kind < std::size(kKinds); ++kind) {
+    const size_t element = sizeOf(DataType::Int32);
+    for (const size_t bytes : {size_t{4}, size_t{8} * 1024 / size, size_t{20} * 1024}) {
+      Case c = makeCase(size, kind, static_cast<size_t>(DataType::Int32), 0, 1, kind % kFlags,
+                        cases.size() + 1);
+      c.count = bytes / element + 1;
+      cases.push_back(c);
+    }
+  }
+  runCases(size, cases);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ManyRanks, ::testing::Values(16, 33, 64),
+                         [](const auto& size) { return "Of" + std::to_string(size.param); });
+
+TEST(Pairwise, EveryPairOccurs) {
+  const std::vector<size_t> sizes{3, 5, 2, 7};
+  std::set<std::vector<size_t>> pairs;
+  const auto rows = pairwise(sizes, 1);
+  for (const auto& row : rows) {
+    for (size_t p = 0; p < sizes.size(); ++p) {
+      ASSERT_LT(row[p], sizes[p]);
+      for (size_t q = p + 1; q < sizes.size(); ++q) pairs.insert({p, q, row[p], row[q]});
+    }
+  }
+  EXPECT_EQ(pairs.size(), 3 * 5 + 3 * 2 + 3 * 7 + 5 * 2 + 5 * 7 + 2 * 7);
+  EXPECT_LT(rows.size(), 3 * 5 * 2 * 7 / 3);
+}
+
+}  // namespace
+}  // namespace ctran::testing

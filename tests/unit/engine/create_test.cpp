@@ -1,0 +1,259 @@
+// How communicators come and go.
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <barrier>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ctran/base/clock.h"
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/bootstrap/local_store.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+size_t entries(const char* directory) {
+  return static_cast<size_t>(std::distance(std::filesystem::directory_iterator(directory), {}));
+}
+
+/// Names that look like ours, but for those of the tests.
+size_t named(const char* directory) {
+  size_t count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(directory)) {
+    const std::string name = entry.path().filename();
+    count += name.find("ctran") != std::string::npos && !name.starts_with("ctran-test-");
+  }
+  return count;
+}
+
+bool isMapped(const std::string& name) {
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(name) != std::string::npos) return true;
+  }
+  return false;
+}
+
+/// The end of a thread, or what the engine's thread still holds, may take a moment.
+void awaitThat(const std::function<bool()>& condition, const char* what) {
+  const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();
+  while (!condition()) {
+    ASSERT_LT(nowNanos(), giveUp) << what;
+    std::this_thread::yield();
+  }
+}
+
+/// Gathers the ranks of all; who is missing gets nothing.
+std::vector<int32_t> gatherRanks(Communicator& communicator) {
+  std::vector<int32_t> ranks(communicator.size(), -1);
+  const int32_t own = communicator.rank();
+  Collective c;
+  c.kind = CollectiveKind::AllGather;
+  c.type = DataType::Int32;
+  c.count = 1;
+  c.input = reinterpret_cast<const std::byte*>(&own);
+  c.output = reinterpret_cast<std::byte*>(ranks.data());
+  communicator.run(c);
+  return ranks;
+}
+
+void expectWorks(Communicator& communicator) {
+  const auto ranks = gatherRanks(communicator);
+  for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
+}
+
+TEST(Create, RejectsWhatMakesNoSense) {
+  const auto reject = [](const std::function<void(CommunicatorOptions&)>& change) {
+    auto options = optionsFor(0, 2, std::make_shared<MemoryStore>());
+    change(options);
+    EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
+  };
+  reject([](auto& options) { options.rank = 2; });
+  reject([](auto& options) { options.rank = -1; });
+  reject([](auto& options) { options.size = 0; });
+  reject([](auto& options) { options.size = 65; });
+  reject([](auto& options) { options.store = nullptr; });
+  reject([](auto& options) { options.timeout = std::chrono::nanoseconds(0); });
+}
+
+TEST(Create, WorldOfOneNeedsNoStore) {
+  const auto communicator = Communicator::create(optionsFor(0, 1, nullptr));
+  EXPECT_EQ(communicator->size(), 1);
+  EXPECT_EQ(communicator->rank(), 0);
+  EXPECT_EQ(communicator->name(), "test");
+  expectWorks(*communicator);
+}
+
+TEST(Create, CommunicatorsOfOneNameOneAfterAnotherAndAliveAtOnce) {
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(3, [&](int rank) {
+    std::vector<std::shared_ptr<Communicator>> alive;
+    for (int i = 0; i < 5; ++i) {
+      const auto brief = Communicator::create(optionsFor(rank, 3, store));
+      expectWorks(*brief);
+      brief->finalize();
+      alive.push_back(Communicator::create(optionsFor(rank, 3, store)));
+    }
+    for (const auto& communicator : alive) expectWorks(*communicator);
+  });
+}
+
+TEST(Create, MissingRankIsNamedOnAllRanks) {
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(3, [&](int rank) {
+    auto options = optionsFor(rank, 4, store);
+    options.timeout = std::chrono::milliseconds(300);
+    const Error error = errorOf([&] { Communicator::create(options); });
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+    EXPECT_EQ(error.ranks(), std::vector<int>{3}) << error.what();
+  });
+  // Nothing of it is left in the way of the next.
+  runThreads(4, [&](int rank) { expectWorks(*Communicator::create(optionsFor(rank, 4, store))); });
+}
+
+TEST(Create, MissingLeaderIsNamed) {
+  auto options = optionsFor(1, 2, std::make_shared<MemoryStore>());
+  options.timeout = std::chrono::milliseconds(20);
+  const Error error = errorOf([&] { Communicator::create(options); });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+}
+
+TEST(Create, AddressOfAnEarlierRunIsWaitedOut) {
+  const auto store = std::make_shared<MemoryStore>();
+  store->set("ctran/test/leader", Leader().address().serialize());
+  std::atomic<bool> reading{false};
+  struct Watched : MemoryStore {
+    Store* store;
+    std::atomic<bool>* reading;
+    std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+      auto value = store->get(key, timeout);
+      *reading = true;
+      return value;
+    }
+  };
+  const auto watched = std::make_shared<Watched>();
+  watched->store = store.get();
+  watched->reading = &reading;
+  runThreads(2, [&](int rank) {
+    if (rank == 0) awaitFlag(reading);  // the other has read the stale one
+    const std::shared_ptr<Store> own = rank == 0 ? store : watched;
+    expectWorks(*Communicator::create(optionsFor(rank, 2, own)));
+  });
+  store->set("ctran/test/leader", Leader().address().serialize());
+  auto options = optionsFor(1, 2, store);
+  options.timeout = std::chrono::milliseconds(50);
+  EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::Timeout);
+}
+
+TEST(Split, MakesGroupsInTheOrderOfTheirLists) {
+  runRanks(5, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const std::vector<int> ranks = rank == 4       ? std::vector<int>{}
+                                   : rank % 2 == 0 ? std::vector{2, 0}
+                                                   : std::vector{1, 3};
+    const auto child = communicator.split(ranks, "child");
+    if (rank == 4) {
+      EXPECT_EQ(child, nullptr);
+    } else {
+      EXPECT_EQ(child->size(), 2);
+      EXPECT_EQ(child->rank(), rank == 2 || rank == 1 ? 0 : 1);
+      EXPECT_EQ(child->name(), "child");
+      EXPECT_EQ(child->timeout(), communicator.timeout());
+      expectWorks(*child);
+    }
+    expectWorks(communicator);
+    if (child) child->abort("");  // is no matter of the parent
+    expectWorks(communicator);
+    const auto alone = communicator.split(std::vector{rank}, "alone");
+    expectWorks(*alone);
+  });
+}
+
+TEST(Split, RejectsListsThatMakeNoSense) {
+  runRanks(3, [](Communicator& communicator) {
+    const int rank = communicator.rank();
+    const auto reject = [&](const std::vector<int>& ranks, const std::string& told) {
+      const Error error = errorOf([&] { communicator.split(ranks, "child"); });
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+      EXPECT_NE(std::string(error.what()).find(told), std::string::npos) << error.what();
+    };
+    reject({rank, 3}, "Invalid rank 3");
+    reject({-1, rank}, "Invalid rank -1");
+    reject({rank, rank}, "multiple times");
+    reject({(rank + 1) % 3}, "not included");
+    expectWorks(communicator);
+    // Different lists: everybody whose list is not that of all its members is told.
+    const std::vector<int> own = rank == 2 ? std::vector{0, 2, 1} : std::vector{0, 1, 2};
+    EXPECT_EQ(errorOf([&] { communicator.split(own, "child"); }).kind(), ErrorKind::Mismatch);
+    expectWorks(communicator);
+  });
+}
+
+TEST(Communicator, LeavesNothingBehind) {
+  const auto cycle = [] {
+    const auto store = std::make_shared<MemoryStore>();
+    runThreads(3, [&](int rank) {
+      const auto communicator = Communicator::create(optionsFor(rank, 3, store));
+      communicator->post({})->wait();
+      const auto child = communicator->split(std::vector{0, 1, 2}, "child");
+      child->run({});
+      if (rank == 1) child->finalize();
+      communicator->finalize();
+    });
+  };
+  const size_t names = named("/dev/shm") + named("/tmp");
+  cycle();  // starts the engine's threads
+  awaitThat([] { return !isMapped("memfd:ctran"); }, "the first are unmapped");
+  const size_t fds = entries("/proc/self/fd");
+  awaitThat([] { return entries("/proc/self/task") <= 3; }, "the ranks' threads have ended");
+  const size_t threads = entries("/proc/self/task");
+  for (int i = 0; i < (kThreadSanitizer ? 30 : 200); ++i) cycle();
+  awaitThat([] { return !isMapped("memfd:ctran"); }, "all are unmapped");
+  awaitThat([&] { return entries("/proc/self/task") == threads; }, "no thread is left");
+  EXPECT_EQ(entries("/proc/self/fd"), fds);
+  EXPECT_EQ(named("/dev/shm") + named("/tmp"), names);
+}
+
+// --- Sleeping ------------------------------------------------------------------------------------
+
+int64_t cpuNanosOfThread() {
+  timespec used;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+int64_t cpuNanosOfProcess() {
+  timespec used;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return int64_t{used.tv_sec} * 1'000'000'000 + used.tv_nsec;
+}
+
+TEST(Sleeping, BlockedRanksLeaveTheirCoreToOthers) {
+  std::barrier together(3);
+  int64_t used = 0;
+  runRanks(3, [&](Communicator& communicator) {
+    if (communicator.rank() == 1) communicator.post({});  // nobody waits: the engine's thread does
+    std::shared_ptr<Work> first;
+    together.arrive_and_wait();
+    const int64_t before = cpuNanosOfProcess();
+    if (communicator.rank() == 2) {
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // the others wait for this rank
+      communicator.run({});
+      used = cpuNanosOfProcess() - before;
+    } else if (communicator.rank() == 0) {
+      const int64_t own = cpuNanosOfThread();
+      communicator.run({});
+      EXPECT_LT(cpuNanosOfThread() - own, 300'000'000);
+    }
+    together.arrive_and_wait();
+  });
+  EXPECT_LT(used, 600'000'000) << "of a second";  // a core each would be three
+}
+
+}  // namespace
+}  // namespace ctran::testing

@@ -1,0 +1,176 @@
+#include "tests/unit/support/ranks.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "ctran/base/clock.h"
+#include "ctran/bootstrap/local_store.h"
+
+namespace ctran::testing {
+namespace {
+
+/// True when the body ended as it should.
+bool guarded(const std::function<void()>& body, const std::string& who) {
+  try {
+    body();
+    return true;
+  } catch (const std::exception& error) {
+    ADD_FAILURE() << who << " threw: " << error.what();
+  } catch (...) {
+    ADD_FAILURE() << who << " threw something";
+  }
+  return false;
+}
+
+void give(int64_t giveUp, const char* what) {
+  if (nowNanos() > giveUp) {
+    std::fprintf(stderr, "gave up waiting for %s\n", what);
+    std::abort();
+  }
+  ::sched_yield();
+}
+
+int64_t guardFromNow() { return nowNanos() + std::chrono::nanoseconds(kGuard).count(); }
+
+}  // namespace
+
+bool testsEverything() {
+  const char* value = std::getenv("CTRAN_TEST_FULL");
+  return value != nullptr && *value != 0 && std::string(value) != "0";
+}
+
+CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
+                               const std::string& name) {
+  CommunicatorOptions options;
+  options.rank = rank;
+  options.size = size;
+  options.name = name;
+  options.store = std::move(store);
+  options.timeout = kGuard;
+  return options;
+}
+
+void runThreads(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int r = 0; r < size; ++r) {
+    threads.emplace_back([&body, r] { guarded([&] { body(r); }, "rank " + std::to_string(r)); });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+void runRanks(int size, const std::function<void(Communicator&)>& body) {
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(size, [&](int rank) {
+    const auto communicator = Communicator::create(optionsFor(rank, size, store));
+    // The others must not wait for what this rank will not do.
+    if (!guarded([&] { body(*communicator); }, "rank " + std::to_string(rank))) {
+      communicator->abort("the test failed");
+    }
+    communicator->finalize();
+  });
+}
+
+Error errorOf(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "no error was thrown";
+  return Error(ErrorKind::System, "no error was thrown");
+}
+
+ForkedRanks::ForkedRanks(int size, const std::function<void(int)>& body) {
+  std::fflush(nullptr);
+  for (int r = 0; r < size; ++r) {
+    const pid_t pid = ::fork();
+    if (pid < 0) throw std::runtime_error("fork");
+    if (pid == 0) {
+      guarded([&] { body(r); }, "rank " + std::to_string(r));
+      std::fflush(nullptr);
+      ::_exit(::testing::Test::HasFailure() ? 1 : 0);
+    }
+    pids_.push_back(pid);
+  }
+}
+
+ForkedRanks::~ForkedRanks() {
+  for (const pid_t pid : pids_) {
+    if (pid <= 0) continue;
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+}
+
+void ForkedRanks::kill(int rank, int signal) const { ::kill(pids_[rank], signal); }
+
+void ForkedRanks::expectSuccess(const std::vector<int>& killed) {
+  const int64_t giveUp = guardFromNow();
+  for (size_t r = 0; r < pids_.size(); ++r) {
+    int status = 0;
+    pid_t ended = 0;
+    while ((ended = ::waitpid(pids_[r], &status, WNOHANG)) == 0 && nowNanos() < giveUp) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    if (ended == 0) {
+      ADD_FAILURE() << "rank " << r << " hangs";
+      continue;  // the destructor kills it
+    }
+    pids_[r] = -1;
+    if (std::find(killed.begin(), killed.end(), static_cast<int>(r)) != killed.end()) {
+      EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << "rank " << r;
+    } else {
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0)
+          << "rank " << r << " ended with status " << status;
+    }
+  }
+}
+
+void awaitSleep(pid_t pid) {
+  const int64_t giveUp = guardFromNow();
+  while (true) {
+    std::string text;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+    const size_t name = text.rfind(')');  // "pid (name) S ..."
+    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'S') return;
+    give(giveUp, "a process to sleep");
+  }
+}
+
+void awaitFlag(const std::atomic<bool>& flag) {
+  const int64_t giveUp = guardFromNow();
+  while (!flag.load()) give(giveUp, "a flag");
+}
+
+TemporaryDirectory::TemporaryDirectory()
+    : path_((std::filesystem::temp_directory_path() / "ctran-test-XXXXXX").string()),
+      owner_(::getpid()) {
+  if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp " + path_);
+}
+
+TemporaryDirectory::~TemporaryDirectory() {
+  std::error_code ignored;
+  if (::getpid() == owner_) std::filesystem::remove_all(path_, ignored);
+}
+
+void* map(size_t bytes) {
+  void* memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::runtime_error("mmap");
+  return memory;
+}
+
+void unmap(void* memory, size_t bytes) { ::munmap(memory, bytes); }
+
+}  // namespace ctran::testing

@@ -1,0 +1,164 @@
+"""Running long commands so that whoever waits sees what is done, and how long it takes."""
+
+from __future__ import annotations
+
+import collections
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LOGS = ROOT / "build" / "logs"
+
+# Between two lines of progress where the output is no terminal.
+QUIET_SECONDS = 5.0
+PIP_PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
+
+
+class CommandFailed(Exception):
+    """A command of a step failed; what it said has been printed."""
+
+
+def say(text: str) -> None:
+    print(text, flush=True)
+
+
+def fail(text: str) -> None:
+    print(f"error: {text}", file=sys.stderr, flush=True)
+    raise SystemExit(1)
+
+
+def seconds(since: float) -> str:
+    elapsed = time.monotonic() - since
+    if elapsed < 60:
+        return f"{elapsed:.1f} s"
+    return f"{int(elapsed // 60)} min {int(elapsed % 60)} s"
+
+
+def readable(line: str) -> str:
+    """A line of a tool's output, as a line of progress."""
+    progress = PIP_PROGRESS.match(line)
+    if progress and int(progress[2]) > 0:
+        done, total = int(progress[1]), int(progress[2])
+        return f"{done / 1e6:.0f} of {total / 1e6:.0f} MB ({100 * done // total}%)"
+    return line
+
+
+class _Progress:
+    """One live line on a terminal; elsewhere a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._shown_at = self._start
+        self._live = sys.stdout.isatty()
+        self.line = ""
+
+    def tick(self) -> None:
+        now = time.monotonic()
+        if now - self._shown_at < (0.2 if self._live else QUIET_SECONDS):
+            return
+        self._shown_at = now
+        text = f"  {now - self._start:4.0f} s  {self.line}"
+        if self._live:
+            width = shutil.get_terminal_size().columns - 1
+            print("\r\033[K" + text[:width], end="", flush=True)
+        else:
+            say(text[:120])
+
+    def clear(self) -> None:
+        if self._live:
+            print("\r\033[K", end="", flush=True)
+
+
+def run(
+    title: str,
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path = ROOT,
+    show: str | None = None,
+    tail: int = 60,
+) -> None:
+    """Runs a command quietly, with progress; its whole output goes to a log under build/logs.
+
+    Lines that match the regular expression `show` are printed as they come. If the command fails
+    the last `tail` lines are printed and CommandFailed is raised.
+    """
+    say(f"==> {title}")
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".log")
+    start = time.monotonic()
+    process = subprocess.Popen(
+        [str(part) for part in command],
+        cwd=cwd,
+        env=None if env is None else dict(env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    def read() -> None:
+        assert process.stdout is not None
+        for text in process.stdout:
+            lines.put(text.rstrip("\n"))
+        lines.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    progress = _Progress()
+    last: collections.deque[str] = collections.deque(maxlen=tail)
+    try:
+        with log.open("w") as out:
+            while True:
+                try:
+                    line = lines.get(timeout=0.2)
+                except queue.Empty:
+                    progress.tick()
+                    continue
+                if line is None:
+                    break
+                if not PIP_PROGRESS.match(line):
+                    out.write(line + "\n")
+                    last.append(line)
+                if line.strip():
+                    progress.line = readable(line.strip())
+                if show and re.search(show, line):
+                    progress.clear()
+                    say("    " + line.strip())
+                progress.tick()
+        code = process.wait()
+    except BaseException:
+        process.terminate()
+        raise
+    finally:
+        progress.clear()
+    if code != 0:
+        say("\n".join(last))
+        say(f"  failed after {seconds(start)}: {' '.join(map(str, command))}")
+        say(f"  whole output: {os.path.relpath(log, ROOT)}")
+        raise CommandFailed(title)
+    say(f"  done in {seconds(start)}")
+
+
+def attach(
+    title: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None
+) -> None:
+    """Runs a command that shows its own progress, on our own output."""
+    say(f"==> {title}")
+    start = time.monotonic()
+    code = subprocess.run(
+        [str(part) for part in command], cwd=ROOT, env=env, stdin=subprocess.DEVNULL
+    ).returncode
+    if code != 0:
+        say(f"  failed after {seconds(start)} with exit code {code}")
+        raise CommandFailed(title)
+    say(f"  done in {seconds(start)}")

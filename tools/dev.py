@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""What the Makefile's targets do; each brings the machine to where it can do it.
+
+Steps whose inputs have not changed are not repeated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+
+import compat
+import lint
+import system
+from console import ROOT, CommandFailed, attach, run, say, seconds
+from environment import Environment
+
+# The C++ unit tests are built and run in each of these ways.
+SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
+
+
+def torch_requirement() -> str:
+    return os.environ.get("TORCH") or "torch"
+
+
+def prepared(*, tests: bool) -> Environment:
+    """A virtual environment with torch, the tools, and torchcomms built."""
+    system.install_missing(tests=tests)
+    environment = Environment()
+    environment.create()
+    environment.install_torch(torch_requirement())
+    environment.install_tools(tests=tests)
+    environment.build()
+    return environment
+
+
+def configured_tests(environment: Environment, sanitizer: str = "") -> str:
+    """Configures a build of ctran_tests; the build folder."""
+    folder = f"build/tests-{sanitizer}" if sanitizer else "build/tests"
+    # CMake notices by itself what changed since; it only must be there.
+    if not (ROOT / folder / "build.ninja").exists():
+        command = [environment.tool("cmake"), "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON"]
+        run(
+            f"Configuring {folder}",
+            [*command, "-DBUILD_BENCHMARKS=ON", f"-DSANITIZE={sanitizer}"],
+            env=environment.variables(),
+        )
+    return folder
+
+
+def cpp_tests(environment: Environment, how: str) -> None:
+    folder = configured_tests(environment, SANITIZERS[how])
+    variables = environment.variables()
+    run(
+        f"Building the C++ tests ({how})",
+        [environment.tool("cmake"), "--build", folder],
+        env=variables,
+    )
+    jobs = str(len(os.sched_getaffinity(0)))
+    command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs, "--output-on-failure"]
+    run(
+        f"Running the C++ tests ({how})",
+        [*command, "--no-tests=error"],
+        env=variables,
+        show=r"tests passed|tests failed|\(Failed\)|\(Timeout\)",
+        tail=200,
+    )
+
+
+def all_of(what: str, parts: dict[str, Callable[[], None]]) -> None:
+    """Does every part, whatever fails before; sums up; exits with 1 if one failed."""
+    start = time.monotonic()
+    results: dict[str, str] = {}
+    for name, part in parts.items():
+        begun = time.monotonic()
+        try:
+            part()
+            results[name] = f"passed in {seconds(begun)}"
+        except CommandFailed:
+            results[name] = f"FAILED after {seconds(begun)}"
+    failed = any(result.startswith("FAILED") for result in results.values())
+    say(f"\n{what} {'FAILED' if failed else 'passed'} in {seconds(start)}")
+    for name, result in results.items():
+        say(f"  {name}: {result}")
+    if failed:
+        raise SystemExit(1)
+
+
+def demo() -> None:
+    environment = prepared(tests=False)
+    command = [environment.tool("torchrun"), "--standalone", "--nproc-per-node", "4"]
+    attach(
+        "Running examples/all_reduce.py with 4 processes",
+        [*command, ROOT / "examples" / "all_reduce.py"],
+        env={**environment.variables(), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def build() -> None:
+    prepared(tests=False)
+
+
+def _tests(*selection: str) -> None:
+    environment = prepared(tests=True)
+    parts: dict[str, Callable[[], None]] = {
+        f"C++ unit tests, {how}": lambda how=how: cpp_tests(environment, how)  # type: ignore[misc]
+        for how in SANITIZERS
+    }
+    parts["Python tests"] = lambda: attach(
+        "Running the Python tests",
+        [environment.tool("pytest"), "--durations=5", *selection],
+        env=environment.variables(),
+    )
+    all_of("Tests", parts)
+
+
+def test() -> None:
+    _tests("-m", "not full")
+
+
+def test_full() -> None:
+    _tests()
+
+
+def run_lint() -> None:
+    environment = prepared(tests=True)
+    folder = configured_tests(environment)
+    all_of("Lint", lint.checks(environment, ROOT / folder))
+
+
+def format_all() -> None:
+    lint.format_all(prepared(tests=True))
+
+
+def bench() -> None:
+    environment = prepared(tests=True)
+    requirements = ROOT / "benchmarks" / "requirements.txt"
+    if requirements.exists():
+        title = "Installing what the benchmarks draw with"
+        environment.install("bench", title, "-r", str(requirements), files=[requirements])
+    attach(
+        "Timing torchcomms beside PyTorch's Gloo",
+        [environment.tool("python"), ROOT / "benchmarks" / "bench.py"],
+        env=environment.variables(),
+    )
+
+
+def docs() -> None:
+    environment = prepared(tests=False)
+    generators = sorted((ROOT / "tools").glob("docs_*.py"))
+    for generator in generators:
+        attach(
+            f"Writing what {generator.name} generates",
+            [environment.tool("python"), generator],
+            env=environment.variables(),
+        )
+    say(f"{len(generators)} generators run; the pages are under docs/")
+
+
+def wheel() -> None:
+    environment = prepared(tests=False)
+    command = [environment.tool("python"), "-m", "pip", "wheel", "-v", "--no-build-isolation"]
+    options = ["--no-deps", "-Cbuild-dir=build/wheel", "-Cinstall.strip=true"]
+    run(
+        "Building the wheel",
+        [*command, *options, "--wheel-dir", "dist", "."],
+        env=environment.variables(),
+        show=r"^Successfully built|Created wheel",
+    )
+    torch = environment.ask("import torch; print(torch.__version__)")
+    say(f"dist/ has a wheel for torch {torch}; it refuses other minor versions of torch")
+
+
+def run_compat() -> None:
+    system.install_missing(tests=False)
+    all_of("Compatibility", compat.corners())
+
+
+def clean() -> None:
+    """Removes what was built; .venv (GBs of downloads) stays."""
+    for folder in ("build", "dist", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".hypothesis"):
+        shutil.rmtree(ROOT / folder, ignore_errors=True)
+    (ROOT / ".venv" / ".stamps" / "torchcomms").unlink(missing_ok=True)
+
+
+COMMANDS: dict[str, Callable[[], None]] = {
+    "demo": demo,
+    "build": build,
+    "test": test,
+    "test-full": test_full,
+    "lint": run_lint,
+    "format": format_all,
+    "bench": bench,
+    "docs": docs,
+    "wheel": wheel,
+    "compat": run_compat,
+    "clean": clean,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    command = parser.parse_args().command
+    os.chdir(ROOT)
+    start = time.monotonic()
+    try:
+        COMMANDS[command]()
+    except CommandFailed:
+        raise SystemExit(1) from None
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    except subprocess.CalledProcessError as error:
+        say(f"{error}\n{error.stdout or ''}{error.stderr or ''}")
+        raise SystemExit(1) from None
+    say(f"make {command}: {seconds(start)}")
+
+
+if __name__ == "__main__":
+    main()

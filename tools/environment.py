@@ -1,0 +1,157 @@
+"""The virtual environment, and the build that is installed into it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from console import ROOT, run
+
+VENV = ROOT / ".venv"
+SWITCHES = ("NCCL", "NCCLX", "GLOO", "RCCL", "RCCLX", "XCCL", "TRANSPORT")
+
+
+def fingerprint(*parts: str | Path) -> str:
+    """A hash of texts, and of the contents of files."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.read_bytes() if isinstance(part, Path) else part.encode()
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
+
+
+class Stamp:
+    """Remembers in a file what a step was done with, so that it is not done twice."""
+
+    def __init__(self, file: Path, inputs: Iterable[str | Path]) -> None:
+        self._file = file
+        self._wanted = fingerprint(*inputs)
+
+    def is_current(self) -> bool:
+        return self._file.exists() and self._file.read_text() == self._wanted
+
+    def set(self) -> None:
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(self._wanted)
+
+
+def parallel_jobs() -> int:
+    """Compilers at a time: one per core, if there are 2 GB of memory for each."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // (2 << 30)))
+
+
+class Environment:
+    """A virtual environment with some torch, and torchcomms built for it."""
+
+    def __init__(self, folder: Path = VENV, python: str = sys.executable) -> None:
+        self.folder = folder
+        self._base_python = python
+
+    def tool(self, name: str) -> str:
+        """The path of a program that is installed in here."""
+        return str(self.folder / "bin" / name)
+
+    def variables(self) -> dict[str, str]:
+        """The environment variables of a command that runs in here."""
+        result = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHOME")}
+        result.update(
+            VIRTUAL_ENV=str(self.folder),
+            PATH=f"{self.folder / 'bin'}:{result.get('PATH', os.defpath)}",
+            CMAKE_BUILD_PARALLEL_LEVEL=str(parallel_jobs()),
+            PIP_DISABLE_PIP_VERSION_CHECK="1",
+            PIP_NO_INPUT="1",
+        )
+        return result
+
+    def ask(self, code: str) -> str:
+        """What that Python prints when it runs `code`."""
+        return subprocess.run(
+            [self.tool("python"), "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            env=self.variables(),
+        ).stdout.strip()
+
+    def _stamp(self, name: str, *inputs: str | Path) -> Stamp:
+        return Stamp(self.folder / ".stamps" / name, inputs)
+
+    def create(self) -> None:
+        what = "import sys; print(sys.version, sys.base_prefix)"
+        base = subprocess.run(
+            [self._base_python, "-c", what], check=True, capture_output=True, text=True
+        ).stdout
+        # The folder is one of the inputs: an environment that was moved does not work.
+        stamp = self._stamp("venv", base, str(self.folder))
+        if stamp.is_current():
+            return
+        name = self.folder.name
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        run(f"Making {name}", [self._base_python, "-m", "venv", self.folder])
+        self.pip(f"Updating pip in {name}", "--upgrade", "pip>=25.1")
+        stamp.set()
+
+    def pip(self, title: str, *arguments: str) -> None:
+        command = [self.tool("python"), "-m", "pip", "install", *arguments]
+        run(title, command, env=self.variables())
+
+    def install(self, name: str, title: str, *arguments: str, files: Iterable[Path] = ()) -> None:
+        """pip install, unless it was done with these arguments and files."""
+        stamp = self._stamp(name, *arguments, *files)
+        if not stamp.is_current():
+            # Each percent of a download on a line of its own, which console makes readable.
+            self.pip(title, "--progress-bar", "raw", *arguments)
+            stamp.set()
+
+    def install_torch(self, requirement: str) -> None:
+        """`requirement` may carry options of pip, as in "torch --index-url ..."."""
+        title = f"Installing {requirement.split()[0]} into {self.folder.name} (a download of GBs)"
+        self.install("torch", title, *shlex.split(requirement))
+
+    def install_tools(self, *, tests: bool) -> None:
+        build, dev = ROOT / "requirements-build.txt", ROOT / "requirements-dev.txt"
+        if tests:
+            self.install("tools", "Installing tools", "-r", str(dev), files=[build, dev])
+        else:
+            title = "Installing build tools"
+            self.install("build-tools", title, "-r", str(build), files=[build])
+
+    def build(self) -> None:
+        """Builds torchcomms and installs it editable: the Python files stay where they are.
+
+        The first time, and when something changed that pip must know of, by pip. After that CMake
+        alone brings the binaries up to date.
+        """
+        version = self.ask("import sys; print('py%d%d' % sys.version_info[:2])")
+        folder = ROOT / "build" / version
+        python_files = sorted(str(f.relative_to(ROOT)) for f in ROOT.glob("torchcomms/**/*.py"))
+        switches = [os.environ.get(f"USE_{name}", "") for name in SWITCHES]
+        torch = "from importlib.metadata import version; print(version('torch'))"
+        inputs = [self.ask(torch), *switches, *python_files]
+        files = [ROOT / "pyproject.toml", ROOT / "torchcomms" / "version.py"]
+        stamp = self._stamp("torchcomms", *inputs, *files)
+        if stamp.is_current() and (folder / "build.ninja").exists():
+            cmake = self.tool("cmake")
+            site = self.ask("import sysconfig; print(sysconfig.get_path('platlib'))")
+            run("Building torchcomms", [cmake, "--build", folder], env=self.variables())
+            install = [cmake, "--install", str(folder), "--prefix", site]
+            run("Installing its binaries", install, env=self.variables())
+            return
+        self.pip(
+            "Building torchcomms and installing it, editable",
+            "-v",
+            "--no-build-isolation",
+            "--no-deps",
+            f"-Cbuild-dir={folder}",
+            "--editable",
+            str(ROOT),
+        )
+        stamp.set()

@@ -1,0 +1,138 @@
+#!/usr/bin/env python3
+"""A folder stands above all that it includes: an include or import that points up is an error.
+
+Prints file:line of each, and exits with 1 if there is one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# From the ground up. A folder may use what stands before it, and itself.
+FLOORS = (
+    "ctran/base",
+    "ctran/os",
+    "ctran/gpu",
+    "ctran/trace",
+    "ctran/reduce",
+    "ctran/bootstrap",
+    "ctran/topology",
+    "ctran/memory",
+    "ctran/transport",
+    "ctran/plan",
+    "ctran/collective",
+    "ctran/select",
+    "ctran/engine",
+    "ctran/window",
+    "ctran/capi",
+    "torchcomms/csrc",
+    "torchcomms/csrc/backends",
+    "torchcomms/csrc/bindings",
+    "torchcomms",
+    "mscclpp",
+)
+# The public headers are the face of csrc.
+PUBLIC_HEADERS = "include/comms/torchcomms"
+# Above the house: it may use everything, and nothing in the house may use it.
+OUTSIDE = ("benchmarks", "examples", "tests", "tools")
+# The engine is free of these.
+FOREIGN_TO_CTRAN = re.compile(
+    r"(torch|ATen|c10|caffe2|pybind11|Python\.h|cuda|nccl|rccl|hip|infiniband|comms)([/_.]|$|\w*\.h)"
+)
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+CPP = {".h", ".hpp", ".cpp", ".cuh", ".inl", ".cc"}
+
+
+def floor_of(path: str) -> int | None:
+    """The floor on which a file stands, from its path in the repository."""
+    if path.startswith(PUBLIC_HEADERS + "/"):
+        return FLOORS.index("torchcomms/csrc")
+    if path.split("/")[0] in OUTSIDE:
+        return len(FLOORS)
+    best: int | None = None
+    for floor, folder in enumerate(FLOORS):
+        if path.startswith(folder + "/") and (best is None or len(folder) > len(FLOORS[best])):
+            best = floor
+    return best
+
+
+def name_of(floor: int) -> str:
+    return FLOORS[floor] if floor < len(FLOORS) else "outside the house"
+
+
+def included(root: Path, file: Path, name: str, quoted: bool) -> str | None:
+    """The path in the repository of an included file; None if it is not one of ours."""
+    for folder in [file.parent] * quoted + [root, root / "include"]:
+        path = folder / name
+        resolved = path.resolve()
+        if resolved.is_file() and resolved.is_relative_to(root):
+            return str(resolved.relative_to(root))
+    return None
+
+
+def includes(root: Path, file: Path) -> Iterator[tuple[int, str, str | None]]:
+    """(line, what is written, path in the repository) of each include."""
+    for number, line in enumerate(file.read_text().splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match[2], included(root, file, match[2], match[1] == '"')
+
+
+def imports(root: Path, file: Path) -> Iterator[tuple[int, str, str | None]]:
+    """(line, what is written, path in the repository) of each import, wherever it stands."""
+    package = file.relative_to(root).parent.parts
+    for node in ast.walk(ast.parse(file.read_text(), str(file))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            names = [".".join([*above, *filter(None, [node.module])])]
+        else:
+            continue
+        for name in names:
+            ours = (root / name.split(".")[0]).is_dir()
+            yield node.lineno, name, name.replace(".", "/") + "/" if ours else None
+
+
+def complaints(root: Path) -> Iterator[str]:
+    root = root.resolve()
+    for top in ("ctran", "include", "torchcomms", "mscclpp"):
+        for file in sorted((root / top).rglob("*")):
+            path = str(file.relative_to(root))
+            if file.suffix in CPP:
+                found = includes(root, file)
+            elif file.suffix in (".py", ".pyi"):
+                found = imports(root, file)
+            else:
+                continue
+            floor = floor_of(path)
+            if floor is None:
+                yield f"{path}:1: this folder is not in the list of floors in tools/lint_floors.py"
+                continue
+            for line, written, target in found:
+                if path.startswith("ctran/") and not target and FOREIGN_TO_CTRAN.match(written):
+                    yield f"{path}:{line}: {written}: the engine includes none of its headers"
+                other = floor_of(target) if target else None
+                if other is not None and other > floor:
+                    yield (
+                        f"{path}:{line}: {written} points up, "
+                        f"from {name_of(floor)} to {name_of(other)}"
+                    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("root", nargs="?", type=Path, default=Path(__file__).parent.parent)
+    found = list(complaints(parser.parse_args().root))
+    for complaint in found:
+        print(complaint)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""What only the system can provide: a compiler, Python's headers, venv, GoogleTest."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from console import CommandFailed, fail, run, say
+
+
+@dataclass(frozen=True)
+class Need:
+    """Something that must work on this machine, and the Debian package that brings it."""
+
+    what: str
+    package: str
+    works: Callable[[], bool]
+
+
+def _compiler() -> str | None:
+    wanted = os.environ.get("CXX")
+    for name in [wanted] if wanted else ["c++", "g++", "clang++"]:
+        found = shutil.which(name)
+        if found:
+            return found
+    return None
+
+
+def _compiles(source: str, *libraries: str) -> bool:
+    compiler = _compiler()
+    if compiler is None:
+        return False
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "probe.cpp"
+        file.write_text(source)
+        command = [compiler, "-std=c++20", str(file), "-o", str(file.with_suffix("")), *libraries]
+        return subprocess.run(command, capture_output=True).returncode == 0
+
+
+def _has_compiler() -> bool:
+    return _compiles(
+        "#include <concepts>\n#include <span>\ntemplate <std::integral T> T one() { return 1; }\n"
+        "int main() { return one<int>() - 1; }\n"
+    )
+
+
+def _has_venv() -> bool:
+    return all(importlib.util.find_spec(name) for name in ("venv", "ensurepip"))
+
+
+def _has_python_headers() -> bool:
+    return (Path(sysconfig.get_path("include")) / "Python.h").exists()
+
+
+def _has_googletest() -> bool:
+    return _compiles(
+        "#include <gtest/gtest.h>\nTEST(A, B) {}\n", "-lgtest_main", "-lgtest", "-lpthread"
+    )
+
+
+def needs(*, tests: bool) -> list[Need]:
+    python = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    found = [
+        Need("a C++20 compiler", "g++", _has_compiler),
+        Need("Python's venv module", f"{python}-venv", _has_venv),
+        Need("Python's headers", f"{python}-dev", _has_python_headers),
+    ]
+    if tests:
+        found.append(Need("GoogleTest", "libgtest-dev", _has_googletest))
+    return found
+
+
+@functools.cache
+def _administrator() -> list[str] | None:
+    """What to put before a command that changes the system; None if we may not."""
+    if os.geteuid() == 0:
+        return []
+    if shutil.which("sudo"):
+        allowed = subprocess.run(["sudo", "-n", "true"], capture_output=True, check=False)
+        if allowed.returncode == 0:
+            return ["sudo", "-n"]
+    return None
+
+
+def install_missing(*, tests: bool) -> None:
+    """Installs the system packages that are missing, or names them and stops."""
+    missing = [need for need in needs(tests=tests) if not need.works()]
+    if not missing:
+        return
+    packages = [need.package for need in missing]
+    for need in missing:
+        say(f"missing: {need.what} (Debian and Ubuntu: {need.package})")
+    prefix = _administrator()
+    if shutil.which("apt-get") is None:
+        fail("this system has no apt-get: please install what is missing, then try again")
+    if prefix is None:
+        fail(f"please run this, then try again:\n  sudo apt-get install {' '.join(packages)}")
+    assert prefix is not None
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    install = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    install += ["--no-install-recommends", *packages]
+    try:
+        run("Reading the list of system packages", [*prefix, "apt-get", "update"], env=environment)
+        run(f"Installing system packages: {' '.join(packages)}", install, env=environment)
+    except CommandFailed:
+        fail(f"apt-get failed; by hand: sudo apt-get install {' '.join(packages)}")
+    for need in missing:
+        if not need.works():
+            fail(f"{need.package} is installed, and {need.what} still does not work")

@@ -1,0 +1,34 @@
+#include <comms/torchcomms/TorchCommBackend.hpp>
+
+#include "ctran/base/error.h"
+
+namespace torch::comms {
+
+std::string_view TorchCommBackend::getBackendVersion() const { unsupported("get_backend_version"); }
+
+TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
+                                                          const at::Tensor& input, int root,
+                                                          bool async_op,
+                                                          const GatherSingleOptions& options) {
+  Tensors parts;
+  if (getRank() == root) {
+    const at::Tensor flat = output.view({-1});
+    const int64_t count = input.numel();
+    for (int r = 0; r < getSize(); ++r) parts.push_back(flat.narrow(0, r * count, count));
+  }
+  GatherOptions gatherOptions;
+  static_cast<OpOptions&>(gatherOptions) = options;
+  return gather(parts, input, root, async_op, gatherOptions);
+}
+
+void TorchCommBackend::abort() { unsupported("abort"); }
+void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }
+void TorchCommBackend::setHints(const Hints&) { unsupported("set_hints"); }
+
+void TorchCommBackend::unsupported(std::string_view what) const {
+  throw ctran::Error(
+      ctran::ErrorKind::Unsupported,
+      std::string(what) + " not supported by backend " + std::string(getBackendName()));
+}
+
+}  // namespace torch::comms

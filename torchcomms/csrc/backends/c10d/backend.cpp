@@ -1,0 +1,226 @@
+#include "torchcomms/csrc/backends/c10d/backend.hpp"
+
+#include <torch/version.h>
+
+#include <algorithm>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/c10d/errors.hpp"
+#include "torchcomms/csrc/backends/c10d/group.hpp"
+#include "torchcomms/csrc/backends/c10d/meeting.hpp"
+#include "torchcomms/csrc/backends/c10d/reduction.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// c10d numbers its collectives in a space of their own, so any tag does. Messages between two
+/// ranks are matched in order, so one does.
+constexpr int kTag = 0;
+
+}  // namespace
+
+C10dBackend::C10dBackend(std::string backendName, C10dFactory factory)
+    : backendName_(std::move(backendName)), factory_(std::move(factory)) {}
+
+C10dBackend::~C10dBackend() {
+  if (!group_) return;
+  group_->monitor->seen();
+  const bool idle = collectives_.idle() && std::all_of(peers_.begin(), peers_.end(),
+                                                       [](auto& p) { return p.second.idle(); });
+  if (idle && !group_->isBroken()) {
+    const HostWait wait;
+    group_.reset();
+  } else {
+    // A c10d backend is destroyed when its operations have ended, if only by their timeout.
+    std::thread([group = std::move(group_)] {}).detach();
+  }
+}
+
+void C10dBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
+  if (!device.is_cpu()) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "Backend " + backendName_ + " has no support for device '" + device.str() +
+                           "' in this build; it works on tensors of the CPU",
+                       {}, {}, "pass torch.device(\"cpu\")");
+  }
+  options_ = options;
+  options_.name = std::string(name);
+  device_ = device;
+
+  auto group = std::make_shared<C10dGroup>();
+  group->name = options_.name;
+  group->rank = options_.rank.value();
+  group->size = options_.size.value();
+  group->monitor =
+      std::make_shared<ErrorMonitor>("rank " + std::to_string(group->rank) + " of communicator '" +
+                                         group->name + "' (" + backendName_ + ")",
+                                     options.abort_process_on_timeout_or_error);
+  if (group->size == 1) {
+    group->store = c10::make_intrusive<c10d::HashStore>();
+  } else if (options.store) {
+    group->store = meet(options.store, backendName_ + "/" + group->name, group->rank, group->size,
+                        options.timeout);
+  } else {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "A communicator of " + std::to_string(group->size) +
+                           " ranks needs a store through which they find each other",
+                       {}, {}, "set CommOptions::store, to a TCPStore for instance");
+  }
+  group->backend = factory_(group->store, group->rank, group->size, options.timeout, options.hints);
+  group_ = std::move(group);
+}
+
+void C10dBackend::drain() {
+  const auto pass = [&](Lane& lane) {
+    if (lane.idle()) return;
+    const auto mark = std::make_shared<C10dOperation>(OpName::finalize, 1, group_->monitor);
+    lane.post([mark] { mark->partEnded(nullptr); });
+    mark->wait(std::nullopt);
+  };
+  pass(collectives_);
+  for (auto& [key, lane] : peers_) pass(lane);
+}
+
+void C10dBackend::finalize() {
+  drain();
+  if (group_->isBroken()) {
+    std::thread([backend = std::move(group_->backend)] {}).detach();
+  } else {
+    const HostWait wait;
+    group_->backend.reset();
+  }
+}
+
+std::string_view C10dBackend::getBackendVersion() const { return "torch " TORCH_VERSION; }
+
+bool C10dBackend::isAborted() const {
+  const bool broken = group_->isBroken();
+  if (broken) group_->monitor->seen();
+  return broken;
+}
+
+milliseconds C10dBackend::timeoutOf(const OpOptions& options) const {
+  return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
+}
+
+TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const OpOptions& options,
+                                               Body body) {
+  group_->requireWhole(op);
+  const milliseconds timeout = timeoutOf(options);
+  const auto visibly = [&](auto call) {
+    try {
+      call();
+    } catch (...) {
+      group_->monitor->seen();
+      throw;
+    }
+  };
+  if (!async_op && collectives_.idle()) {
+    const HostWait wait;
+    visibly([&] { C10dCall(*group_, op, timeout, /*interruptible=*/true).carryOut(body); });
+    return TorchWorkCompleted::shared();
+  }
+  const auto operation = std::make_shared<C10dOperation>(op, 1, group_->monitor);
+  WorkPtr work = c10::make_intrusive<C10dWork>(operation);
+  collectives_.post([group = group_, op, timeout, operation, body = std::move(body)]() mutable {
+    operation->started();
+    std::exception_ptr error;
+    try {
+      group->requireWhole(op);
+      C10dCall(*group, op, timeout, /*interruptible=*/false).carryOut(body);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    body = nullptr;  // lets go of the tensors
+    operation->partEnded(error);
+  });
+  if (async_op) return work;
+  visibly([&] { work->wait(); });
+  return TorchWorkCompleted::shared();
+}
+
+TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2POp>& ops,
+                                                bool async_op, const OpOptions& options) {
+  const auto sends = [](const P2POp& one) { return one.type == P2POp::Type::SEND; };
+  for (const P2POp& one : ops) {
+    if (one.peer != getRank()) continue;
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       sends(one) ? "Cannot send to self" : "Cannot recv from self", {one.peer},
+                       std::string(toString(op)), "copy the tensor, or use backend ctran");
+  }
+  group_->requireWhole(op);
+  const Clock::time_point deadline = Clock::now() + timeoutOf(options);
+  const auto operation = std::make_shared<C10dOperation>(op, ops.size(), group_->monitor);
+  WorkPtr work = c10::make_intrusive<C10dWork>(operation);
+
+  // All are issued before any is waited for.
+  std::vector<c10::intrusive_ptr<c10d::Work>> issued;
+  issued.reserve(ops.size());
+  for (const P2POp& one : ops) {
+    const HostWait wait;
+    std::vector<at::Tensor> bytes{bytesOf(one.tensor)};
+    try {
+      const std::lock_guard lock(group_->issuing);
+      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, kTag)
+                                  : group_->backend->recv(bytes, one.peer, kTag));
+    } catch (...) {
+      const auto error = translated(std::current_exception(), op, group_->name, one.peer);
+      group_->breakWith(error);
+      group_->monitor->seen();
+      std::rethrow_exception(error);
+    }
+  }
+  for (size_t i = 0; i < ops.size(); ++i) {
+    peers_[{ops[i].peer, ops[i].type}].post(
+        [group = group_, op, peer = ops[i].peer, deadline, operation, part = issued[i]]() mutable {
+          operation->started();
+          std::exception_ptr error;
+          try {
+            const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+            part->wait(std::max(left, milliseconds(1)));
+          } catch (...) {
+            error = translated(std::current_exception(), op, group->name, peer);
+            group->breakWith(error);
+          }
+          part.reset();
+          operation->partEnded(error);
+        });
+  }
+  if (async_op) return work;
+  try {
+    work->wait();
+  } catch (...) {
+    group_->monitor->seen();
+    throw;
+  }
+  return TorchWorkCompleted::shared();
+}
+
+std::shared_ptr<TorchCommBackend> C10dBackend::split(const std::vector<int>& ranks,
+                                                     const std::string& name,
+                                                     const CommOptions& options) {
+  group_->requireWhole(OpName::split);
+  // Counted on every rank, member or not, so that all agree on the key.
+  const uint64_t number = splits_++;
+  if (ranks.empty()) return nullptr;
+  CommOptions childOptions = options;
+  childOptions.rank =
+      static_cast<int>(std::find(ranks.begin(), ranks.end(), getRank()) - ranks.begin());
+  childOptions.size = static_cast<int>(ranks.size());
+  childOptions.store = c10::make_intrusive<c10d::PrefixStore>(
+      "split/" + std::to_string(number) + "/" +
+          std::to_string(*std::min_element(ranks.begin(), ranks.end())),
+      group_->store);
+  auto child = std::make_shared<C10dBackend>(backendName_, factory_);
+  child->init(device_, name, childOptions);
+  return child;
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+
+namespace torch::comms {
+
+/// Runs tasks one after another, in the order of posting, on a thread of its own. The thread is
+/// made for the first task.
+class Lane {
+ public:
+  /// Must not throw.
+  using Task = std::function<void()>;
+
+  Lane();
+  /// Does not wait: a task that runs goes on, tasks that have not begun are dropped.
+  ~Lane();
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void post(Task task);
+  /// Whether all tasks have ended. What they did is visible then.
+  bool idle() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace torch::comms

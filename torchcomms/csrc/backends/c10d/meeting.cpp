@@ -1,0 +1,102 @@
+#include "torchcomms/csrc/backends/c10d/meeting.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <random>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <vector>
+
+#include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/ctran/store.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+const std::string kCome = "come";
+
+std::string freshName() {
+  std::random_device device;
+  std::array<char, 33> text{};
+  std::snprintf(text.data(), text.size(), "%08x%08x%08x%08x", device(), device(), device(),
+                device());
+  return text.data();
+}
+
+milliseconds left(Clock::time_point deadline) {
+  return std::max(std::chrono::ceil<milliseconds>(deadline - Clock::now()), milliseconds(1));
+}
+
+std::string arrivalKey(const std::string& prefix, int rank) {
+  return prefix + "/" + std::to_string(rank);
+}
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+/// Ranks whose arrival has not been noted by the deadline. Forgets the arrivals.
+std::vector<int> awaitArrivals(C10dStore& store, const std::string& prefix, int size,
+                               Clock::time_point deadline) {
+  std::vector<int> missing;
+  for (int r = 1; r < size; ++r) {
+    const std::string key = arrivalKey(prefix, r);
+    try {
+      store.get(key, left(deadline));
+      store.remove(key);
+    } catch (const ctran::Error& e) {
+      if (e.kind() != ctran::ErrorKind::Timeout) throw;
+      missing.push_back(r);
+    }
+  }
+  return missing;
+}
+
+[[noreturn]] void someMissing(const std::string& key, const std::string& ranks,
+                              std::vector<int> list, milliseconds timeout) {
+  throw ctran::Error(ctran::ErrorKind::Timeout,
+                     "Not all ranks have come to '" + key + "' within " +
+                         std::to_string(timeout.count()) + " ms; missing: " + ranks,
+                     std::move(list), {},
+                     "have all ranks been started, with the same size and name?");
+}
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& store,
+                                     const std::string& key, int rank, int size,
+                                     milliseconds timeout) {
+  const Clock::time_point deadline = Clock::now() + timeout;
+  C10dStore keys(store);
+  std::string prefix;
+  if (rank == 0) {
+    prefix = key + "/" + freshName();
+    keys.set(key, prefix);
+    std::vector<int> missing;
+    try {
+      missing = awaitArrivals(keys, prefix, size, deadline);
+    } catch (...) {
+      keys.remove(key);
+      throw;
+    }
+    // Whoever came has read it, and nobody leaves before the word below: the next meeting at this
+    // key cannot be mistaken for this one.
+    keys.remove(key);
+    keys.set(prefix + "/all", missing.empty() ? kCome : listed(missing));
+    if (!missing.empty()) someMissing(key, listed(missing), missing, timeout);
+  } else {
+    prefix = keys.get(key, timeout);
+    keys.set(arrivalKey(prefix, rank), kCome);
+    const std::string word = keys.get(prefix + "/all", left(deadline) + milliseconds(1000));
+    if (word != kCome) someMissing(key, word, {}, timeout);
+  }
+  return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,73 @@
+#pragma once
+
+#include <chrono>
+#include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
+#include <condition_variable>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "torchcomms/csrc/error_monitor.hpp"
+
+namespace torch::comms {
+
+/// One call: what its C10dWork, the waiting caller, and the threads that carry it out share. It has
+/// parts when it is a batch of sends and receives; it ends with the last of them or the first that
+/// fails. All methods may be called from any thread.
+class C10dOperation {
+ public:
+  C10dOperation(OpName op, size_t parts, std::shared_ptr<ErrorMonitor> monitor)
+      : op_(op), monitor_(std::move(monitor)), left_(parts) {}
+
+  void started();
+  void partEnded(const std::exception_ptr& error);
+
+  WorkStatus status() const;
+  /// Marks the error as seen.
+  std::exception_ptr exception() const;
+  /// Blocks under HostWait until the operation has ended or `limit` has passed; whether it has
+  /// ended. Throws its error.
+  bool wait(std::optional<std::chrono::milliseconds> limit);
+  void setCallback(std::function<void()> callback);
+  /// The program has let go of the work.
+  void released();
+
+ private:
+  void block(std::optional<std::chrono::milliseconds> limit);
+  /// With the lock.
+  bool ended() const { return status_ > WorkStatus::INPROGRESS; }
+
+  const OpName op_;
+  const std::shared_ptr<ErrorMonitor> monitor_;
+  mutable std::mutex mutex_;
+  std::condition_variable endedCondition_;
+  WorkStatus status_ = WorkStatus::NOT_STARTED;
+  size_t left_;
+  std::exception_ptr error_;
+  int waiting_ = 0;        ///< threads that will see how it ends
+  bool reachable_ = true;  ///< the program has its work
+  std::vector<std::function<void()>> callbacks_;
+};
+
+class C10dWork final : public TorchWork {
+ public:
+  explicit C10dWork(std::shared_ptr<C10dOperation> operation) : operation_(std::move(operation)) {}
+  ~C10dWork() override { operation_->released(); }
+
+  WorkStatus status() const override { return operation_->status(); }
+  void wait() override { operation_->wait(std::nullopt); }
+  bool wait(std::chrono::milliseconds limit) override { return operation_->wait(limit); }
+  std::exception_ptr exception() const override { return operation_->exception(); }
+  void setCallback(std::function<void()> callback) override {
+    operation_->setCallback(std::move(callback));
+  }
+
+ private:
+  const std::shared_ptr<C10dOperation> operation_;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,168 @@
+#include "torchcomms/csrc/backends/ctran/work.hpp"
+
+#include <algorithm>
+
+#include "ctran/base/error.h"
+
+namespace torch::comms {
+
+namespace {
+
+bool isTimeout(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ctran::Error& e) {
+    return e.kind() == ctran::ErrorKind::Timeout;
+  } catch (...) {
+    return false;
+  }
+}
+
+class Counted {
+ public:
+  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Counted() { --count_; }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
+}  // namespace
+
+CtranWork::CtranWork(OpName op, std::shared_ptr<ctran::Work> work,
+                     std::shared_ptr<ErrorMonitor> monitor)
+    : op_(op), work_(std::move(work)), monitor_(std::move(monitor)) {}
+
+c10::intrusive_ptr<CtranWork> CtranWork::make(OpName op, std::shared_ptr<ctran::Work> work,
+                                              std::shared_ptr<ErrorMonitor> monitor) {
+  auto made = c10::intrusive_ptr<CtranWork>::unsafe_steal_from_new(
+      new CtranWork(op, std::move(work), std::move(monitor)));
+  // The engine's work outlives the call, so a plain pointer to it does; an owning one would be a
+  // cycle.
+  made->work_->onDone([op, self = c10::weak_intrusive_ptr<CtranWork>(made),
+                       engineWork = made->work_.get(), monitor = made->monitor_] {
+    const std::exception_ptr error = engineWork->error();
+    if (!error) return;
+    if (const auto work = self.lock()) {
+      work->ended();
+    } else {
+      monitor->failed(std::string(toString(op)), error, /*reachable=*/false);
+    }
+  });
+  return made;
+}
+
+CtranWork::~CtranWork() {
+  if (work_->state() == ctran::WorkState::Failed) {
+    monitor_->dropped(std::string(toString(op_)), work_->error());
+  }
+}
+
+void CtranWork::ended() {
+  // A thread counts as waiting until it has looked at the final state (see wait), so that either it
+  // or we deal with the error.
+  if (waiting_ > 0) return;
+  monitor_->failed(std::string(toString(op_)), work_->error(), /*reachable=*/true);
+}
+
+WorkStatus CtranWork::status() const {
+  switch (work_->state()) {
+    case ctran::WorkState::Queued:
+      return WorkStatus::NOT_STARTED;
+    case ctran::WorkState::Running:
+      return WorkStatus::INPROGRESS;
+    case ctran::WorkState::Completed:
+      return WorkStatus::COMPLETED;
+    case ctran::WorkState::Failed:
+      return isTimeout(work_->error()) ? WorkStatus::TIMEDOUT : WorkStatus::ERROR;
+  }
+  return WorkStatus::ERROR;
+}
+
+void CtranWork::throwIfFailed() const {
+  if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
+}
+
+void CtranWork::wait() {
+  EngineWaitHooks hooks;
+  {
+    const Counted waiting(waiting_);
+    try {
+      work_->wait(&hooks);
+    } catch (...) {
+      // Its own error, or an interrupt that ends the wait and not the operation.
+      throwIfFailed();
+      throw;
+    }
+  }
+  throwIfFailed();
+}
+
+bool CtranWork::wait(std::chrono::milliseconds limit) {
+  EngineWaitHooks hooks;
+  bool ended = false;
+  {
+    const Counted waiting(waiting_);
+    try {
+      ended = work_->waitFor(limit, &hooks);
+    } catch (...) {
+      throwIfFailed();
+      throw;
+    }
+  }
+  throwIfFailed();
+  return ended;
+}
+
+std::exception_ptr CtranWork::exception() const {
+  if (work_->state() != ctran::WorkState::Failed) return nullptr;
+  monitor_->seen();
+  return work_->error();
+}
+
+void CtranWork::setCallback(std::function<void()> callback) { work_->onDone(std::move(callback)); }
+
+WorkStatus CtranBatchWork::status() const {
+  WorkStatus all = WorkStatus::COMPLETED;
+  for (const auto& work : works_) {
+    const WorkStatus one = work->status();
+    if (one == WorkStatus::ERROR || one == WorkStatus::TIMEDOUT) return one;
+    if (one != WorkStatus::COMPLETED) all = WorkStatus::INPROGRESS;
+  }
+  return all;
+}
+
+void CtranBatchWork::wait() {
+  for (const auto& work : works_) work->wait();
+}
+
+bool CtranBatchWork::wait(std::chrono::milliseconds limit) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + limit;
+  return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
+    return work->wait(std::max(left, std::chrono::milliseconds(0)));
+  });
+}
+
+std::exception_ptr CtranBatchWork::exception() const {
+  for (const auto& work : works_) {
+    if (const std::exception_ptr error = work->exception()) return error;
+  }
+  return nullptr;
+}
+
+void CtranBatchWork::setCallback(std::function<void()> callback) {
+  const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
+  const auto shared = std::make_shared<std::function<void()>>(std::move(callback));
+  for (const auto& work : works_) {
+    work->setCallback([left, shared] {
+      if (--*left == 0) (*shared)();
+    });
+  }
+}
+
+}  // namespace torch::comms

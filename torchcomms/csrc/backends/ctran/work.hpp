@@ -1,0 +1,71 @@
+#pragma once
+
+#include <atomic>
+#include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
+#include <memory>
+#include <vector>
+
+#include "ctran/engine/work.h"
+#include "torchcomms/csrc/error_monitor.hpp"
+
+namespace torch::comms {
+
+/// The engine's waits, under HostWait.
+class EngineWaitHooks final : public ctran::WaitHooks {
+ public:
+  void beforeBlocking() override {
+    if (hostRuntime().release) released_ = hostRuntime().release();
+  }
+  void afterBlocking() override {
+    if (hostRuntime().acquire) hostRuntime().acquire(released_);
+  }
+  void interrupted() override { HostWait::checkInterrupts(); }
+
+ private:
+  void* released_ = nullptr;
+};
+
+/// A posted operation of the engine.
+class CtranWork final : public TorchWork {
+ public:
+  static c10::intrusive_ptr<CtranWork> make(OpName op, std::shared_ptr<ctran::Work> work,
+                                            std::shared_ptr<ErrorMonitor> monitor);
+  ~CtranWork() override;
+
+  WorkStatus status() const override;
+  void wait() override;
+  bool wait(std::chrono::milliseconds limit) override;
+  std::exception_ptr exception() const override;
+  void setCallback(std::function<void()> callback) override;
+
+ private:
+  friend class c10::intrusive_ptr<CtranWork>;
+  CtranWork(OpName op, std::shared_ptr<ctran::Work> work, std::shared_ptr<ErrorMonitor> monitor);
+
+  void ended();
+  void throwIfFailed() const;
+
+  const OpName op_;
+  const std::shared_ptr<ctran::Work> work_;
+  const std::shared_ptr<ErrorMonitor> monitor_;
+  std::atomic<int> waiting_{0};  ///< threads that will see how the operation ends
+};
+
+/// Several operations as one: it has ended when all have.
+class CtranBatchWork final : public TorchWork {
+ public:
+  explicit CtranBatchWork(std::vector<c10::intrusive_ptr<CtranWork>> works)
+      : works_(std::move(works)) {}
+
+  WorkStatus status() const override;
+  void wait() override;
+  bool wait(std::chrono::milliseconds limit) override;
+  std::exception_ptr exception() const override;
+  void setCallback(std::function<void()> callback) override;
+
+ private:
+  const std::vector<c10::intrusive_ptr<CtranWork>> works_;
+};
+
+}  // namespace torch::comms

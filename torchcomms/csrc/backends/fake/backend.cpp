@@ -1,0 +1,127 @@
+#include <algorithm>
+#include <atomic>
+#include <comms/torchcomms/TorchCommBackend.hpp>
+#include <comms/torchcomms/TorchCommFactory.hpp>
+
+#include "ctran/base/error.h"
+
+namespace torch::comms {
+
+namespace {
+
+/// Operations that succeed at once and touch nothing, on any device and for any rank of any size,
+/// with no other process: for tests of programs that communicate.
+class FakeBackend final : public TorchCommBackend {
+ public:
+  void init(at::Device device, std::string_view name, const CommOptions& options) override {
+    device_ = device;
+    options_ = options;
+    options_.name = std::string(name);
+  }
+  void finalize() override {}
+
+  int getRank() const override { return options_.rank.value(); }
+  int getSize() const override { return options_.size.value(); }
+  std::string_view getCommName() const override { return options_.name; }
+  std::string_view getBackendName() const override { return "fake"; }
+  std::string_view getBackendVersion() const override { return TORCHCOMMS_VERSION; }
+  const CommOptions& getOptions() const override { return options_; }
+  const at::Device& getDevice() const override { return device_; }
+
+  WorkPtr send(const at::Tensor&, int, bool, const SendOptions&) override { return done(); }
+  WorkPtr recv(at::Tensor&, int, bool, const RecvOptions&) override { return done(); }
+  WorkPtr batch_op_issue(const std::vector<P2POp>&, bool, const BatchP2POptions&) override {
+    return done();
+  }
+  WorkPtr broadcast(at::Tensor&, int, bool, const BroadcastOptions&) override { return done(); }
+  WorkPtr all_reduce(at::Tensor&, const ReduceOp&, bool, const AllReduceOptions&) override {
+    return done();
+  }
+  WorkPtr reduce(at::Tensor&, int, const ReduceOp&, bool, const ReduceOptions&) override {
+    return done();
+  }
+  WorkPtr all_gather(const Tensors&, const at::Tensor&, bool, const AllGatherOptions&) override {
+    return done();
+  }
+  WorkPtr all_gather_v(const Tensors&, const at::Tensor&, bool, const AllGatherOptions&) override {
+    return done();
+  }
+  WorkPtr all_gather_single(at::Tensor&, const at::Tensor&, bool,
+                            const AllGatherSingleOptions&) override {
+    return done();
+  }
+  WorkPtr reduce_scatter(at::Tensor&, const Tensors&, const ReduceOp&, bool,
+                         const ReduceScatterOptions&) override {
+    return done();
+  }
+  WorkPtr reduce_scatter_v(at::Tensor&, const Tensors&, const ReduceOp&, bool,
+                           const ReduceScatterOptions&) override {
+    return done();
+  }
+  WorkPtr reduce_scatter_single(at::Tensor&, const at::Tensor&, const ReduceOp&, bool,
+                                const ReduceScatterSingleOptions&) override {
+    return done();
+  }
+  WorkPtr all_to_all_single(at::Tensor&, const at::Tensor&, bool,
+                            const AllToAllSingleOptions&) override {
+    return done();
+  }
+  WorkPtr all_to_all_v_single(at::Tensor&, const at::Tensor&, const std::vector<uint64_t>&,
+                              const std::vector<uint64_t>&, bool,
+                              const AllToAllvSingleOptions&) override {
+    return done();
+  }
+  WorkPtr all_to_all(const Tensors&, const Tensors&, bool, const AllToAllOptions&) override {
+    return done();
+  }
+  WorkPtr barrier(bool, const BarrierOptions&) override { return done(); }
+  WorkPtr scatter(at::Tensor&, const Tensors&, int, bool, const ScatterOptions&) override {
+    return done();
+  }
+  WorkPtr gather(const Tensors&, const at::Tensor&, int, bool, const GatherOptions&) override {
+    return done();
+  }
+  WorkPtr gather_single(at::Tensor&, const at::Tensor&, int, bool,
+                        const GatherSingleOptions&) override {
+    return done();
+  }
+
+  std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
+                                          const CommOptions& options) override {
+    done();
+    if (ranks.empty()) return nullptr;
+    CommOptions childOptions = options;
+    const auto place = std::find(ranks.begin(), ranks.end(), getRank());
+    childOptions.rank = static_cast<int>(place - ranks.begin());
+    childOptions.size = static_cast<int>(ranks.size());
+    auto child = std::make_shared<FakeBackend>();
+    child->init(device_, name, childOptions);
+    return child;
+  }
+
+  bool isAbortSupported() const override { return true; }
+  void abort() override { aborted_ = true; }
+  bool isAborted() const override { return aborted_; }
+  void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  void setHints(const Hints& hints) override { options_.hints = hints; }
+
+ private:
+  WorkPtr done() const {
+    if (aborted_) {
+      throw ctran::Error(ctran::ErrorKind::Aborted,
+                         "Communicator '" + options_.name + "' has been aborted");
+    }
+    return TorchWorkCompleted::shared();
+  }
+
+  at::Device device_{at::kCPU};
+  CommOptions options_;
+  std::atomic<bool> aborted_{false};
+};
+
+const BackendRegistration kRegistration("fake", [] { return std::make_shared<FakeBackend>(); },
+                                        {.needsRendezvous = false});
+
+}  // namespace
+
+}  // namespace torch::comms

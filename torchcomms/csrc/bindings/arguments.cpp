@@ -1,0 +1,202 @@
+#include "torchcomms/csrc/bindings/arguments.hpp"
+
+#include <datetime.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <climits>
+
+namespace py = pybind11;
+
+namespace torch::comms {
+
+namespace {
+
+PyTypeObject* reduceOpClass = nullptr;
+
+std::string typeName(PyObject* object) { return Py_TYPE(object)->tp_name; }
+
+}  // namespace
+
+void prepareArguments() {
+  PyDateTime_IMPORT;
+  if (PyDateTimeAPI == nullptr) throw py::error_already_set();
+  reduceOpClass = reinterpret_cast<PyTypeObject*>(py::type::of<ReduceOp>().ptr());
+}
+
+Signature::Signature(const char* function, std::initializer_list<Parameter> parameters)
+    : function_(function) {
+  const auto add = [this](const Parameter& p) {
+    parameters_.at(count_) = p;
+    names_.at(count_) = PyUnicode_InternFromString(p.name);
+    if (p.otherName != nullptr) otherNames_.at(count_) = PyUnicode_InternFromString(p.otherName);
+    ++count_;
+  };
+  for (const Parameter& p : parameters) add(p);
+  add({"async_op"});
+  required_ = count_;
+  for (const char* name : {"hints", "timeout", "options"}) add({name});
+}
+
+int Signature::indexOf(PyObject* keyword) const {
+  // Names in code are interned, so nearly always the pointers tell.
+  for (int i = 0; i < count_; ++i) {
+    if (names_[i] == keyword) return i;
+  }
+  for (int i = 0; i < count_; ++i) {
+    if (PyUnicode_Compare(names_[i], keyword) == 0 ||
+        (otherNames_[i] != nullptr && PyUnicode_Compare(otherNames_[i], keyword) == 0)) {
+      return i;
+    }
+  }
+  throw py::type_error(std::string(function_) + "() got an unexpected keyword argument '" +
+                       py::str(keyword).cast<std::string>() + "'");
+}
+
+Signature::Values Signature::parse(PyObject* const* args, Py_ssize_t positional,
+                                   PyObject* keywordNames) const {
+  Values values{};
+  const int mostPositional = count_ - 1;  // `options` by keyword alone
+  if (positional > mostPositional) [[unlikely]] {
+    throw py::type_error(std::string(function_) + "() takes at most " +
+                         std::to_string(mostPositional) + " positional arguments (" +
+                         std::to_string(positional) + " given)");
+  }
+  for (Py_ssize_t i = 0; i < positional; ++i) values[i] = args[i];
+  const Py_ssize_t keywords = keywordNames == nullptr ? 0 : PyTuple_GET_SIZE(keywordNames);
+  for (Py_ssize_t k = 0; k < keywords; ++k) {
+    const int index = indexOf(PyTuple_GET_ITEM(keywordNames, k));
+    if (values[index] != nullptr) {
+      throw py::type_error(std::string(function_) + "() got multiple values for argument '" +
+                           parameters_[index].name + "'");
+    }
+    values[index] = args[positional + k];
+  }
+  for (int i = 0; i < required_; ++i) {
+    if (values[i] == nullptr) [[unlikely]] {
+      throw py::type_error(std::string(function_) + "() missing required argument '" +
+                           parameters_[i].name + "'");
+    }
+  }
+  return values;
+}
+
+void Call::wrongType(int index, const char* expected) const {
+  throw py::type_error(std::string(signature_.function()) + "(): argument '" +
+                       signature_.nameOf(index) + "' must be " + expected + ", not " +
+                       typeName(values_[index]));
+}
+
+py::object Call::sequence(int index, const char* expected) const {
+  PyObject* value = values_[index];
+  // A tensor or a string can be iterated over too, but is not meant.
+  if (!PySequence_Check(value) || THPVariable_Check(value) || PyUnicode_Check(value)) {
+    wrongType(index, expected);
+  }
+  auto list = py::reinterpret_steal<py::object>(PySequence_Fast(value, expected));
+  if (!list) throw py::error_already_set();
+  return list;
+}
+
+at::Tensor& Call::tensor(int index) const {
+  PyObject* value = values_[index];
+  if (!THPVariable_Check(value)) [[unlikely]]
+    wrongType(index, "Tensor");
+  return const_cast<at::Tensor&>(THPVariable_Unpack(value));
+}
+
+std::vector<at::Tensor> Call::tensors(int index) const {
+  const py::object list = sequence(index, "a list of Tensors");
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+  std::vector<at::Tensor> result;
+  result.reserve(count);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(list.ptr(), i);
+    if (!THPVariable_Check(item)) wrongType(index, "a list of Tensors");
+    result.push_back(THPVariable_Unpack(item));
+  }
+  return result;
+}
+
+std::vector<at::Tensor> Call::tensorsOrNone(int index) const {
+  return values_[index] == Py_None ? std::vector<at::Tensor>() : tensors(index);
+}
+
+int Call::integer(int index) const {
+  PyObject* value = values_[index];
+  if (!PyIndex_Check(value) || THPVariable_Check(value)) wrongType(index, "int");
+  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value));
+  if (!number) throw py::error_already_set();
+  int overflow = 0;
+  const long result = PyLong_AsLongAndOverflow(number.ptr(), &overflow);
+  // A rank that does not fit is out of range like any other that is too large.
+  if (overflow > 0 || result > INT_MAX) return INT_MAX;
+  if (overflow < 0 || result < INT_MIN) return INT_MIN;
+  return static_cast<int>(result);
+}
+
+std::vector<uint64_t> Call::sizes(int index) const {
+  const py::object list = sequence(index, "a list of ints");
+  const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
+  std::vector<uint64_t> result;
+  result.reserve(count);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(list.ptr(), i);
+    if (!PyIndex_Check(item)) wrongType(index, "a list of ints");
+    const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item));
+    if (!number) throw py::error_already_set();
+    const long long size = PyLong_AsLongLong(number.ptr());
+    if (size == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (size < 0) {
+      throw std::invalid_argument(std::string(signature_.function()) + "(): argument '" +
+                                  signature_.nameOf(index) + "' has a negative size");
+    }
+    result.push_back(static_cast<uint64_t>(size));
+  }
+  return result;
+}
+
+const ReduceOp& Call::reduceOp(int index) const {
+  PyObject* value = values_[index];
+  if (const auto* op = exactly<ReduceOp>(value, reduceOpClass)) [[likely]]
+    return *op;
+  if (!py::isinstance<ReduceOp>(value)) wrongType(index, "ReduceOp");
+  return *py::cast<const ReduceOp*>(py::handle(value));
+}
+
+bool Call::asyncOp() const {
+  PyObject* value = values_[signature_.asyncOp()];
+  if (value == Py_False) return false;
+  if (value == Py_True) return true;
+  const int truth = PyObject_IsTrue(value);
+  if (truth < 0) throw py::error_already_set();
+  return truth != 0;
+}
+
+void Call::overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const {
+  if (isGiven(hints)) [[unlikely]] {
+    py::detail::make_caster<Hints> caster;
+    if (!caster.load(hints, /*convert=*/true)) {
+      wrongType(signature_.asyncOp() + 1, "a dict of str to str");
+    }
+    options.hints = py::detail::cast_op<Hints&&>(std::move(caster));
+  }
+  if (isGiven(timeout)) [[unlikely]]
+    options.timeout = toTimeout(timeout);
+}
+
+std::chrono::milliseconds toTimeout(py::handle value) {
+  if (!PyDelta_Check(value.ptr())) {
+    throw py::type_error("timeout must be datetime.timedelta, not " + typeName(value.ptr()));
+  }
+  const int64_t seconds = int64_t{PyDateTime_DELTA_GET_DAYS(value.ptr())} * 86400 +
+                          PyDateTime_DELTA_GET_SECONDS(value.ptr());
+  const int64_t micros = PyDateTime_DELTA_GET_MICROSECONDS(value.ptr());
+  if (seconds < 0) throw std::invalid_argument("timeout must not be negative");
+  // "For ever" is written as timedelta.max; clocks count nanoseconds in 64 bits.
+  constexpr int64_t kMostSeconds = 1'000'000'000;
+  return std::chrono::milliseconds(std::min(seconds, kMostSeconds) * 1000 + (micros + 999) / 1000);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,105 @@
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <array>
+#include <comms/torchcomms/TorchCommOptions.hpp>
+#include <comms/torchcomms/TorchCommTypes.hpp>
+#include <initializer_list>
+#include <vector>
+
+namespace torch::comms {
+
+/// A parameter of a method; the second name is another spelling of the first.
+struct Parameter {
+  const char* name;
+  const char* otherName = nullptr;
+};
+
+/// The parameters of a method that is called with vectorcall. All are required up to `async_op`;
+/// `hints`, `timeout` and `options` follow.
+class Signature {
+ public:
+  static constexpr int kMost = 9;
+  using Values = std::array<PyObject*, kMost>;
+
+  Signature(const char* function, std::initializer_list<Parameter> parameters);
+
+  /// Borrowed references in the order of the parameters, null where nothing was passed. Throws
+  /// py::type_error.
+  Values parse(PyObject* const* args, Py_ssize_t positional, PyObject* keywordNames) const;
+
+  const char* function() const { return function_; }
+  int asyncOp() const { return required_ - 1; }  ///< index of `async_op`
+  const char* nameOf(int index) const { return parameters_[index].name; }
+
+ private:
+  int indexOf(PyObject* keyword) const;
+
+  const char* function_;
+  std::array<Parameter, kMost> parameters_{};
+  std::array<PyObject*, kMost> names_{};       ///< interned
+  std::array<PyObject*, kMost> otherNames_{};  ///< interned, or null
+  int count_ = 0;
+  int required_ = 0;
+};
+
+/// The arguments of one call, converted on demand. Conversions throw py::type_error that names the
+/// function and the argument.
+class Call {
+ public:
+  Call(const Signature& signature, PyObject* const* args, Py_ssize_t positional,
+       PyObject* keywordNames)
+      : signature_(signature), values_(signature.parse(args, positional, keywordNames)) {}
+
+  at::Tensor& tensor(int index) const;
+  std::vector<at::Tensor> tensors(int index) const;
+  /// As `tensors`; None is an empty list.
+  std::vector<at::Tensor> tensorsOrNone(int index) const;
+  int integer(int index) const;
+  std::vector<uint64_t> sizes(int index) const;
+  const ReduceOp& reduceOp(int index) const;
+  bool asyncOp() const;
+
+  /// From `hints`, `timeout` and `options`, in rising order of precedence the last first.
+  template <typename Options>
+  Options options() const {
+    Options result;
+    const int first = signature_.asyncOp() + 1;
+    PyObject* given = values_[first + 2];
+    if (isGiven(given)) [[unlikely]] {
+      if (!pybind11::isinstance<Options>(given)) wrongType(first + 2, "the options of this method");
+      result = pybind11::cast<Options>(pybind11::handle(given));
+    }
+    overrideWith(values_[first], values_[first + 1], result);
+    return result;
+  }
+
+ private:
+  static bool isGiven(PyObject* value) { return value != nullptr && value != Py_None; }
+  void overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const;
+  /// Something that PySequence_Fast_GET_ITEM takes, kept alive.
+  pybind11::object sequence(int index, const char* expected) const;
+  [[noreturn]] void wrongType(int index, const char* expected) const;
+
+  const Signature& signature_;
+  Signature::Values values_;
+};
+
+/// A datetime.timedelta, rounded up to a millisecond. Throws py::type_error, and
+/// std::invalid_argument if it is negative.
+std::chrono::milliseconds toTimeout(pybind11::handle value);
+
+/// The C++ object of a Python object of exactly that bound class, without a lookup; null if it is
+/// of another.
+template <typename T>
+T* exactly(PyObject* object, PyTypeObject* boundClass) {
+  if (Py_TYPE(object) != boundClass) return nullptr;
+  auto* instance = reinterpret_cast<pybind11::detail::instance*>(object);
+  return instance->simple_layout ? static_cast<T*>(instance->simple_value_holder[0]) : nullptr;
+}
+
+/// Keeps what `Call` needs of the bound classes. Called once, when they exist.
+void prepareArguments();
+
+}  // namespace torch::comms

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <comms/torchcomms/TorchComm.hpp>
+
+namespace torch::comms {
+
+/// ReduceOp, RedOpType, OpName.
+void bindTypes(pybind11::module_& module);
+/// CommOptions and the options of the operations.
+void bindOptions(pybind11::module_& module);
+/// TorchWork, WorkStatus; how Python takes part in waits.
+void bindWork(pybind11::module_& module);
+/// TorchComm but for its operations; new_comm; batches; the factory.
+void bindComm(pybind11::module_& module);
+/// The operations of TorchComm. After all of the above.
+void addOperations(pybind11::handle commClass);
+
+/// A Python work; null with an error set when that fails.
+PyObject* wrapWork(const c10::intrusive_ptr<TorchWork>& work);
+
+}  // namespace torch::comms

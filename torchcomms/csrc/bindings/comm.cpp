@@ -1,0 +1,219 @@
+#include <pybind11/chrono.h>
+#include <pybind11/stl.h>
+
+#include "torchcomms/csrc/bindings/arguments.hpp"
+#include "torchcomms/csrc/bindings/bindings.hpp"
+
+#include "ctran/base/error.h"
+
+namespace py = pybind11;
+
+namespace torch::comms {
+
+namespace {
+
+using OptionalTimeout = std::optional<py::object>;
+
+/// Loads the package that has the backend, if it is not there already. Not finding one is no error
+/// yet: the factory's says more.
+void loadBackend(const std::string& backend) {
+  if (TorchCommFactory::get().is_backend_registered(backend)) return;
+  try {
+    py::module_::import("torchcomms").attr("_load_backend")(backend);
+  } catch (py::error_already_set& e) {
+    if (!e.matches(PyExc_ModuleNotFoundError)) throw;
+  }
+}
+
+std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device,
+                                   const std::optional<std::string>& name,
+                                   const std::optional<CommOptions>& given,
+                                   std::optional<bool> abortProcess, const OptionalTimeout& timeout,
+                                   std::optional<bool> highPriority,
+                                   const c10::intrusive_ptr<c10d::Store>& store,
+                                   bool enableReconfigure, std::optional<Hints> hints) {
+  CommOptions options = given ? *given : CommOptions();
+  if (name) options.name = *name;
+  if (options.name.empty()) options.name = "default";
+  if (abortProcess) options.abort_process_on_timeout_or_error = *abortProcess;
+  if (timeout) options.timeout = toTimeout(*timeout);
+  if (highPriority) options.is_high_priority_stream = *highPriority;
+  if (store) options.store = store;
+  if (enableReconfigure) options.enable_reconfigure = true;
+  if (hints) options.hints = std::move(*hints);
+
+  loadBackend(backend);
+  const bool alone = !TorchCommFactory::get().traits(backend).needsRendezvous;
+  if (!alone && !options.rank && !options.size) {
+    const py::tuple place = py::module_::import("torchcomms._rendezvous")
+                                .attr("resolve")(options.name, options.store, options.timeout);
+    options.rank = place[0].cast<int>();
+    options.size = place[1].cast<int>();
+    options.store = place[2].cast<c10::intrusive_ptr<c10d::Store>>();
+  }
+  return new_comm(backend, device, options.name, options);
+}
+
+/// The list of ranks of `rank` in either form: one group, or several of which it is in at most one.
+std::vector<int> ownGroup(const py::object& ranks, int rank) {
+  const auto list = ranks.cast<py::list>();
+  const bool several = !list.empty() && !PyIndex_Check(list[0].ptr());
+  if (!several) return ranks.cast<std::vector<int>>();
+  std::vector<int> own;
+  for (const auto& group : ranks.cast<std::vector<std::vector<int>>>()) {
+    if (std::find(group.begin(), group.end(), rank) == group.end()) continue;
+    if (!own.empty()) {
+      throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                         "Rank " + std::to_string(rank) + " appears multiple times in ranks", {},
+                         "split");
+    }
+    own = group;
+  }
+  return own;
+}
+
+std::shared_ptr<TorchComm> split(TorchComm& self, const std::optional<py::object>& ranks,
+                                 const std::string& name, std::optional<Hints> hints,
+                                 const OptionalTimeout& timeout,
+                                 const std::optional<py::object>& rankGroups) {
+  if (ranks.has_value() == rankGroups.has_value()) {
+    throw py::type_error("split() takes either 'ranks' or 'rank_groups'");
+  }
+  CommOptions options = self.getOptions();
+  if (hints) options.hints = std::move(*hints);
+  if (timeout) options.timeout = toTimeout(*timeout);
+  return self.split(ownGroup(ranks ? *ranks : *rankGroups, self.getRank()), name, options);
+}
+
+void bindBatch(py::module_& module) {
+  py::enum_<P2POp::Type>(module, "P2POpType", "The direction of a P2POp.")
+      .value("SEND", P2POp::Type::SEND)
+      .value("RECV", P2POp::Type::RECV);
+  py::class_<P2POp>(module, "P2POp", "One send or receive of a batch.")
+      .def(py::init<P2POp::Type, at::Tensor, int>(), py::arg("type"), py::arg("tensor"),
+           py::arg("peer"))
+      .def_readwrite("type", &P2POp::type)
+      .def_readwrite("tensor", &P2POp::tensor)
+      .def_readwrite("peer", &P2POp::peer);
+  py::class_<BatchSendRecv>(
+      module, "BatchSendRecv",
+      "Sends and receives that are issued together, so that none waits for another.")
+      .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"),
+           "Adds a send of `tensor` to rank `dst`.")
+      .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"),
+           "Adds a receive into `tensor` of what rank `src` sends.")
+      .def(
+          "issue",
+          [](BatchSendRecv& self, bool asyncOp, const std::optional<BatchP2POptions>& options) {
+            return self.issue(asyncOp, options.value_or(BatchP2POptions()));
+          },
+          py::arg("async_op"), py::arg("options") = py::none(),
+          "Issues what has been added; the list is kept, so that a second call exchanges again.")
+      .def_readwrite("ops", &BatchSendRecv::ops, "The list. A copy: assign to change it.");
+}
+
+void bindBackend(py::module_& module) {
+  py::class_<TorchCommBackend, std::shared_ptr<TorchCommBackend>>(
+      module, "TorchCommBackend", "What carries out the operations of a communicator.")
+      .def("get_rank", &TorchCommBackend::getRank)
+      .def("get_size", &TorchCommBackend::getSize)
+      .def("get_comm_name", &TorchCommBackend::getCommName)
+      .def("get_backend_name", &TorchCommBackend::getBackendName)
+      .def("get_backend_version", &TorchCommBackend::getBackendVersion)
+      .def("get_options", &TorchCommBackend::getOptions, py::return_value_policy::copy)
+      .def("get_device", &TorchCommBackend::getDevice);
+}
+
+std::shared_ptr<TorchCommBackend> unsafeBackend(const TorchComm& self) {
+  if (PyErr_WarnEx(PyExc_DeprecationWarning,
+                   "unsafe_get_backend() is deprecated, use get_backend_impl()", 1) != 0) {
+    throw py::error_already_set();
+  }
+  return self.getBackendImpl();
+}
+
+}  // namespace
+
+void bindComm(py::module_& module) {
+  bindBackend(module);
+  bindBatch(module);
+
+  py::class_<TorchComm, std::shared_ptr<TorchComm>>(
+      module, "TorchComm",
+      "A group of ranks and the operations among them.\n\n"
+      "All ranks call the same operations in the same order, unless one names a peer. Tensors are "
+      "dense, contiguous, and on the communicator's device. With async_op=False an operation on "
+      "CPU tensors has ended when it returns; with async_op=True it goes on while the program "
+      "does, until the work's wait(). Errors are torchcomms.CommError and its descendants.\n\n"
+      "One thread at a time, but for abort(), is_aborted() and works.")
+      .def("finalize", &TorchComm::finalize,
+           "Waits for everything issued, then leaves. Every later operation raises.")
+      .def("get_rank", &TorchComm::getRank, "The rank of this process, from 0.")
+      .def("get_size", &TorchComm::getSize, "The number of ranks.")
+      .def("get_name", &TorchComm::getCommName, "The name of the communicator.")
+      .def("get_ranks", &TorchComm::getRanks,
+           "The members, as ranks of the communicator that new_comm() made.")
+      .def("get_device", &TorchComm::getDevice, "The torch.device of its tensors.")
+      .def("get_backend", &TorchComm::getBackend, "The name of the backend.")
+      .def("get_backend_version", &TorchComm::getBackendVersion, "The version of the backend.")
+      .def("get_options", &TorchComm::getOptions, py::return_value_policy::copy,
+           "A copy of the CommOptions in force.")
+      .def("get_backend_impl", &TorchComm::getBackendImpl, "The TorchCommBackend.")
+      .def("unsafe_get_backend", &unsafeBackend, "Deprecated: get_backend_impl().")
+      .def("batch_op_create", &TorchComm::batch_op_create, "An empty BatchSendRecv.")
+      .def("split", &split, py::arg("ranks") = py::none(), py::arg("name") = "",
+           py::arg("hints") = py::none(), py::arg("timeout") = py::none(), py::kw_only(),
+           py::arg("rank_groups") = py::none(),
+           "A communicator of the listed ranks of this one, in that order, with this one's "
+           "options; None on ranks that join none. Collective over all ranks of this one: members "
+           "of a group pass the same `ranks`, others []. Or all pass `rank_groups`, a list of such "
+           "lists.")
+      .def("abort", &TorchComm::abort,
+           "Ends every blocked and every later operation of all ranks with AbortedError. Any "
+           "thread.")
+      .def("is_abort_supported", &TorchComm::isAbortSupported)
+      .def("is_aborted", &TorchComm::isAborted,
+           "Whether the communicator is broken: aborted, timed out, a peer lost. Any thread.")
+      .def(
+          "set_timeout",
+          [](TorchComm& self, const py::object& timeout) { self.setTimeout(toTimeout(timeout)); },
+          py::arg("timeout"), "Of operations from now on.")
+      .def("set_hints", &TorchComm::setHints, py::arg("hints"), "Of operations from now on.")
+      .def("__copy__", [](const py::object& self) { return self; })
+      .def(
+          "__deepcopy__", [](const py::object& self, const py::dict&) { return self; },
+          py::arg("memo"))
+      .def("__repr__", [](const TorchComm& self) {
+        return "<TorchComm '" + std::string(self.getCommName()) + "' " +
+               std::string(self.getBackend()) + " rank " + std::to_string(self.getRank()) + " of " +
+               std::to_string(self.getSize()) + ">";
+      });
+
+  module.def("new_comm", &newComm, py::arg("backend"), py::arg("device"),
+             py::arg("name") = py::none(), py::arg("options") = py::none(),
+             py::arg("abort_process_on_timeout_or_error") = py::none(),
+             py::arg("timeout") = py::none(), py::arg("is_high_priority_stream") = py::none(),
+             py::arg("store") = py::none(), py::arg("enable_reconfigure") = false,
+             py::arg("hints") = py::none(),
+             "Makes a communicator: collective over its ranks.\n\n"
+             "backend: its name; torchcomms.built_backends() lists them.\n"
+             "device: the torch.device of its tensors.\n"
+             "name: the same on every rank.\n"
+             "options: CommOptions, of which the arguments that follow override parts.\n"
+             "store: the torch.distributed.Store through which the ranks find each other; without "
+             "one, what started the process is recognised (torchrun, MPI, Slurm, "
+             "TORCHCOMM_RANK and TORCHCOMM_SIZE), else the communicator has one rank.\n"
+             "timeout: of the creation and, by default, of operations.\n"
+             "Raises CommError.");
+  module.def(
+      "_is_backend_registered",
+      [](const std::string& backend) {
+        return TorchCommFactory::get().is_backend_registered(backend);
+      },
+      py::arg("backend"), "Whether new_comm() can make this backend as things are.");
+  module.def(
+      "_registered_backends", [] { return TorchCommFactory::get().registered_backends(); },
+      "The names that _is_backend_registered() knows.");
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,25 @@
+#include "ctran/engine/progress.h"
+#include "torchcomms/csrc/bindings/arguments.hpp"
+#include "torchcomms/csrc/bindings/bindings.hpp"
+#include "torchcomms/csrc/bindings/errors.hpp"
+
+namespace torch::comms {
+
+// torch itself imports this module half-way through its own start: nothing here may need more of
+// torch than its C++ libraries.
+PYBIND11_MODULE(_comms, module) {
+  module.doc() = "Communicators, works and options: the C++ part of torchcomms.";
+  registerErrorTranslation();
+  bindTypes(module);
+  bindOptions(module);
+  bindWork(module);
+  bindComm(module);
+  prepareArguments();
+  addOperations(module.attr("TorchComm"));
+  module.def("_retire", [] {
+    const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
+    ctran::Progress::retire();
+  });
+}
+
+}  // namespace torch::comms

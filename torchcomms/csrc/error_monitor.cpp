@@ -1,0 +1,64 @@
+#include "torchcomms/csrc/error_monitor.hpp"
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "torchcomms/csrc/config.hpp"
+
+namespace torch::comms {
+
+ErrorMonitor::ErrorMonitor(std::string who, bool abortProcess)
+    : who_(std::move(who)), abortProcess_(abortProcess), grace_(kErrorGraceSeconds.get()) {}
+
+void ErrorMonitor::failed(const std::string& what, const std::exception_ptr& error,
+                          bool reachable) {
+  if (!abortProcess_) return;
+  if (!reachable) return dropped(what, error);
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_ || counting_) return;
+    counting_ = true;
+  }
+  // Failures are rare and final, so the thread is made for this one. It is on its own: the process
+  // may end before it does.
+  std::thread([self = shared_from_this(), what, error, grace = grace_] {
+    std::this_thread::sleep_for(grace);
+    self->report(what, error);
+  }).detach();
+}
+
+void ErrorMonitor::dropped(const std::string& what, const std::exception_ptr& error) {
+  if (abortProcess_) report(what, error);
+}
+
+void ErrorMonitor::seen() {
+  const std::lock_guard lock(mutex_);
+  seen_ = true;
+}
+
+void ErrorMonitor::report(const std::string& what, const std::exception_ptr& error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (seen_) return;
+  }
+  std::fprintf(stderr,
+               "[torchcomms] %s: %s failed and nobody looked at its work: %s\n"
+               "[torchcomms] Ending the process. To go on instead, pass "
+               "abort_process_on_timeout_or_error=False or set TORCHCOMM_ABORT_ON_ERROR=0.\n",
+               who_.c_str(), what.c_str(), describe(error).c_str());
+  std::fflush(stderr);
+  std::abort();
+}
+
+std::string describe(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const std::exception& e) {
+    return e.what();
+  } catch (...) {
+    return "unknown error";
+  }
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+
+namespace torch::comms {
+
+/// Watches that no error of a communicator goes unseen: the policy of
+/// CommOptions::abort_process_on_timeout_or_error.
+///
+/// An error is seen once it has been thrown to the program or read from a work; a communicator
+/// breaks once, so one seen error covers all that follow. An unseen error ends the process when
+/// nobody can see it any more (its work is gone) or when nobody has within a period of grace
+/// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default).
+///
+/// All methods may be called from any thread and none blocks.
+class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
+ public:
+  /// `who` begins the message: "rank 0 of communicator 'world' (ctran)".
+  ErrorMonitor(std::string who, bool abortProcess);
+
+  /// An asynchronous operation failed. `reachable`: the program still holds its work.
+  void failed(const std::string& what, const std::exception_ptr& error, bool reachable);
+  /// The program has let go of a work whose operation failed.
+  void dropped(const std::string& what, const std::exception_ptr& error);
+  /// An error has been shown to the program, or the communicator is being taken down: nothing that
+  /// happens from now on is a surprise.
+  void seen();
+
+ private:
+  void report(const std::string& what, const std::exception_ptr& error);
+
+  const std::string who_;
+  const bool abortProcess_;
+  const std::chrono::milliseconds grace_;
+  std::mutex mutex_;
+  bool seen_ = false;
+  bool counting_ = false;  ///< the thread that waits for the period of grace to pass runs
+};
+
+/// The message of any exception.
+std::string describe(const std::exception_ptr& error);
+
+}  // namespace torch::comms
