@@ -1,6 +1,6 @@
 #pragma once
 
-#include <stdexcept>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,22 +18,25 @@ enum class ErrorKind : int {
 };
 
 /// Every error of the engine: what happened, to which ranks, in which operation, and what to try.
-class Error : public std::runtime_error {
+/// Copies share nothing, so each thread may be given its own.
+class Error : public std::exception {
  public:
   Error(ErrorKind kind, const std::string& message, std::vector<int> ranks = {},
         std::string op = {}, std::string hint = {})
-      : std::runtime_error(hint.empty() ? message : message + "\n  hint: " + hint),
+      : message_(hint.empty() ? message : message + "\n  hint: " + hint),
         kind_(kind),
         ranks_(std::move(ranks)),
         op_(std::move(op)),
         hint_(std::move(hint)) {}
 
+  const char* what() const noexcept override { return message_.c_str(); }
   ErrorKind kind() const { return kind_; }
   const std::vector<int>& ranks() const { return ranks_; }
   const std::string& op() const { return op_; }
   const std::string& hint() const { return hint_; }
 
  private:
+  std::string message_;
   ErrorKind kind_;
   std::vector<int> ranks_;
   std::string op_;

@@ -1,6 +1,7 @@
 #include "ctran/engine/lane.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "ctran/base/clock.h"
 #include "ctran/collective/shm_algorithms.h"
@@ -103,7 +104,7 @@ bool Lane::advance() {
 std::shared_ptr<Operation> Lane::step(bool& moved) {
   std::shared_ptr<Operation> operation = head();
   if (!operation) return nullptr;
-  std::exception_ptr error;
+  std::optional<Error> error;
   try {
     core.throwIfFailed();
     if (!task_) {
@@ -117,16 +118,16 @@ std::shared_ptr<Operation> Lane::step(bool& moved) {
     task_.get();
     ended();
   } catch (const Error& failure) {
-    error = std::make_exception_ptr(core.fail(failure));
+    error = core.fail(failure);
   } catch (const std::exception& failure) {  // no memory, for example
-    error = std::make_exception_ptr(core.fail(
+    error = core.fail(
         Error(ErrorKind::System, operation->collective().describe() + " failed on rank " +
-                                     std::to_string(core.rank()) + ": " + failure.what())));
+                                     std::to_string(core.rank()) + ": " + failure.what()));
   }
   moved = true;
   task_.reset();
   pop();
-  operation->finish(error);
+  operation->finish(std::move(error));
   pending_.fetch_sub(1, std::memory_order_release);  // `run` may use what was used here
   return operation;
 }

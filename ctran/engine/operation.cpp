@@ -17,11 +17,11 @@ Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective collect
       timeoutNanos_(timeoutNanos),
       deadlineNanos_(nowNanos() + timeoutNanos) {}
 
-void Operation::finish(std::exception_ptr error) {
+void Operation::finish(std::optional<Error> error) {
   {
     std::lock_guard lock(mutex_);
-    error_ = error;
-    state_.store(error ? WorkState::Failed : WorkState::Completed, std::memory_order_seq_cst);
+    error_ = std::move(error);
+    state_.store(error_ ? WorkState::Failed : WorkState::Completed, std::memory_order_seq_cst);
   }
   lane_.core.wakeOwn();
 }
@@ -38,7 +38,7 @@ void Operation::tell() {
 
 std::exception_ptr Operation::error() const {
   std::lock_guard lock(mutex_);
-  return error_;
+  return error_ ? std::make_exception_ptr(*error_) : nullptr;
 }
 
 void Operation::onDone(std::function<void()> callback) {

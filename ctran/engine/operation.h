@@ -3,8 +3,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <vector>
 
+#include "ctran/base/error.h"
 #include "ctran/collective/collective.h"
 #include "ctran/engine/lane.h"
 #include "ctran/engine/work.h"
@@ -28,8 +30,8 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   int64_t deadlineNanos() const { return deadlineNanos_; }
 
   void markRunning() { state_.store(WorkState::Running, std::memory_order_relaxed); }
-  /// Ends the operation; a null error means that it completed.
-  void finish(std::exception_ptr error);
+  /// Ends the operation; without an error it has completed.
+  void finish(std::optional<Error> error);
   /// After `finish`, once, and without locks, as foreign code runs: calls back, lets go of what was
   /// kept alive.
   void tell();
@@ -47,7 +49,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   const int64_t deadlineNanos_;
   std::atomic<WorkState> state_{WorkState::Queued};
   mutable std::mutex mutex_;  // guards what follows
-  std::exception_ptr error_;
+  std::optional<Error> error_;
   std::vector<std::function<void()>> callbacks_;
 };
 
