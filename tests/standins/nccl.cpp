@@ -90,7 +90,13 @@ struct CommTag {
   std::mutex mutex;
   std::condition_variable changed;
   bool aborted = false;
-  int running = 0;  ///< tasks on streams
+  int running = 0;   ///< tasks on streams
+  int launched = 0;  ///< tasks on streams, or on their way there
+
+  void drain() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return aborted || running + launched == 0; });
+  }
 
   /// Runs `call`, on a thread of its own if the communicator does not block.
   Result run(std::function<Result()> call) {
@@ -126,9 +132,13 @@ Result guarded(Comm comm, Call call) {
 
 /// On a stream's thread. What goes wrong there is a kernel that spins until its communicator is
 /// aborted.
-void execute(Comm comm, const std::vector<Collective>& collectives) {
+void execute(Comm comm, const std::vector<Collective>& collectives, bool replayed) {
   {
     const std::lock_guard lock(comm->mutex);
+    if (!replayed) {
+      --comm->launched;
+      comm->changed.notify_all();
+    }
     if (comm->aborted) return;
     ++comm->running;
   }
@@ -163,14 +173,19 @@ void enqueue(Comm comm, Stream stream, std::vector<Collective> collectives) {
   struct Launch {
     Comm comm;
     std::vector<Collective> collectives;
+    bool replayed;
   };
+  if (!capturing) {
+    const std::lock_guard lock(comm->mutex);
+    ++comm->launched;
+  }
   // Never freed: a graph may launch it again.
-  auto* launch = new Launch{comm, std::move(collectives)};
+  auto* launch = new Launch{comm, std::move(collectives), capturing};
   gpu.launchHostFunc(
       stream,
       [](void* argument) {
         const auto* one = static_cast<Launch*>(argument);
-        execute(one->comm, one->collectives);
+        execute(one->comm, one->collectives, one->replayed);
       },
       launch);
   if (capturing) return;
@@ -281,6 +296,7 @@ STAND_IN Result ncclCommSplit(Comm comm, int color, int key, Comm* made, Config*
   Gpu::get().eventCreate(&last, 0);
   return comm->run([=] {
     return guarded(comm, [&] {
+      comm->drain();  // the engine is one thread's at a time
       const int own[2] = {color, key};
       std::vector<int> all(2 * comm->size);
       Collective gather = describe(CollectiveKind::AllGather, own, all.data(), 2, DataType::Int32);
@@ -311,8 +327,7 @@ STAND_IN Result ncclCommGetAsyncError(Comm comm, Result* state) {
 
 STAND_IN Result ncclCommFinalize(Comm comm) {
   return comm->run([=] {
-    std::unique_lock lock(comm->mutex);
-    comm->changed.wait(lock, [&] { return comm->running == 0; });
+    comm->drain();
     return Result::Success;
   });
 }
@@ -347,6 +362,12 @@ STAND_IN Result ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, DataType type,
       float number = 0;
       std::memcpy(&number, scalar, sizeof(number));
       factor = number;
+      break;
+    }
+    case DataType::Float16: {
+      _Float16 number = 0;
+      std::memcpy(&number, scalar, sizeof(number));
+      factor = static_cast<double>(number);
       break;
     }
     case DataType::Bfloat16: {

@@ -96,11 +96,17 @@ class NcclBackend final : public TorchCommBackend {
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   nccl::GroupSetup setup(const CommOptions& options,
                          const c10::intrusive_ptr<c10d::Store>& store) const;
-  /// Issues an operation. What is issued holds `tensors`.
+  /// Issues an operation: `calls` asks the library, `after` puts more on the stream. `hold` makes
+  /// what the work, or the graph, keeps.
+  WorkPtr run(OpName op, Form form, bool async_op, const OpOptions& options,
+              const std::function<void(const Call&)>& calls,
+              const std::function<void(nccl::Stream)>& after,
+              const std::function<std::shared_ptr<void>()>& hold);
+  /// As `run`; what is issued holds `tensors`.
   template <typename Calls, typename... Held>
   WorkPtr execute(OpName op, Form form, bool async_op, const OpOptions& options, const Calls& calls,
                   const Held&... tensors);
-  /// As `execute`; `after(stream)` puts more on the stream.
+  /// As `execute`, with more on the stream after it.
   template <typename Calls, typename After, typename... Held>
   WorkPtr executeThen(OpName op, Form form, bool async_op, const OpOptions& options,
                       const Calls& calls, const After& after, const Held&... tensors);

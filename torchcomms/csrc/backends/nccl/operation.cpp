@@ -32,7 +32,7 @@ class Counted {
 
 Operation::Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
                      milliseconds timeout, ctran::gpu::PooledEvent end, ctran::gpu::Stream stream,
-                     ctran::gpu::Stream issuer, std::shared_ptr<void> held)
+                     std::optional<ctran::gpu::Stream> issuer, std::shared_ptr<void> held)
     : op_(op),
       group_(std::move(group)),
       sequence_(sequence),
@@ -105,7 +105,7 @@ void Operation::orderBehind(ctran::gpu::Stream stream) {
     group_->runtime().check(group_->runtime().streamWaitEvent(stream, end_.get(), 0),
                             "making a stream wait");
   }
-  if (stream == issuer_) release();
+  if (issuer_ == stream) release();
 }
 
 bool Operation::block(std::optional<milliseconds> limit) {

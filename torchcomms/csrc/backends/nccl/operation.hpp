@@ -26,10 +26,11 @@ class Operation {
 
   /// `end` has been recorded behind the operation, on `stream`. `held` is let go of when it has
   /// ended, or when `issuer`, the stream that was current at the call, has been made to wait for
-  /// it.
+  /// it. No issuer: memory that is not freed in the order of a stream.
   Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
             std::chrono::milliseconds timeout, ctran::gpu::PooledEvent end,
-            ctran::gpu::Stream stream, ctran::gpu::Stream issuer, std::shared_ptr<void> held);
+            ctran::gpu::Stream stream, std::optional<ctran::gpu::Stream> issuer,
+            std::shared_ptr<void> held);
 
   OpName op() const { return op_; }
   uint64_t sequence() const { return sequence_; }
@@ -72,7 +73,7 @@ class Operation {
   const Clock::time_point deadline_;
   const ctran::gpu::PooledEvent end_;
   const ctran::gpu::Stream stream_;
-  const ctran::gpu::Stream issuer_;
+  const std::optional<ctran::gpu::Stream> issuer_;
   std::atomic<WorkStatus> status_{WorkStatus::INPROGRESS};
   std::atomic<int> waiting_{0};  ///< threads that will see how it ends
   std::atomic<bool> reachable_{true};

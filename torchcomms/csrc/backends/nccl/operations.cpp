@@ -70,12 +70,6 @@ at::Tensor copied(const at::Tensor& tensor) {
   return tensor.clone();
 }
 
-/// Everything that a graph, or a work, keeps.
-template <typename... Held>
-std::shared_ptr<void> hold(const Held&... tensors) {
-  return std::make_shared<std::tuple<Held...>>(tensors...);
-}
-
 /// The work of an operation that belongs to a graph: it ends whenever the graph has run, so there
 /// is nothing to wait for.
 using CapturedWork = TorchWorkCompleted;
@@ -90,10 +84,11 @@ void NcclBackend::Call::recv(void* to, size_t bytes, int peer) const {
   check(library.recv(to, bytes, kBytes, peer, comm, stream), "ncclRecv");
 }
 
-template <typename Calls, typename After, typename... Held>
-TorchCommBackend::WorkPtr NcclBackend::executeThen(OpName op, Form form, bool async_op,
-                                                   const OpOptions& options, const Calls& calls,
-                                                   const After& after, const Held&... tensors) {
+TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
+                                           const OpOptions& options,
+                                           const std::function<void(const Call&)>& calls,
+                                           const std::function<void(nccl::Stream)>& after,
+                                           const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
   const ctran::gpu::Runtime& runtime = group.runtime();
   group.requireWhole();
@@ -116,17 +111,28 @@ TorchCommBackend::WorkPtr NcclBackend::executeThen(OpName op, Form form, bool as
   after(stream);
   const uint64_t sequence = group.nextSequence();
   if (capturing) {
-    group.keepWithGraph(stream, hold(tensors...));
+    group.keepWithGraph(stream, hold());
     return CapturedWork::shared();
   }
   ctran::gpu::PooledEvent end(group.events());
   runtime.check(runtime.eventRecord(end.get(), stream), "recording an event");
-  // On the current stream torch's allocator keeps order; on ours nobody else does.
-  auto operation =
-      std::make_shared<nccl::Operation>(op, group_, sequence, timeout, std::move(end), stream,
-                                        current, async_op ? hold(tensors...) : nullptr);
+  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
+  const bool isOrdered = !device_.is_cpu();
+  auto operation = std::make_shared<nccl::Operation>(
+      op, group_, sequence, timeout, std::move(end), stream,
+      isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
   group.watch(stream, operation);
   return c10::make_intrusive<nccl::NcclWork>(std::move(operation));
+}
+
+template <typename Calls, typename After, typename... Held>
+TorchCommBackend::WorkPtr NcclBackend::executeThen(OpName op, Form form, bool async_op,
+                                                   const OpOptions& options, const Calls& calls,
+                                                   const After& after, const Held&... tensors) {
+  const auto hold = [&]() -> std::shared_ptr<void> {
+    return std::make_shared<std::tuple<Held...>>(tensors...);
+  };
+  return run(op, form, async_op, options, std::ref(calls), std::ref(after), std::ref(hold));
 }
 
 template <typename Calls, typename... Held>
