@@ -329,9 +329,10 @@ STAND_IN Result cuEventCreate(Event* event, unsigned) {
 }
 
 STAND_IN Result cuEventDestroy_v2(Event event) {
-  // Streams that wait for it keep theirs; here it is simply not freed while they may.
-  const std::lock_guard lock(event->mutex);
+  // Streams may still have to reach it, or wait for it: it is kept.
+  static std::mutex mutex;
   static std::vector<Event>& graveyard = *new std::vector<Event>;
+  const std::lock_guard lock(mutex);
   graveyard.push_back(event);
   return kSuccess;
 }

@@ -374,7 +374,7 @@ void Group::retireEnded() {
         waiting.clear();
         continue;
       }
-      while (waiting.front()->isOver()) {
+      while (!waiting.empty() && waiting.front()->isOver()) {
         ended.push_back(std::move(waiting.front()));
         waiting.pop_front();
       }
