@@ -42,7 +42,7 @@ std::string_view nameOf(CollectiveKind kind) {
       "barrier",    "broadcast",    "all_reduce",     "reduce",
       "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
       "scatter",    "gather",       "all_to_all",     "all_to_all_v",
-      "send",       "recv"};
+      "send",       "recv",         "wait_signal"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(kNames) ? kNames[index] : "unknown operation";
 }
@@ -116,6 +116,8 @@ void validate(const Collective& c, int rank, int size) {
     case Kind::Recv:
       rooted();
       return checkPointer(c, "output", c.output, {});
+    case Kind::WaitSignal:  // a window checks its own
+      return;
   }
   reject(c, "no such operation");
 }

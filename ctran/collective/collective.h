@@ -26,6 +26,7 @@ enum class CollectiveKind : uint8_t {
   AllToAllV,
   Send,
   Recv,
+  WaitSignal,
 };
 
 std::string_view nameOf(CollectiveKind kind);
@@ -54,6 +55,7 @@ struct Block {
 ///   AllToAllV       | one block per rank, listed  | one block per rank, listed  | -
 ///   Send            | 1 block                     | -                           | of the block
 ///   Recv            | -                           | 1 block                     | of the block
+///   WaitSignal      | -                           | -                           | -
 ///
 /// "One block per rank" is contiguous (block r at `input + r * count` elements) unless listed in
 /// `inputs`/`outputs`, which then hold one Block per rank. Input and output may be the same memory
@@ -62,7 +64,7 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op;
-  int root = 0;  ///< root; the peer of Send and Recv
+  int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for, or -1
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
