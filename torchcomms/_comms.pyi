@@ -84,6 +84,11 @@ class OpName:
     split: ClassVar[OpName]
     new_window: ClassVar[OpName]
     finalize: ClassVar[OpName]
+    put: ClassVar[OpName]
+    get: ClassVar[OpName]
+    flush: ClassVar[OpName]
+    signal: ClassVar[OpName]
+    wait_signal: ClassVar[OpName]
     __members__: ClassVar[dict[str, OpName]]
     def __init__(self, value: int) -> None: ...
     @property
@@ -95,6 +100,210 @@ class OpName:
     def __eq__(self, other: object) -> bool: ...
     def __ne__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
+
+class SignalCmpOp:
+    """How wait_signal() compares: signal <op> value."""
+
+    EQ: ClassVar[SignalCmpOp]
+    NE: ClassVar[SignalCmpOp]
+    LT: ClassVar[SignalCmpOp]
+    LE: ClassVar[SignalCmpOp]
+    GT: ClassVar[SignalCmpOp]
+    GE: ClassVar[SignalCmpOp]
+    __members__: ClassVar[dict[str, SignalCmpOp]]
+    def __init__(self, value: int) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __ne__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class TorchCommWinAccessType:
+    """Whether a rank's memory can be mapped (UNIFIED), or only reached by operations (SEPARATE)."""
+
+    WIN_ACCESS_TYPE_UNIFIED: ClassVar[TorchCommWinAccessType]
+    WIN_ACCESS_TYPE_SEPARATE: ClassVar[TorchCommWinAccessType]
+    __members__: ClassVar[dict[str, TorchCommWinAccessType]]
+    def __init__(self, value: int) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __ne__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class TorchCommWindowAttr:
+    """What get_attr() returns."""
+
+    @property
+    def access_type(self) -> TorchCommWinAccessType: ...
+
+class TorchCommWindow:
+    """Memory that every rank of a communicator exposes to the others, who read and write it without
+    its owner taking part, and signals with which they tell each other that they did.
+
+    Operations to one rank take effect there in the order of the calls: whoever has waited for a
+    signal sees everything that its sender put there before. Offsets count elements of the tensor
+    that is moved, and are checked against the target's memory at the call."""
+
+    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None:
+        """Exposes a contiguous tensor: collective; the tensors of the ranks may differ.
+
+        owning: the window holds the tensor, otherwise the caller does until tensor_deregister()."""
+    def tensor_deregister(self) -> None:
+        """Collective: afterwards nobody touches the tensor."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `target_offset_nelems` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_disp: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `target_disp` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        offset: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `offset` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    def get(
+        self,
+        tensor: Tensor,
+        src_rank: int,
+        source_offset_nelems: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Reads a contiguous tensor from the memory of rank `src_rank`, from element
+        `source_offset_nelems` on, counted in elements of `tensor`.
+
+        Sees what this rank put there before. Raises CommError when the range is not inside that
+        memory."""
+    def flush(
+        self,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Ends when everything that was put to rank `dst_rank` before is visible there."""
+    @overload
+    def signal(
+        self,
+        peer_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Counts one signal of this rank at rank `peer_rank`, whose wait_signal() takes it."""
+    @overload
+    def signal(
+        self,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """The same."""
+    @overload
+    def signal(
+        self,
+        signal_disp: int,
+        signal_val: int,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, 64 bits, unsigned."""
+    @overload
+    def wait_signal(
+        self,
+        peer_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Waits for one more signal of rank `peer_rank` than was waited for before."""
+    @overload
+    def wait_signal(
+        self,
+        signal_disp: int,
+        signal_val: int,
+        cmp_op: SignalCmpOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Waits until signal number `signal_disp` of this rank compares so with `signal_val`."""
+    def map_remote_tensor(self, rank: int) -> Tensor:
+        """The registered tensor of that rank, without a copy.
+
+        Of this rank's dtype, and of its shape where it has as many bytes, else flat. It may outlive
+        the window. Raises CommError where get_attr() says SEPARATE."""
+    def get_tensor(
+        self,
+        rank: int | None = None,
+        sizes: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+        offset: int = 0,
+    ) -> Tensor | None:
+        """A view of the memory of `rank`, without a copy, from element `offset` of `dtype` on.
+
+        It is contiguous, and may outlive the window. Without a rank: the registered tensor, None if
+        the window does not hold it. Raises CommError where get_attr() says SEPARATE, or when the
+        view is not inside that memory."""
+    def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
+        """How the memory of that rank is reached."""
+    def get_size(self) -> int:
+        """Bytes that this rank exposes."""
+    def get_device(self) -> torch.device:
+        """The device of the memory."""
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def shape(self) -> torch.Size: ...
 
 class WorkStatus:
     """How far an operation has come."""
@@ -352,6 +561,16 @@ class TorchComm:
 
         None on ranks that join none. Collective over all ranks of this one: members of a group pass
         the same `ranks`, others []. Or all pass `rank_groups`, a list of such lists."""
+    def new_window(self, tensor: Tensor | None = None) -> TorchCommWindow:
+        """A window onto `tensor`: collective. Without one nothing is exposed until its
+        tensor_register()."""
+    def window_allocate(
+        self, window_size: int, cpu_buf: bool = False, signal_size: int | None = None
+    ) -> TorchCommWindow:
+        """A window onto `window_size` bytes of fresh memory per rank, zeros, that the others map.
+
+        Collective. signal_size: bytes of signals, eight per signal; by default 64 signals.
+        cpu_buf: memory of the host, whatever the device."""
     def abort(self) -> None:
         """Ends every blocked and every later operation of all ranks with AbortedError. Any
         thread."""

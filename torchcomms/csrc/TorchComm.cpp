@@ -296,6 +296,24 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   return std::shared_ptr<TorchComm>(new TorchComm(std::move(child), std::move(members)));
 }
 
+std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
+  begin(OpName::new_window);
+  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
+  if (tensor) window->tensor_register(*tensor);
+  return window;
+}
+
+std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size, bool cpu_buf,
+                                                            std::optional<int64_t> signal_size) {
+  const ArgumentChecks check = begin(OpName::new_window);
+  check.require(!cpu_buf || device_.is_cpu(),
+                "window_allocate: memory of the host is only for communicators of the CPU");
+  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
+  constexpr int64_t kSignals = 64;
+  window->allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+  return window;
+}
+
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   if (timeout.count() <= 0) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive");

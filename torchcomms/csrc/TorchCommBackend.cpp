@@ -21,6 +21,7 @@ TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
   return gather(parts, input, root, async_op, gatherOptions);
 }
 
+std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("new_window"); }
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }
 void TorchCommBackend::setHints(const Hints&) { unsupported("set_hints"); }

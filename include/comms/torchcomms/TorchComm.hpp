@@ -7,6 +7,7 @@
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -92,6 +93,14 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   /// As above with the options of the child.
   std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
                                    const CommOptions& options);
+
+  /// A window onto `tensor`, which is registered then: collective. Without one: tensor_register is
+  /// to follow.
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor = {});
+  /// A window onto `window_size` bytes of fresh memory per rank, with `signal_size` bytes of
+  /// signals, eight each: collective. `cpu_buf`: the memory is the host's, whatever the device.
+  std::shared_ptr<TorchCommWindow> window_allocate(int64_t window_size, bool cpu_buf = false,
+                                                   std::optional<int64_t> signal_size = {});
 
   bool isAbortSupported() const { return impl_->isAbortSupported(); }
   void abort() { impl_->abort(); }

@@ -6,6 +6,7 @@
 #include <comms/torchcomms/TorchCommBatch.hpp>
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchCommWindow.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <cstdint>
 #include <memory>
@@ -113,6 +114,9 @@ class TorchCommBackend {
                                                   const CommOptions& options) = 0;
 
   // What a backend may leave out. The defaults throw "<what> not supported by backend <name>".
+
+  /// A window in which nothing is exposed yet. Local.
+  virtual std::shared_ptr<TorchCommWindow> new_window();
 
   virtual bool isAbortSupported() const { return false; }
   /// Ends every blocked and every later operation of all ranks. Any thread.

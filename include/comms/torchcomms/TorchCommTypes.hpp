@@ -33,6 +33,11 @@ enum class OpName : uint8_t {
   split,
   new_window,
   finalize,
+  put,
+  get,
+  flush,
+  signal,
+  wait_signal,
 };
 
 /// "all_reduce" and so on: the method's name.

@@ -12,6 +12,8 @@ void bindTypes(pybind11::module_& module);
 void bindOptions(pybind11::module_& module);
 /// TorchWork, WorkStatus; how Python takes part in waits.
 void bindWork(pybind11::module_& module);
+/// TorchCommWindow and what belongs to it.
+void bindWindow(pybind11::module_& module);
 /// TorchComm but for its operations; new_comm; batches; the factory.
 void bindComm(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.

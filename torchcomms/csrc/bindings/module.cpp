@@ -13,6 +13,7 @@ PYBIND11_MODULE(_comms, module) {
   bindTypes(module);
   bindOptions(module);
   bindWork(module);
+  bindWindow(module);
   bindComm(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));

@@ -7,6 +7,7 @@
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
 namespace torch::comms {
@@ -359,6 +360,10 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
   auto child = std::make_shared<CtranBackend>();
   child->adopt(std::move(part), device_, options);
   return child;
+}
+
+std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
+  return std::make_shared<CtranWindow>(comm_, monitor_, device_);
 }
 
 void CtranBackend::abort() {

@@ -69,6 +69,8 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  std::shared_ptr<TorchCommWindow> new_window() override;
+
   bool isAbortSupported() const override { return true; }
   void abort() override;
   bool isAborted() const override;
