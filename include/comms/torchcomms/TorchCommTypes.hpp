@@ -33,6 +33,7 @@ enum class OpName : uint8_t {
   split,
   new_window,
   finalize,
+  reconfigure,
 };
 
 /// "all_reduce" and so on: the method's name.
