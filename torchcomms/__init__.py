@@ -19,6 +19,7 @@ from torchcomms import _requirements
 
 _requirements.check()
 
+from torchcomms import hooks  # noqa: E402
 from torchcomms._comms import (  # noqa: E402
     AllGatherOptions,
     AllGatherPreHookArgs,
@@ -212,6 +213,7 @@ __all__ = [
     "WorkStatus",
     "__version__",
     "built_backends",
+    "hooks",
     "is_backend_built",
     "new_comm",
 ]

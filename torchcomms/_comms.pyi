@@ -891,6 +891,66 @@ class RemovableHandle:
     def remove(self) -> None:
         """The hook is not called any more. Any thread, also inside the hook; may be repeated."""
 
+class FlightRecorderHook:
+    """Remembers the last operations of communicators: what, when, how far each has come.
+
+    When one of them breaks (a timeout, an abort, a lost peer) it writes them to a file, which
+    `python -m torch.distributed.flight_recorder.fr_trace` reads. Usable from any thread."""
+
+    def __init__(self, max_entries: int | None = None, isolated: bool = False) -> None:
+        """
+        Args:
+            max_entries: how many are remembered, by default TORCHCOMM_FR_BUFFER_SIZE (2048); with 0
+                the hook does nothing.
+            isolated: whether it shares what it remembers with the other hooks of the process."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are recorded."""
+    def unregister(self) -> None:
+        """Records no more, of any communicator; keeps what it has."""
+    def dump_json(self, include_completed: bool = True) -> str:
+        """What is remembered, as JSON; see docs/hooks.md."""
+    def dump_file(self, rank: int, include_completed: bool = True) -> str:
+        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
+
+        Returns the path. Raises RuntimeError if it cannot be written."""
+    def reset(self) -> None:
+        """Forgets all entries."""
+    def is_enabled(self) -> bool:
+        """Whether it records at all."""
+    def size(self) -> int:
+        """Entries remembered now."""
+    def __len__(self) -> int: ...
+
+class clog:
+    """Writes a compact log of the operations of communicators, a line per event."""
+
+    def __init__(self, output: str, events: list[str] = ..., verbose: list[str] = ...) -> None:
+        """
+        Args:
+            output: the file, of this rank alone; "{rank}" in it becomes the rank, and in a folder
+                it is clog_rank<rank>.log.
+            events: "LIFECYCLE" or "ALL" add start, end and waits.
+            verbose: "buffers" adds addresses.
+
+        Raises:
+            ValueError: for other events, or about something else."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are logged."""
+    def unregister(self) -> None:
+        """Logs no more, of any communicator."""
+
+class NanCheckHook:
+    """Raises where a NaN would be sent, or has been received; reads every element.
+
+    What has been received is checked when the operation has ended, for async_op=True in the wait
+    for it."""
+
+    def __init__(self, check_inputs: bool = True, check_outputs: bool = False) -> None: ...
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are checked."""
+    def unregister(self) -> None:
+        """Checks no more, on any communicator."""
+
 def new_comm(
     backend: str,
     device: torch.device,
