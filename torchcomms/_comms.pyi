@@ -1,8 +1,8 @@
 """Communicators, works and options: the C++ part of torchcomms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -84,6 +84,7 @@ class OpName:
     split: ClassVar[OpName]
     new_window: ClassVar[OpName]
     finalize: ClassVar[OpName]
+    reconfigure: ClassVar[OpName]
     put: ClassVar[OpName]
     get: ClassVar[OpName]
     flush: ClassVar[OpName]
@@ -343,6 +344,26 @@ class TorchWork:
         """Blocks until the operation has ended, on any device. Raises like wait()."""
     def exception(self) -> Exception | None:
         """The error of a failed operation, else None; never blocks."""
+    def add_done_callback(self, callback: Callable[[TorchWork], object]) -> None:
+        """Calls `callback(work)` when the operation ends, well or not, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_start_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` when the operation starts, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_end_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` when the operation ends, well or not, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_wait_pre_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` before every wait for the operation.
+
+        What it raises, the wait raises. A work of async_op=False takes no hooks of waits, but in a
+        post-hook: it stands for every operation that had ended when its call returned."""
+    def register_wait_post_hook(self, callback: Callable[[], object]) -> None:
+        """As register_wait_pre_hook, after every wait that found that the operation has
+        succeeded."""
 
 class CommOptions:
     """How a communicator is made.
@@ -581,6 +602,25 @@ class TorchComm:
         """Of operations from now on."""
     def set_hints(self, hints: dict[str, str]) -> None:
         """Of operations from now on."""
+    def register_pre_hook(
+        self, callback: Callable[[OpName, int, _PreHookArgs], object]
+    ) -> RemovableHandle:
+        """Calls `callback(name, op_id, args)` before every operation.
+
+        That is when its arguments have been checked. `op_id` counts the operations of the process.
+        What the hook raises ends the call: nothing has been sent. Hooks are called in the order of
+        their registration, until the handle removes them or the communicator is finalized."""
+    def register_post_hook(
+        self, callback: Callable[[int, _PostHookArgs], object]
+    ) -> RemovableHandle:
+        """Calls `callback(op_id, args)` when an operation has been issued.
+
+        With async_op=False that is when it has ended. Not after one that has raised."""
+    def register_abort_hook(self, callback: Callable[[], object]) -> RemovableHandle:
+        """Calls `callback()` once, when this rank learns that the communicator is broken.
+
+        That is at abort(), when an operation has failed, or before the process ends for an error
+        that nobody looked at. On any thread."""
     def __copy__(self) -> TorchComm: ...
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchComm: ...
     def send(
@@ -847,6 +887,288 @@ class TorchComm:
         options: GatherSingleOptions | None = None,
     ) -> TorchWork:
         """At rank `root`, part r of `output` becomes `input` of rank r."""
+
+class OpPreHookArgs:
+    """What the arguments of operations that move data have in common."""
+
+    @property
+    def async_op(self) -> bool: ...
+    @property
+    def timeout(self) -> timedelta:
+        """In force: the call's, else the communicator's."""
+
+class SendPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+
+class RecvPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+
+class BatchOpIssuePreHookArgs(OpPreHookArgs):
+    @property
+    def ops(self) -> list[P2POp]: ...
+    @property
+    def num_ops(self) -> int: ...
+
+class BroadcastPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class AllReducePreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReducePreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class AllGatherPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class AllGatherVPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class AllGatherSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+
+class ReduceScatterPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReduceScatterVPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReduceScatterSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class AllToAllSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+
+class AllToAllVSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def input_split_sizes(self) -> list[int]: ...
+    @property
+    def output_split_sizes(self) -> list[int]: ...
+
+class AllToAllPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class BarrierPreHookArgs(OpPreHookArgs): ...
+
+class ScatterPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class GatherPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+    @property
+    def root(self) -> int: ...
+
+class GatherSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class SplitPreHookArgs:
+    @property
+    def ranks(self) -> list[int]: ...
+    @property
+    def name(self) -> str: ...
+
+class NewWindowPreHookArgs:
+    @property
+    def tensor(self) -> Tensor | None: ...
+
+class FinalizePreHookArgs: ...
+
+class ReconfigurePreHookArgs:
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def init_handles(self) -> list[str]: ...
+
+_PreHookArgs: TypeAlias = (
+    SendPreHookArgs
+    | RecvPreHookArgs
+    | BatchOpIssuePreHookArgs
+    | BroadcastPreHookArgs
+    | AllReducePreHookArgs
+    | ReducePreHookArgs
+    | AllGatherPreHookArgs
+    | AllGatherVPreHookArgs
+    | AllGatherSinglePreHookArgs
+    | ReduceScatterPreHookArgs
+    | ReduceScatterVPreHookArgs
+    | ReduceScatterSinglePreHookArgs
+    | AllToAllSinglePreHookArgs
+    | AllToAllVSinglePreHookArgs
+    | AllToAllPreHookArgs
+    | BarrierPreHookArgs
+    | ScatterPreHookArgs
+    | GatherPreHookArgs
+    | GatherSinglePreHookArgs
+    | SplitPreHookArgs
+    | NewWindowPreHookArgs
+    | FinalizePreHookArgs
+    | ReconfigurePreHookArgs
+)
+
+class CollectivePostHookArgs:
+    """Of every operation that moves data but batches."""
+
+    @property
+    def work(self) -> TorchWork | None:
+        """None when the program has let go of it."""
+
+class BatchOpIssuePostHookArgs:
+    @property
+    def work(self) -> TorchWork | None:
+        """None when the program has let go of it."""
+
+class SplitPostHookArgs:
+    @property
+    def new_comm(self) -> TorchComm | None:
+        """None on a rank that joined no group, and when it has gone."""
+
+class NewWindowPostHookArgs: ...
+class FinalizePostHookArgs: ...
+
+class ReconfigurePostHookArgs:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+_PostHookArgs: TypeAlias = (
+    CollectivePostHookArgs
+    | BatchOpIssuePostHookArgs
+    | SplitPostHookArgs
+    | NewWindowPostHookArgs
+    | FinalizePostHookArgs
+    | ReconfigurePostHookArgs
+)
+
+class RemovableHandle:
+    """Takes a hook away. Letting go of the handle does not."""
+
+    def remove(self) -> None:
+        """The hook is not called any more. Any thread, also inside the hook; may be repeated."""
+
+class FlightRecorderHook:
+    """Remembers the last operations of communicators: what, when, how far each has come.
+
+    When one of them breaks (a timeout, an abort, a lost peer) it writes them to a file, which
+    `python -m torch.distributed.flight_recorder.fr_trace` reads. Usable from any thread."""
+
+    def __init__(self, max_entries: int | None = None, isolated: bool = False) -> None:
+        """
+        Args:
+            max_entries: how many are remembered, by default TORCHCOMM_FR_BUFFER_SIZE (2048); with 0
+                the hook does nothing.
+            isolated: whether it shares what it remembers with the other hooks of the process."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are recorded."""
+    def unregister(self) -> None:
+        """Records no more, of any communicator; keeps what it has."""
+    def dump_json(self, include_completed: bool = True) -> str:
+        """What is remembered, as JSON; see docs/hooks.md."""
+    def dump_file(self, rank: int, include_completed: bool = True) -> str:
+        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
+
+        Returns the path. Raises RuntimeError if it cannot be written."""
+    def reset(self) -> None:
+        """Forgets all entries."""
+    def is_enabled(self) -> bool:
+        """Whether it records at all."""
+    def size(self) -> int:
+        """Entries remembered now."""
+    def __len__(self) -> int: ...
+
+class clog:
+    """Writes a compact log of the operations of communicators, a line per event."""
+
+    def __init__(self, output: str, events: list[str] = ..., verbose: list[str] = ...) -> None:
+        """
+        Args:
+            output: the file, of this rank alone; "{rank}" in it becomes the rank, and in a folder
+                it is clog_rank<rank>.log.
+            events: "LIFECYCLE" or "ALL" add start, end and waits.
+            verbose: "buffers" adds addresses.
+
+        Raises:
+            ValueError: for other events, or about something else."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are logged."""
+    def unregister(self) -> None:
+        """Logs no more, of any communicator."""
+
+class NanCheckHook:
+    """Raises where a NaN would be sent, or has been received; reads every element.
+
+    What has been received is checked when the operation has ended, for async_op=True in the wait
+    for it."""
+
+    def __init__(self, check_inputs: bool = True, check_outputs: bool = False) -> None: ...
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are checked."""
+    def unregister(self) -> None:
+        """Checks no more, on any communicator."""
 
 def new_comm(
     backend: str,

@@ -76,6 +76,8 @@ std::string_view toString(OpName op) {
       return "new_window";
     case OpName::finalize:
       return "finalize";
+    case OpName::reconfigure:
+      return "reconfigure";
     case OpName::put:
       return "put";
     case OpName::get:

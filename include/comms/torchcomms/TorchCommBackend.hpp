@@ -9,6 +9,7 @@
 #include <comms/torchcomms/TorchCommWindow.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -125,6 +126,23 @@ class TorchCommBackend {
   virtual bool isAborted() const { return false; }
   virtual void setTimeout(std::chrono::milliseconds timeout);
   virtual void setHints(const Hints& hints);
+
+  /// The memory of `tensor` is used again and again: what can be prepared once is. The backend
+  /// holds it until `tensorDeregister`.
+  virtual void tensorRegister(const at::Tensor& tensor);
+  virtual void tensorDeregister(const at::Tensor& tensor);
+
+  /// Of a communicator made with CommOptions::enable_reconfigure: how others can reach this
+  /// process; see ReconfigureOptions.
+  virtual std::string getInitHandle() const;
+  /// Collective over the new members: the communicator consists of them from now on, whatever it
+  /// was before. Rank, size and options are the new ones.
+  virtual void reconfigure(const ReconfigureOptions& options);
+
+  /// `listener` is to be called, on any thread, when an operation has failed so that the
+  /// communicator is broken, and with true just before the backend ends the process for that. By
+  /// default nobody is told.
+  virtual void setFailureListener(std::function<void(bool processEnds)> /*listener*/) {}
 
  protected:
   [[noreturn]] void unsupported(std::string_view what) const;

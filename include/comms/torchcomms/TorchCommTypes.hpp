@@ -33,6 +33,7 @@ enum class OpName : uint8_t {
   split,
   new_window,
   finalize,
+  reconfigure,
   put,
   get,
   flush,

@@ -15,6 +15,8 @@ PYBIND11_MODULE(_comms, module) {
   bindWork(module);
   bindWindow(module);
   bindComm(module);
+  bindHooks(module);
+  bindReadyHooks(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {

@@ -132,10 +132,14 @@ auto CtranBackend::visibly(Call call) {
   try {
     return call();
   } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) monitor_->seen();
+    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
+      monitor_->seen();
+      monitor_->broken();
+    }
     throw;
   } catch (...) {  // the host ended the wait: Ctrl-C
     monitor_->seen();
+    monitor_->broken();
     throw;
   }
 }

@@ -75,6 +75,9 @@ class CtranBackend final : public TorchCommBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
+  void setFailureListener(std::function<void(bool)> listener) override {
+    monitor_->listen(std::move(listener));
+  }
 
  private:
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
