@@ -255,7 +255,7 @@ class TorchCommWindow:
         hints: dict[str, str] | None = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, 64 bits, unsigned."""
+        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, of 64 bits."""
     @overload
     def wait_signal(
         self,

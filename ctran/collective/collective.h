@@ -3,33 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "ctran/base/collective_kind.h"
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
 
 namespace ctran {
-
-enum class CollectiveKind : uint8_t {
-  Barrier,
-  Broadcast,
-  AllReduce,
-  Reduce,
-  AllGather,
-  AllGatherV,
-  ReduceScatter,
-  ReduceScatterV,
-  Scatter,
-  Gather,
-  AllToAll,
-  AllToAllV,
-  Send,
-  Recv,
-  WaitSignal,
-};
-
-std::string_view nameOf(CollectiveKind kind);
 
 /// `count` elements at `data`.
 struct Block {
