@@ -10,7 +10,7 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/c10d/meeting.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
 
 namespace torch::comms {
