@@ -87,6 +87,9 @@ std::string describe(const OperationRecord& record) {
 std::string Collective::describe() const {
   std::string text = std::string(nameOf(kind)) + "(";
   if (kind == CollectiveKind::Barrier) return text + ")";
+  if (kind == CollectiveKind::WaitSignal) {
+    return text + (root < 0 ? "from any rank)" : "from rank " + std::to_string(root) + ")");
+  }
   if (hasReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
   text += nameOf(type);
   if (kind != CollectiveKind::AllToAllV) text += ", " + std::to_string(count) + " elements";

@@ -39,7 +39,7 @@ Error Core::fail(const Error& error) {
 
 bool Core::isHopeless(const Condition& waiting) {
   Condition now = waiting;
-  if (now.holds()) return false;
+  if (now.holds() || now.rank < 0) return false;
   const auto& state = arena.control(now.rank).state;
   if (state.load(std::memory_order_acquire) != Arena::RankState::Left) return false;
   return !now.holds();  // it may have moved its counter just before it left

@@ -89,19 +89,22 @@ void Lane::pop() {
 bool Lane::advance() {
   bool moved = false;
   while (true) {
+    std::shared_ptr<Operation> started;
     std::shared_ptr<Operation> ended;
     {
       std::unique_lock driving(driving_, std::try_to_lock);
       if (!driving) return moved;
-      ended = step(moved);
+      ended = step(moved, started);
     }
+    if (started) started->tellStarted();
     if (!ended) return moved;
     ended->tell();
   }
 }
 
-/// With `driving_` held: goes on with the head of the queue; returns it if it has ended.
-std::shared_ptr<Operation> Lane::step(bool& moved) {
+/// With `driving_` held: goes on with the head of the queue; returns it if it has ended. Sets
+/// `started` to it if it has started and not ended.
+std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& started) {
   std::shared_ptr<Operation> operation = head();
   if (!operation) return nullptr;
   std::optional<Error> error;
@@ -111,6 +114,10 @@ std::shared_ptr<Operation> Lane::step(bool& moved) {
       operation->markRunning();
       task_ = start(operation->collective());
       moved = true;
+      if (!task_.done()) {
+        started = std::move(operation);
+        return nullptr;
+      }
     } else {
       moved |= task_.advance();
     }

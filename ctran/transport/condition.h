@@ -16,6 +16,11 @@ struct Condition {
   int rank = 0;  ///< the first rank that has not been seen there
   int end = 0;
 
+  /// That a counter which anybody may move has reached `target`; `rank` is -1 then.
+  static Condition ofAnybody(const std::atomic<uint64_t>& counter, uint64_t target) {
+    return {reinterpret_cast<const std::byte*>(&counter), 0, target, -1, 0};
+  }
+
   /// Acquires what the ranks published before they moved their counters.
   bool holds() {
     while (rank < end && counter(rank).load(std::memory_order_acquire) >= target) ++rank;

@@ -14,7 +14,10 @@ PYBIND11_MODULE(_comms, module) {
   bindTypes(module);
   bindOptions(module);
   bindWork(module);
+  bindWindow(module);
   bindComm(module);
+  bindHooks(module);
+  bindReadyHooks(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {

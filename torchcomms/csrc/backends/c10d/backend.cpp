@@ -106,6 +106,10 @@ bool C10dBackend::isAborted() const {
   return broken;
 }
 
+void C10dBackend::setFailureListener(std::function<void(bool)> listener) {
+  group_->monitor->listen(std::move(listener));
+}
+
 milliseconds C10dBackend::timeoutOf(const OpOptions& options) const {
   return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
 }

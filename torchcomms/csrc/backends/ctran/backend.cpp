@@ -7,6 +7,7 @@
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
 namespace torch::comms {
@@ -131,10 +132,14 @@ auto CtranBackend::visibly(Call call) {
   try {
     return call();
   } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) monitor_->seen();
+    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
+      monitor_->seen();
+      monitor_->broken();
+    }
     throw;
   } catch (...) {  // the host ended the wait: Ctrl-C
     monitor_->seen();
+    monitor_->broken();
     throw;
   }
 }
@@ -359,6 +364,10 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
   auto child = std::make_shared<CtranBackend>();
   child->adopt(std::move(part), device_, options);
   return child;
+}
+
+std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
+  return std::make_shared<CtranWindow>(comm_, monitor_, device_);
 }
 
 void CtranBackend::abort() {

@@ -63,7 +63,7 @@ CtranWork::~CtranWork() {
 void CtranWork::ended() {
   // A thread counts as waiting until it has looked at the final state (see wait), so that either it
   // or we deal with the error.
-  if (waiting_ > 0) return;
+  if (waiting_ > 0) return monitor_->broken();
   monitor_->failed(std::string(toString(op_)), work_->error(), /*reachable=*/true);
 }
 
@@ -85,29 +85,19 @@ void CtranWork::throwIfFailed() const {
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
 }
 
-void CtranWork::wait() {
+bool CtranWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   EngineWaitHooks hooks;
+  bool ended = true;
   {
     const Counted waiting(waiting_);
     try {
-      work_->wait(&hooks);
+      if (limit) {
+        ended = work_->waitFor(*limit, &hooks);
+      } else {
+        work_->wait(&hooks);
+      }
     } catch (...) {
       // Its own error, or an interrupt that ends the wait and not the operation.
-      throwIfFailed();
-      throw;
-    }
-  }
-  throwIfFailed();
-}
-
-bool CtranWork::wait(std::chrono::milliseconds limit) {
-  EngineWaitHooks hooks;
-  bool ended = false;
-  {
-    const Counted waiting(waiting_);
-    try {
-      ended = work_->waitFor(limit, &hooks);
-    } catch (...) {
       throwIfFailed();
       throw;
     }
@@ -122,8 +112,6 @@ std::exception_ptr CtranWork::exception() const {
   return work_->error();
 }
 
-void CtranWork::setCallback(std::function<void()> callback) { work_->onDone(std::move(callback)); }
-
 WorkStatus CtranBatchWork::status() const {
   WorkStatus all = WorkStatus::COMPLETED;
   for (const auto& work : works_) {
@@ -134,13 +122,13 @@ WorkStatus CtranBatchWork::status() const {
   return all;
 }
 
-void CtranBatchWork::wait() {
-  for (const auto& work : works_) work->wait();
-}
-
-bool CtranBatchWork::wait(std::chrono::milliseconds limit) {
+bool CtranBatchWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + limit;
+  if (!limit) {
+    for (const auto& work : works_) work->wait();
+    return true;
+  }
+  const Clock::time_point deadline = Clock::now() + *limit;
   return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
     const auto left =
         std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
@@ -155,9 +143,19 @@ std::exception_ptr CtranBatchWork::exception() const {
   return nullptr;
 }
 
-void CtranBatchWork::setCallback(std::function<void()> callback) {
+void CtranBatchWork::setStartCallback(Hook callback) {
+  const auto told = std::make_shared<std::atomic<bool>>(false);
+  const auto shared = std::make_shared<Hook>(std::move(callback));
+  for (const auto& work : works_) {
+    work->setStartCallback([told, shared] {
+      if (!told->exchange(true)) (*shared)();
+    });
+  }
+}
+
+void CtranBatchWork::setCallback(Hook callback) {
   const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
-  const auto shared = std::make_shared<std::function<void()>>(std::move(callback));
+  const auto shared = std::make_shared<Hook>(std::move(callback));
   for (const auto& work : works_) {
     work->setCallback([left, shared] {
       if (--*left == 0) (*shared)();

@@ -34,10 +34,12 @@ class CtranWork final : public TorchWork {
   ~CtranWork() override;
 
   WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override { work_->onDone(std::move(callback)); }
+  void setStartCallback(Hook callback) override { work_->onStart(std::move(callback)); }
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
 
  private:
   friend class c10::intrusive_ptr<CtranWork>;
@@ -59,10 +61,13 @@ class CtranBatchWork final : public TorchWork {
       : works_(std::move(works)) {}
 
   WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  /// With the first of them.
+  void setStartCallback(Hook callback) override;
 
  private:
   const std::vector<c10::intrusive_ptr<CtranWork>> works_;

@@ -154,28 +154,25 @@ void Operation::abandon() {
   }
 }
 
-void NcclWork::wait() {
+bool NcclWork::doWait(std::optional<milliseconds> limit) {
+  if (limit) return doWaitBlocking(limit);
   operation_->throwIfFailed();
   const Group& group = *operation_->group();
   const ctran::gpu::Stream current = group.currentStream();
   if (group.runtime().isCapturing(current)) [[unlikely]] {
-    if (operation_->status() == WorkStatus::COMPLETED) return;
+    if (operation_->status() == WorkStatus::COMPLETED) return true;
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "wait() of an operation that was issued before the capture that goes on now",
                        {}, std::string(toString(operation_->op())), "wait before you capture");
   }
   operation_->orderBehind(current);
-}
-
-bool NcclWork::wait(milliseconds limit) {
-  if (!operation_->block(limit)) return false;
-  operation_->release();
   return true;
 }
 
-void NcclWork::waitBlocking() {
-  operation_->block(std::nullopt);
+bool NcclWork::doWaitBlocking(std::optional<milliseconds> limit) {
+  if (!operation_->block(limit)) return false;
   operation_->release();
+  return true;
 }
 
 }  // namespace torch::comms::nccl

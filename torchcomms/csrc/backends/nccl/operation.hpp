@@ -90,13 +90,15 @@ class NcclWork final : public TorchWork {
   ~NcclWork() override { operation_->abandon(); }
 
   WorkStatus status() const override { return operation_->status(); }
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
-  void waitBlocking() override;
   std::exception_ptr exception() const override { return operation_->exception(); }
   void setCallback(std::function<void()> callback) override {
     operation_->setCallback(std::move(callback));
   }
+
+ protected:
+  /// Without a limit orders the current stream behind the operation, with one blocks.
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
 
  private:
   const std::shared_ptr<Operation> operation_;
