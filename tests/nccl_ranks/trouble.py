@@ -60,13 +60,15 @@ def wrong_calls_are_refused_and_break_nothing(make: Make) -> None:
 def _late(rank: Rank, async_op: bool) -> Any:
     comm = rank.new_comm("nccl", "late")
     comm.barrier(async_op=False)
+    # More than the other rank could have left here before it gave up.
+    tensor = torch.ones(1 << 24, device=rank.device("nccl"))
     rank.synchronize("nccl")
     if rank.rank == 1:
         rank.listen()  # until the others have given up
-        work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, async_op)
         error = _error(work.wait_blocking)
         return str(error), error.ranks
-    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op, timeout=SOON)
+    work = comm.all_reduce(tensor, ReduceOp.SUM, async_op, timeout=SOON)
     error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
     assert work.status == WorkStatus.TIMEDOUT
     assert work.is_completed()
