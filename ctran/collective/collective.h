@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,8 @@
 #include "ctran/base/reduce_op.h"
 
 namespace ctran {
+
+class PlanAlgorithm;
 
 /// `count` elements at `data`.
 struct Block {
@@ -50,6 +53,8 @@ struct Collective {
   std::byte* output = nullptr;
   std::vector<Block> inputs;
   std::vector<Block> outputs;
+  /// The plan that does it; none: a native algorithm. Chosen when the call is made.
+  std::shared_ptr<const PlanAlgorithm> plan;
 
   size_t blockBytes() const { return count * sizeOf(type); }
   Block inputBlock(int rank) const {
