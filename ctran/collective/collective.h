@@ -63,6 +63,7 @@ struct Collective {
   DataType type = DataType::UInt8;
   ReduceOp op;
   int root = 0;  ///< root; the peer of Send and Recv
+  int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;

@@ -14,6 +14,8 @@ void bindOptions(pybind11::module_& module);
 void bindWork(pybind11::module_& module);
 /// TorchComm but for its operations; new_comm; batches; the factory.
 void bindComm(pybind11::module_& module);
+/// _BackendWrapper. After TorchComm.
+void bindBackendWrapper(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.
 void addOperations(pybind11::handle commClass);
 

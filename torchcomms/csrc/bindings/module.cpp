@@ -14,6 +14,7 @@ PYBIND11_MODULE(_comms, module) {
   bindOptions(module);
   bindWork(module);
   bindComm(module);
+  bindBackendWrapper(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {
