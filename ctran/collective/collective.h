@@ -48,6 +48,7 @@ struct Collective {
   DataType type = DataType::UInt8;
   ReduceOp op;
   int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for, or -1
+  int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;

@@ -103,6 +103,7 @@ std::string Collective::describe() const {
   } else if (hasRoot(kind)) {
     text += ", root " + std::to_string(root);
   }
+  if (tag != 0) text += ", tag " + std::to_string(tag);
   return text + ")";
 }
 

@@ -18,6 +18,7 @@ PYBIND11_MODULE(_comms, module) {
   bindComm(module);
   bindHooks(module);
   bindReadyHooks(module);
+  bindBackendWrapper(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {

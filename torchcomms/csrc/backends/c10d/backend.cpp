@@ -20,10 +20,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// c10d numbers its collectives in a space of their own, so any tag does. Messages between two
-/// ranks are matched in order, so one does.
-constexpr int kTag = 0;
-
 }  // namespace
 
 C10dBackend::C10dBackend(std::string backendName, C10dFactory factory)
@@ -172,8 +168,8 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
     std::vector<at::Tensor> bytes{bytesOf(one.tensor)};
     try {
       const std::lock_guard lock(group_->issuing);
-      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, kTag)
-                                  : group_->backend->recv(bytes, one.peer, kTag));
+      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, one.tag)
+                                  : group_->backend->recv(bytes, one.peer, one.tag));
     } catch (...) {
       const auto error = translated(std::current_exception(), op, group_->name, one.peer);
       group_->breakWith(error);

@@ -170,6 +170,7 @@ TorchCommBackend::WorkPtr CtranBackend::send(const at::Tensor& tensor, int dst, 
   Collective c = movement(CollectiveKind::Send, tensor, countOf(tensor));
   c.input = readable(tensor);
   c.root = dst;
+  c.tag = options.tag;
   return execute(OpName::send, std::move(c), async_op, options, tensor);
 }
 
@@ -178,6 +179,7 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
   Collective c = movement(CollectiveKind::Recv, tensor, countOf(tensor));
   c.output = writable(tensor);
   c.root = src;
+  c.tag = options.tag;
   return execute(OpName::recv, std::move(c), async_op, options, tensor);
 }
 
@@ -195,6 +197,7 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
       c.output = writable(op.tensor);
     }
     c.root = op.peer;
+    c.tag = op.tag;
     auto work = visibly([&] {
       return comm_->post(std::move(c), options.timeout, std::make_shared<at::Tensor>(op.tensor));
     });
