@@ -9,6 +9,7 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
 
@@ -185,7 +186,7 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
 
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
-  std::vector<c10::intrusive_ptr<CtranWork>> works;
+  std::vector<WorkPtr> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) {
     const bool sends = op.type == P2POp::Type::SEND;
@@ -204,7 +205,7 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
     works.push_back(
         CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
   }
-  auto batch = c10::make_intrusive<CtranBatchWork>(std::move(works));
+  WorkPtr batch = CombinedWork::of(std::move(works));
   if (async_op) return batch;
   batch->wait();
   return TorchWorkCompleted::shared();

@@ -16,11 +16,14 @@ class CombinedWork final : public TorchWork {
   static c10::intrusive_ptr<TorchWork> of(std::vector<c10::intrusive_ptr<TorchWork>> works);
 
   WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
-  void waitBlocking() override;
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
+  /// With the first of them.
+  void setStartCallback(Hook callback) override;
 
  private:
   const std::vector<c10::intrusive_ptr<TorchWork>> works_;
@@ -34,19 +37,20 @@ class DeferredWork final : public TorchWork {
   void issuedAs(const c10::intrusive_ptr<TorchWork>& work);
 
   WorkStatus status() const override;
-  void wait() override { require()->wait(); }
-  bool wait(std::chrono::milliseconds limit) override { return require()->wait(limit); }
-  void waitBlocking() override { require()->waitBlocking(); }
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
 
  private:
   c10::intrusive_ptr<TorchWork> issued() const;
   c10::intrusive_ptr<TorchWork> require() const;
 
   mutable std::mutex mutex_;
-  c10::intrusive_ptr<TorchWork> work_;            ///< guarded by mutex_
-  std::vector<std::function<void()>> callbacks_;  ///< guarded by mutex_; for when it is issued
+  c10::intrusive_ptr<TorchWork> work_;  ///< guarded by mutex_
+  std::vector<Hook> callbacks_;         ///< guarded by mutex_; for when it is issued
 };
 
 }  // namespace torch::comms
