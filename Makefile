@@ -16,7 +16,7 @@ help:
 	@echo "make test-full  all tests, however long they take"
 	@echo "make lint       formats, types, floors, stubs, clang-tidy"
 	@echo "make format     put C++ and Python into their formats"
-	@echo "make bench      time torchcomms beside PyTorch's Gloo"
+	@echo "make bench      time torchcomms beside PyTorch's Gloo and the MPIs"
 	@echo "make docs       write the pages that are generated from the code"
 	@echo "make wheel      a wheel in dist/, for the torch in .venv"
 	@echo "make compat     build and smoke-test the oldest and newest supported Python and torch"

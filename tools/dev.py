@@ -142,11 +142,12 @@ def bench() -> None:
     if requirements.exists():
         title = "Installing what the benchmarks draw with"
         environment.install("bench", title, "-r", str(requirements), files=[requirements])
-    attach(
-        "Timing torchcomms beside PyTorch's Gloo",
-        [environment.tool("python"), ROOT / "benchmarks" / "bench.py"],
-        env=environment.variables(),
-    )
+    for title, program in (
+        ("Timing torchcomms beside PyTorch's Gloo", ["bench.py"]),
+        ("Timing ctran beside the MPIs and Gloo", ["compare_cpu.py", "--install"]),
+    ):
+        script = [environment.tool("python"), ROOT / "benchmarks" / program[0], *program[1:]]
+        attach(title, script, env=environment.variables())
 
 
 def docs() -> None:
