@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import compat
 import lint
@@ -146,7 +147,11 @@ def bench() -> None:
         ("Timing torchcomms beside PyTorch's Gloo", ["bench.py"]),
         ("Timing ctran beside the MPIs and Gloo", ["compare_cpu.py", "--install"]),
     ):
-        script = [environment.tool("python"), ROOT / "benchmarks" / program[0], *program[1:]]
+        script: list[str | Path] = [
+            environment.tool("python"),
+            ROOT / "benchmarks" / program[0],
+            *program[1:],
+        ]
         attach(title, script, env=environment.variables())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,8 @@ from torchcomms import _c10d
 
 # gloo through torchcomms: torch's own has the plain name.
 OVER_GLOO = "torchcomms_gloo"
-_numbers = itertools.count()
+# Of the groups so far, for each size: only cases of one size have the same ranks.
+_numbers: defaultdict[int, Iterator[int]] = defaultdict(itertools.count)
 
 
 @contextmanager
@@ -24,7 +26,7 @@ def process_group(rank: Rank, backend: str = "ctran", **options: Any) -> Iterato
         _c10d.register_backend(backend, ["cpu"], backend="gloo")
     dist.init_process_group(
         backend,
-        store=rank.store(f"group/{next(_numbers)}"),
+        store=rank.store(f"group/{next(_numbers[rank.size])}"),
         rank=rank.rank,
         world_size=rank.size,
         **{"timeout": TIMEOUT, **options},
