@@ -17,6 +17,8 @@ PYBIND11_MODULE(_comms, module) {
   bindComm(module);
   bindHooks(module);
   bindReadyHooks(module);
+  bindMemory(module);
+  bindReconfigure(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {
