@@ -12,10 +12,25 @@ level here uses of torch only what exists then, starts nothing, and raises nothi
 
 import atexit
 import datetime
+from typing import TYPE_CHECKING
+
+from torchcomms._backends import _load_backend, built_backends, is_backend_built  # noqa: F401
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        # When `import torchcomms` comes before torch, the import of torch below asks this package
+        # for a function that is not here yet. It has loaded the compiled module by then.
+        if name == "new_comm":
+            from torchcomms._comms import new_comm
+
+            return new_comm
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
-from torchcomms import _requirements
+from torchcomms import _c10d, _requirements
 
 _requirements.check()
 
@@ -91,8 +106,7 @@ from torchcomms._comms import (  # noqa: E402
     TorchWork,
     WaitSignalPreHookArgs,
     WorkStatus,
-    _is_backend_registered,
-    _registered_backends,
+    _is_backend_registered,  # noqa: F401
     _retire,
     empty_shared,
     get_mem_allocator,
@@ -107,55 +121,14 @@ from torchcomms._errors import (  # noqa: E402
 )
 from torchcomms.version import __version__  # noqa: E402
 
+_c10d.register_when_ready()
+
 # Operations in flight hold tensors, which must not outlive the interpreter.
 atexit.register(_retire)
 
 
 class Timeout(datetime.timedelta):
     """A timeout. A plain datetime.timedelta serves everywhere as well."""
-
-
-def _backend_entry_points() -> "dict[str, object]":
-    # Imported when asked for: it costs more than the rest of this package.
-    from importlib.metadata import entry_points
-
-    return {entry.name: entry for entry in entry_points(group="torchcomms.backends")}
-
-
-def _load_backend(name: str) -> None:
-    """Makes the backend `name` known to new_comm().
-
-    Backends of other packages are found by their entry points of the group `torchcomms.backends`,
-    each naming a module that registers the backend when it is imported.
-
-    Raises:
-        ModuleNotFoundError: no installed package has such a backend.
-    """
-    if _is_backend_registered(name):
-        return
-    entry = _backend_entry_points().get(name)
-    if entry is None:
-        raise ModuleNotFoundError(
-            f"failed to find backend {name}, is it registered via entry_points.txt?"
-        )
-    entry.load()  # type: ignore[attr-defined]
-    if not _is_backend_registered(name):
-        raise ModuleNotFoundError(f"{entry} does not register a backend {name}")
-
-
-def is_backend_built(name: str) -> bool:
-    """Whether new_comm() can make the backend `name`."""
-    try:
-        _load_backend(name)
-    except ImportError:
-        return False
-    return True
-
-
-def built_backends() -> list[str]:
-    """The names of the backends that new_comm() can make."""
-    names = set(_registered_backends()) | set(_backend_entry_points())
-    return sorted(name for name in names if is_backend_built(name))
 
 
 __all__ = [

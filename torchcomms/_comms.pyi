@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
-from torch._C._distributed_c10d import Store
+from torch._C._distributed_c10d import Backend, Store
 
 class RedOpType:
     """The kind of a reduction."""
@@ -256,8 +256,7 @@ class TorchCommWindow:
         hints: dict[str, str] | None = None,
         timeout: timedelta | None = None,
     ) -> TorchWork:
-        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, unsigned, 64
-        bits."""
+        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, of 64 bits."""
     @overload
     def wait_signal(
         self,
@@ -402,13 +401,23 @@ class OpOptions:
     def timeout(self, value: timedelta | None, /) -> None: ...
 
 class SendOptions(OpOptions):
+    tag: int
+    """A message goes to a receive of its tag."""
     def __init__(
-        self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
+        self,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        tag: int = 0,
     ) -> None: ...
 
 class RecvOptions(OpOptions):
+    tag: int
+    """A message goes to a receive of its tag."""
     def __init__(
-        self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
+        self,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        tag: int = 0,
     ) -> None: ...
 
 class BatchP2POptions(OpOptions):
@@ -509,16 +518,18 @@ class P2POp:
     type: P2POpType
     tensor: Tensor
     peer: int
-    def __init__(self, type: P2POpType, tensor: Tensor, peer: int) -> None: ...
+    tag: int
+    """A message goes to a receive of its tag."""
+    def __init__(self, type: P2POpType, tensor: Tensor, peer: int, tag: int = 0) -> None: ...
 
 class BatchSendRecv:
     """Sends and receives that are issued together, so that none waits for another."""
 
     ops: list[P2POp]
     """What has been added. A copy: assign to change it."""
-    def send(self, tensor: Tensor, dst: int) -> None:
+    def send(self, tensor: Tensor, dst: int, tag: int = 0) -> None:
         """Adds a send of `tensor` to rank `dst`."""
-    def recv(self, tensor: Tensor, src: int) -> None:
+    def recv(self, tensor: Tensor, src: int, tag: int = 0) -> None:
         """Adds a receive into `tensor` of what rank `src` sends."""
     def issue(self, async_op: bool, options: BatchP2POptions | None = None) -> TorchWork:
         """Issues what has been added; the list is kept, so that a second call exchanges again."""
@@ -1276,6 +1287,17 @@ class NanCheckHook:
         """From now on the operations of `comm` are checked."""
     def unregister(self) -> None:
         """Checks no more, on any communicator."""
+
+class _BackendWrapper(Backend):
+    """A TorchComm as a backend of torch.distributed, for a device of a ProcessGroup.
+
+    Several threads may use it at the same time."""
+
+    def __init__(self, comm: TorchComm) -> None: ...
+    def get_comm(self) -> TorchComm:
+        """The communicator."""
+    def perform_nocolor_split(self, device: object) -> None:
+        """Nothing: new groups make communicators of their own, without the parent's other ranks."""
 
 def new_comm(
     backend: str,

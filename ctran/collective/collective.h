@@ -2,34 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "ctran/base/collective_kind.h"
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
 
 namespace ctran {
 
-enum class CollectiveKind : uint8_t {
-  Barrier,
-  Broadcast,
-  AllReduce,
-  Reduce,
-  AllGather,
-  AllGatherV,
-  ReduceScatter,
-  ReduceScatterV,
-  Scatter,
-  Gather,
-  AllToAll,
-  AllToAllV,
-  Send,
-  Recv,
-  WaitSignal,
-};
-
-std::string_view nameOf(CollectiveKind kind);
+class PlanAlgorithm;
 
 /// `count` elements at `data`.
 struct Block {
@@ -65,11 +48,14 @@ struct Collective {
   DataType type = DataType::UInt8;
   ReduceOp op;
   int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for, or -1
+  int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Block> inputs;
   std::vector<Block> outputs;
+  /// The plan that does it; none: a native algorithm. Chosen when the call is made.
+  std::shared_ptr<const PlanAlgorithm> plan;
 
   size_t blockBytes() const { return count * sizeOf(type); }
   Block inputBlock(int rank) const {

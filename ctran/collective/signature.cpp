@@ -1,5 +1,7 @@
 #include "ctran/collective/signature.h"
 
+#include "ctran/collective/plan/algorithm.h"
+
 namespace ctran {
 namespace {
 
@@ -55,6 +57,7 @@ Collective unpack(uint64_t what) {
 
 uint64_t extendSignature(uint64_t before, const Collective& c) {
   uint64_t hash = mix(mix(before, 1), pack(c));
+  if (c.plan) hash = mix(hash, c.plan->hash());
   switch (c.kind) {
     case CollectiveKind::AllGatherV:
       for (const Block& block : c.outputs) hash = mix(hash, block.count);
@@ -100,6 +103,7 @@ std::string Collective::describe() const {
   } else if (hasRoot(kind)) {
     text += ", root " + std::to_string(root);
   }
+  if (tag != 0) text += ", tag " + std::to_string(tag);
   return text + ")";
 }
 

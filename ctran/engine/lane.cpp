@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ctran/base/clock.h"
+#include "ctran/collective/plan/shm.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
@@ -58,7 +59,7 @@ void Lane::checkWait(const Collective& collective, const Condition& waiting, int
   checkPeers();
   Condition condition = waiting;
   if (condition.holds()) return;
-  if (core.isHopeless(condition)) throw core.leftError(condition.rank);
+  if (const int gone = core.goneRank(condition); gone >= 0) throw core.leftError(gone);
   if (now >= deadline) throw timeoutError(collective, condition, timeoutNanos);
 }
 
@@ -184,12 +185,15 @@ int64_t Lane::checkStuck(int64_t now) {
 
 Task CollectiveLane::start(const Collective& collective) {
   shm_.begin(collective);
+  if (collective.plan) return runPlan(shm_, collective);
   return chooseShmAlgorithm(collective, core.size())(shm_, collective);
 }
 
 Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
                                    int64_t timeoutNanos) {
-  return collectiveTimeout(core, collective, shm_.sequence(), waiting.rank, timeoutNanos);
+  const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
+  const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
+  return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
 }
 
 Task ChannelLane::start(const Collective& collective) {

@@ -12,6 +12,7 @@
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/roll_call.h"
+#include "ctran/select/plans.h"
 
 namespace ctran {
 namespace {
@@ -261,8 +262,12 @@ void LocalCommunicator::run(const Collective& collective, std::chrono::nanosecon
       throw;
     }
   }
-  if (collective.op.kind != ReduceKind::PremulSum) return lane.run(collective, nanos, hooks);
+  auto plan = choosePlan(collective, size(), name());
+  if (collective.op.kind != ReduceKind::PremulSum && !plan) {
+    return lane.run(collective, nanos, hooks);
+  }
   Collective scaled = collective;
+  scaled.plan = std::move(plan);
   const std::vector<std::byte> scratch = applyPremul(scaled, size());
   lane.run(scaled, nanos, hooks);
 }
@@ -280,6 +285,7 @@ std::shared_ptr<Work> LocalCommunicator::post(Collective collective,
 std::shared_ptr<Operation> LocalCommunicator::enqueue(Lane& lane, Collective collective,
                                                       int64_t timeoutNanos,
                                                       std::shared_ptr<void> keepAlive) {
+  collective.plan = choosePlan(collective, size(), name());
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
   const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kSlotDataBytes;

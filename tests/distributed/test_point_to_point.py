@@ -87,3 +87,57 @@ def sends_many(rank: Rank) -> list[float]:
 
 def test_messages_keep_their_order(ranks: MakeRanks) -> None:
     assert ranks(2).run(sends_many)[1] == [float(i) for i in range(50)]
+
+
+def receives_by_tag(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    large = 1 << 20  # more than is buffered between two ranks
+    sizes = {1: 5, 2: large, 3: 0, 4: 7}
+    if rank.rank == 0:
+        works = [
+            comm.send(
+                torch.full((size,), float(10 * tag + i)),
+                1,
+                async_op=True,
+                options=torchcomms.SendOptions(tag=tag),
+            )
+            for i in range(2)
+            for tag, size in sizes.items()
+        ]
+        batch = comm.batch_op_create()
+        batch.send(torch.ones(3) * 5, 1, tag=5)
+        batch.send(torch.ones(3) * 6, 1, tag=6)
+        batch.issue(async_op=False)
+        for work in works:
+            work.wait()
+        return
+    for tag, number in [(4, 0), (2, 0), (4, 1), (3, 0), (1, 0), (1, 1), (3, 1), (2, 1)]:
+        box = torch.zeros(sizes[tag])
+        comm.recv(box, 0, async_op=False, options=torchcomms.RecvOptions(tag=tag))
+        assert torch.equal(box, torch.full((sizes[tag],), float(10 * tag + number)))
+    boxes = [torch.zeros(3), torch.zeros(3)]
+    batch = comm.batch_op_create()
+    batch.recv(boxes[1], 0, tag=6)
+    batch.recv(boxes[0], 0, tag=5)
+    batch.issue(async_op=False)
+    assert [box[0].item() for box in boxes] == [5.0, 6.0]
+
+
+def test_a_receive_takes_messages_of_its_tag(ranks: MakeRanks) -> None:
+    ranks(2).run(receives_by_tag, BACKEND)
+
+
+def mistakes_a_tagged_message(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "tagged")
+    if rank.rank == 0:
+        for tag in (1, 2):
+            comm.send(torch.ones(4), 1, async_op=False, options=torchcomms.SendOptions(tag=tag))
+        return
+    box = torch.zeros(4)
+    comm.recv(box, 0, async_op=False, options=torchcomms.RecvOptions(tag=2))
+    with pytest.raises(torchcomms.MismatchError, match="4 elements, to rank 1, tag 1"):
+        comm.recv(box[:3], 0, async_op=False, options=torchcomms.RecvOptions(tag=1))
+
+
+def test_a_tagged_message_of_another_size_is_a_mismatch(fresh_ranks: MakeRanks) -> None:
+    fresh_ranks(2).run(mistakes_a_tagged_message)

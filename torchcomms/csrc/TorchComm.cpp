@@ -473,12 +473,12 @@ void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
   impl_->setTimeout(timeout);
 }
 
-void BatchSendRecv::send(const at::Tensor& tensor, int dst) {
-  ops.push_back({P2POp::Type::SEND, tensor, dst});
+void BatchSendRecv::send(const at::Tensor& tensor, int dst, int tag) {
+  ops.push_back({P2POp::Type::SEND, tensor, dst, tag});
 }
 
-void BatchSendRecv::recv(const at::Tensor& tensor, int src) {
-  ops.push_back({P2POp::Type::RECV, tensor, src});
+void BatchSendRecv::recv(const at::Tensor& tensor, int src, int tag) {
+  ops.push_back({P2POp::Type::RECV, tensor, src, tag});
 }
 
 c10::intrusive_ptr<TorchWork> BatchSendRecv::issue(bool async_op, const BatchP2POptions& options) {

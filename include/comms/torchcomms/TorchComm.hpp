@@ -39,6 +39,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   /// Waits for everything issued, then leaves. Every later operation throws.
   void finalize();
+  bool isFinalized() const { return finalized_; }
 
   int getRank() const { return rank_; }
   int getSize() const { return size_; }

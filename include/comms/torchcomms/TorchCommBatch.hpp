@@ -19,6 +19,7 @@ struct P2POp {
   Type type;
   at::Tensor tensor;
   int peer;
+  int tag = 0;  ///< see SendOptions
 };
 
 /// Sends and receives that are issued together: none waits for another, so a symmetric exchange
@@ -27,8 +28,8 @@ class BatchSendRecv {
  public:
   explicit BatchSendRecv(std::shared_ptr<TorchComm> comm) : comm_(std::move(comm)) {}
 
-  void send(const at::Tensor& tensor, int dst);
-  void recv(const at::Tensor& tensor, int src);
+  void send(const at::Tensor& tensor, int dst, int tag = 0);
+  void recv(const at::Tensor& tensor, int src, int tag = 0);
 
   /// Issues what has been collected; the list is kept, so that a second call exchanges again.
   /// Throws std::runtime_error when there is nothing to issue.

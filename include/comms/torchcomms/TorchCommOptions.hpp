@@ -47,8 +47,13 @@ struct OpOptions {
   std::chrono::milliseconds timeout = kNoTimeout;
 };
 
-struct SendOptions : OpOptions {};
-struct RecvOptions : OpOptions {};
+/// A message is received by the receive that names its sender and its tag; among those, in order.
+struct SendOptions : OpOptions {
+  int tag = 0;
+};
+struct RecvOptions : OpOptions {
+  int tag = 0;
+};
 struct BatchP2POptions : OpOptions {};
 struct BroadcastOptions : OpOptions {};
 struct AllReduceOptions : OpOptions {};

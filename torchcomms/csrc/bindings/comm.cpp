@@ -92,17 +92,20 @@ void bindBatch(py::module_& module) {
       .value("SEND", P2POp::Type::SEND)
       .value("RECV", P2POp::Type::RECV);
   py::class_<P2POp>(module, "P2POp", "One send or receive of a batch.")
-      .def(py::init<P2POp::Type, at::Tensor, int>(), py::arg("type"), py::arg("tensor"),
-           py::arg("peer"))
+      .def(py::init([](P2POp::Type type, const at::Tensor& tensor, int peer, int tag) {
+             return P2POp{type, tensor, peer, tag};
+           }),
+           py::arg("type"), py::arg("tensor"), py::arg("peer"), py::arg("tag") = 0)
       .def_readwrite("type", &P2POp::type)
       .def_readwrite("tensor", &P2POp::tensor)
-      .def_readwrite("peer", &P2POp::peer);
+      .def_readwrite("peer", &P2POp::peer)
+      .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.");
   py::class_<BatchSendRecv>(
       module, "BatchSendRecv",
       "Sends and receives that are issued together, so that none waits for another.")
-      .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"),
+      .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"), py::arg("tag") = 0,
            "Adds a send of `tensor` to rank `dst`.")
-      .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"),
+      .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"), py::arg("tag") = 0,
            "Adds a receive into `tensor` of what rank `src` sends.")
       .def(
           "issue",

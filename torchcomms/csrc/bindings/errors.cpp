@@ -78,6 +78,14 @@ void registerErrorTranslation() {
   py::register_local_exception_translator([](std::exception_ptr error) {
     if (error) setPythonError(error);
   });
+  // What torch.distributed calls of ours throws through torch's functions, not these.
+  py::register_exception_translator([](std::exception_ptr error) {
+    try {
+      if (error) std::rethrow_exception(error);
+    } catch (const ctran::Error&) {
+      setPythonError(error);
+    }
+  });
 }
 
 }  // namespace torch::comms

@@ -1,4 +1,5 @@
 #include "ctran/engine/progress.h"
+#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
@@ -19,11 +20,13 @@ PYBIND11_MODULE(_comms, module) {
   bindReadyHooks(module);
   bindMemory(module);
   bindReconfigure(module);
+  bindBackendWrapper(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {
     const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();
+    nccl::Watchdog::retire();
   });
 }
 

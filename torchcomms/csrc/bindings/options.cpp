@@ -14,6 +14,22 @@ void setTimeout(OpOptions& options, const std::optional<py::object>& timeout) {
   options.timeout = timeout ? toTimeout(*timeout) : kNoTimeout;
 }
 
+/// Of SendOptions and RecvOptions.
+template <typename Options>
+void bindMessage(py::module_& module, const char* name) {
+  py::class_<Options, OpOptions>(module, name)
+      .def(py::init(
+               [](std::optional<Hints> hints, const std::optional<py::object>& timeout, int tag) {
+                 Options options;
+                 if (hints) options.hints = std::move(*hints);
+                 setTimeout(options, timeout);
+                 options.tag = tag;
+                 return options;
+               }),
+           py::arg("hints") = py::none(), py::arg("timeout") = py::none(), py::arg("tag") = 0)
+      .def_readwrite("tag", &Options::tag, "A message goes to a receive of its tag.");
+}
+
 template <typename Options>
 void bindOperation(py::module_& module, const char* name) {
   py::class_<Options, OpOptions>(module, name)
@@ -61,8 +77,8 @@ void bindOptions(py::module_& module) {
             setTimeout(self, timeout);
           },
           "A datetime.timedelta; zero (or None, when set) is the communicator's.");
-  bindOperation<SendOptions>(module, "SendOptions");
-  bindOperation<RecvOptions>(module, "RecvOptions");
+  bindMessage<SendOptions>(module, "SendOptions");
+  bindMessage<RecvOptions>(module, "RecvOptions");
   bindOperation<BatchP2POptions>(module, "BatchP2POptions");
   bindOperation<BroadcastOptions>(module, "BroadcastOptions");
   bindOperation<AllReduceOptions>(module, "AllReduceOptions");

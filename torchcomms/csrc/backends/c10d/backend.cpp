@@ -10,7 +10,7 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/c10d/meeting.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
 
 namespace torch::comms {
@@ -19,10 +19,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-/// c10d numbers its collectives in a space of their own, so any tag does. Messages between two
-/// ranks are matched in order, so one does.
-constexpr int kTag = 0;
 
 }  // namespace
 
@@ -172,8 +168,8 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
     std::vector<at::Tensor> bytes{bytesOf(one.tensor)};
     try {
       const std::lock_guard lock(group_->issuing);
-      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, kTag)
-                                  : group_->backend->recv(bytes, one.peer, kTag));
+      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, one.tag)
+                                  : group_->backend->recv(bytes, one.peer, one.tag));
     } catch (...) {
       const auto error = translated(std::current_exception(), op, group_->name, one.peer);
       group_->breakWith(error);

@@ -73,12 +73,12 @@ void reduceScatter(const C10dCall& call, const Reduction& reduction, const at::T
 
 TorchCommBackend::WorkPtr C10dBackend::send(const at::Tensor& tensor, int dst, bool async_op,
                                             const SendOptions& options) {
-  return exchange(OpName::send, {{P2POp::Type::SEND, tensor, dst}}, async_op, options);
+  return exchange(OpName::send, {{P2POp::Type::SEND, tensor, dst, options.tag}}, async_op, options);
 }
 
 TorchCommBackend::WorkPtr C10dBackend::recv(at::Tensor& tensor, int src, bool async_op,
                                             const RecvOptions& options) {
-  return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, src}}, async_op, options);
+  return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, src, options.tag}}, async_op, options);
 }
 
 TorchCommBackend::WorkPtr C10dBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,

@@ -10,6 +10,7 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
 
@@ -221,6 +222,7 @@ TorchCommBackend::WorkPtr CtranBackend::send(const at::Tensor& tensor, int dst, 
   Collective c = movement(CollectiveKind::Send, tensor, countOf(tensor));
   c.input = readable(tensor);
   c.root = dst;
+  c.tag = options.tag;
   return execute(OpName::send, std::move(c), async_op, options, tensor);
 }
 
@@ -229,12 +231,13 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
   Collective c = movement(CollectiveKind::Recv, tensor, countOf(tensor));
   c.output = writable(tensor);
   c.root = src;
+  c.tag = options.tag;
   return execute(OpName::recv, std::move(c), async_op, options, tensor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
-  std::vector<c10::intrusive_ptr<CtranWork>> works;
+  std::vector<WorkPtr> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) {
     const bool sends = op.type == P2POp::Type::SEND;
@@ -246,13 +249,14 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
       c.output = writable(op.tensor);
     }
     c.root = op.peer;
+    c.tag = op.tag;
     auto work = visibly([&] {
       return engine().post(std::move(c), options.timeout, std::make_shared<at::Tensor>(op.tensor));
     });
     works.push_back(
         CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
   }
-  auto batch = c10::make_intrusive<CtranBatchWork>(std::move(works));
+  WorkPtr batch = CombinedWork::of(std::move(works));
   if (async_op) return batch;
   batch->wait();
   return TorchWorkCompleted::shared();

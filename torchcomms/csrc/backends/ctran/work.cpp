@@ -1,7 +1,5 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
-#include <algorithm>
-
 #include "ctran/base/error.h"
 
 namespace torch::comms {
@@ -110,57 +108,6 @@ std::exception_ptr CtranWork::exception() const {
   if (work_->state() != ctran::WorkState::Failed) return nullptr;
   monitor_->seen();
   return work_->error();
-}
-
-WorkStatus CtranBatchWork::status() const {
-  WorkStatus all = WorkStatus::COMPLETED;
-  for (const auto& work : works_) {
-    const WorkStatus one = work->status();
-    if (one == WorkStatus::ERROR || one == WorkStatus::TIMEDOUT) return one;
-    if (one != WorkStatus::COMPLETED) all = WorkStatus::INPROGRESS;
-  }
-  return all;
-}
-
-bool CtranBatchWork::doWait(std::optional<std::chrono::milliseconds> limit) {
-  using Clock = std::chrono::steady_clock;
-  if (!limit) {
-    for (const auto& work : works_) work->wait();
-    return true;
-  }
-  const Clock::time_point deadline = Clock::now() + *limit;
-  return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    return work->wait(std::max(left, std::chrono::milliseconds(0)));
-  });
-}
-
-std::exception_ptr CtranBatchWork::exception() const {
-  for (const auto& work : works_) {
-    if (const std::exception_ptr error = work->exception()) return error;
-  }
-  return nullptr;
-}
-
-void CtranBatchWork::setStartCallback(Hook callback) {
-  const auto told = std::make_shared<std::atomic<bool>>(false);
-  const auto shared = std::make_shared<Hook>(std::move(callback));
-  for (const auto& work : works_) {
-    work->setStartCallback([told, shared] {
-      if (!told->exchange(true)) (*shared)();
-    });
-  }
-}
-
-void CtranBatchWork::setCallback(Hook callback) {
-  const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
-  const auto shared = std::make_shared<Hook>(std::move(callback));
-  for (const auto& work : works_) {
-    work->setCallback([left, shared] {
-      if (--*left == 0) (*shared)();
-    });
-  }
 }
 
 }  // namespace torch::comms

@@ -1,0 +1,167 @@
+// What a BackendWrapper is; its collectives are in collectives.cpp.
+
+#include <algorithm>
+#include <comms/torchcomms/BackendWrapper.hpp>
+
+#include "ctran/base/error.h"
+#include "torchcomms/csrc/c10d/issue.hpp"
+
+namespace torch::comms {
+
+BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
+    : c10d::Backend(comm->getRank(), comm->getSize()),
+      comm_(std::move(comm)),
+      options_(c10::make_intrusive<Options>(std::string(comm_->getBackend()),
+                                            comm_->getOptions().timeout)),
+      hooks_(std::make_shared<CompletionHooks>()) {}
+
+BackendWrapper::~BackendWrapper() = default;
+
+BackendWrapper::WorkPtr BackendWrapper::wrap(const Call& call, uint64_t sequence, Tensors results,
+                                             c10::intrusive_ptr<TorchWork> work) {
+  auto made = c10::make_intrusive<WorkWrapper>(
+      work, WorkWrapper::Facts{rank_, call.type, call.name, sequence, call.timeout},
+      std::move(results));
+#if TORCHCOMMS_TORCH_SINCE(15)
+  const bool heard = [&] {
+    const std::lock_guard lock(hooks_->mutex);
+    return !hooks_->hooks.empty();
+  }();
+  if (heard) {
+    const auto tell = [hooks = hooks_, work, key = made->key()] {
+      if (work->status() != WorkStatus::COMPLETED) return;
+      const std::lock_guard lock(hooks->mutex);
+      for (const auto& [id, hook] : hooks->hooks) hook({key, std::nullopt});
+    };
+    // What has ended already was not known to the hooks' consumer yet; it learns when it looks.
+    if (!work->isCompleted()) work->setCallback(tell);
+  }
+#endif
+  return made;
+}
+
+void BackendWrapper::startCoalescing() {
+  const std::lock_guard lock(issuing_);
+  // One that was never ended, as an error got in between, is forgotten.
+  coalescing_ = std::make_unique<Coalescing>();
+}
+
+BackendWrapper::WorkPtr BackendWrapper::endCoalescing() {
+  const std::lock_guard lock(issuing_);
+  if (!coalescing_) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "endCoalescing without startCoalescing");
+  }
+  const std::unique_ptr<Coalescing> ended = std::move(coalescing_);
+  auto works = std::move(ended->works);
+  if (!ended->messages.empty()) {
+    works.push_back(comm_->batch_op_issue(ended->messages, /*async_op=*/true));
+    for (const auto& deferred : ended->deferred) deferred->issuedAs(works.back());
+  }
+  const Call call{c10d::OpType::COALESCED, OpName::batch_op_issue, kNoTimeout, true};
+  return wrap(call, sequence_, {}, CombinedWork::of(std::move(works)));
+}
+
+BackendWrapper::WorkPtr BackendWrapper::exchange(P2POp::Type type, const Tensors& tensors, int peer,
+                                                 int tag) {
+  const bool sends = type == P2POp::Type::SEND;
+  const OpName name = sends ? OpName::send : OpName::recv;
+  if (tensors.size() != 1) {
+    throw ctran::Error(
+        ctran::ErrorKind::InvalidArgument,
+        std::string(toString(name)) + " takes one tensor, got " + std::to_string(tensors.size()));
+  }
+  at::Tensor tensor = sends ? contiguousInput(tensors[0]) : tensors[0];
+  const Call call{sends ? c10d::OpType::SEND : c10d::OpType::RECV, name, kNoTimeout, true};
+  const std::lock_guard lock(issuing_);
+  c10::intrusive_ptr<TorchWork> work;
+  if (coalescing_) {
+    auto deferred = c10::make_intrusive<DeferredWork>();
+    coalescing_->messages.push_back({type, tensor, peer, tag});
+    coalescing_->deferred.push_back(deferred);
+    work = std::move(deferred);
+  } else if (sends) {
+    SendOptions options;
+    options.tag = tag;
+    work = comm_->send(tensor, peer, /*async_op=*/true, options);
+  } else {
+    RecvOptions options;
+    options.tag = tag;
+    work = comm_->recv(tensor, peer, /*async_op=*/true, options);
+  }
+  return wrap(call, 0, {std::move(tensor)}, std::move(work));
+}
+
+BackendWrapper::WorkPtr BackendWrapper::send(Tensors& tensors, int dstRank, int tag) {
+  return exchange(P2POp::Type::SEND, tensors, dstRank, tag);
+}
+
+BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int srcRank, int tag) {
+  return exchange(P2POp::Type::RECV, tensors, srcRank, tag);
+}
+
+uint64_t BackendWrapper::getSequenceNumberForGroup() {
+  const std::lock_guard lock(issuing_);
+  return sequence_;
+}
+
+void BackendWrapper::abort() {
+  // Not the lock: a thread that holds it may be what has to be ended.
+  if (comm_->isAbortSupported()) comm_->abort();
+}
+
+void BackendWrapper::shutdown() {
+  const std::lock_guard lock(issuing_);
+  if (!comm_->isFinalized()) comm_->finalize();
+}
+
+c10d::ErrorType BackendWrapper::getError() {
+  return comm_->isAborted() ? c10d::ErrorType::COMM_ERROR : c10d::ErrorType::SUCCESS;
+}
+
+std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
+  return TorchCommFactory::get().get_allocator(std::string(comm_->getBackend()));
+}
+
+#if TORCHCOMMS_TORCH_SINCE(9)
+
+void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { comm_->setTimeout(timeout); }
+
+c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::getBackendOptions() {
+  options_->timeout = comm_->getOptions().timeout;
+  options_->group_name = comm_->getCommName();
+  return options_;
+}
+
+c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<Options>& opts) {
+  const bool member = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
+  CommOptions options = comm_->getOptions();
+  if (store) options.store = store;
+  if (opts && opts->timeout.count() > 0) options.timeout = opts->timeout;
+  const std::lock_guard lock(issuing_);
+  auto child =
+      comm_->split(member ? ranks : std::vector<int>{}, opts ? opts->group_name : "", options);
+  return child ? c10::make_intrusive<BackendWrapper>(std::move(child)) : nullptr;
+}
+
+#endif
+
+#if TORCHCOMMS_TORCH_SINCE(15)
+
+void BackendWrapper::registerCompletionHook(int64_t hookId, c10d::CompletionHook hook) {
+  const std::lock_guard lock(hooks_->mutex);
+  if (!hooks_->hooks.emplace(hookId, std::move(hook)).second) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "There is a completion hook " + std::to_string(hookId) + " already");
+  }
+}
+
+void BackendWrapper::unregisterCompletionHook(int64_t hookId) {
+  const std::lock_guard lock(hooks_->mutex);
+  hooks_->hooks.erase(hookId);
+}
+
+#endif
+
+}  // namespace torch::comms

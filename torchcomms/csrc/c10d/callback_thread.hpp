@@ -1,0 +1,12 @@
+#pragma once
+
+#include <functional>
+
+namespace torch::comms {
+
+/// Runs `task`, in the order of the calls, on a thread that this process has for the callbacks of
+/// works: they may take locks (the interpreter's) and wait for other operations, which threads that
+/// make operations progress must not do. `task` must not throw. Any thread.
+void postCallback(std::function<void()> task);
+
+}  // namespace torch::comms

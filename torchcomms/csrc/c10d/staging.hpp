@@ -1,0 +1,30 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace torch::comms {
+
+/// As communicators take them: those that are not contiguous are copied.
+at::Tensor contiguousInput(const at::Tensor& tensor);
+std::vector<at::Tensor> contiguousInputs(const std::vector<at::Tensor>& tensors);
+
+/// Tensors that an operation writes: those that are not contiguous are replaced, and get the result
+/// when the operation has ended.
+class StagedOutputs {
+ public:
+  /// `read`: the operation reads them too.
+  explicit StagedOutputs(const std::vector<at::Tensor>& tensors, bool read = false);
+
+  std::vector<at::Tensor>& tensors() { return staged_; }
+  bool needed() const { return needed_; }
+  void copyBack() const;
+
+ private:
+  std::vector<at::Tensor> tensors_;
+  std::vector<at::Tensor> staged_;
+  bool needed_ = false;
+};
+
+}  // namespace torch::comms

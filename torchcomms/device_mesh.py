@@ -1,0 +1,148 @@
+"""torch.distributed.DeviceMesh over communicators of ours."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from torchcomms._comms import TorchComm, _BackendWrapper
+
+__all__ = ["init_device_mesh"]
+
+c10d: Any = distributed_c10d  # its tables are not public
+
+
+def init_device_mesh(
+    mesh_dim_comms: tuple[TorchComm, ...],
+    mesh_dim_names: tuple[str, ...],
+    _global_comm: TorchComm | None = None,
+) -> dist.DeviceMesh:
+    """A mesh whose dimensions are communicators. Collective over `_global_comm`.
+
+    Each communicator becomes a process group of torch.distributed. Where there is no default one
+    yet, that of all ranks becomes it.
+
+    Args:
+        mesh_dim_comms: for each dimension the communicator of this rank's line along it; its ranks
+            are the positions in the mesh.
+        mesh_dim_names: the names of the dimensions.
+        _global_comm: of all ranks of the mesh; needed when there are several dimensions.
+
+    Raises:
+        RuntimeError: several dimensions without `_global_comm`, or communicators that do not make a
+            mesh.
+        ValueError: as many names as communicators are needed, and at least one.
+    """
+    comms, names = tuple(mesh_dim_comms), tuple(mesh_dim_names)
+    if not comms or len(comms) != len(names):
+        raise ValueError(f"got {len(comms)} communicators and {len(names)} names of dimensions")
+    if _global_comm is None:
+        if len(comms) > 1:
+            raise RuntimeError(
+                f"a mesh of {len(comms)} dimensions needs _global_comm, a communicator of all ranks"
+            )
+        _global_comm = comms[0]
+    mesh = _layout(comms, _global_comm)
+    if not dist.is_initialized():
+        world = _create_torchcomm_process_group(_global_comm, "torchcomms_world")
+        c10d._update_default_pg(world)
+    place = [comm.get_rank() for comm in comms]
+    groups = []
+    for dim, comm in enumerate(comms):
+        line = mesh.movedim(dim, -1)[tuple(place[:dim] + place[dim + 1 :])].tolist()
+        if comm is _global_comm and dist.get_world_size() == comm.get_size():
+            groups.append(c10d._get_default_group())
+            continue
+        mapping = dict(enumerate(line))
+        name = f"mesh_{names[dim]}_{comm.get_name()}_{'_'.join(map(str, line))}"
+        groups.append(_create_torchcomm_process_group(comm, name, global_ranks_mapping=mapping))
+    device = comms[0].get_device().type
+    if len(groups) == 1:
+        return dist.DeviceMesh.from_group(groups[0], device, mesh_dim_names=names)
+    return dist.DeviceMesh.from_group(groups, device, mesh=mesh, mesh_dim_names=names)
+
+
+def _layout(comms: tuple[TorchComm, ...], world: TorchComm) -> torch.Tensor:
+    """The rank in `world` of every position, as the ranks themselves say."""
+    shape = [comm.get_size() for comm in comms]
+    place = torch.tensor([comm.get_rank() for comm in comms], device=world.get_device())
+    places = place.new_empty(world.get_size(), len(comms))
+    world.all_gather_single(places, place, False)
+    mesh = torch.full(shape, -1, dtype=torch.int)
+    for rank, position in enumerate(places.tolist()):
+        if any(p >= size for p, size in zip(position, shape, strict=True)):
+            break
+        mesh[tuple(position)] = rank
+    if mesh.numel() != world.get_size() or bool((mesh < 0).any()):
+        raise RuntimeError(
+            f"communicators of {shape} ranks do not make a mesh of {world.get_size()} ranks: each "
+            "rank has to have a position of its own"
+        )
+    return mesh
+
+
+def _create_torchcomm_process_group(
+    comm: TorchComm,
+    group_name: str,
+    backend_str: str = "torchcomm",
+    global_ranks_mapping: dict[int, int] | None = None,
+) -> dist.ProcessGroup:
+    """A process group over a communicator, known to torch.distributed by `group_name`.
+
+    Args:
+        global_ranks_mapping: the rank in the default group of each rank of `comm`; by default the
+            same.
+    """
+    store = comm.get_options().store or dist.HashStore()
+    group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
+    kind = dist.ProcessGroup.BackendType.CUSTOM
+    group._set_default_backend(kind)
+    group._register_backend(comm.get_device(), kind, _BackendWrapper(comm))
+    group._set_group_name(group_name)  # type: ignore[arg-type]
+    group._set_group_desc(backend_str)
+    mapping = global_ranks_mapping or {rank: rank for rank in range(comm.get_size())}
+
+    world: Any = c10d._world
+    tag = f"ptd:{group_name}"
+    world.pg_map[group] = (backend_str, store)
+    world.pg_names[group] = group_name
+    world.pg_backend_config[group] = f"{comm.get_device().type}:{backend_str}"
+    world.pg_group_ranks[group] = {of_world: of_comm for of_comm, of_world in mapping.items()}
+    world.tags_to_pg.setdefault(tag, []).append(group)
+    world.pg_to_tag[group] = tag
+    c10d._register_process_group(group_name, group)
+    return group
+
+
+def _flatten_with_comm(
+    mesh: dist.DeviceMesh,
+    mesh_dim_name: str,
+    comm: TorchComm,
+    global_ranks: list[int],
+    layout: Any = None,
+) -> dist.DeviceMesh:
+    """A dimension that stands for several of `mesh`, over a communicator of their ranks.
+
+    Args:
+        mesh_dim_name: its name.
+        global_ranks: the ranks of `comm` in the default group.
+        layout: what newer torch keeps of the flattened dimensions; not needed.
+    """
+    name = f"mesh_{mesh_dim_name}_{comm.get_name()}_{'_'.join(map(str, global_ranks))}"
+    group = _create_torchcomm_process_group(
+        comm, name, global_ranks_mapping=dict(enumerate(global_ranks))
+    )
+    flat = dist.DeviceMesh.from_group(group, mesh.device_type, mesh_dim_names=(mesh_dim_name,))
+    of_mesh: Any = mesh
+    root: Any = of_mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else None
+    if hasattr(root, "_flatten_mapping"):
+        root._flatten_mapping[mesh_dim_name] = flat
+    else:  # older torch keeps them in one place for all meshes
+        resources: Any = sys.modules[type(mesh).__module__]._mesh_resources
+        root = resources.get_root_mesh(mesh)
+        resources.root_to_flatten_mapping.setdefault(root, {})[mesh_dim_name] = flat
+    return flat

@@ -1,0 +1,85 @@
+"""What torch's own gloo lacks, in terms of what it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from torchcomms.distwrap.groups import Group, get_backend
+
+
+class Works:
+    """Several works as one; `after` is done once they have ended."""
+
+    def __init__(self, works: list[Any], after: Any = None) -> None:
+        self._works = works
+        self._after = after
+
+    def is_completed(self) -> bool:
+        return all(work.is_completed() for work in self._works)
+
+    def wait(self, timeout: Any = None) -> bool:
+        for work in self._works:
+            work.wait() if timeout is None else work.wait(timeout)
+        if self._after is not None:
+            self._after()
+            self._after = None
+        return True
+
+
+def needed(group: Group) -> bool:
+    """Whether the group is torch's gloo."""
+    return str(dist.get_backend(group)) == "gloo" and get_backend(group) == "gloo"
+
+
+def uneven(tensors: list[Tensor]) -> bool:
+    return any(tensor.numel() != tensors[0].numel() for tensor in tensors)
+
+
+def _finished(works: Works, async_op: bool) -> Works | None:
+    if async_op:
+        return works
+    works.wait()
+    return None
+
+
+def all_gather(
+    tensor_list: list[Tensor], tensor: Tensor, group: Group, async_op: bool
+) -> Works | None:
+    """A broadcast from every rank."""
+    tensor_list[dist.get_rank(group)].copy_(tensor)
+    works = [
+        dist.broadcast(part, group=group, async_op=True, group_src=rank)
+        for rank, part in enumerate(tensor_list)
+    ]
+    return _finished(Works(works), async_op)
+
+
+def reduce_scatter(
+    output: Tensor, input_list: list[Tensor], op: Any, group: Group, async_op: bool
+) -> Works | None:
+    """A reduction to every rank."""
+    parts = [part.clone() for part in input_list]
+    works = [
+        dist.reduce(part, op=op, group=group, async_op=True, group_dst=rank)
+        for rank, part in enumerate(parts)
+    ]
+    own = parts[dist.get_rank(group)]
+    return _finished(Works(works, lambda: output.copy_(own)), async_op)
+
+
+def all_to_all(
+    outputs: list[Tensor], inputs: list[Tensor], group: Group, async_op: bool
+) -> Works | None:
+    """A send to, and a receive from, every other rank."""
+    rank = dist.get_rank(group)
+    works: list[Any] = []
+    for peer in range(dist.get_world_size(group)):
+        if peer == rank:
+            outputs[peer].copy_(inputs[peer])
+            continue
+        works.append(dist.irecv(outputs[peer], group=group, group_src=peer))
+        works.append(dist.isend(inputs[peer], group=group, group_dst=peer))
+    return _finished(Works(works), async_op)
