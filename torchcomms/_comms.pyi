@@ -1,6 +1,7 @@
 """Communicators, works and options: the C++ part of torchcomms."""
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from typing import Any, ClassVar, TypeAlias, overload
 
@@ -614,6 +615,39 @@ class TorchComm:
         """Of operations from now on."""
     def set_hints(self, hints: dict[str, str]) -> None:
         """Of operations from now on."""
+    def dup(self, name: str = "") -> TorchComm:
+        """A communicator of the same ranks with this one's options: collective over them."""
+    def get_init_handle(self) -> str:
+        """How others can reach this process, for reconfigure(). Needs enable_reconfigure=True."""
+    def reconfigure(
+        self,
+        uuid: str | int,
+        init_handles: Sequence[str] | AbstractSet[str],
+        timeout: timedelta | None = None,
+        hints: dict[str, str] | None = None,
+    ) -> TorchWork:
+        """From now on the communicator consists of the processes of `init_handles`.
+
+        Collective over them. A broken communicator works again; what was in flight fails. When it
+        raises, the communicator is as before.
+
+        Args:
+            uuid: the same on all members, and a new one each time.
+            init_handles: what get_init_handle() returned on every member, this one included. In a
+                list, rank r is the process of init_handles[r]; a set leaves the order to the
+                backend.
+            timeout: by default the communicator's."""
+    def tensor_register(self, tensor: Tensor) -> None:
+        """Says that the memory of a contiguous tensor will be used again and again.
+
+        The communicator holds it until tensor_deregister(). Raises if it is registered."""
+    def tensor_deregister(self, tensor: Tensor) -> None:
+        """Takes that back. Raises if it is not registered."""
+    def get_mem_allocator(self) -> MemAllocator:
+        """The allocator of the backend. Raises CommError if it has none."""
+    @property
+    def mem_allocator(self) -> MemAllocator:
+        """get_mem_allocator()."""
     def register_pre_hook(
         self, callback: Callable[[OpName, int, _PreHookArgs], object]
     ) -> RemovableHandle:
@@ -1047,6 +1081,37 @@ class NewWindowPreHookArgs:
     @property
     def tensor(self) -> Tensor | None: ...
 
+class PutPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+    @property
+    def offset(self) -> int:
+        """Elements of the tensor."""
+
+class GetPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+    @property
+    def offset(self) -> int:
+        """Elements of the tensor."""
+
+class FlushPreHookArgs(OpPreHookArgs):
+    @property
+    def peer(self) -> int: ...
+
+class SignalPreHookArgs(OpPreHookArgs):
+    @property
+    def peer(self) -> int: ...
+
+class WaitSignalPreHookArgs(OpPreHookArgs):
+    @property
+    def peer(self) -> int:
+        """-1 where it is anybody's."""
+
 class FinalizePreHookArgs: ...
 
 class ReconfigurePreHookArgs:
@@ -1079,6 +1144,11 @@ _PreHookArgs: TypeAlias = (
     | NewWindowPreHookArgs
     | FinalizePreHookArgs
     | ReconfigurePreHookArgs
+    | PutPreHookArgs
+    | GetPreHookArgs
+    | FlushPreHookArgs
+    | SignalPreHookArgs
+    | WaitSignalPreHookArgs
 )
 
 class CollectivePostHookArgs:
@@ -1098,7 +1168,11 @@ class SplitPostHookArgs:
     def new_comm(self) -> TorchComm | None:
         """None on a rank that joined no group, and when it has gone."""
 
-class NewWindowPostHookArgs: ...
+class NewWindowPostHookArgs:
+    @property
+    def window(self) -> TorchCommWindow | None:
+        """None when it has gone."""
+
 class FinalizePostHookArgs: ...
 
 class ReconfigurePostHookArgs:
@@ -1121,6 +1195,38 @@ class RemovableHandle:
 
     def remove(self) -> None:
         """The hook is not called any more. Any thread, also inside the hook; may be repeated."""
+
+class ReconfigureOptions:
+    """Of whom a communicator consists from now on; see TorchComm.reconfigure()."""
+
+    uuid: str
+    def __init__(
+        self,
+        uuid: str | int,
+        init_handles: Sequence[str] | AbstractSet[str],
+        timeout: timedelta | None = None,
+        hints: dict[str, str] | None = None,
+    ) -> None: ...
+    @property
+    def init_handles(self) -> list[str] | set[str]:
+        """A list: ordered. A set: not."""
+    @property
+    def timeout(self) -> timedelta: ...
+    @property
+    def hints(self) -> dict[str, str]: ...
+
+class MemAllocator:
+    """Makes tensors in memory of which a backend can make the most."""
+
+    def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+        """A tensor whose contents are not set. Its memory begins at a page of its own."""
+
+def get_mem_allocator(backend: str) -> MemAllocator:
+    """The allocator of a backend. Raises CommError if it has none."""
+
+def empty_shared(size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
+    """A CPU tensor, contents not set, in page-aligned memory that the other processes of the host
+    can map: windows over it are UNIFIED."""
 
 class FlightRecorderHook:
     """Remembers the last operations of communicators: what, when, how far each has come.

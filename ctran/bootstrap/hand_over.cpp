@@ -245,6 +245,16 @@ LeaderAddress LeaderAddress::parse(const std::string& text) {
   return address;
 }
 
+LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
+  // Keeps those apart who may join anyhow, so any hash does: FNV-1a. None for no occasion.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : occasion) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  LeaderAddress address = *this;
+  if (occasion.empty()) return address;
+  for (int i = 0; i < 8; ++i) address.key[i] ^= static_cast<std::byte>(hash >> (8 * i));
+  return address;
+}
+
 Leader::Leader() {
   std::array<std::byte, 12> random;
   fillRandom(random.data(), random.size());
@@ -261,8 +271,9 @@ Leader::Leader() {
 }
 
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
-                         UniqueFd brings) {
-  return Reception(listener_, address_.key, size, std::move(memory), std::move(brings))
+                         UniqueFd brings, std::string_view occasion) {
+  const LeaderAddress address = address_.forOccasion(occasion);
+  return Reception(listener_, address.key, size, std::move(memory), std::move(brings))
       .run(deadline, interrupt);
 }
 

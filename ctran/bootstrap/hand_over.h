@@ -5,6 +5,7 @@
 #include <array>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ctran/os/process.h"
@@ -21,6 +22,9 @@ struct LeaderAddress {
 
   std::string serialize() const;
   static LeaderAddress parse(const std::string& text);
+
+  /// As it is for callers on one of several occasions: the leader turns those of others away.
+  LeaderAddress forOccasion(std::string_view occasion) const;
 };
 
 /// What every rank of a host shares after the hand-over.
@@ -42,7 +46,8 @@ class Leader {
   /// naming those who did not come, PeerLost naming one that came and died, Mismatch naming one
   /// that was started with another size.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
-                   const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd());
+                   const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
+                   std::string_view occasion = {});
 
  private:
   LeaderAddress address_;

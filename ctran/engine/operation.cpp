@@ -30,19 +30,34 @@ void Operation::tellStarted() {
   std::vector<std::function<void()>> callbacks;
   {
     std::lock_guard lock(mutex_);
+    if (startCallbacks_.empty()) return;
     callbacks.swap(startCallbacks_);
+    tellingStart_ = true;
   }
   for (const auto& callback : callbacks) callback();
+  bool hasEnded;
+  {
+    std::lock_guard lock(mutex_);
+    tellingStart_ = false;
+    hasEnded = endIsUntold_;
+  }
+  if (hasEnded) tell();
 }
 
 void Operation::tell() {
-  tellStarted();  // if it failed before it started
-  std::vector<std::function<void()>> callbacks;
+  std::vector<std::function<void()>> started;  // of one that never waited, or failed before
+  std::vector<std::function<void()>> ended;
   {
     std::lock_guard lock(mutex_);
-    callbacks.swap(callbacks_);
+    if (tellingStart_) {  // by another thread, for which this one must not wait
+      endIsUntold_ = true;
+      return;
+    }
+    started.swap(startCallbacks_);
+    ended.swap(callbacks_);
   }
-  for (const auto& callback : callbacks) callback();
+  for (const auto& callback : started) callback();
+  for (const auto& callback : ended) callback();
   keepAlive_.reset();
 }
 

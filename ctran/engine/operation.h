@@ -54,6 +54,8 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   mutable std::mutex mutex_;  // guards what follows
   std::optional<Error> error_;
   std::vector<std::function<void()>> startCallbacks_;
+  bool tellingStart_ = false;  ///< a thread is in them
+  bool endIsUntold_ = false;   ///< that thread is to tell of the end
   std::vector<std::function<void()>> callbacks_;
 };
 

@@ -94,9 +94,8 @@ Error waitTimeout(Core& core, const Collective& collective, const std::string& w
                   int64_t timeoutNanos) {
   std::vector<int> ranks;
   if (waitedFor >= 0) ranks.push_back(waitedFor);
-  return Error(ErrorKind::Timeout,
-               prefix(core, collective, timeoutNanos) + what + " has not come", ranks,
-               collective.describe(), kHint);
+  return Error(ErrorKind::Timeout, prefix(core, collective, timeoutNanos) + what + " has not come",
+               ranks, collective.describe(), kHint);
 }
 
 Error deathError(Core& core, const std::vector<int>& ranks, int pid) {

@@ -42,24 +42,7 @@ TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& 
   if (!hooks_->active()) [[likely]]
     return issue();
   const auto timeout = options.timeout == kNoTimeout ? getOptions().timeout : options.timeout;
-  return withHooks(op, Args{{async_op, timeout}, fields...}, issue);
-}
-
-TorchComm::WorkPtr TorchComm::withHooks(OpName op, const PreHookArgs& args,
-                                        c10::function_ref<WorkPtr()> issue) {
-  const std::shared_ptr<HookRegistry> hooks = hooks_;
-  const uint64_t id = HookRegistry::nextOpId();
-  hooks->before(op, id, args);
-  WorkPtr work = issue();
-  // One of its own, so that it can have hooks.
-  if (work == TorchWorkCompleted::shared()) work = c10::make_intrusive<TorchWorkCompleted>();
-  const c10::weak_intrusive_ptr<TorchWork> weak(work);
-  if (op == OpName::batch_op_issue) {
-    hooks->after(id, BatchOpIssuePostHookArgs{weak});
-  } else {
-    hooks->after(id, CollectivePostHookArgs{weak});
-  }
-  return work;
+  return hooks_->around(op, Args{{async_op, timeout}, fields...}, issue);
 }
 
 void TorchComm::finalize() {
@@ -79,10 +62,15 @@ RemovableHandle TorchComm::registerPostHook(PostHook hook) {
 }
 
 RemovableHandle TorchComm::registerAbortHook(AbortHook hook) {
+  RemovableHandle handle = hooks_->addAbort(std::move(hook));
+  listenForFailures();
+  return handle;
+}
+
+void TorchComm::listenForFailures() {
   impl_->setFailureListener([hooks = std::weak_ptr<HookRegistry>(hooks_)](bool processEnds) {
     if (const auto alive = hooks.lock()) alive->broken(processEnds);
   });
-  return hooks_->addAbort(std::move(hook));
 }
 
 void TorchComm::abort() {
@@ -416,6 +404,7 @@ void TorchComm::reconfigure(const ReconfigureOptions& options) {
   size_ = impl_->getSize();
   ranks_ = firstRanks(size_);
   hooks_->mended();
+  listenForFailures();
   hooks_->after(id, ReconfigurePostHookArgs{rank_, size_});
 }
 
@@ -424,10 +413,24 @@ void TorchComm::tensorRegister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "contiguous tensor required, on " + device_.str(), {}, "tensor_register");
   }
+  if (registered_.count(tensor.const_data_ptr()) != 0) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Double registration error.", {},
+                       "tensor_register", "call tensor_deregister() first");
+  }
   impl_->tensorRegister(tensor);
+  registered_.emplace(tensor.const_data_ptr(), tensor);
 }
 
-void TorchComm::tensorDeregister(const at::Tensor& tensor) { impl_->tensorDeregister(tensor); }
+void TorchComm::tensorDeregister(const at::Tensor& tensor) {
+  const auto found =
+      tensor.defined() ? registered_.find(tensor.const_data_ptr()) : registered_.end();
+  if (found == registered_.end()) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This tensor is not registered", {},
+                       "tensor_deregister");
+  }
+  impl_->tensorDeregister(tensor);
+  registered_.erase(found);
+}
 
 std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
   return TorchCommFactory::get().get_allocator(std::string(getBackend()));
@@ -435,9 +438,9 @@ std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
 
 std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
   begin(OpName::new_window);
-  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
-  if (tensor) window->tensor_register(*tensor);
-  return window;
+  return makeWindow(tensor.value_or(at::Tensor()), [&](TorchCommWindow& window) {
+    if (tensor) window.tensor_register(*tensor);
+  });
 }
 
 std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size, bool cpu_buf,
@@ -445,9 +448,21 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size,
   const ArgumentChecks check = begin(OpName::new_window);
   check.require(!cpu_buf || device_.is_cpu(),
                 "window_allocate: memory of the host is only for communicators of the CPU");
-  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
   constexpr int64_t kSignals = 64;
-  window->allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+  return makeWindow({}, [&](TorchCommWindow& window) {
+    window.allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+  });
+}
+
+std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(
+    const at::Tensor& tensor, c10::function_ref<void(TorchCommWindow&)> prepare) {
+  const uint64_t id = HookRegistry::nextOpId();
+  hooks_->before(OpName::new_window, id, NewWindowPreHookArgs{tensor});
+  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
+  window->hooks_ = hooks_;
+  window->backend_ = impl_;
+  prepare(*window);
+  hooks_->after(id, NewWindowPostHookArgs{window});
   return window;
 }
 

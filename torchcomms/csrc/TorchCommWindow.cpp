@@ -1,9 +1,11 @@
 #include <ATen/ATen.h>
 
+#include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommWindow.hpp>
 #include <string>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/hook_registry.hpp"
 
 namespace torch::comms {
 
@@ -23,6 +25,16 @@ at::Tensor flatBytes(const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+template <typename Args, typename Issue, typename... Fields>
+TorchCommWindow::WorkPtr TorchCommWindow::hooked(OpName op, bool async_op, const OpOptions& options,
+                                                 Issue issue, const Fields&... fields) {
+  if (!hooks_ || !hooks_->active()) [[likely]]
+    return issue();
+  const auto timeout =
+      options.timeout == kNoTimeout ? backend_->getOptions().timeout : options.timeout;
+  return hooks_->around(op, Args{{async_op, timeout}, fields...}, issue);
+}
 
 void TorchCommWindow::tensor_register(const at::Tensor& tensor, bool owning) {
   if (open_) reject("Double registration error.", "call tensor_deregister() on all ranks first");
@@ -58,9 +70,10 @@ TorchCommWindow::WorkPtr TorchCommWindow::put(const at::Tensor& tensor, int dst,
   checkOpen();
   checkRank(dst);
   checkTensor(tensor, "put");
-  return putBytes(tensor, dst,
-                  checkedOffset(dst, offset, tensor.numel(), tensor.element_size(), "put"),
-                  async_op, options);
+  const int64_t at = checkedOffset(dst, offset, tensor.numel(), tensor.element_size(), "put");
+  return hooked<PutPreHookArgs>(
+      OpName::put, async_op, options, [&] { return putBytes(tensor, dst, at, async_op, options); },
+      tensor, dst, offset);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64_t offset,
@@ -68,30 +81,35 @@ TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64
   checkOpen();
   checkRank(src);
   checkTensor(tensor, "get");
-  return getBytes(tensor, src,
-                  checkedOffset(src, offset, tensor.numel(), tensor.element_size(), "get"),
-                  async_op, options);
+  const int64_t at = checkedOffset(src, offset, tensor.numel(), tensor.element_size(), "get");
+  return hooked<GetPreHookArgs>(
+      OpName::get, async_op, options, [&] { return getBytes(tensor, src, at, async_op, options); },
+      tensor, src, offset);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::flush(int dst, bool async_op,
                                                 const FlushOptions& options) {
   checkOpen();
   checkRank(dst);
-  return flushPuts(dst, async_op, options);
+  return hooked<FlushPreHookArgs>(
+      OpName::flush, async_op, options, [&] { return flushPuts(dst, async_op, options); }, dst);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::signal(int dst, bool async_op,
                                                  const SignalOptions& options) {
   checkOpen();
   checkRank(dst);
-  return addSignal(dst, async_op, options);
+  return hooked<SignalPreHookArgs>(
+      OpName::signal, async_op, options, [&] { return addSignal(dst, async_op, options); }, dst);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int src, bool async_op,
                                                       const WaitSignalOptions& options) {
   checkOpen();
   checkRank(src);
-  return awaitSignal(src, async_op, options);
+  return hooked<WaitSignalPreHookArgs>(
+      OpName::wait_signal, async_op, options, [&] { return awaitSignal(src, async_op, options); },
+      src);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::signal(int64_t index, uint64_t value, int dst,
@@ -99,7 +117,9 @@ TorchCommWindow::WorkPtr TorchCommWindow::signal(int64_t index, uint64_t value, 
   checkOpen();
   checkRank(dst);
   checkSignal(dst, index);
-  return setSignal(index, value, dst, async_op, options);
+  return hooked<SignalPreHookArgs>(
+      OpName::signal, async_op, options,
+      [&] { return setSignal(index, value, dst, async_op, options); }, dst);
 }
 
 TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int64_t index, uint64_t value, SignalCmpOp op,
@@ -107,7 +127,9 @@ TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int64_t index, uint64_t va
                                                       const WaitSignalOptions& options) {
   checkOpen();
   checkSignal(rank_, index);
-  return compareSignal(index, value, op, async_op, options);
+  return hooked<WaitSignalPreHookArgs>(
+      OpName::wait_signal, async_op, options,
+      [&] { return compareSignal(index, value, op, async_op, options); }, -1);
 }
 
 at::Tensor TorchCommWindow::map_remote_tensor(int rank) {

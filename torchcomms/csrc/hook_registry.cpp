@@ -70,6 +70,24 @@ void HookRegistry::update() {
   active_.store(!pre_.entries->empty() || !post_.entries->empty(), std::memory_order_relaxed);
 }
 
+c10::intrusive_ptr<TorchWork> HookRegistry::around(
+    OpName op, const PreHookArgs& args,
+    c10::function_ref<c10::intrusive_ptr<TorchWork>()> issue) const {
+  const auto self = shared_from_this();  // a hook may do anything to what owns this
+  const uint64_t id = nextOpId();
+  before(op, id, args);
+  c10::intrusive_ptr<TorchWork> work = issue();
+  // One of its own, so that it can have hooks.
+  if (work == TorchWorkCompleted::shared()) work = c10::make_intrusive<TorchWorkCompleted>();
+  const c10::weak_intrusive_ptr<TorchWork> weak(work);
+  if (op == OpName::batch_op_issue) {
+    after(id, BatchOpIssuePostHookArgs{weak});
+  } else {
+    after(id, CollectivePostHookArgs{weak});
+  }
+  return work;
+}
+
 void HookRegistry::before(OpName op, uint64_t id, const PreHookArgs& args) const {
   for (const auto& entry : *snapshot(pre_)) {
     if (!entry->removed) entry->hook(op, id, args);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <atomic>
 #include <comms/torchcomms/TorchCommHooks.hpp>
 #include <condition_variable>
@@ -23,6 +25,10 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   /// Of the operations of all communicators.
   static uint64_t nextOpId();
 
+  /// Issues an operation between its hooks.
+  c10::intrusive_ptr<TorchWork> around(
+      OpName op, const PreHookArgs& args,
+      c10::function_ref<c10::intrusive_ptr<TorchWork>()> issue) const;
   void before(OpName op, uint64_t id, const PreHookArgs& args) const;
   void after(uint64_t id, const PostHookArgs& args) const;
   /// The communicator is broken: calls the abort hooks, the first time. `processEnds`: returns only

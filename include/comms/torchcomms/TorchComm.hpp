@@ -9,6 +9,7 @@
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -116,7 +117,8 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   /// them. A broken one works again; what was in flight fails. getRanks counts from 0 anew.
   void reconfigure(const ReconfigureOptions& options);
 
-  /// Says that the memory of `tensor` will be used again and again. Throws when it is registered.
+  /// Says that the memory of `tensor` will be used again and again; the communicator holds it.
+  /// Throws when it is registered.
   void tensorRegister(const at::Tensor& tensor);
   /// Throws when it is not registered.
   void tensorDeregister(const at::Tensor& tensor);
@@ -144,7 +146,9 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   template <typename Args, typename Issue, typename... Fields>
   WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,
                  const Fields&... fields);
-  WorkPtr withHooks(OpName op, const PreHookArgs& args, c10::function_ref<WorkPtr()> issue);
+  void listenForFailures();
+  std::shared_ptr<TorchCommWindow> makeWindow(const at::Tensor& tensor,
+                                              c10::function_ref<void(TorchCommWindow&)> prepare);
 
   std::shared_ptr<TorchCommBackend> impl_;
   at::Device device_;
@@ -152,6 +156,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   int size_;
   std::vector<int> ranks_;
   std::shared_ptr<HookRegistry> hooks_;
+  std::map<const void*, at::Tensor> registered_;
   uint64_t splits_ = 0;
   bool finalized_ = false;
 };

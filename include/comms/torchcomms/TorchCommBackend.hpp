@@ -127,10 +127,10 @@ class TorchCommBackend {
   virtual void setTimeout(std::chrono::milliseconds timeout);
   virtual void setHints(const Hints& hints);
 
-  /// The memory of `tensor` is used again and again: what can be prepared once is. The backend
-  /// holds it until `tensorDeregister`.
-  virtual void tensorRegister(const at::Tensor& tensor);
-  virtual void tensorDeregister(const at::Tensor& tensor);
+  /// The memory of `tensor`, which lives until `tensorDeregister`, is used again and again: the
+  /// backend may prepare once what it otherwise does for each operation. By default it does not.
+  virtual void tensorRegister(const at::Tensor& /*tensor*/) {}
+  virtual void tensorDeregister(const at::Tensor& /*tensor*/) {}
 
   /// Of a communicator made with CommOptions::enable_reconfigure: how others can reach this
   /// process; see ReconfigureOptions.

@@ -17,6 +17,7 @@
 namespace torch::comms {
 
 class TorchComm;
+class TorchCommWindow;
 
 // What a pre-hook is told: a struct per operation. It owns what it holds, so that it may be kept.
 
@@ -115,6 +116,26 @@ struct SplitPreHookArgs {
 struct NewWindowPreHookArgs {
   at::Tensor tensor;  ///< undefined if the window starts without one
 };
+// Of windows. Ranks are those of the communicator.
+struct PutPreHookArgs : OpPreHookArgs {
+  at::Tensor tensor;
+  int peer;
+  int64_t offset;  ///< elements of the tensor
+};
+struct GetPreHookArgs : OpPreHookArgs {
+  at::Tensor tensor;
+  int peer;
+  int64_t offset;  ///< elements of the tensor
+};
+struct FlushPreHookArgs : OpPreHookArgs {
+  int peer;
+};
+struct SignalPreHookArgs : OpPreHookArgs {
+  int peer;
+};
+struct WaitSignalPreHookArgs : OpPreHookArgs {
+  int peer;  ///< -1: that of anybody
+};
 struct FinalizePreHookArgs {};
 struct ReconfigurePreHookArgs {
   std::string uuid;
@@ -129,7 +150,8 @@ using PreHookArgs =
                  AllToAllSinglePreHookArgs, AllToAllVSinglePreHookArgs, AllToAllPreHookArgs,
                  BarrierPreHookArgs, ScatterPreHookArgs, GatherPreHookArgs, GatherSinglePreHookArgs,
                  SplitPreHookArgs, NewWindowPreHookArgs, FinalizePreHookArgs,
-                 ReconfigurePreHookArgs>;
+                 ReconfigurePreHookArgs, PutPreHookArgs, GetPreHookArgs, FlushPreHookArgs,
+                 SignalPreHookArgs, WaitSignalPreHookArgs>;
 
 // What a post-hook is told.
 
@@ -143,7 +165,9 @@ struct BatchOpIssuePostHookArgs {
 struct SplitPostHookArgs {
   std::weak_ptr<TorchComm> new_comm;  ///< empty on a rank that joined no group
 };
-struct NewWindowPostHookArgs {};
+struct NewWindowPostHookArgs {
+  std::weak_ptr<TorchCommWindow> window;
+};
 struct FinalizePostHookArgs {};
 struct ReconfigurePostHookArgs {
   int rank;

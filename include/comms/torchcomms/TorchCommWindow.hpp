@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 
 #include <comms/torchcomms/TorchCommOptions.hpp>
+#include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,9 @@
 #include <vector>
 
 namespace torch::comms {
+
+class HookRegistry;
+class TorchCommBackend;
 
 /// How `wait_signal` compares: the signal <op> the value waited for.
 enum class SignalCmpOp : uint8_t { EQ, NE, LT, LE, GT, GE };
@@ -114,6 +118,12 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
                                 const OpOptions& options) = 0;
 
  private:
+  friend class TorchComm;
+
+  /// Issues an operation between the hooks of the communicator, where there are any.
+  template <typename Args, typename Issue, typename... Fields>
+  WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,
+                 const Fields&... fields);
   void expose(const at::Tensor& tensor, int64_t signals);
   void checkOpen() const;
   void checkRank(int rank) const;
@@ -125,6 +135,8 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   const int rank_;
   const int size_;
   const at::Device device_;
+  std::shared_ptr<HookRegistry> hooks_;  ///< the communicator's; null for a window without one
+  std::shared_ptr<TorchCommBackend> backend_;
   bool open_ = false;
   std::optional<at::Tensor> tensor_;
   at::ScalarType dtype_ = at::kByte;

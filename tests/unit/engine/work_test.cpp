@@ -49,6 +49,30 @@ TEST(Work, IsNotDoneBeforeTheOthersCame) {
              });
 }
 
+TEST(Work, TellsWhenItStartsBeforeItTellsThatItHasEnded) {
+  runRanks(2, [](Communicator& communicator) {
+    std::vector<std::vector<int32_t>> data(6);
+    std::vector<std::string> told(data.size());
+    std::vector<std::shared_ptr<Work>> works;
+    std::atomic<size_t> ended{0};
+    for (size_t i = 0; i < data.size(); ++i) {
+      data[i].assign(i % 2 == 0 ? 10 : 200'000, communicator.rank());
+      works.push_back(communicator.post(allReduce(data[i])));
+      works.back()->onStart([&told, i] { told[i] += "start "; });
+      works.back()->onDone([&, i] {
+        told[i] += "end";
+        ++ended;
+        ended.notify_all();
+      });
+    }
+    for (size_t n = ended; n < data.size(); n = ended) ended.wait(n);
+    for (size_t i = 0; i < data.size(); ++i) {
+      works[i]->onStart([&told, i] { told[i] += ", again"; });  // at once
+      EXPECT_EQ(told[i], "start end, again");
+    }
+  });
+}
+
 TEST(Work, MayBeWaitedForForever) {
   runRanks(2, [](Communicator& communicator) {
     const auto work = communicator.post(barrier(), std::chrono::nanoseconds::max());

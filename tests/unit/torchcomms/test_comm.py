@@ -6,7 +6,9 @@ import copy
 import gc
 import inspect
 import weakref
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import torch
 
@@ -144,3 +146,27 @@ def test_batches_keep_their_operations(alone: TorchComm) -> None:
     assert torch.equal(first, second)
     batch.ops = [torchcomms.P2POp(torchcomms.P2POpType.SEND, second, 0)]
     assert len(batch.ops) == 1
+
+
+def test_dup_is_the_same_group_with_the_same_options(
+    threads: Callable[..., list[TorchComm]], on_each: Callable[..., list[Any]]
+) -> None:
+    def one(comm: TorchComm) -> None:
+        comm.set_timeout(timedelta(seconds=77))
+        comm.set_hints({"key": "value"})
+        assert comm.get_options().hints == {"key": "value"}
+        copied = comm.dup("copied")
+        assert copied.get_name() == "copied"
+        assert copied.get_ranks() == comm.get_ranks()
+        assert copied.get_rank() == comm.get_rank()
+        options = copied.get_options()
+        assert (options.timeout, options.hints) == (timedelta(seconds=77), {"key": "value"})
+        assert options.abort_process_on_timeout_or_error is False
+        total = torch.ones(1)
+        copied.all_reduce(total, ReduceOp.SUM, async_op=False)
+        assert total.item() == 3
+        comm.barrier(async_op=False)
+        copied.abort()  # of no concern to the other
+        comm.barrier(async_op=False)
+
+    on_each(threads(3), one)

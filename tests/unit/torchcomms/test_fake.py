@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 import torch
 
-from torchcomms import AbortedError, CommError, ReduceOp, TorchComm, WorkStatus
+from torchcomms import AbortedError, CommError, ReduceOp, TorchComm, WorkStatus, new_comm
 
 Make = Callable[..., TorchComm]
 Every = Callable[[TorchComm, torch.Tensor], list[Callable[[], object]]]
@@ -122,3 +122,14 @@ def test_nothing_goes_after_finalize(fake: Make, every_operation: Every) -> None
         with pytest.raises(CommError, match=message):
             call()
     assert comm.get_rank() == 1
+
+
+def test_a_fake_world_can_be_reconfigured() -> None:
+    comm = new_comm("fake", torch.device("cpu"), enable_reconfigure=True)
+    own = comm.get_init_handle()
+    comm.abort()
+    comm.reconfigure(1, ["somebody", "else", own])
+    assert (comm.get_rank(), comm.get_size(), comm.get_ranks()) == (2, 3, [0, 1, 2])
+    comm.barrier(async_op=False)
+    with pytest.raises(CommError, match="own handle"):
+        comm.reconfigure(2, ["somebody"])

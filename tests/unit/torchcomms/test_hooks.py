@@ -409,14 +409,14 @@ def test_hooks_of_the_work_of_a_batch(threads: Make) -> None:
 def test_a_failed_work_ends_too(threads: Make) -> None:
     first, _second = threads(2)
     told: list[object] = []
+    ended = threading.Event()
     work = first.recv(torch.zeros(1), 1, async_op=True)
     work.add_done_callback(lambda done: told.append(done.exception()))
+    work.register_end_hook(ended.set)
     work.register_wait_post_hook(lambda: told.append("after"))
     first.abort()
     with pytest.raises(AbortedError):
         work.wait()
-    ended = threading.Event()
-    work.register_end_hook(ended.set)
     assert ended.wait(60)
     assert len(told) == 1
     assert isinstance(told[0], AbortedError)

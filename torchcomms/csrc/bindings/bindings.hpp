@@ -18,6 +18,10 @@ void bindWindow(pybind11::module_& module);
 void bindComm(pybind11::module_& module);
 /// Hooks of communicators and works, and what they are told. After bindWork and bindComm.
 void bindHooks(pybind11::module_& module);
+/// Allocators, tensor registration. After bindComm.
+void bindMemory(pybind11::module_& module);
+/// dup, reconfigure. After bindComm.
+void bindReconfigure(pybind11::module_& module);
 /// FlightRecorderHook, clog, NanCheckHook.
 void bindReadyHooks(pybind11::module_& module);
 /// _BackendWrapper. After TorchComm.

@@ -43,7 +43,9 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device
   if (hints) options.hints = std::move(*hints);
 
   loadBackend(backend);
-  const bool alone = !TorchCommFactory::get().traits(backend).needsRendezvous;
+  // A communicator that is yet to be configured meets nobody now.
+  const bool alone =
+      !TorchCommFactory::get().traits(backend).needsRendezvous || options.enable_reconfigure;
   if (!alone && !options.rank && !options.size) {
     const py::tuple place = py::module_::import("torchcomms._rendezvous")
                                 .attr("resolve")(options.name, options.store, options.timeout);

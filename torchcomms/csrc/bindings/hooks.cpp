@@ -18,9 +18,12 @@ void bindPreHookArgs(py::module_& module) {
                     "In force: the call's, else the communicator's.");
 
   const auto tensorAndPeer = [&]<typename Args>(const char* name, Args*) {
-    py::class_<Args, OpPreHookArgs>(module, name)
+    return py::class_<Args, OpPreHookArgs>(module, name)
         .def_readonly("tensor", &Args::tensor)
         .def_readonly("peer", &Args::peer);
+  };
+  const auto onlyPeer = [&]<typename Args>(const char* name, Args*) {
+    py::class_<Args, OpPreHookArgs>(module, name).def_readonly("peer", &Args::peer);
   };
   const auto inputAndOutput = [&]<typename Args>(const char* name, Args*) {
     return py::class_<Args, OpPreHookArgs>(module, name)
@@ -70,6 +73,11 @@ void bindPreHookArgs(py::module_& module) {
       .def_readonly("name", &SplitPreHookArgs::name);
   py::class_<NewWindowPreHookArgs>(module, "NewWindowPreHookArgs")
       .def_readonly("tensor", &NewWindowPreHookArgs::tensor);
+  tensorAndPeer(ARGS(PutPreHookArgs)).def_readonly("offset", &PutPreHookArgs::offset);
+  tensorAndPeer(ARGS(GetPreHookArgs)).def_readonly("offset", &GetPreHookArgs::offset);
+  onlyPeer(ARGS(FlushPreHookArgs));
+  onlyPeer(ARGS(SignalPreHookArgs));
+  onlyPeer(ARGS(WaitSignalPreHookArgs));
   py::class_<FinalizePreHookArgs>(module, "FinalizePreHookArgs");
   py::class_<ReconfigurePreHookArgs>(module, "ReconfigurePreHookArgs")
       .def_readonly("uuid", &ReconfigurePreHookArgs::uuid)
@@ -95,7 +103,10 @@ void bindPostHookArgs(py::module_& module) {
       .def_property_readonly(
           "new_comm", [](const SplitPostHookArgs& self) { return self.new_comm.lock(); },
           "The TorchComm; None on a rank that joined no group, and when it has gone.");
-  py::class_<NewWindowPostHookArgs>(module, "NewWindowPostHookArgs");
+  py::class_<NewWindowPostHookArgs>(module, "NewWindowPostHookArgs")
+      .def_property_readonly(
+          "window", [](const NewWindowPostHookArgs& self) { return self.window.lock(); },
+          "The TorchCommWindow, or None when it has gone.");
   py::class_<FinalizePostHookArgs>(module, "FinalizePostHookArgs");
   py::class_<ReconfigurePostHookArgs>(module, "ReconfigurePostHookArgs")
       .def_readonly("rank", &ReconfigurePostHookArgs::rank)

@@ -18,6 +18,8 @@ PYBIND11_MODULE(_comms, module) {
   bindComm(module);
   bindHooks(module);
   bindReadyHooks(module);
+  bindMemory(module);
+  bindReconfigure(module);
   bindBackendWrapper(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));

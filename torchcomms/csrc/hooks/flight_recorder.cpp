@@ -19,10 +19,19 @@ int64_t now() {
       .count();
 }
 
-std::string threadName() {
-  std::array<char, 16> name{};
-  pthread_getname_np(pthread_self(), name.data(), name.size());
-  return name.data();
+struct Thread {
+  std::string name;
+  int id = 0;
+};
+
+/// Of the caller, as they were when it was first asked.
+const Thread& thisThread() {
+  thread_local const Thread thread = [] {
+    std::array<char, 16> name{};
+    pthread_getname_np(pthread_self(), name.data(), name.size());
+    return Thread{name.data(), ::gettid()};
+  }();
+  return thread;
 }
 
 std::vector<std::vector<int64_t>> sizesOf(const std::vector<at::Tensor>& tensors) {
@@ -92,8 +101,8 @@ void FlightRecorder::add(const GroupPtr& group, uint64_t opId, std::string name,
   entry.outputTypes = typesOf(outputs);
   entry.timeoutMillis = timeout.count();
   entry.isPointToPoint = isPointToPoint;
-  entry.threadName = threadName();
-  entry.threadId = ::gettid();
+  entry.threadName = thisThread().name;
+  entry.threadId = thisThread().id;
   entry.created = now();
   entries_.push_back(std::move(entry));
   while (entries_.size() > capacity_) entries_.pop_front();

@@ -66,6 +66,9 @@ std::string dump(const FlightRecorder& recorder, int rank, bool includeCompleted
   return path;
 }
 
+/// Operations that fr_trace knows; it refuses traces with others.
+bool isRecorded(OpName name) { return name < OpName::finalize; }
+
 /// The hooks of one communicator.
 class Recording {
  public:
@@ -78,7 +81,7 @@ class Recording {
 
   void before(OpName name, uint64_t id, const PreHookArgs& args) {
     current_ = {};
-    if (name == OpName::finalize || name == OpName::reconfigure) return;
+    if (!isRecorded(name)) return;
     current_ = recorder_->begin(group_, name, id, args);
   }
 

@@ -22,8 +22,12 @@ OperationView view(const Args& args) {
     made.inputs = listOf(args.input);
     made.outputs = listOf(args.output);
   } else if constexpr (requires { args.tensor; }) {
-    if constexpr (!std::is_same_v<Args, RecvPreHookArgs>) made.inputs = listOf(args.tensor);
-    if constexpr (!std::is_same_v<Args, SendPreHookArgs>) made.outputs = listOf(args.tensor);
+    constexpr bool kReceives =
+        std::is_same_v<Args, RecvPreHookArgs> || std::is_same_v<Args, GetPreHookArgs>;
+    constexpr bool kSends =
+        std::is_same_v<Args, SendPreHookArgs> || std::is_same_v<Args, PutPreHookArgs>;
+    if constexpr (!kReceives) made.inputs = listOf(args.tensor);
+    if constexpr (!kSends) made.outputs = listOf(args.tensor);
   }
   if constexpr (requires { args.ops; }) {
     for (const P2POp& op : args.ops) {

@@ -94,6 +94,7 @@ class C10dBackend final : public TorchCommBackend {
 
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  void setHints(const Hints& hints) override { options_.hints = hints; }
   void setFailureListener(std::function<void(bool)> listener) override;
 
  private:

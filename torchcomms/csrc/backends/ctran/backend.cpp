@@ -1,5 +1,6 @@
 #include "torchcomms/csrc/backends/ctran/backend.hpp"
 
+#include <algorithm>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <tuple>
 
@@ -19,7 +20,8 @@ using ctran::Block;
 using ctran::Collective;
 using ctran::CollectiveKind;
 
-const BackendRegistration kRegistration("ctran", [] { return std::make_shared<CtranBackend>(); });
+const BackendRegistration kRegistration("ctran", [] { return std::make_shared<CtranBackend>(); },
+                                        {.canReconfigure = true});
 
 const std::byte* readable(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
@@ -96,6 +98,11 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
                            "' in this build; it works on tensors of the CPU",
                        {}, {}, "pass torch.device(\"cpu\")");
   }
+  if (options.enable_reconfigure) {  // its members are not known yet
+    settle(device, options);
+    options_.name = std::string(name);
+    return;
+  }
   ctran::CommunicatorOptions engine;
   engine.rank = options.rank.value();
   engine.size = options.size.value();
@@ -116,16 +123,58 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
 }
 
 void CtranBackend::adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
-                         const CommOptions& options) {
-  monitor_ = std::make_shared<ErrorMonitor>(
-      "rank " + std::to_string(comm->rank()) + " of communicator '" + comm->name() + "' (ctran)",
-      options.abort_process_on_timeout_or_error);
-  options_ = options;
-  options_.rank = comm->rank();
-  options_.size = comm->size();
-  options_.name = comm->name();
-  device_ = device;
+                         CommOptions options) {
+  options.rank = comm->rank();
+  options.size = comm->size();
+  options.name = comm->name();
+  settle(device, options);
   comm_ = std::move(comm);
+}
+
+void CtranBackend::settle(at::Device device, const CommOptions& options) {
+  options_ = options;
+  device_ = device;
+  monitor_ = std::make_shared<ErrorMonitor>(
+      "rank " + std::to_string(*options.rank) + " of communicator '" + options.name + "' (ctran)",
+      options.abort_process_on_timeout_or_error);
+}
+
+ctran::Communicator& CtranBackend::engine() const {
+  if (!comm_) [[unlikely]] {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "Communicator '" + options_.name + "' has no members yet", {}, {},
+                       "made with enable_reconfigure=True, it needs a call of reconfigure() first");
+  }
+  return *comm_;
+}
+
+std::string CtranBackend::getInitHandle() const {
+  if (!options_.enable_reconfigure) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "Communicator '" + options_.name + "' cannot be reconfigured", {},
+                       "get_init_handle", "make it with enable_reconfigure=True");
+  }
+  if (!initPoint_) initPoint_ = std::make_unique<ctran::InitPoint>();
+  return initPoint_->handle();
+}
+
+void CtranBackend::reconfigure(const ReconfigureOptions& options) {
+  getInitHandle();  // there is one from here on
+  std::vector<std::string> handles = options.init_handles;
+  if (!options.ordered) std::sort(handles.begin(), handles.end());
+  CommOptions changed = options_;
+  if (!options.hints.empty()) changed.hints = options.hints;
+  ctran::CommunicatorOptions engine;
+  engine.name = options_.name;
+  engine.timeout = options.timeout == kNoTimeout ? options_.timeout : options.timeout;
+  engine.hints = {changed.hints.begin(), changed.hints.end()};
+  const HostWait wait;
+  EngineWaitHooks hooks;
+  auto formed = initPoint_->form(handles, options.uuid, engine, &hooks);
+  formed->setTimeout(options_.timeout);
+  monitor_->seen();  // what is in flight on the communicator so far fails without surprise
+  comm_.reset();
+  adopt(std::move(formed), device_, changed);
 }
 
 template <typename Call>
@@ -150,17 +199,19 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
                                                 const OpOptions& options, const Held&... tensors) {
   if (!async_op) {
     EngineWaitHooks hooks;
-    visibly([&] { comm_->run(collective, options.timeout, &hooks); });
+    visibly([&] { engine().run(collective, options.timeout, &hooks); });
     return TorchWorkCompleted::shared();
   }
   std::shared_ptr<void> held = std::make_shared<std::tuple<Held...>>(tensors...);
-  return CtranWork::make(
-      op,
-      visibly([&] { return comm_->post(std::move(collective), options.timeout, std::move(held)); }),
-      monitor_);
+  return CtranWork::make(op, visibly([&] {
+                           return engine().post(std::move(collective), options.timeout,
+                                                std::move(held));
+                         }),
+                         monitor_);
 }
 
 void CtranBackend::finalize() {
+  if (!comm_) return;
   const HostWait wait;
   EngineWaitHooks hooks;
   visibly([&] { comm_->finalize(&hooks); });
@@ -200,7 +251,7 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
     c.root = op.peer;
     c.tag = op.tag;
     auto work = visibly([&] {
-      return comm_->post(std::move(c), options.timeout, std::make_shared<at::Tensor>(op.tensor));
+      return engine().post(std::move(c), options.timeout, std::make_shared<at::Tensor>(op.tensor));
     });
     works.push_back(
         CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
@@ -362,7 +413,7 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
   const HostWait wait;
   EngineWaitHooks hooks;
   std::shared_ptr<ctran::Communicator> part =
-      visibly([&] { return comm_->split(ranks, name, options.timeout, &hooks); });
+      visibly([&] { return engine().split(ranks, name, options.timeout, &hooks); });
   if (!part) return nullptr;
   part->setTimeout(options.timeout);
   auto child = std::make_shared<CtranBackend>();
@@ -371,22 +422,23 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
 }
 
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
+  engine();
   return std::make_shared<CtranWindow>(comm_, monitor_, device_);
 }
 
 void CtranBackend::abort() {
   monitor_->seen();
-  comm_->abort("abort() was called on rank " + std::to_string(getRank()));
+  engine().abort("abort() was called on rank " + std::to_string(getRank()));
 }
 
 bool CtranBackend::isAborted() const {
-  const bool broken = comm_->isAborted();
+  const bool broken = comm_ && comm_->isAborted();
   if (broken) monitor_->seen();
   return broken;
 }
 
 void CtranBackend::setTimeout(std::chrono::milliseconds timeout) {
-  comm_->setTimeout(timeout);
+  if (comm_) comm_->setTimeout(timeout);
   options_.timeout = timeout;
 }
 

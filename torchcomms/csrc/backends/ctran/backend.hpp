@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/init_point.h"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -19,9 +20,9 @@ class CtranBackend final : public TorchCommBackend {
   void init(at::Device device, std::string_view name, const CommOptions& options) override;
   void finalize() override;
 
-  int getRank() const override { return comm_->rank(); }
-  int getSize() const override { return comm_->size(); }
-  std::string_view getCommName() const override { return comm_->name(); }
+  int getRank() const override { return *options_.rank; }
+  int getSize() const override { return *options_.size; }
+  std::string_view getCommName() const override { return options_.name; }
   std::string_view getBackendName() const override { return "ctran"; }
   std::string_view getBackendVersion() const override { return TORCHCOMMS_VERSION; }
   const CommOptions& getOptions() const override { return options_; }
@@ -75,13 +76,16 @@ class CtranBackend final : public TorchCommBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
+  void setHints(const Hints& hints) override { options_.hints = hints; }
+  std::string getInitHandle() const override;
+  void reconfigure(const ReconfigureOptions& options) override;
   void setFailureListener(std::function<void(bool)> listener) override {
     monitor_->listen(std::move(listener));
   }
 
  private:
-  void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
-             const CommOptions& options);
+  void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
+  void settle(at::Device device, const CommOptions& options);
 
   /// Runs or posts the operation. What is posted holds `tensors`.
   template <typename... Held>
@@ -92,7 +96,11 @@ class CtranBackend final : public TorchCommBackend {
   template <typename Call>
   auto visibly(Call call);
 
-  std::shared_ptr<ctran::Communicator> comm_;
+  /// Throws where there is none yet.
+  ctran::Communicator& engine() const;
+
+  std::shared_ptr<ctran::Communicator> comm_;            ///< null until the first reconfigure
+  mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;
   at::Device device_{at::kCPU};

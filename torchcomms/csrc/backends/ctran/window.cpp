@@ -98,7 +98,10 @@ TorchCommWindow::WorkPtr CtranWindow::visibly(OpName op, bool async_op, Call cal
   try {
     return issued(op, call(), async_op);
   } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) monitor_->seen();
+    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
+      monitor_->seen();
+      monitor_->broken();
+    }
     throw;
   }
 }

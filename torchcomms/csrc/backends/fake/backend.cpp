@@ -105,7 +105,27 @@ class FakeBackend final : public TorchCommBackend {
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
   void setHints(const Hints& hints) override { options_.hints = hints; }
 
+  std::string getInitHandle() const override { return handle_; }
+  void reconfigure(const ReconfigureOptions& options) override {
+    std::vector<std::string> handles = options.init_handles;
+    if (!options.ordered) std::sort(handles.begin(), handles.end());
+    const auto place = std::find(handles.begin(), handles.end(), handle_);
+    if (place == handles.end()) {
+      throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                         "this process' own handle is not among those of the members", {},
+                         "reconfigure");
+    }
+    options_.rank = static_cast<int>(place - handles.begin());
+    options_.size = static_cast<int>(handles.size());
+    aborted_ = false;
+  }
+
  private:
+  static std::string newHandle() {
+    static std::atomic<int> number{0};
+    return "fake:" + std::to_string(number++);
+  }
+
   WorkPtr done() const {
     if (aborted_) {
       throw ctran::Error(ctran::ErrorKind::Aborted,
@@ -117,10 +137,11 @@ class FakeBackend final : public TorchCommBackend {
   at::Device device_{at::kCPU};
   CommOptions options_;
   std::atomic<bool> aborted_{false};
+  const std::string handle_ = newHandle();
 };
 
 const BackendRegistration kRegistration("fake", [] { return std::make_shared<FakeBackend>(); },
-                                        {.needsRendezvous = false});
+                                        {.needsRendezvous = false, .canReconfigure = true});
 
 }  // namespace
 

@@ -1,0 +1,104 @@
+#include "ctran/engine/init_point.h"
+
+#include <algorithm>
+#include <set>
+#include <string_view>
+#include <thread>
+
+#include "ctran/engine/local_communicator.h"
+#include "ctran/os/shared_memory.h"
+#include "ctran/transport/shm/arena.h"
+
+namespace ctran {
+namespace {
+
+constexpr std::string_view kPrefix = "ctran:";
+constexpr std::string_view kDigits = "0123456789abcdef";
+constexpr const char* kOp = "reconfigure";
+constexpr std::chrono::milliseconds kPause{5};
+
+std::string written(const LeaderAddress& address) {
+  std::string text(kPrefix);
+  for (const char c : address.serialize()) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+LeaderAddress read(const std::string& handle) {
+  const auto bad = [&]() -> Error {
+    return Error(ErrorKind::InvalidArgument, "'" + handle + "' is no handle of this backend", {},
+                 kOp, "pass what get_init_handle() returns on each member");
+  };
+  if (handle.rfind(kPrefix, 0) != 0 || handle.size() % 2 != kPrefix.size() % 2) throw bad();
+  std::string bytes;
+  for (size_t i = kPrefix.size(); i < handle.size(); i += 2) {
+    const size_t high = kDigits.find(handle[i]);
+    const size_t low = kDigits.find(handle[i + 1]);
+    if (high == std::string_view::npos || low == std::string_view::npos) throw bad();
+    bytes += static_cast<char>(high << 4 | low);
+  }
+  if (bytes.size() != sizeof(LeaderAddress)) throw bad();
+  return LeaderAddress::parse(bytes);
+}
+
+/// Tries again while the leader is there and means another occasion, or none yet.
+HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                     const Interrupt& interrupt) {
+  while (true) {
+    try {
+      auto group = join(leader, rank, size, deadline, interrupt);
+      if (group) return std::move(*group);
+      throw Error(ErrorKind::PeerLost, "rank 0 of the new members has ended", {0}, kOp,
+                  "leave its handle out");
+    } catch (const Error& error) {
+      const bool turnedAway = error.kind() == ErrorKind::PeerLost && error.op() != kOp;
+      if (!turnedAway || std::chrono::steady_clock::now() >= deadline) throw;
+    }
+    if (interrupt) interrupt();
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace
+
+InitPoint::InitPoint() : handle_(written(leader_.address())) {}
+
+std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& handles,
+                                              const std::string& occasion,
+                                              CommunicatorOptions options, WaitHooks* hooks) {
+  const auto reject = [](const std::string& why) -> void {
+    throw Error(ErrorKind::InvalidArgument, why, {}, kOp);
+  };
+  const auto self = std::find(handles.begin(), handles.end(), handle_);
+  if (self == handles.end()) reject("this process' own handle is not among those of the members");
+  if (std::set<std::string>(handles.begin(), handles.end()).size() != handles.size()) {
+    reject("a handle appears multiple times among those of the members");
+  }
+  if (handles.size() > Arena::kMaxRanks) {
+    reject("a communicator has at most " + std::to_string(Arena::kMaxRanks) + " ranks");
+  }
+  std::vector<LeaderAddress> addresses;
+  for (const std::string& handle : handles) addresses.push_back(read(handle));
+
+  options.rank = static_cast<int>(self - handles.begin());
+  options.size = static_cast<int>(handles.size());
+  const Deadline deadline =
+      std::chrono::steady_clock::now() +
+      std::min(std::chrono::duration_cast<Deadline::duration>(options.timeout),
+               Deadline::duration(std::chrono::hours(24 * 365)));
+  Interrupt interrupt;
+  if (hooks != nullptr) interrupt = [hooks] { hooks->interrupted(); };
+  HostGroup group =
+      options.rank == 0
+          ? leader_.gather(options.size, createSharedMemory("ctran", Arena::bytesFor(options.size)),
+                           deadline, interrupt, openOwnPidFd(), occasion)
+          : joinLeader(addresses[0].forOccasion(occasion), options.rank, options.size, deadline,
+                       interrupt);
+  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
+  communicator->start(hooks);
+  return communicator;
+}
+
+}  // namespace ctran

@@ -1,0 +1,185 @@
+"""Communicators whose members change: shrink, grow, replace, merge, and going on after a death."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+from harness import Died, Rank, Ranks, Returned
+from harness.failing import until_dead
+
+import torchcomms
+from torchcomms import ReduceOp, TorchComm
+
+MakeRanks = Callable[[int], Ranks]
+GUARD = timedelta(seconds=60)
+
+
+def open_comm(name: str = "elastic") -> TorchComm:
+    return torchcomms.new_comm(
+        "ctran",
+        torch.device("cpu"),
+        name,
+        enable_reconfigure=True,
+        abort_process_on_timeout_or_error=False,
+        timeout=GUARD,
+    )
+
+
+def members(comm: TorchComm, rank: Rank) -> list[int]:
+    """Which processes the communicator has, by rank; each operation in both forms."""
+    gathered = [torch.zeros(1) for _ in range(comm.get_size())]
+    comm.all_gather(gathered, torch.tensor([float(rank.rank)]), async_op=False)
+    total = torch.ones(3)
+    comm.all_reduce(total, ReduceOp.SUM, async_op=True).wait()
+    assert total.tolist() == [comm.get_size()] * 3
+    assert comm.get_ranks() == list(range(comm.get_size()))
+    found = [int(one.item()) for one in gathered]
+    assert found[comm.get_rank()] == rank.rank
+    return found
+
+
+def changes(rank: Rank) -> None:
+    store = rank.store("changes")
+    comm = open_comm()
+    for call in (
+        lambda: comm.barrier(async_op=False),
+        lambda: comm.split([0]),
+        lambda: comm.new_window(),
+    ):
+        with pytest.raises(torchcomms.CommError, match="needs a call of reconfigure"):
+            call()
+    assert not comm.is_aborted()
+
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    assert len(set(handles)) == rank.size
+    assert comm.get_init_handle() == handles[rank.rank]
+
+    def become(uuid: str, processes: list[int]) -> None:
+        if rank.rank in processes:
+            comm.reconfigure(uuid, [handles[p] for p in processes])
+            assert members(comm, rank) == processes
+            assert comm.get_options().timeout == GUARD
+            assert comm.get_init_handle() == handles[rank.rank]
+
+    become("all", [0, 1, 2, 3])
+    become("permuted", [2, 0, 3, 1])
+    become("shrunk", [3, 1])
+    if rank.rank in (0, 2):  # of no use: the others have left
+        with pytest.raises(torchcomms.PeerLostError):
+            comm.barrier(async_op=False)
+    become(
+        "split brain 1" if rank.rank < 2 else "split brain 2", [0, 1] if rank.rank < 2 else [3, 2]
+    )
+    become("merged", [3, 2, 1, 0])
+    become("without 3", [0, 1, 2])
+    become("3 instead of 0", [3, 1, 2])
+
+    comm.reconfigure(17, set(handles))  # in no order
+    assert sorted(members(comm, rank)) == [0, 1, 2, 3]
+    child = comm.split([1, 0] if comm.get_rank() < 2 else [3, 2], "child")
+    assert child is not None
+    child.barrier(async_op=False)
+    store.set(f"child/{rank.rank}", child.get_init_handle())
+    others = sorted(store.get(f"child/{r}").decode() for r in range(rank.size))
+    child.reconfigure("grown child", others)
+    assert child.get_size() == 4
+    child.finalize()
+    comm.finalize()
+    with pytest.raises(torchcomms.CommError, match="already finalized"):
+        comm.reconfigure("late", handles)
+
+
+def test_members_change(ranks: MakeRanks) -> None:
+    ranks(4).run(changes)
+
+
+def survives(rank: Rank) -> list[int] | None:
+    store = rank.store("survives")
+    comm = open_comm()
+    told: list[str] = []
+    comm.register_abort_hook(lambda: told.append("broken"))
+    comm.register_pre_hook(lambda name, _id, _args: told.append(name.name))
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    comm.reconfigure("first", handles)
+    work = comm.all_reduce(torch.ones(1), ReduceOp.SUM, async_op=True)
+    work.wait()
+    rank.say("ready")
+    rank.listen()  # rank 1 is killed here
+    with pytest.raises(torchcomms.PeerLostError) as error:
+        comm.barrier(async_op=False)
+    assert error.value.ranks == [1]
+    assert comm.is_aborted()
+    assert told == ["reconfigure", "all_reduce", "barrier", "broken"]
+    comm.reconfigure("without the dead", [handles[2], handles[0]])
+    assert not comm.is_aborted()
+    found = members(comm, rank)
+    told.clear()
+    comm.abort()
+    assert told == ["broken"]  # once again, as it had been mended
+    with pytest.raises(torchcomms.AbortedError):
+        comm.barrier(async_op=False)
+    comm.reconfigure("after the abort", [handles[0], handles[2]])
+    assert members(comm, rank) == [0, 2]
+    return found
+
+
+def test_survivors_go_on(fresh_ranks: MakeRanks) -> None:
+    ranks = fresh_ranks(3)
+    job = ranks.start(survives)
+    assert [job.hear(r) for r in range(3)] == ["ready"] * 3
+    ranks.processes[1].signal(signal.SIGKILL)
+    until_dead(job, 1)
+    job.say(0)
+    job.say(2)
+    outcomes = job.outcomes()
+    assert outcomes[1] == Died(-signal.SIGKILL)
+    assert [outcomes[r] for r in (0, 2)] == [Returned([2, 0])] * 2
+
+
+def refuses(rank: Rank) -> None:
+    store = rank.store("refuses")
+    comm = open_comm()
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    own = handles[rank.rank]
+    comm.reconfigure("first", handles)
+    for message, wrong in [
+        ("own handle is not among", [handles[1 - rank.rank]]),
+        ("appears multiple times", [own, own]),
+        ("needs the handles", []),
+        ("is no handle", [own, "fake:0"]),
+        ("is no handle", [own, own[:-1] + "x"]),
+    ]:
+        with pytest.raises(torchcomms.CommError, match=message):
+            comm.reconfigure("wrong", wrong)
+    for no_list in ("text", 3):
+        with pytest.raises(TypeError, match="list or a set"):
+            comm.reconfigure("wrong", no_list)  # type: ignore[arg-type]
+
+    # Somebody does not come, or means something else: the communicator is as before.
+    if rank.rank == 0:
+        with pytest.raises(torchcomms.CommTimeoutError) as error:
+            comm.reconfigure("alone", handles, timeout=timedelta(milliseconds=100))
+        assert error.value.ranks == [1]
+    assert members(comm, rank) == [0, 1]
+    with pytest.raises(torchcomms.CommError):
+        comm.reconfigure(f"mine {rank.rank}", handles, timeout=timedelta(milliseconds=300))
+    assert members(comm, rank) == [0, 1]
+    comm.reconfigure("again", handles)
+    assert members(comm, rank) == [0, 1]
+
+    plain = rank.comm("ctran")
+    with pytest.raises(torchcomms.CommError, match="enable_reconfigure=True"):
+        plain.get_init_handle()
+    with pytest.raises(torchcomms.CommError, match="enable_reconfigure=True"):
+        plain.reconfigure("plain", handles)
+
+
+def test_what_cannot_be_is_refused(ranks: MakeRanks) -> None:
+    ranks(2).run(refuses)

@@ -1,0 +1,61 @@
+"""Hooks of a communicator hear of its windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from harness import Rank, Ranks
+
+from torchcomms import OpName, SignalCmpOp
+
+MakeRanks = Callable[[int], Ranks]
+BACKEND = "ctran"
+
+
+def tells(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    peer = 1 - rank.rank
+    before: list[tuple[OpName, Any]] = []
+    after: list[Any] = []
+    handles = [
+        comm.register_pre_hook(lambda name, _id, args: before.append((name, args))),
+        comm.register_post_hook(lambda _id, args: after.append(args)),
+    ]
+    memory = torch.zeros(8)
+    window = comm.new_window(memory)
+    assert before[0][0] == OpName.new_window
+    assert before[0][1].tensor.data_ptr() == memory.data_ptr()
+    assert after[0].window is window
+    source = torch.full((2,), float(rank.rank))
+    window.put(source, peer, 4, async_op=False)
+    window.signal(peer, async_op=True, timeout=timedelta(seconds=3)).wait()
+    window.wait_signal(peer, async_op=False)
+    window.flush(peer, async_op=False)
+    window.get(torch.zeros(3), peer, 1, async_op=True).wait()
+    allocated = comm.window_allocate(64, True, 16)
+    assert before[-1][0] == OpName.new_window
+    assert before[-1][1].tensor is None
+    allocated.signal(1, 5, peer, async_op=False)
+    allocated.wait_signal(1, 5, SignalCmpOp.EQ, async_op=False)
+    names = [name.name for name, _args in before]
+    data = ["put", "signal", "wait_signal", "flush", "get"]
+    assert names == ["new_window", *data, "new_window", "signal", "wait_signal"]
+    put, signal, _wait, _flush, get = (args for _name, args in before[1:6])
+    assert (put.tensor.data_ptr(), put.peer, put.offset) == (source.data_ptr(), peer, 4)
+    assert (get.peer, get.offset, get.async_op) == (peer, 1, True)
+    assert signal.timeout == timedelta(seconds=3)
+    assert put.timeout == comm.get_options().timeout
+    assert before[-1][1].peer == -1
+    assert len(after) == len(before)
+    for handle in handles:
+        handle.remove()
+    allocated.tensor_deregister()
+    window.tensor_deregister()
+    assert len(before) == len(names)
+
+
+def test_windows_tell_the_hooks_of_their_communicator(ranks: MakeRanks) -> None:
+    ranks(2).run(tells)

@@ -1,0 +1,110 @@
+// Communicators formed by handles, without a store.
+#include <gtest/gtest.h>
+
+#include <barrier>
+
+#include "ctran/engine/init_point.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+using Handles = std::vector<std::string>;
+
+CommunicatorOptions options(std::chrono::nanoseconds timeout = kGuard) {
+  CommunicatorOptions made;
+  made.name = "formed";
+  made.timeout = timeout;
+  return made;
+}
+
+/// What every rank of the communicator passes, by rank.
+std::vector<int32_t> gather(Communicator& communicator, int32_t own) {
+  std::vector<int32_t> all(communicator.size(), -1);
+  Collective c;
+  c.kind = CollectiveKind::AllGather;
+  c.type = DataType::Int32;
+  c.count = 1;
+  c.input = reinterpret_cast<const std::byte*>(&own);
+  c.output = reinterpret_cast<std::byte*>(all.data());
+  communicator.run(c);
+  return all;
+}
+
+/// Threads with an InitPoint each, who know each other's handles.
+void runPoints(int size, const std::function<void(int, InitPoint&, const Handles&)>& body) {
+  Handles handles(size);
+  std::barrier together(size);
+  runThreads(size, [&](int rank) {
+    InitPoint point;
+    handles[rank] = point.handle();
+    together.arrive_and_wait();
+    body(rank, point, handles);
+  });
+}
+
+TEST(InitPoint, FormsOneCommunicatorAfterAnother) {
+  runPoints(4, [](int own, InitPoint& point, const Handles& handles) {
+    const auto form = [&](const std::string& occasion, const std::vector<int32_t>& members) {
+      if (std::find(members.begin(), members.end(), own) == members.end()) return;
+      Handles chosen;
+      for (const int32_t m : members) chosen.push_back(handles[m]);
+      const auto communicator = point.form(chosen, occasion, options());
+      EXPECT_EQ(gather(*communicator, own), members);
+    };
+    form("all", {0, 1, 2, 3});
+    form("permuted", {2, 0, 3, 1});
+    form(own % 2 == 0 ? "even" : "odd",
+         own % 2 == 0 ? std::vector<int32_t>{2, 0} : std::vector<int32_t>{1, 3});
+    form("alone", {own});
+    form("fewer", {3, 1, 0});
+    form("merged", {0, 1, 2, 3});
+  });
+}
+
+TEST(InitPoint, TellsOccasionsApart) {
+  // Rank 1 comes for the second occasion while rank 0 still waits for the first.
+  std::barrier together(3);
+  runPoints(3, [&](int own, InitPoint& point, const Handles& handles) {
+    if (own == 0) {
+      const Error error = errorOf([&] {
+        point.form({handles[0], handles[1], handles[2]}, "first",
+                   options(std::chrono::milliseconds(200)));
+      });
+      EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+      EXPECT_EQ(error.ranks(), (std::vector<int>{1, 2}));
+    }
+    if (own == 2) return together.arrive_and_drop();
+    const auto communicator = point.form({handles[0], handles[1]}, "second", options());
+    EXPECT_EQ(gather(*communicator, own), (std::vector<int32_t>{0, 1}));
+    together.arrive_and_drop();
+  });
+}
+
+TEST(InitPoint, NamesALeaderThatIsNoMore) {
+  std::string gone;
+  {
+    const InitPoint point;
+    gone = point.handle();
+  }
+  InitPoint point;
+  const Error error = errorOf([&] { point.form({gone, point.handle()}, "late", options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::PeerLost);
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+}
+
+TEST(InitPoint, RefusesWhatMakesNoGroup) {
+  InitPoint point;
+  const std::string& own = point.handle();
+  std::string broken = own;
+  broken.back() = 'x';
+  for (const Handles& handles :
+       {Handles{}, Handles{"ctran:00"}, Handles{own, own}, Handles{own, "fake:1"},
+        Handles{own, "ctran:00"}, Handles{own, broken}}) {
+    const Error error = errorOf([&] { point.form(handles, "wrong", options()); });
+    EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument) << error.what();
+  }
+}
+
+}  // namespace
+}  // namespace ctran::testing

@@ -1,0 +1,61 @@
+#include <ATen/EmptyTensor.h>
+#include <pybind11/stl.h>
+
+#include "torchcomms/csrc/bindings/bindings.hpp"
+
+namespace py = pybind11;
+
+namespace torch::comms {
+
+namespace {
+
+/// A backend's allocator. They live as long as the process, as do the storages that name them.
+struct MemAllocator {
+  std::shared_ptr<c10::Allocator> allocator;
+
+  at::Tensor empty(const std::vector<int64_t>& size, std::optional<at::ScalarType> dtype) const {
+    return at::detail::empty_generic(
+        size, allocator.get(), c10::DispatchKeySet(c10::DispatchKey::CPU),
+        dtype.value_or(c10::typeMetaToScalarType(at::get_default_dtype())), std::nullopt);
+  }
+};
+
+}  // namespace
+
+void bindMemory(py::module_& module) {
+  py::class_<MemAllocator>(module, "MemAllocator",
+                           "Makes tensors in memory of which a backend can make the most.")
+      .def("empty", &MemAllocator::empty, py::arg("size"), py::arg("dtype") = py::none(),
+           "A tensor whose contents are not set. Its memory begins at a page of its own.");
+
+  module.def(
+      "get_mem_allocator",
+      [](const std::string& backend) {
+        return MemAllocator{TorchCommFactory::get().get_allocator(backend)};
+      },
+      py::arg("backend"), "The MemAllocator of a backend. Raises CommError if it has none.");
+  module.def(
+      "empty_shared",
+      [](const std::vector<int64_t>& size, std::optional<at::ScalarType> dtype) {
+        return MemAllocator{TorchCommFactory::get().get_allocator("ctran")}.empty(size, dtype);
+      },
+      py::arg("size"), py::arg("dtype") = py::none(),
+      "A CPU tensor, contents not set, in page-aligned memory that the other processes of the host "
+      "can map: windows over it are UNIFIED.");
+
+  const auto allocatorOf = [](const TorchComm& self) {
+    return MemAllocator{self.getMemAllocator()};
+  };
+  py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
+      module.attr("TorchComm"))
+      .def("get_mem_allocator", allocatorOf,
+           "The MemAllocator of the backend. Raises CommError if it has none.")
+      .def_property_readonly("mem_allocator", allocatorOf, "get_mem_allocator().")
+      .def("tensor_register", &TorchComm::tensorRegister, py::arg("tensor"),
+           "Says that the memory of a contiguous tensor will be used again and again. The "
+           "communicator holds it until tensor_deregister(). Raises if it is registered.")
+      .def("tensor_deregister", &TorchComm::tensorDeregister, py::arg("tensor"),
+           "Takes that back. Raises if it is not registered.");
+}
+
+}  // namespace torch::comms
