@@ -2,11 +2,15 @@
 
 #include <dlfcn.h>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 
 namespace ctran::gpu {
 
 namespace {
+
+const ConfigString kHipLibrary{"CTRAN_HIP_LIBRARY", "",
+                               "Path of AMD's HIP runtime, instead of libamdhip64.so."};
 
 Runtime loadCuda() {
   const Driver& driver = Driver::get();
@@ -17,18 +21,22 @@ Runtime loadCuda() {
   return runtime;
 }
 
-Runtime loadHip() {
-  void* library = nullptr;
+void* openHip() {
+  if (const std::string path = kHipLibrary.get(); !path.empty()) {
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    throw Error(ErrorKind::Unsupported, std::string("CTRAN_HIP_LIBRARY: ") + dlerror());
+  }
   std::string reasons;
   for (const char* name : {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"}) {
-    library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library) break;
+    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
     reasons += std::string("\n  ") + dlerror();
   }
-  if (!library) {
-    throw Error(ErrorKind::Unsupported, "AMD's HIP runtime could not be loaded:" + reasons, {}, {},
-                "install ROCm, or a torch that carries it");
-  }
+  throw Error(ErrorKind::Unsupported, "AMD's HIP runtime could not be loaded:" + reasons, {}, {},
+              "install ROCm, or a torch that carries it");
+}
+
+Runtime loadHip() {
+  void* library = openHip();
   Runtime runtime;
   runtime.platform = Platform::Hip;
   std::string missing;

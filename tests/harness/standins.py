@@ -56,9 +56,16 @@ def driver() -> Path:
     return _folder() / "libcuda-standin.so"
 
 
+def environment(directory: Path) -> dict[str, str]:
+    """Makes a process take the stand-ins; ranks meet in `directory`."""
+    return {
+        "CTRAN_CUDA_LIBRARY": str(driver()),
+        "TORCHCOMMS_NCCL_LIBRARY": str(_folder() / "libnccl-standin.so"),
+        "STAND_IN_NCCL_DIRECTORY": str(directory),
+    }
+
+
 def use(directory: Path) -> None:
-    """Makes this process take the stand-ins; ranks meet in `directory`."""
+    """Makes this process take the stand-ins."""
     build()
-    os.environ["CTRAN_CUDA_LIBRARY"] = str(driver())
-    os.environ["TORCHCOMMS_NCCL_LIBRARY"] = str(_folder() / "libnccl-standin.so")
-    os.environ["STAND_IN_NCCL_DIRECTORY"] = str(directory)
+    os.environ.update(environment(directory))

@@ -57,18 +57,20 @@ def wrong_calls_are_refused_and_break_nothing(make: Make) -> None:
     make(2).run(_refused)
 
 
+def _all_reduce(comm: Any, rank: Rank, async_op: bool) -> None:
+    comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op).wait_blocking()
+
+
 def _late(rank: Rank, async_op: bool) -> Any:
     comm = rank.new_comm("nccl", "late")
     comm.barrier(async_op=False)
-    # More than the other rank could have left here before it gave up.
-    tensor = torch.ones(1 << 24, device=rank.device("nccl"))
     rank.synchronize("nccl")
     if rank.rank == 1:
         rank.listen()  # until the others have given up
-        work = comm.all_reduce(tensor, ReduceOp.SUM, async_op)
-        error = _error(work.wait_blocking)
+        # What they had sent before may still be enough for the first of these.
+        error = _error(lambda: [_all_reduce(comm, rank, async_op) for _ in range(3)])
         return str(error), error.ranks
-    work = comm.all_reduce(tensor, ReduceOp.SUM, async_op, timeout=SOON)
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op, timeout=SOON)
     error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
     assert work.status == WorkStatus.TIMEDOUT
     assert work.is_completed()
@@ -176,13 +178,14 @@ def an_abort_from_another_thread_frees_the_device(make: Make) -> None:
 
 
 def _dies(rank: Rank) -> Any:
-    comm = rank.new_comm("nccl", "dies", timeout=timedelta(seconds=4))
+    comm = rank.new_comm("nccl", "killed", timeout=timedelta(seconds=60))
     comm.barrier(async_op=False)
     rank.synchronize("nccl")
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
-    error = _error(work.wait_blocking)
+    error = _error(work.wait_blocking, torchcomms.PeerLostError)
+    assert "has died" in str(error)
     rank.synchronize("nccl")
     return error.ranks
 
@@ -221,3 +224,51 @@ def _leaves(rank: Rank) -> None:
 def communicators_may_be_dropped(make: Make) -> None:
     outcomes = make(2).start(_leaves).outcomes()
     assert not any(isinstance(outcome, (Raised, Died)) for outcome in outcomes), outcomes
+
+
+def _leaves_early(rank: Rank) -> None:
+    """A rank that has finalized and gone is not missed by those that still exchange."""
+    comm = rank.new_comm("nccl", "early")
+    part = comm.split([0, 1] if rank.rank < 2 else [])
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    comm.finalize()
+    if part is None:
+        return
+    if rank.rank == 1:
+        rank.listen()
+    tensor = _tensor(rank)
+    part.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait_blocking()
+    part.finalize()
+
+
+@case(world=4, breaks=True)
+def a_rank_that_has_left_is_not_missed(make: Make) -> None:
+    ranks = make(4)
+    job = ranks.start(_leaves_early)
+    while not {2, 3} <= job.ended():
+        pass
+    for gone in (2, 3):
+        ranks.processes[gone].signal(signal.SIGKILL)
+    job.say(1)
+    job.outcomes()
+    assert all(isinstance(outcome, Returned) for outcome in job.outcomes())
+
+
+def _splits_alone(rank: Rank) -> None:
+    comm = rank.new_comm("nccl", "alone", timeout=SOON)
+    if rank.rank == 1:
+        rank.listen()
+        return
+    _error(lambda: comm.split([0]), torchcomms.CommTimeoutError)
+    assert comm.is_aborted()
+    _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+
+
+@case(world=2, breaks=True)
+def a_split_of_one_rank_alone_ends(make: Make) -> None:
+    job = make(2).start(_splits_alone)
+    while 0 not in job.ended():
+        pass
+    job.say(1)
+    assert all(isinstance(outcome, Returned) for outcome in job.outcomes())

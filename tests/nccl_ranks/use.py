@@ -256,7 +256,7 @@ def _hinted(rank: Rank, hints: dict[str, str]) -> None:
 @case(world=2)
 def hints_reach_the_library(make: Make) -> None:
     ranks = make(2)
-    ranks.run(_hinted, {"blocking": "1"})
+    ranks.run(_hinted, {"blocking": "0"})
     ranks.run(_hinted, {"blocking": "false", "minCTAs": "1", "maxCTAs": "4", "splitShare": "1"})
     ranks.run(_hinted, {"torchcomm::ncclx::high_priority_stream": "true"})
     ranks.run(_hinted, {"cga_cluster_size": "2", "commName": "another", "CTAPolicy": "0"})

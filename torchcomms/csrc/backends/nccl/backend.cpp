@@ -103,6 +103,7 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
                        {}, {}, "set CommOptions::store, to a TCPStore for instance");
   }
   auto group = std::make_shared<nccl::Group>(setup(made, store));
+  if (store) group->setup().bulletin->introduce();
   group->create(id, deadline, options.timeout);
   adopt(std::move(group), made);
 }
@@ -145,9 +146,25 @@ std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ran
         "split/" + std::to_string(number) + "/" + std::to_string(color), bulletin->store());
   }
   auto group = std::make_shared<nccl::Group>(child->setup(made, store));
+  if (store) group->setup().bulletin->introduce();
   group->splitFrom(*group_, color, made.rank.value(), deadline, options.timeout);
   child->adopt(std::move(group), made);
   return child;
+}
+
+void NcclBackend::tensorRegister(const at::Tensor& tensor) {
+  library_->require(library_->commRegister, "tensor_register", 21900);
+  if (tensor.nbytes() == 0) return;
+  registered_[tensor.const_data_ptr()] =
+      group_->registerMemory(tensor.mutable_data_ptr(), tensor.nbytes());
+}
+
+void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
+  const auto found = registered_.find(tensor.const_data_ptr());
+  if (found == registered_.end()) return;
+  void* handle = found->second;
+  registered_.erase(found);
+  group_->deregisterMemory(handle);
 }
 
 void NcclBackend::abort() {

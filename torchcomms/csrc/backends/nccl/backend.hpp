@@ -2,6 +2,7 @@
 
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <functional>
+#include <map>
 #include <memory>
 #include <tuple>
 
@@ -78,6 +79,11 @@ class NcclBackend final : public TorchCommBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  void tensorRegister(const at::Tensor& tensor) override;
+  void tensorDeregister(const at::Tensor& tensor) override;
+  void setFailureListener(std::function<void(bool)> listener) override {
+    group_->monitor().listen(std::move(listener));
+  }
 
  private:
   /// One call while it is being issued.
@@ -127,6 +133,7 @@ class NcclBackend final : public TorchCommBackend {
   at::Device device_{at::kCPU};
   std::shared_ptr<nccl::Group> group_;
   at::Tensor barrierWord_;
+  std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
   uint64_t splits_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/nccl/peers.hpp"
 
 namespace torch::comms::nccl {
 
@@ -16,7 +17,7 @@ namespace torch::comms::nccl {
 class Bulletin {
  public:
   Bulletin(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
-      : store_(std::move(store)), rank_(rank), size_(size) {}
+      : store_(std::move(store)), rank_(rank), size_(size), peers_(store_, rank, size) {}
 
   /// Tells the others that the communicator is broken. The first word stays.
   void announceError(const ctran::Error& error) noexcept;
@@ -27,12 +28,24 @@ class Bulletin {
   /// `patience` who says the same: the ranks that do not, or that wait in an earlier one.
   std::vector<int> findMissing(uint64_t sequence, std::chrono::milliseconds patience) noexcept;
 
+  /// Before others may look.
+  void introduce() { peers_.introduce(); }
+  void leave() noexcept { peers_.leave(); }
+  /// Ranks of this host that are dead and have not left.
+  std::vector<int> findDead() noexcept;
+
   const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
+  /// A connection of the watchdog's own: some thread of the program may wait in the other one.
+  c10d::Store& own();
+  int blamed(const ctran::Error& error) const;
+
   const c10::intrusive_ptr<c10d::Store> store_;
   const int rank_;
   const int size_;
+  Peers peers_;
+  c10::intrusive_ptr<c10d::Store> own_;
 };
 
 }  // namespace torch::comms::nccl

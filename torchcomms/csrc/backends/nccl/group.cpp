@@ -1,6 +1,7 @@
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 
 #include <algorithm>
+#include <condition_variable>
 #include <thread>
 
 #include "ctran/base/log.h"
@@ -72,59 +73,85 @@ Config Group::config() const {
   return made;
 }
 
-void Group::create(const UniqueId& id, Clock::time_point deadline, milliseconds timeout) {
-  const auto creating = [&] { return "creating communicator '" + setup_.name + "'"; };
+void Group::runBounded(const std::function<void()>& call, const std::function<std::string()>& what,
+                       Clock::time_point deadline, milliseconds timeout) {
+  struct Errand {
+    std::mutex mutex;
+    std::condition_variable ended;
+    bool over = false;
+    std::exception_ptr error;
+  };
   const HostWait wait;
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const ctran::gpu::RelaxedCapture relaxed(runtime());
-  try {
-    {
-      const std::lock_guard lock(inside_);
-      Config made = config();
-      check(library().commInitRankConfig(&handle_, size(), id, rank(), &made),
-            "ncclCommInitRankConfig");
+  auto errand = std::make_shared<Errand>();
+  ctran::startThread("nccl-errand", [self = shared_from_this(), errand, call] {
+    ++self->errands_;
+    std::exception_ptr error;
+    try {
+      const ctran::gpu::ActiveDevice active(self->runtime(), self->deviceIndex());
+      const ctran::gpu::RelaxedCapture relaxed(self->runtime());
+      call();
+    } catch (...) {
+      error = std::current_exception();
     }
-    settle(creating, deadline, timeout);
-  } catch (...) {
-    abortHandle();
-    throw;
+    --self->errands_;
+    const std::lock_guard lock(errand->mutex);
+    errand->over = true;
+    errand->error = error;
+    errand->ended.notify_all();
+  });
+  std::unique_lock lock(errand->mutex);
+  while (!errand->ended.wait_for(lock, kSignalInterval, [&] { return errand->over; })) {
+    lock.unlock();
+    HostWait::checkInterrupts();
+    requireWhole();
+    if (Clock::now() >= deadline) throw timedOut(what(), timeout);
+    lock.lock();
   }
+  if (errand->error) std::rethrow_exception(errand->error);
+}
+
+void Group::create(const UniqueId& id, Clock::time_point deadline, milliseconds timeout) {
+  const auto what = [this] { return "creating communicator '" + setup_.name + "'"; };
+  runBounded(
+      [this, id] {
+        const std::lock_guard lock(inside_);
+        Config made = config();
+        check(library().commInitRankConfig(&handle_, size(), id, rank(), &made),
+              "ncclCommInitRankConfig");
+      },
+      what, deadline, timeout);
+  settle(what, deadline, timeout);
 }
 
 void Group::splitFrom(Group& parent, int color, int key, Clock::time_point deadline,
                       milliseconds timeout) {
-  const HostWait wait;
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const ctran::gpu::RelaxedCapture relaxed(runtime());
-  try {
-    {
-      const std::scoped_lock lock(parent.inside_, inside_);
-      parent.requireWhole();
-      Config made = config();
-      parent.check(library().commSplit(parent.handle_, color, key, &handle_, &made),
-                   "ncclCommSplit");
-    }
-    // The child's handle is there when the parent is done.
-    parent.settle([&] { return describe(OpName::split, parent); }, deadline, timeout);
-    settle([&] { return "creating communicator '" + setup_.name + "'"; }, deadline, timeout);
-  } catch (...) {
-    abortHandle();
-    throw;
-  }
+  parent.askToSplit(shared_from_this(), color, key, deadline, timeout);
+  settle([this] { return "creating communicator '" + setup_.name + "'"; }, deadline, timeout);
 }
 
 void Group::splitOff(Group& parent, Clock::time_point deadline, milliseconds timeout) {
-  const HostWait wait;
-  const ctran::gpu::ActiveDevice active(parent.runtime(), parent.deviceIndex());
-  const ctran::gpu::RelaxedCapture relaxed(parent.runtime());
-  Comm none = nullptr;
-  {
-    const std::lock_guard lock(parent.inside_);
-    parent.requireWhole();
-    parent.check(parent.library().commSplit(parent.handle_, kSplitNoColor, 0, &none, nullptr),
-                 "ncclCommSplit");
+  parent.askToSplit(nullptr, kSplitNoColor, 0, deadline, timeout);
+}
+
+void Group::askToSplit(const std::shared_ptr<Group>& child, int color, int key,
+                       Clock::time_point deadline, milliseconds timeout) {
+  const auto what = [this] { return describe(OpName::split, *this); };
+  try {
+    runBounded(
+        [this, child, color, key] {
+          const std::lock_guard lock(inside_);
+          requireWhole();
+          Config made = (child ? *child : *this).config();
+          Comm none = nullptr;
+          check(library().commSplit(handle_, color, key, child ? &child->handle_ : &none, &made),
+                "ncclCommSplit");
+        },
+        what, deadline, timeout);
+    settle(what, deadline, timeout);  // the child's handle is there when the parent is done
+  } catch (const ctran::Error& error) {
+    breakWith(error);
+    throw;
   }
-  parent.settle([&] { return describe(OpName::split, parent); }, deadline, timeout);
 }
 
 ctran::Error Group::translated(Result result, const std::string& what) const {
@@ -206,18 +233,37 @@ void Group::throwError() const {
   throw ctran::Error(*error_);
 }
 
+/// While a call of the library goes on.
+class Group::Inside {
+ public:
+  Inside(Group& group, OpName op, milliseconds timeout) : group_(group) {
+    group.callOp_ = op;
+    group.callTimeout_ = timeout.count();
+    group.callStart_ = Clock::now().time_since_epoch().count();
+  }
+  ~Inside() { group_.callStart_ = 0; }
+  Inside(const Inside&) = delete;
+  Inside& operator=(const Inside&) = delete;
+
+ private:
+  Group& group_;
+};
+
 void Group::issue(OpName op, bool grouped, Clock::time_point deadline,
                   const std::function<void(Comm)>& calls) {
+  // Before inside_: whoever waits for the interpreter lock must not keep others from the handle.
+  const HostWait wait;
   const Counted calling(calling_);
   const auto timeout =
       std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) + milliseconds(1);
   const auto what = [&] { return describe(op, *this); };
   try {
-    bool settled = false;
+    bool settled = true;
     if (unsettled_) settle(what, deadline, timeout);
     {
       const std::lock_guard lock(inside_);
       requireWhole();
+      const Inside inside(*this, op, timeout);
       if (grouped) check(library().groupStart(), "ncclGroupStart");
       try {
         calls(handle_);
@@ -234,7 +280,7 @@ void Group::issue(OpName op, bool grouped, Clock::time_point deadline,
     }
     if (!settled) settle(what, deadline, timeout);
   } catch (const ctran::Error& error) {
-    if (isBroken()) throw;
+    requireWhole();  // what broke it says more than how the call ended
     const bool refused = error.kind() == ErrorKind::InvalidArgument && isUsable();
     if (!refused) {
       monitor().seen();
@@ -279,16 +325,19 @@ void Group::failOperations(const ctran::Error& error) {
     reachable = reachable || operation->isReachable();
   }
   for (const auto& operation : failed) operation->fail(error);
-  if (awaited || failed.empty()) return;
+  if (awaited || failed.empty()) return monitor().broken();
   monitor().failed(std::string(toString(failed.front()->op())), std::make_exception_ptr(error),
                    reachable);
 }
 
 void Group::abortHandle() {
+  const HostWait wait;
   Comm handle = nullptr;
   {
-    // A call that never returns must not keep us from ending it.
+    // A call that never returns must not keep us from ending it. (Not so an errand: its thread will
+    // let go of what it has made.)
     const std::unique_lock lock(inside_, kAbortPatience);
+    if (!lock && errands_ > 0) return;
     handle = std::exchange(handle_, nullptr);
   }
   if (!handle) return;
@@ -304,7 +353,6 @@ void Group::abortHandle() {
   if (kept_ > 0) {
     ctran::startThread("nccl-abort", abort);  // the library waits for the graphs to go
   } else {
-    const HostWait wait;
     abort();
   }
 }
@@ -315,6 +363,24 @@ Stream Group::ownStream() {
     ownStream_.emplace(runtime(), deviceIndex(), setup_.highPriority);
   }
   return ownStream_->get();
+}
+
+void* Group::registerMemory(void* address, size_t bytes) {
+  const HostWait wait;
+  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
+  const std::lock_guard lock(inside_);
+  requireWhole();
+  void* handle = nullptr;
+  check(library().commRegister(handle_, address, bytes, &handle), "ncclCommRegister");
+  return handle;
+}
+
+void Group::deregisterMemory(void* handle) {
+  const HostWait wait;
+  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
+  const std::lock_guard lock(inside_);
+  // An aborted communicator has let go of it already.
+  if (handle && handle_) check(library().commDeregister(handle_, handle), "ncclCommDeregister");
 }
 
 void Group::copy(void* to, const void* from, size_t bytes, Stream stream) const {
@@ -346,6 +412,7 @@ void Group::patrol() {
     const Clock::time_point now = Clock::now();
     retireEnded();
     if (!broken_) lookForErrors();
+    if (!broken_) lookAtCall(now);
     if (!broken_) lookAtDeadlines(now);
     if (!broken_ && setup_.bulletin) lookAtBulletin(now);
     std::optional<ctran::Error> news;
@@ -400,6 +467,17 @@ void Group::lookForErrors() {
   breakWith(*error);
 }
 
+Clock::duration Group::callAge(Clock::time_point now) const {
+  const Clock::duration::rep start = callStart_;
+  return start == 0 ? Clock::duration::zero() : now.time_since_epoch() - Clock::duration(start);
+}
+
+void Group::lookAtCall(Clock::time_point now) {
+  const milliseconds timeout(callTimeout_);
+  if (callAge(now) <= timeout) return;
+  breakWith(timedOut(describe(callOp_, *this) + " makes connections, and", timeout));
+}
+
 void Group::lookAtDeadlines(Clock::time_point now) {
   std::shared_ptr<Operation> late;
   {
@@ -430,7 +508,7 @@ void Group::lookAtDeadlines(Clock::time_point now) {
 
 void Group::lookAtBulletin(Clock::time_point now) {
   if (now - bulletinRead_ < kBulletinInterval) return;
-  bool waits = calling_ > 0;
+  bool waits = callAge(now) > kBulletinInterval;
   {
     const std::lock_guard lock(queueMutex_);
     for (const Queue& queue : queues_) {
@@ -440,7 +518,16 @@ void Group::lookAtBulletin(Clock::time_point now) {
   }
   if (!waits) return;
   bulletinRead_ = now;
-  if (const auto error = setup_.bulletin->readError()) breakWith(*error, /*announce=*/false);
+  if (const auto error = setup_.bulletin->readError()) {
+    return breakWith(*error, /*announce=*/false);
+  }
+  const std::vector<int> dead = setup_.bulletin->findDead();
+  if (dead.empty()) return;
+  breakWith(ctran::Error(ErrorKind::PeerLost,
+                         "Rank " + listed(dead) + " of communicator '" + setup_.name +
+                             "' has died; an operation of rank " + std::to_string(rank()) +
+                             " waits for it",
+                         dead, {}, "look at what that rank has written"));
 }
 
 void Group::keepWithGraph(Stream stream, std::shared_ptr<void> held) {
@@ -478,25 +565,30 @@ void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
     std::this_thread::sleep_for(pause);
   }
   requireWhole();
+  if (setup_.bulletin) setup_.bulletin->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
   if (kept_ == 0) leave(deadline, timeout);
 }
 
 void Group::leave(Clock::time_point deadline, milliseconds timeout) {
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const ctran::gpu::RelaxedCapture relaxed(runtime());
+  const auto what = [this] { return "finalizing communicator '" + setup_.name + "'"; };
   try {
-    {
-      const std::lock_guard lock(inside_);
-      if (!handle_) return;
-      check(library().commFinalize(handle_), "ncclCommFinalize");
-    }
-    settle([&] { return "finalizing communicator '" + setup_.name + "'"; }, deadline, timeout);
-    const std::lock_guard lock(inside_);
-    if (Comm handle = std::exchange(handle_, nullptr)) {
-      check(library().commDestroy(handle), "ncclCommDestroy");
-    }
+    runBounded(
+        [this] {
+          const std::lock_guard lock(inside_);
+          if (handle_) check(library().commFinalize(handle_), "ncclCommFinalize");
+        },
+        what, deadline, timeout);
+    settle(what, deadline, timeout);
+    runBounded(
+        [this] {
+          const std::lock_guard lock(inside_);
+          if (Comm handle = std::exchange(handle_, nullptr)) {
+            check(library().commDestroy(handle), "ncclCommDestroy");
+          }
+        },
+        what, deadline, timeout);
   } catch (const ctran::Error& error) {
     monitor().seen();
     breakWith(error);

@@ -41,9 +41,12 @@ struct GroupSetup {
 /// A communicator of the library and all that goes on with it. Shared by the backend, its works and
 /// the watchdog; lives until the last operation has ended and the last graph with one has gone.
 ///
-/// The handle is used under `inside_`, for as long as one call of the library takes. Communicators
-/// are made non-blocking, so that is short, and an abort from another thread finds its moment. With
-/// the hint blocking=1 a call may wait for other ranks in there.
+/// The handle is used under `inside_`, for as long as one call of the library takes. What always
+/// waits for other ranks (creating, splitting, finalizing) runs on a thread of its own, for which
+/// the caller waits until the deadline. Operations are issued on the caller's thread: the first of
+/// a kind makes connections, and may wait for other ranks there; the watchdog looks after that. A
+/// non-blocking communicator (hint blocking=0) never waits in the library, but makes a thread for
+/// every operation: measured on H200, 63 us of CPU time instead of 9.
 class Group : public std::enable_shared_from_this<Group> {
  public:
   explicit Group(GroupSetup setup);
@@ -88,6 +91,10 @@ class Group : public std::enable_shared_from_this<Group> {
   uint64_t nextSequence() { return ++issued_; }
   uint64_t issued() const { return issued_; }
 
+  /// Of memory that will be used again and again; null if the communicator is broken.
+  void* registerMemory(void* address, size_t bytes);
+  void deregisterMemory(void* handle);
+
   /// Looks after an operation that has been issued on `stream`.
   void watch(Stream stream, std::shared_ptr<Operation> operation);
   /// Whether nothing is on its way.
@@ -104,16 +111,23 @@ class Group : public std::enable_shared_from_this<Group> {
   void close();
 
  private:
+  class Inside;
   struct Queue {
     Stream stream;
     std::deque<std::shared_ptr<Operation>> operations;
   };
 
   Config config() const;
+  /// `child` null: this rank joins none.
+  void askToSplit(const std::shared_ptr<Group>& child, int color, int key,
+                  Clock::time_point deadline, std::chrono::milliseconds timeout);
   int deviceIndex() const;
   /// Polls until the library has done what it was asked for. `what` is for the error.
   void settle(const std::function<std::string()>& what, Clock::time_point deadline,
               std::chrono::milliseconds timeout);
+  /// Runs `call`, which may wait for other ranks, on a thread of its own.
+  void runBounded(const std::function<void()>& call, const std::function<std::string()>& what,
+                  Clock::time_point deadline, std::chrono::milliseconds timeout);
   bool isUsable();
   [[noreturn]] void throwError() const;
   void retireEnded();
@@ -122,6 +136,9 @@ class Group : public std::enable_shared_from_this<Group> {
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
   void lookForErrors();
   void lookAtDeadlines(Clock::time_point now);
+  void lookAtCall(Clock::time_point now);
+  /// How long the call of the library that goes on has taken.
+  Clock::duration callAge(Clock::time_point now) const;
   void lookAtBulletin(Clock::time_point now);
   void failOperations(const ctran::Error& error);
   void abortHandle();
@@ -136,6 +153,11 @@ class Group : public std::enable_shared_from_this<Group> {
   mutable std::mutex errorMutex_;
   std::optional<ctran::Error> error_;
   std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
+  std::atomic<int> errands_{0};  ///< threads of runBounded
+  /// When the call of the library began that goes on, if one does; which it is, and its timeout.
+  std::atomic<Clock::duration::rep> callStart_{0};
+  std::atomic<OpName> callOp_{OpName::barrier};
+  std::atomic<std::chrono::milliseconds::rep> callTimeout_{0};
   std::atomic<uint64_t> issued_{0};
   mutable std::mutex queueMutex_;
   std::vector<Queue> queues_;  ///< one for each stream; each ends in order

@@ -72,7 +72,7 @@ bool isHighPriority(const std::string& key) {
 
 Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
   Hints parsed;
-  parsed.config.blocking = 0;
+  parsed.config.blocking = 1;
   for (const auto& [key, value] : hints) {
     const auto known = kConfigHints.find(key);
     if (known != kConfigHints.end()) {

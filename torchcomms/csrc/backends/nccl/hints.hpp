@@ -17,7 +17,7 @@ struct Hints {
   std::string netName;
   std::string commName;
 
-  bool isBlocking() const { return config.blocking == 1; }
+  bool isBlocking() const { return config.blocking != 0; }
 };
 
 /// Unknown hints are noted in the log. Throws std::invalid_argument for a value that makes no

@@ -66,6 +66,10 @@ Library load(const Vendor& vendor) {
     library.getVersion(&library.version);
     library.path = pathOf(reinterpret_cast<void*>(library.getVersion), vendor);
   }
+#define TORCHCOMMS_FORGET(name, symbol, since, ...) \
+  if (library.version < (since)) library.name = nullptr;
+  TORCHCOMMS_NCCL_OPTIONAL_FUNCTIONS(TORCHCOMMS_FORGET)
+#undef TORCHCOMMS_FORGET
   if (!missing.empty() || library.version < kOldest) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        std::string("Backend ") + vendor.backend + " needs " + vendor.label + " " +

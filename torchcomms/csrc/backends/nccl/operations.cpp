@@ -70,6 +70,16 @@ at::Tensor copied(const at::Tensor& tensor) {
   return tensor.clone();
 }
 
+/// By the factor, by work on the current stream.
+void scale(const at::Tensor& tensor, const ReduceOp& op) {
+  const at::AutoDispatchBelowADInplaceOrView belowAutograd;
+  if (const at::Tensor* factor = std::get_if<at::Tensor>(&op.factor())) {
+    tensor.mul_(factor->to(tensor.device(), c10::toRealValueType(tensor.scalar_type())).view({}));
+  } else {
+    tensor.mul_(op.factorAsDouble());
+  }
+}
+
 /// The work of an operation that belongs to a graph: it ends whenever the graph has run, so there
 /// is nothing to wait for.
 using CapturedWork = TorchWorkCompleted;
@@ -152,6 +162,13 @@ TorchCommBackend::WorkPtr NcclBackend::executeReduction(
     return execute(
         op, form, async_op, options, [&](const Call& call) { calls(call, element, element.op); },
         tensors...);
+  }
+  if (getSize() == 1 && !device_.is_cpu() && example.element_size() > 1) {
+    // NCCL 2.28.9 leaves the last elements of some sizes as they were: we multiply.
+    return executeThen(
+        op, form, /*async_op=*/false, options,
+        [&](const Call& call) { calls(call, element, nccl::kSum); },
+        [&](nccl::Stream) { scale(example, reduceOp); }, tensors...);
   }
   nccl::Factor factor = nccl::factorFor(example, reduceOp);
   const bool onDevice = factor.tensor.defined();
