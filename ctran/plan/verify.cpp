@@ -210,6 +210,8 @@ Report verify(const Plan& plan, const Limits& limits) {
     report.properties.inPlaceSafe = inPlace.ok();
   }
   report.properties.inPlaceSafe |= plan.inPlace;
+  std::stable_sort(report.findings.begin(), report.findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.kind < b.kind; });
   return report;
 }
 
