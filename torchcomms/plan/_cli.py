@@ -7,9 +7,10 @@ import json
 import sys
 from pathlib import Path
 
+from torchcomms._errors import CommError
 from torchcomms.plan._plan import Plan, library, make
 
-_FILE = "a plan as JSON, '-' for standard input, or one of the library as NAME:RANKS[:LANES]"
+_FILE = "a plan as JSON (ours, or of MSCCL++), '-' for standard input, or one of the library as NAME:RANKS[:LANES]"
 
 
 def _read(name: str) -> Plan:
@@ -82,7 +83,7 @@ def run(arguments: argparse.Namespace) -> int:
                 arguments.output.write_text(timeline.svg())
             else:
                 print(timeline.svg(), end="")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, CommError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     return 0

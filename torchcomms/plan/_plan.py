@@ -117,10 +117,17 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
+        """A plan from its JSON, or from an execution plan of MSCCL++.
+
+        Raises:
+            ValueError: it is neither.
+            CommError: it says what no plan can say, such as multicast.
+        """
         data = json.loads(text)
         if not isinstance(data, dict):
             raise ValueError("a plan is a JSON object")
-        return Plan(data)
+        # A program of MSCCL++ has gpus; a plan has not.
+        return Plan(call("lower", program=data) if "gpus" in data else data)
 
     def save(self, path: str | Path) -> None:
         Path(path).write_text(self.to_json())
