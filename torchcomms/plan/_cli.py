@@ -10,7 +10,10 @@ from pathlib import Path
 from torchcomms._errors import CommError
 from torchcomms.plan._plan import Plan, library, make
 
-_FILE = "a plan as JSON (ours, or of MSCCL++), '-' for standard input, or one of the library as NAME:RANKS[:LANES]"
+_FILE = (
+    "a plan as JSON (ours, or of MSCCL++), '-' for standard input, "
+    "or one of the library as NAME:RANKS[:LANES]"
+)
 
 
 def _read(name: str) -> Plan:

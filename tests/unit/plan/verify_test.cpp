@@ -354,6 +354,12 @@ TEST(Verifier, ObservesLimits) {
                 limits);
 }
 
+TEST(Verifier, RefusesWhatWouldTakeAllMemory) {
+  Builder b("large", CollectiveKind::AllToAll, 512, 1 << 20);
+  for (int r = 0; r < 512; ++r) b.copy({r, 0}, b.output(r, 0), b.input(r, 0));
+  EXPECT_EQ(errorOf([&] { verify(b.finish()); }).kind(), ErrorKind::Unsupported);
+}
+
 TEST(Verifier, LooksAtPlansThatFollowEachOther) {
   // The ring's neighbours know of each other, but not that all have ended.
   const Plan ring = makePlan("all_reduce.ring", {4});

@@ -169,6 +169,23 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert err.startswith("error: ")
 
 
+def of_mscclpp(collective: str) -> str:
+    """One rank that copies its input, as MSCCL++ writes it."""
+    copy = {"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"type": "o", "index": 0, "size": 1}]}  # fmt: skip
+    gpu = {"id": 0, "input_chunks": 1, "output_chunks": 1, "scratch_chunks": 0,
+           "threadblocks": [{"id": 0, "ops": [copy], "channels": []}]}  # fmt: skip
+    return json.dumps({"name": "theirs", "collective": collective, "gpus": [gpu]})
+
+
+def test_execution_plans_of_mscclpp_are_plans() -> None:
+    theirs = plan.Plan.from_json(of_mscclpp("allreduce"))
+    assert "output[0] = input[0]" in str(theirs)
+    assert theirs.verify()
+    with pytest.raises(CommError, match="no plans for sendrecv"):
+        plan.Plan.from_json(of_mscclpp("sendrecv"))
+
+
 def test_registration_takes_right_plans_only() -> None:
     with plan.make("all_reduce.ring", 2).register("nobody", min_bytes=10, max_bytes=20):
         pass
