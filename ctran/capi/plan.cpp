@@ -5,6 +5,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/plan/library.h"
+#include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/simulate.h"
 #include "ctran/plan/verify.h"
 #include "ctran/select/plans.h"
@@ -89,6 +90,9 @@ Json answer(const Json& request) {
   const std::string& what = request.at("do").asString();
   if (what == "library") return listLibrary();
   if (what == "make") return make(request);
+  if (what == "lower") {
+    return toJson(plan::mscclpp::lower(plan::mscclpp::parse(request.at("program"))));
+  }
   if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
   if (what == "verify") return verify(request);
   if (what == "simulate") return simulate(request);

@@ -9,6 +9,7 @@
 ///
 ///   library                                  -> [{"name", "collective", "summary"}, ...]
 ///   make      name, ranks, and as in Recipe  -> the plan
+///   lower     program, of MSCCL++            -> the plan
 ///   text      plan                           -> the plan for people
 ///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
 ///                                                "step", "trace"}], "properties": {...}, "text"}

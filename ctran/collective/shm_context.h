@@ -84,7 +84,7 @@ class ShmContext {
   /// All rounds before `end` have been read, or will not be, by this rank.
   void drain(uint64_t end) { raise(arena.control(rank).drained, end); }
 
-  // --- Signals: of plans --------------------------------------------------------------------------
+  // --- Signals, of plans ------------------------------------------------------------------------
 
   /// What the counters stand at, at most, when a plan begins; it says how far it moved them.
   uint64_t firstSignal() const { return signal_; }

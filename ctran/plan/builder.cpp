@@ -58,8 +58,7 @@ void Link::settle() {
 }
 
 Board::Board(Builder& builder, LaneId owner, std::vector<LaneId> readers, int chunks)
-    : builder_(builder),
-      owner_(owner),
+    : owner_(owner),
       readers_(std::move(readers)),
       place_(builder.allocate(owner.rank, chunks)),
       read_(readers_.size(), false) {

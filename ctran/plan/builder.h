@@ -66,7 +66,6 @@ class Board {
   void release(Step& step, LaneId reader) const;
 
  private:
-  Builder& builder_;
   LaneId owner_;
   std::vector<LaneId> readers_;
   Place place_;

@@ -1,6 +1,8 @@
 #include "ctran/plan/verify.h"
 
 #include <algorithm>
+#include <list>
+#include <memory>
 
 #include "ctran/base/error.h"
 #include "ctran/plan/symbolic_run.h"
@@ -9,6 +11,8 @@ namespace ctran::plan {
 namespace {
 
 using Kind = Finding::Kind;
+
+constexpr double kMaxCells = 1 << 24;  // about 2 GB
 
 void add(Report& report, Kind kind, LaneId lane, int step, const std::string& message) {
   report.findings.push_back({kind, lane, step, message, {}});
@@ -199,6 +203,12 @@ std::string Report::toText() const {
 
 Report verify(const Plan& plan, const Limits& limits) {
   check(plan);
+  const double cells = static_cast<double>(plan.ranks) * (plan.depth + 1) *
+                       (plan.size(Buffer::Input) + plan.size(Buffer::Output) + plan.scratch);
+  if (cells > kMaxCells) {
+    throw Error(ErrorKind::Unsupported,
+                "plan '" + plan.name + "' has too many chunks to be verified");
+  }
   Report report;
   checkLimits(plan, limits, report);
   if (!report.ok()) return report;
@@ -210,6 +220,10 @@ Report verify(const Plan& plan, const Limits& limits) {
     report.properties.inPlaceSafe = inPlace.ok();
   }
   report.properties.inPlaceSafe |= plan.inPlace;
+  // A list keeps the order of what is alike.
+  std::list<Finding> ordered(report.findings.begin(), report.findings.end());
+  ordered.sort([](const Finding& a, const Finding& b) { return a.kind < b.kind; });
+  report.findings.assign(ordered.begin(), ordered.end());
   return report;
 }
 
@@ -221,9 +235,10 @@ Report verifyAfter(const Plan& first, const Plan& second) {
                                                 std::to_string(second.ranks) +
                                                 " ranks share no scratch");
   }
-  const Plan copy = second;  // the same plan twice is as another one: the layout may have changed
+  // The same plan twice is as another one: the layout may have changed.
+  const auto copy = std::make_unique<Plan>(second);
   std::vector<const Plan*> executions(first.depth, &first);
-  executions.insert(executions.end(), second.depth, &copy);
+  executions.insert(executions.end(), second.depth, copy.get());
   SymbolicRun run(std::move(executions), false);
   run.run();
   Report report;

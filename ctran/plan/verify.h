@@ -12,17 +12,17 @@
 namespace ctran::plan {
 
 struct Finding {
-  enum class Kind {
-    Limit,          ///< more than an executor has
-    Unmatched,      ///< a channel is signalled more or less often than waited on
-    Deadlock,       ///< lanes wait for each other, or for what never comes
-    Race,           ///< two accesses to the same memory, one a write, that nothing orders
-    Uninitialized,  ///< memory is read that nobody has written
-    Shape,          ///< a chunk is read as another part of a block than was written: sizes differ
-    Packet,         ///< packets are read as raw data, or raw data as packets
-    WrongResult,    ///< the output is not what the collective promises
-    Bits,           ///< ranks reduce in different orders: their results differ in the last bits
-    ModifiedInput,  ///< the input is not what it was
+  enum class Kind {  // the most telling first
+    Limit,           ///< more than an executor has
+    Unmatched,       ///< a channel is signalled more or less often than waited on
+    Deadlock,        ///< lanes wait for each other, or for what never comes
+    Race,            ///< two accesses to the same memory, one a write, that nothing orders
+    Uninitialized,   ///< memory is read that nobody has written
+    Shape,           ///< a chunk is read as another part of a block than was written: sizes differ
+    Packet,          ///< packets are read as raw data, or raw data as packets
+    WrongResult,     ///< the output is not what the collective promises
+    Bits,            ///< ranks reduce in different orders: their results differ in the last bits
+    ModifiedInput,   ///< the input is not what it was
   };
   Kind kind;
   LaneId lane;    ///< where it shows

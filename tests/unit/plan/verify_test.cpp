@@ -151,12 +151,7 @@ TEST(Verifier, FindsReadsThatDoNotWait) {
     h.put(r, false, false);
     h.take(r, false, false);
   }
-  const Plan plan = h.b.finish();
-  const Report report = verify(plan);
-  ASSERT_FALSE(report.ok());
-  bool race = false;
-  for (const Finding& finding : report.findings) race |= finding.kind == Kind::Race;
-  EXPECT_TRUE(race) << report.toText();
+  expectFinding(h.b.finish(), Kind::Race, "nothing orders it with the read of rank 0");
 }
 
 TEST(Verifier, FindsSlotsThatAreUsedAgainTooEarly) {
@@ -357,6 +352,12 @@ TEST(Verifier, ObservesLimits) {
   limits.remoteRead = false;
   expectFinding(makePlan("all_gather.direct_pull", {2}), Kind::Limit, "reads memory of other ranks",
                 limits);
+}
+
+TEST(Verifier, RefusesWhatWouldTakeAllMemory) {
+  Builder b("large", CollectiveKind::AllToAll, 512, 1 << 20);
+  for (int r = 0; r < 512; ++r) b.copy({r, 0}, b.output(r, 0), b.input(r, 0));
+  EXPECT_EQ(errorOf([&] { verify(b.finish()); }).kind(), ErrorKind::Unsupported);
 }
 
 TEST(Verifier, LooksAtPlansThatFollowEachOther) {

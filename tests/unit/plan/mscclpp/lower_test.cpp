@@ -1,0 +1,181 @@
+// Programs of MSCCL++ as plans: the instructions, and what they become.
+#include <gtest/gtest.h>
+
+#include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/verify.h"
+#include "tests/unit/plan/adversary.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::plan::mscclpp {
+namespace {
+
+using testing::errorOf;
+
+std::string replaced(std::string text, const std::vector<std::pair<std::string, std::string>>& by) {
+  for (const auto& [from, to] : by) {
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size()) {
+      text.replace(at, from.size(), to);
+    }
+  }
+  return text;
+}
+
+/// Two ranks; `ME` and `PEER` in the text of a rank are their numbers.
+std::string program(const std::string& collective, bool inPlace, const std::string& chunks,
+                    const std::string& rank, const std::string& more = "") {
+  const std::string gpu = R"({"id": ME, )" + chunks + R"(, "threadblocks": [)" + rank + R"(],
+    "channels": [{"channel_type": "memory", "connected_to": [PEER]}],
+    "remote_buffers": [{"rank": PEER, "type": "s", "access_channel_types": ["memory"]},
+                       {"rank": PEER, "type": "o", "access_channel_types": ["memory"]}],
+    "semaphores": [{"init_value": 0}]})";
+  return R"({"name": "test", "collective": ")" + collective + R"(", "protocol": "Simple",
+    "inplace": )" +
+         (inPlace ? "true" : "false") + R"(, "reuse_resources": false, "gpus": [)" +
+         replaced(gpu, {{"ME", "0"}, {"PEER", "1"}}) + ", " +
+         replaced(gpu, {{"ME", "1"}, {"PEER", "0"}}) + R"(], "num_threads_per_block": 1024)" +
+         more + "}";
+}
+
+/// A thread block with a channel to the peer, and references to its scratch (0) and output (1).
+std::string block(int id, const std::string& ops) {
+  return R"({"id": )" + std::to_string(id) + R"(, "ops": [)" + ops +
+         R"(], "channels": [{"channel_type": "memory", "channel_ids": [0]}],
+             "remote_buffer_refs": [{"access_channel_type": "memory", "remote_buffer_ids": [0, 1]}]})";
+}
+
+Plan lowered(const std::string& text) { return lower(parse(Json::parse(text))); }
+
+void expectRight(const Plan& plan) {
+  const Report report = verify(plan);
+  EXPECT_TRUE(report.ok()) << report.toText() << toText(plan);
+  for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(plan, 4, seed), "");
+}
+
+/// The packets example of upstream's tests: each rank reduces one half and sends it back.
+const std::string kReducePack = program(
+    "allreduce", true, R"("input_chunks": 2, "output_chunks": 2, "scratch_chunks": 3)",
+    block(0, R"({"name": "ppkt", "src_buff": [{"type": "i", "index": PEER, "size": 1}],
+                         "dst_buff": [{"buffer_id": 0, "index": PEER, "size": 1}],
+                         "channel_type": "memory"})") +
+        "," + block(1, R"({"name": "respkt",
+                 "src_buff": [{"type": "i", "index": ME, "size": 1},
+                              {"type": "s", "index": ME, "size": 1}],
+                 "dst_buff": [{"type": "i", "index": ME, "size": 1},
+                              {"buffer_id": 0, "index": ME, "size": 1}],
+                 "channel_type": "memory", "reduce_op": "sum"})") +
+        "," + block(2, R"({"name": "upkt", "src_buff": [{"type": "s", "index": PEER, "size": 1}],
+                             "dst_buff": [{"type": "i", "index": PEER, "size": 1}]})"));
+
+TEST(Mscclpp, PacketsBecomeChannels) {
+  const Plan plan = lowered(kReducePack);
+  expectRight(plan);
+  EXPECT_TRUE(plan.inPlace);
+  EXPECT_EQ(plan.programs[0].size(), 3u);
+  EXPECT_TRUE(plan.programs[0][0][0].packet);
+  EXPECT_EQ(nameOf(plan.programs[0][1][0], 0), "reduce_put");
+}
+
+TEST(Mscclpp, NothingOfAProgramIsLost) {
+  const Json json = Json::parse(kReducePack);
+  EXPECT_EQ(parse(json).json, json);
+  EXPECT_EQ(Json::parse(parse(json).json.print(80)), json);
+  EXPECT_EQ(parse(json).gpus[1].threadblocks[1].ops[0].src[1].index, 1);
+}
+
+const std::string kCopy = R"({"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+                              "dst_buff": [{"type": "o", "index": ME, "size": 1}]})";
+const std::string kPut = R"({"name": "put", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+                             "dst_buff": [{"buffer_id": 1, "index": ME, "size": 1}],
+                             "channel_ids": [0], "channel_type": "memory"})";
+const std::string kSignal = R"({"name": "signal", "channel_ids": [0], "channel_type": "memory"})";
+const std::string kWait = R"({"name": "wait", "channel_ids": [0], "channel_type": "memory"})";
+const std::string kGather = R"("input_chunks": 1, "output_chunks": 2, "scratch_chunks": 0)";
+
+std::string gather(const std::vector<std::string>& ops) {
+  std::string list;
+  for (const std::string& op : ops) list += (list.empty() ? "" : ", ") + op;
+  return program("allgather", false, kGather, block(0, list));
+}
+
+TEST(Mscclpp, SignalsAndWaitsOfAConnectionMeet) {
+  expectRight(lowered(gather({kCopy, kPut, R"({"name": "nop"})", kSignal, kWait})));
+  const std::string pipeline = R"({"name": "pipeline", "iter_context": {"unit_size": 1024,
+      "num_chunks": 1}, "ops": [)" +
+                               kPut + ", " + kSignal + "]}";
+  expectRight(lowered(gather({kCopy, pipeline, kWait})));
+}
+
+TEST(Mscclpp, WhatIsWrongIsFound) {
+  // Accepted upstream: the counts of signals and waits match.
+  const Report report = verify(lowered(gather({kCopy, kSignal, kPut, kWait})));
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.findings[0].kind, Finding::Kind::Race);
+}
+
+TEST(Mscclpp, GroupsShareTheirChunks) {
+  const auto shared = [](const std::string& op, int index) {
+    return replaced(op, {{R"({"name")", R"({"tbg_info": {"tb_id": )" + std::to_string(index) +
+                                            R"(, "tbg_size": 2}, "name")"}});
+  };
+  const std::string barrier = R"({"name": "barrier", "barrier_id": 0, "num_threadblocks": 2})";
+  const Plan plan = lowered(
+      program("allgather", false, kGather,
+              block(0, shared(kCopy, 0) + "," + shared(kPut, 0) + "," + barrier + "," + kSignal +
+                           "," + kWait) +
+                  "," + block(1, shared(kCopy, 1) + "," + shared(kPut, 1) + "," + barrier)));
+  EXPECT_EQ(plan.chunks, 2);
+  EXPECT_EQ(plan.programs[1][1][0].from[0].index, 1);
+  // A put of the second block is announced by a signal of the first: on a network it may be late.
+  EXPECT_EQ(verify(plan).findings[0].kind, Finding::Kind::Race);
+}
+
+TEST(Mscclpp, SemaphoresOrderThreadBlocks) {
+  const std::string release = R"({"name": "sem_release", "semaphore_ids": [0]})";
+  const std::string acquire = R"({"name": "sem_acquire", "semaphore_ids": [0]})";
+  const std::string toScratch =
+      R"({"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+          "dst_buff": [{"type": "s", "index": 0, "size": 1}]})";
+  const std::string fromScratch = replaced(kPut, {{R"("type": "i")", R"("type": "s")"}});
+  const auto with = [&](const std::string& first, const std::string& second) {
+    return lowered(program("allgather", false,
+                           R"("input_chunks": 1, "output_chunks": 2, "scratch_chunks": 1)",
+                           block(0, kCopy + "," + toScratch + first) + "," +
+                               block(1, second + fromScratch + "," + kSignal + "," + kWait)));
+  };
+  expectRight(with("," + release, acquire + ","));
+  EXPECT_EQ(verify(with("", "")).findings[0].kind, Finding::Kind::Race);
+}
+
+TEST(Mscclpp, SaysWhatAPlanCannotSay) {
+  struct Case {
+    std::string text;
+    const char* says;
+  };
+  const Case cases[] = {
+      {replaced(kReducePack, {{"allreduce", "sendrecv"}}), "there are no plans for sendrecv"},
+      {gather({R"({"name": "glre", "channel_type": "switch"})"}), "plans know no multicast"},
+      {gather({R"({"name": "dance"})"}), "rank 0, thread block 0, 'dance': there is no such"},
+      {gather({kPut, kSignal}), "nobody is at the other end"},
+      {gather({replaced(kPut, {{R"("buffer_id": 1)", R"("buffer_id": 7)"}})}),
+       "there is no memory channel or buffer 7"},
+      {replaced(kReducePack, {{R"("name": "upkt", "src_buff": [{"type": "s", "index": 0)",
+                               R"("name": "upkt", "src_buff": [{"type": "s", "index": 2)"}}),
+       "nobody writes packets to scratch[2] of rank 1"},
+      {program("allgather", false, kGather, block(0, kSignal) + "," + block(1, kSignal)),
+       "several thread blocks signal one channel"},
+      {gather({R"({"name": "barrier", "barrier_id": 0, "num_threadblocks": 3})"}),
+       "1 thread blocks use it, not 3"},
+  };
+  for (const Case& c : cases) {
+    const std::string message = errorOf([&] { lowered(c.text); }).what();
+    EXPECT_NE(message.find(c.says), std::string::npos) << message;
+  }
+  for (const char* bad : {"{}", "[]", R"({"name": "x", "collective": "allreduce", "gpus": []})",
+                          R"({"name": "x", "collective": "allreduce", "gpus": [{"id": 1}]})",
+                          R"({"name": "x", "collective": "allreduce", "gpus": [{"id": 0}]})"}) {
+    errorOf([&] { lowered(bad); });
+  }
+}
+
+}  // namespace
+}  // namespace ctran::plan::mscclpp

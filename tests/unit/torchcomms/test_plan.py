@@ -1,0 +1,197 @@
+"""Plans in Python: the builder, what can be asked of plans, and the command line."""
+
+from __future__ import annotations
+
+import json
+import math
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from torchcomms import CommError, plan
+from torchcomms.cli import main
+
+
+def exchange(*, wait: bool = True) -> plan.Plan:
+    """Two ranks give each other their block, by hand."""
+    b = plan.Builder("exchange", "all_gather", 2)
+    slots = [b[r].scratch(1) for r in range(2)]
+    there = [b.channel(b[r], b[1 - r]) for r in range(2)]
+    back = [b.channel(b[1 - r], b[r], credits=1) for r in range(2)]
+    for r, me in enumerate(b.ranks):
+        me.move(me.input[0], to=me.output[r])
+        me.move(me.input[0], to=slots[1 - r][0], wait=[back[r]], signal=[there[r]])
+        waits = [there[1 - r]] if wait else []
+        me.move(slots[r][0], to=me.output[1 - r], wait=waits, signal=[back[1 - r]])
+        if not wait:
+            me.wait(there[1 - r])
+    return b.finish()
+
+
+def test_a_plan_reads_like_its_algorithm() -> None:
+    text = str(exchange())
+    assert "plan exchange: all_gather over 2 ranks" in text
+    assert "     1  wait c2 from 1; scratch[0]@1 = input[0]; signal c0 to 1" in text
+    assert "     2  wait c1 from 1; output[1] = scratch[0]; signal c3 to 1" in text
+
+
+def test_the_verifier_says_what_is_wrong_and_where() -> None:
+    report = exchange().verify()
+    assert report
+    assert not report.findings
+    assert report.in_place_safe
+    report = exchange(wait=False).verify()
+    assert not report
+    finding = report.findings[0]
+    assert (finding.kind, finding.lane) == ("race", 0)
+    assert "nothing orders it with the" in finding.message
+    assert finding.trace
+    assert "race: rank" in str(report)
+
+
+def test_the_builder_says_what_makes_no_sense() -> None:
+    b = plan.Builder("bad", "all_reduce", 2, chunks=4)
+    link = b.link(b[0], b[1])
+    with pytest.raises(IndexError, match="chunks 0 to 3"):
+        b[0].input[4]
+    with pytest.raises(ValueError, match="one size"):
+        b[0].move(b[0].input[0:2], to=b[0].output[0])
+    with pytest.raises(ValueError, match="not the end"):
+        b[1].move(b[1].input[0], to=link)
+    b[0].move(b[0].input[0], to=b[0].output[1])
+    with pytest.raises(ValueError, match="rank 0, lane 0, step 0: chunk 0 of input is part 0"):
+        b.finish()
+    with pytest.raises(ValueError, match="no plans for scatter"):
+        plan.Builder("bad", "scatter", 2).finish()
+
+
+def test_links_of_python_and_of_the_library_are_alike() -> None:
+    ranks = 3
+    b = plan.Builder("all_gather.ring", "all_gather", ranks)
+    links = [b.link(b[r], b[r + 1]) for r in range(ranks)]
+    for r in range(ranks):
+        b[r].move(b[r].input[0], to=[b[r].output[r], links[r]])
+        b[r].move(links[r - 1], to=[b[r].output[(r - 1) % ranks], links[r]])
+        b[r].move(links[r - 1], to=b[r].output[(r - 2) % ranks])
+    mine = b.finish()
+    assert mine.verify()
+    library = plan.make("all_gather.ring", ranks)
+    assert mine.simulate(3000).seconds == pytest.approx(library.simulate(3000).seconds)
+
+
+def test_lanes_and_packets() -> None:
+    b = plan.Builder("lanes", "broadcast", 2, chunks=2)
+    for i in range(2):
+        link = b.link(b[0].lane(i), b[1].lane(i))
+        b[0].lane(i).move(b[0].output[i], to=link, packet=True)
+        b[1].lane(i).move(link, to=b[1].output[i], packet=True)
+    made = b.finish()
+    assert made.verify()
+    assert "as packets" in str(made)
+    assert "rank 1, lane 1" in str(made)
+
+
+def test_plans_survive_files(tmp_path: Path) -> None:
+    mine = exchange()
+    mine.save(tmp_path / "plan.json")
+    loaded = plan.Plan.load(tmp_path / "plan.json")
+    assert loaded == mine
+    assert hash(loaded) == hash(mine)
+    assert (loaded.name, loaded.collective, loaded.ranks) == ("exchange", "all_gather", 2)
+    for bad in ("[]", "{", '{"plan": 1}'):
+        with pytest.raises(ValueError):  # noqa: PT011  (of several makers)
+            plan.Plan.from_json(bad)
+
+
+def test_simulation_knows_machines_and_faults() -> None:
+    ring = plan.make("all_reduce.ring", 4)
+    machine = {"local": {"latency": 1e-6, "overhead": 0, "bandwidth": 1e9}, "step_overhead": 0,
+               "copy_bandwidth": 1e18, "reduce_bandwidth": 1e18}  # fmt: skip
+    right = ring.simulate(1 << 20, machine)
+    assert right.seconds == pytest.approx(6 * (1e-6 + (1 << 18) * 1e-9))
+    slow = ring.simulate(1 << 20, {**machine, "slow_links": [[1, 2, 4.0]]})
+    assert slow.seconds > 2 * right.seconds
+    dead = ring.simulate(1 << 20, {**machine, "dead_ranks": [[1, 0.0]]})
+    assert math.isinf(dead.seconds)
+    assert any("waits for rank 1" in stuck for stuck in dead.stuck)
+    assert "for ever" in str(dead)
+    with pytest.raises(ValueError, match="has no 'speed'"):
+        ring.simulate(1, {"speed": 3})
+
+
+def test_pictures() -> None:
+    timeline = plan.make("all_reduce.two_shot_pull", 3).simulate(1 << 16, units=2)
+    root = ElementTree.fromstring(timeline.svg())
+    marks = {child.tag.split("}")[1] for child in root}
+    assert {"rect", "line", "text"} <= marks
+    titles = [t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert any("reduce(" in title for title in titles)
+    assert any("bytes from rank" in title for title in titles)
+    text = str(timeline)
+    assert text.count("\n") >= 7
+    assert "#" in text
+    assert "+" in text
+
+
+def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> tuple[int, str, str]:
+        code = main(["plan", *arguments])
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    assert "all_reduce.ring" in run("list")[1]
+    code, out, _ = run("show", "all_reduce.ring:3:2")
+    assert code == 0
+    assert "rank 2, lane 1" in out
+    code, out, _ = run("json", "broadcast.binomial:4")
+    file = tmp_path / "plan.json"
+    file.write_text(out)
+    code, out, _ = run("verify", str(file))
+    assert code == 0
+    assert "no findings" in out
+    data = json.loads(file.read_text())
+    data["programs"][1][0][0]["wait"] = []
+    broken = tmp_path / "broken.json"
+    broken.write_text(json.dumps(data))
+    code, out, _ = run("verify", str(broken))
+    assert code == 1
+    assert "unmatched: rank 0, lane 0 signals" in out
+    assert "binomial" in run("simulate", str(file), "--bytes", "64K", "--units", "4")[1]
+    assert run("draw", str(file), "-o", str(tmp_path / "plan.svg"))[0] == 0
+    ElementTree.parse(tmp_path / "plan.svg")
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"ranks_per_host": 2}')
+    assert "<svg" in run("draw", str(file), "--machine", str(machine))[1]
+    for bad in (str(tmp_path / "none.json"), "all_reduce.ring:x", "all_reduce.ring:0"):
+        code, _, err = run("verify", bad)
+        assert code == 2
+        assert err.startswith("error: ")
+
+
+def of_mscclpp(collective: str) -> str:
+    """One rank that copies its input, as MSCCL++ writes it."""
+    copy = {"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+            "dst_buff": [{"type": "o", "index": 0, "size": 1}]}  # fmt: skip
+    gpu = {"id": 0, "input_chunks": 1, "output_chunks": 1, "scratch_chunks": 0,
+           "threadblocks": [{"id": 0, "ops": [copy], "channels": []}]}  # fmt: skip
+    return json.dumps({"name": "theirs", "collective": collective, "gpus": [gpu]})
+
+
+def test_execution_plans_of_mscclpp_are_plans() -> None:
+    theirs = plan.Plan.from_json(of_mscclpp("allreduce"))
+    assert "output[0] = input[0]" in str(theirs)
+    assert theirs.verify()
+    with pytest.raises(CommError, match="no plans for sendrecv"):
+        plan.Plan.from_json(of_mscclpp("sendrecv"))
+
+
+def test_registration_takes_right_plans_only() -> None:
+    with plan.make("all_reduce.ring", 2).register("nobody", min_bytes=10, max_bytes=20):
+        pass
+    with pytest.raises(ValueError, match="nothing orders it"):
+        exchange(wait=False).register("nobody")
+    with pytest.raises(CommError, match="64 at most"):
+        plan.make("all_reduce.ring", 65).register("nobody")
+    with pytest.raises(ValueError, match="cannot serve"):
+        plan.make("all_reduce.ring", 2).register("nobody", min_bytes=3, max_bytes=2)
