@@ -1,0 +1,34 @@
+#include "ctran/engine/tcp_lane.h"
+
+#include "ctran/collective/mismatch.h"
+#include "ctran/collective/signature.h"
+#include "ctran/collective/tcp_algorithms.h"
+#include "ctran/engine/roll_call.h"
+
+namespace ctran {
+
+Task TcpCollectiveLane::start(const Collective& collective) {
+  tcp_.begin(collective);
+  return chooseTcpAlgorithm(collective, core.size())(tcp_, collective);
+}
+
+void TcpCollectiveLane::checkPeers() {
+  checkSignatures(core.board, tcp_.sequence(), tcp_.signature());
+}
+
+Error TcpCollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
+                                      int64_t timeoutNanos) {
+  return remoteTimeout(core, collective, tcp_.sequence(), waiting.rank, timeoutNanos);
+}
+
+Task TcpChannelLane::start(const Collective& collective) {
+  record_ = core.beginMessage(makeRecord(collective, 0, 0));
+  return sends_ ? sendTcp(channel_, collective) : recvTcp(channel_, collective);
+}
+
+Error TcpChannelLane::timeoutError(const Collective& collective, const Condition&,
+                                   int64_t timeoutNanos) {
+  return channelTimeout(core, collective, timeoutNanos);
+}
+
+}  // namespace ctran
