@@ -164,7 +164,8 @@ TEST_P(MatrixOverTcp, EveryCollectiveGivesWhatTheReferenceGives) {
   if (!testsEverything()) {
     // What differs by data type alone is the same code as over shared memory.
     std::vector<Case> some;
-    for (size_t i = 0; i < cases.size(); i += 2) some.push_back(cases[i]);
+    const size_t stride = size > 4 ? 5 : 2;
+    for (size_t i = 0; i < cases.size(); i += stride) some.push_back(cases[i]);
     cases.swap(some);
   }
   runCases(size, cases, ranksPerHost);
