@@ -23,7 +23,13 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
     at = n;
     ownText = describe(*own);
     peerText = describe(*other);
-    if (ownText == peerText) peerText += " with other counts per rank";
+    const auto before = ownRing.find(n - 1);
+    if (ownText == peerText && before && before->sequence > kCreation && !peerRing.find(n - 1)) {
+      // Across hosts a rank hears only of collectives in which the peer sends it something.
+      peerText += "; but they parted before that, this rank's being " + describe(*before);
+    } else if (ownText == peerText) {
+      peerText += " with other counts per rank";
+    }
     break;
   }
   throw Error(ErrorKind::Mismatch,

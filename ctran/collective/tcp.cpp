@@ -16,10 +16,44 @@ bool toleratesPartialSums(const Collective& c) {
   return sizeOf(c.type) > 2 || c.op.kind == ReduceKind::Min || c.op.kind == ReduceKind::Max;
 }
 
+struct Named {
+  CollectiveKind kind;
+  std::string_view name;
+  TcpAlgorithm algorithm;
+};
+
+/// What a user can choose from, where there is a choice.
+constexpr Named kNamed[] = {
+    {CollectiveKind::AllReduce, "direct", allReduceDirect},
+    {CollectiveKind::AllReduce, "two_phase", allReduceTwoPhase},
+    {CollectiveKind::AllReduce, "ring", allReduceRing},
+    {CollectiveKind::Reduce, "direct", reduceDirect},
+    {CollectiveKind::Reduce, "two_phase", reduceTwoPhase},
+    {CollectiveKind::AllGather, "direct", allGatherDirect},
+    {CollectiveKind::AllGather, "ring", allGatherRing},
+    {CollectiveKind::AllGatherV, "direct", allGatherDirect},
+    {CollectiveKind::AllGatherV, "ring", allGatherRing},
+};
+
 }  // namespace
 
-TcpAlgorithm chooseTcpAlgorithm(const Collective& c, int size) {
+void checkTcpAlgorithm(std::string_view name) {
+  std::string names;
+  for (const Named& named : kNamed) {
+    if (named.name == name) return;
+    const std::string word = " " + std::string(named.name);
+    if (names.find(word) == std::string::npos) names += word;
+  }
+  throw Error(ErrorKind::InvalidArgument,
+              "the hint ctran::algorithm names '" + std::string(name) +
+                  "', which no collective between hosts has; there are:" + names);
+}
+
+TcpAlgorithm chooseTcpAlgorithm(const Collective& c, int size, std::string_view preferred) {
   using Kind = CollectiveKind;
+  for (const Named& named : kNamed) {
+    if (named.kind == c.kind && named.name == preferred) return named.algorithm;
+  }
   const bool oneStep = c.blockBytes() * (size - 1) <= kOneStepBytes;
   const bool direct = size <= kDirectRanks;
   switch (c.kind) {

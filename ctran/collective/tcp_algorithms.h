@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string_view>
+
 #include "ctran/collective/tcp_context.h"
 
 namespace ctran {
@@ -23,8 +25,12 @@ Task gatherDirect(TcpContext&, const Collective&);
 Task allToAllDirect(TcpContext&, const Collective&);
 Task allToAllVDirect(TcpContext&, const Collective&);
 
-/// The algorithm for a collective: a function of its agreed fields, the size and the hint (a name,
-/// or empty) alone, so that all ranks choose alike.
-TcpAlgorithm chooseTcpAlgorithm(const Collective& collective, int size);
+/// The algorithm for a collective: a function of its agreed fields, the size, and the name that the
+/// user prefers (all ranks the same; empty for none), so that all ranks choose alike. The name
+/// counts where the collective has an algorithm of that name.
+TcpAlgorithm chooseTcpAlgorithm(const Collective& collective, int size, std::string_view preferred);
+
+/// Throws Error(InvalidArgument) if no collective has an algorithm of that name.
+void checkTcpAlgorithm(std::string_view name);
 
 }  // namespace ctran

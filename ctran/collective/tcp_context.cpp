@@ -36,6 +36,13 @@ Dispatch TcpContext::send(int peer, uint32_t buffer, const std::byte* data, size
 
 void TcpContext::throwMismatch(const Transmission& message) {
   if (message.other.operation.signature != record_.signature) {
+    if (record_.sequence == kCreation) {
+      throw Error(ErrorKind::Mismatch,
+                  "rank " + std::to_string(rank) + " and rank " + std::to_string(message.peer) +
+                      " create the communicator with different values of the hint "
+                      "ctran::algorithm",
+                  {message.peer, rank}, "new_comm", "pass the same hints on all ranks");
+    }
     ctran::throwMismatch(board, message.peer, record_.sequence);
   }
   throw Error(ErrorKind::Mismatch,

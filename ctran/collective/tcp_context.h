@@ -38,8 +38,11 @@ using Dispatch = TcpMessage<Outbound>;
 /// direction.
 class TcpContext {
  public:
-  TcpContext(Board& board, TcpTransport& transport)
-      : board(board), transport(transport), rank(board.rank()), size(board.size()) {}
+  /// `agreed`: a hash of what else all ranks have to have alike.
+  TcpContext(Board& board, TcpTransport& transport, uint64_t agreed)
+      : board(board), transport(transport), rank(board.rank()), size(board.size()) {
+    record_.signature = agreed;
+  }
 
   Board& board;
   TcpTransport& transport;

@@ -16,6 +16,11 @@ Board makeBoard(int rank, int size) {
   return {SharedMapping::map(createSharedMemory("ctran", bytes), bytes), rank, size, false};
 }
 
+std::string algorithmOf(const CommunicatorOptions& options) {
+  const auto hint = options.hints.find("ctran::algorithm");
+  return hint == options.hints.end() ? std::string() : hint->second;
+}
+
 int ranksOnThisHost(const Hosts& hosts, int rank) {
   const auto here = [&](const Place& place) { return place.host == hosts.places[rank].host; };
   return static_cast<int>(std::count_if(hosts.places.begin(), hosts.places.end(), here));
@@ -27,7 +32,7 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
     : LaneCommunicator(options, board_, ranksOnThisHost(hosts, options.rank)),
       board_(makeBoard(options.rank, options.size)),
       transport_(board_, std::move(hosts), *this),
-      collectives_(core_, transport_) {
+      collectives_(core_, transport_, algorithmOf(options)) {
   core_.driver = this;
 }
 

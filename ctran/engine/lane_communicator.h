@@ -30,6 +30,8 @@ Interrupt interruptOf(WaitHooks* hooks);
 class LaneCommunicator : public Communicator,
                          public std::enable_shared_from_this<LaneCommunicator> {
  public:
+  ~LaneCommunicator() override;
+
   int rank() const override { return core_.rank(); }
   int size() const override { return core_.size(); }
   const std::string& name() const override { return core_.name; }
@@ -59,7 +61,6 @@ class LaneCommunicator : public Communicator,
 
  protected:
   LaneCommunicator(const CommunicatorOptions& options, Board& board, int sharers);
-  ~LaneCommunicator() override;
 
   virtual Lane& collectives() = 0;
   virtual std::unique_ptr<Lane> makeChannel(int peer, bool sends) = 0;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "ctran/collective/send_recv/tcp.h"
 #include "ctran/collective/tcp_context.h"
 #include "ctran/engine/lane.h"
@@ -9,8 +11,8 @@ namespace ctran {
 /// The collectives of a communicator on several hosts.
 class TcpCollectiveLane final : public Lane {
  public:
-  TcpCollectiveLane(Core& core, TcpTransport& transport)
-      : Lane(core), tcp_(core.board, transport) {}
+  /// `algorithm`: the name of those to be preferred; empty for none. The same on all ranks.
+  TcpCollectiveLane(Core& core, TcpTransport& transport, std::string algorithm);
   Task start(const Collective& collective) override;
   void ended() override { tcp_.end(); }
   void checkPeers() override;
@@ -18,6 +20,7 @@ class TcpCollectiveLane final : public Lane {
                      int64_t timeoutNanos) override;
 
  private:
+  const std::string algorithm_;
   TcpContext tcp_;
 };
 

@@ -77,6 +77,17 @@ bool matches(const std::string& entry, const std::string& name, const NetAddress
   return entry == name;
 }
 
+/// Those for which it holds before the others.
+template <class Predicate>
+std::vector<NetAddress> inOrder(const std::vector<NetAddress>& addresses, Predicate predicate) {
+  std::vector<NetAddress> first, last;
+  for (const NetAddress& address : addresses) {
+    (predicate(address) ? first : last).push_back(address);
+  }
+  first.insert(first.end(), last.begin(), last.end());
+  return first;
+}
+
 }  // namespace
 
 bool NetAddress::isLoopback() const {
@@ -166,15 +177,15 @@ std::vector<NetAddress> localAddresses() {
     if (selectsInterface(selection, entry->ifa_name, address)) addresses.push_back(address);
   }
   if (addresses.empty()) {
-    throw Error(ErrorKind::InvalidArgument,
+    // A machine without a network is no mistake of the user, who may want one host only.
+    const bool chosen = kInterfaces.isSet() || kFamily.isSet();
+    throw Error(chosen ? ErrorKind::InvalidArgument : ErrorKind::System,
                 "no network interface that is up is left by CTRAN_TCP_INTERFACES='" + selection +
                     "' and CTRAN_TCP_FAMILY=" + std::string(family) +
                     "; there are:" + seen.substr(0, seen.empty() ? 0 : seen.size() - 1),
                 {}, {}, std::string(kInterfaces.doc()));
   }
-  std::stable_partition(addresses.begin(), addresses.end(),
-                        [](const NetAddress& address) { return !address.isLoopback(); });
-  return addresses;
+  return inOrder(addresses, [](const NetAddress& address) { return !address.isLoopback(); });
 }
 
 std::vector<NetAddress> byReach(const std::vector<NetAddress>& peer,
@@ -188,8 +199,7 @@ std::vector<NetAddress> byReach(const std::vector<NetAddress>& peer,
            std::any_of(own.begin(), own.end(),
                        [&address](const NetAddress& mine) { return mine.sameNetwork(address); });
   };
-  std::stable_partition(order.begin(), order.end(), isNear);
-  return order;
+  return inOrder(order, isNear);
 }
 
 }  // namespace ctran

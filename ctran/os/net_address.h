@@ -26,7 +26,7 @@ struct NetAddress {
 
 /// The addresses of this host at which others may find it, those of loopback last. Which: as
 /// CTRAN_TCP_INTERFACES and CTRAN_TCP_FAMILY say. Throws Error(InvalidArgument) when they leave
-/// none.
+/// none, Error(System) when there is none at all.
 std::vector<NetAddress> localAddresses();
 
 /// The addresses of a peer in the order in which to try them: those in a network of this host

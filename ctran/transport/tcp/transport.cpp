@@ -224,10 +224,26 @@ void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   }
 }
 
+/// The lock, of which a thread that polls again and again would leave little to others.
+class TcpTransport::Lock {
+ public:
+  explicit Lock(TcpTransport& transport) : transport_(transport) {
+    transport_.wanted_.fetch_add(1, std::memory_order_relaxed);
+    transport_.mutex_.lock();
+    transport_.wanted_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  ~Lock() { transport_.mutex_.unlock(); }
+  Lock(const Lock&) = delete;
+  Lock& operator=(const Lock&) = delete;
+
+ private:
+  TcpTransport& transport_;
+};
+
 /// Holds the lock; then wakes the threads of this rank whose messages have ended meanwhile.
 class TcpTransport::Waking {
  public:
-  explicit Waking(TcpTransport& transport) : transport_(transport), lock_(transport.mutex_) {}
+  explicit Waking(TcpTransport& transport) : transport_(transport), lock_(transport) {}
   ~Waking() {
     if (transport_.moved_) transport_.wakeOwn();
   }
@@ -436,7 +452,7 @@ void TcpTransport::receiveFromSelf(Inbound& message) {
 }
 
 void TcpTransport::forget(Inbound& message) {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   Peer& peer = peerOf(message.peer);
   const auto found = peer.bound.find(message.name);
   if (found == peer.bound.end() || found->second != &message) return;
@@ -446,7 +462,7 @@ void TcpTransport::forget(Inbound& message) {
 }
 
 void TcpTransport::forget(Outbound& message) {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   if (message.progress.load(std::memory_order_relaxed) != 0) return;
   Peer& peer = peerOf(message.peer);
   std::erase(peer.windows[message.name.lane].waiting, &message);
@@ -557,9 +573,14 @@ bool TcpTransport::poll() {
   std::optional<Error> failure;
   bool moved;
   {
+    if (wanted_.load(std::memory_order_relaxed) > 0) return false;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    pollLocked(0);
+    try {
+      pollLocked(0);
+    } catch (const Error& error) {  // of the system: no descriptors are left, for example
+      report(error);
+    }
     moved = std::exchange(moved_, false);
     failure.swap(failure_);
   }
@@ -627,12 +648,12 @@ std::string TcpTransport::describe(int rank) const {
 }
 
 uint64_t TcpTransport::refusedCallers() {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   return hosts_.doorman ? hosts_.doorman->refused() : 0;
 }
 
 int TcpTransport::connections() {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
                                         [](const auto& peer) { return peer->state == State::Up; }));
 }
@@ -645,7 +666,7 @@ void TcpTransport::failureCame(Peer& peer, const std::string& text) {
 }
 
 void TcpTransport::tell(const Error& error) {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   if (told_) return;
   told_ = true;
   const std::string text = serializeFailure(error, rank_);
@@ -670,7 +691,7 @@ void TcpTransport::tell(const Error& error) {
 }
 
 void TcpTransport::leave(std::chrono::milliseconds limit) {
-  const Lock lock(mutex_);
+  const Lock lock(*this);
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {

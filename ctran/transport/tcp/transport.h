@@ -121,8 +121,8 @@ class TcpTransport final {
     bool complete = false;
   };
   struct Peer;
+  class Lock;
   class Waking;
-  using Lock = std::lock_guard<std::mutex>;
 
   Peer& peerOf(int rank) { return *peers_[rank]; }
   void ensure(Peer& peer);
@@ -160,7 +160,8 @@ class TcpTransport final {
   const std::vector<NetAddress> ownAddresses_;
   UniqueFd epoll_;
 
-  std::mutex mutex_;  // guards what follows
+  std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
+  std::mutex mutex_;            // guards what follows
   std::vector<std::unique_ptr<Peer>> peers_;
   std::optional<Error> failure_;  // to be reported without the lock
   bool moved_ = false;
