@@ -31,6 +31,7 @@ others, so a block is bytes / ranks, at least one element. send_recv is half a r
 ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/s is bytes / time.
 
   -n, --ranks N        processes, default 2
+      --hosts N        count as on so many hosts: over TCP; default 1
       --ops LIST       of all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, barrier,
                        reduce, gather, scatter, send_recv, copy; default all
       --sizes LIST     bytes, with K and M; default 8,64,512,4K,32K,256K,1M,2M,16M,64M
@@ -99,6 +100,7 @@ class CtranLibrary {
 
 struct Options {
   int ranks = 2;
+  int hosts = 1;
   std::string pin = "auto";
   std::string control;
   bench::SweepOptions sweep;
@@ -140,22 +142,21 @@ Options parse(int argc, char** argv) {
   options.sweep.library = "ctran-bench";
   for (const bench::OpInfo& op : bench::kOps) options.sweep.ops.push_back(op.op);
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
-  const option names[] = {{"ranks", required_argument, nullptr, 'n'},
-                          {"ops", required_argument, nullptr, 'o'},
-                          {"sizes", required_argument, nullptr, 's'},
-                          {"repeats", required_argument, nullptr, 'r'},
-                          {"min-ms", required_argument, nullptr, 'm'},
-                          {"quick", no_argument, nullptr, 'q'},
-                          {"pin", required_argument, nullptr, 'p'},
-                          {"json", required_argument, nullptr, 'j'},
-                          {"control", required_argument, nullptr, 'c'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
+  const option names[] = {
+      {"ranks", required_argument, nullptr, 'n'},   {"hosts", required_argument, nullptr, 'H'},
+      {"ops", required_argument, nullptr, 'o'},     {"sizes", required_argument, nullptr, 's'},
+      {"repeats", required_argument, nullptr, 'r'}, {"min-ms", required_argument, nullptr, 'm'},
+      {"quick", no_argument, nullptr, 'q'},         {"pin", required_argument, nullptr, 'p'},
+      {"json", required_argument, nullptr, 'j'},    {"control", required_argument, nullptr, 'c'},
+      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "n:h", names, nullptr)) != -1;) {
     const std::string value = optarg ? optarg : "";
     switch (c) {
       case 'n':
         options.ranks = std::stoi(value);
+        break;
+      case 'H':
+        options.hosts = std::stoi(value);
         break;
       case 'o':
         setOps(options.sweep, value);
@@ -228,6 +229,9 @@ int runRank(int rank, const Options& options, const std::vector<int>& cpus,
   commOptions.size = options.ranks;
   commOptions.name = "bench";
   commOptions.store = std::make_shared<ctran::DirectoryStore>(storePath);
+  if (options.hosts > 1) {
+    commOptions.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
+  }
   commOptions.timeout = std::chrono::seconds(60);
   const auto comm = ctran::Communicator::create(commOptions);
   CtranLibrary library(comm);

@@ -6,20 +6,21 @@
 #include <type_traits>
 
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
 namespace {
 
-/// Changes with the messages below and with the arena's layout. Every version's Hello starts with
-/// key and protocol, and every version's Answer with protocol and verdict.
-constexpr uint32_t kProtocol = 0xc7a20002;
+/// Changes with the messages below and with the arena's layout. Every version's HostHello starts
+/// with key and protocol, and every version's Answer with protocol and reply.
+constexpr uint32_t kProtocol = 0xc7a20003;
 constexpr int kMaxRanks = 64;
 constexpr size_t kMaxUnheard = 64;
 constexpr std::chrono::milliseconds kGrace{500};
 
-struct Hello {
-  std::array<std::byte, 32> key;
+struct HostHello {
+  JobKey key;
   uint32_t protocol;
   int32_t rank;
   int32_t size;
@@ -27,11 +28,19 @@ struct Hello {
   uint64_t process;
 };
 
-enum class Verdict : uint32_t { Welcome, OtherVersion, OtherSize, NoSuchRank, RankTaken, Missing };
+enum class Reply : uint32_t {
+  Welcome,
+  OtherVersion,
+  OtherSize,
+  NoSuchRank,
+  RankTaken,
+  Missing,
+  SeveralHosts,  ///< each rank answers with its Place, and gets those of all
+};
 
 struct Answer {
   uint32_t protocol;
-  Verdict verdict;
+  Reply reply;
   uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come
 };
 
@@ -42,6 +51,7 @@ struct Roster {
 };
 
 static_assert(std::is_trivially_copyable_v<LeaderAddress>);
+static_assert(std::is_trivially_copyable_v<Place>);
 
 constexpr const char* kOp = "new_comm";
 constexpr const char* kMissingHint =
@@ -52,12 +62,6 @@ std::span<std::byte> bytesOf(T& value) {
   return std::as_writable_bytes(std::span(&value, 1));
 }
 
-bool sameKey(const std::array<std::byte, 32>& a, const std::array<std::byte, 32>& b) {
-  std::byte difference{};  // every byte is looked at, so that the time tells nothing
-  for (size_t i = 0; i < a.size(); ++i) difference |= a[i] ^ b[i];
-  return difference == std::byte{};
-}
-
 Error missingError(int waiting, uint64_t missing) {
   std::vector<int> ranks;
   std::string text;
@@ -65,6 +69,7 @@ Error missingError(int waiting, uint64_t missing) {
     ranks.push_back(std::countr_zero(missing));
     text += (text.empty() ? "" : ", ") + std::to_string(ranks.back());
   }
+  if (ranks.empty()) text = "of 64 and more";  // there is no room for more bits in an Answer
   return Error(ErrorKind::Timeout,
                "rank " + std::to_string(waiting) + " waited for rank" +
                    (ranks.size() == 1 ? " " : "s ") + text + ", who did not join",
@@ -74,7 +79,8 @@ Error missingError(int waiting, uint64_t missing) {
 Error sizeError(int rank, int size, int leaderSize) {
   return Error(ErrorKind::Mismatch,
                "rank " + std::to_string(rank) + " was started with world size " +
-                   std::to_string(size) + ", rank 0 with " + std::to_string(leaderSize),
+                   std::to_string(size) + ", rank 0 with " +
+                   (leaderSize == 0 ? "another" : std::to_string(leaderSize)),
                {0, rank}, kOp, "start all ranks with the same world size");
 }
 
@@ -85,12 +91,31 @@ Error versionError(int rank) {
       {0, rank}, kOp);
 }
 
+template <size_t n>
+void copyText(std::array<char, n>& to, const std::string& text) {
+  std::copy_n(text.begin(), std::min(text.size(), n - 1), to.begin());
+}
+
+Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses) {
+  Place place;
+  copyText(place.host, host);
+  copyText(place.process, processName());
+  std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
+              place.addresses.begin());
+  return place;
+}
+
 /// The callers of a leader.
 class Reception {
  public:
-  Reception(const UniqueFd& listener, const std::array<std::byte, 32>& key, int size,
+  Reception(const UniqueFd& listener, Doorman* doorman, const LeaderAddress& address, int size,
             UniqueFd memory, UniqueFd brings)
-      : listener_(listener), key_(key), joined_(size) {
+      : listener_(listener),
+        doorman_(doorman),
+        key_(address.key),
+        host_(address.host.data()),
+        joined_(size),
+        remote_(size) {
     group_.memory = std::move(memory);
     group_.brought.resize(size);
     group_.brought[0] = std::move(brings);
@@ -100,23 +125,24 @@ class Reception {
 
   /// Hears whoever calls, until all have joined.
   HostGroup run(Deadline deadline, const Interrupt& interrupt) {
-    while (missing() != 0) {
+    while (present_ < size() - 1) {
       std::vector<int> sockets{listener_.get()};
       std::vector<int> ranks;
       for (const UniqueFd& socket : unheard_) sockets.push_back(socket.get());
       const size_t unheard = unheard_.size();
       for (int r = 1; r < size(); ++r) {
-        if (!joined_[r]) continue;
-        sockets.push_back(joined_[r].get());
+        if (!hasJoined(r)) continue;
+        sockets.push_back(socketOf(r).get());
         ranks.push_back(r);
       }
+      if (doorman_ != nullptr) sockets.push_back(doorman_->fd());
       std::vector<size_t> readable;
       try {
         readable = waitReadable(sockets, deadline, interrupt);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Timeout) throw;
         const uint64_t absent = missing();
-        for (const int r : ranks) answer(joined_[r], Verdict::Missing, absent);
+        for (const int r : ranks) answer(socketOf(r), Reply::Missing, absent);
         throw missingError(0, absent);
       }
       // From the back, so that removing one does not move the others.
@@ -128,12 +154,18 @@ class Reception {
           UniqueFd socket = std::move(unheard_[index - 1]);
           unheard_.erase(unheard_.begin() + static_cast<std::ptrdiff_t>(index) - 1);
           hear(std::move(socket));
-        } else {
+        } else if (index - 1 - unheard < ranks.size()) {
           lose(ranks[index - 1 - unheard]);
+        } else {
+          hearOthers();
         }
       }
     }
-    handOver(deadline);
+    if (severalHosts()) {
+      tellPlaces(deadline, interrupt);
+    } else {
+      handOver(deadline);
+    }
     return std::move(group_);
   }
 
@@ -142,10 +174,33 @@ class Reception {
 
   uint64_t missing() const {
     uint64_t bits = 0;
-    for (int r = 1; r < size(); ++r) {
-      if (!joined_[r]) bits |= uint64_t{1} << r;
+    for (int r = 1; r < std::min(size(), 64); ++r) {
+      if (!hasJoined(r)) bits |= uint64_t{1} << r;
     }
     return bits;
+  }
+
+  bool hasJoined(int rank) const { return joined_[rank] || remote_[rank]; }
+  const UniqueFd& socketOf(int rank) const {
+    return joined_[rank] ? joined_[rank] : remote_[rank].fd();
+  }
+  bool severalHosts() const {
+    return size() > kMaxRanks ||
+           std::any_of(remote_.begin(), remote_.end(),
+                       [](const auto& socket) { return static_cast<bool>(socket); });
+  }
+
+  /// Callers from other hosts.
+  void hearOthers() {
+    doorman_->poll(
+        [this](const Introduction& who) {
+          if (who.purpose != Purpose::Join) return Verdict::OtherTarget;
+          return hasJoined(who.rank) ? Verdict::RankTaken : Verdict::Welcome;
+        },
+        [this](const Introduction& who, TcpSocket socket) {
+          remote_[who.rank] = std::move(socket);
+          ++present_;
+        });
   }
 
   void welcomeCaller() {
@@ -163,40 +218,43 @@ class Reception {
   }
 
   void hear(UniqueFd socket) {
-    Hello hello{};
+    HostHello hello{};
     std::vector<UniqueFd> fds;
     try {
       fds = receiveAll(socket, bytesOf(hello), 1, Deadline{});  // it is sent in one piece
     } catch (const Error&) {
       return;
     }
-    if (!sameKey(hello.key, key_)) return;  // a stranger; what follows are errors of our own ranks
+    if (!sameDigest(hello.key, key_))
+      return;  // a stranger; what follows are errors of our own ranks
     if (hello.protocol != kProtocol) {
-      answer(socket, Verdict::OtherVersion, 0);
+      answer(socket, Reply::OtherVersion, 0);
       throw versionError(hello.rank);
     }
     if (hello.size != size()) {
-      answer(socket, Verdict::OtherSize, static_cast<uint64_t>(size()));
+      answer(socket, Reply::OtherSize, static_cast<uint64_t>(size()));
       throw sizeError(hello.rank, hello.size, size());
     }
-    if (hello.rank < 1 || hello.rank >= size()) return answer(socket, Verdict::NoSuchRank, 0);
-    if (joined_[hello.rank]) return answer(socket, Verdict::RankTaken, 0);
+    if (hello.rank < 1 || hello.rank >= size()) return answer(socket, Reply::NoSuchRank, 0);
+    if (hasJoined(hello.rank)) return answer(socket, Reply::RankTaken, 0);
     group_.brought[hello.rank] = std::move(fds[0]);
     group_.pids[hello.rank] = hello.pid;
     group_.processes[hello.rank] = hello.process;
     joined_[hello.rank] = std::move(socket);
+    ++present_;
   }
 
   /// A rank that has joined has nothing to say: it has hung up.
   [[noreturn]] void lose(int rank) {
     throw Error(ErrorKind::PeerLost,
-                "rank " + std::to_string(rank) + " (pid " + std::to_string(group_.pids[rank]) +
-                    ") died, or gave up, while others were still joining",
+                "rank " + std::to_string(rank) +
+                    (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")" : "") +
+                    " died, or gave up, while others were still joining",
                 {rank}, kOp, "see its output for the reason");
   }
 
-  static void answer(const UniqueFd& socket, Verdict verdict, uint64_t detail) {
-    Answer message{kProtocol, verdict, detail};
+  static void answer(const UniqueFd& socket, Reply reply, uint64_t detail) {
+    Answer message{kProtocol, reply, detail};
     try {
       sendAll(socket, bytesOf(message), {}, Deadline{});
     } catch (const Error&) {
@@ -211,7 +269,7 @@ class Reception {
     std::copy(group_.pids.begin(), group_.pids.end(), roster.pids);
     std::copy(group_.processes.begin(), group_.processes.end(), roster.processes);
     for (int r = 1; r < size(); ++r) {
-      Answer welcome{kProtocol, Verdict::Welcome, 0};
+      Answer welcome{kProtocol, Reply::Welcome, 0};
       try {
         sendAll(joined_[r], bytesOf(welcome), {}, deadline);
         sendAll(joined_[r], bytesOf(roster), fds, deadline);
@@ -222,12 +280,96 @@ class Reception {
     }
   }
 
+  void tellPlaces(Deadline deadline, const Interrupt& interrupt) {
+    if (doorman_ == nullptr) {
+      throw Error(ErrorKind::Unsupported,
+                  std::to_string(size()) +
+                      " ranks are too many for shared memory, and no network "
+                      "interface can be used",
+                  {}, kOp, "see CTRAN_TCP_INTERFACES");
+    }
+    auto hosts = std::make_unique<Hosts>();
+    hosts->key = key_;
+    hosts->places.resize(size());
+    hosts->places[0] = placeAt(host_, doorman_->addresses());
+    int rank = 0;
+    try {
+      Answer several{kProtocol, Reply::SeveralHosts, 0};
+      for (rank = 1; rank < size(); ++rank) {
+        sendAll(socketOf(rank), bytesOf(several), {}, deadline);
+      }
+      for (rank = 1; rank < size(); ++rank) {
+        receiveAll(socketOf(rank), bytesOf(hosts->places[rank]), 0, deadline, interrupt);
+      }
+      const auto table = std::as_bytes(std::span(hosts->places));
+      for (rank = 1; rank < size(); ++rank) sendAll(socketOf(rank), table, {}, deadline);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::PeerLost) lose(rank);
+      if (error.kind() != ErrorKind::Timeout) throw;
+      throw missingError(0, rank < 64 ? uint64_t{1} << rank : 0);
+    }
+    group_ = {};
+    group_.hosts = std::move(hosts);
+  }
+
   const UniqueFd& listener_;
-  const std::array<std::byte, 32>& key_;
+  Doorman* const doorman_;  // null without a network
+  const JobKey& key_;
+  const std::string host_;
   HostGroup group_;
   std::vector<UniqueFd> unheard_;  // connected, have not said who they are; oldest first
-  std::vector<UniqueFd> joined_;   // by rank
+  std::vector<UniqueFd> joined_;   // by rank: those of this host
+  std::vector<TcpSocket> remote_;  // by rank: those of others
+  int present_ = 0;
 };
+
+/// Connects to a leader on another host; empty, and `why`, if it cannot be reached.
+TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                     const Interrupt& interrupt, std::string& why) {
+  const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
+  const std::string host(leader.host.data());
+  const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
+  Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
+                {rank, size, 0, Purpose::Join});
+  while (true) {
+    switch (caller.poll()) {
+      case Caller::State::Welcome:
+        return caller.takeSocket();
+      case Caller::State::Failed:
+        why = caller.why();
+        return {};
+      case Caller::State::Refused:
+        if (caller.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
+        throw Error(ErrorKind::InvalidArgument,
+                    "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
+                    {rank}, kOp, "give every process a rank of its own");
+      case Caller::State::Pending:
+        break;
+    }
+    const int fds[] = {caller.fd()};
+    try {
+      waitReadable(fds, deadline, interrupt);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Timeout) throw;
+      why = "it did not answer in time";
+      return {};
+    }
+  }
+}
+
+HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, int size,
+                         const std::string& host, Deadline deadline, const Interrupt& interrupt) {
+  HostGroup group;
+  group.hosts = std::make_unique<Hosts>();
+  group.hosts->key = key;
+  group.hosts->doorman = std::make_unique<Doorman>(localAddresses(), key, rank, size);
+  Place own = placeAt(host, group.hosts->doorman->addresses());
+  sendAll(socket, bytesOf(own), {}, deadline);
+  group.hosts->places.resize(size);
+  receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
+             interrupt);
+  return group;
+}
 
 }  // namespace
 
@@ -255,7 +397,7 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
-Leader::Leader() {
+Leader::Leader(int size, const std::string& host) {
   std::array<std::byte, 12> random;
   fillRandom(random.data(), random.size());
   std::string name = "ctran-";
@@ -265,44 +407,63 @@ Leader::Leader() {
   }
   std::copy(name.begin(), name.end(), address_.socketName.begin());
   fillRandom(address_.key.data(), address_.key.size());
-  const std::string host = hostIdentity();
-  std::copy_n(host.begin(), std::min(host.size(), address_.host.size()), address_.host.begin());
+  copyText(address_.host, host);
   listener_ = listenAbstract(name, kMaxRanks);
+  if (size <= 1) return;
+  try {
+    doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, size);
+    address_.addresses = placeAt(host, doorman_->addresses()).addresses;
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::InvalidArgument) throw;
+    log(LogLevel::Debug, "ranks of one host only: %s", error.what());
+  }
 }
 
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
-  const LeaderAddress address = address_.forOccasion(occasion);
-  return Reception(listener_, address.key, size, std::move(memory), std::move(brings))
-      .run(deadline, interrupt);
+  HostGroup group = Reception(listener_, doorman_.get(), address_.forOccasion(occasion), size,
+                              std::move(memory), std::move(brings))
+                        .run(deadline, interrupt);
+  if (group.hosts) group.hosts->doorman = std::move(doorman_);
+  return group;
 }
 
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt, UniqueFd brings) {
+                              const Interrupt& interrupt, std::string* why, const std::string& host,
+                              UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
-  const std::string host = hostIdentity();
-  if (std::strncmp(host.c_str(), leader.host.data(), leader.host.size()) != 0) {
-    throw Error(ErrorKind::Unsupported,
-                self + " on " + processName() +
-                    " runs on another host, or in another network namespace, than rank 0",
-                {0, rank}, kOp, "this version connects the ranks of one host only");
+  const bool sameHost = host == leader.host.data();
+  UniqueFd local;
+  TcpSocket remote;
+  if (sameHost) {
+    const std::string name(leader.socketName.data(),
+                           ::strnlen(leader.socketName.data(), leader.socketName.size()));
+    local = connectAbstract(name, deadline);
+    if (!local) return std::nullopt;
+  } else {
+    std::string reason;
+    remote = callLeader(leader, rank, size, deadline, interrupt, reason);
+    if (!remote) {
+      if (why != nullptr) *why = reason;
+      return std::nullopt;
+    }
   }
-  const std::string name(leader.socketName.data(),
-                         ::strnlen(leader.socketName.data(), leader.socketName.size()));
-  const UniqueFd socket = connectAbstract(name, deadline);
-  if (!socket) return std::nullopt;
+  const UniqueFd& socket = sameHost ? local : remote.fd();
 
   const int bringsFd[] = {brings.get()};
-  Hello hello{leader.key, kProtocol, rank, size, ::getpid(), processToken()};
+  HostHello hello{leader.key, kProtocol, rank, size, ::getpid(), processToken()};
   Answer answer{};
   Roster roster{};
   std::vector<UniqueFd> fds;
   try {
-    sendAll(socket, bytesOf(hello), bringsFd, deadline);
+    if (sameHost) sendAll(socket, bytesOf(hello), bringsFd, deadline);
     receiveAll(socket, bytesOf(answer), 0, deadline + kGrace, interrupt);
-    if (answer.protocol == kProtocol && answer.verdict == Verdict::Welcome) {
+    if (answer.protocol == kProtocol && answer.reply == Reply::Welcome) {
       fds = receiveAll(socket, bytesOf(roster), static_cast<size_t>(size) + 1, deadline + kGrace,
                        interrupt);
+    }
+    if (answer.protocol == kProtocol && answer.reply == Reply::SeveralHosts) {
+      return exchangePlaces(socket, leader.key, rank, size, host, deadline, interrupt);
     }
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::PeerLost) {
@@ -317,20 +478,21 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     throw;
   }
   if (answer.protocol != kProtocol) throw versionError(rank);
-  switch (answer.verdict) {
-    case Verdict::Welcome:
+  switch (answer.reply) {
+    case Reply::Welcome:
+    case Reply::SeveralHosts:
       break;
-    case Verdict::OtherVersion:
+    case Reply::OtherVersion:
       throw versionError(rank);
-    case Verdict::OtherSize:
+    case Reply::OtherSize:
       throw sizeError(rank, size, static_cast<int>(answer.detail));
-    case Verdict::NoSuchRank:
+    case Reply::NoSuchRank:
       throw Error(ErrorKind::InvalidArgument,
                   self + " cannot join: rank 0 takes ranks 1 to " + std::to_string(size - 1));
-    case Verdict::RankTaken:
+    case Reply::RankTaken:
       throw Error(ErrorKind::InvalidArgument, self + " has joined already, as another process",
                   {rank}, kOp, "give every process a rank of its own");
-    case Verdict::Missing:
+    case Reply::Missing:
       throw missingError(rank, answer.detail);
   }
   HostGroup group;

@@ -3,22 +3,27 @@
 #include <sys/types.h>
 
 #include <array>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "ctran/bootstrap/handshake.h"
 #include "ctran/os/process.h"
 #include "ctran/os/unix_socket.h"
 
 namespace ctran {
 
+inline constexpr size_t kMaxAddresses = 8;
+
 /// Where the leader (rank 0) of a new group listens, and the proof that a caller was told so.
 /// Whoever can read the store, or is a rank of the parent, can join; nobody else can.
 struct LeaderAddress {
   std::array<char, 32> socketName{};
-  std::array<std::byte, 32> key{};
-  std::array<char, 64> host{};  ///< hostIdentity() of the leader
+  JobKey key{};
+  std::array<char, 128> host{};                       ///< hostIdentity() of the leader
+  std::array<NetAddress, kMaxAddresses> addresses{};  ///< for other hosts; none if it has none
 
   std::string serialize() const;
   static LeaderAddress parse(const std::string& text);
@@ -27,8 +32,23 @@ struct LeaderAddress {
   LeaderAddress forOccasion(std::string_view occasion) const;
 };
 
+/// Where one rank of several hosts is.
+struct Place {
+  std::array<char, 128> host{};  ///< hostIdentity(); ranks with the same share a host
+  std::array<NetAddress, kMaxAddresses> addresses{};
+  std::array<char, 64> process{};  ///< processName(), for people
+};
+
+/// What every rank knows when the ranks are on several hosts.
+struct Hosts {
+  JobKey key{};
+  std::vector<Place> places;         ///< per rank
+  std::unique_ptr<Doorman> doorman;  ///< where this rank listens
+};
+
 /// What every rank of a host shares after the hand-over.
 struct HostGroup {
+  std::unique_ptr<Hosts> hosts;     ///< if there are several; what follows is empty then
   UniqueFd memory;                  ///< shared memory of the group
   std::vector<UniqueFd> brought;    ///< per rank, the descriptor that it brought
   std::vector<pid_t> pids;          ///< per rank, as it calls itself
@@ -38,13 +58,15 @@ struct HostGroup {
 /// Rank 0: listens from construction on, then hands `memory` to everybody who proves the key.
 class Leader {
  public:
-  Leader();
+  /// With the size of the world it lets in ranks of other hosts too.
+  explicit Leader(int size = 0, const std::string& host = hostIdentity());
   const LeaderAddress& address() const { return address_; }
 
   /// Waits for ranks 1..size-1. `brings` is what this rank gives all others. Callers that do not
   /// prove the key are turned away, silent ones do not keep others waiting. Throws Error: Timeout
   /// naming those who did not come, PeerLost naming one that came and died, Mismatch naming one
-  /// that was started with another size.
+  /// that was started with another size. Ranks on several hosts, or too many for one, get to know
+  /// each other's places instead of the memory and of what they bring.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
                    std::string_view occasion = {});
@@ -52,12 +74,14 @@ class Leader {
  private:
   LeaderAddress address_;
   UniqueFd listener_;
+  std::unique_ptr<Doorman> doorman_;
 };
 
-/// Any other rank. Nothing when nobody listens at the address (any more). Throws Error; it waits a
-/// moment longer than the deadline, so that the leader can say who is missing.
+/// Any other rank. Nothing, and `why`, when nobody listens at the address (any more). Throws Error;
+/// it waits a moment longer than the deadline, so that the leader can say who is missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt = nullptr,
+                              const Interrupt& interrupt = nullptr, std::string* why = nullptr,
+                              const std::string& host = hostIdentity(),
                               UniqueFd brings = openOwnPidFd());
 
 }  // namespace ctran

@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 
+#include "ctran/collective/blocks.h"
 #include "ctran/collective/collective.h"
+#include "ctran/collective/mismatch.h"
 #include "ctran/collective/task.h"
 #include "ctran/reduce/reduce.h"
 #include "ctran/transport/shm/arena.h"
@@ -50,7 +52,7 @@ class ShmContext {
   /// What an arrived peer put into its slot. Throws Error(Mismatch) if it is in another collective.
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
-    if (slot.signature != signature_) throwMismatch(peer);
+    if (slot.signature != signature_) throwMismatch(arena, peer, sequence_);
     return slot.data;
   }
   /// slotOf every rank; for collectives in which all wait for all.
@@ -92,7 +94,7 @@ class ShmContext {
 
   /// Looks for ranks that are in another collective than this one, also where nothing of theirs is
   /// waited for. For waits that take long. Throws Error(Mismatch).
-  void checkSignatures();
+  void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
   void raise(std::atomic<uint64_t>& counter, uint64_t value) {
@@ -100,7 +102,6 @@ class ShmContext {
     counter.store(value, std::memory_order_release);
     arena.published();
   }
-  [[noreturn]] void throwMismatch(int peer);
 
   uint64_t sequence_ = 0;   // of the current collective; the first is 1
   uint64_t signature_ = 0;  // hash of all collectives so far
@@ -108,23 +109,6 @@ class ShmContext {
   uint64_t round_ = 0;
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
-};
-
-/// The rank-by-rank parts of `count` elements: part r is [begin(r), begin(r + 1)). Parts differ by
-/// at most one cache line's worth of elements.
-struct Partition {
-  size_t count;
-  int parts;
-  size_t grain;  ///< elements; every boundary but the last is a multiple of it
-
-  Partition(size_t count, int parts, size_t elementBytes)
-      : count(count), parts(parts), grain(std::max<size_t>(1, 64 / elementBytes)) {}
-
-  size_t begin(int part) const {
-    const size_t grains = (count + grain - 1) / grain;
-    return std::min(count, grains * static_cast<size_t>(part) / parts * grain);
-  }
-  size_t size(int part) const { return begin(part + 1) - begin(part); }
 };
 
 /// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a

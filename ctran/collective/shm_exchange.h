@@ -93,9 +93,4 @@ Task exchangeRounds(ShmContext& shm, uint64_t rounds, bool writes, int source, W
 /// For the parts of an operation that a rank has no use for.
 inline constexpr auto writeNothing = [](auto&&...) {};
 
-/// memcpy for blocks that may be empty (and null) or already in place.
-inline void copyBlock(std::byte* to, const std::byte* from, size_t bytes) {
-  if (bytes != 0 && to != from) std::memcpy(to, from, bytes);
-}
-
 }  // namespace ctran

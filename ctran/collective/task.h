@@ -56,6 +56,20 @@ class Task {
       waiting = condition;
       return {*this};
     }
+
+    /// Of what has a condition, and something to check when that holds.
+    template <class Event>
+    struct EventAwaiter : Awaiter {
+      Event& event;
+      void await_resume() { event.check(); }
+    };
+    template <class Event>
+    auto await_transform(Event& event) -> EventAwaiter<Event>
+    requires requires { event.check(); }
+    {
+      waiting = event.condition();
+      return {{*this}, event};
+    }
   };
 
   Task() = default;

@@ -16,10 +16,10 @@ const ConfigInt kYieldMicros{"CTRAN_YIELD_MICROS", 100,
 
 }  // namespace
 
-Core::Core(std::string name, std::shared_ptr<SharedMapping> memory, int rank, int size)
+Core::Core(std::string name, Board& board, int sharers)
     : name(std::move(name)),
-      arena(std::move(memory), rank, size),
-      spinNanos(size <= availableCores() ? kSpinMicros.get() * 1000 : 0),
+      board(board),
+      spinNanos(sharers <= availableCores() ? kSpinMicros.get() * 1000 : 0),
       yieldNanos(kYieldMicros.get() * 1000) {}
 
 Error Core::forkError() const {
@@ -29,9 +29,12 @@ Error Core::forkError() const {
 }
 
 Error Core::fail(const Error& error) {
-  if (arena.fail(error)) return error;
+  if (board.fail(error)) {
+    if (driver != nullptr) driver->tell(error);
+    return error;
+  }
   try {
-    arena.throwFailure();
+    board.throwFailure();
   } catch (const Error& first) {
     return first;
   }
@@ -45,8 +48,8 @@ int Core::goneRank(const Condition& waiting) {
   }
   Condition now = waiting;
   if (now.alternativeCount > 0 || now.rank < 0 || now.holds()) return -1;
-  const auto& state = arena.control(now.rank).state;
-  if (state.load(std::memory_order_acquire) != Arena::RankState::Left) return -1;
+  const auto& state = board.control(now.rank).state;
+  if (state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
   return now.holds() ? -1 : now.rank;  // it may have moved its counter just before it left
 }
 
@@ -60,18 +63,20 @@ Error Core::leftError(int rank) const {
 
 uint64_t Core::beginMessage(const OperationRecord& record) {
   std::lock_guard lock(messagesMutex_);
-  return arena.control(rank()).messages.begin(record);
+  return board.control(rank()).messages.begin(record);
 }
 
 void Core::endMessage(uint64_t record) {
   std::lock_guard lock(messagesMutex_);
-  arena.control(rank()).messages.complete(record);
+  board.control(rank()).messages.complete(record);
 }
 
 uint32_t Core::beginSleep(int awaited) {
   // Two sleepers of one rank share `awaited` and the doorbell: then anybody's news wakes both.
   std::lock_guard lock(sleepMutex_);
-  return arena.prepareSleep(sleepers_++ == 0 ? awaited : -1);
+  const uint32_t ticket = board.prepareSleep(sleepers_++ == 0 ? awaited : -1);
+  if (driver != nullptr) driver->arm();
+  return ticket;
 }
 
 void Core::endSleep() {

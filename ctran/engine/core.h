@@ -9,17 +9,38 @@
 #include "ctran/base/error.h"
 #include "ctran/os/futex.h"
 #include "ctran/os/process.h"
-#include "ctran/transport/shm/arena.h"
+#include "ctran/transport/board.h"
+#include "ctran/transport/condition.h"
 
 namespace ctran {
 
-/// What the lanes of one communicator share: its memory, its failure, and a place to sleep.
+/// What a thread that waits has to drive itself, because no peer shares this rank's memory: the
+/// connections to other hosts. Any thread.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+  /// Goes as far as possible without waiting; whether something happened.
+  virtual bool poll() = 0;
+  /// A thread is about to sleep: from now on, until that has happened once, wake this rank's
+  /// sleepers when `poll` may have something to do.
+  virtual void arm() = 0;
+  /// Tells the other hosts of a failure.
+  virtual void tell(const Error& error) = 0;
+};
+
+/// What the lanes of one communicator share: its board, its failure, and a place to sleep.
 class Core {
  public:
-  Core(std::string name, std::shared_ptr<SharedMapping> memory, int rank, int size);
+  /// `board` is only referred to, so that it may be a member after this; `sharers` ranks share the
+  /// cores of this host.
+  Core(std::string name, Board& board, int sharers);
 
   const std::string name;
-  Arena arena;
+  Board& board;
+  Driver* driver = nullptr;  ///< set before any lane is used; null on one host
+
+  /// Drives what has to be driven by hand; whether something happened.
+  bool poll() { return driver != nullptr && driver->poll(); }
 
   /// Communicators belong to the process that made them; a child after fork() only has a copy.
   bool belongsHere() const { return processToken() == process_; }
@@ -29,15 +50,15 @@ class Core {
   const int64_t spinNanos;
   const int64_t yieldNanos;
 
-  int rank() const { return arena.rank(); }
-  int size() const { return arena.size(); }
+  int rank() const { return board.rank(); }
+  int size() const { return board.size(); }
 
   /// Breaks the communicator on all ranks. The first failure stands, and is what every rank is
   /// told: it is returned, as the error to be thrown here.
   Error fail(const Error& error);
-  bool failed() const { return arena.failed(); }
+  bool failed() const { return board.failed(); }
   void throwIfFailed() const {
-    if (failed()) arena.throwFailure();
+    if (failed()) board.throwFailure();
   }
 
   /// Whether the condition will never hold, as the rank it waits for has left. (That is no failure
@@ -61,7 +82,7 @@ class Core {
   /// The parts of `sleep`, for a thread that sleeps on several communicators at once.
   uint32_t beginSleep(int awaited);
   void endSleep();
-  const std::atomic<uint32_t>& doorbell() { return arena.control(rank()).doorbell; }
+  const std::atomic<uint32_t>& doorbell() { return board.control(rank()).doorbell; }
 
   /// The records of sends and receives have several writers: each channel may be driven by another
   /// thread.
@@ -69,7 +90,7 @@ class Core {
   void endMessage(uint64_t record);
 
   /// Wakes this rank's own sleepers, e.g. because an operation has ended on another thread.
-  void wakeOwn() { arena.wake(rank()); }
+  void wakeOwn() { board.wake(rank()); }
 
  private:
   const uint64_t process_ = processToken();

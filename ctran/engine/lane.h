@@ -77,10 +77,10 @@ class Lane {
   int64_t earliestDeadline_ = INT64_MAX;  // of the queue
 };
 
-/// The collectives of a communicator.
+/// The collectives of a communicator on one host.
 class CollectiveLane final : public Lane {
  public:
-  explicit CollectiveLane(Core& core) : Lane(core), shm_(core.arena) {}
+  CollectiveLane(Core& core, Arena& arena) : Lane(core), shm_(arena) {}
   Task start(const Collective& collective) override;
   void ended() override { shm_.end(); }
   void checkPeers() override { shm_.checkSignatures(); }
@@ -91,11 +91,11 @@ class CollectiveLane final : public Lane {
   ShmContext shm_;
 };
 
-/// What is sent to, or received from, one peer.
+/// What is sent to, or received from, one peer on the same host.
 class ChannelLane final : public Lane {
  public:
-  ChannelLane(Core& core, int peer, bool sends)
-      : Lane(core), channel_(core.arena, peer, sends), sends_(sends) {}
+  ChannelLane(Core& core, Arena& arena, int peer, bool sends)
+      : Lane(core), channel_(arena, peer, sends), sends_(sends) {}
   Task start(const Collective& collective) override;
   void ended() override;
   Error timeoutError(const Collective& collective, const Condition& waiting,

@@ -22,19 +22,29 @@ class Watcher {
     startThread("ctran-watcher", [this] { loop(); });
   }
 
-  uint64_t watch(const UniqueFd& pidFd, std::function<void()> died) {
-    UniqueFd own(::fcntl(pidFd.get(), F_DUPFD_CLOEXEC, 0));
+  uint64_t watch(int fd, uint32_t events, std::function<void()> told, bool repeats) {
+    UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
     if (!own) throw systemError("dup", errno);
     std::lock_guard lock(mutex_);
     const uint64_t id = ++lastId_;
     epoll_event event{};
-    event.events = EPOLLIN;
+    event.events = events;
     event.data.u64 = id;
     if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
       throw systemError("epoll_ctl", errno);
     }
-    watches_.emplace(id, Watch{std::move(own), std::move(died)});
+    watches_.emplace(id, Watch{std::move(own), std::move(told), repeats});
     return id;
+  }
+
+  void arm(uint64_t id) {
+    std::lock_guard lock(mutex_);
+    const auto found = watches_.find(id);
+    if (found == watches_.end()) return;
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLONESHOT;
+    event.data.u64 = id;
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second.fd.get(), &event);
   }
 
   void unwatch(uint64_t id) { take(id); }
@@ -42,7 +52,8 @@ class Watcher {
  private:
   struct Watch {
     UniqueFd fd;
-    std::function<void()> died;
+    std::function<void()> told;
+    bool repeats = false;
   };
 
   Watch take(uint64_t id) {
@@ -56,12 +67,24 @@ class Watcher {
     return watch;
   }
 
+  /// Who is told once is not watched any longer; the others wait to be armed again.
+  std::function<void()> toldOf(uint64_t id) {
+    {
+      std::lock_guard lock(mutex_);
+      const auto found = watches_.find(id);
+      if (found == watches_.end()) return nullptr;
+      if (found->second.repeats) return found->second.told;
+    }
+    return take(id).told;
+  }
+
   void loop() {
     while (true) {
       epoll_event event{};
       if (::epoll_wait(epoll_.get(), &event, 1, -1) != 1) continue;
-      const Watch watch = take(event.data.u64);
-      if (watch.died) watch.died();
+      if ((event.events & EPOLLIN) == 0) continue;
+      const auto told = toldOf(event.data.u64);
+      if (told) told();
     }
   }
 
@@ -75,20 +98,30 @@ class Watcher {
 std::mutex gMutex;
 std::atomic<Watcher*> gWatcher{nullptr};
 
+Watcher& watcher() {
+  std::lock_guard lock(gMutex);
+  if (gWatcher.load(std::memory_order_acquire) == nullptr) {
+    gWatcher.store(new Watcher, std::memory_order_release);
+  }
+  return *gWatcher.load(std::memory_order_acquire);
+}
+
 }  // namespace
 
 uint64_t PeerWatcher::watch(const UniqueFd& pidFd, std::function<void()> died) {
-  {
-    std::lock_guard lock(gMutex);
-    if (gWatcher.load(std::memory_order_acquire) == nullptr) {
-      gWatcher.store(new Watcher, std::memory_order_release);
-    }
-  }
-  return gWatcher.load(std::memory_order_acquire)->watch(pidFd, std::move(died));
+  return watcher().watch(pidFd.get(), EPOLLIN, std::move(died), false);
+}
+
+uint64_t PeerWatcher::watchReadable(int fd, std::function<void()> isReadable) {
+  return watcher().watch(fd, 0, std::move(isReadable), true);
+}
+
+void PeerWatcher::arm(uint64_t watch) {
+  if (Watcher* existing = gWatcher.load(std::memory_order_acquire)) existing->arm(watch);
 }
 
 void PeerWatcher::unwatch(uint64_t watch) {
-  if (Watcher* watcher = gWatcher.load(std::memory_order_acquire)) watcher->unwatch(watch);
+  if (Watcher* existing = gWatcher.load(std::memory_order_acquire)) existing->unwatch(watch);
 }
 
 void PeerWatcher::forget() {

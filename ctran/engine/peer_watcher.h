@@ -7,14 +7,19 @@
 
 namespace ctran {
 
-/// Tells when processes end: one thread per process sleeps on their pidfds. A pidfd fires when the
+/// Tells when processes end, and when there is news from other hosts for ranks that sleep: one
+/// thread per process sleeps on their descriptors. A pidfd fires when the
 /// process itself ends, even if children that it forked live on, and with no process id that could
 /// be somebody else's by then.
 class PeerWatcher {
  public:
   /// `died` is called once, on the watcher's thread, unless the watch ended before.
   static uint64_t watch(const UniqueFd& pidFd, std::function<void()> died);
-  /// After this `died` is not called any more, unless it is being called right now.
+  /// `isReadable` is called once after each `arm`, on the watcher's thread, when the descriptor has
+  /// something to read; it must not block.
+  static uint64_t watchReadable(int fd, std::function<void()> isReadable);
+  static void arm(uint64_t watch);
+  /// After this `died` or `isReadable` is not called any more, unless it is being called right now.
   static void unwatch(uint64_t watch);
   /// In a child after fork(), where the thread does not exist.
   static void forget();

@@ -16,7 +16,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/base/config.h"
-#include "ctran/engine/local_communicator.h"
+#include "ctran/engine/lane_communicator.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -44,7 +44,7 @@ class Engine {
  public:
   using When = Progress::When;
 
-  void activate(std::shared_ptr<LocalCommunicator> communicator, When when) {
+  void activate(std::shared_ptr<LaneCommunicator> communicator, When when) {
     {
       std::lock_guard lock(mutex_);
       if (std::find(active_.begin(), active_.end(), communicator) == active_.end()) {
@@ -84,7 +84,7 @@ class Engine {
  private:
   enum class State { Awake, Napping, Asleep };
   enum class Retired { No, Waiting, Stopping, Stopped };
-  using Active = std::vector<std::shared_ptr<LocalCommunicator>>;
+  using Active = std::vector<std::shared_ptr<LaneCommunicator>>;
 
   void loop() {
     int64_t idleSince = 0;
@@ -225,7 +225,7 @@ Engine& engine() {
 
 }  // namespace
 
-void Progress::activate(std::shared_ptr<LocalCommunicator> communicator, When when) {
+void Progress::activate(std::shared_ptr<LaneCommunicator> communicator, When when) {
   engine().activate(std::move(communicator), when);
 }
 

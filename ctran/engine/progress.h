@@ -4,7 +4,7 @@
 
 namespace ctran {
 
-class LocalCommunicator;
+class LaneCommunicator;
 
 /// The thread that drives posted operations which nobody waits for; one per process, started with
 /// the first of them.
@@ -16,7 +16,7 @@ class Progress {
   enum class When { Soon, Lazily };
 
   /// Drives this communicator's lanes until they are idle.
-  static void activate(std::shared_ptr<LocalCommunicator> communicator, When when);
+  static void activate(std::shared_ptr<LaneCommunicator> communicator, When when);
   /// Makes the thread look again, if there is one.
   static void poke(When when);
   /// Before the host language ends, in whose memory the buffers of operations lie: waits for what

@@ -34,13 +34,14 @@ std::string prefix(Core& core, const Collective& collective, int64_t timeoutNano
          seconds(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
 }
 
+constexpr const char* kNothing = "no operation yet";
 constexpr const char* kHint =
     "see where the named ranks are (py-spy dump), or raise the timeout if they are only slow";
 
 }  // namespace
 
 std::string lastOperation(Core& core, int rank) {
-  const Arena::Control& control = core.arena.control(rank);
+  const Board::Control& control = core.board.control(rank);
   const auto text = [](const char* what, const OperationRecord& record) {
     const bool completed = record.state == OperationRecord::State::Completed;
     return what + describe(record) + (completed ? ", completed" : ", not completed");
@@ -52,7 +53,7 @@ std::string lastOperation(Core& core, int rank) {
     all = text("last collective ", *collective);
   }
   if (message) all += (all.empty() ? "" : "; ") + text("last message ", *message);
-  return all.empty() ? "no operation yet" : all;
+  return all.empty() ? kNothing : all;
 }
 
 Error collectiveTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
@@ -60,7 +61,7 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
   std::vector<int> missing, furthest;  // furthest: those of them who hold up the others of them
   uint64_t least = sequence;
   for (int r = 0; r < core.size(); ++r) {
-    const uint64_t begun = core.arena.control(r).begun.load(std::memory_order_acquire);
+    const uint64_t begun = core.board.control(r).begun.load(std::memory_order_acquire);
     if (begun >= sequence) continue;
     missing.push_back(r);
     if (begun < least) furthest.clear();
@@ -79,6 +80,22 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
     }
   }
   return Error(ErrorKind::Timeout, message + rollCall(core), missing, collective.describe(), kHint);
+}
+
+Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
+                    int64_t timeoutNanos) {
+  const uint64_t begun = core.board.control(waitedFor).begun.load(std::memory_order_acquire);
+  std::string message = prefix(core, collective, timeoutNanos) + list({waitedFor}) +
+                        (begun >= sequence ? " has called it, but makes no progress"
+                                           : " has not called it, or waits for others") +
+                        "; what this rank has heard:";
+  for (int r = 0; r < core.size(); ++r) {
+    const std::string heard = lastOperation(core, r);
+    if (heard != kNothing || r == waitedFor) {
+      message += "\n    rank " + std::to_string(r) + ": " + heard;
+    }
+  }
+  return Error(ErrorKind::Timeout, message, {waitedFor}, collective.describe(), kHint);
 }
 
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos) {

@@ -17,6 +17,11 @@ std::string lastOperation(Core& core, int rank);
 Error collectiveTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
                         int64_t timeoutNanos);
 
+/// The same across hosts, where a rank only knows what those it has heard of have said: names the
+/// one that it waits for.
+Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
+                    int64_t timeoutNanos);
+
 /// Error(Timeout) of a send or recv.
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos);
 

@@ -15,10 +15,15 @@
 #include <thread>
 #include <utility>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 
 namespace ctran {
 namespace {
+
+const ConfigString kHost{"CTRAN_HOST", "",
+                         "Makes processes with different values count as on different hosts, "
+                         "though they are on one: for tests."};
 
 std::atomic<uint64_t> gToken{0};  // 0: not drawn yet
 [[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] { gToken = 0; });
@@ -31,12 +36,21 @@ UniqueFd openOwnPidFd() {
   return fd;
 }
 
-std::string hostIdentity() {
+std::string bootIdentity() {
   std::string bootId;
   std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), bootId);
+  return bootId;
+}
+
+std::string hostIdentity(const std::string& override) {
   struct stat net {};
   if (::stat("/proc/self/ns/net", &net) != 0) throw systemError("/proc/self/ns/net", errno);
-  return bootId + "/" + std::to_string(net.st_ino);
+  const std::string host = override.empty() ? kHost.get() : override;
+  if (host.size() > 60) {
+    throw Error(ErrorKind::InvalidArgument,
+                "the name of a host (CTRAN_HOST) is longer than 60 characters");
+  }
+  return bootIdentity() + "/" + std::to_string(net.st_ino) + "/" + host;
 }
 
 uint64_t processToken() {

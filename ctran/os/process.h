@@ -12,8 +12,12 @@ namespace ctran {
 /// A descriptor that becomes readable when this process ends, whatever it has forked meanwhile.
 UniqueFd openOwnPidFd();
 
-/// Names the host as far as descriptors can be handed over: boot id and network namespace.
-std::string hostIdentity();
+/// Names the machine, as long as it is up.
+std::string bootIdentity();
+
+/// Begins with bootIdentity() and '/', and names the host as far as descriptors can be handed over:
+/// boot id and network namespace, and CTRAN_HOST, or `host` instead of that.
+std::string hostIdentity(const std::string& host = {});
 
 /// A random number that the threads of this process share with nobody: unlike a process id, also
 /// across containers. A forked child has another one.

@@ -14,7 +14,7 @@ std::vector<size_t> wordsOf(const std::vector<LocalWindow::Region>& regions) {
   return words;
 }
 
-WaitLane* addWaitLane(LocalCommunicator& communicator, Board& board) {
+WaitLane* addWaitLane(LocalCommunicator& communicator, SignalBoard& board) {
   return static_cast<WaitLane*>(
       &communicator.addLane(std::make_unique<WaitLane>(communicator.core(), board)));
 }
@@ -130,7 +130,7 @@ Window::WorkPtr LocalWindow::signal(int target, Timeout timeout) {
   begin(target);
   if (!region(target).direct) return service_->signal(target, timeout);
   board_.add(target, rank());
-  communicator_->core().arena.published();
+  communicator_->core().board.published();
   return nullptr;
 }
 
@@ -138,7 +138,7 @@ Window::WorkPtr LocalWindow::setWord(int target, size_t word, uint64_t value, Ti
   checkWord(target, word);
   if (!region(target).direct) return service_->setWord(target, word, value, timeout);
   board_.set(target, word, value);
-  communicator_->core().arena.published();
+  communicator_->core().board.published();
   return nullptr;
 }
 

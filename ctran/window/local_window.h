@@ -57,7 +57,7 @@ class LocalWindow final : public Window {
 
   std::shared_ptr<LocalCommunicator> communicator_;
   const std::vector<Region> regions_;
-  Board board_;
+  SignalBoard board_;
   std::shared_ptr<WindowService> service_;  // null where everybody maps all memory
   std::vector<WaitLane*> signalLanes_;      // per origin
   std::vector<WaitLane*> answerLanes_;      // per target

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ctran/engine/local_communicator.h"
-#include "ctran/window/board.h"
+#include "ctran/window/signal_board.h"
 
 namespace ctran {
 
@@ -18,7 +18,7 @@ namespace ctran {
 class WindowService : public std::enable_shared_from_this<WindowService> {
  public:
   /// `memory` is what this rank exposes. The communicator belongs to the window alone.
-  WindowService(LocalCommunicator& communicator, Board& board, std::span<std::byte> memory,
+  WindowService(LocalCommunicator& communicator, SignalBoard& board, std::span<std::byte> memory,
                 size_t signalWords);
 
   /// Listens to every peer from now on.
@@ -76,7 +76,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   void reject(int peer);
 
   LocalCommunicator& communicator_;
-  Board& board_;
+  SignalBoard& board_;
   const std::span<std::byte> memory_;
   const size_t signalWords_;
   std::vector<Peer> peers_;

@@ -10,7 +10,7 @@ Task waitForCounter(WaitLane::Context& context) { co_await context.wait.conditio
 /// Looks at the word whenever anything arrives.
 Task waitForWord(WaitLane::Context& context) {
   const WindowWait& wait = context.wait;
-  Board& board = context.board;
+  SignalBoard& board = context.board;
   const std::atomic<uint64_t>& arrivals = board.arrivals(context.rank);
   while (true) {
     const uint64_t seen = arrivals.load(std::memory_order_acquire);

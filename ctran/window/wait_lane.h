@@ -5,7 +5,7 @@
 #include <string>
 
 #include "ctran/engine/lane.h"
-#include "ctran/window/board.h"
+#include "ctran/window/signal_board.h"
 #include "ctran/window/window.h"
 
 namespace ctran {
@@ -22,7 +22,7 @@ struct WindowWait {
 /// Waits of a window, one after the other.
 class WaitLane final : public Lane {
  public:
-  WaitLane(Core& core, Board& board) : Lane(core), context_{{}, board, core.rank()} {}
+  WaitLane(Core& core, SignalBoard& board) : Lane(core), context_{{}, board, core.rank()} {}
 
   /// What the next operation of this lane, which is a WaitSignal, waits for.
   void expect(WindowWait wait);
@@ -34,7 +34,7 @@ class WaitLane final : public Lane {
 
   struct Context {
     FrameMemory frame;
-    Board& board;
+    SignalBoard& board;
     int rank;
     WindowWait wait = {};
   };

@@ -73,6 +73,10 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto communicator = std::dynamic_pointer_cast<LocalCommunicator>(
       parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks));
+  if (!communicator) {
+    throw Error(ErrorKind::Unsupported, "windows need all ranks of a communicator on one host", {},
+                "new_window", "split() the communicator by hosts");
+  }
   const int rank = parent.rank();
 
   const auto allocation =
@@ -85,7 +89,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   const std::vector<Announcement> all = announce(*communicator, own, hooks);
   std::vector<size_t> words;
   for (const Announcement& region : all) words.push_back(region.signalWords);
-  const size_t boardBytes = Board::bytesFor(words);
+  const size_t boardBytes = SignalBoard::bytesFor(words);
 
   const HostGroup group = communicator->handOver(
       boardBytes, allocation ? allocation->fd().duplicate() : openOwnPidFd(), hooks);
@@ -105,7 +109,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   auto window =
       std::make_unique<LocalWindow>(communicator, std::move(regions),
                                     SharedMapping::map(group.memory, boardBytes), memory, served);
-  if (auto* local = dynamic_cast<LocalCommunicator*>(&parent)) local->addDependent(communicator);
+  if (auto* local = dynamic_cast<LaneCommunicator*>(&parent)) local->addDependent(communicator);
   communicator->run({}, {}, hooks);  // everybody listens from here on
   return window;
 }

@@ -226,13 +226,53 @@ TEST(HandOver, LeaderThatNeverAnswersIsGivenUp) {
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 
-TEST(HandOver, RanksOfAnotherHostAreTold) {
-  Leader leader;
-  LeaderAddress other = leader.address();
-  other.host[0] ^= 1;
-  const Error error = errorOf([&] { join(other, 1, 2, later()); });
-  EXPECT_EQ(error.kind(), ErrorKind::Unsupported);
-  EXPECT_EQ(error.ranks(), (std::vector<int>{0, 1}));
+TEST(HandOver, LeaderOfAnotherHostThatListensNowhereIsNotFound) {
+  const Leader leader;  // for its own host only
+  std::string why;
+  EXPECT_FALSE(join(leader.address(), 1, 2, later(), nullptr, &why, hostIdentity("elsewhere")));
+  EXPECT_NE(why.find("no address"), std::string::npos) << why;
+}
+
+TEST(HandOver, RanksOfSeveralHostsAreToldEachOthersPlaces) {
+  constexpr int kSize = 5;
+  const auto hostOf = [](int rank) { return hostIdentity("host" + std::to_string(rank / 2)); };
+  Leader leader(kSize, hostOf(0));
+  runThreads(kSize, [&](int rank) {
+    const HostGroup group =
+        rank == 0 ? leader.gather(kSize, createSharedMemory("test", kBytes), later())
+                  : *join(leader.address(), rank, kSize, later(), nullptr, nullptr, hostOf(rank));
+    ASSERT_NE(group.hosts, nullptr);
+    EXPECT_FALSE(group.memory);
+    EXPECT_EQ(group.hosts->key, leader.address().key);
+    ASSERT_EQ(group.hosts->places.size(), static_cast<size_t>(kSize));
+    for (int r = 0; r < kSize; ++r) {
+      const Place& place = group.hosts->places[r];
+      EXPECT_EQ(std::string(place.host.data()), hostOf(r));
+      EXPECT_NE(place.addresses[0].port, 0);
+    }
+    EXPECT_EQ(group.hosts->doorman->addresses()[0].port,
+              group.hosts->places[rank].addresses[0].port);
+  });
+}
+
+TEST(HandOver, RankOfAnotherHostThatLeavesIsNamedAndStrangersAreNot) {
+  Leader leader(3);
+  const LeaderAddress address = leader.address();
+  const std::vector<NetAddress> there{
+      *std::find_if(address.addresses.rbegin(), address.addresses.rend(),
+                    [](const NetAddress& a) { return a.family != 0; })};
+  const TcpSocket stranger = beginConnect(there[0]);
+  runThreads(2, [&](int rank) {
+    if (rank == 0) {
+      const Error error =
+          errorOf([&] { leader.gather(3, createSharedMemory("test", kBytes), later()); });
+      EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    } else {
+      Caller caller(there, address.key, {2, 3, 0, Purpose::Join});
+      while (caller.poll() == Caller::State::Pending) std::this_thread::yield();
+    }
+  });
 }
 
 TEST(HandOver, AddressesTravelAsText) {

@@ -106,39 +106,43 @@ std::vector<Case> product(int size) {
 }
 
 /// Runs the cases one after another on all ranks, with a look at the results after each.
-void runCases(int size, const std::vector<Case>& cases) {
+void runCases(int size, const std::vector<Case>& cases, int ranksPerHost = 0) {
   Inputs inputs(size);
   std::optional<std::vector<std::vector<std::byte>>> shared;  // what all ranks get alike
   std::atomic<int> wrong{0};
   std::barrier together(size);
-  runRanks(size, [&](Communicator& communicator) {
-    const int rank = communicator.rank();
-    for (const Case& c : cases) {
-      inputs[rank] = inputsOf(c, rank, size);
-      const Buffers buffers(c, rank, size, inputs[rank]);
-      try {
-        if (c.posted) {
-          communicator.post(buffers.collective())->wait();
-        } else {
-          communicator.run(buffers.collective());
+  runRanks(
+      size,
+      [&](Communicator& communicator) {
+        const int rank = communicator.rank();
+        for (const Case& c : cases) {
+          inputs[rank] = inputsOf(c, rank, size);
+          const Buffers buffers(c, rank, size, inputs[rank]);
+          try {
+            if (c.posted) {
+              communicator.post(buffers.collective())->wait();
+            } else {
+              communicator.run(buffers.collective());
+            }
+          } catch (const Error& error) {
+            ADD_FAILURE() << c.describe() << " on rank " << rank << ": " << error.what();
+            ++wrong;
+          }
+          together.arrive_and_wait();
+          const bool alike = c.kind == CollectiveKind::AllReduce;
+          if (alike && rank == 0) shared = expectedOf(c, rank, size, inputs);
+          if (alike) together.arrive_and_wait();
+          const std::string found =
+              buffers.check(alike ? *shared : expectedOf(c, rank, size, inputs));
+          if (!found.empty()) {
+            ADD_FAILURE() << c.describe() << " on rank " << rank << " of " << size << ": " << found;
+            ++wrong;
+          }
+          together.arrive_and_wait();
+          if (wrong > 10) return;  // the rest would say the same
         }
-      } catch (const Error& error) {
-        ADD_FAILURE() << c.describe() << " on rank " << rank << ": " << error.what();
-        ++wrong;
-      }
-      together.arrive_and_wait();
-      const bool alike = c.kind == CollectiveKind::AllReduce;
-      if (alike && rank == 0) shared = expectedOf(c, rank, size, inputs);
-      if (alike) together.arrive_and_wait();
-      const std::string found = buffers.check(alike ? *shared : expectedOf(c, rank, size, inputs));
-      if (!found.empty()) {
-        ADD_FAILURE() << c.describe() << " on rank " << rank << " of " << size << ": " << found;
-        ++wrong;
-      }
-      together.arrive_and_wait();
-      if (wrong > 10) return;  // the rest would say the same
-    }
-  });
+      },
+      ranksPerHost);
 }
 
 class Matrix : public ::testing::TestWithParam<int> {};
@@ -150,6 +154,30 @@ TEST_P(Matrix, EveryCollectiveGivesWhatTheReferenceGives) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
+
+/// Over TCP: every rank, or every two, count as a host.
+class MatrixOverTcp : public ::testing::TestWithParam<std::pair<int, int>> {};
+
+TEST_P(MatrixOverTcp, EveryCollectiveGivesWhatTheReferenceGives) {
+  const auto [size, ranksPerHost] = GetParam();
+  std::vector<Case> cases = testsEverything() ? product(size) : sample(size);
+  if (!testsEverything()) {
+    // What differs by data type alone is the same code as over shared memory.
+    std::vector<Case> some;
+    const size_t stride = size > 4 ? 5 : 2;
+    for (size_t i = 0; i < cases.size(); i += stride) some.push_back(cases[i]);
+    cases.swap(some);
+  }
+  runCases(size, cases, ranksPerHost);
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, MatrixOverTcp,
+                         ::testing::Values(std::pair{2, 1}, std::pair{3, 1}, std::pair{5, 2},
+                                           std::pair{8, 4}),
+                         [](const auto& sizes) {
+                           return "Of" + std::to_string(sizes.param.first) + "By" +
+                                  std::to_string(sizes.param.second);
+                         });
 
 /// With many ranks the thresholds move, and shares become as small as they get.
 class ManyRanks : public ::testing::TestWithParam<int> {};

@@ -75,7 +75,7 @@ TEST(Create, RejectsWhatMakesNoSense) {
   reject([](auto& options) { options.rank = 2; });
   reject([](auto& options) { options.rank = -1; });
   reject([](auto& options) { options.size = 0; });
-  reject([](auto& options) { options.size = 65; });
+  reject([](auto& options) { options.size = 5000; });
   reject([](auto& options) { options.store = nullptr; });
   reject([](auto& options) { options.timeout = std::chrono::nanoseconds(0); });
 }

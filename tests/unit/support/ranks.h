@@ -39,8 +39,9 @@ CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
 /// Calls `body(rank)` on `size` threads and joins them; an exception is a failure of the test.
 void runThreads(int size, const std::function<void(int)>& body);
 
-/// The same with a communicator per rank, which ends with the body.
-void runRanks(int size, const std::function<void(Communicator&)>& body);
+/// The same with a communicator per rank, which ends with the body. With `ranksPerHost` the ranks
+/// count as on different hosts, so many on each.
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0);
 
 /// The error that `body` throws; fails the test if it throws none.
 Error errorOf(const std::function<void()>& body);

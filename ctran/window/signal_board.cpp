@@ -1,4 +1,4 @@
-#include "ctran/window/board.h"
+#include "ctran/window/signal_board.h"
 
 namespace ctran {
 namespace {
@@ -15,11 +15,11 @@ std::vector<size_t> layout(const std::vector<size_t>& words) {
 
 }  // namespace
 
-size_t Board::bytesFor(const std::vector<size_t>& words) {
+size_t SignalBoard::bytesFor(const std::vector<size_t>& words) {
   return (layout(words).back() + 4095) / 4096 * 4096;
 }
 
-Board::Board(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words)
+SignalBoard::SignalBoard(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words)
     : memory_(std::move(memory)), size_(words.size()), offsets_(layout(words)) {}
 
 }  // namespace ctran

@@ -14,11 +14,11 @@ namespace ctran {
 ///   - one counter per origin: how often that rank has signalled this one,
 ///   - numbered words that any rank may set,
 ///   - how many signals of either kind have arrived, so that a waiter need not know who comes.
-class Board {
+class SignalBoard {
  public:
   /// `words[r]`: how many numbered words rank r has.
   static size_t bytesFor(const std::vector<size_t>& words);
-  Board(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words);
+  SignalBoard(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words);
 
   std::atomic<uint64_t>& arrivals(int rank) { return at(rank)[0]; }
   std::atomic<uint64_t>& count(int rank, int origin) { return at(rank)[kLine + origin]; }

@@ -1,0 +1,265 @@
+#include "ctran/bootstrap/handshake.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <system_error>
+#include <type_traits>
+
+#include "ctran/base/clock.h"
+#include "ctran/base/config.h"
+#include "ctran/base/error.h"
+#include "ctran/os/process.h"
+
+namespace ctran {
+namespace {
+
+const ConfigInt kHandshakeMillis{"CTRAN_TCP_HANDSHAKE_MILLIS", 5000,
+                                 "How long a caller at a TCP port has to prove that it belongs to "
+                                 "the job before it is turned away.",
+                                 1, 3600 * 1000};
+
+constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their index
+constexpr int kRetries = 8;
+
+static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 88 && sizeof(VerdictMessage) == 40);
+static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Introduction>);
+
+template <class T>
+std::span<std::byte> bytesOf(T& value) {
+  return std::as_writable_bytes(std::span(&value, 1));
+}
+
+/// What both ends have said, with a role in front, so that neither proof serves as the other.
+struct Transcript {
+  char role[8];
+  uint32_t protocol;
+  Verdict verdict;
+  Introduction who;
+  std::array<std::byte, 32> acceptorNonce, callerNonce;
+};
+static_assert(sizeof(Transcript) == 8 + 8 + 16 + 64);
+
+Transcript transcript(const char (&role)[8], const Challenge& challenge, const Hello& hello,
+                      Verdict verdict) {
+  Transcript all{};
+  std::memcpy(all.role, role, sizeof role);
+  all.protocol = hello.protocol;
+  all.verdict = verdict;
+  all.who = hello.who;
+  all.acceptorNonce = challenge.nonce;
+  all.callerNonce = hello.nonce;
+  return all;
+}
+
+}  // namespace
+
+JobKey randomKey() {
+  JobKey key;
+  fillRandom(key.data(), key.size());
+  return key;
+}
+
+const char* text(Verdict verdict) {
+  switch (verdict) {
+    case Verdict::Welcome:
+      return "is welcome";
+    case Verdict::OtherSize:
+      return "was started with another world size";
+    case Verdict::NoSuchRank:
+      return "has a rank that is not in the world";
+    case Verdict::OtherTarget:
+      return "wanted another rank";
+    case Verdict::RankTaken:
+      return "has joined already, as another process";
+  }
+  return "was refused";
+}
+
+Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello) {
+  Transcript all = transcript("caller ", challenge, hello, Verdict::Welcome);
+  return hmacSha256(key, bytesOf(all));
+}
+
+Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello, Verdict verdict) {
+  Transcript all = transcript("accept ", challenge, hello, verdict);
+  return hmacSha256(key, bytesOf(all));
+}
+
+Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size)
+    : addresses_(std::move(addresses)),
+      key_(key),
+      rank_(rank),
+      size_(size),
+      patienceNanos_(kHandshakeMillis.get() * 1'000'000),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      listener_(listenTcp(addresses_)) {
+  if (!epoll_) throw systemError("epoll_create1", errno);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kListener;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0) {
+    throw systemError("epoll_ctl", errno);
+  }
+}
+
+void Doorman::turnAway(Seat& seat) {
+  seat.socket.close();
+  ++refused_;
+}
+
+void Doorman::seat(TcpSocket socket, int64_t now) {
+  // A caller that says nothing must not keep the others out: the oldest goes.
+  Seat* seat = &seats_[0];
+  for (Seat& other : seats_) {
+    if (!other.socket) {
+      seat = &other;
+      break;
+    }
+    if (other.since < seat->since) seat = &other;
+  }
+  if (seat->socket) turnAway(*seat);
+  seat->since = now;
+  seat->heard = 0;
+  seat->challenge = {};
+  fillRandom(seat->challenge.nonce.data(), seat->challenge.nonce.size());
+  seat->socket = std::move(socket);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = static_cast<uint64_t>(seat - seats_.data());
+  const auto message = bytesOf(seat->challenge);
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, seat->socket.get(), &event) != 0 ||
+      writeSome(seat->socket, message).bytes != message.size()) {
+    turnAway(*seat);
+  }
+}
+
+void Doorman::hear(Seat& seat, const std::function<Verdict(const Introduction&)>& admit,
+                   const std::function<void(const Introduction&, TcpSocket)>& take) {
+  const Transfer read = readSome(seat.socket, bytesOf(seat.hello).subspan(seat.heard));
+  if (read.end == Transfer::End::WouldBlock) return;
+  if (read.end != Transfer::End::None) return turnAway(seat);
+  seat.heard += read.bytes;
+  // What is not ours shows in its first bytes.
+  const Challenge own;
+  const size_t known = std::min(seat.heard, 2 * sizeof(uint32_t));
+  if (std::memcmp(&seat.hello, &own, known) != 0) return turnAway(seat);
+  if (seat.heard < sizeof seat.hello) return;
+  if (!sameDigest(seat.hello.proof, proofOf(key_, seat.challenge, seat.hello))) {
+    return turnAway(seat);
+  }
+
+  const Introduction who = seat.hello.who;
+  VerdictMessage message;
+  if (who.size != size_) {
+    message.verdict = Verdict::OtherSize;
+  } else if (who.target != rank_) {
+    message.verdict = Verdict::OtherTarget;
+  } else if (who.rank < 0 || who.rank >= size_ || who.rank == rank_) {
+    message.verdict = Verdict::NoSuchRank;
+  } else {
+    message.verdict = admit(who);
+  }
+  message.proof = proofOf(key_, seat.challenge, seat.hello, message.verdict);
+  const bool told = writeSome(seat.socket, bytesOf(message)).bytes == sizeof message;
+  if (message.verdict != Verdict::Welcome || !told) return turnAway(seat);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, seat.socket.get(), nullptr);
+  TcpSocket socket = std::move(seat.socket);
+  take(who, std::move(socket));
+}
+
+void Doorman::poll(const std::function<Verdict(const Introduction&)>& admit,
+                   const std::function<void(const Introduction&, TcpSocket)>& take) {
+  epoll_event events[16];
+  const int n = ::epoll_wait(epoll_.get(), events, std::size(events), 0);
+  const int64_t now = nowNanos();
+  for (int i = 0; i < n; ++i) {
+    if (events[i].data.u64 == kListener) {
+      // As many as there are seats; the rest next time.
+      for (size_t k = 0; k < kSeats; ++k) {
+        TcpSocket socket = acceptTcp(listener_);
+        if (!socket) break;
+        seat(std::move(socket), now);
+      }
+    } else if (Seat& seat = seats_[events[i].data.u64]; seat.socket) {
+      hear(seat, admit, take);
+    }
+  }
+  for (Seat& seat : seats_) {
+    if (seat.socket && now - seat.since > patienceNanos_) turnAway(seat);
+  }
+}
+
+Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who)
+    : addresses_(std::move(addresses)), key_(key) {
+  hello_.who = who;
+  at_ = static_cast<size_t>(-1);
+  next("it has told no address that can be reached from here");
+}
+
+bool Caller::next(const std::string& why) {
+  why_ = why;
+  heard_ = 0;
+  while (++at_ < addresses_.size()) {
+    try {
+      socket_ = beginConnect(addresses_[at_]);
+      return true;
+    } catch (const Error& error) {
+      why_ = error.what();
+    }
+  }
+  socket_.close();
+  failed_ = true;
+  return false;
+}
+
+Caller::State Caller::fail(const std::string& why) {
+  const std::string where = addresses_[at_].text() + ": " + why;
+  return next(where) ? State::Pending : State::Failed;
+}
+
+Caller::State Caller::poll() {
+  if (failed_) return State::Failed;
+  while (true) {
+    const bool challenged = heard_ >= sizeof challenge_;
+    const size_t end = sizeof challenge_ + (challenged ? sizeof answer_ : 0);
+    const auto into = challenged ? bytesOf(answer_).subspan(heard_ - sizeof challenge_)
+                                 : bytesOf(challenge_).subspan(heard_);
+    const Transfer read = readSome(socket_, into);
+    if (read.end == Transfer::End::WouldBlock) return State::Pending;
+    if (read.end == Transfer::End::Failed) {  // also when there was no connection
+      return fail(std::generic_category().message(read.error));
+    }
+    if (read.end == Transfer::End::Closed) {
+      // It may have been in a hurry with too many callers.
+      if (retries_ < kRetries) {
+        ++retries_;
+        --at_;
+      }
+      return fail("it hung up during the handshake");
+    }
+    heard_ += read.bytes;
+    if (heard_ < end) continue;
+    if (!challenged) {
+      if (challenge_.magic != kHandshakeMagic) return fail("something else listens there");
+      if (challenge_.protocol != kHandshakeProtocol) {
+        return fail("it runs another version of this library");
+      }
+      fillRandom(hello_.nonce.data(), hello_.nonce.size());
+      hello_.proof = proofOf(key_, challenge_, hello_);
+      const auto message = bytesOf(hello_);
+      if (writeSome(socket_, message).bytes != message.size()) return fail("it hung up");
+    } else {
+      if (answer_.magic != kHandshakeMagic ||
+          !sameDigest(answer_.proof, proofOf(key_, challenge_, hello_, answer_.verdict))) {
+        return fail("it could not prove that it belongs to this job");
+      }
+      if (answer_.verdict == Verdict::OtherTarget) return fail("another rank listens there");
+      return answer_.verdict == Verdict::Welcome ? State::Welcome : State::Refused;
+    }
+  }
+}
+
+}  // namespace ctran

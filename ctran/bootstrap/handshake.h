@@ -1,0 +1,153 @@
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctran/base/sha256.h"
+#include "ctran/os/tcp_socket.h"
+
+namespace ctran {
+
+/// Proves that two ends of a TCP connection belong to one job, without telling a listener the key:
+///
+///   acceptor                                   caller
+///   Challenge(protocol, nonce)       ->
+///                                    <-  Hello(who it is, whom it wants, nonce, HMAC over all)
+///   Verdict(code, HMAC over all)     ->
+///
+/// Until the Hello has proved the key, a caller has cost the acceptor one of a fixed number of
+/// seats, and it loses that after a deadline. A Hello is good for one challenge, so one that was
+/// overheard is of no use. What follows the handshake is neither encrypted nor signed.
+using JobKey = std::array<std::byte, 32>;
+
+JobKey randomKey();
+
+enum class Purpose : uint32_t {
+  Link,  ///< to move data
+  Join,  ///< to be told where all ranks are; to rank 0, once
+};
+
+struct Introduction {
+  int32_t rank = 0;    ///< of the caller
+  int32_t size = 0;    ///< of the world, as the caller was told
+  int32_t target = 0;  ///< the rank it wants to speak with
+  Purpose purpose = Purpose::Link;
+};
+
+enum class Verdict : uint32_t { Welcome, OtherSize, NoSuchRank, OtherTarget, RankTaken };
+
+/// How it is put to people: "has joined already".
+const char* text(Verdict verdict);
+
+/// The messages, which have no padding.
+inline constexpr uint32_t kHandshakeMagic = 0x6e727463;  // "ctrn"
+inline constexpr uint32_t kHandshakeProtocol = 1;
+
+struct Challenge {
+  uint32_t magic = kHandshakeMagic;
+  uint32_t protocol = kHandshakeProtocol;
+  std::array<std::byte, 32> nonce{};
+};
+
+struct Hello {
+  uint32_t magic = kHandshakeMagic;
+  uint32_t protocol = kHandshakeProtocol;
+  Introduction who;
+  std::array<std::byte, 32> nonce{};
+  Digest proof{};
+};
+
+struct VerdictMessage {
+  uint32_t magic = kHandshakeMagic;
+  Verdict verdict = Verdict::Welcome;
+  Digest proof{};
+};
+
+Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello);
+Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello, Verdict verdict);
+
+/// Lets callers in: the accepting side of every connection of one rank.
+class Doorman {
+ public:
+  static constexpr size_t kSeats = 64;
+
+  /// Listens at `addresses`, whose ports are set.
+  Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
+
+  const std::vector<NetAddress>& addresses() const { return addresses_; }
+
+  /// Readable when `poll` may have something to do.
+  int fd() const { return epoll_.get(); }
+
+  /// Hears the callers, without waiting. `admit` decides about one that has proved the key and fits
+  /// in; `take` gets its connection after it was told of its welcome. Those who fail, or are late,
+  /// are turned away.
+  void poll(const std::function<Verdict(const Introduction&)>& admit,
+            const std::function<void(const Introduction&, TcpSocket)>& take);
+
+  uint64_t refused() const { return refused_; }
+
+ private:
+  struct Seat {
+    TcpSocket socket;
+    int64_t since = 0;
+    Challenge challenge;
+    Hello hello;
+    size_t heard = 0;  // bytes of the hello
+  };
+
+  void seat(TcpSocket socket, int64_t now);
+  void hear(Seat& seat, const std::function<Verdict(const Introduction&)>& admit,
+            const std::function<void(const Introduction&, TcpSocket)>& take);
+  void turnAway(Seat& seat);
+
+  std::vector<NetAddress> addresses_;
+  const JobKey key_;
+  const int rank_;
+  const int size_;
+  const int64_t patienceNanos_;
+  UniqueFd epoll_;
+  TcpSocket listener_;
+  std::array<Seat, kSeats> seats_;
+  uint64_t refused_ = 0;
+};
+
+/// The calling side of one connection.
+class Caller {
+ public:
+  enum class State { Pending, Welcome, Refused, Failed };
+
+  /// Tries the addresses in turn.
+  Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who);
+
+  /// Goes on without waiting.
+  State poll();
+
+  int fd() const { return socket_.get(); }  ///< to be read from; may be another after each poll
+  Verdict verdict() const { return answer_.verdict; }    ///< when Refused
+  const std::string& why() const { return why_; }        ///< when Failed, for people
+  TcpSocket takeSocket() { return std::move(socket_); }  ///< when Welcome
+
+ private:
+  bool next(const std::string& why);
+  State fail(const std::string& why);
+
+  std::vector<NetAddress> addresses_;
+  size_t at_ = 0;
+  const JobKey key_;
+  TcpSocket socket_;
+  bool failed_ = false;
+  Challenge challenge_;
+  Hello hello_;
+  VerdictMessage answer_;
+  size_t heard_ = 0;
+  int retries_ = 0;
+  std::string why_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <cstdint>
+
+#include "ctran/transport/board.h"
+
+namespace ctran {
+
+/// Error(Mismatch) of this rank and a peer whose collectives up to `sequence` differ: names the
+/// first in which they do, as far back as both are remembered.
+[[noreturn]] void throwMismatch(Board& board, int peer, uint64_t sequence);
+
+/// Throws that for a rank that is known to have another signature at `sequence`.
+void checkSignatures(Board& board, uint64_t sequence, uint64_t signature);
+
+}  // namespace ctran

@@ -1,0 +1,203 @@
+// How communicators are made: from a store, or from another communicator.
+#include <algorithm>
+#include <thread>
+
+#include "ctran/base/log.h"
+#include "ctran/base/sha256.h"
+#include "ctran/engine/hosts_communicator.h"
+#include "ctran/engine/local_communicator.h"
+
+namespace ctran {
+namespace {
+
+/// Far more than one host needs, and few enough for tables of all ranks.
+constexpr int kMaxRanks = 4096;
+
+/// Where this rank is, as hint or environment say: see hostIdentity.
+std::string hostOf(const CommunicatorOptions& options) {
+  const auto hint = options.hints.find("ctran::host");
+  return hostIdentity(hint == options.hints.end() ? "" : hint->second);
+}
+
+std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
+                                               WaitHooks* hooks) {
+  if (group.hosts) {
+    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts));
+    communicator->start(hooks);
+    return communicator;
+  }
+  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
+  communicator->start(hooks);
+  return communicator;
+}
+
+HostGroup makeGroup(Leader& leader, int size, Deadline deadline, const Interrupt& interrupt) {
+  UniqueFd memory;
+  if (size <= Arena::kMaxRanks) memory = createSharedMemory("ctran", Arena::bytesFor(size));
+  return leader.gather(size, std::move(memory), deadline, interrupt);
+}
+
+HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
+               const Interrupt& interrupt) {
+  Leader leader(options.size, hostOf(options));
+  if (options.size == 1) return makeGroup(leader, 1, deadline, interrupt);
+  options.store->set(key, leader.address().serialize());
+  try {
+    HostGroup group = makeGroup(leader, options.size, deadline, interrupt);
+    options.store->remove(key);  // everybody has read it; the name is free for another communicator
+    return group;
+  } catch (...) {
+    try {
+      options.store->remove(key);
+    } catch (...) {
+      // What went wrong first is what the user has to know.
+    }
+    throw;
+  }
+}
+
+HostGroup follow(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
+                 const Interrupt& interrupt) {
+  bool stale = false;
+  while (true) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    std::string text;
+    try {
+      text = options.store->get(key, std::max(left, std::chrono::milliseconds(0)));
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Timeout) throw;
+      throw Error(ErrorKind::Timeout,
+                  "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
+                      options.name + "', which did not come (" + error.what() + ")",
+                  {0}, "new_comm", "see whether it started, with the same name and store");
+    }
+    std::string why;
+    auto group = join(LeaderAddress::parse(text), options.rank, options.size, deadline, interrupt,
+                      &why, hostOf(options));
+    if (group) return std::move(*group);
+    // An address that an earlier run has left behind: rank 0 will replace it.
+    if (left.count() <= 0) {
+      throw Error(ErrorKind::Timeout,
+                  "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
+                      options.name +
+                      (why.empty() ? "'; the store only holds the address of one that has ended"
+                                   : "', on another host, which cannot be reached: " + why),
+                  {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
+    }
+    if (!stale) log(LogLevel::Debug, "the store holds a stale address of '%s'", key.c_str());
+    stale = true;
+    if (interrupt) interrupt();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+HostGroup rendezvous(const CommunicatorOptions& options, Deadline deadline,
+                     const Interrupt& interrupt) {
+  const std::string key = "ctran/" + options.name + "/leader";
+  return options.rank == 0 ? lead(options, key, deadline, interrupt)
+                           : follow(options, key, deadline, interrupt);
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& options,
+                                                   WaitHooks* hooks) {
+  if (options.size < 1 || options.size > kMaxRanks) {
+    throw Error(ErrorKind::InvalidArgument, "a communicator has 1 to " + std::to_string(kMaxRanks) +
+                                                " ranks, not " + std::to_string(options.size));
+  }
+  if (options.rank < 0 || options.rank >= options.size) {
+    throw Error(ErrorKind::InvalidArgument, "rank " + std::to_string(options.rank) +
+                                                " is not in [0, " + std::to_string(options.size) +
+                                                ")");
+  }
+  if (options.size > 1 && !options.store) {
+    throw Error(ErrorKind::InvalidArgument, "ranks need a store to find each other");
+  }
+  if (options.timeout <= std::chrono::nanoseconds(0)) {
+    throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
+  }
+  HostGroup group = rendezvous(options, deadlineAfter(options.timeout), interruptOf(hooks));
+  return makeCommunicator(options, std::move(group), hooks);
+}
+
+std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks,
+                                                      const std::string& name,
+                                                      std::chrono::nanoseconds timeout,
+                                                      WaitHooks* hooks) {
+  const auto reject = [](const std::string& why) -> void {
+    throw Error(ErrorKind::InvalidArgument, "split: " + why);
+  };
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0 || ranks[i] >= size()) {
+      reject("Invalid rank " + std::to_string(ranks[i]) + " in ranks. Valid ranks are 0 to " +
+             std::to_string(size() - 1));
+    }
+    if (std::find(ranks.begin(), ranks.begin() + i, ranks[i]) != ranks.begin() + i) {
+      reject("Rank " + std::to_string(ranks[i]) + " appears multiple times in ranks");
+    }
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), rank());
+  if (!ranks.empty() && self == ranks.end()) {
+    reject("Current rank " + std::to_string(rank()) +
+           " is not included in the provided ranks list");
+  }
+  const int newRank = static_cast<int>(self - ranks.begin());
+
+  CommunicatorOptions options;
+  options.rank = newRank;
+  options.size = static_cast<int>(ranks.size());
+  options.name = name;
+  options.hints = hints_;
+  options.timeout = std::chrono::nanoseconds(nanosOr(timeout));
+
+  // Everybody tells everybody its list; the first of a list also where it listens.
+  struct Announcement {
+    uint64_t count;
+    Digest ranks;  ///< of the list
+    LeaderAddress leader;
+  };
+  Announcement own{};
+  own.count = ranks.size();
+  own.ranks = Sha256().add(std::as_bytes(ranks)).finish();
+  std::unique_ptr<Leader> leader;
+  if (!ranks.empty() && newRank == 0) {
+    leader = std::make_unique<Leader>(spansHosts() ? static_cast<int>(ranks.size()) : 0,
+                                      hostOf(options));
+    own.leader = leader->address();
+  }
+  std::vector<Announcement> all(size());
+  Collective exchange;
+  exchange.kind = CollectiveKind::AllGather;
+  exchange.type = DataType::Opaque1;
+  exchange.count = sizeof own;
+  exchange.input = reinterpret_cast<const std::byte*>(&own);
+  exchange.output = reinterpret_cast<std::byte*>(all.data());
+  run(exchange, timeout, hooks);
+  if (ranks.empty()) return nullptr;
+  for (const int r : ranks) {
+    if (all[r].count != own.count || all[r].ranks != own.ranks) {
+      throw Error(ErrorKind::Mismatch,
+                  "split: rank " + std::to_string(rank()) + " and rank " + std::to_string(r) +
+                      " passed different lists of ranks",
+                  {rank(), r}, "split", "all members of a new group pass the same list");
+    }
+  }
+
+  const Deadline deadline = deadlineAfter(options.timeout);
+  std::optional<HostGroup> group =
+      leader ? makeGroup(*leader, options.size, deadline, interruptOf(hooks))
+             : join(all[ranks[0]].leader, newRank, options.size, deadline, interruptOf(hooks),
+                    nullptr, hostOf(options));
+  if (!group) {
+    throw Error(ErrorKind::PeerLost,
+                "split: rank " + std::to_string(ranks[0]) + ", the first of '" + name +
+                    "', died, or gave up",
+                {ranks[0]}, "split", "see its output for the reason");
+  }
+  options.timeout = this->timeout();
+  return makeCommunicator(options, std::move(*group), hooks);
+}
+
+}  // namespace ctran

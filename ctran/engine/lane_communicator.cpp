@@ -1,0 +1,299 @@
+#include "ctran/engine/lane_communicator.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "ctran/base/clock.h"
+#include "ctran/collective/premul.h"
+#include "ctran/engine/patience.h"
+#include "ctran/engine/peer_watcher.h"
+#include "ctran/engine/progress.h"
+#include "ctran/select/plans.h"
+
+namespace ctran {
+namespace {
+
+// A child has none of the threads; locks that they held at that moment stay held in its copy, so it
+// starts with fresh ones.
+[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
+  Progress::forget();
+  PeerWatcher::forget();
+});
+
+/// Bytes that posting may have to copy on the spot.
+size_t bytesOf(const Collective& collective) {
+  size_t count = collective.count;
+  for (const Block& block : collective.inputs) count += block.count;
+  for (const Block& block : collective.outputs) count += block.count;
+  return count * sizeOf(collective.type);
+}
+
+}  // namespace
+
+Deadline deadlineAfter(std::chrono::nanoseconds timeout) {
+  return std::chrono::steady_clock::now() +
+         std::chrono::duration_cast<Deadline::duration>(std::min(timeout, kLongestTimeout));
+}
+
+/// What waits on sockets call now and then.
+Interrupt interruptOf(WaitHooks* hooks) {
+  if (hooks == nullptr) return nullptr;
+  return [hooks] { hooks->interrupted(); };
+}
+
+/// For the time of a call: one thread at a time.
+class LaneCommunicator::Entered {
+ public:
+  explicit Entered(LaneCommunicator& communicator) : communicator_(communicator) {
+    Core& core = communicator.core_;
+    if (communicator.finalized_.load(std::memory_order_relaxed)) {
+      throw Error(ErrorKind::InvalidArgument, "communicator '" + core.name + "' is finalized");
+    }
+    if (!core.belongsHere()) throw core.forkError();
+    core.throwIfFailed();
+    // Not an exchange, which would cost every call: this finds most of the mistakes.
+    if (communicator.entered_.load(std::memory_order_relaxed)) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "two threads use communicator '" + core.name + "' at the same time", {}, {},
+                  "give every thread a communicator of its own, or take turns");
+    }
+    communicator.entered_.store(true, std::memory_order_relaxed);
+  }
+  ~Entered() { communicator_.entered_.store(false, std::memory_order_relaxed); }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  LaneCommunicator& communicator_;
+};
+
+LaneCommunicator::LaneCommunicator(const CommunicatorOptions& options, Board& board, int sharers)
+    : core_(options.name, board, sharers),
+      hints_(options.hints),
+      timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
+      channels_(2 * options.size) {}
+
+LaneCommunicator::~LaneCommunicator() { forgetLanes(); }
+
+void LaneCommunicator::forgetLanes() {
+  for (auto& channel : channels_) delete channel.exchange(nullptr, std::memory_order_acq_rel);
+  added_.clear();
+}
+
+std::chrono::nanoseconds LaneCommunicator::timeout() const {
+  return std::chrono::nanoseconds(timeoutNanos_.load(std::memory_order_relaxed));
+}
+
+void LaneCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
+  if (timeout <= std::chrono::nanoseconds(0)) {
+    throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
+  }
+  timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
+}
+
+int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
+  if (timeout < std::chrono::nanoseconds(0)) {
+    throw Error(ErrorKind::InvalidArgument, "a timeout must not be negative");
+  }
+  if (timeout.count() == 0) return timeoutNanos_.load(std::memory_order_relaxed);
+  return std::min(timeout, kLongestTimeout).count();
+}
+
+/// The plan that serves this call, if one does. They run over shared memory.
+std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
+  return spansHosts() ? nullptr : choosePlan(collective, size(), name());
+}
+
+Lane& LaneCommunicator::laneFor(const Collective& collective) {
+  if (collective.kind != CollectiveKind::Send && collective.kind != CollectiveKind::Recv) {
+    return collectives();
+  }
+  return messageLane(collective.root, collective.kind == CollectiveKind::Send);
+}
+
+Lane& LaneCommunicator::messageLane(int peer, bool sends) {
+  std::atomic<Lane*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
+  if (channel.load(std::memory_order_acquire) == nullptr) {
+    channel.store(makeChannel(peer, sends).release(), std::memory_order_release);
+  }
+  return *channel.load(std::memory_order_acquire);
+}
+
+void LaneCommunicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
+                           WaitHooks* hooks) {
+  const Entered entered(*this);
+  validate(collective, rank(), size());
+  const int64_t nanos = nanosOr(timeout);
+  Lane& lane = laneFor(collective);
+  if (!lane.idle()) {
+    // The caller's buffers outlive this call, or the communicator is broken by then.
+    const auto operation = enqueue(lane, collective, nanos, nullptr);
+    try {
+      return operation->wait(hooks);
+    } catch (const Error&) {
+      throw;
+    } catch (...) {
+      abort("interrupted in " + collective.describe());
+      while (!operation->done()) progress();  // ends at once; the buffers are the caller's again
+      throw;
+    }
+  }
+  auto plan = planFor(collective);
+  if (collective.op.kind != ReduceKind::PremulSum && !plan) {
+    return lane.run(collective, nanos, hooks);
+  }
+  Collective scaled = collective;
+  scaled.plan = std::move(plan);
+  const std::vector<std::byte> scratch = applyPremul(scaled, size());
+  lane.run(scaled, nanos, hooks);
+}
+
+std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
+                                             std::chrono::nanoseconds timeout,
+                                             std::shared_ptr<void> keepAlive) {
+  const Entered entered(*this);
+  validate(collective, rank(), size());
+  const int64_t nanos = nanosOr(timeout);
+  Lane& lane = laneFor(collective);
+  return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
+}
+
+std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective collective,
+                                                     int64_t timeoutNanos,
+                                                     std::shared_ptr<void> keepAlive) {
+  collective.plan = planFor(collective);
+  std::vector<std::byte> scratch = applyPremul(collective, size());
+  // What is small starts, and often ends, right here; the peers need not wait for another thread.
+  const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kSlotDataBytes;
+  auto operation =
+      std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
+                                  std::move(scratch), std::move(keepAlive), timeoutNanos);
+  lane.push(operation);
+  if (startsHere) lane.advance();
+  if (!lane.idle()) {
+    Progress::activate(shared_from_this(),
+                       startsHere ? Progress::When::Lazily : Progress::When::Soon);
+  }
+  return operation;
+}
+
+Lane& LaneCommunicator::addLane(std::unique_ptr<Lane> lane) {
+  added_.push_back(std::move(lane));
+  return *added_.back();
+}
+
+std::shared_ptr<Work> LaneCommunicator::submit(Lane& lane, Collective collective,
+                                               std::chrono::nanoseconds timeout,
+                                               std::shared_ptr<void> keepAlive, bool lazily) {
+  if (!core_.belongsHere()) throw core_.forkError();
+  core_.throwIfFailed();
+  auto operation =
+      std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
+                                  std::vector<std::byte>{}, std::move(keepAlive), nanosOr(timeout));
+  lane.push(operation);
+  Progress::activate(shared_from_this(), lazily ? Progress::When::Lazily : Progress::When::Soon);
+  return operation;
+}
+
+template <class Visit>
+void LaneCommunicator::forEachLane(Visit visit) {
+  visit(collectives());
+  for (const auto& lane : added_) visit(*lane);
+  for (const auto& channel : channels_) {
+    if (Lane* lane = channel.load(std::memory_order_acquire)) {
+      visit(*lane);
+    }
+  }
+}
+
+bool LaneCommunicator::idle() {
+  bool idle = true;
+  forEachLane([&](Lane& lane) { idle &= lane.idle(); });
+  return idle;
+}
+
+bool LaneCommunicator::needsDriver() {
+  bool needed = false;
+  forEachLane([&](Lane& lane) { needed |= lane.needsDriver(); });
+  return needed;
+}
+
+bool LaneCommunicator::progress() {
+  bool moved = core_.poll();
+  forEachLane([&](Lane& lane) {
+    if (lane.needsDriver()) moved |= lane.advance();
+  });
+  return moved;
+}
+
+int LaneCommunicator::awaited() {
+  int lanes = 0;
+  int awaited = -1;
+  forEachLane([&](Lane& lane) {
+    if (!lane.needsDriver()) return;
+    awaited = lane.awaited();
+    ++lanes;
+  });
+  return lanes == 1 ? awaited : -1;
+}
+
+bool LaneCommunicator::stillWaitsFor(int rank) {
+  bool waits = true;
+  forEachLane([&](Lane& lane) { waits &= !lane.needsDriver() || lane.stillWaitsForIfFree(rank); });
+  return waits;
+}
+
+int64_t LaneCommunicator::checkStuck(int64_t now) {
+  int64_t deadline = INT64_MAX;
+  forEachLane([&](Lane& lane) {
+    if (lane.needsDriver()) deadline = std::min(deadline, lane.checkStuck(now));
+  });
+  return deadline;
+}
+
+void LaneCommunicator::abort(const std::string& reason) {
+  if (!core_.belongsHere()) throw core_.forkError();
+  if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
+  core_.fail(Error(ErrorKind::Aborted,
+                   "communicator '" + core_.name + "' was aborted by rank " +
+                       std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
+                   {rank()}));
+  Progress::poke(Progress::When::Soon);
+  for (const auto& weak : dependents()) {
+    if (const auto dependent = weak.lock()) dependent->abort(reason);
+  }
+}
+
+void LaneCommunicator::addDependent(const std::shared_ptr<LaneCommunicator>& dependent) {
+  std::lock_guard lock(dependentsMutex_);
+  std::erase_if(dependents_, [](const auto& weak) { return weak.expired(); });
+  dependents_.push_back(dependent);
+}
+
+std::vector<std::weak_ptr<LaneCommunicator>> LaneCommunicator::dependents() {
+  std::lock_guard lock(dependentsMutex_);
+  return dependents_;
+}
+
+void LaneCommunicator::finalize(WaitHooks* hooks) {
+  if (finalized_.load(std::memory_order_relaxed)) return;
+  if (core_.belongsHere()) {
+    Patience patience(core_, hooks);
+    const int64_t deadline = nowNanos() + timeoutNanos_.load(std::memory_order_relaxed);
+    while (!idle() && nowNanos() < deadline) {
+      if (progress()) continue;
+      try {
+        patience.pause(
+            -1, [&] { return !idle() && stillWaitsFor(-1); },
+            [&](int64_t now) { return std::min(checkStuck(now), deadline); });
+      } catch (const Error&) {
+        // The communicator is broken; progress() ends what is queued with the same error.
+      }
+    }
+    leave();
+  }
+  finalized_.store(true, std::memory_order_relaxed);
+}
+
+}  // namespace ctran

@@ -1,0 +1,106 @@
+#include "ctran/transport/board.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <thread>
+
+#include "ctran/base/clock.h"
+#include "ctran/os/futex.h"
+
+namespace ctran {
+namespace {
+
+void copyText(char* target, size_t capacity, const std::string& text) {
+  const size_t n = std::min(text.size(), capacity - 1);
+  std::memcpy(target, text.data(), n);
+  target[n] = 0;
+}
+
+}  // namespace
+
+uint32_t Board::prepareSleep(int awaited) {
+  Control& own = control(rank_);
+  const uint32_t ticket = own.doorbell.load(std::memory_order_acquire);
+  own.awaited.store(awaited, std::memory_order_relaxed);
+  header().sleepers.fetch_or(sleeperBit(rank_), std::memory_order_seq_cst);
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see published()
+  return ticket;
+}
+
+void Board::wake(int rank) {
+  const uint64_t bit = sleeperBit(rank);
+  if ((header().sleepers.load(std::memory_order_seq_cst) & bit) == 0) return;
+  // Whoever takes the bit makes the system call; a sleeper that still has to wait sets it again.
+  if ((header().sleepers.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
+  ring(rank);
+}
+
+void Board::ring(int rank) {
+  control(rank).doorbell.fetch_add(1, std::memory_order_release);
+  futexWake(control(rank).doorbell);
+}
+
+void Board::wakeAll() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // see published()
+  if (!shared_) return ring(rank_);
+  for (int r = 0; r < size_; ++r) ring(r);
+}
+
+void Board::wakeSleepers(int publisher) {
+  uint64_t sleepers = header().sleepers.load(std::memory_order_acquire);
+  for (; sleepers != 0; sleepers &= sleepers - 1) {
+    const int r = shared_ ? std::countr_zero(sleepers) : rank_;
+    const int awaited = control(r).awaited.load(std::memory_order_relaxed);
+    if (awaited < 0 || awaited == publisher) wake(r);
+  }
+}
+
+bool Board::fail(const Error& error) {
+  Failure& failure = header().failure;
+  const auto take = [&](uint32_t state) {
+    return failure.state.compare_exchange_strong(state, Failure::kWriting + rank_,
+                                                 std::memory_order_acq_rel);
+  };
+  bool first = take(Failure::kNone);
+  // A rank that was killed while it wrote is finished for by those who report its death.
+  for (const int r : error.ranks()) {
+    if (first || error.kind() != ErrorKind::PeerLost || r == rank_) break;
+    first = take(Failure::kWriting + static_cast<uint32_t>(r));
+  }
+  if (first) {
+    std::string message = error.what();
+    if (!error.hint().empty()) message.resize(message.rfind("\n  hint: "));
+    failure.kind = static_cast<int32_t>(error.kind());
+    failure.reporter = rank_;
+    failure.rankCount = static_cast<int32_t>(std::min<size_t>(error.ranks().size(), kMaxSharers));
+    std::copy_n(error.ranks().begin(), failure.rankCount, failure.ranks);
+    copyText(failure.op, sizeof failure.op, error.op());
+    copyText(failure.hint, sizeof failure.hint, error.hint());
+    copyText(failure.message, sizeof failure.message, message);
+    failure.state.store(Failure::kReadable, std::memory_order_release);
+  }
+  wakeAll();
+  return first;
+}
+
+void Board::throwFailure() const {
+  const Failure& failure = header().failure;
+  // The writer copies a few kilobytes. If it was killed there, its death is reported in a moment.
+  const int64_t giveUp = nowNanos() + 1'000'000'000;
+  while (failure.state.load(std::memory_order_acquire) != Failure::kReadable) {
+    if (nowNanos() > giveUp) {
+      throw Error(ErrorKind::Aborted, "the communicator broke, and nobody could say why");
+    }
+    std::this_thread::yield();
+  }
+  std::string message = failure.message;
+  if (failure.reporter != rank_) {
+    message += "\n  (reported by rank " + std::to_string(failure.reporter) + ", raised on rank " +
+               std::to_string(rank_) + ")";
+  }
+  throw Error(static_cast<ErrorKind>(failure.kind), message,
+              {failure.ranks, failure.ranks + failure.rankCount}, failure.op, failure.hint);
+}
+
+}  // namespace ctran

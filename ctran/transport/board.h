@@ -1,0 +1,116 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ctran/base/error.h"
+#include "ctran/os/shared_memory.h"
+#include "ctran/trace/operation_ring.h"
+
+namespace ctran {
+
+/// What is known of every rank of a communicator: where it is, what it did last, whether it has
+/// left; the failure that broke the communicator; and where threads sleep. It lies at the start of
+/// memory that is zeros at first.
+///
+/// The ranks of one host share theirs (see Arena), and each writes its own part. Across hosts every
+/// rank has one for itself, in which the network writes what it hears of the others.
+class Board {
+ public:
+  enum class RankState : uint32_t { Joining, Alive, Left };
+
+  /// One rank's counters: each line has one writer, the rank itself, except `doorbell`.
+  struct Control {
+    alignas(64) std::atomic<uint64_t> begun;  ///< the collective it is in; all before have ended
+    alignas(64) std::atomic<uint64_t> filled;
+    std::atomic<uint64_t> drained;
+    alignas(64) std::atomic<uint32_t> doorbell;  ///< the rank's sleepers wait on it
+    alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
+    std::atomic<RankState> state;
+    alignas(64) OperationRing collectives;  ///< written by whoever drives their lane
+    OperationRing messages;                 ///< sends and receives; written under Core's lock
+  };
+
+  static constexpr int kMaxSharers = 64;
+  static size_t bytesFor(int size) { return kHeaderBytes + size * kControlBytes; }
+
+  /// `shared`: all `size` ranks, at most kMaxSharers, use this memory; otherwise it is this rank's
+  /// own.
+  Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
+      : memory_(std::move(memory)), rank_(rank), size_(size), shared_(shared) {}
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+  Control& control(int rank) { return *at<Control>(kHeaderBytes + rank * kControlBytes); }
+
+  /// To be called after a counter was moved: wakes the ranks that sleep until this one does so.
+  void published() {
+    // The counter's store must not pass the load below, or a sleeper who looked at the counter just
+    // before it moved would be missed; sleepers do the same in the other order.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (header().sleepers.load(std::memory_order_relaxed) != 0) wakeSleepers(rank_);
+  }
+
+  /// Announces that this rank will sleep until `awaited` publishes (-1: until anybody does). Look
+  /// at the conditions once more, then futexWait on the doorbell for the returned value.
+  uint32_t prepareSleep(int awaited);
+
+  /// Wakes every rank, whomever it waits for; also sleepers whose wake-up was lost, because whoever
+  /// was about to wake them was killed.
+  void wakeAll();
+  /// Wakes the sleepers of one rank.
+  void wake(int rank);
+
+  /// Breaks the communicator for all who share this memory. The first failure stands; whether this
+  /// is it.
+  bool fail(const Error& error);
+  bool failed() const { return header().failure.state.load(std::memory_order_relaxed) != 0; }
+  [[noreturn]] void throwFailure() const;
+
+ protected:
+  struct Failure {
+    enum State : uint32_t { kNone, kReadable, kWriting };  ///< kWriting + r: rank r writes it
+    std::atomic<uint32_t> state;
+    int32_t kind;
+    int32_t reporter;
+    int32_t rankCount;
+    int32_t ranks[kMaxSharers];
+    char op[256];
+    char hint[512];
+    char message[14 * 1024];  ///< room for a roll call of all ranks
+  };
+  struct Header {
+    alignas(64) std::atomic<uint64_t> sleepers;  ///< bit r: rank r has a sleeper
+    alignas(64) Failure failure;
+  };
+
+  static constexpr size_t kHeaderBytes = 16384;
+  static constexpr size_t kControlBytes = 4096;
+  static_assert(sizeof(Header) <= kHeaderBytes && sizeof(Control) <= kControlBytes);
+
+  template <class T>
+  T* at(size_t offset) const {
+    return reinterpret_cast<T*>(memory_->data() + offset);
+  }
+  std::byte* data() const { return memory_->data(); }
+  Header& header() const { return *at<Header>(0); }
+  template <class Member>
+  std::byte* field(Member Control::*member) {
+    return reinterpret_cast<std::byte*>(&(control(0).*member));
+  }
+
+ private:
+  uint64_t sleeperBit(int rank) const { return uint64_t{1} << (shared_ ? rank : 0); }
+  void ring(int rank);
+  void wakeSleepers(int publisher);
+
+  std::shared_ptr<SharedMapping> memory_;
+  const int rank_;
+  const int size_;
+  const bool shared_;
+};
+
+}  // namespace ctran

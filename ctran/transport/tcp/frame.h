@@ -1,0 +1,71 @@
+#pragma once
+
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+
+#include "ctran/trace/operation_ring.h"
+
+namespace ctran {
+
+/// What travels over a TCP connection after the handshake: frames, each a header and at most
+/// kFrameBytes of payload. Numbers are little-endian, as both ends are.
+///
+/// A message is named by lane, sequence (which operation of the lane) and buffer (which of its
+/// messages); each end binds memory to that name, so no address travels.
+///  - Small ones (kEagerBytes) are sent at once, as one Eager frame. What the receiver has not
+///  bound
+///    yet it keeps, up to kEagerWindow per lane and peer; the sender counts, and Credit frames give
+///    it room again.
+///  - Of larger ones an Announce tells, and Data frames follow when the receiver has bound memory
+///  and
+///    said so with Ready: they are received into place.
+enum class FrameType : uint32_t { Eager = 1, Announce, Ready, Data, Credit, Failure, Goodbye };
+
+inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
+inline constexpr size_t kEagerBytes = 64 << 10;
+inline constexpr size_t kEagerWindow = 1 << 20;
+inline constexpr size_t kFrameBytes = 1 << 20;
+inline constexpr size_t kFailureBytes = 16 << 10;
+/// Messages that are announced, or that a peer is ready for, before the other end has come to them.
+inline constexpr size_t kMaxPromises = 4096;
+
+struct MessageName {
+  uint32_t lane = kCollectiveLane;
+  uint32_t buffer = 0;
+  uint64_t sequence = 0;
+  auto operator<=>(const MessageName&) const = default;
+};
+
+struct FrameHeader {
+  FrameType type = FrameType::Goodbye;
+  uint32_t bytes = 0;  ///< of payload
+  MessageName name;
+  uint64_t offset = 0;  ///< Data: in the message; Announce, Ready: its size; Credit: bytes
+  uint64_t signature = 0, what = 0, count = 0;  ///< of the sender's operation, see OperationRecord
+};
+static_assert(sizeof(FrameHeader) == 56);
+
+/// What one Eager frame takes of the window.
+inline size_t eagerCost(size_t bytes) { return bytes + sizeof(FrameHeader); }
+
+/// Why no peer of this version would send such a frame; null if one might.
+inline const char* whyInvalid(const FrameHeader& frame) {
+  if (frame.name.lane >= kLanes) return "a frame of an unknown lane";
+  switch (frame.type) {
+    case FrameType::Eager:
+      return frame.bytes <= kEagerBytes ? nullptr : "an oversized eager frame";
+    case FrameType::Data:
+      return frame.bytes <= kFrameBytes ? nullptr : "an oversized frame";
+    case FrameType::Failure:
+      return frame.bytes <= kFailureBytes ? nullptr : "an oversized error";
+    case FrameType::Announce:
+    case FrameType::Ready:
+    case FrameType::Credit:
+    case FrameType::Goodbye:
+      return frame.bytes == 0 ? nullptr : "a payload where there is none";
+  }
+  return "a frame of an unknown type";
+}
+
+}  // namespace ctran

@@ -1,0 +1,85 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctran/os/tcp_socket.h"
+#include "ctran/transport/tcp/frame.h"
+
+namespace ctran {
+
+/// One connection as a stream of frames, in both directions; never blocks. What the frames mean is
+/// its user's matter.
+class Link {
+ public:
+  /// A frame that waits to be written. The payload lies in memory of whoever `owner` is, or in
+  /// `owned`.
+  struct Outgoing {
+    FrameHeader header;
+    const std::byte* data = nullptr;
+    void* owner = nullptr;
+    std::vector<std::byte> owned = {};
+  };
+
+  /// What reading needs to know, and tells.
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    /// A header has come. Where its payload is to be put; null to drop it. Throws std::string: why
+    /// the stream cannot go on.
+    virtual std::byte* begin(const FrameHeader& frame) = 0;
+    /// The payload has come too.
+    virtual void end(const FrameHeader& frame) = 0;
+  };
+
+  void open(TcpSocket socket) { socket_ = std::move(socket); }
+  void close() { socket_.close(); }
+  bool isOpen() const { return static_cast<bool>(socket_); }
+  const TcpSocket& socket() const { return socket_; }
+
+  /// Urgent frames pass those that are not, which carry bulk data.
+  void push(Outgoing frame, bool urgent) { (urgent ? urgent_ : bulk_).push_back(std::move(frame)); }
+
+  /// Writes what the socket takes. `written(owner, bytes)` for each frame that has left. False when
+  /// the connection is broken.
+  bool write(const std::function<void(void*, size_t)>& written);
+  bool hasOutput() const { return !picked_.empty() || !urgent_.empty() || !bulk_.empty(); }
+
+  /// Drops the frames that have not begun.
+  void dropWaiting() {
+    urgent_.clear();
+    bulk_.clear();
+  }
+
+  /// Lets go of an owner's memory: its frames do not leave any more, but for those that have begun,
+  /// whose payload is copied.
+  void forget(void* owner);
+
+  /// Reads what is there, up to a few megabytes. Empty, or why the connection has ended.
+  std::string read(Reader& reader);
+
+  /// The payload that is being read goes nowhere from now on, if it went between these.
+  void divert(const std::byte* begin, const std::byte* end) {
+    if (into_ >= begin && into_ < end) into_ = nullptr;
+  }
+
+ private:
+  void parse(Reader& reader, std::span<const std::byte> data);
+
+  TcpSocket socket_;
+  std::deque<Outgoing> urgent_, bulk_;
+  std::deque<Outgoing> picked_;  // in the order in which they leave
+  size_t sent_ = 0;              // bytes of the first of them, with its header
+
+  FrameHeader frame_;
+  size_t headBytes_ = 0;  // of the header that is being read
+  size_t remaining_ = 0;  // of its payload
+  std::byte* into_ = nullptr;
+};
+
+}  // namespace ctran

@@ -1,0 +1,172 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctran/base/error.h"
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/transport/board.h"
+#include "ctran/transport/condition.h"
+#include "ctran/transport/tcp/frame.h"
+#include "ctran/transport/tcp/link.h"
+
+namespace ctran {
+
+class TcpTransport;
+
+/// What one end says of a message when the other's is not as it should be.
+struct OtherEnd {
+  uint64_t bytes = 0;
+  OperationRecord operation;
+};
+
+/// One end of a message, for as long as its memory is bound. Ending it early, as a failed operation
+/// does, lets go of the memory.
+class Transmission {
+ public:
+  Transmission(TcpTransport& transport, const MessageName& name, int peer, size_t bytes)
+      : transport(transport), name(name), peer(peer), bytes(bytes) {}
+  Transmission(const Transmission&) = delete;
+  Transmission& operator=(const Transmission&) = delete;
+  virtual ~Transmission() = default;
+
+  /// That it has ended, in one way or another.
+  Condition ended() const {
+    return {reinterpret_cast<const std::byte*>(&progress), 0, kEnded, peer, peer + 1};
+  }
+
+  TcpTransport& transport;
+  const MessageName name;
+  const int peer;
+  const size_t bytes;
+  std::atomic<uint64_t> progress{0};
+  size_t moved = 0;      ///< bytes; guarded by the transport
+  bool isWrong = false;  ///< the sizes of both ends differ; known once it has ended
+  OtherEnd other;        ///< known once it has ended
+
+  static constexpr uint64_t kEnded = 1;
+};
+
+/// To be received. Ended when all of it has come.
+class Inbound final : public Transmission {
+ public:
+  Inbound(TcpTransport& transport, const MessageName& name, int peer, std::byte* data, size_t bytes)
+      : Transmission(transport, name, peer, bytes), data(data) {}
+  ~Inbound() override;
+  std::byte* const data;
+};
+
+/// To be sent. Ended when the operating system has all of it: the memory may be used again.
+class Outbound final : public Transmission {
+ public:
+  Outbound(TcpTransport& transport, const MessageName& name, int peer, const std::byte* data,
+           size_t bytes, const OperationRecord& operation)
+      : Transmission(transport, name, peer, bytes), data(data), operation(operation) {}
+  ~Outbound() override;
+  const std::byte* const data;
+  const OperationRecord operation;
+};
+
+/// The connections of one rank to the ranks of its communicator on other hosts, each made when it
+/// is first needed. Never blocks: whoever waits calls `poll`. Any thread.
+class TcpTransport final {
+ public:
+  /// What the transport hears of the others; called without locks of its own by those who poll.
+  class Listener {
+   public:
+    virtual ~Listener() = default;
+    virtual void failed(const Error& error) = 0;
+  };
+
+  /// The board gets what others say they do.
+  TcpTransport(Board& board, Hosts hosts, Listener& listener);
+  ~TcpTransport();
+
+  /// Binds memory to a message. Its sender may be further than this rank, or not there yet.
+  std::unique_ptr<Inbound> receive(const MessageName& name, int peer, std::byte* data, size_t bytes,
+                                   const OperationRecord& operation);
+  std::unique_ptr<Outbound> send(const MessageName& name, int peer, const std::byte* data,
+                                 size_t bytes, const OperationRecord& operation);
+
+  /// Moves what can be moved; whether something happened, here or to a waiting operation.
+  bool poll();
+  int fd() const { return epoll_.get(); }  ///< readable when `poll` may have something to do
+
+  /// Tells the others, those that are connected, of the failure of this communicator; they pass it
+  /// on.
+  void tell(const Error& error);
+
+  /// Says goodbye to the peers and closes, when all that was sent has arrived, or after `limit`.
+  void leave(std::chrono::milliseconds limit);
+
+  /// Where a rank is, for people: "rank 3 on node7 (pid 12)".
+  std::string describe(int rank) const;
+  uint64_t refusedCallers();
+  int connections();
+
+ private:
+  friend class Inbound;
+  friend class Outbound;
+  enum class State { Unknown, Calling, Awaited, Up, Gone };
+  struct Early {  // an eager message that is not bound yet
+    std::vector<std::byte> data;
+    OperationRecord operation;
+    bool complete = false;
+  };
+  struct Peer;
+  class Lock;
+  class Waking;
+
+  Peer& peerOf(int rank) { return *peers_[rank]; }
+  void ensure(Peer& peer);
+  void pollCaller(Peer& peer);
+  void connected(Peer& peer, TcpSocket socket);
+  void pollLink(Peer& peer, uint32_t events);
+  void flush(Peer& peer);
+  void lose(Peer& peer, const std::string& why);
+  void pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
+                   const OperationRecord& operation);
+  void pushEager(Peer& peer, Outbound& message);
+  void pushData(Peer& peer, Outbound& message);
+  void admitWaiting(Peer& peer, uint32_t lane);
+  void consume(Peer& peer, uint32_t lane, size_t bytes);
+  void finish(Transmission& message);
+  void finishWrong(Transmission& message, const OtherEnd& other);
+  void deliver(Peer& peer, Inbound& message, Early& early);
+  void sendToSelf(Outbound& message);
+  void receiveFromSelf(Inbound& message);
+  void received(Inbound& message, size_t bytes);
+  void heard(Peer& peer, const FrameHeader& frame);
+  void failureCame(Peer& peer, const std::string& text);
+  void forget(Inbound& message);
+  void forget(Outbound& message);
+  void report(const Error& error);
+  void wakeOwn();
+  bool pollLocked(int waitMillis);
+  void watch(int fd, uint64_t id, uint32_t events, bool isNew);
+
+  Board& board_;
+  Listener& listener_;
+  Hosts hosts_;
+  const int rank_;
+  const int size_;
+  const std::vector<NetAddress> ownAddresses_;
+  UniqueFd epoll_;
+
+  std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
+  std::mutex mutex_;            // guards what follows
+  std::vector<std::unique_ptr<Peer>> peers_;
+  std::optional<Error> failure_;  // to be reported without the lock
+  bool moved_ = false;
+  bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
+  bool leaving_ = false;
+};
+
+}  // namespace ctran

@@ -1,0 +1,256 @@
+// What an authenticated peer that breaks the rules can do: nothing but lose its connection.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <cstring>
+#include <thread>
+
+#include "ctran/base/clock.h"
+#include "ctran/transport/tcp/failure.h"
+#include "ctran/transport/tcp/transport.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+/// Rank 0 of a world of two; rank 1 is the test, which speaks for itself.
+class Pair : public ::testing::Test, public TcpTransport::Listener {
+ protected:
+  Pair() {
+    Hosts hosts;
+    hosts.key = randomKey();
+    hosts.doorman = std::make_unique<Doorman>(localAddresses(), hosts.key, 0, 2);
+    hosts.places.resize(2);
+    const auto& addresses = hosts.doorman->addresses();
+    address_ = addresses.back();
+    std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
+                hosts.places[0].addresses.begin());
+    std::strcpy(hosts.places[1].process.data(), "somewhere (pid 1)");
+    Caller caller({address_}, hosts.key, {1, 2, 0, Purpose::Link});
+    const size_t bytes = Board::bytesFor(2);
+    board_ = std::make_unique<Board>(SharedMapping::map(createSharedMemory("test", bytes), bytes),
+                                     0, 2, false);
+    transport_ = std::make_unique<TcpTransport>(*board_, std::move(hosts), *this);
+    until([&] { return caller.poll() == Caller::State::Welcome; });
+    socket_ = caller.takeSocket();
+  }
+
+  void failed(const Error& error) override { error_ = std::make_unique<Error>(error); }
+
+  void until(const std::function<bool()>& condition) {
+    const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();
+    while (!condition()) {
+      transport_->poll();
+      if (nowNanos() > giveUp) {
+        ADD_FAILURE() << "gave up waiting";
+        return;
+      }
+    }
+  }
+
+  void say(const FrameHeader& frame, std::span<const std::byte> payload = {}) {
+    std::vector<std::byte> all(sizeof frame + payload.size());
+    std::memcpy(all.data(), &frame, sizeof frame);
+    if (!payload.empty()) std::memcpy(all.data() + sizeof frame, payload.data(), payload.size());
+    size_t sent = 0;
+    until([&] {
+      const Transfer written = writeSome(socket_, std::span<const std::byte>(all).subspan(sent));
+      sent += written.bytes;
+      return sent == all.size() || written.end == Transfer::End::Failed;
+    });
+  }
+
+  static FrameHeader frame(FrameType type, size_t bytes, uint64_t offset = 0,
+                           const MessageName& name = {kCollectiveLane, 0, 1}) {
+    FrameHeader header{type, static_cast<uint32_t>(bytes), name, offset};
+    header.signature = 7;
+    return header;
+  }
+
+  void expectLost(const std::string& why) {
+    until([&] { return error_ != nullptr; });
+    ASSERT_NE(error_, nullptr);
+    EXPECT_EQ(error_->kind(), ErrorKind::PeerLost);
+    EXPECT_EQ(error_->ranks(), std::vector<int>{1});
+    EXPECT_NE(std::string(error_->what()).find(why), std::string::npos) << error_->what();
+    EXPECT_NE(std::string(error_->what()).find("somewhere (pid 1)"), std::string::npos);
+    EXPECT_EQ(transport_->connections(), 0);
+  }
+
+  static bool ended(const Transmission& message) {
+    Condition condition = message.ended();
+    return condition.holds();
+  }
+
+  NetAddress address_;
+  std::unique_ptr<Board> board_;
+  std::unique_ptr<TcpTransport> transport_;
+  std::unique_ptr<Error> error_;
+  TcpSocket socket_;
+};
+
+TEST_F(Pair, EagerMessageGoesWhereItIsBoundBeforeOrAfter) {
+  const std::vector<std::byte> data(100, std::byte{3});
+  std::vector<std::byte> first(100), second(100);
+  const auto before = transport_->receive({kCollectiveLane, 0, 1}, 1, first.data(), 100, {});
+  say(frame(FrameType::Eager, 100), data);
+  say(frame(FrameType::Eager, 100, 0, {kCollectiveLane, 1, 1}), data);
+  until([&] { return ended(*before); });
+  EXPECT_EQ(first, data);
+  const auto after = transport_->receive({kCollectiveLane, 1, 1}, 1, second.data(), 100, {});
+  until([&] { return ended(*after); });
+  EXPECT_EQ(second, data);
+  EXPECT_EQ(after->other.operation.signature, 7u);
+  EXPECT_EQ(error_, nullptr);
+}
+
+TEST_F(Pair, DataFrameOutsideOfWhatIsBoundIsRefused) {
+  std::vector<std::byte> memory(200'000, std::byte{1});
+  const auto before = memory;
+  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), 150'000, {});
+  say(frame(FrameType::Data, 100, 149'901), std::vector<std::byte>(100, std::byte{9}));
+  expectLost("beyond the end");
+  EXPECT_EQ(memory, before);
+}
+
+TEST_F(Pair, DataFrameWhoseOffsetWrapsAroundIsRefused) {
+  std::vector<std::byte> memory(150'000);
+  const auto bound =
+      transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+  say(frame(FrameType::Data, 100, UINT64_MAX - 49), std::vector<std::byte>(100));
+  expectLost("beyond the end");
+}
+
+TEST_F(Pair, DataThatNobodyAskedForIsRefused) {
+  say(frame(FrameType::Data, 100), std::vector<std::byte>(100));
+  expectLost("nobody asked for");
+}
+
+TEST_F(Pair, OversizedFramesAreRefusedByTheirHeader) {
+  say(frame(FrameType::Eager, kEagerBytes + 1));
+  expectLost("oversized");
+}
+
+TEST_F(Pair, OversizedDataFrameIsRefusedThoughItWouldFit) {
+  std::vector<std::byte> memory(kFrameBytes + 100);
+  const auto bound =
+      transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+  say(frame(FrameType::Data, kFrameBytes + 1));
+  expectLost("oversized");
+}
+
+TEST_F(Pair, GigabytesThatAHeaderPromisesAreNotAllocated) {
+  say(frame(FrameType::Failure, UINT32_MAX));
+  expectLost("oversized");
+}
+
+TEST_F(Pair, FramesThatMakeNoSenseAreRefused) {
+  say(frame(static_cast<FrameType>(99), 0));
+  expectLost("unknown type");
+}
+
+TEST_F(Pair, AFrameOfAnUnknownLaneIsRefused) {
+  say(frame(FrameType::Eager, 0, 0, {kLanes, 0, 1}));
+  expectLost("unknown lane");
+}
+
+TEST_F(Pair, WhoSendsBeyondItsWindowIsRefused) {
+  const std::vector<std::byte> data(kEagerBytes);
+  for (uint32_t i = 0; i <= kEagerWindow / kEagerBytes; ++i) {
+    say(frame(FrameType::Eager, data.size(), 0, {kCollectiveLane, i, 1}), data);
+  }
+  expectLost("more than there is room for");
+}
+
+TEST_F(Pair, WhoGivesBackMoreThanItWasSentIsRefused) {
+  say(frame(FrameType::Credit, 0, 1));
+  expectLost("gave back more");
+}
+
+TEST_F(Pair, EndlessPromisesAreRefused) {
+  for (uint32_t i = 0; i <= kMaxPromises; ++i) {
+    say(frame(FrameType::Announce, 0, 1 << 20, {kCollectiveLane, i, 1}));
+  }
+  expectLost("too many");
+}
+
+TEST_F(Pair, AMessageThatComesTwiceIsRefused) {
+  const std::vector<std::byte> data(10);
+  say(frame(FrameType::Eager, 10), data);
+  say(frame(FrameType::Eager, 10), data);
+  expectLost("twice");
+}
+
+TEST_F(Pair, AnEndOfStreamWithoutGoodbyeIsALossAndNoneAfterIt) {
+  say(frame(FrameType::Goodbye, 0));
+  socket_.close();
+  until([&] { return transport_->connections() == 0; });
+  EXPECT_EQ(error_, nullptr);
+  EXPECT_EQ(board_->control(1).state.load(), Board::RankState::Left);
+}
+
+TEST_F(Pair, AnEndOfStreamIsALoss) {
+  socket_.close();
+  expectLost("closed the connection");
+}
+
+TEST_F(Pair, AMessageOfAnotherSizeIsToldToItsReceiver) {
+  std::vector<std::byte> memory(64);
+  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), 64, {});
+  say(frame(FrameType::Eager, 32), std::vector<std::byte>(32));
+  until([&] { return ended(*bound); });
+  EXPECT_TRUE(bound->isWrong);
+  EXPECT_EQ(bound->other.bytes, 32u);
+  EXPECT_EQ(error_, nullptr);
+}
+
+TEST_F(Pair, EndedBindingIsNotWrittenTo) {
+  std::vector<std::byte> memory(300'000, std::byte{1});
+  const auto before = memory;
+  auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+  FrameHeader header = frame(FrameType::Data, 200'000);
+  // The header and half of the payload come; then the operation ends.
+  say(header, std::vector<std::byte>(100'000, std::byte{9}));
+  for (int i = 0; i < 100; ++i) transport_->poll();
+  bound.reset();
+  const auto now = memory;
+  const std::vector<std::byte> rest(100'000, std::byte{9});
+  size_t sent = 0;
+  until([&] {
+    sent += writeSome(socket_, std::span<const std::byte>(rest).subspan(sent)).bytes;
+    return sent == rest.size();
+  });
+  say(frame(FrameType::Goodbye, 0));
+  until([&] { return board_->control(1).state.load() == Board::RankState::Left; });
+  EXPECT_EQ(memory, now);
+  EXPECT_EQ(error_, nullptr);
+}
+
+TEST(Failures, TravelAsTheyAre) {
+  const Error error(ErrorKind::Mismatch, "what happened", {3, 5}, "all_reduce", "what to try");
+  const Error same = parseFailure(serializeFailure(error, 4), 9);
+  EXPECT_EQ(same.kind(), error.kind());
+  EXPECT_EQ(same.ranks(), error.ranks());
+  EXPECT_EQ(same.op(), error.op());
+  EXPECT_EQ(same.hint(), error.hint());
+  EXPECT_NE(std::string(same.what()).find("what happened"), std::string::npos);
+  EXPECT_NE(std::string(same.what()).find("reported by rank 4"), std::string::npos);
+}
+
+TEST(Failures, AnyBytesAreParsedToSomeError) {
+  std::string text = serializeFailure(
+      Error(ErrorKind::PeerLost, std::string(20'000, 'x'), std::vector<int>(1000, 1)), 0);
+  EXPECT_LE(text.size(), kFailureBytes);
+  EXPECT_EQ(parseFailure(text, 0).kind(), ErrorKind::PeerLost);
+  for (size_t length = 0; length < text.size(); length += 97) {
+    EXPECT_EQ(parseFailure(text.substr(0, length), 2).kind(), ErrorKind::Aborted) << length;
+  }
+  for (size_t i = 0; i < 300; ++i) {
+    std::string spoiled = text;
+    spoiled[i] = static_cast<char>(spoiled[i] ^ 0xff);
+    parseFailure(spoiled, 2);
+  }
+}
+
+}  // namespace
+}  // namespace ctran::testing
