@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/estimate.h"
 #include "ctran/plan/library.h"
 #include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/simulate.h"
@@ -96,6 +97,11 @@ Json answer(const Json& request) {
   if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
   if (what == "verify") return verify(request);
   if (what == "simulate") return simulate(request);
+  if (what == "estimate") {
+    return Json(plan::estimate(
+        request.at("name").asString(), static_cast<int>(request.at("ranks").asInt()),
+        plan::machineFromJson(request.at("machine")), request.at("bytes").asDouble()));
+  }
   if (what == "register") return registered(request);
   if (what == "remove") {
     return Json(removePlan(static_cast<uint64_t>(request.at("number").asInt())));

@@ -14,6 +14,7 @@
 ///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
 ///                                                "step", "trace"}], "properties": {...}, "text"}
 ///   simulate  plan, machine, bytes, units    -> the timeline
+///   estimate  name, ranks, machine, bytes    -> seconds
 ///   register  plan, communicator, min_bytes, max_bytes -> its number
 ///   remove    number                         -> whether it was there
 ///

@@ -13,7 +13,16 @@ mine.register()  # from now on it serves all_gather among two ranks
 """
 
 from torchcomms.plan._builder import Buffer, Builder, Channel, Chunks, Lane, Link, Rank
-from torchcomms.plan._plan import Finding, Plan, Registration, Report, Timeline, library, make
+from torchcomms.plan._plan import (
+    Finding,
+    Plan,
+    Registration,
+    Report,
+    Timeline,
+    estimate,
+    library,
+    make,
+)
 
 __all__ = [
     "Buffer",
@@ -28,6 +37,7 @@ __all__ = [
     "Registration",
     "Report",
     "Timeline",
+    "estimate",
     "library",
     "make",
 ]

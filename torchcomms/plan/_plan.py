@@ -226,3 +226,20 @@ def make(
             ranks_per_host=ranks_per_host,
         )
     )
+
+
+def estimate(
+    name: str, ranks: int, bytes: float, machine: Mapping[str, Any] | None = None
+) -> float:
+    """How many seconds an all-reduce of the library takes, by formula, for any number of ranks.
+
+    Args:
+        name: all_reduce.ring, .halving_doubling (powers of two), .hierarchical, or, on one host,
+            .two_shot.
+        bytes: size of the data; 0 tells the start-up.
+        machine: as for `Plan.simulate`; its faults do not count.
+
+    Raises:
+        ValueError: there is no formula for that.
+    """
+    return float(call("estimate", name=name, ranks=ranks, bytes=bytes, machine=machine or {}))

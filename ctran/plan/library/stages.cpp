@@ -2,7 +2,20 @@
 
 namespace ctran::plan {
 
+namespace {
+
+/// A team of one has its piece already, if perhaps elsewhere.
+bool isAlone(const Stage& stage) {
+  if (stage.size() > 1) return false;
+  const int rank = stage.member(0);
+  stage.builder.copy({rank, stage.lane}, stage.to(rank, 0), stage.from(rank, 0), stage.chunks);
+  return true;
+}
+
+}  // namespace
+
 void ringReduceScatter(const Stage& stage, int direction) {
+  if (isAlone(stage)) return;
   const int n = stage.size();
   for (int m = 0; m < n; ++m) {
     for (int s = 0; s < n; ++s) {
@@ -23,6 +36,7 @@ void ringReduceScatter(const Stage& stage, int direction) {
 }
 
 void ringAllGather(const Stage& stage, int direction) {
+  if (isAlone(stage)) return;
   const int n = stage.size();
   for (int m = 0; m < n; ++m) {
     const int rank = stage.member(m);
@@ -32,10 +46,6 @@ void ringAllGather(const Stage& stage, int direction) {
       Step* step = nullptr;
       if (s == 0) {
         const Place own = stage.from(rank, piece);
-        if (n == 1) {
-          stage.builder.copy({rank, stage.lane}, place, own, stage.chunks);
-          continue;
-        }
         step = &stage.step(m);
         stage.builder.move(*step, {}, {own}, stage.chunks);
         if (!(own == place)) step->to.push_back(place);
@@ -51,6 +61,7 @@ void ringAllGather(const Stage& stage, int direction) {
 }
 
 void directReduceScatter(const Stage& stage) {
+  if (isAlone(stage)) return;
   const int n = stage.size();
   for (int m = 0; m < n; ++m) {
     const int rank = stage.member(m);
@@ -75,6 +86,7 @@ void directReduceScatter(const Stage& stage) {
 }
 
 void directAllGather(const Stage& stage) {
+  if (isAlone(stage)) return;
   const int n = stage.size();
   for (int m = 0; m < n; ++m) {
     const int rank = stage.member(m);

@@ -111,6 +111,7 @@ class PlanOf : public ::testing::TestWithParam<int> {};
 /// With the types that are exact, "what the native algorithm gives" is every bit of it.
 TEST_P(PlanOf, EveryPlanOfTheLibraryGivesWhatTheReferenceGives) {
   const int size = GetParam();
+  if ((kThreadSanitizer || kAddressSanitizer) && size > 3) GTEST_SKIP();  // nothing new, slowly
   uint64_t seed = 1;
   for (const plan::BuiltIn& builtIn : plan::library()) {
     const Recipe recipe{size, size / 2, 1 + size % 2, 1 + size % 3, size % 2 == 0 ? 2 : 1};
@@ -122,7 +123,7 @@ TEST_P(PlanOf, EveryPlanOfTheLibraryGivesWhatTheReferenceGives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PlanOf, ::testing::Values(2, 3, 4, 6),
+INSTANTIATE_TEST_SUITE_P(Sizes, PlanOf, ::testing::Values(2, 3, 4),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
 
 /// A plan that is right, but not in place: the executor makes up for it.

@@ -120,6 +120,16 @@ def test_simulation_knows_machines_and_faults() -> None:
         ring.simulate(1, {"speed": 3})
 
 
+def test_estimates_go_beyond_what_is_simulated() -> None:
+    simulated = plan.make("all_reduce.ring", 16).simulate(1 << 20).seconds
+    assert plan.estimate("all_reduce.ring", 16, 1 << 20) == pytest.approx(simulated, rel=0.03)
+    hosts = {"ranks_per_host": 8, "cards_per_host": 8}
+    assert plan.estimate("all_reduce.ring", 100_000, 0, hosts) > 1
+    assert plan.estimate("all_reduce.hierarchical", 100_000, 0, hosts) < 0.25
+    with pytest.raises(ValueError, match="powers of two"):
+        plan.estimate("all_reduce.halving_doubling", 100_000, 0, hosts)
+
+
 def test_pictures() -> None:
     timeline = plan.make("all_reduce.two_shot_pull", 3).simulate(1 << 16, units=2)
     root = ElementTree.fromstring(timeline.svg())
