@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+from pathlib import Path
+
 import torch
 from harness import Rank
 from harness.matrix import prepared
@@ -10,6 +13,7 @@ from harness.operations import OPERATIONS, Arguments
 import torchcomms
 from nccl_ranks import Make, case
 from torchcomms import ReduceOp, WorkStatus
+from torchcomms._nccl_memory import mem_allocator
 
 COUNT = 1000
 
@@ -261,3 +265,42 @@ def hints_reach_the_library(make: Make) -> None:
     ranks.run(_hinted, {"torchcomm::ncclx::high_priority_stream": "true"})
     ranks.run(_hinted, {"cga_cluster_size": "2", "commName": "another", "CTAPolicy": "0"})
     ranks.run(_hinted, {"is_high_priority_stream": "1", "garbage_collect_interval_ms": "10"})
+
+
+def _pooled(rank: Rank) -> None:
+    """Tensors in memory of the library."""
+    comm = rank.comm("nccl")
+    if rank.gpu().is_real:
+        pool = torch.cuda.MemPool(mem_allocator("nccl"))
+        with torch.cuda.use_mem_pool(pool):
+            tensor = _ones(rank, 1 << 20)
+    else:
+        tensor = _in_memory_of_the_library(1 << 20).fill_(rank.rank + 1)
+    if hasattr(comm, "tensor_register"):
+        comm.tensor_register(tensor)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
+    comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+    _check(rank, tensor, _sum(rank.size))
+    if hasattr(comm, "tensor_register"):
+        comm.tensor_deregister(tensor)
+
+
+def _in_memory_of_the_library(count: int) -> torch.Tensor:
+    """As a torch.cuda.MemPool gets it; never freed."""
+    library = ctypes.CDLL(str(Path(torchcomms._comms.__file__).parent / "lib/libtorchcomms.so"))
+    library.torchcomms_nccl_allocate.restype = ctypes.c_void_p
+    library.torchcomms_nccl_allocate.argtypes = [ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p]
+    address = library.torchcomms_nccl_allocate(4 * count, 0, None)
+    assert address % 4096 == 0
+    again = library.torchcomms_nccl_allocate(4096, 0, None)
+    library.torchcomms_nccl_free.argtypes = [
+        ctypes.c_void_p,
+        *library.torchcomms_nccl_allocate.argtypes,
+    ]
+    library.torchcomms_nccl_free(again, 4096, 0, None)
+    return torch.frombuffer((ctypes.c_float * count).from_address(address), dtype=torch.float32)
+
+
+@case(world=2)
+def memory_of_the_library_serves_tensors(make: Make) -> None:
+    make(2).run(_pooled)

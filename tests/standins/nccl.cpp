@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -83,6 +84,7 @@ struct CommTag {
   std::thread helper;  ///< of a non-blocking call
   std::map<RedOp, double> factors;
   RedOp nextOp = 5;
+  std::set<void*> registered;
   Stream lastStream = nullptr;
   bool used = false;
   Event last = nullptr;
@@ -441,6 +443,26 @@ STAND_IN Result ncclRecv(void* to, size_t count, DataType type, int peer, Comm c
   Collective c = describe(CollectiveKind::Recv, nullptr, to, count, type);
   c.root = peer;
   return add(comm, stream, c);
+}
+
+STAND_IN Result ncclMemAlloc(void** address, size_t bytes) {
+  constexpr size_t kPage = 4096;
+  *address = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
+  return *address ? Result::Success : Result::SystemError;
+}
+
+STAND_IN Result ncclMemFree(void* address) {
+  std::free(address);
+  return Result::Success;
+}
+
+STAND_IN Result ncclCommRegister(Comm comm, void* address, size_t, void** handle) {
+  *handle = address;
+  return comm->registered.insert(address).second ? Result::Success : Result::InvalidUsage;
+}
+
+STAND_IN Result ncclCommDeregister(Comm comm, void* handle) {
+  return comm->registered.erase(handle) == 1 ? Result::Success : Result::InvalidUsage;
 }
 
 STAND_IN Result ncclGroupStart() {

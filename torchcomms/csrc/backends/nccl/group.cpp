@@ -24,9 +24,6 @@ constexpr microseconds kLastPause{1000};
 constexpr milliseconds kSignalInterval{50};
 /// How long an abort lets another thread finish its call of the library.
 constexpr std::chrono::seconds kAbortPatience{2};
-/// An operation that takes longer than this makes us look whether another rank has given up.
-constexpr milliseconds kBulletinInterval{500};
-constexpr milliseconds kMissingPatience{1500};
 
 class Counted {
  public:
@@ -38,12 +35,6 @@ class Counted {
  private:
   std::atomic<int>& count_;
 };
-
-std::string listed(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
-}
 
 }  // namespace
 
@@ -405,129 +396,6 @@ bool Group::isIdle() const {
   const std::lock_guard lock(queueMutex_);
   return std::all_of(queues_.begin(), queues_.end(),
                      [](const Queue& queue) { return queue.operations.empty(); });
-}
-
-void Group::patrol() {
-  try {
-    const Clock::time_point now = Clock::now();
-    retireEnded();
-    if (!broken_) lookForErrors();
-    if (!broken_) lookAtCall(now);
-    if (!broken_) lookAtDeadlines(now);
-    if (!broken_ && setup_.bulletin) lookAtBulletin(now);
-    std::optional<ctran::Error> news;
-    {
-      const std::lock_guard lock(errorMutex_);
-      if (std::exchange(announce_, false)) news = error_;
-    }
-    if (news) setup_.bulletin->announceError(*news);
-  } catch (const ctran::Error& error) {
-    breakWith(error);
-  } catch (const std::exception& error) {
-    breakWith(ctran::Error(ErrorKind::System, error.what()));
-  }
-}
-
-void Group::retireEnded() {
-  // Streams keep order: if the last has ended, all have, and one question has answered it.
-  std::vector<std::shared_ptr<Operation>> ended;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (Queue& queue : queues_) {
-      auto& waiting = queue.operations;
-      if (waiting.empty()) continue;
-      if (waiting.back()->isOver()) {
-        ended.insert(ended.end(), waiting.begin(), waiting.end());
-        waiting.clear();
-        continue;
-      }
-      while (!waiting.empty() && waiting.front()->isOver()) {
-        ended.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
-    }
-    std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
-  }
-  for (const auto& operation : ended) {
-    operation->complete();
-    operation->release();
-  }
-}
-
-void Group::lookForErrors() {
-  Result state = Result::Success;
-  std::optional<ctran::Error> error;
-  {
-    const std::unique_lock lock(inside_, std::try_to_lock);
-    if (!lock || !handle_) return;
-    check(library().commGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
-    if (state == Result::Success || state == Result::InProgress) return;
-    error = translated(state, "asynchronous error");
-  }
-  breakWith(*error);
-}
-
-Clock::duration Group::callAge(Clock::time_point now) const {
-  const Clock::duration::rep start = callStart_;
-  return start == 0 ? Clock::duration::zero() : now.time_since_epoch() - Clock::duration(start);
-}
-
-void Group::lookAtCall(Clock::time_point now) {
-  const milliseconds timeout(callTimeout_);
-  if (callAge(now) <= timeout) return;
-  breakWith(timedOut(describe(callOp_, *this) + " makes connections, and", timeout));
-}
-
-void Group::lookAtDeadlines(Clock::time_point now) {
-  std::shared_ptr<Operation> late;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      for (const auto& operation : queue.operations) {
-        if (operation->deadline() > now) continue;
-        if (!late || operation->sequence() < late->sequence()) late = operation;
-      }
-    }
-  }
-  if (!late || late->isOver()) return;
-  const std::string what =
-      "Operation " + std::to_string(late->sequence()) + ", " + describe(late->op(), *this) + ",";
-  ctran::Error error = timedOut(what, late->timeout());
-  std::vector<int> missing;
-  std::string found;
-  if (setup_.bulletin) {
-    missing = setup_.bulletin->findMissing(late->sequence(), kMissingPatience);
-    found =
-        missing.empty() ? "; all ranks wait in it" : "; not waiting in it: rank " + listed(missing);
-  }
-  breakWith(ctran::Error(
-      ErrorKind::Timeout,
-      what + " has not ended within " + std::to_string(late->timeout().count()) + " ms" + found,
-      missing, std::string(toString(late->op())), error.hint()));
-}
-
-void Group::lookAtBulletin(Clock::time_point now) {
-  if (now - bulletinRead_ < kBulletinInterval) return;
-  bool waits = callAge(now) > kBulletinInterval;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      waits = waits || (!queue.operations.empty() &&
-                        now - queue.operations.front()->start() > kBulletinInterval);
-    }
-  }
-  if (!waits) return;
-  bulletinRead_ = now;
-  if (const auto error = setup_.bulletin->readError()) {
-    return breakWith(*error, /*announce=*/false);
-  }
-  const std::vector<int> dead = setup_.bulletin->findDead();
-  if (dead.empty()) return;
-  breakWith(ctran::Error(ErrorKind::PeerLost,
-                         "Rank " + listed(dead) + " of communicator '" + setup_.name +
-                             "' has died; an operation of rank " + std::to_string(rank()) +
-                             " waits for it",
-                         dead, {}, "look at what that rank has written"));
 }
 
 void Group::keepWithGraph(Stream stream, std::shared_ptr<void> held) {
