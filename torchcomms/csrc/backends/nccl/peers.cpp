@@ -1,12 +1,14 @@
 #include "torchcomms/csrc/backends/nccl/peers.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <fstream>
-#include <sstream>
+#include <algorithm>
+#include <array>
+#include <charconv>
 
 #include "ctran/os/process.h"
 
@@ -14,18 +16,31 @@ namespace torch::comms::nccl {
 
 namespace {
 
+/// The words of a text. (Not by way of streams: their locales are a matter of which C++ library of
+/// the process's several gets to make them.)
+std::vector<std::string> words(const std::string& text) {
+  std::vector<std::string> all;
+  constexpr const char* kSpace = " \n";
+  for (size_t begin = text.find_first_not_of(kSpace); begin != std::string::npos;) {
+    const size_t end = text.find_first_of(kSpace, begin);
+    all.push_back(text.substr(begin, end - begin));
+    begin = text.find_first_not_of(kSpace, end);
+  }
+  return all;
+}
+
 /// When a process started, in ticks since boot: with its number, who it is. Empty if there is none.
 std::string startOf(pid_t pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
+  const ctran::UniqueFd file(
+      open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  std::array<char, 4096> buffer;
+  const ssize_t size = file ? read(file.get(), buffer.data(), buffer.size()) : 0;
+  const std::string text(buffer.data(), static_cast<size_t>(std::max<ssize_t>(size, 0)));
   const size_t name = text.rfind(')');  // may hold anything but is the only field in parentheses
   if (name == std::string::npos) return {};
-  std::istringstream fields(text.substr(name + 1));
-  std::string field;
-  constexpr int kStart = 20;  // fields after the name up to starttime
-  for (int i = 0; i < kStart; ++i) fields >> field;
-  return field;
+  const std::vector<std::string> fields = words(text.substr(name + 1));
+  constexpr size_t kStart = 19;  // of the fields after the name
+  return fields.size() > kStart ? fields[kStart] : std::string();
 }
 
 /// The host, and which numbers its processes have here.
@@ -65,11 +80,12 @@ void Peers::meet(c10d::Store& store) {
   const std::string here = namespaceOf();
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
-    std::istringstream text(std::string(values[r].begin(), values[r].end()));
-    std::string where;
-    std::string start;
+    const auto fields = words(std::string(values[r].begin(), values[r].end()));
+    if (fields.size() != 3) continue;
+    const std::string& where = fields[0];
+    const std::string& start = fields[2];
     pid_t pid = 0;
-    text >> where >> pid >> start;
+    std::from_chars(fields[1].data(), fields[1].data() + fields[1].size(), pid);
     if (here.empty() || where != here || pid <= 0) continue;
     ctran::UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
     // Whoever has the number now may be somebody else.
