@@ -12,6 +12,8 @@
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 
 using torch::comms::CommOptions;
+using torch::comms::OpName;
+using torch::comms::PreHookArgs;
 using torch::comms::ReduceOp;
 using torch::comms::TorchComm;
 
@@ -25,6 +27,10 @@ void run(int rank, int size, const std::string& file) {
   const std::shared_ptr<TorchComm> comm =
       torch::comms::new_comm("ctran", at::Device(at::kCPU), "example", options);
 
+  // A hook is called before every operation from now on.
+  int operations = 0;
+  comm->registerPreHook([&](OpName, uint64_t, const PreHookArgs&) { ++operations; });
+
   // Synchronous: the result is there when the call returns.
   at::Tensor tensor = at::full({4}, rank + 1.0);
   comm->all_reduce(tensor, ReduceOp::SUM, /*async_op=*/false);
@@ -37,6 +43,9 @@ void run(int rank, int size, const std::string& file) {
   work->wait();
   std::cout << "[rank " + std::to_string(rank) + "] max " +
                    std::to_string(largest[0].item<double>()) + "\n";
+
+  std::cout << "[rank " + std::to_string(rank) + "] operations " + std::to_string(operations) +
+                   "\n";
 
   comm->finalize();
 }

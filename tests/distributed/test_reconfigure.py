@@ -119,6 +119,8 @@ def survives(rank: Rank) -> list[int] | None:
     comm.reconfigure("without the dead", [handles[2], handles[0]])
     assert not comm.is_aborted()
     found = members(comm, rank)
+    store.set(f"done/{rank.rank}", "")  # an abort would end what the other is still in
+    store.wait(["done/0", "done/2"])
     told.clear()
     comm.abort()
     assert told == ["broken"]  # once again, as it had been mended

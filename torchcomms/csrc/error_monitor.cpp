@@ -13,9 +13,13 @@ ErrorMonitor::ErrorMonitor(std::string who, bool abortProcess)
 
 void ErrorMonitor::failed(const std::string& what, const std::exception_ptr& error,
                           bool reachable) {
+  if (abortProcess_ && !reachable) return dropped(what, error);
+  // Before the listener is told, which may block for ever.
+  if (abortProcess_) startCounting(what, error);
   broken();
-  if (!abortProcess_) return;
-  if (!reachable) return dropped(what, error);
+}
+
+void ErrorMonitor::startCounting(const std::string& what, const std::exception_ptr& error) {
   {
     const std::lock_guard lock(mutex_);
     if (seen_ || counting_) return;
@@ -54,8 +58,11 @@ void ErrorMonitor::seen() {
 
 void ErrorMonitor::report(const std::string& what, const std::exception_ptr& error) {
   {
-    const std::lock_guard lock(mutex_);
-    if (seen_) return;
+    std::unique_lock lock(mutex_);
+    if (seen_) {
+      lock.unlock();
+      return broken();
+    }
   }
   std::fprintf(stderr,
                "[torchcomms] %s: %s failed and nobody looked at its work: %s\n"

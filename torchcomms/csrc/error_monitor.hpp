@@ -40,6 +40,7 @@ class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
  private:
   void report(const std::string& what, const std::exception_ptr& error);
   void tell(bool processEnds);
+  void startCounting(const std::string& what, const std::exception_ptr& error);
 
   const std::string who_;
   const bool abortProcess_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
+#include <thread>
 
 #include "ctran/base/log.h"
 #include "torchcomms/csrc/error_monitor.hpp"
@@ -101,24 +102,24 @@ void HookRegistry::after(uint64_t id, const PostHookArgs& args) const {
 }
 
 void HookRegistry::broken(bool processEnds) {
-  {
-    std::unique_lock lock(mutex_);
-    if (abortState_ != Abort::None) {
-      // Only then: the thread may hold what the hooks need, such as the interpreter lock.
-      if (processEnds) {
-        abortDone_.wait_for(lock, kAbortHookLimit, [&] { return abortState_ == Abort::Done; });
-      }
-      return;
-    }
+  std::unique_lock lock(mutex_);
+  if (abortState_ == Abort::None) {
     abortState_ = Abort::Running;
+    lock.unlock();
+    if (processEnds) {  // whatever the hooks do
+      std::thread([self = shared_from_this()] { self->callAbortHooks(); }).detach();
+    } else {
+      callAbortHooks();
+    }
+    lock.lock();
   }
-  callAbortHooks();
-  const std::lock_guard lock(mutex_);
-  abortState_ = Abort::Done;
-  abortDone_.notify_all();
+  // Otherwise not: this thread may hold what the hooks need, such as the interpreter lock.
+  if (processEnds) {
+    abortDone_.wait_for(lock, kAbortHookLimit, [&] { return abortState_ == Abort::Done; });
+  }
 }
 
-void HookRegistry::callAbortHooks() const {
+void HookRegistry::callAbortHooks() {
   for (const auto& entry : *snapshot(abort_)) {
     if (entry->removed) continue;
     try {
@@ -128,6 +129,9 @@ void HookRegistry::callAbortHooks() const {
                  describe(std::current_exception()).c_str());
     }
   }
+  const std::lock_guard lock(mutex_);
+  abortState_ = Abort::Done;
+  abortDone_.notify_all();
 }
 
 void HookRegistry::clear() {

@@ -60,7 +60,7 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   template <typename Hook>
   std::shared_ptr<const typename List<Hook>::Entries> snapshot(const List<Hook>& list) const;
   void update();
-  void callAbortHooks() const;
+  void callAbortHooks();
 
   mutable std::mutex mutex_;  // guards what follows
   List<PreHook> pre_;

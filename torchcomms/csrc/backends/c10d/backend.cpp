@@ -10,8 +10,8 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/meeting.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
 
 namespace torch::comms {
 

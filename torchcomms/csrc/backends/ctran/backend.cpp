@@ -172,7 +172,9 @@ void CtranBackend::reconfigure(const ReconfigureOptions& options) {
   EngineWaitHooks hooks;
   auto formed = initPoint_->form(handles, options.uuid, engine, &hooks);
   formed->setTimeout(options_.timeout);
-  monitor_->seen();  // what is in flight on the communicator so far fails without surprise
+  // What is in flight on the communicator so far fails without surprise.
+  monitor_->listen(nullptr);
+  monitor_->seen();
   comm_.reset();
   adopt(std::move(formed), device_, changed);
 }
