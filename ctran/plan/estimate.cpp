@@ -49,9 +49,7 @@ double halvingDoubling(const Costs& costs, int n, double bytes) {
     // Far partners are on other hosts, all ranks of a host at once.
     const bool network = half >= machine.ranksPerHost;
     const int onHost = std::min(n, machine.ranksPerHost);
-    const double sharing =
-        network ? static_cast<double>((onHost + machine.cardsPerHost - 1) / machine.cardsPerHost)
-                : 1;
+    const int sharing = network ? machine.ranksPerCard(onHost) : 1;
     seconds += 2 * costs.put(network, piece, sharing);
     seconds += 2 * costs.step() + costs.reduce(2, piece) + costs.copy(piece);
   }
@@ -97,8 +95,7 @@ double estimate(std::string_view name, int ranks, const Machine& machine, double
            directAllGather(costs, ranks, bytes / ranks);
   }
   if (name == "all_reduce.hierarchical") {
-    const double sharing =
-        static_cast<double>((g + machine.cardsPerHost - 1) / machine.cardsPerHost);
+    const int sharing = machine.ranksPerCard(g);
     const double piece = bytes / g;
     return directReduceScatter(costs, g, piece) + ring(costs, hosts, piece / hosts, true, sharing) +
            directAllGather(costs, g, piece);

@@ -23,7 +23,8 @@ struct Machine {
   int ranksPerHost = 1 << 20;  ///< all on one, unless said otherwise
   LinkCost local;
   LinkCost network{5e-6, 5e-7, 12.5e9};
-  int cardsPerHost = 1;           ///< rank l of a host uses card l % cardsPerHost
+  int cardsPerHost = 1;  ///< rank l of a host uses card l % cardsPerHost
+  int ranksPerCard(int ranks) const { return (ranks + cardsPerHost - 1) / cardsPerHost; }
   double copyBandwidth = 10e9;    ///< local copies
   double reduceBandwidth = 10e9;  ///< of the bytes that are read
   double stepOverhead = 1e-7;
