@@ -66,6 +66,7 @@ from torchcomms._comms import (  # noqa: E402
     _is_backend_registered,  # noqa: F401
     _retire,
     new_comm,
+    register_backend,
 )
 from torchcomms._errors import (  # noqa: E402
     AbortedError,
@@ -125,4 +126,5 @@ __all__ = [
     "built_backends",
     "is_backend_built",
     "new_comm",
+    "register_backend",
 ]

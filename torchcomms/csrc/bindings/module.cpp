@@ -1,5 +1,6 @@
 #include "ctran/engine/progress.h"
 #include "torchcomms/csrc/bindings/arguments.hpp"
+#include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
 
@@ -15,6 +16,7 @@ PYBIND11_MODULE(_comms, module) {
   bindWork(module);
   bindComm(module);
   bindBackendWrapper(module);
+  addPythonBackends(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {

@@ -27,21 +27,13 @@ WorkStatus CombinedWork::status() const {
   return all == WorkStatus::INPROGRESS ? all : failed;
 }
 
-void CombinedWork::wait() {
-  for (const auto& work : works_) work->wait();
-}
-
-void CombinedWork::waitBlocking() {
-  for (const auto& work : works_) work->waitBlocking();
-}
-
-bool CombinedWork::wait(std::chrono::milliseconds limit) {
+bool CombinedWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + limit;
+  const Clock::time_point start = Clock::now();
   return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    return work->wait(std::max(left, std::chrono::milliseconds(0)));
+    if (!limit) return work->wait(), true;
+    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
+    return work->wait(std::max(*limit - spent, std::chrono::milliseconds(0)));
   });
 }
 
@@ -86,6 +78,13 @@ c10::intrusive_ptr<TorchWork> DeferredWork::require() const {
                        {}, "wait", "wait after endCoalescing, best for the work it returns");
   }
   return work;
+}
+
+bool DeferredWork::doWait(std::optional<std::chrono::milliseconds> limit) {
+  const auto work = require();
+  if (limit) return work->wait(*limit);
+  work->wait();
+  return true;
 }
 
 WorkStatus DeferredWork::status() const {

@@ -2,6 +2,7 @@
 
 #include <comms/torchcomms/TorchWork.hpp>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 namespace torch::comms {
@@ -16,13 +17,14 @@ class CombinedWork final : public TorchWork {
   static c10::intrusive_ptr<TorchWork> of(std::vector<c10::intrusive_ptr<TorchWork>> works);
 
   WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
-  void waitBlocking() override;
+  void wait() override { doWait(std::nullopt); }
+  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override;
   void setCallback(std::function<void()> callback) override;
 
  private:
+  bool doWait(std::optional<std::chrono::milliseconds> limit);
+
   const std::vector<c10::intrusive_ptr<TorchWork>> works_;
 };
 
@@ -34,15 +36,15 @@ class DeferredWork final : public TorchWork {
   void issuedAs(const c10::intrusive_ptr<TorchWork>& work);
 
   WorkStatus status() const override;
-  void wait() override { require()->wait(); }
-  bool wait(std::chrono::milliseconds limit) override { return require()->wait(limit); }
-  void waitBlocking() override { require()->waitBlocking(); }
+  void wait() override { doWait(std::nullopt); }
+  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override;
   void setCallback(std::function<void()> callback) override;
 
  private:
   c10::intrusive_ptr<TorchWork> issued() const;
   c10::intrusive_ptr<TorchWork> require() const;
+  bool doWait(std::optional<std::chrono::milliseconds> limit);
 
   mutable std::mutex mutex_;
   c10::intrusive_ptr<TorchWork> work_;            ///< guarded by mutex_
