@@ -9,7 +9,8 @@ file(GLOB_RECURSE module_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/*.cpp)
 list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/bindings/")
 
-set(folders_of_USE_NCCL "backends/nccl")
+# One source serves all libraries of NCCL's interface; it registers those that are wanted.
+set(folders_of_USE_NCCL "backends/nccl_alone")
 set(folders_of_USE_NCCLX "backends/ncclx")
 set(folders_of_USE_GLOO "backends/(gloo|c10d)")
 set(folders_of_USE_RCCL "backends/rccl")

@@ -1,8 +1,8 @@
 """Communicators, works and options: the C++ part of torchcomms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
@@ -84,6 +84,12 @@ class OpName:
     split: ClassVar[OpName]
     new_window: ClassVar[OpName]
     finalize: ClassVar[OpName]
+    reconfigure: ClassVar[OpName]
+    put: ClassVar[OpName]
+    get: ClassVar[OpName]
+    flush: ClassVar[OpName]
+    signal: ClassVar[OpName]
+    wait_signal: ClassVar[OpName]
     __members__: ClassVar[dict[str, OpName]]
     def __init__(self, value: int) -> None: ...
     @property
@@ -95,6 +101,210 @@ class OpName:
     def __eq__(self, other: object) -> bool: ...
     def __ne__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
+
+class SignalCmpOp:
+    """How wait_signal() compares: signal <op> value."""
+
+    EQ: ClassVar[SignalCmpOp]
+    NE: ClassVar[SignalCmpOp]
+    LT: ClassVar[SignalCmpOp]
+    LE: ClassVar[SignalCmpOp]
+    GT: ClassVar[SignalCmpOp]
+    GE: ClassVar[SignalCmpOp]
+    __members__: ClassVar[dict[str, SignalCmpOp]]
+    def __init__(self, value: int) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __ne__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class TorchCommWinAccessType:
+    """Whether a rank's memory can be mapped (UNIFIED), or only reached by operations (SEPARATE)."""
+
+    WIN_ACCESS_TYPE_UNIFIED: ClassVar[TorchCommWinAccessType]
+    WIN_ACCESS_TYPE_SEPARATE: ClassVar[TorchCommWinAccessType]
+    __members__: ClassVar[dict[str, TorchCommWinAccessType]]
+    def __init__(self, value: int) -> None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> int: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __eq__(self, other: object) -> bool: ...
+    def __ne__(self, other: object) -> bool: ...
+    def __hash__(self) -> int: ...
+
+class TorchCommWindowAttr:
+    """What get_attr() returns."""
+
+    @property
+    def access_type(self) -> TorchCommWinAccessType: ...
+
+class TorchCommWindow:
+    """Memory that every rank of a communicator exposes to the others, who read and write it without
+    its owner taking part, and signals with which they tell each other that they did.
+
+    Operations to one rank take effect there in the order of the calls: whoever has waited for a
+    signal sees everything that its sender put there before. Offsets count elements of the tensor
+    that is moved, and are checked against the target's memory at the call."""
+
+    def tensor_register(self, tensor: Tensor, owning: bool = True) -> None:
+        """Exposes a contiguous tensor: collective; the tensors of the ranks may differ.
+
+        owning: the window holds the tensor, otherwise the caller does until tensor_deregister()."""
+    def tensor_deregister(self) -> None:
+        """Collective: afterwards nobody touches the tensor."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_offset_nelems: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `target_offset_nelems` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        target_disp: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `target_disp` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    @overload
+    def put(
+        self,
+        tensor: Tensor,
+        dst_rank: int,
+        offset: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Writes a contiguous tensor into the memory of rank `dst_rank`, from element
+        `offset` on, counted in elements of `tensor`.
+
+        With async_op=False `tensor` may be changed when the call returns. Raises CommError when the
+        range is not inside that memory; nothing is written then."""
+    def get(
+        self,
+        tensor: Tensor,
+        src_rank: int,
+        source_offset_nelems: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Reads a contiguous tensor from the memory of rank `src_rank`, from element
+        `source_offset_nelems` on, counted in elements of `tensor`.
+
+        Sees what this rank put there before. Raises CommError when the range is not inside that
+        memory."""
+    def flush(
+        self,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Ends when everything that was put to rank `dst_rank` before is visible there."""
+    @overload
+    def signal(
+        self,
+        peer_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Counts one signal of this rank at rank `peer_rank`, whose wait_signal() takes it."""
+    @overload
+    def signal(
+        self,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """The same."""
+    @overload
+    def signal(
+        self,
+        signal_disp: int,
+        signal_val: int,
+        dst_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`, of 64 bits."""
+    @overload
+    def wait_signal(
+        self,
+        peer_rank: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Waits for one more signal of rank `peer_rank` than was waited for before."""
+    @overload
+    def wait_signal(
+        self,
+        signal_disp: int,
+        signal_val: int,
+        cmp_op: SignalCmpOp,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Waits until signal number `signal_disp` of this rank compares so with `signal_val`."""
+    def map_remote_tensor(self, rank: int) -> Tensor:
+        """The registered tensor of that rank, without a copy.
+
+        Of this rank's dtype, and of its shape where it has as many bytes, else flat. It may outlive
+        the window. Raises CommError where get_attr() says SEPARATE."""
+    def get_tensor(
+        self,
+        rank: int | None = None,
+        sizes: Sequence[int] | None = None,
+        dtype: torch.dtype | None = None,
+        offset: int = 0,
+    ) -> Tensor | None:
+        """A view of the memory of `rank`, without a copy, from element `offset` of `dtype` on.
+
+        It is contiguous, and may outlive the window. Without a rank: the registered tensor, None if
+        the window does not hold it. Raises CommError where get_attr() says SEPARATE, or when the
+        view is not inside that memory."""
+    def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
+        """How the memory of that rank is reached."""
+    def get_size(self) -> int:
+        """Bytes that this rank exposes."""
+    def get_device(self) -> torch.device:
+        """The device of the memory."""
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def shape(self) -> torch.Size: ...
 
 class WorkStatus:
     """How far an operation has come."""
@@ -134,6 +344,26 @@ class TorchWork:
         """Blocks until the operation has ended, on any device. Raises like wait()."""
     def exception(self) -> Exception | None:
         """The error of a failed operation, else None; never blocks."""
+    def add_done_callback(self, callback: Callable[[TorchWork], object]) -> None:
+        """Calls `callback(work)` when the operation ends, well or not, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_start_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` when the operation starts, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_end_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` when the operation ends, well or not, at once if it has.
+
+        On any thread; it must not wait. What it raises goes to sys.unraisablehook."""
+    def register_wait_pre_hook(self, callback: Callable[[], object]) -> None:
+        """Calls `callback()` before every wait for the operation.
+
+        What it raises, the wait raises. A work of async_op=False takes no hooks of waits, but in a
+        post-hook: it stands for every operation that had ended when its call returned."""
+    def register_wait_post_hook(self, callback: Callable[[], object]) -> None:
+        """As register_wait_pre_hook, after every wait that found that the operation has
+        succeeded."""
 
 class CommOptions:
     """How a communicator is made.
@@ -370,6 +600,16 @@ class TorchComm:
 
         None on ranks that join none. Collective over all ranks of this one: members of a group pass
         the same `ranks`, others []. Or all pass `rank_groups`, a list of such lists."""
+    def new_window(self, tensor: Tensor | None = None) -> TorchCommWindow:
+        """A window onto `tensor`: collective. Without one nothing is exposed until its
+        tensor_register()."""
+    def window_allocate(
+        self, window_size: int, cpu_buf: bool = False, signal_size: int | None = None
+    ) -> TorchCommWindow:
+        """A window onto `window_size` bytes of fresh memory per rank, zeros, that the others map.
+
+        Collective. signal_size: bytes of signals, eight per signal; by default 64 signals.
+        cpu_buf: memory of the host, whatever the device."""
     def abort(self) -> None:
         """Ends every blocked and every later operation of all ranks with AbortedError. Any
         thread."""
@@ -380,6 +620,25 @@ class TorchComm:
         """Of operations from now on."""
     def set_hints(self, hints: dict[str, str]) -> None:
         """Of operations from now on."""
+    def register_pre_hook(
+        self, callback: Callable[[OpName, int, _PreHookArgs], object]
+    ) -> RemovableHandle:
+        """Calls `callback(name, op_id, args)` before every operation.
+
+        That is when its arguments have been checked. `op_id` counts the operations of the process.
+        What the hook raises ends the call: nothing has been sent. Hooks are called in the order of
+        their registration, until the handle removes them or the communicator is finalized."""
+    def register_post_hook(
+        self, callback: Callable[[int, _PostHookArgs], object]
+    ) -> RemovableHandle:
+        """Calls `callback(op_id, args)` when an operation has been issued.
+
+        With async_op=False that is when it has ended. Not after one that has raised."""
+    def register_abort_hook(self, callback: Callable[[], object]) -> RemovableHandle:
+        """Calls `callback()` once, when this rank learns that the communicator is broken.
+
+        That is at abort(), when an operation has failed, or before the process ends for an error
+        that nobody looked at. On any thread."""
     def __copy__(self) -> TorchComm: ...
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchComm: ...
     def send(
@@ -646,6 +905,288 @@ class TorchComm:
         options: GatherSingleOptions | None = None,
     ) -> TorchWork:
         """At rank `root`, part r of `output` becomes `input` of rank r."""
+
+class OpPreHookArgs:
+    """What the arguments of operations that move data have in common."""
+
+    @property
+    def async_op(self) -> bool: ...
+    @property
+    def timeout(self) -> timedelta:
+        """In force: the call's, else the communicator's."""
+
+class SendPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+
+class RecvPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def peer(self) -> int: ...
+
+class BatchOpIssuePreHookArgs(OpPreHookArgs):
+    @property
+    def ops(self) -> list[P2POp]: ...
+    @property
+    def num_ops(self) -> int: ...
+
+class BroadcastPreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class AllReducePreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReducePreHookArgs(OpPreHookArgs):
+    @property
+    def tensor(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class AllGatherPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class AllGatherVPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class AllGatherSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+
+class ReduceScatterPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReduceScatterVPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class ReduceScatterSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def op(self) -> ReduceOp: ...
+
+class AllToAllSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+
+class AllToAllVSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def input_split_sizes(self) -> list[int]: ...
+    @property
+    def output_split_sizes(self) -> list[int]: ...
+
+class AllToAllPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+
+class BarrierPreHookArgs(OpPreHookArgs): ...
+
+class ScatterPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> list[Tensor]: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class GatherPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+    @property
+    def root(self) -> int: ...
+
+class GatherSinglePreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> Tensor: ...
+    @property
+    def root(self) -> int: ...
+
+class SplitPreHookArgs:
+    @property
+    def ranks(self) -> list[int]: ...
+    @property
+    def name(self) -> str: ...
+
+class NewWindowPreHookArgs:
+    @property
+    def tensor(self) -> Tensor | None: ...
+
+class FinalizePreHookArgs: ...
+
+class ReconfigurePreHookArgs:
+    @property
+    def uuid(self) -> str: ...
+    @property
+    def init_handles(self) -> list[str]: ...
+
+_PreHookArgs: TypeAlias = (
+    SendPreHookArgs
+    | RecvPreHookArgs
+    | BatchOpIssuePreHookArgs
+    | BroadcastPreHookArgs
+    | AllReducePreHookArgs
+    | ReducePreHookArgs
+    | AllGatherPreHookArgs
+    | AllGatherVPreHookArgs
+    | AllGatherSinglePreHookArgs
+    | ReduceScatterPreHookArgs
+    | ReduceScatterVPreHookArgs
+    | ReduceScatterSinglePreHookArgs
+    | AllToAllSinglePreHookArgs
+    | AllToAllVSinglePreHookArgs
+    | AllToAllPreHookArgs
+    | BarrierPreHookArgs
+    | ScatterPreHookArgs
+    | GatherPreHookArgs
+    | GatherSinglePreHookArgs
+    | SplitPreHookArgs
+    | NewWindowPreHookArgs
+    | FinalizePreHookArgs
+    | ReconfigurePreHookArgs
+)
+
+class CollectivePostHookArgs:
+    """Of every operation that moves data but batches."""
+
+    @property
+    def work(self) -> TorchWork | None:
+        """None when the program has let go of it."""
+
+class BatchOpIssuePostHookArgs:
+    @property
+    def work(self) -> TorchWork | None:
+        """None when the program has let go of it."""
+
+class SplitPostHookArgs:
+    @property
+    def new_comm(self) -> TorchComm | None:
+        """None on a rank that joined no group, and when it has gone."""
+
+class NewWindowPostHookArgs: ...
+class FinalizePostHookArgs: ...
+
+class ReconfigurePostHookArgs:
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+_PostHookArgs: TypeAlias = (
+    CollectivePostHookArgs
+    | BatchOpIssuePostHookArgs
+    | SplitPostHookArgs
+    | NewWindowPostHookArgs
+    | FinalizePostHookArgs
+    | ReconfigurePostHookArgs
+)
+
+class RemovableHandle:
+    """Takes a hook away. Letting go of the handle does not."""
+
+    def remove(self) -> None:
+        """The hook is not called any more. Any thread, also inside the hook; may be repeated."""
+
+class FlightRecorderHook:
+    """Remembers the last operations of communicators: what, when, how far each has come.
+
+    When one of them breaks (a timeout, an abort, a lost peer) it writes them to a file, which
+    `python -m torch.distributed.flight_recorder.fr_trace` reads. Usable from any thread."""
+
+    def __init__(self, max_entries: int | None = None, isolated: bool = False) -> None:
+        """
+        Args:
+            max_entries: how many are remembered, by default TORCHCOMM_FR_BUFFER_SIZE (2048); with 0
+                the hook does nothing.
+            isolated: whether it shares what it remembers with the other hooks of the process."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are recorded."""
+    def unregister(self) -> None:
+        """Records no more, of any communicator; keeps what it has."""
+    def dump_json(self, include_completed: bool = True) -> str:
+        """What is remembered, as JSON; see docs/hooks.md."""
+    def dump_file(self, rank: int, include_completed: bool = True) -> str:
+        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
+
+        Returns the path. Raises RuntimeError if it cannot be written."""
+    def reset(self) -> None:
+        """Forgets all entries."""
+    def is_enabled(self) -> bool:
+        """Whether it records at all."""
+    def size(self) -> int:
+        """Entries remembered now."""
+    def __len__(self) -> int: ...
+
+class clog:
+    """Writes a compact log of the operations of communicators, a line per event."""
+
+    def __init__(self, output: str, events: list[str] = ..., verbose: list[str] = ...) -> None:
+        """
+        Args:
+            output: the file, of this rank alone; "{rank}" in it becomes the rank, and in a folder
+                it is clog_rank<rank>.log.
+            events: "LIFECYCLE" or "ALL" add start, end and waits.
+            verbose: "buffers" adds addresses.
+
+        Raises:
+            ValueError: for other events, or about something else."""
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are logged."""
+    def unregister(self) -> None:
+        """Logs no more, of any communicator."""
+
+class NanCheckHook:
+    """Raises where a NaN would be sent, or has been received; reads every element.
+
+    What has been received is checked when the operation has ended, for async_op=True in the wait
+    for it."""
+
+    def __init__(self, check_inputs: bool = True, check_outputs: bool = False) -> None: ...
+    def register_with_comm(self, comm: TorchComm) -> None:
+        """From now on the operations of `comm` are checked."""
+    def unregister(self) -> None:
+        """Checks no more, on any communicator."""
 
 class _BackendWrapper(Backend):
     """A TorchComm as a backend of torch.distributed, for a device of a ProcessGroup.

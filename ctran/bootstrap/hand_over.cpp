@@ -89,11 +89,11 @@ Error versionError(int rank) {
 class Reception {
  public:
   Reception(const UniqueFd& listener, const std::array<std::byte, 32>& key, int size,
-            UniqueFd memory)
+            UniqueFd memory, UniqueFd brings)
       : listener_(listener), key_(key), joined_(size) {
     group_.memory = std::move(memory);
-    group_.pidFds.resize(size);
-    group_.pidFds[0] = openOwnPidFd();
+    group_.brought.resize(size);
+    group_.brought[0] = std::move(brings);
     group_.pids.assign(size, ::getpid());
     group_.processes.assign(size, processToken());
   }
@@ -181,7 +181,7 @@ class Reception {
     }
     if (hello.rank < 1 || hello.rank >= size()) return answer(socket, Verdict::NoSuchRank, 0);
     if (joined_[hello.rank]) return answer(socket, Verdict::RankTaken, 0);
-    group_.pidFds[hello.rank] = std::move(fds[0]);
+    group_.brought[hello.rank] = std::move(fds[0]);
     group_.pids[hello.rank] = hello.pid;
     group_.processes[hello.rank] = hello.process;
     joined_[hello.rank] = std::move(socket);
@@ -206,7 +206,7 @@ class Reception {
 
   void handOver(Deadline deadline) {
     std::vector<int> fds{group_.memory.get()};
-    for (const UniqueFd& fd : group_.pidFds) fds.push_back(fd.get());
+    for (const UniqueFd& fd : group_.brought) fds.push_back(fd.get());
     Roster roster{};
     std::copy(group_.pids.begin(), group_.pids.end(), roster.pids);
     std::copy(group_.processes.begin(), group_.processes.end(), roster.processes);
@@ -260,12 +260,14 @@ Leader::Leader() {
   listener_ = listenAbstract(name, kMaxRanks);
 }
 
-HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt) {
-  return Reception(listener_, address_.key, size, std::move(memory)).run(deadline, interrupt);
+HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
+                         UniqueFd brings) {
+  return Reception(listener_, address_.key, size, std::move(memory), std::move(brings))
+      .run(deadline, interrupt);
 }
 
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt) {
+                              const Interrupt& interrupt, UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
   const std::string host = hostIdentity();
   if (std::strncmp(host.c_str(), leader.host.data(), leader.host.size()) != 0) {
@@ -279,14 +281,13 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   const UniqueFd socket = connectAbstract(name, deadline);
   if (!socket) return std::nullopt;
 
-  const UniqueFd pidFd = openOwnPidFd();
-  const int pidFds[] = {pidFd.get()};
+  const int bringsFd[] = {brings.get()};
   Hello hello{leader.key, kProtocol, rank, size, ::getpid(), processToken()};
   Answer answer{};
   Roster roster{};
   std::vector<UniqueFd> fds;
   try {
-    sendAll(socket, bytesOf(hello), pidFds, deadline);
+    sendAll(socket, bytesOf(hello), bringsFd, deadline);
     receiveAll(socket, bytesOf(answer), 0, deadline + kGrace, interrupt);
     if (answer.protocol == kProtocol && answer.verdict == Verdict::Welcome) {
       fds = receiveAll(socket, bytesOf(roster), static_cast<size_t>(size) + 1, deadline + kGrace,
@@ -323,7 +324,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   }
   HostGroup group;
   group.memory = std::move(fds[0]);
-  for (int r = 0; r < size; ++r) group.pidFds.push_back(std::move(fds[r + 1]));
+  for (int r = 0; r < size; ++r) group.brought.push_back(std::move(fds[r + 1]));
   group.pids.assign(roster.pids, roster.pids + size);
   group.processes.assign(roster.processes, roster.processes + size);
   return group;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "ctran/os/process.h"
 #include "ctran/os/unix_socket.h"
 
 namespace ctran {
@@ -25,7 +26,7 @@ struct LeaderAddress {
 /// What every rank of a host shares after the hand-over.
 struct HostGroup {
   UniqueFd memory;                  ///< shared memory of the group
-  std::vector<UniqueFd> pidFds;     ///< per rank, see openOwnPidFd()
+  std::vector<UniqueFd> brought;    ///< per rank, the descriptor that it brought
   std::vector<pid_t> pids;          ///< per rank, as it calls itself
   std::vector<uint64_t> processes;  ///< per rank, see processToken(): equal for threads of one
 };
@@ -36,11 +37,12 @@ class Leader {
   Leader();
   const LeaderAddress& address() const { return address_; }
 
-  /// Waits for ranks 1..size-1. Callers that do not prove the key are turned away, silent ones do
-  /// not keep others waiting. Throws Error: Timeout naming those who did not come, PeerLost naming
-  /// one that came and died, Mismatch naming one that was started with another size.
+  /// Waits for ranks 1..size-1. `brings` is what this rank gives all others. Callers that do not
+  /// prove the key are turned away, silent ones do not keep others waiting. Throws Error: Timeout
+  /// naming those who did not come, PeerLost naming one that came and died, Mismatch naming one
+  /// that was started with another size.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
-                   const Interrupt& interrupt = nullptr);
+                   const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd());
 
  private:
   LeaderAddress address_;
@@ -50,6 +52,7 @@ class Leader {
 /// Any other rank. Nothing when nobody listens at the address (any more). Throws Error; it waits a
 /// moment longer than the deadline, so that the leader can say who is missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt = nullptr);
+                              const Interrupt& interrupt = nullptr,
+                              UniqueFd brings = openOwnPidFd());
 
 }  // namespace ctran

@@ -2,33 +2,17 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "ctran/base/collective_kind.h"
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
 
 namespace ctran {
 
-enum class CollectiveKind : uint8_t {
-  Barrier,
-  Broadcast,
-  AllReduce,
-  Reduce,
-  AllGather,
-  AllGatherV,
-  ReduceScatter,
-  ReduceScatterV,
-  Scatter,
-  Gather,
-  AllToAll,
-  AllToAllV,
-  Send,
-  Recv,
-};
-
-std::string_view nameOf(CollectiveKind kind);
+class PlanAlgorithm;
 
 /// `count` elements at `data`.
 struct Block {
@@ -54,6 +38,7 @@ struct Block {
 ///   AllToAllV       | one block per rank, listed  | one block per rank, listed  | -
 ///   Send            | 1 block                     | -                           | of the block
 ///   Recv            | -                           | 1 block                     | of the block
+///   WaitSignal      | -                           | -                           | -
 ///
 /// "One block per rank" is contiguous (block r at `input + r * count` elements) unless listed in
 /// `inputs`/`outputs`, which then hold one Block per rank. Input and output may be the same memory
@@ -62,13 +47,15 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op;
-  int root = 0;  ///< root; the peer of Send and Recv
+  int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for, or -1
   int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Block> inputs;
   std::vector<Block> outputs;
+  /// The plan that does it; none: a native algorithm. Chosen when the call is made.
+  std::shared_ptr<const PlanAlgorithm> plan;
 
   size_t blockBytes() const { return count * sizeOf(type); }
   Block inputBlock(int rank) const {

@@ -56,6 +56,7 @@ ShmAlgorithm chooseShmAlgorithm(const Collective& c, int size) {
       return allToAllV;
     case Kind::Send:
     case Kind::Recv:
+    case Kind::WaitSignal:
       break;
   }
   throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");

@@ -30,7 +30,7 @@ void ShmContext::throwMismatch(int peer) {
     at = n;
     ownText = describe(*own);
     peerText = describe(*other);
-    if (ownText == peerText) peerText += " with other counts per rank";
+    if (ownText == peerText) peerText += " with other counts per rank, or by another plan";
     break;
   }
   throw Error(ErrorKind::Mismatch,

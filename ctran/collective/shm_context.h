@@ -84,6 +84,12 @@ class ShmContext {
   /// All rounds before `end` have been read, or will not be, by this rank.
   void drain(uint64_t end) { raise(arena.control(rank).drained, end); }
 
+  // --- Signals: of plans --------------------------------------------------------------------------
+
+  /// What the counters stand at, at most, when a plan begins; it says how far it moved them.
+  uint64_t firstSignal() const { return signal_; }
+  void endSignals(uint64_t count) { signal_ += count; }
+
   /// Looks for ranks that are in another collective than this one, also where nothing of theirs is
   /// waited for. For waits that take long. Throws Error(Mismatch).
   void checkSignatures();
@@ -100,6 +106,7 @@ class ShmContext {
   uint64_t signature_ = 0;  // hash of all collectives so far
   uint64_t allBegun_ = 0;   // all ranks are known to have begun this one
   uint64_t round_ = 0;
+  uint64_t signal_ = 0;
   uint64_t record_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "ctran/collective/signature.h"
 
+#include "ctran/collective/plan/algorithm.h"
+
 namespace ctran {
 namespace {
 
@@ -55,6 +57,7 @@ Collective unpack(uint64_t what) {
 
 uint64_t extendSignature(uint64_t before, const Collective& c) {
   uint64_t hash = mix(mix(before, 1), pack(c));
+  if (c.plan) hash = mix(hash, c.plan->hash());
   switch (c.kind) {
     case CollectiveKind::AllGatherV:
       for (const Block& block : c.outputs) hash = mix(hash, block.count);
@@ -87,6 +90,9 @@ std::string describe(const OperationRecord& record) {
 std::string Collective::describe() const {
   std::string text = std::string(nameOf(kind)) + "(";
   if (kind == CollectiveKind::Barrier) return text + ")";
+  if (kind == CollectiveKind::WaitSignal) {
+    return text + (root < 0 ? "from any rank)" : "from rank " + std::to_string(root) + ")");
+  }
   if (hasReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
   text += nameOf(type);
   if (kind != CollectiveKind::AllToAllV) text += ", " + std::to_string(count) + " elements";

@@ -37,12 +37,17 @@ Error Core::fail(const Error& error) {
   }
 }
 
-bool Core::isHopeless(const Condition& waiting) {
+int Core::goneRank(const Condition& waiting) {
+  // Each of several is needed in the end: one that is hopeless is enough.
+  for (int i = 0; i < waiting.alternativeCount; ++i) {
+    const int gone = goneRank(waiting.alternatives[i]);
+    if (gone >= 0) return gone;
+  }
   Condition now = waiting;
-  if (now.holds()) return false;
+  if (now.alternativeCount > 0 || now.rank < 0 || now.holds()) return -1;
   const auto& state = arena.control(now.rank).state;
-  if (state.load(std::memory_order_acquire) != Arena::RankState::Left) return false;
-  return !now.holds();  // it may have moved its counter just before it left
+  if (state.load(std::memory_order_acquire) != Arena::RankState::Left) return -1;
+  return now.holds() ? -1 : now.rank;  // it may have moved its counter just before it left
 }
 
 Error Core::leftError(int rank) const {

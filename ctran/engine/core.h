@@ -42,7 +42,9 @@ class Core {
 
   /// Whether the condition will never hold, as the rank it waits for has left. (That is no failure
   /// as long as nobody waits for it.)
-  bool isHopeless(const Condition& waiting);
+  bool isHopeless(const Condition& waiting) { return goneRank(waiting) >= 0; }
+  /// That rank; -1 if there is hope.
+  int goneRank(const Condition& waiting);
   Error leftError(int rank) const;
 
   /// Sleeps until `awaited` publishes something (-1: anybody), at most `limit`, unless

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "ctran/base/clock.h"
+#include "ctran/collective/plan/shm.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
@@ -58,7 +59,7 @@ void Lane::checkWait(const Collective& collective, const Condition& waiting, int
   checkPeers();
   Condition condition = waiting;
   if (condition.holds()) return;
-  if (core.isHopeless(condition)) throw core.leftError(condition.rank);
+  if (const int gone = core.goneRank(condition); gone >= 0) throw core.leftError(gone);
   if (now >= deadline) throw timeoutError(collective, condition, timeoutNanos);
 }
 
@@ -89,19 +90,22 @@ void Lane::pop() {
 bool Lane::advance() {
   bool moved = false;
   while (true) {
+    std::shared_ptr<Operation> started;
     std::shared_ptr<Operation> ended;
     {
       std::unique_lock driving(driving_, std::try_to_lock);
       if (!driving) return moved;
-      ended = step(moved);
+      ended = step(moved, started);
     }
+    if (started) started->tellStarted();
     if (!ended) return moved;
     ended->tell();
   }
 }
 
-/// With `driving_` held: goes on with the head of the queue; returns it if it has ended.
-std::shared_ptr<Operation> Lane::step(bool& moved) {
+/// With `driving_` held: goes on with the head of the queue; returns it if it has ended. Sets
+/// `started` to it if it has started and not ended.
+std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& started) {
   std::shared_ptr<Operation> operation = head();
   if (!operation) return nullptr;
   std::optional<Error> error;
@@ -111,6 +115,10 @@ std::shared_ptr<Operation> Lane::step(bool& moved) {
       operation->markRunning();
       task_ = start(operation->collective());
       moved = true;
+      if (!task_.done()) {
+        started = std::move(operation);
+        return nullptr;
+      }
     } else {
       moved |= task_.advance();
     }
@@ -177,12 +185,15 @@ int64_t Lane::checkStuck(int64_t now) {
 
 Task CollectiveLane::start(const Collective& collective) {
   shm_.begin(collective);
+  if (collective.plan) return runPlan(shm_, collective);
   return chooseShmAlgorithm(collective, core.size())(shm_, collective);
 }
 
 Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
                                    int64_t timeoutNanos) {
-  return collectiveTimeout(core, collective, shm_.sequence(), waiting.rank, timeoutNanos);
+  const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
+  const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
+  return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
 }
 
 Task ChannelLane::start(const Collective& collective) {

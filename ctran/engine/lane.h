@@ -62,7 +62,7 @@ class Lane {
   int64_t checkStuck(int64_t now);
 
  private:
-  std::shared_ptr<Operation> step(bool& moved);
+  std::shared_ptr<Operation> step(bool& moved, std::shared_ptr<Operation>& started);
   bool waitsFor(int rank);
   void checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
                  int64_t timeoutNanos, int64_t now);

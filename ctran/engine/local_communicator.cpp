@@ -12,6 +12,7 @@
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/roll_call.h"
+#include "ctran/select/plans.h"
 
 namespace ctran {
 namespace {
@@ -165,7 +166,7 @@ LocalCommunicator::LocalCommunicator(const CommunicatorOptions& options, HostGro
             options.rank, options.size),
       pids_(std::move(group.pids)),
       processes_(std::move(group.processes)),
-      pidFds_(std::move(group.pidFds)),
+      pidFds_(std::move(group.brought)),
       timeoutNanos_(std::min(options.timeout, kLongest).count()),
       collectives_(core_),
       channels_(2 * options.size) {}
@@ -231,10 +232,13 @@ Lane& LocalCommunicator::laneFor(const Collective& collective) {
   if (collective.kind != CollectiveKind::Send && collective.kind != CollectiveKind::Recv) {
     return collectives_;
   }
-  const bool sends = collective.kind == CollectiveKind::Send;
-  std::atomic<ChannelLane*>& channel = channels_[2 * collective.root + (sends ? 1 : 0)];
+  return messageLane(collective.root, collective.kind == CollectiveKind::Send);
+}
+
+Lane& LocalCommunicator::messageLane(int peer, bool sends) {
+  std::atomic<ChannelLane*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
   if (channel.load(std::memory_order_acquire) == nullptr) {
-    channel.store(new ChannelLane(core_, collective.root, sends), std::memory_order_release);
+    channel.store(new ChannelLane(core_, peer, sends), std::memory_order_release);
   }
   return *channel.load(std::memory_order_acquire);
 }
@@ -258,8 +262,12 @@ void LocalCommunicator::run(const Collective& collective, std::chrono::nanosecon
       throw;
     }
   }
-  if (collective.op.kind != ReduceKind::PremulSum) return lane.run(collective, nanos, hooks);
+  auto plan = choosePlan(collective, size(), name());
+  if (collective.op.kind != ReduceKind::PremulSum && !plan) {
+    return lane.run(collective, nanos, hooks);
+  }
   Collective scaled = collective;
+  scaled.plan = std::move(plan);
   const std::vector<std::byte> scratch = applyPremul(scaled, size());
   lane.run(scaled, nanos, hooks);
 }
@@ -277,6 +285,7 @@ std::shared_ptr<Work> LocalCommunicator::post(Collective collective,
 std::shared_ptr<Operation> LocalCommunicator::enqueue(Lane& lane, Collective collective,
                                                       int64_t timeoutNanos,
                                                       std::shared_ptr<void> keepAlive) {
+  collective.plan = choosePlan(collective, size(), name());
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
   const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kSlotDataBytes;
@@ -292,9 +301,28 @@ std::shared_ptr<Operation> LocalCommunicator::enqueue(Lane& lane, Collective col
   return operation;
 }
 
+Lane& LocalCommunicator::addLane(std::unique_ptr<Lane> lane) {
+  added_.push_back(std::move(lane));
+  return *added_.back();
+}
+
+std::shared_ptr<Work> LocalCommunicator::submit(Lane& lane, Collective collective,
+                                                std::chrono::nanoseconds timeout,
+                                                std::shared_ptr<void> keepAlive, bool lazily) {
+  if (!core_.belongsHere()) throw core_.forkError();
+  core_.throwIfFailed();
+  auto operation =
+      std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
+                                  std::vector<std::byte>{}, std::move(keepAlive), nanosOr(timeout));
+  lane.push(operation);
+  Progress::activate(shared_from_this(), lazily ? Progress::When::Lazily : Progress::When::Soon);
+  return operation;
+}
+
 template <class Visit>
 void LocalCommunicator::forEachLane(Visit visit) {
   visit(static_cast<Lane&>(collectives_));
+  for (const auto& lane : added_) visit(*lane);
   for (const auto& channel : channels_) {
     if (ChannelLane* lane = channel.load(std::memory_order_acquire)) {
       visit(static_cast<Lane&>(*lane));
@@ -423,6 +451,30 @@ std::shared_ptr<Communicator> LocalCommunicator::split(std::span<const int> rank
   return child;
 }
 
+HostGroup LocalCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
+  std::unique_ptr<Leader> leader;
+  LeaderAddress address;
+  if (rank() == 0) {
+    leader = std::make_unique<Leader>();
+    address = leader->address();
+  }
+  Collective tell;
+  tell.kind = CollectiveKind::Broadcast;
+  tell.type = DataType::Opaque1;
+  tell.count = sizeof address;
+  tell.output = reinterpret_cast<std::byte*>(&address);
+  run(tell, {}, hooks);
+  const Deadline deadline = deadlineAfter(timeout());
+  if (leader) {
+    return leader->gather(size(), createSharedMemory("ctran", bytes), deadline, interruptOf(hooks),
+                          std::move(brings));
+  }
+  auto group = join(address, rank(), size(), deadline, interruptOf(hooks), std::move(brings));
+  if (group) return std::move(*group);
+  throw Error(ErrorKind::PeerLost, "rank 0 of '" + name() + "' died, or gave up", {0}, {},
+              "see its output for the reason");
+}
+
 void LocalCommunicator::abort(const std::string& reason) {
   if (!core_.belongsHere()) throw core_.forkError();
   if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
@@ -431,6 +483,20 @@ void LocalCommunicator::abort(const std::string& reason) {
                        std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
                    {rank()}));
   Progress::poke(Progress::When::Soon);
+  for (const auto& weak : dependents()) {
+    if (const auto dependent = weak.lock()) dependent->abort(reason);
+  }
+}
+
+void LocalCommunicator::addDependent(const std::shared_ptr<LocalCommunicator>& dependent) {
+  std::lock_guard lock(dependentsMutex_);
+  std::erase_if(dependents_, [](const auto& weak) { return weak.expired(); });
+  dependents_.push_back(dependent);
+}
+
+std::vector<std::weak_ptr<LocalCommunicator>> LocalCommunicator::dependents() {
+  std::lock_guard lock(dependentsMutex_);
+  return dependents_;
 }
 
 void LocalCommunicator::leave() {

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "ctran/bootstrap/hand_over.h"
@@ -43,6 +44,24 @@ class LocalCommunicator final : public Communicator,
   /// What finalize does in the end: the others no longer count on this rank. Idempotent.
   void leave();
 
+  // For what is built on a communicator of its own: windows.
+
+  /// Gives `bytes` of fresh memory to all ranks, and to all what each brings. Collective.
+  HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
+  /// One more lane. Before anything was posted.
+  Lane& addLane(std::unique_ptr<Lane> lane);
+  /// The lane of the sends to a rank, or of the receives from it.
+  Lane& messageLane(int peer, bool sends);
+  /// As `post`, in a lane, from any thread, callbacks of works among them; never run here.
+  /// `lazily`: somebody will wait for it in a moment.
+  std::shared_ptr<Work> submit(Lane& lane, Collective collective, std::chrono::nanoseconds timeout,
+                               std::shared_ptr<void> keepAlive = nullptr, bool lazily = false);
+  /// What is posted here need not end before the program does.
+  void serve() { serves_.store(true, std::memory_order_relaxed); }
+  bool serves() const { return serves_.load(std::memory_order_relaxed); }
+  /// Is aborted when this is.
+  void addDependent(const std::shared_ptr<LocalCommunicator>& dependent);
+
   // For the progress thread; they concern the lanes in which nobody waits.
   Core& core() { return core_; }
   bool idle();         ///< whether nothing is queued in any lane
@@ -61,6 +80,7 @@ class LocalCommunicator final : public Communicator,
   template <class Visit>
   void forEachLane(Visit visit);
   void watchPeers();
+  std::vector<std::weak_ptr<LocalCommunicator>> dependents();
 
   Core core_;
   const std::vector<pid_t> pids_;
@@ -74,6 +94,10 @@ class LocalCommunicator final : public Communicator,
   CollectiveLane collectives_;
   /// [2 * peer + (1 if sending)], made when first used. Read without locks by the progress thread.
   std::vector<std::atomic<ChannelLane*>> channels_;
+  std::vector<std::unique_ptr<Lane>> added_;
+  std::atomic<bool> serves_{false};
+  std::mutex dependentsMutex_;
+  std::vector<std::weak_ptr<LocalCommunicator>> dependents_;
 };
 
 }  // namespace ctran

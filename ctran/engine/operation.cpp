@@ -26,7 +26,17 @@ void Operation::finish(std::optional<Error> error) {
   lane_.core.wakeOwn();
 }
 
+void Operation::tellStarted() {
+  std::vector<std::function<void()>> callbacks;
+  {
+    std::lock_guard lock(mutex_);
+    callbacks.swap(startCallbacks_);
+  }
+  for (const auto& callback : callbacks) callback();
+}
+
 void Operation::tell() {
+  tellStarted();  // if it failed before it started
   std::vector<std::function<void()>> callbacks;
   {
     std::lock_guard lock(mutex_);
@@ -39,6 +49,18 @@ void Operation::tell() {
 std::exception_ptr Operation::error() const {
   std::lock_guard lock(mutex_);
   return error_ ? std::make_exception_ptr(*error_) : nullptr;
+}
+
+void Operation::onStart(std::function<void()> callback) {
+  {
+    std::lock_guard lock(mutex_);
+    // A start that this does not see yet tells later, with the lock.
+    if (state() == WorkState::Queued) {
+      startCallbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
 }
 
 void Operation::onDone(std::function<void()> callback) {

@@ -23,6 +23,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   void wait(WaitHooks* hooks) override;
   bool waitFor(std::chrono::nanoseconds limit, WaitHooks* hooks) override;
   std::exception_ptr error() const override;
+  void onStart(std::function<void()> callback) override;
   void onDone(std::function<void()> callback) override;
 
   const Collective& collective() const { return collective_; }
@@ -30,6 +31,8 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   int64_t deadlineNanos() const { return deadlineNanos_; }
 
   void markRunning() { state_.store(WorkState::Running, std::memory_order_relaxed); }
+  /// After `markRunning`, without locks, as foreign code runs.
+  void tellStarted();
   /// Ends the operation; without an error it has completed.
   void finish(std::optional<Error> error);
   /// After `finish`, once, and without locks, as foreign code runs: calls back, lets go of what was
@@ -50,6 +53,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   std::atomic<WorkState> state_{WorkState::Queued};
   mutable std::mutex mutex_;  // guards what follows
   std::optional<Error> error_;
+  std::vector<std::function<void()>> startCallbacks_;
   std::vector<std::function<void()>> callbacks_;
 };
 

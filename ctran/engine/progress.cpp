@@ -61,7 +61,7 @@ class Engine {
     if (!started_) return;
     retired_ = Retired::Waiting;
     poke(When::Soon);
-    changed_.wait_for(lock, limit, [this] { return active_.empty(); });
+    changed_.wait_for(lock, limit, [this] { return onlyServing(); });
     retired_ = Retired::Stopping;
     poke(When::Soon);
     changed_.wait(lock, [this] { return retired_ == Retired::Stopped; });
@@ -134,8 +134,14 @@ class Engine {
     });
     done.assign(std::make_move_iterator(rest), std::make_move_iterator(active_.end()));
     active_.erase(rest, active_.end());
-    if (active_.empty() && retired_ != Retired::No) changed_.notify_all();
+    if (retired_ != Retired::No && onlyServing()) changed_.notify_all();
     return active_;
+  }
+
+  /// With the lock: whether nothing is left that the end of the program waits for.
+  bool onlyServing() const {
+    return std::all_of(active_.begin(), active_.end(),
+                       [](const auto& communicator) { return communicator->serves(); });
   }
 
   struct Seen {

@@ -90,6 +90,15 @@ Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNa
                {collective.root}, collective.describe(), kHint);
 }
 
+Error waitTimeout(Core& core, const Collective& collective, const std::string& what, int waitedFor,
+                  int64_t timeoutNanos) {
+  std::vector<int> ranks;
+  if (waitedFor >= 0) ranks.push_back(waitedFor);
+  return Error(ErrorKind::Timeout,
+               prefix(core, collective, timeoutNanos) + what + " has not come", ranks,
+               collective.describe(), kHint);
+}
+
 Error deathError(Core& core, const std::vector<int>& ranks, int pid) {
   std::string message =
       list(ranks) + " (pid " + std::to_string(pid) + ") of communicator '" + core.name + "' died; ";

@@ -20,6 +20,10 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
 /// Error(Timeout) of a send or recv.
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos);
 
+/// Error(Timeout) of a wait for `what`, which that rank (-1: any) has not done.
+Error waitTimeout(Core& core, const Collective& collective, const std::string& what, int waitedFor,
+                  int64_t timeoutNanos);
+
 /// Error(PeerLost) of the ranks of a process that has ended.
 Error deathError(Core& core, const std::vector<int>& ranks, int pid);
 

@@ -36,6 +36,10 @@ class Work {
   /// The error of a failed operation, else null.
   virtual std::exception_ptr error() const = 0;
 
+  /// Called once when the operation starts, on the thread that has started it; at once if it has.
+  /// Must not block or throw.
+  virtual void onStart(std::function<void()> callback) = 0;
+
   /// Called once when the operation ends, on the thread that ended it; at once if it has. Must not
   /// block or throw.
   virtual void onDone(std::function<void()> callback) = 0;

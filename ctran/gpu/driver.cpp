@@ -5,13 +5,21 @@
 #include <mutex>
 #include <vector>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 
 namespace ctran::gpu {
 namespace {
 
+const ConfigString kLibrary{"CTRAN_CUDA_LIBRARY", "",
+                            "Path of the NVIDIA driver's library, instead of libcuda.so.1."};
+
 void* openLibrary() {
   std::string reasons;
+  if (const std::string path = kLibrary.get(); !path.empty()) {
+    if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
+    throw Error(ErrorKind::Unsupported, std::string("CTRAN_CUDA_LIBRARY: ") + dlerror());
+  }
   for (const char* name : {"libcuda.so.1", "libcuda.so"}) {
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
     reasons += std::string("\n  ") + dlerror();
@@ -39,6 +47,8 @@ Driver load() {
                     std::to_string(version % 1000 / 10) + ") lacks " + missing,
                 {}, {}, "install a driver for CUDA 11.4 or later");
   }
+  driver.currentHostStream = reinterpret_cast<decltype(driver.currentHostStream)>(
+      dlsym(library, "ctranStandInCurrentStream"));
   if (Result result = driver.init(0); result != kSuccess) {
     const char* text = nullptr;
     driver.getErrorString(result, &text);
@@ -90,11 +100,15 @@ void check(Result result, const char* what) {
 
 DeviceGuard::DeviceGuard(int device) {
   const Driver& driver = Driver::get();
+  const Context wanted = primaryContext(device);
   check(driver.ctxGetCurrent(&previous_), "cuCtxGetCurrent");
-  check(driver.ctxSetCurrent(primaryContext(device)), "cuCtxSetCurrent");
+  changed_ = previous_ != wanted;
+  if (changed_) check(driver.ctxSetCurrent(wanted), "cuCtxSetCurrent");
 }
 
-DeviceGuard::~DeviceGuard() { Driver::get().ctxSetCurrent(previous_); }
+DeviceGuard::~DeviceGuard() {
+  if (changed_) Driver::get().ctxSetCurrent(previous_);
+}
 
 std::string architecture(int device) {
   const Driver& driver = Driver::get();

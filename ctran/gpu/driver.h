@@ -22,13 +22,17 @@ using Function = struct FunctionTag*;
 using Graph = struct GraphTag*;
 using GraphNode = struct GraphNodeTag*;
 using GraphExec = struct GraphExecTag*;
+using UserObject = struct UserObjectTag*;
 
 inline constexpr Result kSuccess = 0;
 inline constexpr Result kNotReady = 600;
+inline constexpr Result kNotSupported = 801;
 
 inline constexpr unsigned kStreamNonBlocking = 1;
 inline constexpr unsigned kEventDisableTiming = 2;
 inline constexpr unsigned kEventRecordExternal = 1;
+inline constexpr unsigned kUserObjectNoSync = 1;
+inline constexpr unsigned kGraphMoveUserObject = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostDeviceMap = 2;
 
@@ -183,7 +187,11 @@ struct LaunchConfig {
     unsigned long long flags)                                                                      \
   X(graphLaunch, "cuGraphLaunch", GraphExec executable, Stream stream)                             \
   X(graphExecDestroy, "cuGraphExecDestroy", GraphExec executable)                                  \
-  X(graphDestroy, "cuGraphDestroy", Graph graph)
+  X(graphDestroy, "cuGraphDestroy", Graph graph)                                                   \
+  X(userObjectCreate, "cuUserObjectCreate", UserObject* object, void* value,                       \
+    void (*destroy)(void*), unsigned references, unsigned flags)                                   \
+  X(graphRetainUserObject, "cuGraphRetainUserObject", Graph graph, UserObject object,              \
+    unsigned count, unsigned flags)
 
 /// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,
 /// naming it and the driver's version.
@@ -191,6 +199,10 @@ struct Driver {
 #define CTRAN_MEMBER(name, symbol, ...) Result (*name)(__VA_ARGS__) = nullptr;
   CTRAN_CUDA_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
+
+  /// Which stream is current for tensors in host memory: only a stand-in for tests knows. Else
+  /// null.
+  Stream (*currentHostStream)() = nullptr;
 
   /// The driver of this process, loaded and initialised at the first call.
   /// Throws Error(Unsupported) when there is no libcuda or no usable GPU; asks again next time.
@@ -215,6 +227,7 @@ class DeviceGuard {
 
  private:
   Context previous_ = nullptr;
+  bool changed_ = false;
 };
 
 /// The exact architecture of a device as compilers spell it: "sm_90".

@@ -51,6 +51,10 @@ uint64_t processToken() {
 void startThread(const char* name, std::function<void()> body) {
   sigset_t all, before;
   ::sigfillset(&all);
+  // What a thread does wrong itself is reported as it would be anywhere.
+  for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
+    ::sigdelset(&all, own);
+  }
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask
   int error = 0;
   try {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -19,6 +20,9 @@ class UniqueFd {
   ~UniqueFd() {
     if (fd_ >= 0) ::close(fd_);
   }
+
+  /// Another descriptor of the same file; none if the system has no more.
+  UniqueFd duplicate() const { return UniqueFd(::fcntl(fd_, F_DUPFD_CLOEXEC, 0)); }
 
   int get() const { return fd_; }
   explicit operator bool() const { return fd_ >= 0; }

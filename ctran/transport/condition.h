@@ -13,11 +13,39 @@ struct Condition {
   const std::byte* base = nullptr;  ///< where rank 0's counter is
   size_t stride = 0;
   uint64_t target = 0;
-  int rank = 0;  ///< the first rank that has not been seen there
+  int rank = 0;  ///< the first rank that has not been seen there; -1: one of several
   int end = 0;
+  /// If there are any: instead of the above, that one of these holds.
+  const Condition* alternatives = nullptr;
+  int alternativeCount = 0;
+
+  /// That any of `count` conditions holds, which stay where they are meanwhile.
+  static Condition any(const Condition* conditions, int count) {
+    if (count == 1) return conditions[0];
+    Condition condition;
+    condition.alternatives = conditions;
+    condition.alternativeCount = count;
+    condition.rank = conditions[0].rank;
+    for (int i = 1; i < count; ++i) {
+      if (conditions[i].rank != condition.rank) condition.rank = -1;
+    }
+    return condition;
+  }
+
+  /// That a counter which anybody may move has reached `target`; `rank` is -1 then.
+  static Condition ofAnybody(const std::atomic<uint64_t>& counter, uint64_t target) {
+    return {reinterpret_cast<const std::byte*>(&counter), 0, target, -1, 0};
+  }
 
   /// Acquires what the ranks published before they moved their counters.
   bool holds() {
+    if (alternatives != nullptr) {
+      for (int i = 0; i < alternativeCount; ++i) {
+        Condition one = alternatives[i];
+        if (one.holds()) return true;
+      }
+      return false;
+    }
     while (rank < end && counter(rank).load(std::memory_order_acquire) >= target) ++rank;
     return rank >= end;
   }

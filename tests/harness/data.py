@@ -64,8 +64,8 @@ def poison(tensor: torch.Tensor) -> None:
 class Guarded:
     """A tensor between two strips of poison, at an address with the least possible alignment."""
 
-    def __init__(self, count: int, dtype: torch.dtype) -> None:
-        self._whole = torch.empty(count + 2 * GUARD, dtype=dtype)
+    def __init__(self, count: int, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+        self._whole = torch.empty(count + 2 * GUARD, dtype=dtype, device=device)
         poison(self._whole)
         self.tensor = self._whole[GUARD : GUARD + count]
 

@@ -12,6 +12,7 @@ import torch
 
 from harness import sizes
 from harness.data import COMPLEX, FLOATS, OPAQUE, REDUCIBLE, bits, same_bits
+from harness.devices import VENDORS
 from harness.operations import OPERATIONS, Arguments, Call
 from harness.pairs import covering
 from harness.reference import OPS, is_defined
@@ -114,22 +115,38 @@ def pairwise(backend: str) -> list[Case]:
 
 def _is_possible(case: Case) -> bool:
     """Gloo cannot send to itself, so that alone there is nobody to exchange with."""
+    if case.backend in VENDORS:
+        return _vendor_knows(case)
     return (case.backend, case.operation, case.world) != ("gloo", "batch", 1)
 
 
-def _close(a: torch.Tensor, b: torch.Tensor, world: int) -> bool:
-    """For sums in any order, rounded on the way; types of 8 bits at the end alone."""
+def _vendor_knows(case: Case) -> bool:
+    """Whether NCCL has the reduction."""
+    if case.op == NO_OP:
+        return True
+    dtype = DTYPES[case.dtype]
+    if dtype in (torch.int16, torch.uint16):
+        return False
+    if case.op in ("BAND", "BOR", "BXOR"):
+        return dtype == torch.bool and case.op != "BXOR"
+    if dtype in COMPLEX:
+        return case.op != "PRODUCT"
+    return dtype.itemsize > 1 or not case.op.startswith("PREMUL")
+
+
+def _close(a: torch.Tensor, b: torch.Tensor, world: int, vendor: bool) -> bool:
+    """For sums in any order, rounded on the way; types of 8 bits, but for vendors, at the end."""
     if a.is_complex():
         a, b = torch.view_as_real(a), torch.view_as_real(b)
     step = torch.finfo(a.dtype).eps
-    off = step if a.element_size() == 1 else 4 * world * step
+    off = step if a.element_size() == 1 and not vendor else 4 * world * step
     return torch.allclose(a.double(), b.double(), rtol=off, atol=off, equal_nan=True)
 
 
 def _equality(case: Case) -> Callable[[torch.Tensor, torch.Tensor], bool]:
     rounds = DTYPES[case.dtype] in (*FLOATS, *COMPLEX) and case.op not in (NO_OP, "MIN", "MAX")
     if rounds and case.backend != "ctran":
-        return partial(_close, world=case.world)
+        return partial(_close, world=case.world, vendor=case.backend in VENDORS)
     return same_bits
 
 
@@ -142,7 +159,7 @@ class Report:
 
 
 def prepared(rank: Rank, operation: str, arguments: Arguments, backend: str) -> Call:
-    call = Call(rank.rank, rank.size, arguments, backend)
+    call = Call(rank.rank, rank.size, arguments, backend, rank.device(backend))
     OPERATIONS[operation].prepare(rank.comm(backend), call)
     return call
 
@@ -153,6 +170,7 @@ def run_case(rank: Rank, case: Case) -> Report:
     work = call.issue(case.async_op)
     if case.async_op:
         work.wait()
+    rank.synchronize(case.backend)
     digest = hashlib.blake2b(digest_size=8)
     for result in call.results():
         digest.update(bits(result).numpy().tobytes())

@@ -11,6 +11,7 @@ import torch
 import torchcomms
 from harness import reference
 from harness.data import Guarded, bits, concat, values
+from harness.devices import VENDORS
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Call:
     size: int
     args: Arguments
     backend: str
+    device: torch.device | str = "cpu"
     issue: Callable[[bool], torchcomms.TorchWork] = field(init=False)
     _buffers: list[Guarded] = field(default_factory=list)
     _expected: list[tuple[str, torch.Tensor, torch.Tensor]] = field(default_factory=list)
@@ -44,7 +46,7 @@ class Call:
 
     def output(self, count: int) -> torch.Tensor:
         """A poisoned tensor."""
-        self._buffers.append(Guarded(count, self.args.dtype))
+        self._buffers.append(Guarded(count, self.args.dtype, self.device))
         return self._buffers[-1].tensor
 
     def input(self, data: torch.Tensor) -> torch.Tensor:
@@ -69,7 +71,7 @@ class Call:
         if self.args.op == "PREMUL":
             return torchcomms.ReduceOp.PREMUL_SUM(own)
         if self.args.op == "PREMUL_TENSOR":
-            return torchcomms.ReduceOp.PREMUL_SUM(torch.tensor([own], dtype=torch.float64))
+            return torchcomms.ReduceOp.PREMUL_SUM(factor_tensor(own, self.device))
         assert self.args.op is not None
         return getattr(torchcomms.ReduceOp, self.args.op)
 
@@ -77,14 +79,18 @@ class Call:
         """In words; empty if everything is as it should be."""
         found = []
         for what, tensor, content in self._expected:
-            if not equal(tensor, content):
-                found.append(f"{what} of rank {self.rank}: {_difference(tensor, content)}")
+            if not equal(tensor.cpu(), content):
+                found.append(f"{what} of rank {self.rank}: {_difference(tensor.cpu(), content)}")
         if not all(buffer.is_intact() for buffer in self._buffers):
             found.append(f"rank {self.rank}: bytes beside a tensor were written")
         return found
 
     def results(self) -> list[torch.Tensor]:
-        return [tensor for what, tensor, _ in self._expected if what != "input"]
+        return [tensor.cpu() for what, tensor, _ in self._expected if what != "input"]
+
+
+def factor_tensor(value: float, device: torch.device | str) -> torch.Tensor:
+    return torch.tensor([value], dtype=torch.float64, device=device)
 
 
 def _difference(tensor: torch.Tensor, content: torch.Tensor) -> str:
@@ -288,8 +294,11 @@ def send_recv(comm: Comm, c: Call) -> None:
     c.expect("received", incoming, c.of(before))
 
     def issue(async_op: bool) -> Any:
-        if c.rank == 0 and not async_op:
-            return _Both(comm.send(outgoing, after, False), comm.recv(incoming, before, False))
+        # A vendor's library runs what a rank does in order, asynchronous or not.
+        if c.rank == 0 and (not async_op or comm.get_backend() in VENDORS):
+            return _Both(
+                comm.send(outgoing, after, async_op), comm.recv(incoming, before, async_op)
+            )
         return _Both(comm.recv(incoming, before, async_op), comm.send(outgoing, after, async_op))
 
     c.issue = issue

@@ -12,12 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 import torchcomms
+from harness import devices
 from harness.functions import FunctionName
 
 PR_SET_PDEATHSIG = 1
@@ -75,8 +77,22 @@ class Rank:
         given.rank, given.size = self.rank, self.size
         store = self.store(name)
         return torchcomms.new_comm(
-            backend, torch.device("cpu"), name, options=given, store=store, **options
+            backend, self.device(backend), name, options=given, store=store, **options
         )
+
+    def device(self, backend: str) -> torch.device:
+        """Where the tensors of that backend lie."""
+        if backend not in devices.VENDORS:
+            return torch.device("cpu")
+        return devices.of(self.rank, self._process.folder).torch_device
+
+    def gpu(self) -> devices.Device:
+        return devices.of(self.rank, self._process.folder)
+
+    def synchronize(self, backend: str) -> None:
+        """Waits until the device has done what has been asked of it."""
+        if backend in devices.VENDORS:
+            self.gpu().synchronize()
 
     def store(self, prefix: str) -> dist.Store:
         """The store that all ranks share, with a prefix of its own for this world size."""
@@ -96,6 +112,7 @@ class Worker:
         self.connection = connection
         self.comms: dict[tuple[str, int], torchcomms.TorchComm] = {}
         self._store_file = store_file
+        self.folder = Path(store_file).parent
         self._store: dist.Store | None = None
 
     def store(self) -> dist.Store:

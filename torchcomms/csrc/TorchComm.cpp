@@ -3,6 +3,7 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/argument_checks.hpp"
+#include "torchcomms/csrc/hook_registry.hpp"
 
 namespace torch::comms {
 
@@ -24,7 +25,8 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::vector<int>
       device_(impl_->getDevice()),
       rank_(impl_->getRank()),
       size_(impl_->getSize()),
-      ranks_(std::move(ranks)) {}
+      ranks_(std::move(ranks)),
+      hooks_(std::make_shared<HookRegistry>()) {}
 
 ArgumentChecks TorchComm::begin(OpName op) const {
   const ArgumentChecks check{op, rank_, size_, device_, impl_->getBackendName()};
@@ -34,10 +36,58 @@ ArgumentChecks TorchComm::begin(OpName op) const {
   return check;
 }
 
+template <typename Args, typename Issue, typename... Fields>
+TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& options,
+                                     Issue issue, const Fields&... fields) {
+  if (!hooks_->active()) [[likely]]
+    return issue();
+  const auto timeout = options.timeout == kNoTimeout ? getOptions().timeout : options.timeout;
+  return withHooks(op, Args{{async_op, timeout}, fields...}, issue);
+}
+
+TorchComm::WorkPtr TorchComm::withHooks(OpName op, const PreHookArgs& args,
+                                        c10::function_ref<WorkPtr()> issue) {
+  const std::shared_ptr<HookRegistry> hooks = hooks_;
+  const uint64_t id = HookRegistry::nextOpId();
+  hooks->before(op, id, args);
+  WorkPtr work = issue();
+  // One of its own, so that it can have hooks.
+  if (work == TorchWorkCompleted::shared()) work = c10::make_intrusive<TorchWorkCompleted>();
+  const c10::weak_intrusive_ptr<TorchWork> weak(work);
+  if (op == OpName::batch_op_issue) {
+    hooks->after(id, BatchOpIssuePostHookArgs{weak});
+  } else {
+    hooks->after(id, CollectivePostHookArgs{weak});
+  }
+  return work;
+}
+
 void TorchComm::finalize() {
   begin(OpName::finalize);
+  const uint64_t id = HookRegistry::nextOpId();
+  hooks_->before(OpName::finalize, id, FinalizePreHookArgs{});
   finalized_ = true;
   impl_->finalize();
+  hooks_->after(id, FinalizePostHookArgs{});
+  hooks_->clear();  // nothing calls them any more, and they may hold this communicator
+}
+
+RemovableHandle TorchComm::registerPreHook(PreHook hook) { return hooks_->addPre(std::move(hook)); }
+
+RemovableHandle TorchComm::registerPostHook(PostHook hook) {
+  return hooks_->addPost(std::move(hook));
+}
+
+RemovableHandle TorchComm::registerAbortHook(AbortHook hook) {
+  impl_->setFailureListener([hooks = std::weak_ptr<HookRegistry>(hooks_)](bool processEnds) {
+    if (const auto alive = hooks.lock()) alive->broken(processEnds);
+  });
+  return hooks_->addAbort(std::move(hook));
+}
+
+void TorchComm::abort() {
+  if (impl_->isAbortSupported()) hooks_->broken(/*processEnds=*/false);
+  impl_->abort();
 }
 
 TorchComm::WorkPtr TorchComm::send(const at::Tensor& tensor, int dst, bool async_op,
@@ -45,7 +95,9 @@ TorchComm::WorkPtr TorchComm::send(const at::Tensor& tensor, int dst, bool async
   const ArgumentChecks check = begin(OpName::send);
   check.inRange("dst", dst);
   check.usable(tensor);
-  return impl_->send(tensor, dst, async_op, options);
+  return hooked<SendPreHookArgs>(
+      OpName::send, async_op, options, [&] { return impl_->send(tensor, dst, async_op, options); },
+      tensor, dst);
 }
 
 TorchComm::WorkPtr TorchComm::recv(at::Tensor& tensor, int src, bool async_op,
@@ -53,7 +105,9 @@ TorchComm::WorkPtr TorchComm::recv(at::Tensor& tensor, int src, bool async_op,
   const ArgumentChecks check = begin(OpName::recv);
   check.inRange("src", src);
   check.usable(tensor);
-  return impl_->recv(tensor, src, async_op, options);
+  return hooked<RecvPreHookArgs>(
+      OpName::recv, async_op, options, [&] { return impl_->recv(tensor, src, async_op, options); },
+      tensor, src);
 }
 
 TorchComm::WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
@@ -64,7 +118,9 @@ TorchComm::WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool
     check.inRange(op.type == P2POp::Type::SEND ? "dst" : "src", op.peer);
     check.usable(op.tensor);
   }
-  return impl_->batch_op_issue(ops, async_op, options);
+  return hooked<BatchOpIssuePreHookArgs>(
+      OpName::batch_op_issue, async_op, options,
+      [&] { return impl_->batch_op_issue(ops, async_op, options); }, ops, ops.size());
 }
 
 TorchComm::WorkPtr TorchComm::broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -72,7 +128,9 @@ TorchComm::WorkPtr TorchComm::broadcast(at::Tensor& tensor, int root, bool async
   const ArgumentChecks check = begin(OpName::broadcast);
   check.inRange("root", root);
   check.usable(tensor);
-  return impl_->broadcast(tensor, root, async_op, options);
+  return hooked<BroadcastPreHookArgs>(
+      OpName::broadcast, async_op, options,
+      [&] { return impl_->broadcast(tensor, root, async_op, options); }, tensor, root);
 }
 
 TorchComm::WorkPtr TorchComm::all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
@@ -80,7 +138,9 @@ TorchComm::WorkPtr TorchComm::all_reduce(at::Tensor& tensor, const ReduceOp& op,
   const ArgumentChecks check = begin(OpName::all_reduce);
   check.usable(tensor);
   check.reducible(op);
-  return impl_->all_reduce(tensor, op, async_op, options);
+  return hooked<AllReducePreHookArgs>(
+      OpName::all_reduce, async_op, options,
+      [&] { return impl_->all_reduce(tensor, op, async_op, options); }, tensor, op);
 }
 
 TorchComm::WorkPtr TorchComm::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
@@ -89,7 +149,9 @@ TorchComm::WorkPtr TorchComm::reduce(at::Tensor& tensor, int root, const ReduceO
   check.inRange("root", root);
   check.usable(tensor);
   check.reducible(op);
-  return impl_->reduce(tensor, root, op, async_op, options);
+  return hooked<ReducePreHookArgs>(
+      OpName::reduce, async_op, options,
+      [&] { return impl_->reduce(tensor, root, op, async_op, options); }, tensor, root, op);
 }
 
 TorchComm::WorkPtr TorchComm::all_gather(const Tensors& tensor_list, const at::Tensor& tensor,
@@ -101,7 +163,10 @@ TorchComm::WorkPtr TorchComm::all_gather(const Tensors& tensor_list, const at::T
   check.sameType(tensor, tensor_list);
   check.allOfSize(tensor_list, tensor.numel(),
                   "All tensors in tensor_list must have same size as input tensor");
-  return impl_->all_gather(tensor_list, tensor, async_op, options);
+  return hooked<AllGatherPreHookArgs>(
+      OpName::all_gather, async_op, options,
+      [&] { return impl_->all_gather(tensor_list, tensor, async_op, options); }, tensor,
+      tensor_list);
 }
 
 TorchComm::WorkPtr TorchComm::all_gather_v(const Tensors& tensor_list, const at::Tensor& tensor,
@@ -113,7 +178,10 @@ TorchComm::WorkPtr TorchComm::all_gather_v(const Tensors& tensor_list, const at:
   check.sameType(tensor, tensor_list);
   check.require(tensor_list[rank_].numel() == tensor.numel(),
                 "Output tensor size must equal input tensor size for all_gather_v");
-  return impl_->all_gather_v(tensor_list, tensor, async_op, options);
+  return hooked<AllGatherVPreHookArgs>(
+      OpName::all_gather_v, async_op, options,
+      [&] { return impl_->all_gather_v(tensor_list, tensor, async_op, options); }, tensor,
+      tensor_list);
 }
 
 TorchComm::WorkPtr TorchComm::all_gather_single(at::Tensor& output, const at::Tensor& input,
@@ -126,7 +194,9 @@ TorchComm::WorkPtr TorchComm::all_gather_single(at::Tensor& output, const at::Te
   check.require(output.numel() == input.numel() * size_,
                 "Output tensor size must be input_size * comm_size for all_gather_single");
   check.inPlaceOrApart(output, input);
-  return impl_->all_gather_single(output, input, async_op, options);
+  return hooked<AllGatherSinglePreHookArgs>(
+      OpName::all_gather_single, async_op, options,
+      [&] { return impl_->all_gather_single(output, input, async_op, options); }, input, output);
 }
 
 TorchComm::WorkPtr TorchComm::reduce_scatter(at::Tensor& output, const Tensors& input_list,
@@ -140,7 +210,10 @@ TorchComm::WorkPtr TorchComm::reduce_scatter(at::Tensor& output, const Tensors& 
   check.reducible(op);
   check.allOfSize(input_list, output.numel(),
                   "All input tensors must have same size as output tensor");
-  return impl_->reduce_scatter(output, input_list, op, async_op, options);
+  return hooked<ReduceScatterPreHookArgs>(
+      OpName::reduce_scatter, async_op, options,
+      [&] { return impl_->reduce_scatter(output, input_list, op, async_op, options); }, input_list,
+      output, op);
 }
 
 TorchComm::WorkPtr TorchComm::reduce_scatter_v(at::Tensor& output, const Tensors& input_list,
@@ -154,7 +227,10 @@ TorchComm::WorkPtr TorchComm::reduce_scatter_v(at::Tensor& output, const Tensors
   check.reducible(op);
   check.require(input_list[rank_].numel() == output.numel(),
                 "Output tensor size must equal input tensor size for reduce_scatter_v");
-  return impl_->reduce_scatter_v(output, input_list, op, async_op, options);
+  return hooked<ReduceScatterVPreHookArgs>(
+      OpName::reduce_scatter_v, async_op, options,
+      [&] { return impl_->reduce_scatter_v(output, input_list, op, async_op, options); },
+      input_list, output, op);
 }
 
 TorchComm::WorkPtr TorchComm::reduce_scatter_single(at::Tensor& output, const at::Tensor& input,
@@ -168,7 +244,10 @@ TorchComm::WorkPtr TorchComm::reduce_scatter_single(at::Tensor& output, const at
   check.require(input.numel() == output.numel() * size_,
                 "Input tensor size must be output_size * comm_size for reduce_scatter_single");
   check.inPlaceOrApart(input, output);
-  return impl_->reduce_scatter_single(output, input, op, async_op, options);
+  return hooked<ReduceScatterSinglePreHookArgs>(
+      OpName::reduce_scatter_single, async_op, options,
+      [&] { return impl_->reduce_scatter_single(output, input, op, async_op, options); }, input,
+      output, op);
 }
 
 TorchComm::WorkPtr TorchComm::all_to_all_single(at::Tensor& output, const at::Tensor& input,
@@ -183,7 +262,9 @@ TorchComm::WorkPtr TorchComm::all_to_all_single(at::Tensor& output, const at::Te
   check.require(input.numel() % size_ == 0,
                 "Tensor size must be divisible by comm_size for all_to_all_single");
   check.sameOrApart(output, input);
-  return impl_->all_to_all_single(output, input, async_op, options);
+  return hooked<AllToAllSinglePreHookArgs>(
+      OpName::all_to_all_single, async_op, options,
+      [&] { return impl_->all_to_all_single(output, input, async_op, options); }, input, output);
 }
 
 TorchComm::WorkPtr TorchComm::all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
@@ -202,8 +283,13 @@ TorchComm::WorkPtr TorchComm::all_to_all_v_single(at::Tensor& output, const at::
   check.require(input_split_sizes[rank_] == output_split_sizes[rank_],
                 "What a rank sends to itself must have one size in input_split_sizes and "
                 "output_split_sizes for all_to_all_v_single");
-  return impl_->all_to_all_v_single(output, input, output_split_sizes, input_split_sizes, async_op,
-                                    options);
+  return hooked<AllToAllVSinglePreHookArgs>(
+      OpName::all_to_all_v_single, async_op, options,
+      [&] {
+        return impl_->all_to_all_v_single(output, input, output_split_sizes, input_split_sizes,
+                                          async_op, options);
+      },
+      input, output, input_split_sizes, output_split_sizes);
 }
 
 TorchComm::WorkPtr TorchComm::all_to_all(const Tensors& output_tensor_list,
@@ -219,12 +305,16 @@ TorchComm::WorkPtr TorchComm::all_to_all(const Tensors& output_tensor_list,
   check.require(input_tensor_list[rank_].numel() == output_tensor_list[rank_].numel(),
                 "What a rank sends to itself must have same size in input and output for "
                 "all_to_all");
-  return impl_->all_to_all(output_tensor_list, input_tensor_list, async_op, options);
+  return hooked<AllToAllPreHookArgs>(
+      OpName::all_to_all, async_op, options,
+      [&] { return impl_->all_to_all(output_tensor_list, input_tensor_list, async_op, options); },
+      input_tensor_list, output_tensor_list);
 }
 
 TorchComm::WorkPtr TorchComm::barrier(bool async_op, const BarrierOptions& options) {
   begin(OpName::barrier);
-  return impl_->barrier(async_op, options);
+  return hooked<BarrierPreHookArgs>(OpName::barrier, async_op, options,
+                                    [&] { return impl_->barrier(async_op, options); });
 }
 
 TorchComm::WorkPtr TorchComm::scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list,
@@ -239,7 +329,10 @@ TorchComm::WorkPtr TorchComm::scatter(at::Tensor& output_tensor, const Tensors& 
     check.allOfSize(input_tensor_list, output_tensor.numel(),
                     "All input tensors must have same size as output tensor");
   }
-  return impl_->scatter(output_tensor, input_tensor_list, root, async_op, options);
+  return hooked<ScatterPreHookArgs>(
+      OpName::scatter, async_op, options,
+      [&] { return impl_->scatter(output_tensor, input_tensor_list, root, async_op, options); },
+      input_tensor_list, output_tensor, root);
 }
 
 TorchComm::WorkPtr TorchComm::gather(const Tensors& output_tensor_list,
@@ -255,7 +348,10 @@ TorchComm::WorkPtr TorchComm::gather(const Tensors& output_tensor_list,
     check.allOfSize(output_tensor_list, input_tensor.numel(),
                     "All output tensors must have same size as input tensor");
   }
-  return impl_->gather(output_tensor_list, input_tensor, root, async_op, options);
+  return hooked<GatherPreHookArgs>(
+      OpName::gather, async_op, options,
+      [&] { return impl_->gather(output_tensor_list, input_tensor, root, async_op, options); },
+      input_tensor, output_tensor_list, root);
 }
 
 TorchComm::WorkPtr TorchComm::gather_single(at::Tensor& output, const at::Tensor& input, int root,
@@ -270,7 +366,10 @@ TorchComm::WorkPtr TorchComm::gather_single(at::Tensor& output, const at::Tensor
                   "Output tensor size must be input_size * comm_size for gather_single");
     check.inPlaceOrApart(output, input);
   }
-  return impl_->gather_single(output, input, root, async_op, options);
+  return hooked<GatherSinglePreHookArgs>(
+      OpName::gather_single, async_op, options,
+      [&] { return impl_->gather_single(output, input, root, async_op, options); }, input, output,
+      root);
 }
 
 std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks,
@@ -285,15 +384,71 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   childOptions.rank.reset();
   childOptions.size.reset();
   std::string childName = name;
-  // Counted on every rank, member of the child or not: names stay agreed.
-  const uint64_t number = splits_++;
-  if (childName.empty()) childName = std::string(getCommName()) + "/" + std::to_string(number);
+  if (childName.empty()) childName = std::string(getCommName()) + "/" + std::to_string(splits_);
   childOptions.name = childName;
-  std::shared_ptr<TorchCommBackend> child = impl_->split(ranks, childName, childOptions);
-  if (!child) return nullptr;
-  std::vector<int> members;
-  for (const int r : ranks) members.push_back(ranks_[r]);
-  return std::shared_ptr<TorchComm>(new TorchComm(std::move(child), std::move(members)));
+  const uint64_t id = HookRegistry::nextOpId();
+  hooks_->before(OpName::split, id, SplitPreHookArgs{ranks, childName});
+  ++splits_;  // on every rank, member of the child or not: names stay agreed
+  std::shared_ptr<TorchComm> made;
+  if (std::shared_ptr<TorchCommBackend> child = impl_->split(ranks, childName, childOptions)) {
+    std::vector<int> members;
+    for (const int r : ranks) members.push_back(ranks_[r]);
+    made.reset(new TorchComm(std::move(child), std::move(members)));
+  }
+  hooks_->after(id, SplitPostHookArgs{made});
+  return made;
+}
+
+std::shared_ptr<TorchComm> TorchComm::dup(const std::string& name) {
+  return split(firstRanks(size_), name);
+}
+
+void TorchComm::reconfigure(const ReconfigureOptions& options) {
+  const ArgumentChecks check = begin(OpName::reconfigure);
+  check.require(getOptions().enable_reconfigure,
+                "reconfigure needs a communicator made with enable_reconfigure=True");
+  check.require(!options.init_handles.empty(), "reconfigure needs the handles of the new members");
+  const uint64_t id = HookRegistry::nextOpId();
+  hooks_->before(OpName::reconfigure, id,
+                 ReconfigurePreHookArgs{options.uuid, options.init_handles});
+  impl_->reconfigure(options);
+  rank_ = impl_->getRank();
+  size_ = impl_->getSize();
+  ranks_ = firstRanks(size_);
+  hooks_->mended();
+  hooks_->after(id, ReconfigurePostHookArgs{rank_, size_});
+}
+
+void TorchComm::tensorRegister(const at::Tensor& tensor) {
+  if (!tensor.defined() || !tensor.is_contiguous() || tensor.device().type() != device_.type()) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "contiguous tensor required, on " + device_.str(), {}, "tensor_register");
+  }
+  impl_->tensorRegister(tensor);
+}
+
+void TorchComm::tensorDeregister(const at::Tensor& tensor) { impl_->tensorDeregister(tensor); }
+
+std::shared_ptr<c10::Allocator> TorchComm::getMemAllocator() const {
+  return TorchCommFactory::get().get_allocator(std::string(getBackend()));
+}
+
+std::shared_ptr<TorchCommWindow> TorchComm::new_window(const std::optional<at::Tensor>& tensor) {
+  begin(OpName::new_window);
+  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
+  if (tensor) window->tensor_register(*tensor);
+  return window;
+}
+
+std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size, bool cpu_buf,
+                                                            std::optional<int64_t> signal_size) {
+  const ArgumentChecks check = begin(OpName::new_window);
+  check.require(!cpu_buf || device_.is_cpu(),
+                "window_allocate: memory of the host is only for communicators of the CPU");
+  std::shared_ptr<TorchCommWindow> window = impl_->new_window();
+  constexpr int64_t kSignals = 64;
+  window->allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+  return window;
 }
 
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {

@@ -21,9 +21,14 @@ TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
   return gather(parts, input, root, async_op, gatherOptions);
 }
 
+std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("new_window"); }
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }
 void TorchCommBackend::setHints(const Hints&) { unsupported("set_hints"); }
+void TorchCommBackend::tensorRegister(const at::Tensor&) { unsupported("tensor_register"); }
+void TorchCommBackend::tensorDeregister(const at::Tensor&) { unsupported("tensor_deregister"); }
+std::string TorchCommBackend::getInitHandle() const { unsupported("get_init_handle"); }
+void TorchCommBackend::reconfigure(const ReconfigureOptions&) { unsupported("reconfigure"); }
 
 void TorchCommBackend::unsupported(std::string_view what) const {
   throw ctran::Error(

@@ -76,6 +76,18 @@ std::string_view toString(OpName op) {
       return "new_window";
     case OpName::finalize:
       return "finalize";
+    case OpName::reconfigure:
+      return "reconfigure";
+    case OpName::put:
+      return "put";
+    case OpName::get:
+      return "get";
+    case OpName::flush:
+      return "flush";
+    case OpName::signal:
+      return "signal";
+    case OpName::wait_signal:
+      return "wait_signal";
   }
   return "unknown";
 }

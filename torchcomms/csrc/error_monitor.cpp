@@ -13,6 +13,7 @@ ErrorMonitor::ErrorMonitor(std::string who, bool abortProcess)
 
 void ErrorMonitor::failed(const std::string& what, const std::exception_ptr& error,
                           bool reachable) {
+  broken();
   if (!abortProcess_) return;
   if (!reachable) return dropped(what, error);
   {
@@ -32,6 +33,20 @@ void ErrorMonitor::dropped(const std::string& what, const std::exception_ptr& er
   if (abortProcess_) report(what, error);
 }
 
+void ErrorMonitor::listen(std::function<void(bool)> listener) {
+  const std::lock_guard lock(mutex_);
+  listener_ = std::move(listener);
+}
+
+void ErrorMonitor::tell(bool processEnds) {
+  std::function<void(bool)> listener;
+  {
+    const std::lock_guard lock(mutex_);
+    listener = listener_;
+  }
+  if (listener) listener(processEnds);
+}
+
 void ErrorMonitor::seen() {
   const std::lock_guard lock(mutex_);
   seen_ = true;
@@ -48,6 +63,7 @@ void ErrorMonitor::report(const std::string& what, const std::exception_ptr& err
                "abort_process_on_timeout_or_error=False or set TORCHCOMM_ABORT_ON_ERROR=0.\n",
                who_.c_str(), what.c_str(), describe(error).c_str());
   std::fflush(stderr);
+  tell(/*processEnds=*/true);
   std::abort();
 }
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -22,6 +23,12 @@ class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
   /// `who` begins the message: "rank 0 of communicator 'world' (ctran)".
   ErrorMonitor(std::string who, bool abortProcess);
 
+  /// `listener` is called, on any thread, whenever an operation has failed, and again with true
+  /// just before the process ends for it; then it may block for a while.
+  void listen(std::function<void(bool processEnds)> listener);
+
+  /// An operation has failed: tells the listener.
+  void broken() { tell(/*processEnds=*/false); }
   /// An asynchronous operation failed. `reachable`: the program still holds its work.
   void failed(const std::string& what, const std::exception_ptr& error, bool reachable);
   /// The program has let go of a work whose operation failed.
@@ -32,11 +39,13 @@ class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
 
  private:
   void report(const std::string& what, const std::exception_ptr& error);
+  void tell(bool processEnds);
 
   const std::string who_;
   const bool abortProcess_;
   const std::chrono::milliseconds grace_;
   std::mutex mutex_;
+  std::function<void(bool)> listener_;
   bool seen_ = false;
   bool counting_ = false;  ///< the thread that waits for the period of grace to pass runs
 };

@@ -27,7 +27,8 @@ void copyText(char* target, size_t capacity, const std::string& text) {
 }  // namespace
 
 size_t Arena::bytesFor(int size) {
-  const size_t perRank = kControlBytes + kSlots * kSlotBytes + kRoundBuffers * kRoundBytes;
+  const size_t perRank =
+      kControlBytes + kSlots * kSlotBytes + kRoundBuffers * kRoundBytes + kSignalsBytes;
   const size_t channels =
       static_cast<size_t>(size) * size * (sizeof(Channel) + channelCapacityFor(size));
   const size_t total = kHeaderBytes + size * perRank + channels;
@@ -41,7 +42,8 @@ Arena::Arena(std::shared_ptr<SharedMapping> memory, int rank, int size)
       controls_(kHeaderBytes),
       slots_(controls_ + size * kControlBytes),
       rounds_(slots_ + size * kSlots * kSlotBytes),
-      channels_(rounds_ + size * kRoundBuffers * kRoundBytes),
+      signals_(rounds_ + size * kRoundBuffers * kRoundBytes),
+      channels_(signals_ + size * kSignalsBytes),
       channelCapacity_(channelCapacityFor(size)) {}
 
 uint32_t Arena::prepareSleep(int awaited) {

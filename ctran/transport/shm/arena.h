@@ -15,7 +15,8 @@ namespace ctran {
 /// The shared memory of the ranks of one host. All of it starts as zeros, and a page costs memory
 /// only when somebody touches it.
 ///
-///   header | per rank: control | per rank: slots | per rank: rounds | per ordered pair: channel
+///   header | per rank: control | per rank: slots | per rank: rounds | per rank: signals |
+///   per ordered pair: channel
 ///
 /// - Slots carry small contributions: the slot of collective n is n % kSlots, and its sequence
 ///   number, its signature and its data arrive together. A rank rewrites a slot after all ranks
@@ -23,6 +24,8 @@ namespace ctran {
 /// - Rounds carry large data in pieces: the buffer of round g is g % kRoundBuffers. `filled` counts
 ///   the rounds a rank has published (or will not use), `drained` those it has read to the end. A
 ///   rank rewrites a buffer after all ranks have drained round g - kRoundBuffers.
+/// - Signals are counters that a rank moves and others wait for. Plans use them, with the rounds as
+///   their scratch, see collective/plan/shm.h.
 /// - A channel is a ring of bytes from one rank to another, for send and recv.
 ///
 /// All counters only grow, in 64 bits, so they never wrap.
@@ -33,6 +36,7 @@ class Arena {
   static constexpr size_t kSlotBytes = 8192;
   static constexpr uint64_t kRoundBuffers = 4;
   static constexpr size_t kRoundBytes = 256 * 1024;
+  static constexpr int kSignals = 512;
 
   struct Slot {
     std::atomic<uint64_t> sequence;
@@ -73,6 +77,9 @@ class Arena {
   std::byte* round(int rank, uint64_t index) {
     return data() + rounds_ + (rank * kRoundBuffers + index % kRoundBuffers) * kRoundBytes;
   }
+  std::atomic<uint64_t>& signal(int rank, int index) {
+    return *at<std::atomic<uint64_t>>(signals_ + rank * kSignalsBytes + index * 64);
+  }
   Channel& channel(int from, int to) { return *at<Channel>(channelAt(from, to)); }
   std::byte* channelData(int from, int to) {
     return data() + channelAt(from, to) + sizeof(Channel);
@@ -86,6 +93,10 @@ class Arena {
   }
   Condition filled(int r, uint64_t n) {
     return {field(&Control::filled), kControlBytes, n, r, r + 1};
+  }
+  Condition signalled(int r, int index, uint64_t n) {
+    const auto* ofRankZero = reinterpret_cast<const std::byte*>(&signal(0, index));
+    return {ofRankZero, kSignalsBytes, n, r, r + 1};
   }
   Condition allArrived(uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, 0, size_}; }
   Condition arrived(int r, uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, r, r + 1}; }
@@ -132,6 +143,7 @@ class Arena {
 
   static constexpr size_t kHeaderBytes = 16384;
   static constexpr size_t kControlBytes = 4096;
+  static constexpr size_t kSignalsBytes = kSignals * 64;
   static_assert(sizeof(Header) <= kHeaderBytes && sizeof(Control) <= kControlBytes);
   static_assert(sizeof(Slot) == kSlotBytes);
 
@@ -157,7 +169,7 @@ class Arena {
   std::shared_ptr<SharedMapping> memory_;
   int rank_;
   int size_;
-  size_t controls_, slots_, rounds_, channels_;  // offsets
+  size_t controls_, slots_, rounds_, signals_, channels_;  // offsets
   size_t channelCapacity_;
 };
 

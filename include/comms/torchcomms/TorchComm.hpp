@@ -1,12 +1,16 @@
 #pragma once
 
+#include <c10/util/FunctionRef.h>
+
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommBatch.hpp>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <comms/torchcomms/TorchCommHooks.hpp>
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +18,7 @@
 namespace torch::comms {
 
 struct ArgumentChecks;
+class HookRegistry;
 
 /// A group of ranks and the operations among them: checks the arguments, then asks its backend.
 ///
@@ -94,22 +99,59 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::shared_ptr<TorchComm> split(const std::vector<int>& ranks, const std::string& name,
                                    const CommOptions& options);
 
+  /// A window onto `tensor`, which is registered then: collective. Without one: tensor_register is
+  /// to follow.
+  std::shared_ptr<TorchCommWindow> new_window(const std::optional<at::Tensor>& tensor = {});
+  /// A window onto `window_size` bytes of fresh memory per rank, with `signal_size` bytes of
+  /// signals, eight each: collective. `cpu_buf`: the memory is the host's, whatever the device.
+  std::shared_ptr<TorchCommWindow> window_allocate(int64_t window_size, bool cpu_buf = false,
+                                                   std::optional<int64_t> signal_size = {});
+
+  /// A communicator of the same ranks, with this one's options: collective over them.
+  std::shared_ptr<TorchComm> dup(const std::string& name = {});
+
+  /// See ReconfigureOptions. Needs CommOptions::enable_reconfigure.
+  std::string getInitHandle() const { return impl_->getInitHandle(); }
+  /// From now on the communicator consists of the processes of the listed handles: collective over
+  /// them. A broken one works again; what was in flight fails. getRanks counts from 0 anew.
+  void reconfigure(const ReconfigureOptions& options);
+
+  /// Says that the memory of `tensor` will be used again and again. Throws when it is registered.
+  void tensorRegister(const at::Tensor& tensor);
+  /// Throws when it is not registered.
+  void tensorDeregister(const at::Tensor& tensor);
+  /// The backend's, see TorchCommFactory::get_allocator.
+  std::shared_ptr<c10::Allocator> getMemAllocator() const;
+
   bool isAbortSupported() const { return impl_->isAbortSupported(); }
-  void abort() { impl_->abort(); }
+  void abort();
   bool isAborted() const { return impl_->isAborted(); }
   void setTimeout(std::chrono::milliseconds timeout);
   void setHints(const Hints& hints) { impl_->setHints(hints); }
+
+  // Hooks live as long as the communicator does, or until it is finalized. They are called in the
+  // order of their registration. Those of a communicator are not those of its children.
+
+  RemovableHandle registerPreHook(PreHook hook);
+  RemovableHandle registerPostHook(PostHook hook);
+  RemovableHandle registerAbortHook(AbortHook hook);
 
  private:
   TorchComm(std::shared_ptr<TorchCommBackend> backend, std::vector<int> ranks);
 
   ArgumentChecks begin(OpName op) const;
+  /// Issues an operation between its hooks, where there are any.
+  template <typename Args, typename Issue, typename... Fields>
+  WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,
+                 const Fields&... fields);
+  WorkPtr withHooks(OpName op, const PreHookArgs& args, c10::function_ref<WorkPtr()> issue);
 
   std::shared_ptr<TorchCommBackend> impl_;
   at::Device device_;
   int rank_;
   int size_;
   std::vector<int> ranks_;
+  std::shared_ptr<HookRegistry> hooks_;
   uint64_t splits_ = 0;
   bool finalized_ = false;
 };

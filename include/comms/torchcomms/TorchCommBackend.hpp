@@ -6,8 +6,10 @@
 #include <comms/torchcomms/TorchCommBatch.hpp>
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchCommWindow.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -114,6 +116,9 @@ class TorchCommBackend {
 
   // What a backend may leave out. The defaults throw "<what> not supported by backend <name>".
 
+  /// A window in which nothing is exposed yet. Local.
+  virtual std::shared_ptr<TorchCommWindow> new_window();
+
   virtual bool isAbortSupported() const { return false; }
   /// Ends every blocked and every later operation of all ranks. Any thread.
   virtual void abort();
@@ -121,6 +126,23 @@ class TorchCommBackend {
   virtual bool isAborted() const { return false; }
   virtual void setTimeout(std::chrono::milliseconds timeout);
   virtual void setHints(const Hints& hints);
+
+  /// The memory of `tensor` is used again and again: what can be prepared once is. The backend
+  /// holds it until `tensorDeregister`.
+  virtual void tensorRegister(const at::Tensor& tensor);
+  virtual void tensorDeregister(const at::Tensor& tensor);
+
+  /// Of a communicator made with CommOptions::enable_reconfigure: how others can reach this
+  /// process; see ReconfigureOptions.
+  virtual std::string getInitHandle() const;
+  /// Collective over the new members: the communicator consists of them from now on, whatever it
+  /// was before. Rank, size and options are the new ones.
+  virtual void reconfigure(const ReconfigureOptions& options);
+
+  /// `listener` is to be called, on any thread, when an operation has failed so that the
+  /// communicator is broken, and with true just before the backend ends the process for that. By
+  /// default nobody is told.
+  virtual void setFailureListener(std::function<void(bool processEnds)> /*listener*/) {}
 
  protected:
   [[noreturn]] void unsupported(std::string_view what) const;

@@ -5,6 +5,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <unordered_map>
+#include <vector>
 
 namespace torch::comms {
 
@@ -68,5 +69,18 @@ struct BarrierOptions : OpOptions {};
 struct ScatterOptions : OpOptions {};
 struct GatherOptions : OpOptions {};
 struct GatherSingleOptions : OpOptions {};
+
+/// Of whom a communicator made with CommOptions::enable_reconfigure consists from now on.
+struct ReconfigureOptions {
+  /// Names this change: all members pass the same, and never one that they have passed before.
+  std::string uuid;
+  /// What getInitHandle says on every member, this one included.
+  std::vector<std::string> init_handles;
+  /// Rank r is the process of `init_handles[r]`. Otherwise the order does not matter: the ranks go
+  /// by the handles, sorted.
+  bool ordered = true;
+  std::chrono::milliseconds timeout = kNoTimeout;
+  Hints hints;
+};
 
 }  // namespace torch::comms

@@ -33,6 +33,12 @@ enum class OpName : uint8_t {
   split,
   new_window,
   finalize,
+  reconfigure,
+  put,
+  get,
+  flush,
+  signal,
+  wait_signal,
 };
 
 /// "all_reduce" and so on: the method's name.

@@ -2,10 +2,12 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 namespace torch::comms {
@@ -17,6 +19,10 @@ std::string_view toString(WorkStatus status);
 /// One operation of a communicator. All methods may be called from any thread.
 class TorchWork : public c10::intrusive_ptr_target {
  public:
+  using Hook = std::function<void()>;
+
+  ~TorchWork() override;
+
   /// Never blocks.
   virtual WorkStatus status() const = 0;
 
@@ -28,14 +34,14 @@ class TorchWork : public c10::intrusive_ptr_target {
 
   /// Makes the result usable: for tensors of the CPU blocks until the operation has ended, for
   /// those of a GPU orders the current stream behind it. Throws the error of a failed operation.
-  virtual void wait() = 0;
+  void wait() { waitWith(&TorchWork::doWait, std::nullopt); }
 
   /// As `wait`, blocking at most this long; false when the operation has not ended by then (it goes
   /// on). Throws the error of a failed operation.
-  virtual bool wait(std::chrono::milliseconds limit) = 0;
+  bool wait(std::chrono::milliseconds limit) { return waitWith(&TorchWork::doWait, limit); }
 
   /// Blocks the calling thread until the operation has ended, also on a GPU. Throws like `wait`.
-  virtual void waitBlocking() { wait(); }
+  void waitBlocking() { waitWith(&TorchWork::doWaitBlocking, std::nullopt); }
 
   /// The error of a failed operation, else null. Never blocks. Whoever reads an error has seen it:
   /// see CommOptions::abort_process_on_timeout_or_error.
@@ -43,22 +49,57 @@ class TorchWork : public c10::intrusive_ptr_target {
 
   /// `callback` is called once when the operation ends, on the thread that ended it, or at once if
   /// it has. It must not block, wait or throw.
-  virtual void setCallback(std::function<void()> callback) = 0;
+  virtual void setCallback(Hook callback) = 0;
+
+  // Hooks, called in the order of their registration. What has happened already is told at once.
+
+  /// When the operation starts, on the thread that has started it. Like a callback it must not
+  /// block, wait or throw. An operation of which this cannot be told starts when it ends.
+  void registerWorkStartHook(Hook hook) { setStartCallback(std::move(hook)); }
+  /// When the operation ends: `setCallback`.
+  void registerWorkEndHook(Hook hook) { setCallback(std::move(hook)); }
+  /// At every wait, on the waiting thread: before it, and after one that has found that the
+  /// operation has succeeded. What they throw, the wait throws. Not for TorchWorkCompleted::shared.
+  void registerWorkWaitPreHook(Hook hook) { addWaitHook(std::move(hook), /*before=*/true); }
+  void registerWorkWaitPostHook(Hook hook) { addWaitHook(std::move(hook), /*before=*/false); }
+
+ protected:
+  /// `wait`, with or without a limit.
+  virtual bool doWait(std::optional<std::chrono::milliseconds> limit) = 0;
+  virtual bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) {
+    return doWait(limit);
+  }
+  virtual void setStartCallback(Hook callback);
+  /// Adds a hook of waits.
+  virtual void addWaitHook(Hook hook, bool before);
+
+ private:
+  struct WaitHooks;
+  using Limit = std::optional<std::chrono::milliseconds>;
+
+  bool waitWith(bool (TorchWork::*wait)(Limit), Limit limit) {
+    if (waitHooks_.load(std::memory_order_acquire) == nullptr) [[likely]]
+      return (this->*wait)(limit);
+    return waitHooked(wait, limit);
+  }
+  bool waitHooked(bool (TorchWork::*wait)(Limit), Limit limit);
+
+  std::atomic<WaitHooks*> waitHooks_{nullptr};  ///< made for the first of them
 };
 
 /// The work of an operation that had succeeded before it returned.
 class TorchWorkCompleted final : public TorchWork {
  public:
-  using TorchWork::wait;
-
   WorkStatus status() const override { return WorkStatus::COMPLETED; }
-  void wait() override {}
-  bool wait(std::chrono::milliseconds) override { return true; }
   std::exception_ptr exception() const override { return nullptr; }
-  void setCallback(std::function<void()> callback) override { callback(); }
+  void setCallback(Hook callback) override { callback(); }
 
-  /// One object serves all: it has no state.
+  /// One object serves all operations of communicators without hooks: it has no state.
   static const c10::intrusive_ptr<TorchWork>& shared();
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds>) override { return true; }
+  void addWaitHook(Hook hook, bool before) override;
 };
 
 /// How the program that hosts this library takes part in waits; the Python bindings install theirs

@@ -61,8 +61,8 @@ void expectGroup(const HostGroup& group, int size, const SharedMapping& memory) 
   EXPECT_EQ(SharedMapping::map(group.memory, kBytes).get(), &memory);
   EXPECT_EQ(group.pids, std::vector<pid_t>(size, ::getpid()));
   EXPECT_EQ(group.processes, std::vector<uint64_t>(size, processToken()));
-  ASSERT_EQ(group.pidFds.size(), static_cast<size_t>(size));
-  for (const UniqueFd& fd : group.pidFds) EXPECT_TRUE(fd);
+  ASSERT_EQ(group.brought.size(), static_cast<size_t>(size));
+  for (const UniqueFd& fd : group.brought) EXPECT_TRUE(fd);
 }
 
 /// Joins with all ranks that are left; the leader has to be as good as new.

@@ -12,8 +12,14 @@ void bindTypes(pybind11::module_& module);
 void bindOptions(pybind11::module_& module);
 /// TorchWork, WorkStatus; how Python takes part in waits.
 void bindWork(pybind11::module_& module);
+/// TorchCommWindow and what belongs to it.
+void bindWindow(pybind11::module_& module);
 /// TorchComm but for its operations; new_comm; batches; the factory.
 void bindComm(pybind11::module_& module);
+/// Hooks of communicators and works, and what they are told. After bindWork and bindComm.
+void bindHooks(pybind11::module_& module);
+/// FlightRecorderHook, clog, NanCheckHook.
+void bindReadyHooks(pybind11::module_& module);
 /// _BackendWrapper. After TorchComm.
 void bindBackendWrapper(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.

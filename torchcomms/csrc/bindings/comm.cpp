@@ -180,6 +180,15 @@ void bindComm(py::module_& module) {
            "options; None on ranks that join none. Collective over all ranks of this one: members "
            "of a group pass the same `ranks`, others []. Or all pass `rank_groups`, a list of such "
            "lists.")
+      .def("new_window", &TorchComm::new_window, py::arg("tensor") = py::none(),
+           "A window onto `tensor`: collective. Without one nothing is exposed until its "
+           "tensor_register().")
+      .def(
+          "window_allocate", &TorchComm::window_allocate, py::arg("window_size"),
+          py::arg("cpu_buf") = false, py::arg("signal_size") = py::none(),
+          "A window onto `window_size` bytes of fresh memory per rank, zeros, which the others can "
+          "map: collective. `signal_size`: bytes of signals, eight per signal; by default 64 "
+          "signals. `cpu_buf`: memory of the host, whatever the device.")
       .def("abort", &TorchComm::abort,
            "Ends every blocked and every later operation of all ranks with AbortedError. Any "
            "thread.")

@@ -69,7 +69,7 @@ void bindTypes(py::module_& module) {
   types.value("PREMUL_SUM", RedOpType::PREMUL_SUM);
 
   py::enum_<OpName> names(module, "OpName", "The operations of a communicator.");
-  for (int i = 0; i <= static_cast<int>(OpName::finalize); ++i) {
+  for (int i = 0; i <= static_cast<int>(OpName::wait_signal); ++i) {
     const auto name = static_cast<OpName>(i);
     names.value(std::string(toString(name)).c_str(), name);
   }

@@ -5,9 +5,9 @@
 #include <mutex>
 #include <vector>
 
-#include "torchcomms/csrc/c10d/combined_work.hpp"
 #include "torchcomms/csrc/c10d/staging.hpp"
 #include "torchcomms/csrc/c10d/work_wrapper.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
 

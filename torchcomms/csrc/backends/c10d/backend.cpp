@@ -10,8 +10,8 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/c10d/meeting.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
 
 namespace torch::comms {
 
@@ -100,6 +100,10 @@ bool C10dBackend::isAborted() const {
   const bool broken = group_->isBroken();
   if (broken) group_->monitor->seen();
   return broken;
+}
+
+void C10dBackend::setFailureListener(std::function<void(bool)> listener) {
+  group_->monitor->listen(std::move(listener));
 }
 
 milliseconds C10dBackend::timeoutOf(const OpOptions& options) const {

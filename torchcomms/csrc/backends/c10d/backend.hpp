@@ -94,6 +94,7 @@ class C10dBackend final : public TorchCommBackend {
 
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  void setFailureListener(std::function<void(bool)> listener) override;
 
  private:
   using Body = std::function<void(const class C10dCall&)>;

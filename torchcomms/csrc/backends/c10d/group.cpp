@@ -38,10 +38,13 @@ void C10dGroup::requireWhole(OpName op) const {
 }
 
 void C10dGroup::breakWith(const std::exception_ptr& error) {
-  const std::lock_guard lock(mutex_);
-  if (error_) return;
-  error_ = error;
-  broken_ = true;
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) return;
+    error_ = error;
+    broken_ = true;
+  }
+  monitor->broken();
 }
 
 void C10dCall::checkInterrupts() const {

@@ -17,8 +17,13 @@ constexpr std::chrono::hours kForever{24 * 365};
 }  // namespace
 
 void C10dOperation::started() {
-  const std::lock_guard lock(mutex_);
-  if (!ended()) status_ = WorkStatus::INPROGRESS;
+  std::vector<std::function<void()>> callbacks;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended()) status_ = WorkStatus::INPROGRESS;
+    callbacks.swap(startCallbacks_);
+  }
+  for (const auto& callback : callbacks) callback();
 }
 
 void C10dOperation::partEnded(const std::exception_ptr& error) {
@@ -104,6 +109,17 @@ void C10dOperation::setCallback(std::function<void()> callback) {
     const std::lock_guard lock(mutex_);
     if (!ended()) {
       callbacks_.push_back(std::move(callback));
+      return;
+    }
+  }
+  callback();
+}
+
+void C10dOperation::setStartCallback(std::function<void()> callback) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (status_ == WorkStatus::NOT_STARTED) {
+      startCallbacks_.push_back(std::move(callback));
       return;
     }
   }

@@ -33,6 +33,7 @@ class C10dOperation {
   /// ended. Throws its error.
   bool wait(std::optional<std::chrono::milliseconds> limit);
   void setCallback(std::function<void()> callback);
+  void setStartCallback(std::function<void()> callback);
   /// The program has let go of the work.
   void released();
 
@@ -50,6 +51,7 @@ class C10dOperation {
   std::exception_ptr error_;
   int waiting_ = 0;        ///< threads that will see how it ends
   bool reachable_ = true;  ///< the program has its work
+  std::vector<std::function<void()>> startCallbacks_;
   std::vector<std::function<void()>> callbacks_;
 };
 
@@ -59,11 +61,15 @@ class C10dWork final : public TorchWork {
   ~C10dWork() override { operation_->released(); }
 
   WorkStatus status() const override { return operation_->status(); }
-  void wait() override { operation_->wait(std::nullopt); }
-  bool wait(std::chrono::milliseconds limit) override { return operation_->wait(limit); }
   std::exception_ptr exception() const override { return operation_->exception(); }
-  void setCallback(std::function<void()> callback) override {
-    operation_->setCallback(std::move(callback));
+  void setCallback(Hook callback) override { operation_->setCallback(std::move(callback)); }
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override {
+    return operation_->wait(limit);
+  }
+  void setStartCallback(Hook callback) override {
+    operation_->setStartCallback(std::move(callback));
   }
 
  private:

@@ -7,7 +7,9 @@
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
 
@@ -131,10 +133,14 @@ auto CtranBackend::visibly(Call call) {
   try {
     return call();
   } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) monitor_->seen();
+    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
+      monitor_->seen();
+      monitor_->broken();
+    }
     throw;
   } catch (...) {  // the host ended the wait: Ctrl-C
     monitor_->seen();
+    monitor_->broken();
     throw;
   }
 }
@@ -180,7 +186,7 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
 
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
-  std::vector<c10::intrusive_ptr<CtranWork>> works;
+  std::vector<WorkPtr> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) {
     const bool sends = op.type == P2POp::Type::SEND;
@@ -199,7 +205,7 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
     works.push_back(
         CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
   }
-  auto batch = c10::make_intrusive<CtranBatchWork>(std::move(works));
+  WorkPtr batch = CombinedWork::of(std::move(works));
   if (async_op) return batch;
   batch->wait();
   return TorchWorkCompleted::shared();
@@ -362,6 +368,10 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
   auto child = std::make_shared<CtranBackend>();
   child->adopt(std::move(part), device_, options);
   return child;
+}
+
+std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
+  return std::make_shared<CtranWindow>(comm_, monitor_, device_);
 }
 
 void CtranBackend::abort() {

@@ -69,10 +69,15 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  std::shared_ptr<TorchCommWindow> new_window() override;
+
   bool isAbortSupported() const override { return true; }
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
+  void setFailureListener(std::function<void(bool)> listener) override {
+    monitor_->listen(std::move(listener));
+  }
 
  private:
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,

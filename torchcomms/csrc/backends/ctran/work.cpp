@@ -1,7 +1,5 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
-#include <algorithm>
-
 #include "ctran/base/error.h"
 
 namespace torch::comms {
@@ -63,7 +61,7 @@ CtranWork::~CtranWork() {
 void CtranWork::ended() {
   // A thread counts as waiting until it has looked at the final state (see wait), so that either it
   // or we deal with the error.
-  if (waiting_ > 0) return;
+  if (waiting_ > 0) return monitor_->broken();
   monitor_->failed(std::string(toString(op_)), work_->error(), /*reachable=*/true);
 }
 
@@ -85,29 +83,19 @@ void CtranWork::throwIfFailed() const {
   if (const std::exception_ptr error = exception()) std::rethrow_exception(error);
 }
 
-void CtranWork::wait() {
+bool CtranWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   EngineWaitHooks hooks;
+  bool ended = true;
   {
     const Counted waiting(waiting_);
     try {
-      work_->wait(&hooks);
+      if (limit) {
+        ended = work_->waitFor(*limit, &hooks);
+      } else {
+        work_->wait(&hooks);
+      }
     } catch (...) {
       // Its own error, or an interrupt that ends the wait and not the operation.
-      throwIfFailed();
-      throw;
-    }
-  }
-  throwIfFailed();
-}
-
-bool CtranWork::wait(std::chrono::milliseconds limit) {
-  EngineWaitHooks hooks;
-  bool ended = false;
-  {
-    const Counted waiting(waiting_);
-    try {
-      ended = work_->waitFor(limit, &hooks);
-    } catch (...) {
       throwIfFailed();
       throw;
     }
@@ -120,49 +108,6 @@ std::exception_ptr CtranWork::exception() const {
   if (work_->state() != ctran::WorkState::Failed) return nullptr;
   monitor_->seen();
   return work_->error();
-}
-
-void CtranWork::setCallback(std::function<void()> callback) { work_->onDone(std::move(callback)); }
-
-WorkStatus CtranBatchWork::status() const {
-  WorkStatus all = WorkStatus::COMPLETED;
-  for (const auto& work : works_) {
-    const WorkStatus one = work->status();
-    if (one == WorkStatus::ERROR || one == WorkStatus::TIMEDOUT) return one;
-    if (one != WorkStatus::COMPLETED) all = WorkStatus::INPROGRESS;
-  }
-  return all;
-}
-
-void CtranBatchWork::wait() {
-  for (const auto& work : works_) work->wait();
-}
-
-bool CtranBatchWork::wait(std::chrono::milliseconds limit) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point deadline = Clock::now() + limit;
-  return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now());
-    return work->wait(std::max(left, std::chrono::milliseconds(0)));
-  });
-}
-
-std::exception_ptr CtranBatchWork::exception() const {
-  for (const auto& work : works_) {
-    if (const std::exception_ptr error = work->exception()) return error;
-  }
-  return nullptr;
-}
-
-void CtranBatchWork::setCallback(std::function<void()> callback) {
-  const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
-  const auto shared = std::make_shared<std::function<void()>>(std::move(callback));
-  for (const auto& work : works_) {
-    work->setCallback([left, shared] {
-      if (--*left == 0) (*shared)();
-    });
-  }
 }
 
 }  // namespace torch::comms

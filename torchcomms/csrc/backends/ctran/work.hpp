@@ -4,7 +4,6 @@
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <memory>
-#include <vector>
 
 #include "ctran/engine/work.h"
 #include "torchcomms/csrc/error_monitor.hpp"
@@ -34,10 +33,12 @@ class CtranWork final : public TorchWork {
   ~CtranWork() override;
 
   WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override { work_->onDone(std::move(callback)); }
+  void setStartCallback(Hook callback) override { work_->onStart(std::move(callback)); }
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
 
  private:
   friend class c10::intrusive_ptr<CtranWork>;
@@ -50,22 +51,6 @@ class CtranWork final : public TorchWork {
   const std::shared_ptr<ctran::Work> work_;
   const std::shared_ptr<ErrorMonitor> monitor_;
   std::atomic<int> waiting_{0};  ///< threads that will see how the operation ends
-};
-
-/// Several operations as one: it has ended when all have.
-class CtranBatchWork final : public TorchWork {
- public:
-  explicit CtranBatchWork(std::vector<c10::intrusive_ptr<CtranWork>> works)
-      : works_(std::move(works)) {}
-
-  WorkStatus status() const override;
-  void wait() override;
-  bool wait(std::chrono::milliseconds limit) override;
-  std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
-
- private:
-  const std::vector<c10::intrusive_ptr<CtranWork>> works_;
 };
 
 }  // namespace torch::comms

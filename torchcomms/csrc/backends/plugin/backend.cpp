@@ -10,7 +10,7 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/argument_checks.hpp"
-#include "torchcomms/csrc/c10d/combined_work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
 

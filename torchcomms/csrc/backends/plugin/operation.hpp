@@ -64,15 +64,14 @@ class PluginWork final : public TorchWork {
       : operation_(std::move(operation)) {}
 
   WorkStatus status() const override { return operation_->status(); }
-  void wait() override { doWait(std::nullopt); }
-  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override { return operation_->error(); }
   /// A thread of its own waits, if it has not ended yet.
   void setCallback(std::function<void()> callback) override;
 
- private:
-  bool doWait(std::optional<std::chrono::milliseconds> limit);
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
 
+ private:
   const std::shared_ptr<PluginOperation> operation_;
 };
 

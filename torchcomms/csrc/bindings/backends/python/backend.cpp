@@ -6,7 +6,7 @@
 #include <comms/torchcomms/TorchCommFactory.hpp>
 
 #include "torchcomms/csrc/bindings/backends/python/work.hpp"
-#include "torchcomms/csrc/c10d/combined_work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 namespace py = pybind11;
 

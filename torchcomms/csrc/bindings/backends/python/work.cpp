@@ -61,7 +61,7 @@ void PythonWork::waitOnce() const {
   error_ = error;
 }
 
-bool PythonWork::doWait(std::optional<std::chrono::milliseconds> limit) const {
+bool PythonWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   using Clock = std::chrono::steady_clock;
   if (limit) {
     const Clock::time_point deadline = Clock::now() + *limit;

@@ -23,15 +23,15 @@ class PythonWork final : public TorchWork {
   ~PythonWork() override;
 
   WorkStatus status() const override;
-  void wait() override { doWait(std::nullopt); }
-  /// With a limit an object without is_completed() is not waited for at all.
-  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override;
   /// A thread of its own waits, if it has not ended yet.
   void setCallback(std::function<void()> callback) override;
 
+ protected:
+  /// With a limit an object without is_completed() is not waited for at all.
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+
  private:
-  bool doWait(std::optional<std::chrono::milliseconds> limit) const;
   void waitOnce() const;
   bool saysCompleted() const;
 

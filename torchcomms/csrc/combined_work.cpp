@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/c10d/combined_work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -6,6 +6,9 @@
 #include "ctran/base/error.h"
 
 namespace torch::comms {
+
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
 c10::intrusive_ptr<TorchWork> CombinedWork::of(std::vector<c10::intrusive_ptr<TorchWork>> works) {
   if (works.empty()) return TorchWorkCompleted::shared();
@@ -27,14 +30,22 @@ WorkStatus CombinedWork::status() const {
   return all == WorkStatus::INPROGRESS ? all : failed;
 }
 
-bool CombinedWork::doWait(std::optional<std::chrono::milliseconds> limit) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point start = Clock::now();
+bool CombinedWork::doWait(std::optional<milliseconds> limit) {
+  if (!limit) {
+    for (const auto& work : works_) work->wait();
+    return true;
+  }
+  const Clock::time_point deadline = Clock::now() + *limit;
   return std::all_of(works_.begin(), works_.end(), [&](const auto& work) {
-    if (!limit) return work->wait(), true;
-    const auto spent = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - start);
-    return work->wait(std::max(*limit - spent, std::chrono::milliseconds(0)));
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now());
+    return work->wait(std::max(left, milliseconds(0)));
   });
+}
+
+bool CombinedWork::doWaitBlocking(std::optional<milliseconds> limit) {
+  if (limit) return doWait(limit);  // which blocks
+  for (const auto& work : works_) work->waitBlocking();
+  return true;
 }
 
 std::exception_ptr CombinedWork::exception() const {
@@ -44,9 +55,19 @@ std::exception_ptr CombinedWork::exception() const {
   return nullptr;
 }
 
-void CombinedWork::setCallback(std::function<void()> callback) {
+void CombinedWork::setStartCallback(Hook callback) {
+  const auto told = std::make_shared<std::atomic<bool>>(false);
+  const auto shared = std::make_shared<Hook>(std::move(callback));
+  for (const auto& work : works_) {
+    work->registerWorkStartHook([told, shared] {
+      if (!told->exchange(true)) (*shared)();
+    });
+  }
+}
+
+void CombinedWork::setCallback(Hook callback) {
   const auto left = std::make_shared<std::atomic<size_t>>(works_.size());
-  const auto shared = std::make_shared<std::function<void()>>(std::move(callback));
+  const auto shared = std::make_shared<Hook>(std::move(callback));
   for (const auto& work : works_) {
     work->setCallback([left, shared] {
       if (--*left == 0) (*shared)();
@@ -55,7 +76,7 @@ void CombinedWork::setCallback(std::function<void()> callback) {
 }
 
 void DeferredWork::issuedAs(const c10::intrusive_ptr<TorchWork>& work) {
-  std::vector<std::function<void()>> callbacks;
+  std::vector<Hook> callbacks;
   {
     const std::lock_guard lock(mutex_);
     work_ = work;
@@ -80,13 +101,6 @@ c10::intrusive_ptr<TorchWork> DeferredWork::require() const {
   return work;
 }
 
-bool DeferredWork::doWait(std::optional<std::chrono::milliseconds> limit) {
-  const auto work = require();
-  if (limit) return work->wait(*limit);
-  work->wait();
-  return true;
-}
-
 WorkStatus DeferredWork::status() const {
   const auto work = issued();
   return work ? work->status() : WorkStatus::NOT_STARTED;
@@ -97,7 +111,20 @@ std::exception_ptr DeferredWork::exception() const {
   return work ? work->exception() : nullptr;
 }
 
-void DeferredWork::setCallback(std::function<void()> callback) {
+bool DeferredWork::doWait(std::optional<milliseconds> limit) {
+  const auto work = require();
+  if (limit) return work->wait(*limit);
+  work->wait();
+  return true;
+}
+
+bool DeferredWork::doWaitBlocking(std::optional<milliseconds> limit) {
+  if (limit) return doWait(limit);  // which blocks
+  require()->waitBlocking();
+  return true;
+}
+
+void DeferredWork::setCallback(Hook callback) {
   c10::intrusive_ptr<TorchWork> work;
   {
     const std::lock_guard lock(mutex_);

@@ -2,7 +2,6 @@
 
 #include <comms/torchcomms/TorchWork.hpp>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 namespace torch::comms {
@@ -17,14 +16,16 @@ class CombinedWork final : public TorchWork {
   static c10::intrusive_ptr<TorchWork> of(std::vector<c10::intrusive_ptr<TorchWork>> works);
 
   WorkStatus status() const override;
-  void wait() override { doWait(std::nullopt); }
-  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
+  /// With the first of them.
+  void setStartCallback(Hook callback) override;
 
  private:
-  bool doWait(std::optional<std::chrono::milliseconds> limit);
-
   const std::vector<c10::intrusive_ptr<TorchWork>> works_;
 };
 
@@ -36,19 +37,20 @@ class DeferredWork final : public TorchWork {
   void issuedAs(const c10::intrusive_ptr<TorchWork>& work);
 
   WorkStatus status() const override;
-  void wait() override { doWait(std::nullopt); }
-  bool wait(std::chrono::milliseconds limit) override { return doWait(limit); }
   std::exception_ptr exception() const override;
-  void setCallback(std::function<void()> callback) override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
 
  private:
   c10::intrusive_ptr<TorchWork> issued() const;
   c10::intrusive_ptr<TorchWork> require() const;
-  bool doWait(std::optional<std::chrono::milliseconds> limit);
 
   mutable std::mutex mutex_;
-  c10::intrusive_ptr<TorchWork> work_;            ///< guarded by mutex_
-  std::vector<std::function<void()>> callbacks_;  ///< guarded by mutex_; for when it is issued
+  c10::intrusive_ptr<TorchWork> work_;  ///< guarded by mutex_
+  std::vector<Hook> callbacks_;         ///< guarded by mutex_; for when it is issued
 };
 
 }  // namespace torch::comms

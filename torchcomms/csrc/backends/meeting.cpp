@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/c10d/meeting.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace ctran {
+
+enum class CollectiveKind : uint8_t {
+  Barrier,
+  Broadcast,
+  AllReduce,
+  Reduce,
+  AllGather,
+  AllGatherV,
+  ReduceScatter,
+  ReduceScatterV,
+  Scatter,
+  Gather,
+  AllToAll,
+  AllToAllV,
+  Send,
+  Recv,
+  WaitSignal,
+};
+
+/// "all_reduce".
+std::string_view nameOf(CollectiveKind kind);
+
+/// The kind of that name, if there is one.
+std::optional<CollectiveKind> collectiveKindNamed(std::string_view name);
+
+}  // namespace ctran

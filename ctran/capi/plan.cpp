@@ -1,0 +1,121 @@
+#include "ctran/capi/plan.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "ctran/base/error.h"
+#include "ctran/plan/library.h"
+#include "ctran/plan/simulate.h"
+#include "ctran/plan/verify.h"
+#include "ctran/select/plans.h"
+
+namespace ctran {
+namespace {
+
+int intOr(const Json& request, std::string_view name, int otherwise) {
+  const Json* value = request.find(name);
+  return value == nullptr ? otherwise : static_cast<int>(value->asInt());
+}
+
+Json listLibrary() {
+  Json all = Json::array();
+  for (const plan::BuiltIn& builtIn : plan::library()) {
+    Json entry = Json::object();
+    entry.set("name", Json(builtIn.name)).set("collective", Json(nameOf(builtIn.kind)));
+    entry.set("summary", Json(builtIn.summary));
+    all.push(std::move(entry));
+  }
+  return all;
+}
+
+Json make(const Json& request) {
+  plan::Recipe recipe;
+  recipe.ranks = intOr(request, "ranks", recipe.ranks);
+  recipe.root = intOr(request, "root", recipe.root);
+  recipe.lanes = intOr(request, "lanes", recipe.lanes);
+  recipe.chunks = intOr(request, "chunks", recipe.chunks);
+  recipe.ranksPerHost = intOr(request, "ranks_per_host", recipe.ranksPerHost);
+  return toJson(plan::makePlan(request.at("name").asString(), recipe));
+}
+
+Json verify(const Json& request) {
+  const plan::Report report = plan::verify(plan::fromJson(request.at("plan")));
+  Json findings = Json::array();
+  for (const plan::Finding& finding : report.findings) {
+    Json trace = Json::array();
+    for (const std::string& line : finding.trace) trace.push(Json(line));
+    Json entry = Json::object();
+    entry.set("kind", Json(nameOf(finding.kind))).set("message", Json(finding.message));
+    entry.set("rank", Json(finding.lane.rank)).set("lane", Json(finding.lane.lane));
+    entry.set("step", Json(finding.step)).set("trace", std::move(trace));
+    findings.push(std::move(entry));
+  }
+  Json properties = Json::object();
+  properties.set("in_place_safe", Json(report.properties.inPlaceSafe));
+  properties.set("rank_order", Json(report.properties.rankOrder));
+  properties.set("flat", Json(report.properties.flat));
+  Json answer = Json::object();
+  answer.set("findings", std::move(findings)).set("properties", std::move(properties));
+  answer.set("text", Json(report.toText()));
+  return answer;
+}
+
+Json simulate(const Json& request) {
+  const Json* machine = request.find("machine");
+  const int64_t bytes = request.at("bytes").asInt();
+  if (bytes < 0) throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
+  return toJson(plan::simulate(plan::fromJson(request.at("plan")),
+                               machine ? plan::machineFromJson(*machine) : plan::Machine{},
+                               static_cast<size_t>(bytes), intOr(request, "units", 1)));
+}
+
+Json registered(const Json& request) {
+  PlanUse use;
+  if (const Json* name = request.find("communicator")) use.communicator = name->asString();
+  const auto bytes = [&](std::string_view name, size_t& value) {
+    const Json* given = request.find(name);
+    if (given == nullptr) return;
+    if (given->asInt() < 0) {
+      throw Error(ErrorKind::InvalidArgument, std::string(name) + " must not be negative");
+    }
+    value = static_cast<size_t>(given->asInt());
+  };
+  bytes("min_bytes", use.minBytes);
+  bytes("max_bytes", use.maxBytes);
+  return Json(static_cast<int64_t>(registerPlan(plan::fromJson(request.at("plan")), use)));
+}
+
+Json answer(const Json& request) {
+  const std::string& what = request.at("do").asString();
+  if (what == "library") return listLibrary();
+  if (what == "make") return make(request);
+  if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
+  if (what == "verify") return verify(request);
+  if (what == "simulate") return simulate(request);
+  if (what == "register") return registered(request);
+  if (what == "remove") {
+    return Json(removePlan(static_cast<uint64_t>(request.at("number").asInt())));
+  }
+  throw Error(ErrorKind::InvalidArgument, "there is nothing to do called '" + what + "'");
+}
+
+}  // namespace
+}  // namespace ctran
+
+char* ctran_plan_call(const char* request) {
+  using ctran::Json;
+  Json result = Json::object();
+  try {
+    result.set("ok", ctran::answer(Json::parse(request, "the request")));
+  } catch (const ctran::Error& error) {
+    result = Json::object();
+    result.set("error", Json(error.what())).set("kind", Json(static_cast<int>(error.kind())));
+  } catch (const std::exception& error) {  // no memory, for example
+    result = Json::object();
+    result.set("error", Json(error.what()));
+    result.set("kind", Json(static_cast<int>(ctran::ErrorKind::System)));
+  }
+  return ::strdup(result.print().c_str());
+}
+
+void ctran_plan_free(char* text) { std::free(text); }

@@ -1,0 +1,23 @@
+#pragma once
+
+/// Plans for programs that are not C++: requests and answers are JSON, so that this one function is
+/// the whole interface, and no interpreter's headers are needed to build it. `torchcomms.plan`
+/// calls it through ctypes.
+///
+/// A request is {"do": NAME, ...}; the answer {"ok": ...}, or {"error": MESSAGE, "kind": NUMBER},
+/// with the numbers of ctran::ErrorKind.
+///
+///   library                                  -> [{"name", "collective", "summary"}, ...]
+///   make      name, ranks, and as in Recipe  -> the plan
+///   text      plan                           -> the plan for people
+///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
+///                                                "step", "trace"}], "properties": {...}, "text"}
+///   simulate  plan, machine, bytes, units    -> the timeline
+///   register  plan, communicator, min_bytes, max_bytes -> its number
+///   remove    number                         -> whether it was there
+///
+/// The answer is to be given back to ctran_plan_free. Any thread.
+extern "C" {
+__attribute__((visibility("default"))) char* ctran_plan_call(const char* request);
+__attribute__((visibility("default"))) void ctran_plan_free(char* answer);
+}

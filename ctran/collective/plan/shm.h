@@ -1,0 +1,17 @@
+#pragma once
+
+#include "ctran/collective/shm_context.h"
+
+namespace ctran {
+
+/// Executes `collective.plan` over shared memory. The scratch of a rank is the memory of its
+/// rounds; a channel is a counter of the rank at which it starts. Large data is cut into units that
+/// fit the scratch, and the plan is executed once for each; a rank's lanes take turns on the thread
+/// that drives the operation.
+Task runPlan(ShmContext& shm, const Collective& collective);
+
+/// The rank that holds up a plan, for error messages: from whom `waiting` waits for, back along
+/// what that one waits for, to one that waits for nothing.
+int planCulprit(ShmContext& shm, const Collective& collective, const Condition& waiting);
+
+}  // namespace ctran

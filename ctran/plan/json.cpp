@@ -1,0 +1,195 @@
+// Plans as JSON. Members that have their default are left out; unknown ones are an error.
+//
+//   {"plan": 1, "name": "...", "collective": "all_reduce", "ranks": 2, "root": 0, "chunks": 2,
+//    "scratch": 1, "depth": 1, "in_place": false,
+//    "channels": [{"from": [rank, lane], "to": [rank, lane], "credits": 0}, ...],
+//    "programs": [[[step, ...], ...lanes], ...ranks]}
+//   step: {"wait": [[channel, count], ...], "to": [place, ...], "from": [place, ...],
+//          "part": 0, "count": 1, "packet": false, "signal": [channel, ...]}
+//   place: [buffer, index] of the rank itself, or [buffer, index, rank]
+#include <algorithm>
+#include <initializer_list>
+
+#include "ctran/base/error.h"
+#include "ctran/plan/plan.h"
+
+namespace ctran::plan {
+namespace {
+
+constexpr int kVersion = 1;
+
+Json placeJson(const Place& place, int rank) {
+  Json json = Json::array({Json(nameOf(place.buffer)), Json(place.index)});
+  if (place.rank != rank) json.push(Json(place.rank));
+  return json;
+}
+
+Json laneJson(const LaneId& id) { return Json::array({Json(id.rank), Json(id.lane)}); }
+
+Json stepJson(const Step& step, int rank) {
+  Json json = Json::object();
+  const auto list = [](const auto& items, auto convert) {
+    Json all = Json::array();
+    for (const auto& item : items) all.push(convert(item));
+    return all;
+  };
+  const auto place = [rank](const Place& p) { return placeJson(p, rank); };
+  if (!step.waits.empty()) {
+    json.set("wait", list(step.waits, [](const Wait& wait) {
+               return Json::array({Json(wait.channel), Json(wait.count)});
+             }));
+  }
+  if (step.moves()) {
+    json.set("to", list(step.to, place)).set("from", list(step.from, place));
+    if (step.part != 0) json.set("part", Json(step.part));
+    if (step.count != 1) json.set("count", Json(step.count));
+    if (step.packet) json.set("packet", Json(true));
+  }
+  if (!step.signals.empty()) {
+    json.set("signal", list(step.signals, [](int channel) { return Json(channel); }));
+  }
+  return json;
+}
+
+void expectMembers(const Json& json, std::initializer_list<std::string_view> known) {
+  for (const auto& [name, value] : json.members()) {
+    if (std::find(known.begin(), known.end(), name) == known.end()) {
+      throw Error(ErrorKind::InvalidArgument, "a plan has no '" + name + "' here");
+    }
+  }
+}
+
+int intOf(const Json& json) {
+  const int64_t value = json.asInt();
+  if (value < INT32_MIN || value > INT32_MAX) {
+    throw Error(ErrorKind::InvalidArgument, std::to_string(value) + " is too large");
+  }
+  return static_cast<int>(value);
+}
+
+int intOr(const Json& json, std::string_view name, int otherwise) {
+  const Json* value = json.find(name);
+  return value == nullptr ? otherwise : intOf(*value);
+}
+
+bool boolOr(const Json& json, std::string_view name, bool otherwise) {
+  const Json* value = json.find(name);
+  return value == nullptr ? otherwise : value->asBool();
+}
+
+const std::vector<Json>& listOf(const Json& json, size_t least, size_t most) {
+  if (json.items().size() < least || json.items().size() > most) {
+    throw Error(ErrorKind::InvalidArgument, json.print() + " has the wrong length");
+  }
+  return json.items();
+}
+
+template <class Function>
+void forEach(const Json& json, std::string_view name, Function function) {
+  const Json* list = json.find(name);
+  if (list == nullptr) return;
+  for (const Json& item : list->items()) function(item);
+}
+
+Buffer bufferNamed(const std::string& name) {
+  for (const Buffer buffer : {Buffer::Input, Buffer::Output, Buffer::Scratch}) {
+    if (nameOf(buffer) == name) return buffer;
+  }
+  throw Error(ErrorKind::InvalidArgument, "'" + name + "' is not input, output or scratch");
+}
+
+Place placeOf(const Json& json, int rank) {
+  const auto& items = listOf(json, 2, 3);
+  return {items.size() > 2 ? intOf(items[2]) : rank, bufferNamed(items[0].asString()),
+          intOf(items[1])};
+}
+
+LaneId laneOf(const Json& json) {
+  const auto& items = listOf(json, 2, 2);
+  return {intOf(items[0]), intOf(items[1])};
+}
+
+Step stepOf(const Json& json, int rank) {
+  expectMembers(json, {"wait", "to", "from", "part", "count", "packet", "signal"});
+  Step step;
+  forEach(json, "wait", [&](const Json& wait) {
+    const auto& items = listOf(wait, 2, 2);
+    step.waits.push_back({intOf(items[0]), intOf(items[1])});
+  });
+  forEach(json, "to", [&](const Json& place) { step.to.push_back(placeOf(place, rank)); });
+  forEach(json, "from", [&](const Json& place) { step.from.push_back(placeOf(place, rank)); });
+  forEach(json, "signal", [&](const Json& channel) { step.signals.push_back(intOf(channel)); });
+  step.part = intOr(json, "part", 0);
+  step.count = intOr(json, "count", 1);
+  step.packet = boolOr(json, "packet", false);
+  return step;
+}
+
+}  // namespace
+
+Json toJson(const Plan& plan) {
+  Json channels = Json::array();
+  for (const Channel& channel : plan.channels) {
+    Json json = Json::object();
+    json.set("from", laneJson(channel.from)).set("to", laneJson(channel.to));
+    if (channel.credits != 0) json.set("credits", Json(channel.credits));
+    channels.push(std::move(json));
+  }
+  Json programs = Json::array();
+  for (int r = 0; r < static_cast<int>(plan.programs.size()); ++r) {
+    Json lanes = Json::array();
+    for (const Lane& lane : plan.programs[r]) {
+      Json steps = Json::array();
+      for (const Step& step : lane) steps.push(stepJson(step, r));
+      lanes.push(std::move(steps));
+    }
+    programs.push(std::move(lanes));
+  }
+  Json json = Json::object();
+  json.set("plan", Json(kVersion)).set("name", Json(plan.name));
+  json.set("collective", Json(nameOf(plan.kind))).set("ranks", Json(plan.ranks));
+  if (plan.root != 0) json.set("root", Json(plan.root));
+  json.set("chunks", Json(plan.chunks)).set("scratch", Json(plan.scratch));
+  if (plan.depth != 1) json.set("depth", Json(plan.depth));
+  if (plan.inPlace) json.set("in_place", Json(true));
+  json.set("channels", std::move(channels)).set("programs", std::move(programs));
+  return json;
+}
+
+Plan fromJson(const Json& json) {
+  expectMembers(json, {"plan", "name", "collective", "ranks", "root", "chunks", "scratch", "depth",
+                       "in_place", "channels", "programs"});
+  if (intOf(json.at("plan")) != kVersion) {
+    throw Error(ErrorKind::InvalidArgument,
+                "this is a plan of version " + json.at("plan").print() + ", not 1");
+  }
+  Plan plan;
+  plan.name = json.at("name").asString();
+  const std::string& kind = json.at("collective").asString();
+  const auto named = collectiveKindNamed(kind);
+  if (!named) throw Error(ErrorKind::InvalidArgument, "'" + kind + "' is not a collective");
+  plan.kind = *named;
+  plan.ranks = intOf(json.at("ranks"));
+  plan.root = intOr(json, "root", 0);
+  plan.chunks = intOf(json.at("chunks"));
+  plan.scratch = intOr(json, "scratch", 0);
+  plan.depth = intOr(json, "depth", 1);
+  plan.inPlace = boolOr(json, "in_place", false);
+  forEach(json, "channels", [&](const Json& item) {
+    expectMembers(item, {"from", "to", "credits"});
+    plan.channels.push_back(
+        {laneOf(item.at("from")), laneOf(item.at("to")), intOr(item, "credits", 0)});
+  });
+  forEach(json, "programs", [&](const Json& lanes) {
+    const int rank = static_cast<int>(plan.programs.size());
+    plan.programs.emplace_back();
+    for (const Json& steps : lanes.items()) {
+      Lane& lane = plan.programs.back().emplace_back();
+      for (const Json& step : steps.items()) lane.push_back(stepOf(step, rank));
+    }
+  });
+  check(plan);
+  return plan;
+}
+
+}  // namespace ctran::plan

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctran/plan/plan.h"
+
+namespace ctran::plan {
+
+/// A kind of way between two ranks, in the manner of LogGP. Seconds, and bytes per second.
+struct LinkCost {
+  double latency = 1e-6;   ///< from when the last byte has left until it is there
+  double overhead = 2e-7;  ///< of the sender, per message
+  double bandwidth = 10e9;
+};
+
+/// What a plan runs on: hosts of equally many ranks. Links are shared: each rank sends and receives
+/// one message at a time on links of its host, and so does each network card, which carries what
+/// the ranks that use it send to other hosts.
+struct Machine {
+  int ranksPerHost = 1 << 20;  ///< all on one, unless said otherwise
+  LinkCost local;
+  LinkCost network{5e-6, 5e-7, 12.5e9};
+  int cardsPerHost = 1;           ///< rank l of a host uses card l % cardsPerHost
+  double copyBandwidth = 10e9;    ///< local copies
+  double reduceBandwidth = 10e9;  ///< of the bytes that are read
+  double stepOverhead = 1e-7;
+  bool lanesInTurns = false;  ///< the lanes of a rank share one thread, as on CPU
+
+  // What is wrong with it.
+  struct SlowLink {
+    int from, to;
+    double factor;  ///< of the time
+  };
+  std::vector<SlowLink> slowLinks;
+  std::vector<std::pair<int, double>> slowRanks;  ///< rank, factor of its own time
+  std::vector<std::pair<int, double>> deadRanks;  ///< rank, when it stops
+};
+
+/// Members as above, in snake_case; those left out have their default. Throws
+/// Error(InvalidArgument).
+Machine machineFromJson(const Json& json);
+
+/// A step that took place: in seconds from the start.
+struct Activity {
+  LaneId lane;
+  int step, execution;
+  double start, end;
+};
+/// Data on its way to another rank.
+struct Transfer {
+  int from, to;
+  size_t bytes;
+  double start, end;
+};
+/// How much of the time a link was in use.
+struct LinkUse {
+  std::string link;
+  double busy;  ///< seconds
+};
+struct Timeline {
+  double seconds = 0;        ///< when the last rank has ended
+  std::vector<double> ends;  ///< per rank; infinite if it never does
+  std::vector<Activity> activities;
+  std::vector<Transfer> transfers;
+  std::vector<LinkUse> links;
+  /// Of lanes that wait for ever: "rank 1, lane 0, step 3 waits for rank 0".
+  std::vector<std::string> stuck;
+};
+
+/// Executes the plan in virtual time: a block of `bytes` bytes, cut into `units` of equal size.
+Timeline simulate(const Plan& plan, const Machine& machine, size_t bytes, int units = 1);
+
+Json toJson(const Timeline& timeline);
+
+}  // namespace ctran::plan

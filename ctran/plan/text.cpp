@@ -1,0 +1,85 @@
+// Plans for people.
+#include "ctran/plan/plan.h"
+
+namespace ctran::plan {
+namespace {
+
+std::string number(int value) { return std::to_string(value); }
+
+std::string toText(const Place& place, int count, int rank) {
+  std::string text = std::string(nameOf(place.buffer)) + "[" + number(place.index);
+  if (count > 1) text += ":" + number(place.index + count);
+  text += "]";
+  if (place.rank != rank) text += "@" + number(place.rank);
+  return text;
+}
+
+template <class List, class Text>
+std::string join(const List& list, const char* separator, Text text) {
+  std::string all;
+  for (const auto& item : list) all += (all.empty() ? "" : separator) + text(item);
+  return all;
+}
+
+}  // namespace
+
+std::string toText(const LaneId& lane, int step) {
+  return "rank " + number(lane.rank) + ", lane " + number(lane.lane) + ", step " + number(step);
+}
+
+std::string toText(const Plan& plan, const Step& step, int rank) {
+  std::vector<std::string> parts;
+  if (!step.waits.empty()) {
+    parts.push_back("wait " + join(step.waits, ", ", [&](const Wait& wait) {
+                      const LaneId from = plan.channels[wait.channel].from;
+                      return "c" + number(wait.channel) + " from " + number(from.rank) +
+                             (wait.count > 1 ? " x" + number(wait.count) : "");
+                    }));
+  }
+  if (step.moves()) {
+    const auto place = [&](const Place& p) { return toText(p, step.count, rank); };
+    const std::string from = join(step.from, ", ", place);
+    parts.push_back(join(step.to, ", ", place) + " = " +
+                    (step.from.size() > 1 ? "reduce(" + from + ")" : from) +
+                    (step.packet ? " as packets" : ""));
+  }
+  if (!step.signals.empty()) {
+    parts.push_back("signal " + join(step.signals, ", ", [&](int channel) {
+                      return "c" + number(channel) + " to " +
+                             number(plan.channels[channel].to.rank);
+                    }));
+  }
+  return join(parts, "; ", [](const std::string& part) { return part; });
+}
+
+std::string toText(const Plan& plan) {
+  std::string text = "plan " + plan.name + ": " + std::string(nameOf(plan.kind)) + " over " +
+                     number(plan.ranks) + " ranks";
+  if (plan.kind == CollectiveKind::Broadcast) text += ", root " + number(plan.root);
+  text += ", blocks in " + number(plan.chunks) + (plan.chunks == 1 ? " part" : " parts") +
+          ", scratch of " + number(plan.scratch) + (plan.scratch == 1 ? " chunk" : " chunks");
+  if (plan.depth > 1) text += " x" + number(plan.depth);
+  if (plan.inPlace) text += ", in place";
+  text += "\n";
+  for (size_t i = 0; i < plan.channels.size(); ++i) {
+    const Channel& c = plan.channels[i];
+    text += "  channel c" + number(static_cast<int>(i)) + ": " + number(c.from.rank) + "." +
+            number(c.from.lane) + " -> " + number(c.to.rank) + "." + number(c.to.lane);
+    if (c.credits > 0) text += ", " + number(c.credits) + " credits";
+    text += "\n";
+  }
+  for (int r = 0; r < plan.ranks; ++r) {
+    for (size_t l = 0; l < plan.programs[r].size(); ++l) {
+      text += "  rank " + number(r) + ", lane " + number(static_cast<int>(l)) + "\n";
+      const Lane& lane = plan.programs[r][l];
+      for (size_t s = 0; s < lane.size(); ++s) {
+        std::string index = number(static_cast<int>(s));
+        if (index.size() < 4) index.insert(0, 4 - index.size(), ' ');
+        text += "  " + index + "  " + toText(plan, lane[s], r) + "\n";
+      }
+    }
+  }
+  return text;
+}
+
+}  // namespace ctran::plan

@@ -1,0 +1,194 @@
+#include "ctran/window/local_window.h"
+
+#include <cstring>
+#include <numeric>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+std::vector<size_t> wordsOf(const std::vector<LocalWindow::Region>& regions) {
+  std::vector<size_t> words;
+  for (const auto& region : regions) words.push_back(region.signalWords);
+  return words;
+}
+
+WaitLane* addWaitLane(LocalCommunicator& communicator, Board& board) {
+  return static_cast<WaitLane*>(
+      &communicator.addLane(std::make_unique<WaitLane>(communicator.core(), board)));
+}
+
+}  // namespace
+
+LocalWindow::LocalWindow(std::shared_ptr<LocalCommunicator> communicator,
+                         std::vector<Region> regions, std::shared_ptr<SharedMapping> boardMemory,
+                         std::span<std::byte> memory, bool served)
+    : communicator_(std::move(communicator)),
+      regions_(std::move(regions)),
+      board_(std::move(boardMemory), wordsOf(regions_)),
+      waited_(regions_.size()) {
+  for (int r = 0; r < size(); ++r) {
+    signalLanes_.push_back(addWaitLane(*communicator_, board_));
+    answerLanes_.push_back(addWaitLane(*communicator_, board_));
+  }
+  wordLane_ = addWaitLane(*communicator_, board_);
+  if (!served) return;
+  service_ =
+      std::make_shared<WindowService>(*communicator_, board_, memory, region(rank()).signalWords);
+  service_->start();
+}
+
+LocalWindow::~LocalWindow() {
+  if (closed_ || !communicator_->core().belongsHere()) return;
+  if (service_) {
+    // Nobody may write to memory that its owner is about to free.
+    communicator_->abort("rank " + std::to_string(rank()) + " destroyed its window");
+    while (!communicator_->idle()) communicator_->progress();
+  }
+  communicator_->leave();
+}
+
+const LocalWindow::Region& LocalWindow::region(int rank) const {
+  if (rank < 0 || rank >= size()) {
+    throw Error(ErrorKind::InvalidArgument, "window: rank " + std::to_string(rank) +
+                                                " is not in [0, " + std::to_string(size()) + ")");
+  }
+  return regions_[rank];
+}
+
+/// What every operation that names a rank starts with.
+void LocalWindow::begin(int rank) const {
+  region(rank);
+  if (closed_) throw Error(ErrorKind::InvalidArgument, "the window is closed");
+  if (!communicator_->core().belongsHere()) throw communicator_->core().forkError();
+  communicator_->core().throwIfFailed();
+}
+
+/// What every operation on that range starts with.
+void LocalWindow::checkRange(int target, size_t offset, size_t bytes, const char* what) const {
+  begin(target);
+  const Region& memory = region(target);
+  if (offset > memory.bytes || bytes > memory.bytes - offset) {
+    throw Error(ErrorKind::InvalidArgument,
+                std::string(what) + ": bytes [" + std::to_string(offset) + ", " +
+                    std::to_string(offset + bytes) + ") are not inside the window of rank " +
+                    std::to_string(target) + ", which has " + std::to_string(memory.bytes) +
+                    " bytes",
+                {target}, what);
+  }
+}
+
+void LocalWindow::checkWord(int rank, size_t word) const {
+  begin(rank);
+  if (word >= signalWords(rank)) {
+    throw Error(ErrorKind::InvalidArgument,
+                "signal " + std::to_string(word) + " does not exist: rank " + std::to_string(rank) +
+                    " has " + std::to_string(signalWords(rank)),
+                {rank}, "signal");
+  }
+}
+
+Window::WorkPtr LocalWindow::put(int target, size_t offset, std::span<const std::byte> source,
+                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
+  checkRange(target, offset, source.size(), "put");
+  if (source.empty()) return nullptr;
+  const Region& memory = region(target);
+  if (!memory.direct) return service_->put(target, offset, source, timeout, std::move(keepAlive));
+  std::memmove(memory.mapped.get() + offset, source.data(), source.size());
+  return nullptr;
+}
+
+Window::WorkPtr LocalWindow::get(int target, size_t offset, std::span<std::byte> destination,
+                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
+  checkRange(target, offset, destination.size(), "get");
+  if (destination.empty()) return nullptr;
+  const Region& memory = region(target);
+  if (!memory.direct) {
+    return awaitAnswer(
+        target, service_->ask(target, offset, destination, timeout, std::move(keepAlive)), timeout);
+  }
+  std::memmove(destination.data(), memory.mapped.get() + offset, destination.size());
+  return nullptr;
+}
+
+Window::WorkPtr LocalWindow::flush(int target, Timeout timeout) {
+  begin(target);
+  if (region(target).direct) return nullptr;
+  return awaitAnswer(target, service_->ask(target, 0, {}, timeout, nullptr), timeout);
+}
+
+Window::WorkPtr LocalWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
+  const std::atomic<uint64_t>& answers = service_->answers(target);
+  return wait(*answerLanes_[target], target,
+              {{reinterpret_cast<const std::byte*>(&answers), 0, number, target, target + 1},
+               "the answer of rank " + std::to_string(target)},
+              timeout);
+}
+
+Window::WorkPtr LocalWindow::signal(int target, Timeout timeout) {
+  begin(target);
+  if (!region(target).direct) return service_->signal(target, timeout);
+  board_.add(target, rank());
+  communicator_->core().arena.published();
+  return nullptr;
+}
+
+Window::WorkPtr LocalWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
+  checkWord(target, word);
+  if (!region(target).direct) return service_->setWord(target, word, value, timeout);
+  board_.set(target, word, value);
+  communicator_->core().arena.published();
+  return nullptr;
+}
+
+Window::WorkPtr LocalWindow::waitSignal(int origin, Timeout timeout) {
+  begin(origin);
+  const std::atomic<uint64_t>& count = board_.count(rank(), origin);
+  const uint64_t wanted = ++waited_[origin];
+  WaitLane& lane = *signalLanes_[origin];
+  if (lane.idle() && count.load(std::memory_order_acquire) >= wanted) return nullptr;
+  return wait(lane, origin,
+              {{reinterpret_cast<const std::byte*>(&count), 0, wanted, origin, origin + 1},
+               "a signal from rank " + std::to_string(origin)},
+              timeout);
+}
+
+Window::WorkPtr LocalWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
+                                      Timeout timeout) {
+  checkWord(rank(), word);
+  const uint64_t now = board_.word(rank(), word).load(std::memory_order_acquire);
+  if (wordLane_->idle() && compare(now, comparison, value)) return nullptr;
+  const std::string what = "signal " + std::to_string(word) + " " +
+                           std::string(nameOf(comparison)) + " " + std::to_string(value);
+  return wait(*wordLane_, -1, {{}, what, word, comparison, value}, timeout);
+}
+
+Window::WorkPtr LocalWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout) {
+  Collective c;
+  c.kind = CollectiveKind::WaitSignal;
+  c.root = origin;
+  lane.expect(std::move(what));
+  return communicator_->submit(lane, std::move(c), timeout, nullptr, /*lazily=*/true);
+}
+
+void LocalWindow::close(WaitHooks* hooks) {
+  if (closed_) return;
+  begin(rank());
+  for (int target = 0; service_ && target < size(); ++target) {
+    if (target == rank()) continue;
+    finish(awaitAnswer(target, service_->asked(target), {}), hooks);
+  }
+  communicator_->run({}, {}, hooks);  // from here on nobody asks, and nobody answers
+  if (service_) {
+    service_->sayGoodbye({});
+    const auto peers = static_cast<uint64_t>(size() - 1);
+    finish(wait(*wordLane_, -1,
+                {Condition::ofAnybody(service_->goodbyes(), peers), "everybody's goodbye"}, {}),
+           hooks);
+  }
+  closed_ = true;
+  communicator_->finalize(hooks);
+}
+
+}  // namespace ctran

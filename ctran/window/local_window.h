@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "ctran/engine/local_communicator.h"
+#include "ctran/memory/shared_allocation.h"
+#include "ctran/window/service.h"
+#include "ctran/window/wait_lane.h"
+#include "ctran/window/window.h"
+
+namespace ctran {
+
+/// The window of ranks that share one host. Memory that they can map is read and written by the
+/// caller itself; the rest goes through a WindowService.
+class LocalWindow final : public Window {
+ public:
+  struct Region {
+    size_t bytes = 0;
+    size_t signalWords = 0;
+    bool direct = false;  ///< it is read and written here; otherwise reached by messages
+    std::shared_ptr<std::byte> mapped;
+  };
+
+  LocalWindow(std::shared_ptr<LocalCommunicator> communicator, std::vector<Region> regions,
+              std::shared_ptr<SharedMapping> boardMemory, std::span<std::byte> memory, bool served);
+  ~LocalWindow() override;
+
+  int rank() const override { return communicator_->rank(); }
+  int size() const override { return communicator_->size(); }
+  size_t bytes(int rank) const override { return region(rank).bytes; }
+  size_t signalWords(int rank) const override { return region(rank).signalWords; }
+  WindowAccess access(int rank) const override {
+    return region(rank).direct ? WindowAccess::Unified : WindowAccess::Separate;
+  }
+  std::shared_ptr<std::byte> mapped(int rank) const override { return region(rank).mapped; }
+
+  WorkPtr put(int target, size_t offset, std::span<const std::byte> source, Timeout timeout,
+              std::shared_ptr<void> keepAlive) override;
+  WorkPtr get(int target, size_t offset, std::span<std::byte> destination, Timeout timeout,
+              std::shared_ptr<void> keepAlive) override;
+  WorkPtr flush(int target, Timeout timeout) override;
+  WorkPtr signal(int target, Timeout timeout) override;
+  WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout) override;
+  WorkPtr waitSignal(int origin, Timeout timeout) override;
+  WorkPtr waitWord(size_t word, Comparison comparison, uint64_t value, Timeout timeout) override;
+  void close(WaitHooks* hooks) override;
+  void abort(const std::string& reason) override { communicator_->abort(reason); }
+
+ private:
+  const Region& region(int rank) const;
+  void begin(int rank) const;
+  void checkRange(int target, size_t offset, size_t bytes, const char* what) const;
+  void checkWord(int rank, size_t word) const;
+  WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout);
+  WorkPtr awaitAnswer(int target, uint64_t number, Timeout timeout);
+
+  std::shared_ptr<LocalCommunicator> communicator_;
+  const std::vector<Region> regions_;
+  Board board_;
+  std::shared_ptr<WindowService> service_;  // null where everybody maps all memory
+  std::vector<WaitLane*> signalLanes_;      // per origin
+  std::vector<WaitLane*> answerLanes_;      // per target
+  WaitLane* wordLane_;
+  std::vector<uint64_t> waited_;  // signals, per origin
+  bool closed_ = false;
+};
+
+}  // namespace ctran

@@ -1,0 +1,188 @@
+#include "ctran/window/service.h"
+
+#include <string>
+
+namespace ctran {
+namespace {
+
+/// Longer than any program runs: a service waits for its next request without a deadline.
+constexpr std::chrono::nanoseconds kForever{100'000'000'000'000'000};
+
+Collective message(CollectiveKind kind, int peer, size_t bytes) {
+  Collective c;
+  c.kind = kind;
+  c.type = DataType::Opaque1;
+  c.root = peer;
+  c.count = bytes;
+  return c;
+}
+
+}  // namespace
+
+WindowService::WindowService(LocalCommunicator& communicator, Board& board,
+                             std::span<std::byte> memory, size_t signalWords)
+    : communicator_(communicator),
+      board_(board),
+      memory_(memory),
+      signalWords_(signalWords),
+      peers_(communicator.size()) {}
+
+void WindowService::start() {
+  communicator_.serve();
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    if (peer == communicator_.rank()) continue;
+    communicator_.messageLane(peer, true);  // made here, as several threads will use them
+    communicator_.messageLane(peer, false);
+  }
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    if (peer != communicator_.rank()) listen(peer);
+  }
+}
+
+WindowService::WorkPtr WindowService::send(int target, const Header& header,
+                                           std::span<const std::byte> bytes, Timeout timeout,
+                                           std::shared_ptr<void> keepAlive) {
+  Lane& lane = communicator_.messageLane(target, true);
+  const auto copy = std::make_shared<Header>(header);
+  Collective first = message(CollectiveKind::Send, target, sizeof header);
+  first.input = reinterpret_cast<const std::byte*>(copy.get());
+  // Nothing may come between a header and its bytes; the progress thread sends, too.
+  std::lock_guard lock(peers_[target].mutex);
+  if (bytes.empty()) return communicator_.submit(lane, std::move(first), timeout, copy);
+  communicator_.submit(lane, std::move(first), timeout, copy);
+  Collective second = message(CollectiveKind::Send, target, bytes.size());
+  second.input = bytes.data();
+  return communicator_.submit(lane, std::move(second), timeout, std::move(keepAlive));
+}
+
+WindowService::WorkPtr WindowService::put(int target, size_t offset,
+                                          std::span<const std::byte> source, Timeout timeout,
+                                          std::shared_ptr<void> keepAlive) {
+  return send(target, {Request::Put, offset, source.size(), 0}, source, timeout,
+              std::move(keepAlive));
+}
+
+WindowService::WorkPtr WindowService::signal(int target, Timeout timeout) {
+  return send(target, {Request::Signal, 0, 0, 0}, {}, timeout, nullptr);
+}
+
+WindowService::WorkPtr WindowService::setWord(int target, size_t word, uint64_t value,
+                                              Timeout timeout) {
+  return send(target, {Request::SetWord, word, 0, value}, {}, timeout, nullptr);
+}
+
+uint64_t WindowService::ask(int target, size_t offset, std::span<std::byte> destination,
+                            Timeout timeout, std::shared_ptr<void> keepAlive) {
+  Peer& peer = peers_[target];
+  {
+    std::lock_guard lock(peer.mutex);
+    peer.destinations.push_back({destination, std::move(keepAlive)});
+  }
+  send(target, {Request::Get, offset, destination.size(), 0}, {}, timeout, nullptr);
+  return ++peer.asked;
+}
+
+void WindowService::sayGoodbye(Timeout timeout) {
+  for (int peer = 0; peer < communicator_.size(); ++peer) {
+    if (peer != communicator_.rank()) send(peer, {Request::Goodbye, 0, 0, 0}, {}, timeout, nullptr);
+  }
+}
+
+void WindowService::listen(int peer) {
+  Collective next = message(CollectiveKind::Recv, peer, sizeof(Header));
+  next.output = reinterpret_cast<std::byte*>(&peers_[peer].incoming);
+  const auto work =
+      communicator_.submit(communicator_.messageLane(peer, false), std::move(next), kForever);
+  work->onDone([self = weak_from_this(), peer, operation = work.get()] {
+    const auto service = self.lock();
+    if (service && operation->state() == WorkState::Completed) service->handle(peer);
+  });
+}
+
+/// A request has come. Runs as a callback; whatever is started here goes on by itself.
+void WindowService::handle(int peer) {
+  try {
+    const Header header = peers_[peer].incoming;
+    switch (header.request) {
+      case Request::Put:
+        if (!inMemory(header)) return reject(peer);
+        return receive(peer, {memory_.subspan(header.offset, header.bytes), nullptr}, false);
+      case Request::Signal:
+        board_.add(communicator_.rank(), peer);
+        communicator_.core().wakeOwn();
+        return listen(peer);
+      case Request::SetWord:
+        if (header.offset >= signalWords_) return reject(peer);
+        board_.set(communicator_.rank(), header.offset, header.value);
+        communicator_.core().wakeOwn();
+        return listen(peer);
+      case Request::Get:
+        if (!inMemory(header)) return reject(peer);
+        send(peer, {Request::Answer, 0, header.bytes, 0},
+             memory_.subspan(header.offset, header.bytes), {}, nullptr);
+        return listen(peer);
+      case Request::Answer:
+        return answer(peer);
+      case Request::Goodbye:
+        return count(goodbyes_);
+    }
+    reject(peer);
+  } catch (const Error&) {
+    // The window is broken; every later operation says why.
+  }
+}
+
+void WindowService::answer(int peer) {
+  Destination destination;
+  {
+    std::lock_guard lock(peers_[peer].mutex);
+    std::deque<Destination>& waiting = peers_[peer].destinations;
+    if (waiting.empty() || waiting.front().bytes.size() != peers_[peer].incoming.bytes) {
+      return reject(peer);
+    }
+    destination = std::move(waiting.front());
+    waiting.pop_front();
+  }
+  receive(peer, std::move(destination), true);
+}
+
+void WindowService::receive(int peer, Destination destination, bool isAnswer) {
+  if (destination.bytes.empty()) {
+    if (isAnswer) count(peers_[peer].answers);
+    return listen(peer);
+  }
+  Collective bytes = message(CollectiveKind::Recv, peer, destination.bytes.size());
+  bytes.output = destination.bytes.data();
+  const auto work = communicator_.submit(communicator_.messageLane(peer, false), std::move(bytes),
+                                         kForever, std::move(destination.keepAlive));
+  work->onDone([self = weak_from_this(), peer, isAnswer, operation = work.get()] {
+    const auto service = self.lock();
+    if (!service || operation->state() != WorkState::Completed) return;
+    try {
+      if (isAnswer) service->count(service->peers_[peer].answers);
+      service->listen(peer);
+    } catch (const Error&) {
+      // As in `handle`.
+    }
+  });
+}
+
+void WindowService::count(std::atomic<uint64_t>& counter) {
+  counter.fetch_add(1, std::memory_order_seq_cst);
+  communicator_.core().wakeOwn();
+}
+
+bool WindowService::inMemory(const Header& header) const {
+  return header.offset <= memory_.size() && header.bytes <= memory_.size() - header.offset;
+}
+
+void WindowService::reject(int peer) {
+  communicator_.core().fail(Error(ErrorKind::System,
+                                  "rank " + std::to_string(peer) + " sent rank " +
+                                      std::to_string(communicator_.rank()) +
+                                      " a request that makes no sense for its window",
+                                  {peer}));
+  communicator_.core().wakeOwn();
+}
+
+}  // namespace ctran

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "ctran/engine/local_communicator.h"
+#include "ctran/window/board.h"
+
+namespace ctran {
+
+/// Carries the operations of a window to ranks whose memory is not mapped here, as messages, and
+/// serves those that others send: on the progress thread, so that the user's threads need not take
+/// part. One request is a header; a put and the answer to a get are followed by their bytes.
+class WindowService : public std::enable_shared_from_this<WindowService> {
+ public:
+  /// `memory` is what this rank exposes. The communicator belongs to the window alone.
+  WindowService(LocalCommunicator& communicator, Board& board, std::span<std::byte> memory,
+                size_t signalWords);
+
+  /// Listens to every peer from now on.
+  void start();
+
+  using WorkPtr = std::shared_ptr<Work>;
+  using Timeout = std::chrono::nanoseconds;
+
+  /// The work ends when `source` may be used again.
+  WorkPtr put(int target, size_t offset, std::span<const std::byte> source, Timeout timeout,
+              std::shared_ptr<void> keepAlive);
+  WorkPtr signal(int target, Timeout timeout);
+  WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout);
+  /// Asks for bytes, or with an empty destination that everything before has been done; answered
+  /// when `answers(target)` has reached the returned number.
+  uint64_t ask(int target, size_t offset, std::span<std::byte> destination, Timeout timeout,
+               std::shared_ptr<void> keepAlive);
+  const std::atomic<uint64_t>& answers(int target) const { return peers_[target].answers; }
+  uint64_t asked(int target) const { return peers_[target].asked; }
+
+  /// Tells every peer that nothing more will come, neither requests nor answers.
+  void sayGoodbye(Timeout timeout);
+  /// How many peers have said so.
+  const std::atomic<uint64_t>& goodbyes() const { return goodbyes_; }
+
+ private:
+  enum class Request : uint64_t { Put, Signal, SetWord, Get, Answer, Goodbye };
+  struct Header {
+    Request request;
+    uint64_t offset;  ///< of the target's memory; the number of a word
+    uint64_t bytes;
+    uint64_t value;
+  };
+  /// Where the answer to a question goes.
+  struct Destination {
+    std::span<std::byte> bytes;
+    std::shared_ptr<void> keepAlive;
+  };
+  struct Peer {
+    Header incoming;
+    std::atomic<uint64_t> answers{0};
+    uint64_t asked = 0;
+    std::mutex mutex;  // for whoever sends; guards what follows
+    std::deque<Destination> destinations;
+  };
+
+  WorkPtr send(int target, const Header& header, std::span<const std::byte> bytes, Timeout timeout,
+               std::shared_ptr<void> keepAlive);
+  void listen(int peer);
+  void handle(int peer);
+  void receive(int peer, Destination destination, bool isAnswer);
+  void answer(int peer);
+  void count(std::atomic<uint64_t>& counter);
+  bool inMemory(const Header& header) const;
+  void reject(int peer);
+
+  LocalCommunicator& communicator_;
+  Board& board_;
+  const std::span<std::byte> memory_;
+  const size_t signalWords_;
+  std::vector<Peer> peers_;
+  std::atomic<uint64_t> goodbyes_{0};
+};
+
+}  // namespace ctran

@@ -1,0 +1,113 @@
+#include "ctran/window/window.h"
+
+#include <numeric>
+
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/window/local_window.h"
+
+namespace ctran {
+namespace {
+
+/// What every rank tells the others of the memory that it exposes.
+struct Announcement {
+  uint64_t bytes;
+  uint64_t signalWords;
+  uint64_t fileBytes;  ///< of the shared memory that it lies in; 0: in none
+  uint64_t fileOffset;
+};
+
+std::vector<Announcement> announce(Communicator& communicator, const Announcement& own,
+                                   WaitHooks* hooks) {
+  std::vector<Announcement> all(communicator.size());
+  Collective exchange;
+  exchange.kind = CollectiveKind::AllGather;
+  exchange.type = DataType::Opaque1;
+  exchange.count = sizeof own;
+  exchange.input = reinterpret_cast<const std::byte*>(&own);
+  exchange.output = reinterpret_cast<std::byte*>(all.data());
+  communicator.run(exchange, {}, hooks);
+  return all;
+}
+
+/// The memory of a rank through the descriptor that it brought.
+std::shared_ptr<std::byte> mapRegion(const Announcement& region, const UniqueFd& fd) {
+  auto file = SharedMapping::map(fd, region.fileBytes);
+  if (region.fileOffset > region.fileBytes || region.bytes > region.fileBytes - region.fileOffset) {
+    throw Error(ErrorKind::System, "a rank exposes memory that it does not have");
+  }
+  std::byte* const data = file->data() + region.fileOffset;
+  return {std::move(file), data};
+}
+
+}  // namespace
+
+std::string_view nameOf(Comparison comparison) {
+  static constexpr std::string_view kNames[] = {"==", "!=", "<", "<=", ">", ">="};
+  return kNames[static_cast<size_t>(comparison)];
+}
+
+bool compare(uint64_t word, Comparison comparison, uint64_t value) {
+  switch (comparison) {
+    case Comparison::Equal:
+      return word == value;
+    case Comparison::NotEqual:
+      return word != value;
+    case Comparison::Less:
+      return word < value;
+    case Comparison::LessEqual:
+      return word <= value;
+    case Comparison::Greater:
+      return word > value;
+    case Comparison::GreaterEqual:
+      return word >= value;
+  }
+  return false;
+}
+
+std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte> memory,
+                                       const WindowOptions& options, WaitHooks* hooks) {
+  if (memory.data() == nullptr && !memory.empty()) {
+    throw Error(ErrorKind::InvalidArgument, "window: the memory is null");
+  }
+  std::vector<int> ranks(parent.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto communicator = std::dynamic_pointer_cast<LocalCommunicator>(
+      parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks));
+  const int rank = parent.rank();
+
+  const auto allocation =
+      memory.empty() ? nullptr : SharedAllocation::find(memory.data(), memory.size());
+  Announcement own{memory.size(), options.signalWords, 0, 0};
+  if (allocation) {
+    own.fileBytes = allocation->size();
+    own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
+  }
+  const std::vector<Announcement> all = announce(*communicator, own, hooks);
+  std::vector<size_t> words;
+  for (const Announcement& region : all) words.push_back(region.signalWords);
+  const size_t boardBytes = Board::bytesFor(words);
+
+  const HostGroup group = communicator->handOver(
+      boardBytes, allocation ? allocation->fd().duplicate() : openOwnPidFd(), hooks);
+
+  std::vector<LocalWindow::Region> regions;
+  bool served = false;  // whether there is memory that not all can map
+  for (int r = 0; r < parent.size(); ++r) {
+    LocalWindow::Region region{all[r].bytes, all[r].signalWords, all[r].fileBytes != 0, nullptr};
+    if (region.direct) region.mapped = mapRegion(all[r], group.brought[r]);
+    served |= !region.direct && parent.size() > 1;
+    if (r == rank && !region.direct) {
+      region.direct = true;  // here it needs no mapping
+      region.mapped = {std::shared_ptr<void>(), memory.data()};
+    }
+    regions.push_back(std::move(region));
+  }
+  auto window =
+      std::make_unique<LocalWindow>(communicator, std::move(regions),
+                                    SharedMapping::map(group.memory, boardBytes), memory, served);
+  if (auto* local = dynamic_cast<LocalCommunicator*>(&parent)) local->addDependent(communicator);
+  communicator->run({}, {}, hooks);  // everybody listens from here on
+  return window;
+}
+
+}  // namespace ctran

@@ -1,0 +1,134 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <comms/torchcomms/TorchCommOptions.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+namespace torch::comms {
+
+/// How `wait_signal` compares: the signal <op> the value waited for.
+enum class SignalCmpOp : uint8_t { EQ, NE, LT, LE, GT, GE };
+
+/// Whether a rank's memory can be mapped here, or only reached by operations.
+enum class TorchCommWinAccessType : uint8_t {
+  WIN_ACCESS_TYPE_UNIFIED,
+  WIN_ACCESS_TYPE_SEPARATE,
+};
+
+struct TorchCommWindowAttr {
+  TorchCommWinAccessType accessType;
+};
+
+struct PutOptions : OpOptions {};
+struct GetOptions : OpOptions {};
+struct FlushOptions : OpOptions {};
+struct SignalOptions : OpOptions {};
+struct WaitSignalOptions : OpOptions {};
+
+/// Memory that every rank of a communicator exposes to the others, who read and write it without
+/// its owner taking part, and signals with which they tell each other that they did.
+///
+/// Offsets count elements of the tensor that is moved. Operations to one rank take effect there in
+/// the order of the calls: whoever has waited for a signal sees everything that its sender put
+/// there before. With `async_op` false a put or signal has ended when its source may be reused, a
+/// get when the data is here, a wait when the signal is. Every range is checked against the
+/// target's memory at the call; a wrong one throws, and nothing is written.
+///
+/// One thread at a time. `TorchComm::new_window` and `window_allocate` make windows.
+class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
+ public:
+  using WorkPtr = c10::intrusive_ptr<TorchWork>;
+
+  TorchCommWindow(int rank, int size, at::Device device)
+      : rank_(rank), size_(size), device_(device) {}
+  virtual ~TorchCommWindow() = default;
+
+  /// Exposes a contiguous tensor; collective, the tensors of the ranks may differ. `owning`: the
+  /// window holds the tensor; otherwise the caller does, until `tensor_deregister`.
+  void tensor_register(const at::Tensor& tensor, bool owning = true);
+  /// Collective: afterwards nobody touches the tensor.
+  void tensor_deregister();
+  /// Exposes `bytes` of fresh memory that can be mapped, zeros, with room for `signals` signals.
+  void allocate(int64_t bytes, int64_t signals);
+
+  /// Writes a contiguous tensor at element `offset` of the memory of rank `dst`.
+  WorkPtr put(const at::Tensor& tensor, int dst, int64_t offset, bool async_op,
+              const PutOptions& options = {});
+  /// Reads a contiguous tensor from element `offset` of the memory of rank `src`.
+  WorkPtr get(at::Tensor& tensor, int src, int64_t offset, bool async_op,
+              const GetOptions& options = {});
+  /// Ends when everything that was put to `dst` before is visible there.
+  WorkPtr flush(int dst, bool async_op, const FlushOptions& options = {});
+
+  /// Counts one signal of this rank at rank `dst`, who waits for it by `wait_signal(src)`.
+  WorkPtr signal(int dst, bool async_op, const SignalOptions& options = {});
+  WorkPtr wait_signal(int src, bool async_op, const WaitSignalOptions& options = {});
+  /// Sets signal `index` of rank `dst`, who waits for it by comparing.
+  WorkPtr signal(int64_t index, uint64_t value, int dst, bool async_op,
+                 const SignalOptions& options = {});
+  WorkPtr wait_signal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
+                      const WaitSignalOptions& options = {});
+
+  /// The registered tensor of that rank, here: no copy. Of this rank's dtype, and of its shape
+  /// where it has as many bytes, else flat. Throws where the memory is not UNIFIED.
+  at::Tensor map_remote_tensor(int rank);
+  /// A view of that rank's memory from element `offset` of `dtype`. As map_remote_tensor.
+  at::Tensor get_tensor(int rank, at::IntArrayRef sizes, at::ScalarType dtype, int64_t offset);
+
+  TorchCommWindowAttr get_attr(int rank) const;
+  /// Bytes that this rank exposes.
+  int64_t get_size() const;
+  const at::Device& get_device() const { return device_; }
+  /// The registered tensor, if the window holds it.
+  const std::optional<at::Tensor>& get_tensor() const { return tensor_; }
+  at::ScalarType dtype() const;
+  at::IntArrayRef shape() const;
+
+ protected:
+  // What a backend does. Ranks and ranges have been checked; offsets are bytes.
+
+  /// Collective. `memory` is flat and of bytes.
+  virtual void open(const at::Tensor& memory, int64_t signals) = 0;
+  virtual void close() = 0;
+  virtual at::Tensor newMemory(int64_t bytes) = 0;  ///< bytes, zeros, UNIFIED
+  virtual int64_t bytesOf(int rank) const = 0;
+  virtual int64_t signalsOf(int rank) const = 0;
+  virtual TorchCommWinAccessType accessOf(int rank) const = 0;
+  virtual std::shared_ptr<void> mapped(int rank) const = 0;
+  virtual WorkPtr putBytes(const at::Tensor& source, int dst, int64_t offset, bool async_op,
+                           const OpOptions& options) = 0;
+  virtual WorkPtr getBytes(at::Tensor& destination, int src, int64_t offset, bool async_op,
+                           const OpOptions& options) = 0;
+  virtual WorkPtr flushPuts(int dst, bool async_op, const OpOptions& options) = 0;
+  virtual WorkPtr addSignal(int dst, bool async_op, const OpOptions& options) = 0;
+  virtual WorkPtr awaitSignal(int src, bool async_op, const OpOptions& options) = 0;
+  virtual WorkPtr setSignal(int64_t index, uint64_t value, int dst, bool async_op,
+                            const OpOptions& options) = 0;
+  virtual WorkPtr compareSignal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
+                                const OpOptions& options) = 0;
+
+ private:
+  void expose(const at::Tensor& tensor, int64_t signals);
+  void checkOpen() const;
+  void checkRank(int rank) const;
+  void checkTensor(const at::Tensor& tensor, const char* what) const;
+  int64_t checkedOffset(int rank, int64_t offset, int64_t count, int64_t elementSize,
+                        const char* what) const;
+  void checkSignal(int rank, int64_t index) const;
+
+  const int rank_;
+  const int size_;
+  const at::Device device_;
+  bool open_ = false;
+  std::optional<at::Tensor> tensor_;
+  at::ScalarType dtype_ = at::kByte;
+  std::vector<int64_t> shape_;
+};
+
+}  // namespace torch::comms

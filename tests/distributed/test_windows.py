@@ -1,0 +1,222 @@
+"""Windows: memory that every rank exposes to the others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+import torch
+from harness import Rank, Ranks
+
+import torchcomms
+from torchcomms import SignalCmpOp, TorchComm, TorchCommWinAccessType, TorchCommWindow
+
+MakeRanks = Callable[[int], Ranks]
+BACKEND = "ctran"
+UNIFIED = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
+SEPARATE = TorchCommWinAccessType.WIN_ACCESS_TYPE_SEPARATE
+
+
+def _value(origin: int, target: int, count: int) -> torch.Tensor:
+    return torch.arange(count, dtype=torch.float32) + 1000 * origin + 100 * target
+
+
+def _exchange(comm: TorchComm, window: TorchCommWindow, own: torch.Tensor) -> None:
+    """Every rank writes its stripe at every rank, async and sync, and reads it back."""
+    rank, size = comm.get_rank(), comm.get_size()
+    stripe = own.numel() // size
+    for async_op in (False, True):
+        works = []
+        for target in range(size):
+            source = _value(rank + (7 if async_op else 0), target, stripe)
+            works.append(window.put(source, target, stripe * rank, async_op))
+            works.append(window.signal(target, async_op))
+            del source  # the work holds it
+        for work in works:
+            work.wait()
+        for origin in range(size):
+            window.wait_signal(origin, async_op).wait()
+            expected = _value(origin + (7 if async_op else 0), rank, stripe)
+            torch.testing.assert_close(own[stripe * origin : stripe * (origin + 1)], expected)
+        comm.barrier(False)
+        for target in range(size):
+            back = torch.full((stripe,), -1.0)
+            window.get(back, target, stripe * rank, async_op).wait()
+            torch.testing.assert_close(back, _value(rank + (7 if async_op else 0), target, stripe))
+        comm.barrier(False)
+
+
+def registers_ordinary_tensors(rank: Rank, count: int) -> None:
+    comm = rank.comm(BACKEND)
+    window = comm.new_window()
+    tensor = torch.zeros(count * rank.size)
+    window.tensor_register(tensor)
+    assert window.get_size() == tensor.nbytes
+    assert window.dtype == torch.float32
+    assert window.shape == tensor.shape
+    assert window.device == window.get_device() == torch.device("cpu")
+    assert window.get_tensor() is not None
+    _exchange(comm, window, tensor)
+    other = (rank.rank + 1) % rank.size
+    if rank.size > 1:
+        assert window.get_attr(other).access_type == SEPARATE
+        with pytest.raises(torchcomms.CommError, match="SEPARATE"):
+            window.map_remote_tensor(other)
+    assert window.map_remote_tensor(rank.rank).data_ptr() == tensor.data_ptr()
+    window.tensor_deregister()
+    # Again, through the other spelling, and not held by the window.
+    window.tensor_register(tensor, owning=False)
+    assert window.get_tensor() is None
+    window.tensor_deregister()
+    again = comm.new_window(tensor)
+    _exchange(comm, again, tensor)
+    again.tensor_deregister()
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 3000, 400_000])
+def test_ordinary_tensors(ranks: MakeRanks, size: int, count: int) -> None:
+    ranks(size).run(registers_ordinary_tensors, count)
+
+
+def allocates(rank: Rank, count: int) -> None:
+    comm = rank.comm(BACKEND)
+    window = comm.window_allocate(window_size=4 * count * rank.size, signal_size=64)
+    assert window.get_size() == 4 * count * rank.size
+    own = window.get_tensor(rank.rank, [count * rank.size], torch.float32)
+    assert own is not None
+    assert not own.any()
+    comm.barrier(False)
+    _exchange(comm, window, own)
+    comm.barrier(False)
+    # Each rank's memory as a tensor, here.
+    views = []
+    for other in range(rank.size):
+        assert window.get_attr(other).access_type == UNIFIED
+        view = window.get_tensor(rank=other, sizes=[count], dtype=torch.float32, offset=0)
+        assert view is not None
+        views.append(view)
+        torch.testing.assert_close(view, _value(7, other, count))
+    comm.barrier(False)
+    views[(rank.rank + 1) % rank.size].fill_(rank.rank + 0.5)
+    comm.barrier(False)
+    assert own[0] == (rank.rank - 1) % rank.size + 0.5
+    comm.barrier(False)
+    window.tensor_deregister()
+    views[rank.rank][0] = 3.0  # the view outlives the window
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("count", [1, 3000, 400_000])
+def test_allocated_memory(ranks: MakeRanks, size: int, count: int) -> None:
+    ranks(size).run(allocates, count)
+
+
+def passes_a_token(rank: Rank) -> None:
+    """The signals of the older spelling: numbered, set and compared with."""
+    comm = rank.comm(BACKEND)
+    window = comm.window_allocate(64, cpu_buf=True, signal_size=64)
+    following = (rank.rank + 1) % rank.size
+    for lap in range(1, 5):
+        if rank.rank == 0:
+            window.signal(signal_disp=0, signal_val=lap, dst_rank=following, async_op=False)
+        window.wait_signal(
+            signal_disp=0, signal_val=lap, cmp_op=SignalCmpOp.GE, async_op=False
+        ).wait()
+        if rank.rank != 0:
+            window.signal(0, lap, following, False)
+    # By now every signal is 4.
+    for op, value in [("EQ", 4), ("GE", 4), ("LE", 4), ("NE", 3), ("LT", 5), ("GT", 3)]:
+        window.wait_signal(0, value, getattr(SignalCmpOp, op), False)
+    window.tensor_deregister()
+
+
+def test_numbered_signals(ranks: MakeRanks) -> None:
+    ranks(3).run(passes_a_token)
+
+
+def flushes(rank: Rank, allocated: bool) -> None:
+    comm = rank.comm(BACKEND)
+    if allocated:
+        window = comm.window_allocate(4000 * rank.size)
+    else:
+        window = comm.new_window(torch.zeros(1000 * rank.size))
+    for target in range(rank.size):
+        window.put(_value(rank.rank, target, 1000), target, 1000 * rank.rank, True)
+        window.flush(target, False)
+    comm.barrier(False)
+    own = torch.empty(1000 * rank.size)
+    window.get(own, rank.rank, 0, False)
+    expected = torch.cat([_value(origin, rank.rank, 1000) for origin in range(rank.size)])
+    torch.testing.assert_close(own, expected)
+    window.tensor_deregister()
+
+
+@pytest.mark.parametrize("allocated", [False, True], ids=["registered", "allocated"])
+def test_flush(ranks: MakeRanks, allocated: bool) -> None:
+    ranks(3).run(flushes, allocated)
+
+
+def refuses(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    window = comm.new_window()
+    tensor = torch.zeros(10)
+    other = (rank.rank + 1) % rank.size
+
+    def rejected(message: str, call: Callable[[], object]) -> None:
+        with pytest.raises(torchcomms.CommError, match=message):
+            call()
+
+    rejected("no tensor is registered", lambda: window.put(tensor, other, 0, False))
+    rejected("no tensor is registered", window.tensor_deregister)
+    rejected("contiguous tensor required", lambda: window.tensor_register(torch.zeros(4, 4).t()))
+    window.tensor_register(tensor)
+    rejected("Double registration error", lambda: window.tensor_register(tensor))
+    outside = re.escape("exceeds the window size (40 bytes)")
+    rejected(outside, lambda: window.put(torch.zeros(5), other, 6, False))
+    rejected(outside, lambda: window.put(tensor, other, -1, False))
+    rejected(outside, lambda: window.get(torch.zeros(11), other, 0, False))
+    rejected(outside, lambda: window.put(torch.zeros(6, dtype=torch.float64), other, 0, False))
+    rejected("contiguous", lambda: window.put(torch.zeros(4, 2)[:, 0], other, 0, False))
+    rejected("rank must be in range", lambda: window.put(tensor, rank.size, 0, False))
+    rejected("rank must be in range", lambda: window.signal(-1, False))
+    rejected("signal_disp must be in range", lambda: window.signal(8, 1, other, False))
+    rejected(
+        "signal_disp must be in range", lambda: window.wait_signal(-1, 1, SignalCmpOp.EQ, False)
+    )
+    with pytest.raises(TypeError):
+        window.put([1.0], other, 0, False)  # type: ignore[call-overload]
+    comm.barrier(False)
+    assert not tensor.any(), "something was written"
+    window.tensor_deregister()
+    rejected("must not be negative", lambda: comm.window_allocate(-1))
+
+
+def test_wrong_arguments_write_nothing(ranks: MakeRanks) -> None:
+    ranks(2).run(refuses)
+
+
+def waits_in_vain(rank: Rank) -> str:
+    comm = rank.comm(BACKEND)
+    window = comm.new_window(torch.zeros(4))
+    limit = timedelta(milliseconds=100 if rank.rank == 0 else 60_000)
+    with pytest.raises(torchcomms.CommTimeoutError) as error:
+        window.wait_signal((rank.rank + 1) % rank.size, False, timeout=limit)
+    return str(error.value)
+
+
+def test_a_wait_is_bounded_and_says_for_whom(fresh_ranks: MakeRanks) -> None:
+    said = fresh_ranks(2).run(waits_in_vain)
+    assert all("a signal from rank 1 has not come" in text for text in said)
+
+
+def unsupported(rank: Rank) -> None:
+    comm = rank.comm("gloo")
+    with pytest.raises(torchcomms.CommError, match="new_window not supported by backend gloo"):
+        comm.new_window()
+
+
+def test_a_backend_without_windows_says_so(ranks: MakeRanks) -> None:
+    ranks(1).run(unsupported)

@@ -1,0 +1,148 @@
+"""What tests of GPU backends run on: a GPU where there is one, else the stand-ins."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from harness import standins
+
+# NVLink multicast can put the GPUs of a shared host out of service.
+os.environ["NCCL_NVLS_ENABLE"] = "0"
+os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
+
+# Backends that are the library of a vendor.
+VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
+
+
+class Cuda:
+    """The GPU of a rank."""
+
+    is_real = True
+
+    def __init__(self, rank: int) -> None:
+        index = rank % torch.cuda.device_count()
+        torch.cuda.set_device(index)
+        self.torch_device = torch.device("cuda", index)
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize()
+
+    def synchronize_stream(self) -> None:
+        torch.cuda.current_stream().synchronize()
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        """Another stream is current meanwhile."""
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            yield
+        torch.cuda.current_stream().wait_stream(stream)
+
+    def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
+        """Captures what `body` does; calling the result replays it."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            body()
+        return graph.replay
+
+
+class StandIn:
+    """Streams in host memory."""
+
+    is_real = False
+    torch_device = torch.device("cpu")
+
+    def __init__(self, folder: Path) -> None:
+        standins.use(folder)
+        self._driver = ctypes.CDLL(str(standins.driver()))
+        self._stream = ctypes.c_void_p()
+        self._context = ctypes.c_void_p()
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), 0)
+        self._call("cuCtxSetCurrent", self._context)
+        self._streams = [self._stream]
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        result = getattr(self._driver, name)(*arguments)
+        assert result == 0, f"{name}: {result}"
+
+    def _new_stream(self) -> ctypes.c_void_p:
+        stream = ctypes.c_void_p()
+        self._call("cuStreamCreateWithPriority", ctypes.byref(stream), 1, 0)
+        self._streams.append(stream)
+        return stream
+
+    def synchronize(self) -> None:
+        for stream in self._streams:
+            self._call("cuStreamSynchronize", stream)
+
+    def synchronize_stream(self) -> None:
+        self._call("cuStreamSynchronize", self._stream)
+
+    @contextmanager
+    def _current(self, stream: ctypes.c_void_p) -> Iterator[None]:
+        before, self._stream = self._stream, stream
+        self._driver.ctranStandInSetCurrentStream(stream)
+        try:
+            yield
+        finally:
+            self._stream = before
+            self._driver.ctranStandInSetCurrentStream(before)
+
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        self.synchronize()
+        stream = self._new_stream()
+        with self._current(stream):
+            yield
+        self._call("cuStreamSynchronize", stream)
+
+    def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
+        graph, executable = ctypes.c_void_p(), ctypes.c_void_p()
+        stream = self._new_stream()
+        with self._current(stream):
+            self._call("cuStreamBeginCapture_v2", stream, 0)
+            try:
+                body()
+            finally:
+                result = self._driver.cuStreamEndCapture(stream, ctypes.byref(graph))
+            assert result == 0, f"cuStreamEndCapture: {result}"
+        self._call("cuGraphInstantiateWithFlags", ctypes.byref(executable), graph, 0)
+        self._call("cuGraphDestroy", graph)
+        return Replay(self, executable)
+
+
+class Replay:
+    """A graph of the stand-in."""
+
+    def __init__(self, device: StandIn, executable: ctypes.c_void_p) -> None:
+        self._device = device
+        self._executable = executable
+
+    def __call__(self) -> None:
+        self._device._call("cuGraphLaunch", self._executable, self._device._stream)
+
+    def __del__(self) -> None:
+        self._device._call("cuGraphExecDestroy", self._executable)
+
+
+Device = Cuda | StandIn
+
+
+@cache
+def of(rank: int, folder: Path) -> Device:
+    """The device of this process, a rank."""
+    return Cuda(rank) if has_gpu() else StandIn(folder)
+
+
+@cache
+def has_gpu() -> bool:
+    return torch.cuda.is_available()

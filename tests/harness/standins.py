@@ -1,0 +1,64 @@
+"""The stand-ins for a GPU's driver and NCCL, of tests/standins: compiled when a test needs them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import torchcomms
+
+_ROOT = Path(__file__).parents[2]
+_SOURCES = {
+    "libcuda-standin.so": ("tests/standins/cuda.cpp", "tests/standins/cuda_absent.cpp"),
+    "libnccl-standin.so": ("tests/standins/nccl.cpp",),
+}
+_HEADERS = ("ctran/gpu/driver.h", "torchcomms/csrc/backends/nccl/library.hpp")
+
+
+@cache
+def _folder() -> Path:
+    """By what goes into them, so that a change makes new ones."""
+    digest = hashlib.blake2b(digest_size=8)
+    library = _engine() / "libctran.so"
+    for file in (*_HEADERS, *(source for sources in _SOURCES.values() for source in sources)):
+        digest.update((_ROOT / file).read_bytes())
+    digest.update(str((library.resolve(), library.stat().st_mtime_ns)).encode())
+    return Path(tempfile.gettempdir()) / f"torchcomms-standins-{os.getuid()}-{digest.hexdigest()}"
+
+
+def _engine() -> Path:
+    return Path(torchcomms._comms.__file__).parent / "lib"
+
+
+def build() -> None:
+    """Compiles what is not there yet; a few seconds."""
+    _folder().mkdir(exist_ok=True)
+    with open(_folder() / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for library, sources in _SOURCES.items():
+            made = _folder() / library
+            if made.exists():
+                continue
+            partial = made.with_suffix(".partial")
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
+            command += ["-fvisibility=hidden", f"-I{_ROOT}", *(str(_ROOT / s) for s in sources)]
+            command += ["-o", str(partial), f"-L{_engine()}", f"-Wl,-rpath,{_engine()}"]
+            subprocess.run([*command, "-lctran", "-ldl", "-lpthread"], check=True)
+            partial.rename(made)
+
+
+def driver() -> Path:
+    return _folder() / "libcuda-standin.so"
+
+
+def use(directory: Path) -> None:
+    """Makes this process take the stand-ins; ranks meet in `directory`."""
+    build()
+    os.environ["CTRAN_CUDA_LIBRARY"] = str(driver())
+    os.environ["TORCHCOMMS_NCCL_LIBRARY"] = str(_folder() / "libnccl-standin.so")
+    os.environ["STAND_IN_NCCL_DIRECTORY"] = str(directory)

@@ -1,0 +1,223 @@
+"""Wrong calls, late ranks, dead ranks, aborts: what the program gets to know, and that it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from harness import Died, Raised, Rank, Returned
+
+import torchcomms
+from nccl_ranks import Make, case
+from torchcomms import ReduceOp, WorkStatus
+
+SOON = timedelta(seconds=2)
+
+
+def _tensor(rank: Rank, count: int = 1000, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.ones(count, dtype=dtype, device=rank.device("nccl"))
+
+
+def _error(call: Callable[[], Any], kind: type[Exception] = torchcomms.CommError) -> Any:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def _refused(rank: Rank) -> None:
+    comm = rank.comm("nccl")
+    bits = _tensor(rank, dtype=torch.int32)
+    told = str(_error(lambda: comm.all_reduce(bits, ReduceOp.BAND, async_op=False)))
+    assert "Cannot use ReduceOp.BAND with NCCL" in told, told
+    short = _tensor(rank, dtype=torch.int16)
+    told = str(_error(lambda: comm.all_reduce(short, ReduceOp.SUM, async_op=False)))
+    assert "Short" in told, told
+    told = str(_error(lambda: comm.send(bits, rank.rank, async_op=False)))
+    assert "Cannot send to self" in told, told
+    told = str(_error(lambda: rank.new_comm("nccl", "x", hints={"blocking": "maybe"}), ValueError))
+    assert told == "Invalid hint value for key 'blocking': maybe", told
+    told = str(_error(lambda: torchcomms.new_comm("nccl", torch.device("meta"))))
+    assert "has no support for device" in told, told
+    # The communicator is as it was.
+    tensor = _tensor(rank)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize("nccl")
+    assert tensor.cpu()[0] == rank.size
+
+
+@case(world=2)
+def wrong_calls_are_refused_and_break_nothing(make: Make) -> None:
+    make(2).run(_refused)
+
+
+def _late(rank: Rank, async_op: bool) -> Any:
+    comm = rank.new_comm("nccl", "late")
+    comm.barrier(async_op=False)
+    # More than the other rank could have left here before it gave up.
+    tensor = torch.ones(1 << 24, device=rank.device("nccl"))
+    rank.synchronize("nccl")
+    if rank.rank == 1:
+        rank.listen()  # until the others have given up
+        work = comm.all_reduce(tensor, ReduceOp.SUM, async_op)
+        error = _error(work.wait_blocking)
+        return str(error), error.ranks
+    work = comm.all_reduce(tensor, ReduceOp.SUM, async_op, timeout=SOON)
+    error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
+    assert work.status == WorkStatus.TIMEDOUT
+    assert work.is_completed()
+    assert comm.is_aborted()
+    rank.synchronize("nccl")  # the stream is free again
+    again = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    assert str(again) == str(error)
+    rank.say("gave up")
+    return str(error), error.ranks
+
+
+def _expect_late(make: Make, async_op: bool) -> None:
+    ranks = make(2)
+    job = ranks.start(_late, async_op)
+    assert job.hear(0) == "gave up"
+    job.say(1)
+    (first, who_first), (second, who_second) = job.results()
+    assert who_first == [1], first
+    assert "all_reduce of communicator 'late' (rank 0 of 2)" in first
+    assert "has not ended within 2000 ms" in first
+    assert who_second == [0], second
+
+
+@case(world=2, breaks=True)
+def a_late_rank_is_named_sync(make: Make) -> None:
+    _expect_late(make, async_op=False)
+
+
+@case(world=2, breaks=True)
+def a_late_rank_is_named_async(make: Make) -> None:
+    _expect_late(make, async_op=True)
+
+
+def _unseen(rank: Rank) -> None:
+    comm = rank.new_comm("nccl", "unseen", abort_process_on_timeout_or_error=True)
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    if rank.rank == 0:
+        comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=False, timeout=SOON)
+    rank.listen()  # nobody says anything
+
+
+@case(world=2, breaks=True)
+def an_error_that_nobody_sees_ends_the_process(make: Make) -> None:
+    job = make(2).start(_unseen)
+    process = job.ranks.processes[0]
+    while 0 not in job.ended():
+        pass
+    job.say(1)
+    outcomes = job.outcomes()
+    assert outcomes[0] == Died(-signal.SIGABRT), outcomes
+    said = process.said()
+    assert "all_reduce failed and nobody looked at its work" in said, said
+    assert "not waiting in it: rank 1" in said, said
+
+
+def _aborted(rank: Rank) -> Any:
+    comm = rank.new_comm("nccl", "aborted")
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    if rank.rank == rank.size - 1:
+        rank.listen()  # until the others wait
+        comm.abort()
+        assert comm.is_aborted()
+        error = _error(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
+        return error.ranks
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    rank.say("waiting")
+    error = _error(work.wait_blocking, torchcomms.AbortedError)
+    rank.synchronize("nccl")
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_all_ranks(make: Make) -> None:
+    job = make(2).start(_aborted)
+    job.hear(0)
+    job.say(1)
+    assert job.results() == [[1], [1]]
+
+
+def _aborts_itself(rank: Rank) -> None:
+    comm = rank.new_comm("nccl", "own")
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    if rank.rank == 0:
+        work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=False)
+        timer = threading.Timer(0.3, comm.abort)
+        timer.start()
+        error = _error(work.wait_blocking, torchcomms.AbortedError)
+        assert "abort() was called on rank 0" in str(error)
+        timer.join()
+        rank.synchronize("nccl")
+    fresh = rank.new_comm("nccl", "fresh")
+    tensor = _tensor(rank)
+    fresh.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
+    rank.synchronize("nccl")
+    assert tensor.cpu()[0] == rank.size
+    fresh.finalize()
+
+
+@case(world=2, breaks=True)
+def an_abort_from_another_thread_frees_the_device(make: Make) -> None:
+    make(2).run(_aborts_itself)
+
+
+def _dies(rank: Rank) -> Any:
+    comm = rank.new_comm("nccl", "dies", timeout=timedelta(seconds=4))
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    error = _error(work.wait_blocking)
+    rank.synchronize("nccl")
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_dead_rank_is_named(make: Make) -> None:
+    outcomes = make(2).start(_dies).outcomes()
+    assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
+
+
+def _absent(rank: Rank) -> Any:
+    if rank.rank == 1:
+        return None
+    error = _error(
+        lambda: rank.new_comm("nccl", "absent", timeout=SOON), torchcomms.CommTimeoutError
+    )
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_rank_that_never_comes_is_named(make: Make) -> None:
+    assert make(2).run(_absent) == [[1], None]
+
+
+def _leaves(rank: Rank) -> None:
+    comm = rank.new_comm("nccl", "leaves")
+    comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=False)
+    # Neither waited for nor finalized.
+    part = comm.split(list(range(rank.size)))
+    assert part is not None
+    part.barrier(async_op=True)
+    del part, comm
+
+
+@case(world=2, breaks=True)
+def communicators_may_be_dropped(make: Make) -> None:
+    outcomes = make(2).start(_leaves).outcomes()
+    assert not any(isinstance(outcome, (Raised, Died)) for outcome in outcomes), outcomes

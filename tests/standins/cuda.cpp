@@ -1,0 +1,408 @@
+// A stand-in for libcuda.so.1: the part of the driver's interface that streams, events and graph
+// capture need, in host memory. A stream is a queue with a thread. It keeps the driver's rules
+// where breaking them would hurt on a real GPU: who queries an event while another thread captures
+// in global mode, queries a captured event, or waits in a capture for what is outside, gets the
+// driver's error and spoils the capture.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "ctran/gpu/driver.h"
+
+#define STAND_IN extern "C" __attribute__((visibility("default")))
+
+namespace ctran::gpu {
+
+namespace {
+
+constexpr Result kInvalidValue = 1;
+constexpr Result kCaptureUnsupported = 900;
+constexpr Result kCaptureInvalidated = 901;
+constexpr Result kCaptureIsolation = 905;
+constexpr Result kCapturedEvent = 907;
+
+using Task = std::function<void()>;
+
+struct Keepsake {
+  void* value;
+  void (*destroy)(void*);
+  ~Keepsake() {
+    // The driver does it on a thread of its own.
+    std::thread(destroy, value).join();
+  }
+};
+
+}  // namespace
+
+struct UserObjectTag {
+  std::shared_ptr<Keepsake> keepsake;
+};
+
+struct GraphTag {
+  std::vector<Task> tasks;
+  std::vector<std::shared_ptr<Keepsake>> kept;
+};
+
+struct GraphExecTag : GraphTag {};
+
+struct EventTag {
+  std::mutex mutex;
+  std::condition_variable changed;
+  uint64_t recorded = 0;
+  uint64_t reached = 0;
+  std::atomic<StreamTag*> capturedBy{nullptr};
+};
+
+namespace {
+
+struct Capture {
+  CaptureMode mode = CaptureMode::Global;
+  CaptureStatus status = CaptureStatus::Active;
+  std::thread::id thread = std::this_thread::get_id();
+  Graph graph = new GraphTag;
+  uint64_t id = 0;
+};
+
+std::atomic<int> globalCaptures{0};
+std::mutex capturesMutex;
+std::vector<std::shared_ptr<Capture>> captures;
+thread_local CaptureMode threadMode = CaptureMode::Global;
+thread_local Stream hostStream = nullptr;
+
+/// What a call that must not happen during a capture of global mode does to it.
+Result unsafeCall() {
+  if (globalCaptures == 0 || threadMode == CaptureMode::Relaxed) return kSuccess;
+  const std::lock_guard lock(capturesMutex);
+  bool spoiled = false;
+  for (const auto& capture : captures) {
+    if (capture->mode != CaptureMode::Global) continue;
+    capture->status = CaptureStatus::Invalidated;
+    spoiled = true;
+  }
+  return spoiled ? kCaptureUnsupported : kSuccess;
+}
+
+}  // namespace
+
+struct StreamTag {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  bool busy = false;
+  bool closed = false;
+  std::shared_ptr<Capture> capture;
+  std::thread thread{[this] { serve(); }};
+
+  void serve() {
+    std::unique_lock lock(mutex);
+    while (true) {
+      changed.wait(lock, [&] { return closed || !tasks.empty(); });
+      if (tasks.empty()) return;
+      Task task = std::move(tasks.front());
+      tasks.pop_front();
+      busy = true;
+      lock.unlock();
+      task();
+      task = nullptr;
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+
+  Result push(Task task) {
+    const std::lock_guard lock(mutex);
+    if (capture) {
+      if (capture->status != CaptureStatus::Active) return kCaptureInvalidated;
+      capture->graph->tasks.push_back(std::move(task));
+      return kSuccess;
+    }
+    tasks.push_back(std::move(task));
+    changed.notify_all();
+    return kSuccess;
+  }
+
+  bool idle() {
+    const std::lock_guard lock(mutex);
+    return tasks.empty() && !busy;
+  }
+
+  void drain() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return tasks.empty() && !busy; });
+  }
+};
+
+namespace {
+
+StreamTag& of(Stream stream) {
+  // Never destroyed: its thread runs until the process ends.
+  static StreamTag& byDefault = *new StreamTag;
+  return stream ? *stream : byDefault;
+}
+
+}  // namespace
+
+STAND_IN Result cuInit(unsigned) { return kSuccess; }
+
+STAND_IN Result cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+
+STAND_IN Result cuGetErrorString(Result, const char** text) {
+  *text = "an error of the stand-in";
+  return kSuccess;
+}
+
+STAND_IN Result cuGetErrorName(Result, const char** text) {
+  *text = "STAND_IN_ERROR";
+  return kSuccess;
+}
+
+STAND_IN Result cuDeviceGetCount(int* count) {
+  *count = 1;
+  return kSuccess;
+}
+
+STAND_IN Result cuDeviceGet(Device* device, int ordinal) {
+  *device = ordinal;
+  return kSuccess;
+}
+
+STAND_IN Result cuDevicePrimaryCtxRetain(Context* context, Device) {
+  static char primary;
+  *context = reinterpret_cast<Context>(&primary);
+  return kSuccess;
+}
+
+thread_local Context currentContext = nullptr;
+
+STAND_IN Result cuCtxSetCurrent(Context context) {
+  currentContext = context;
+  return kSuccess;
+}
+
+STAND_IN Result cuCtxGetCurrent(Context* context) {
+  *context = currentContext;
+  return kSuccess;
+}
+
+STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return currentContext ? kSuccess : 201;
+}
+
+STAND_IN Result cuStreamCreateWithPriority(Stream* stream, unsigned, int) {
+  if (!currentContext) return 201;
+  *stream = new StreamTag;
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamDestroy_v2(Stream stream) {
+  {
+    const std::lock_guard lock(stream->mutex);
+    stream->closed = true;
+    stream->changed.notify_all();
+  }
+  stream->thread.join();
+  delete stream;
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamSynchronize(Stream stream) {
+  if (const Result result = unsafeCall()) return result;
+  of(stream).drain();
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamQuery(Stream stream) {
+  if (const Result result = unsafeCall()) return result;
+  return of(stream).idle() ? kSuccess : kNotReady;
+}
+
+STAND_IN Result cuStreamIsCapturing(Stream stream, CaptureStatus* status) {
+  StreamTag& one = of(stream);
+  const std::lock_guard lock(one.mutex);
+  *status = one.capture ? one.capture->status : CaptureStatus::None;
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamGetCaptureInfo_v2(Stream stream, CaptureStatus* status, uint64_t* id,
+                                          Graph* graph, const GraphNode**, size_t*) {
+  StreamTag& one = of(stream);
+  const std::lock_guard lock(one.mutex);
+  *status = one.capture ? one.capture->status : CaptureStatus::None;
+  if (one.capture) {
+    *id = one.capture->id;
+    *graph = one.capture->graph;
+  }
+  return kSuccess;
+}
+
+STAND_IN Result cuThreadExchangeStreamCaptureMode(CaptureMode* mode) {
+  std::swap(*mode, threadMode);
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamBeginCapture_v2(Stream stream, CaptureMode mode) {
+  static std::atomic<uint64_t> ids{0};
+  auto capture = std::make_shared<Capture>();
+  capture->mode = mode;
+  capture->id = ++ids;
+  {
+    const std::lock_guard lock(capturesMutex);
+    captures.push_back(capture);
+  }
+  if (mode == CaptureMode::Global) ++globalCaptures;
+  StreamTag& one = of(stream);
+  const std::lock_guard lock(one.mutex);
+  one.capture = capture;
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamEndCapture(Stream stream, Graph* graph) {
+  StreamTag& one = of(stream);
+  std::shared_ptr<Capture> capture;
+  {
+    const std::lock_guard lock(one.mutex);
+    capture.swap(one.capture);
+  }
+  if (!capture) return kInvalidValue;
+  if (capture->mode == CaptureMode::Global) --globalCaptures;
+  const std::lock_guard lock(capturesMutex);
+  std::erase(captures, capture);
+  if (capture->status != CaptureStatus::Active) {
+    delete capture->graph;
+    return kCaptureInvalidated;
+  }
+  *graph = capture->graph;
+  return kSuccess;
+}
+
+STAND_IN Result cuGraphInstantiateWithFlags(GraphExec* made, Graph graph, unsigned long long) {
+  *made = new GraphExecTag{*graph};
+  return kSuccess;
+}
+
+STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
+  for (const Task& task : graph->tasks) {
+    if (const Result result = of(stream).push(task)) return result;
+  }
+  return kSuccess;
+}
+
+STAND_IN Result cuGraphExecDestroy(GraphExec graph) {
+  delete graph;
+  return kSuccess;
+}
+
+STAND_IN Result cuGraphDestroy(Graph graph) {
+  delete graph;
+  return kSuccess;
+}
+
+STAND_IN Result cuUserObjectCreate(UserObject* object, void* value, void (*destroy)(void*),
+                                   unsigned, unsigned) {
+  *object = new UserObjectTag{std::shared_ptr<Keepsake>(new Keepsake{value, destroy})};
+  return kSuccess;
+}
+
+STAND_IN Result cuGraphRetainUserObject(Graph graph, UserObject object, unsigned, unsigned flags) {
+  graph->kept.push_back(object->keepsake);
+  if (flags & kGraphMoveUserObject) delete object;
+  return kSuccess;
+}
+
+STAND_IN Result cuEventCreate(Event* event, unsigned) {
+  if (!currentContext) return 201;
+  *event = new EventTag;
+  return kSuccess;
+}
+
+STAND_IN Result cuEventDestroy_v2(Event event) {
+  // Streams may still have to reach it, or wait for it: it is kept.
+  static std::mutex mutex;
+  static std::vector<Event>& graveyard = *new std::vector<Event>;
+  const std::lock_guard lock(mutex);
+  graveyard.push_back(event);
+  return kSuccess;
+}
+
+STAND_IN Result cuEventRecord(Event event, Stream stream) {
+  StreamTag& one = of(stream);
+  {
+    const std::lock_guard lock(one.mutex);
+    if (one.capture) {
+      event->capturedBy = &one;
+      return kSuccess;
+    }
+  }
+  event->capturedBy = nullptr;
+  uint64_t version = 0;
+  {
+    const std::lock_guard lock(event->mutex);
+    version = ++event->recorded;
+  }
+  return one.push([event, version] {
+    const std::lock_guard lock(event->mutex);
+    event->reached = std::max(event->reached, version);
+    event->changed.notify_all();
+  });
+}
+
+STAND_IN Result cuEventQuery(Event event) {
+  if (event->capturedBy) {
+    unsafeCall();
+    return kCapturedEvent;
+  }
+  if (const Result result = unsafeCall()) return result;
+  const std::lock_guard lock(event->mutex);
+  return event->reached == event->recorded ? kSuccess : kNotReady;
+}
+
+STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
+  StreamTag& one = of(stream);
+  {
+    const std::lock_guard lock(one.mutex);
+    if (one.capture) {
+      if (event->capturedBy == &one) return kSuccess;
+      one.capture->status = CaptureStatus::Invalidated;
+      return kCaptureIsolation;
+    }
+  }
+  uint64_t version = 0;
+  {
+    const std::lock_guard lock(event->mutex);
+    version = event->recorded;
+  }
+  return one.push([event, version] {
+    std::unique_lock lock(event->mutex);
+    event->changed.wait(lock, [&] { return event->reached >= version; });
+  });
+}
+
+STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
+  return of(stream).push(
+      [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+}
+
+STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
+  return of(stream).push([=] { function(argument); });
+}
+
+// What torch does for a real device: each thread has a current stream.
+
+STAND_IN Stream ctranStandInCurrentStream() { return hostStream; }
+
+STAND_IN void ctranStandInSetCurrentStream(Stream stream) { hostStream = stream; }
+
+}  // namespace ctran::gpu

@@ -1,0 +1,379 @@
+// Plans that serve real calls: what the library's plans compute, on all kinds of data and memory,
+// and what happens when a rank is missing, gone, or of another opinion.
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <barrier>
+#include <fstream>
+#include <optional>
+#include <thread>
+
+#include "ctran/bootstrap/local_store.h"
+#include "ctran/plan/builder.h"
+#include "ctran/plan/library.h"
+#include "ctran/select/plans.h"
+#include "tests/unit/support/cases.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+using plan::makePlan;
+using plan::Recipe;
+
+/// A plan that serves the calls of the test's communicators, until the end of the block.
+class Served {
+ public:
+  explicit Served(const plan::Plan& plan) : number_(registerPlan(plan, {"test"})) {}
+  ~Served() { removePlan(number_); }
+  Served(const Served&) = delete;
+  Served& operator=(const Served&) = delete;
+
+ private:
+  uint64_t number_;
+};
+
+/// Runs the cases one after another on all ranks, with a look at the results after each.
+void runCases(int size, const std::vector<Case>& cases, const std::string& name) {
+  Inputs inputs(size);
+  std::atomic<int> wrong{0};
+  std::barrier together(size);
+  runRanks(size, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (const Case& c : cases) {
+      inputs[rank] = inputsOf(c, rank, size);
+      const Buffers buffers(c, rank, size, inputs[rank]);
+      EXPECT_NE(choosePlan(buffers.collective(), size, "test"), nullptr) << c.describe();
+      try {
+        if (c.posted) {
+          communicator.post(buffers.collective())->wait();
+        } else {
+          communicator.run(buffers.collective());
+        }
+      } catch (const Error& error) {
+        ADD_FAILURE() << name << ": " << c.describe() << ", rank " << rank << ": " << error.what();
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      const std::string found = buffers.check(expectedOf(c, rank, size, inputs));
+      if (!found.empty()) {
+        ADD_FAILURE() << name << ": " << c.describe() << ", rank " << rank << " of " << size << ": "
+                      << found;
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      if (wrong > 3) return;
+    }
+  });
+}
+
+/// Types in which the order of a sum makes no difference, or all if the plan keeps that of ranks.
+std::vector<Case> casesFor(const PlanAlgorithm& algorithm, int size, uint64_t seed) {
+  const plan::Properties& properties = algorithm.properties();
+  const bool exact = properties.rankOrder && properties.flat;
+  const bool sums = algorithm.plan().kind == CollectiveKind::AllReduce ||
+                    algorithm.plan().kind == CollectiveKind::ReduceScatter;
+  std::vector<DataType> types{DataType::Int32, DataType::UInt8, DataType::Int64};
+  if (exact) {
+    types.insert(types.end(), {DataType::Float32, DataType::BFloat16, DataType::Float8E4M3,
+                               DataType::Complex64, DataType::Bool});
+  }
+  if (!sums) types.push_back(DataType::Opaque16);
+  const size_t large = kThreadSanitizer || kAddressSanitizer ? 100'000 : 1'000'000;
+  std::vector<Case> cases;
+  for (const size_t bytes :
+       {size_t{0}, size_t{1}, size_t{5}, size_t{64}, size_t{1000}, size_t{70'000}, large}) {
+    Case c;
+    c.kind = algorithm.plan().kind;
+    c.seed = seed + cases.size();
+    c.type = types[mix(c.seed) % types.size()];
+    c.count = bytes / sizeOf(c.type) + bytes % 3;
+    c.root = isRooted(c.kind) ? static_cast<int>(mix(c.seed + 1) % size) : 0;
+    c.inPlace = cases.size() % 2 == 1;
+    c.listed = mix(c.seed + 2) % 2 == 0;
+    c.posted = cases.size() % 3 == 2;
+    c.misalignment = mix(c.seed + 3) % 5;
+    if (sums && exact) {
+      constexpr ReduceKind kOps[] = {ReduceKind::Sum, ReduceKind::Avg, ReduceKind::Max,
+                                     ReduceKind::PremulSum};
+      c.op.kind = kOps[mix(c.seed + 4) % std::size(kOps)];
+    } else if (sums) {
+      c.op.kind = mix(c.seed + 4) % 2 == 0 ? ReduceKind::Sum : ReduceKind::BitXor;
+    }
+    if (sums && !isSupported(c.op.kind, c.type)) c.op.kind = ReduceKind::Sum;
+    cases.push_back(c);
+  }
+  return cases;
+}
+
+class PlanOf : public ::testing::TestWithParam<int> {};
+
+/// With the types that are exact, "what the native algorithm gives" is every bit of it.
+TEST_P(PlanOf, EveryPlanOfTheLibraryGivesWhatTheReferenceGives) {
+  const int size = GetParam();
+  uint64_t seed = 1;
+  for (const plan::BuiltIn& builtIn : plan::library()) {
+    const Recipe recipe{size, size / 2, 1 + size % 2, 1 + size % 3, size % 2 == 0 ? 2 : 1};
+    if (!builtIn.whyNot(recipe).empty()) continue;
+    const plan::Plan plan = builtIn.make(recipe);
+    const Served served(plan);
+    runCases(size, casesFor(PlanAlgorithm(plan), size, seed += 100), plan.name);
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PlanOf, ::testing::Values(2, 3, 4, 6),
+                         [](const auto& size) { return "Of" + std::to_string(size.param); });
+
+/// A plan that is right, but not in place: the executor makes up for it.
+TEST(PlanServes, InPlaceCallsWithPlansThatAreNot) {
+  plan::Builder b("late sender", CollectiveKind::AllToAll, 2, 1);
+  for (int r = 0; r < 2; ++r) {
+    b.copy({r, 0}, plan::Builder::output(r, r), b.input(r, r));
+    for (int turn = 0; turn < 2; ++turn) {
+      if (turn == r) {
+        plan::Step& put = b.step({r, 0});
+        b.move(put, {}, {b.input(r, 1 - r)});
+        b.link({r, 0}, {1 - r, 0}).put(put);
+      } else {
+        plan::Step& take = b.step({r, 0});
+        plan::Link& link = b.link({1 - r, 0}, {r, 0});
+        link.arrive(take);
+        b.move(take, {plan::Builder::output(r, 1 - r)}, {});
+        link.release(take);
+      }
+    }
+  }
+  const plan::Plan plan = b.finish();
+  ASSERT_FALSE(PlanAlgorithm(plan).properties().inPlaceSafe);
+  const Served served(plan);
+  runCases(2, casesFor(PlanAlgorithm(plan), 2, 5), plan.name);
+}
+
+/// A plan written for the output alone, as all-reduces in place are.
+TEST(PlanServes, CallsOutOfPlaceWithPlansThatAreInPlace) {
+  plan::Builder b("in place", CollectiveKind::AllReduce, 2, 2);
+  b.setInPlace();
+  for (int r = 0; r < 2; ++r) {
+    plan::Step& put = b.step({r, 0});
+    b.move(put, {}, {b.input(r, 1 - r)});
+    b.link({r, 0}, {1 - r, 0}).put(put);
+    plan::Step& sum = b.step({r, 0});
+    if (r == 1) b.link({1 - r, 0}, {r, 0}).arrive(sum);
+    b.move(sum, {plan::Builder::output(r, r)}, {b.input(r, r)});
+    if (r == 0) b.link({1 - r, 0}, {r, 0}).arrive(sum);
+    b.link({1 - r, 0}, {r, 0}).release(sum);
+    plan::Step& give = b.step({r, 0});
+    b.move(give, {}, {plan::Builder::output(r, r)});
+    b.link({r, 0}, {1 - r, 0}, 1, 1).put(give);
+    plan::Step& take = b.step({r, 0});
+    b.link({1 - r, 0}, {r, 0}, 1, 1).arrive(take);
+    b.move(take, {plan::Builder::output(r, 1 - r)}, {});
+    b.link({1 - r, 0}, {r, 0}, 1, 1).release(take);
+  }
+  const plan::Plan plan = b.finish();
+  const Served served(plan);
+  runCases(2, casesFor(PlanAlgorithm(plan), 2, 9), plan.name);
+}
+
+Collective allReduce(std::vector<float>& data) {
+  Collective c;
+  c.kind = CollectiveKind::AllReduce;
+  c.type = DataType::Float32;
+  c.count = data.size();
+  c.input = c.output = reinterpret_cast<std::byte*>(data.data());
+  return c;
+}
+
+/// The native algorithm adds 1e8 + 1 - 1e8 to 0 in the order of ranks; around the ring, piece k
+/// begins at rank k + 1.
+TEST(PlanServes, TheCallAndNotTheNativeAlgorithm) {
+  const auto sumOf = [](const std::optional<std::string>& name) {
+    std::optional<Served> served;
+    if (name) served.emplace(makePlan(*name, {3}));
+    std::vector<float> result;
+    runRanks(3, [&](Communicator& communicator) {
+      std::vector<float> data(48, communicator.rank() == 0   ? 1e8f
+                                  : communicator.rank() == 1 ? 1.f
+                                                             : -1e8f);
+      communicator.run(allReduce(data));
+      if (communicator.rank() == 0) result = data;
+    });
+    return result;
+  };
+  const std::vector<float> native = sumOf(std::nullopt);
+  EXPECT_EQ(native, std::vector<float>(48, 0.f));
+  EXPECT_EQ(sumOf("all_reduce.two_shot"), native);
+  std::vector<float> ring(48, 0.f);
+  std::fill(ring.begin() + 16, ring.begin() + 32, 1.f);  // (-1e8 + 1e8) + 1
+  EXPECT_EQ(sumOf("all_reduce.ring"), ring);
+}
+
+TEST(PlanServes, OnlyWhatItIsMeantFor) {
+  const uint64_t number = registerPlan(makePlan("all_reduce.ring", {3}), {"one", 100, 200});
+  std::vector<float> data(25);
+  EXPECT_NE(choosePlan(allReduce(data), 3, "one"), nullptr);
+  EXPECT_EQ(choosePlan(allReduce(data), 3, "two"), nullptr);
+  EXPECT_EQ(choosePlan(allReduce(data), 2, "one"), nullptr);
+  Collective half = allReduce(data);
+  half.type = DataType::BFloat16;
+  half.count = 60;
+  EXPECT_EQ(choosePlan(half, 3, "one"), nullptr);  // it would round twice
+  data.resize(51);
+  EXPECT_EQ(choosePlan(allReduce(data), 3, "one"), nullptr);
+  EXPECT_TRUE(removePlan(number));
+  EXPECT_FALSE(removePlan(number));
+  data.resize(25);
+  EXPECT_EQ(choosePlan(allReduce(data), 3, "one"), nullptr);
+}
+
+TEST(PlanServes, NothingIfItIsWrong) {
+  plan::Plan plan = makePlan("broadcast.direct", {2});
+  ++plan.channels[1].credits;
+  const Error error = errorOf([&] { registerPlan(plan); });
+  EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+  EXPECT_NE(std::string(error.what()).find("race: rank"), std::string::npos) << error.what();
+
+  plan::Builder b("remote", CollectiveKind::Broadcast, 2, 1);
+  const int channel = b.channel({0, 0}, {1, 0});
+  plan::Step& put = b.step({0, 0});
+  b.move(put, {plan::Builder::output(1, 0)}, {plan::Builder::output(0, 0)});
+  put.signals = {channel};
+  b.step({1, 0}).waits = {{channel, 1}};
+  EXPECT_EQ(errorOf([&] { registerPlan(b.finish()); }).kind(), ErrorKind::Unsupported);
+  EXPECT_EQ(errorOf([&] { registerPlan(makePlan("all_reduce.ring", {65})); }).kind(),
+            ErrorKind::Unsupported);
+}
+
+// --- When something breaks
+// ------------------------------------------------------------------------
+
+TEST(PlanServes, WithADeadlineThatNamesWhoIsMissing) {
+  for (const char* name : {"all_reduce.ring", "all_reduce.two_shot_pull"}) {
+    const Served served(makePlan(name, {4}));
+    std::barrier together(4);
+    runRanks(4, [&](Communicator& communicator) {
+      std::vector<float> data(100'000);
+      if (communicator.rank() != 2) {
+        const Error error =
+            errorOf([&] { communicator.run(allReduce(data), std::chrono::milliseconds(100)); });
+        EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+        EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
+      }
+      together.arrive_and_wait();
+    });
+  }
+}
+
+TEST(PlanServes, UntilSomebodyAborts) {
+  const Served served(makePlan("all_reduce.bidirectional_ring", {3}));
+  runRanks(3, [&](Communicator& communicator) {
+    std::vector<float> data(100'000);
+    if (communicator.rank() == 0) return communicator.abort("enough");
+    const Error error = errorOf([&] { communicator.run(allReduce(data)); });
+    EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+  });
+}
+
+TEST(PlanServes, OnlyIfAllRanksAgree) {
+  if (kThreadSanitizer) GTEST_SKIP();
+  TemporaryDirectory directory;
+  ForkedRanks ranks(2, [&](int rank) {
+    std::optional<Served> served;
+    if (rank == 0) served.emplace(makePlan("all_reduce.ring", {2}));
+    const auto store = std::make_shared<DirectoryStore>(directory.path());
+    const auto communicator = Communicator::create(optionsFor(rank, 2, store));
+    std::vector<float> data(1000);
+    const Error error = errorOf([&] { communicator->run(allReduce(data)); });
+    EXPECT_EQ(error.kind(), ErrorKind::Mismatch) << error.what();
+    EXPECT_NE(std::string(error.what()).find("by another plan"), std::string::npos) << error.what();
+  });
+  ranks.expectSuccess();
+}
+
+/// In the state that a stopped process has in /proc.
+void awaitStop(pid_t pid) {
+  while (true) {
+    std::string text;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+    const size_t name = text.rfind(')');
+    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'T') return;
+    std::this_thread::yield();
+  }
+}
+
+/// Rank 2 comes, and stops before the others; the neighbours wait for each other, all of them in
+/// the end for rank 2.
+TEST(PlanServes, WithADeadlineThatNamesWhoHoldsUpTheOthers) {
+  if (kThreadSanitizer) GTEST_SKIP();
+  TemporaryDirectory directory;
+  const Shared<std::atomic<bool>> stopped;
+  const Shared<std::atomic<int>> ended;
+  ForkedRanks ranks(4, [&](int rank) {
+    const Served served(makePlan("all_reduce.ring", {4}));
+    const auto store = std::make_shared<DirectoryStore>(directory.path());
+    const auto communicator = Communicator::create(optionsFor(rank, 4, store));
+    std::vector<float> data(1000);
+    if (rank == 2) {
+      communicator->post(allReduce(data));
+      ::raise(SIGSTOP);
+      return;
+    }
+    awaitFlag(*stopped);
+    const Error error =
+        errorOf([&] { communicator->run(allReduce(data), std::chrono::milliseconds(200)); });
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 2 makes no progress"), std::string::npos)
+        << error.what();
+    ended->fetch_add(1);
+  });
+  awaitStop(ranks.pid(2));
+  stopped->store(true);
+  while (ended->load() < 3) std::this_thread::yield();
+  ranks.kill(2, SIGKILL);
+  ranks.expectSuccess({2});
+}
+
+TEST(PlanServes, UntilARankDies) {
+  if (kThreadSanitizer) GTEST_SKIP();
+  TemporaryDirectory directory;
+  ForkedRanks ranks(3, [&](int rank) {
+    const Served served(makePlan("all_reduce.ring", {3}));
+    const auto store = std::make_shared<DirectoryStore>(directory.path());
+    const auto communicator = Communicator::create(optionsFor(rank, 3, store));
+    std::vector<float> data(100'000);
+    communicator->run(allReduce(data));
+    if (rank == 1) ::raise(SIGKILL);
+    const Error error = errorOf([&] { communicator->run(allReduce(data)); });
+    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+  });
+  ranks.expectSuccess({1});
+}
+
+TEST(PlanServes, BetweenNativeAlgorithms) {
+  // They share memory: each kind follows each other kind, large and small.
+  const Served served(makePlan("all_reduce.two_shot_pull", {4}));
+  runRanks(4, [&](Communicator& communicator) {
+    for (int i = 0; i < 40; ++i) {
+      const size_t count = i % 3 == 0 ? 10 : 30'000;
+      std::vector<int32_t> data(count, communicator.rank() + i), all(4 * count);
+      Collective c;
+      c.kind = i % 2 == 0 ? CollectiveKind::AllReduce : CollectiveKind::AllGather;
+      c.type = DataType::Int32;
+      c.count = count;
+      c.input = reinterpret_cast<std::byte*>(data.data());
+      c.output = reinterpret_cast<std::byte*>(all.data());
+      communicator.run(c);
+      for (int b = 0; b < (i % 2 == 0 ? 1 : 4); ++b) {
+        const int expected = i % 2 == 0 ? 6 + 4 * i : b + i;
+        ASSERT_EQ(all[b * count], expected);
+        ASSERT_EQ(all[(b + 1) * count - 1], expected);
+      }
+    }
+  });
+}
+
+}  // namespace
+}  // namespace ctran::testing

@@ -1,0 +1,213 @@
+#include <ATen/ATen.h>
+
+#include <comms/torchcomms/TorchCommWindow.hpp>
+#include <string>
+
+#include "ctran/base/error.h"
+
+namespace torch::comms {
+
+namespace {
+
+/// Signals per rank of a window that says nothing else.
+constexpr int64_t kSignals = 8;
+
+[[noreturn]] void reject(const std::string& message, const std::string& hint = {}) {
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument, "[TorchCommWindow]: " + message, {},
+                     "window", hint);
+}
+
+at::Tensor flatBytes(const at::Tensor& tensor) {
+  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
+                       tensor.options().dtype(at::kByte));
+}
+
+}  // namespace
+
+void TorchCommWindow::tensor_register(const at::Tensor& tensor, bool owning) {
+  if (open_) reject("Double registration error.", "call tensor_deregister() on all ranks first");
+  checkTensor(tensor, "tensor_register");
+  expose(tensor, kSignals);
+  if (owning) tensor_ = tensor;
+}
+
+void TorchCommWindow::allocate(int64_t bytes, int64_t signals) {
+  if (bytes < 0) reject("window_allocate: window_size must not be negative");
+  if (signals < 0) reject("window_allocate: signal_size must not be negative");
+  at::Tensor memory = newMemory(bytes);
+  expose(memory, signals);
+  tensor_ = std::move(memory);
+}
+
+void TorchCommWindow::expose(const at::Tensor& tensor, int64_t signals) {
+  open(flatBytes(tensor), signals);
+  open_ = true;
+  dtype_ = tensor.scalar_type();
+  shape_ = tensor.sizes().vec();
+}
+
+void TorchCommWindow::tensor_deregister() {
+  checkOpen();
+  close();
+  open_ = false;
+  tensor_.reset();
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::put(const at::Tensor& tensor, int dst, int64_t offset,
+                                              bool async_op, const PutOptions& options) {
+  checkOpen();
+  checkRank(dst);
+  checkTensor(tensor, "put");
+  return putBytes(tensor, dst,
+                  checkedOffset(dst, offset, tensor.numel(), tensor.element_size(), "put"),
+                  async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64_t offset,
+                                              bool async_op, const GetOptions& options) {
+  checkOpen();
+  checkRank(src);
+  checkTensor(tensor, "get");
+  return getBytes(tensor, src,
+                  checkedOffset(src, offset, tensor.numel(), tensor.element_size(), "get"),
+                  async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::flush(int dst, bool async_op,
+                                                const FlushOptions& options) {
+  checkOpen();
+  checkRank(dst);
+  return flushPuts(dst, async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::signal(int dst, bool async_op,
+                                                 const SignalOptions& options) {
+  checkOpen();
+  checkRank(dst);
+  return addSignal(dst, async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int src, bool async_op,
+                                                      const WaitSignalOptions& options) {
+  checkOpen();
+  checkRank(src);
+  return awaitSignal(src, async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::signal(int64_t index, uint64_t value, int dst,
+                                                 bool async_op, const SignalOptions& options) {
+  checkOpen();
+  checkRank(dst);
+  checkSignal(dst, index);
+  return setSignal(index, value, dst, async_op, options);
+}
+
+TorchCommWindow::WorkPtr TorchCommWindow::wait_signal(int64_t index, uint64_t value, SignalCmpOp op,
+                                                      bool async_op,
+                                                      const WaitSignalOptions& options) {
+  checkOpen();
+  checkSignal(rank_, index);
+  return compareSignal(index, value, op, async_op, options);
+}
+
+at::Tensor TorchCommWindow::map_remote_tensor(int rank) {
+  checkOpen();
+  checkRank(rank);
+  if (rank == rank_ && tensor_) return *tensor_;
+  const int64_t elementSize = static_cast<int64_t>(c10::elementSize(dtype_));
+  const int64_t count = bytesOf(rank) / elementSize;
+  const bool alike = bytesOf(rank) == bytesOf(rank_);
+  return get_tensor(rank, alike ? at::IntArrayRef(shape_) : at::IntArrayRef(count), dtype_, 0);
+}
+
+at::Tensor TorchCommWindow::get_tensor(int rank, at::IntArrayRef sizes, at::ScalarType dtype,
+                                       int64_t offset) {
+  checkOpen();
+  checkRank(rank);
+  int64_t count = 1;
+  for (const int64_t size : sizes) {
+    if (size < 0) reject("get_tensor: sizes must not be negative");
+    if (__builtin_mul_overflow(count, size, &count)) reject("get_tensor: sizes are too large");
+  }
+  const int64_t at = checkedOffset(rank, offset, count,
+                                   static_cast<int64_t>(c10::elementSize(dtype)), "get_tensor");
+  if (accessOf(rank) != TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "[TorchCommWindow]: the memory of rank " + std::to_string(rank) +
+                           " cannot be mapped: its access type is SEPARATE",
+                       {rank}, "window",
+                       "use put() and get(), or memory of window_allocate() or of the "
+                       "communicator's allocator");
+  }
+  const std::shared_ptr<void> memory = mapped(rank);
+  void* const data = static_cast<std::byte*>(memory.get()) + at;
+  // The view holds the mapping, so that it may outlive the window.
+  return at::from_blob(
+      data, sizes, [memory](void*) {}, at::TensorOptions(device_).dtype(dtype));
+}
+
+TorchCommWindowAttr TorchCommWindow::get_attr(int rank) const {
+  checkOpen();
+  checkRank(rank);
+  return {accessOf(rank)};
+}
+
+int64_t TorchCommWindow::get_size() const {
+  checkOpen();
+  return bytesOf(rank_);
+}
+
+at::ScalarType TorchCommWindow::dtype() const {
+  checkOpen();
+  return dtype_;
+}
+
+at::IntArrayRef TorchCommWindow::shape() const {
+  checkOpen();
+  return shape_;
+}
+
+void TorchCommWindow::checkOpen() const {
+  if (!open_) reject("no tensor is registered", "call tensor_register(tensor) on all ranks");
+}
+
+void TorchCommWindow::checkRank(int rank) const {
+  if (rank < 0 || rank >= size_) {
+    reject("rank must be in range [0, " + std::to_string(size_) + "), but got " +
+           std::to_string(rank));
+  }
+}
+
+void TorchCommWindow::checkTensor(const at::Tensor& tensor, const char* what) const {
+  const std::string prefix = std::string("[") + what + "]: ";
+  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
+      tensor.is_conj() || tensor.is_neg()) {
+    reject(prefix + "contiguous tensor required.", "call contiguous() first");
+  }
+  if (tensor.device().type() != device_.type()) {
+    reject(prefix + "the tensor is on " + tensor.device().str() + ", the window on " +
+           device_.str());
+  }
+}
+
+/// In bytes.
+int64_t TorchCommWindow::checkedOffset(int rank, int64_t offset, int64_t count, int64_t elementSize,
+                                       const char* what) const {
+  const int64_t elements = bytesOf(rank) / elementSize;
+  if (offset < 0 || offset > elements || count > elements - offset) {
+    reject(std::string("[") + what + "]: Requested size (" + std::to_string(count * elementSize) +
+           " bytes at element " + std::to_string(offset) + ") exceeds the window size (" +
+           std::to_string(bytesOf(rank)) + " bytes) of rank " + std::to_string(rank));
+  }
+  return offset * elementSize;
+}
+
+void TorchCommWindow::checkSignal(int rank, int64_t index) const {
+  if (index < 0 || index >= signalsOf(rank)) {
+    reject("signal_disp must be in range [0, " + std::to_string(signalsOf(rank)) + "), but got " +
+               std::to_string(index),
+           "signal_size of window_allocate() is in bytes, eight per signal");
+  }
+}
+
+}  // namespace torch::comms

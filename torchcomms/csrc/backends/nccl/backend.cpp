@@ -1,0 +1,169 @@
+// The life of an NcclBackend. What it asks of the library is in operations.cpp.
+
+#include "torchcomms/csrc/backends/nccl/backend.hpp"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+
+#include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/meeting.hpp"
+#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+using ctran::ErrorKind;
+using nccl::Clock;
+
+constexpr const char* kIdKey = "unique id";
+
+/// Made by rank 0, through the store of this communicator alone.
+nccl::UniqueId agreeOnId(const nccl::Library& library, const c10::intrusive_ptr<c10d::Store>& store,
+                         int rank, std::chrono::milliseconds timeout) {
+  nccl::UniqueId id{};
+  C10dStore keys(store);
+  if (rank == 0) {
+    if (library.getUniqueId(&id) != nccl::Result::Success) {
+      throw ctran::Error(ErrorKind::System,
+                         std::string("ncclGetUniqueId: ") + library.getLastError(nullptr), {}, {},
+                         "is a network interface up? NCCL_SOCKET_IFNAME names the one to use");
+    }
+    keys.set(kIdKey, std::string(id.bytes, sizeof(id.bytes)));
+    return id;
+  }
+  const std::string text = keys.get(kIdKey, timeout);
+  if (text.size() != sizeof(id.bytes)) {
+    throw ctran::Error(ErrorKind::System, "The store's '" + std::string(kIdKey) + "' is damaged");
+  }
+  std::copy(text.begin(), text.end(), id.bytes);
+  return id;
+}
+
+}  // namespace
+
+NcclBackend::~NcclBackend() {
+  if (group_) group_->close();
+}
+
+std::string_view NcclBackend::getBackendName() const { return vendor_.backend; }
+
+nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
+                                    const c10::intrusive_ptr<c10d::Store>& store) const {
+  const int rank = options.rank.value();
+  const int size = options.size.value();
+  nccl::Hints hints = nccl::parseHints(options.hints, *library_);
+  const bool highPriority = hints.highPriority || options.is_high_priority_stream;
+  return {*library_,
+          ctran::gpu::Runtime::of(vendor_.platform),
+          device_,
+          options.name,
+          rank,
+          size,
+          std::move(hints),
+          highPriority,
+          std::make_shared<ErrorMonitor>("rank " + std::to_string(rank) + " of communicator '" +
+                                             options.name + "' (" + vendor_.backend + ")",
+                                         options.abort_process_on_timeout_or_error),
+          store ? std::make_shared<nccl::Bulletin>(store, rank, size) : nullptr};
+}
+
+void NcclBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
+  library_ = &nccl::Library::of(vendor_);
+  version_ = library_->versionText();
+  const bool standIn = vendor_.platform == ctran::gpu::Platform::Cuda && device.is_cpu() &&
+                       ctran::gpu::Driver::get().currentHostStream;
+  if (!device.is_cuda() && !standIn) {
+    throw ctran::Error(ErrorKind::Unsupported,
+                       std::string("Backend ") + vendor_.backend + " has no support for device '" +
+                           device.str() + "'; it works on tensors of GPUs",
+                       {}, {}, "pass torch.device(\"cuda\"), or use backend ctran");
+  }
+  CommOptions made = options;
+  made.name = std::string(name);
+  device_ = nccl::withIndex(device, made.rank.value());
+
+  const Clock::time_point deadline = Clock::now() + options.timeout;
+  c10::intrusive_ptr<c10d::Store> store;
+  nccl::UniqueId id{};
+  if (made.size == 1) {
+    id = agreeOnId(*library_, c10::make_intrusive<c10d::HashStore>(), 0, options.timeout);
+  } else if (options.store) {
+    store = meet(options.store, std::string(vendor_.backend) + "/" + made.name, made.rank.value(),
+                 made.size.value(), options.timeout);
+    id = agreeOnId(*library_, store, made.rank.value(), options.timeout);
+  } else {
+    throw ctran::Error(ErrorKind::InvalidArgument,
+                       "A communicator of " + std::to_string(made.size.value()) +
+                           " ranks needs a store through which they find each other",
+                       {}, {}, "set CommOptions::store, to a TCPStore for instance");
+  }
+  auto group = std::make_shared<nccl::Group>(setup(made, store));
+  group->create(id, deadline, options.timeout);
+  adopt(std::move(group), made);
+}
+
+void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options) {
+  options_ = options;
+  group_ = std::move(group);
+  barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
+  nccl::Watchdog::add(group_);
+}
+
+void NcclBackend::finalize() {
+  group_->finalize(Clock::now() + options_.timeout, options_.timeout);
+  barrierWord_.reset();
+}
+
+std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ranks,
+                                                     const std::string& name,
+                                                     const CommOptions& options) {
+  group_->requireWhole();
+  const Clock::time_point deadline = Clock::now() + options.timeout;
+  // Counted on every rank, member or not, so that all agree on the key.
+  const uint64_t number = splits_++;
+  if (ranks.empty()) {
+    nccl::Group::splitOff(*group_, deadline, options.timeout);
+    return nullptr;
+  }
+  const int color = *std::min_element(ranks.begin(), ranks.end());
+  auto child = std::make_shared<NcclBackend>(vendor_);
+  child->library_ = library_;
+  child->version_ = version_;
+  child->device_ = device_;
+  CommOptions made = options;
+  made.name = name;
+  made.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), getRank()) - ranks.begin());
+  made.size = static_cast<int>(ranks.size());
+  c10::intrusive_ptr<c10d::Store> store;
+  if (const auto& bulletin = group_->setup().bulletin; bulletin && ranks.size() > 1) {
+    store = c10::make_intrusive<c10d::PrefixStore>(
+        "split/" + std::to_string(number) + "/" + std::to_string(color), bulletin->store());
+  }
+  auto group = std::make_shared<nccl::Group>(child->setup(made, store));
+  group->splitFrom(*group_, color, made.rank.value(), deadline, options.timeout);
+  child->adopt(std::move(group), made);
+  return child;
+}
+
+void NcclBackend::abort() {
+  group_->monitor().seen();
+  group_->breakWith(ctran::Error(ErrorKind::Aborted,
+                                 "Communicator '" + options_.name +
+                                     "' has been aborted: abort() was "
+                                     "called on rank " +
+                                     std::to_string(getRank()),
+                                 {getRank()}));
+}
+
+bool NcclBackend::isAborted() const {
+  const bool broken = group_->isBroken();
+  if (broken) group_->monitor().seen();
+  return broken;
+}
+
+}  // namespace torch::comms

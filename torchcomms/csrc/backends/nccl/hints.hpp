@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <comms/torchcomms/TorchCommOptions.hpp>
+#include <string>
+
+#include "torchcomms/csrc/backends/nccl/library.hpp"
+
+namespace torch::comms::nccl {
+
+/// What the hints of a communicator mean. docs/backends/nccl.md lists them.
+struct Hints {
+  bool highPriority = false;
+  size_t mostIdleEvents = 1000;
+  std::chrono::milliseconds checkInterval{100};
+  Config config;  ///< without the texts, which are below
+  std::string netName;
+  std::string commName;
+
+  bool isBlocking() const { return config.blocking == 1; }
+};
+
+/// Unknown hints are noted in the log. Throws std::invalid_argument for a value that makes no
+/// sense.
+Hints parseHints(const torch::comms::Hints& hints, const Library& library);
+
+}  // namespace torch::comms::nccl

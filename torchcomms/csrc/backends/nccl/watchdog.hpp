@@ -1,0 +1,22 @@
+#pragma once
+
+#include <memory>
+
+namespace torch::comms::nccl {
+
+class Group;
+
+/// The thread that looks after operations which nobody waits for; one per process, made for the
+/// first communicator.
+class Watchdog {
+ public:
+  static void add(const std::shared_ptr<Group>& group);
+  /// An operation has been issued: the thread has something to look after.
+  static void poke();
+  /// Lets go of `held` on the thread soon: for threads that must not free device memory.
+  static void bury(std::shared_ptr<void> held);
+  /// Before the host language ends, in whose memory tensors lie: stops the thread for good.
+  static void retire();
+};
+
+}  // namespace torch::comms::nccl

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+namespace torch::comms {
+
+/// A Python callable that may be copied, called and let go of on any thread.
+class Callback {
+ public:
+  explicit Callback(pybind11::function function)
+      : function_(function.release().ptr(), [](PyObject* object) {
+          // At the very end of the process there is nobody left to give it to.
+          if (Py_IsInitialized() == 0) return;
+          const pybind11::gil_scoped_acquire lock;
+          Py_DECREF(object);
+        }) {}
+
+  /// Throws what it raises. `arguments` are converted with the interpreter lock held.
+  template <typename... Arguments>
+  void operator()(const Arguments&... arguments) const {
+    const pybind11::gil_scoped_acquire lock;
+    call(pybind11::cast(arguments)...);
+  }
+
+  /// For threads on which nobody could catch what it raises: that goes to sys.unraisablehook.
+  template <typename... Arguments>
+  void quietly(const Arguments&... arguments) const noexcept {
+    const pybind11::gil_scoped_acquire lock;
+    try {
+      call(pybind11::cast(arguments)...);
+    } catch (pybind11::error_already_set& error) {
+      error.restore();
+      PyErr_WriteUnraisable(function_.get());
+    } catch (const std::exception& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      PyErr_WriteUnraisable(function_.get());
+    }
+  }
+
+ private:
+  template <typename... Objects>
+  void call(const Objects&... objects) const {
+    pybind11::handle(function_.get())(objects...);
+  }
+
+  std::shared_ptr<PyObject> function_;
+};
+
+}  // namespace torch::comms

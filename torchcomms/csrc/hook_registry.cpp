@@ -1,0 +1,127 @@
+#include "torchcomms/csrc/hook_registry.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+
+#include "ctran/base/log.h"
+#include "torchcomms/csrc/error_monitor.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+/// How long a process that is about to end waits for its abort hooks.
+constexpr std::chrono::seconds kAbortHookLimit{30};
+
+}  // namespace
+
+uint64_t HookRegistry::nextOpId() {
+  static std::atomic<uint64_t> next{0};
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+template <typename Hook>
+RemovableHandle HookRegistry::add(List<Hook>& list, Hook hook) {
+  using Entry = typename List<Hook>::Entry;
+  const auto entry = std::make_shared<Entry>(std::move(hook));
+  {
+    const std::lock_guard lock(mutex_);
+    auto changed = std::make_shared<typename List<Hook>::Entries>(*list.entries);
+    changed->push_back(entry);
+    list.entries = std::move(changed);
+    update();
+  }
+  return RemovableHandle([self = weak_from_this(), &list, weak = std::weak_ptr<Entry>(entry)] {
+    const auto registry = self.lock();
+    const auto removed = weak.lock();
+    if (registry && removed) registry->remove(list, removed);
+  });
+}
+
+template <typename Hook>
+void HookRegistry::remove(List<Hook>& list,
+                          const std::shared_ptr<typename List<Hook>::Entry>& entry) {
+  entry->removed = true;
+  const std::lock_guard lock(mutex_);
+  auto changed = std::make_shared<typename List<Hook>::Entries>(*list.entries);
+  changed->erase(std::remove(changed->begin(), changed->end(), entry), changed->end());
+  list.entries = std::move(changed);
+  update();
+}
+
+template <typename Hook>
+std::shared_ptr<const typename HookRegistry::List<Hook>::Entries> HookRegistry::snapshot(
+    const List<Hook>& list) const {
+  const std::lock_guard lock(mutex_);
+  return list.entries;
+}
+
+RemovableHandle HookRegistry::addPre(PreHook hook) { return add(pre_, std::move(hook)); }
+RemovableHandle HookRegistry::addPost(PostHook hook) { return add(post_, std::move(hook)); }
+RemovableHandle HookRegistry::addAbort(AbortHook hook) { return add(abort_, std::move(hook)); }
+
+void HookRegistry::mended() {
+  const std::lock_guard lock(mutex_);
+  if (abortState_ == Abort::Done) abortState_ = Abort::None;
+}
+
+void HookRegistry::update() {
+  active_.store(!pre_.entries->empty() || !post_.entries->empty(), std::memory_order_relaxed);
+}
+
+void HookRegistry::before(OpName op, uint64_t id, const PreHookArgs& args) const {
+  for (const auto& entry : *snapshot(pre_)) {
+    if (!entry->removed) entry->hook(op, id, args);
+  }
+}
+
+void HookRegistry::after(uint64_t id, const PostHookArgs& args) const {
+  for (const auto& entry : *snapshot(post_)) {
+    if (!entry->removed) entry->hook(id, args);
+  }
+}
+
+void HookRegistry::broken(bool processEnds) {
+  {
+    std::unique_lock lock(mutex_);
+    if (abortState_ != Abort::None) {
+      // Only then: the thread may hold what the hooks need, such as the interpreter lock.
+      if (processEnds) {
+        abortDone_.wait_for(lock, kAbortHookLimit, [&] { return abortState_ == Abort::Done; });
+      }
+      return;
+    }
+    abortState_ = Abort::Running;
+  }
+  callAbortHooks();
+  const std::lock_guard lock(mutex_);
+  abortState_ = Abort::Done;
+  abortDone_.notify_all();
+}
+
+void HookRegistry::callAbortHooks() const {
+  for (const auto& entry : *snapshot(abort_)) {
+    if (entry->removed) continue;
+    try {
+      entry->hook();
+    } catch (...) {
+      ctran::log(ctran::LogLevel::Error, "an abort hook failed: %s",
+                 describe(std::current_exception()).c_str());
+    }
+  }
+}
+
+void HookRegistry::clear() {
+  // Let go of without the lock: what hooks hold may do anything when it goes.
+  const auto pre = snapshot(pre_);
+  const auto post = snapshot(post_);
+  const auto abort = snapshot(abort_);
+  const std::lock_guard lock(mutex_);
+  pre_ = {};
+  post_ = {};
+  abort_ = {};
+  update();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <atomic>
+#include <comms/torchcomms/TorchCommHooks.hpp>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace torch::comms {
+
+/// The hooks of one communicator, called in the order of their registration. All methods may be
+/// called from any thread, also inside a hook.
+class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
+ public:
+  RemovableHandle addPre(PreHook hook);
+  RemovableHandle addPost(PostHook hook);
+  RemovableHandle addAbort(AbortHook hook);
+
+  /// Whether operations have to tell. This is all that one without hooks pays.
+  bool active() const { return active_.load(std::memory_order_relaxed); }
+
+  /// Of the operations of all communicators.
+  static uint64_t nextOpId();
+
+  void before(OpName op, uint64_t id, const PreHookArgs& args) const;
+  void after(uint64_t id, const PostHookArgs& args) const;
+  /// The communicator is broken: calls the abort hooks, the first time. `processEnds`: returns only
+  /// when they have ended, whoever calls them, or half a minute has passed.
+  void broken(bool processEnds);
+  /// It works again: the next time is a first time.
+  void mended();
+
+  /// Forgets all hooks.
+  void clear();
+
+ private:
+  /// One kind of hooks. Those who call them hold the list as it was, so it is never changed.
+  template <typename Hook>
+  struct List {
+    struct Entry {
+      explicit Entry(Hook hook) : hook(std::move(hook)) {}
+      const Hook hook;
+      std::atomic<bool> removed{false};
+    };
+    using Entries = std::vector<std::shared_ptr<Entry>>;
+    std::shared_ptr<const Entries> entries = std::make_shared<Entries>();
+  };
+
+  template <typename Hook>
+  RemovableHandle add(List<Hook>& list, Hook hook);
+  template <typename Hook>
+  void remove(List<Hook>& list, const std::shared_ptr<typename List<Hook>::Entry>& entry);
+  template <typename Hook>
+  std::shared_ptr<const typename List<Hook>::Entries> snapshot(const List<Hook>& list) const;
+  void update();
+  void callAbortHooks() const;
+
+  mutable std::mutex mutex_;  // guards what follows
+  List<PreHook> pre_;
+  List<PostHook> post_;
+  List<AbortHook> abort_;
+  enum class Abort { None, Running, Done } abortState_ = Abort::None;
+  std::condition_variable abortDone_;
+  std::atomic<bool> active_{false};
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,294 @@
+#include "torchcomms/csrc/hooks/flight_recorder.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "torchcomms/csrc/hooks/structure_writer.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+std::string threadName() {
+  std::array<char, 16> name{};
+  pthread_getname_np(pthread_self(), name.data(), name.size());
+  return name.data();
+}
+
+std::vector<std::vector<int64_t>> sizesOf(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::vector<int64_t>> sizes;
+  sizes.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) sizes.push_back(tensor.sizes().vec());
+  return sizes;
+}
+
+std::vector<std::string> typesOf(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> types;
+  types.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    types.emplace_back(c10::toString(tensor.scalar_type()));
+  }
+  return types;
+}
+
+/// Where rank `rank` of a group stands among its members: fr_trace numbers them in rising order.
+int placeOf(const FlightRecorder::Group& group, int rank) {
+  return static_cast<int>(std::count_if(group.ranks.begin(), group.ranks.end(),
+                                        [&](int other) { return other < group.ranks[rank]; }));
+}
+
+std::string messageName(const FlightRecorder::Group& group, bool sends, int peer) {
+  const std::string self = std::to_string(placeOf(group, group.rank));
+  return (sends ? "send " : "recv ") + self + (sends ? "->" : "<-") +
+         std::to_string(placeOf(group, peer));
+}
+
+}  // namespace
+
+void FlightRecorder::reserve(size_t capacity) {
+  const std::lock_guard lock(mutex_);
+  capacity_ = std::max(capacity_, capacity);
+}
+
+FlightRecorder::GroupPtr FlightRecorder::addGroup(const std::string& name,
+                                                  const std::string& backend,
+                                                  std::vector<int> ranks, int rank) {
+  const std::lock_guard lock(mutex_);
+  const int sameName = names_[name]++;
+  auto group = std::make_shared<Group>();
+  group->id = static_cast<int>(groups_.size());
+  group->name = sameName == 0 ? name : name + "#" + std::to_string(sameName + 1);
+  group->backend = backend;
+  group->ranks = std::move(ranks);
+  group->rank = rank;
+  groups_.push_back(group);
+  return group;
+}
+
+void FlightRecorder::add(const GroupPtr& group, uint64_t opId, std::string name,
+                         const std::vector<at::Tensor>& inputs,
+                         const std::vector<at::Tensor>& outputs, std::chrono::milliseconds timeout,
+                         bool isPointToPoint) {
+  Entry entry;
+  entry.record = next_++;
+  entry.group = group;
+  entry.collectiveNumber = group->collectives;
+  entry.pointToPointNumber = group->pointToPoints;
+  entry.opId = opId;
+  entry.name = group->backend + ":" + std::move(name);
+  entry.inputSizes = sizesOf(inputs);
+  entry.outputSizes = sizesOf(outputs);
+  entry.inputTypes = typesOf(inputs);
+  entry.outputTypes = typesOf(outputs);
+  entry.timeoutMillis = timeout.count();
+  entry.isPointToPoint = isPointToPoint;
+  entry.threadName = threadName();
+  entry.threadId = ::gettid();
+  entry.created = now();
+  entries_.push_back(std::move(entry));
+  while (entries_.size() > capacity_) entries_.pop_front();
+}
+
+void FlightRecorder::start(Entry& entry, int64_t at) {
+  if (entry.state != State::Scheduled) return;
+  entry.state = State::Started;
+  entry.startedAt = at;
+  if (!entry.isPointToPoint) entry.group->lastStarted = entry.collectiveNumber;
+}
+
+template <typename Change>
+void FlightRecorder::change(Records records, Change change) {
+  if (entries_.empty()) return;
+  const uint64_t oldest = entries_.front().record;
+  for (uint64_t r = std::max(records.first, oldest); r < records.end; ++r) {
+    if (r - oldest < entries_.size()) change(entries_[r - oldest]);
+  }
+}
+
+FlightRecorder::Records FlightRecorder::begin(const GroupPtr& group, OpName name, uint64_t opId,
+                                              const PreHookArgs& args) {
+  const OperationView view = viewOf(args);
+  const std::lock_guard lock(mutex_);
+  const uint64_t first = next_;
+  if (const auto* batch = std::get_if<BatchOpIssuePreHookArgs>(&args)) {
+    ++group->pointToPoints;  // one number for all of it
+    for (const P2POp& op : batch->ops) {
+      const bool sends = op.type == P2POp::Type::SEND;
+      const std::vector<at::Tensor> none;
+      const std::vector<at::Tensor> one{op.tensor};
+      add(group, opId, messageName(*group, sends, op.peer), sends ? one : none, sends ? none : one,
+          view.timeout, /*isPointToPoint=*/true);
+    }
+    if (batch->ops.size() > 1) add(group, opId, "coalesced", {}, {}, view.timeout, true);
+  } else if (view.peer) {
+    ++group->pointToPoints;
+    add(group, opId, messageName(*group, name == OpName::send, *view.peer), view.inputs,
+        view.outputs, view.timeout, /*isPointToPoint=*/true);
+  } else {
+    ++group->collectives;
+    // fr_trace knows one gather.
+    const OpName known = name == OpName::gather_single ? OpName::gather : name;
+    add(group, opId, std::string(toString(known)), view.inputs, view.outputs, view.timeout,
+        /*isPointToPoint=*/false);
+  }
+  const Records records{first, next_};
+  if (!view.async_op) change(records, [&](Entry& entry) { start(entry, entry.created); });
+  return records;
+}
+
+void FlightRecorder::started(Records records) {
+  const std::lock_guard lock(mutex_);
+  change(records, [this, at = now()](Entry& entry) { start(entry, at); });
+}
+
+void FlightRecorder::completed(Records records) {
+  const std::lock_guard lock(mutex_);
+  change(records, [this, at = now()](Entry& entry) {
+    start(entry, at);
+    entry.state = State::Completed;
+    entry.completedAt = at;
+    if (!entry.isPointToPoint) entry.group->lastCompleted = entry.collectiveNumber;
+  });
+}
+
+void FlightRecorder::clear() {
+  const std::lock_guard lock(mutex_);
+  entries_.clear();
+}
+
+size_t FlightRecorder::size() const {
+  const std::lock_guard lock(mutex_);
+  return entries_.size();
+}
+
+std::string FlightRecorder::json(bool includeCompleted) const {
+  JsonWriter writer;
+  write(writer, includeCompleted, 0);
+  return writer.result();
+}
+
+std::string FlightRecorder::pickle(bool includeCompleted) const {
+  // The reader of this form, fr_trace, takes neighbours with one number for one batch, also a
+  // collective and a send: here those numbers must be apart.
+  constexpr int64_t kApart = int64_t{1} << 32;
+  PickleWriter writer;
+  write(writer, includeCompleted, kApart);
+  return writer.result();
+}
+
+void FlightRecorder::write(StructureWriter& writer, bool includeCompleted,
+                           int64_t firstPointToPoint) const {
+  const std::lock_guard lock(mutex_);
+  writer.beginDict();
+  writer.text("version", "2.10");
+  writer.text("comm_lib_version", TORCHCOMMS_VERSION);
+  writer.key("pg_config");
+  writer.beginDict();
+  for (const GroupPtr& group : groups_) {
+    std::string ranks;
+    for (const int r : group->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
+    writer.key(group->name);
+    writer.beginDict();
+    writer.text("name", group->name);
+    writer.text("desc", "undefined");
+    writer.text("ranks", "[" + ranks + "]");
+    writer.endDict();
+  }
+  writer.endDict();
+  writer.key("pg_status");
+  writer.beginDict();
+  for (const GroupPtr& group : groups_) {
+    writer.key(std::to_string(group->id));
+    writer.beginDict();
+    writer.integer("last_enqueued_collective", group->collectives > 0 ? group->collectives : -1);
+    writer.integer("last_started_collective", group->lastStarted);
+    writer.integer("last_completed_collective", group->lastCompleted);
+    writer.endDict();
+  }
+  writer.endDict();
+  writer.key("entries");
+  writer.beginList();
+  for (const Entry& entry : entries_) {
+    if (includeCompleted || entry.state != State::Completed) {
+      writeEntry(writer, entry, firstPointToPoint);
+    }
+  }
+  writer.endList();
+  writer.endDict();
+}
+
+void FlightRecorder::writeEntry(StructureWriter& writer, const Entry& entry,
+                                int64_t firstPointToPoint) {
+  const auto sizes = [&](std::string_view name, const std::vector<std::vector<int64_t>>& all) {
+    writer.key(name);
+    writer.beginList();
+    for (const auto& one : all) {
+      writer.beginList();
+      for (const int64_t size : one) writer.integer(size);
+      writer.endList();
+    }
+    writer.endList();
+  };
+  const auto types = [&](std::string_view name, const std::vector<std::string>& all) {
+    writer.key(name);
+    writer.beginList();
+    for (const std::string& type : all) writer.text(type);
+    writer.endList();
+  };
+  const auto time = [&](std::string_view name, int64_t nanos) {
+    writer.key(name);
+    if (nanos == 0) return writer.none();
+    writer.integer(nanos);
+  };
+  constexpr std::array<std::string_view, 3> kStates{"scheduled", "started", "completed"};
+  const bool done = entry.state == State::Completed;
+
+  writer.beginDict();
+  writer.integer("record_id", static_cast<int64_t>(entry.record));
+  writer.integer("pg_id", entry.group->id);
+  writer.key("process_group");
+  writer.beginList();
+  writer.text(entry.group->name);
+  writer.text("undefined");
+  writer.endList();
+  writer.text("thread_name", entry.threadName);
+  writer.text("thread_id", std::to_string(entry.threadId));
+  writer.integer("collective_seq_id", entry.collectiveNumber);
+  writer.integer("p2p_seq_id",
+                 entry.pointToPointNumber + (entry.isPointToPoint ? firstPointToPoint : 0));
+  writer.integer("op_id", static_cast<int64_t>(entry.opId));
+  writer.text("profiling_name", entry.name);
+  writer.integer("time_created_ns", entry.created);
+  writer.key("duration_ms");
+  if (done) {
+    writer.number(static_cast<double>(entry.completedAt - entry.startedAt) / 1e6);
+  } else {
+    writer.none();
+  }
+  sizes("input_sizes", entry.inputSizes);
+  types("input_dtypes", entry.inputTypes);
+  sizes("output_sizes", entry.outputSizes);
+  types("output_dtypes", entry.outputTypes);
+  writer.text("state", kStates[static_cast<size_t>(entry.state)]);
+  time("time_discovered_started_ns", entry.startedAt);
+  time("time_discovered_completed_ns", entry.completedAt);
+  writer.boolean("retired", done);
+  writer.integer("timeout_ms", entry.timeoutMillis);
+  writer.boolean("is_p2p", entry.isPointToPoint);
+  writer.key("frames");
+  writer.beginList();
+  writer.endList();
+  writer.endDict();
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,9 @@
+"""Hooks that are ready to use: `hook.register_with_comm(comm)` installs them.
+
+FlightRecorderHook remembers the last operations and dumps them when a communicator breaks, clog
+writes a log, NanCheckHook raises where a NaN would be sent.
+"""
+
+from torchcomms._comms import FlightRecorderHook, NanCheckHook, clog
+
+__all__ = ["FlightRecorderHook", "NanCheckHook", "clog"]
