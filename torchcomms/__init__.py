@@ -111,6 +111,7 @@ from torchcomms._comms import (  # noqa: E402
     empty_shared,
     get_mem_allocator,
     new_comm,
+    register_backend,
 )
 from torchcomms._errors import (  # noqa: E402
     AbortedError,
@@ -215,4 +216,5 @@ __all__ = [
     "hooks",
     "is_backend_built",
     "new_comm",
+    "register_backend",
 ]

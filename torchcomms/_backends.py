@@ -14,16 +14,22 @@ def _load_backend(name: str) -> None:
     """Makes the backend `name` known to new_comm().
 
     Backends of other packages are found by their entry points of the group `torchcomms.backends`,
-    each naming a module that registers the backend when it is imported.
+    each naming a module that registers the backend when it is imported; or in a library that the
+    environment names (TORCHCOMMS_BACKEND_LIB_PATH_<NAME>). "<name>-lazy" is made of <name>.
 
     Raises:
         ModuleNotFoundError: no installed package has such a backend.
     """
-    from torchcomms._comms import _is_backend_registered
+    from torchcomms._comms import _is_backend_registered, _load_plugin
 
-    if _is_backend_registered(name):
+    if _is_backend_registered(name) or _load_plugin(name):
         return
     entry = _entry_points().get(name)
+    if entry is None and name.endswith("-lazy"):
+        from torchcomms import _lazy
+
+        _lazy.register(name)
+        return
     if entry is None:
         raise ModuleNotFoundError(
             f"failed to find backend {name}, is it registered via entry_points.txt?"

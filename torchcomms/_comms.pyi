@@ -535,8 +535,14 @@ class BatchSendRecv:
         """Issues what has been added; the list is kept, so that a second call exchanges again."""
 
 class TorchCommBackend:
-    """What carries out the operations of a communicator."""
+    """What carries out the operations of a communicator.
 
+    Subclasses, made known by register_backend(), define init(device, name, options), finalize(),
+    split(ranks, name, options) and the operations of TorchComm, with its arguments in its order; of
+    `options`, `hints` and `timeout` those that they have parameters for. An operation returns None
+    when it has ended, a TorchWork, or an object with wait()."""
+
+    def __init__(self) -> None: ...
     def get_rank(self) -> int: ...
     def get_size(self) -> int: ...
     def get_comm_name(self) -> str: ...
@@ -1332,6 +1338,14 @@ def new_comm(
 
 def _is_backend_registered(backend: str) -> bool:
     """Whether new_comm() can make this backend as things are."""
+
+def _load_plugin(backend: str) -> bool:
+    """Loads the backend from the library that TORCHCOMMS_BACKEND_LIB_PATH_<NAME> names; False if it
+    names none."""
+
+def register_backend(name: str, cls: type[TorchCommBackend]) -> None:
+    """Makes the subclass `cls` of TorchCommBackend the backend `name` of new_comm(). Raises
+    ValueError if there is one of that name."""
 
 def _registered_backends() -> list[str]:
     """The names that _is_backend_registered() knows."""

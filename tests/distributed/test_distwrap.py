@@ -175,6 +175,8 @@ def groups(rank: Rank, backend: str, use_torchcomms: bool) -> None:
         assert (nested == dist.GroupMember.NON_GROUP_MEMBER) == (rank.rank == 0)
         with pytest.raises(ValueError, match="each once"):
             dist.split_group(split_ranks=[[0], [0, 1]])
+        if backend.endswith("ctran"):
+            assert isinstance(dist.new_window(), torchcomms.TorchCommWindow)
         with pytest.raises(NotImplementedError, match="reduce_scatter_quantized"):
             dist.reduce_scatter_quantized(torch.zeros(1), torch.zeros(SIZE))
 

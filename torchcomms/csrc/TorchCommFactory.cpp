@@ -1,6 +1,7 @@
 #include <array>
 #include <charconv>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <comms/torchcomms/TorchCommPlugin.hpp>
 #include <cstdlib>
 #include <cstring>
 #include <stdexcept>
@@ -95,10 +96,12 @@ TorchCommFactory::Entry TorchCommFactory::find(const std::string& backend) const
     const auto found = backends_.find(backend);
     if (found != backends_.end()) return found->second;
   }
+  if (loadPlugin(backend)) return find(backend);
   std::string known;
   for (const std::string& name : registered_backends()) known += (known.empty() ? "" : ", ") + name;
   throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                     "Unknown backend '" + backend + "'; this build has: " + known);
+                     "Unknown backend '" + backend + "'; this build has: " + known, {}, {},
+                     "a plug-in is found by " + pluginVariable(backend));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(

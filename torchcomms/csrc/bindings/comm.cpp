@@ -1,7 +1,10 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <comms/torchcomms/TorchCommPlugin.hpp>
+
 #include "torchcomms/csrc/bindings/arguments.hpp"
+#include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
 #include "ctran/base/error.h"
@@ -118,8 +121,14 @@ void bindBatch(py::module_& module) {
 }
 
 void bindBackend(py::module_& module) {
-  py::class_<TorchCommBackend, std::shared_ptr<TorchCommBackend>>(
-      module, "TorchCommBackend", "What carries out the operations of a communicator.")
+  py::class_<TorchCommBackend, PythonBackend, std::shared_ptr<TorchCommBackend>>(
+      module, "TorchCommBackend",
+      "What carries out the operations of a communicator. Subclasses, made known by "
+      "register_backend(), define init(device, name, options), finalize(), split(ranks, name, "
+      "options) and the operations of TorchComm, with its arguments in its order; of `options`, "
+      "`hints` and `timeout` those that they have parameters for. An operation returns None when "
+      "it has ended, a TorchWork, or an object with wait().")
+      .def(py::init_alias<>())
       .def("get_rank", &TorchCommBackend::getRank)
       .def("get_size", &TorchCommBackend::getSize)
       .def("get_comm_name", &TorchCommBackend::getCommName)
@@ -225,6 +234,9 @@ void bindComm(py::module_& module) {
         return TorchCommFactory::get().is_backend_registered(backend);
       },
       py::arg("backend"), "Whether new_comm() can make this backend as things are.");
+  module.def("_load_plugin", &loadPlugin, py::arg("backend"),
+             "Loads the backend from the library that TORCHCOMMS_BACKEND_LIB_PATH_<NAME> names; "
+             "False if it names none.");
   module.def(
       "_registered_backends", [] { return TorchCommFactory::get().registered_backends(); },
       "The names that _is_backend_registered() knows.");

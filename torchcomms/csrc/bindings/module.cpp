@@ -1,6 +1,7 @@
 #include "ctran/engine/progress.h"
 #include "torchcomms/csrc/backends/nccl/watchdog.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
+#include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
 
@@ -21,6 +22,7 @@ PYBIND11_MODULE(_comms, module) {
   bindMemory(module);
   bindReconfigure(module);
   bindBackendWrapper(module);
+  addPythonBackends(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   module.def("_retire", [] {
