@@ -65,7 +65,8 @@ void Peers::meet(c10d::Store& store) {
   const std::string here = namespaceOf();
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
-    std::istringstream text(std::string(values[r].begin(), values[r].end()));
+    const std::vector<uint8_t>& value = values.at(r);
+    std::istringstream text(std::string(value.begin(), value.end()));
     std::string where;
     std::string start;
     pid_t pid = 0;
