@@ -74,7 +74,8 @@ at::Tensor copied(const at::Tensor& tensor) {
 void scale(const at::Tensor& tensor, const ReduceOp& op) {
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
   if (const at::Tensor* factor = std::get_if<at::Tensor>(&op.factor())) {
-    tensor.mul_(factor->to(tensor.device(), c10::toRealValueType(tensor.scalar_type())).view(at::IntArrayRef{}));
+    tensor.mul_(factor->to(tensor.device(), c10::toRealValueType(tensor.scalar_type()))
+                    .reshape(at::IntArrayRef()));
   } else {
     tensor.mul_(op.factorAsDouble());
   }

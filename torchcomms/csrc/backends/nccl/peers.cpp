@@ -80,7 +80,8 @@ void Peers::meet(c10d::Store& store) {
   const std::string here = namespaceOf();
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
-    const auto fields = words(std::string(values[r].begin(), values[r].end()));
+    const std::vector<uint8_t>& value = values.at(r);
+    const auto fields = words(std::string(value.begin(), value.end()));
     if (fields.size() != 3) continue;
     const std::string& where = fields[0];
     const std::string& start = fields[2];
