@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +14,8 @@ from torchcomms import _c10d
 
 # gloo through torchcomms: torch's own has the plain name.
 OVER_GLOO = "torchcomms_gloo"
-_numbers = itertools.count()
+# Groups so far, by size: on these the processes of a world agree, whatever else they have run.
+_made: Counter[int] = Counter()
 
 
 @contextmanager
@@ -22,9 +23,10 @@ def process_group(rank: Rank, backend: str = "ctran", **options: Any) -> Iterato
     """The default process group of all ranks of this case, for the time of the case."""
     if backend == OVER_GLOO and backend.upper() not in dist.Backend._plugins:
         _c10d.register_backend(backend, ["cpu"], backend="gloo")
+    _made[rank.size] += 1
     dist.init_process_group(
         backend,
-        store=rank.store(f"group/{next(_numbers)}"),
+        store=rank.store(f"group/{_made[rank.size]}"),
         rank=rank.rank,
         world_size=rank.size,
         **{"timeout": TIMEOUT, **options},
