@@ -90,7 +90,8 @@ def stub_signature(function: ast.FunctionDef) -> Signature:
     ]
     if arguments.kwarg:
         signature.append(("**" + arguments.kwarg.arg, False))
-    return tuple(item for item in signature if item[0] not in ("self", "cls"))
+    bound = bool(signature) and signature[0][0] in ("self", "cls")
+    return tuple(signature[1:] if bound else signature)
 
 
 def same(binary: Signature, stub: Signature) -> bool:
