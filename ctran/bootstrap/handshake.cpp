@@ -215,8 +215,9 @@ bool Caller::next(const std::string& why) {
   return false;
 }
 
-Caller::State Caller::fail(const std::string& why) {
+Caller::State Caller::fail(const std::string& why, bool again) {
   const std::string where = addresses_[at_].text() + ": " + why;
+  if (again) --at_;
   return next(where) ? State::Pending : State::Failed;
 }
 
@@ -234,11 +235,7 @@ Caller::State Caller::poll() {
     }
     if (read.end == Transfer::End::Closed) {
       // It may have been in a hurry with too many callers.
-      if (retries_ < kRetries) {
-        ++retries_;
-        --at_;
-      }
-      return fail("it hung up during the handshake");
+      return fail("it hung up during the handshake", /*again=*/++retries_ <= kRetries);
     }
     heard_ += read.bytes;
     if (heard_ < end) continue;

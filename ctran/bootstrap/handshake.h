@@ -135,7 +135,8 @@ class Caller {
 
  private:
   bool next(const std::string& why);
-  State fail(const std::string& why);
+  /// Goes on with the next address, or `again` with this one.
+  State fail(const std::string& why, bool again = false);
 
   std::vector<NetAddress> addresses_;
   size_t at_ = 0;
