@@ -84,12 +84,8 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
 
   options.rank = static_cast<int>(self - handles.begin());
   options.size = static_cast<int>(handles.size());
-  const Deadline deadline =
-      std::chrono::steady_clock::now() +
-      std::min(std::chrono::duration_cast<Deadline::duration>(options.timeout),
-               Deadline::duration(std::chrono::hours(24 * 365)));
-  Interrupt interrupt;
-  if (hooks != nullptr) interrupt = [hooks] { hooks->interrupted(); };
+  const Deadline deadline = deadlineAfter(options.timeout);
+  const Interrupt interrupt = interruptOf(hooks);
   HostGroup group =
       options.rank == 0
           ? leader_.gather(options.size, createSharedMemory("ctran", Arena::bytesFor(options.size)),

@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
@@ -46,11 +47,13 @@ std::shared_ptr<SharedAllocation> SharedAllocation::allocate(size_t bytes) {
 
 std::shared_ptr<SharedAllocation> SharedAllocation::find(const void* data, size_t bytes) {
   auto* const wanted = static_cast<std::byte*>(const_cast<void*>(data));
+  // Let go of after the lock: its destructor takes it, should everybody else have let go meanwhile.
+  std::shared_ptr<SharedAllocation> found;
   Allocations& all = allocations();
   std::lock_guard lock(all.mutex);
-  auto after = all.byAddress.upper_bound(wanted);
+  const auto after = all.byAddress.upper_bound(wanted);
   if (after == all.byAddress.begin()) return nullptr;
-  const auto found = std::prev(after)->second.lock();
+  found = std::prev(after)->second.lock();
   if (!found) return nullptr;
   const auto offset = static_cast<size_t>(wanted - found->data());
   return offset <= found->size() && bytes <= found->size() - offset ? found : nullptr;
