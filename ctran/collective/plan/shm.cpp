@@ -222,6 +222,10 @@ class PlanRun {
 
 }  // namespace
 
+uint64_t unitsOf(const plan::Plan& plan, size_t count, size_t elementBytes) {
+  return Layout(plan, count, elementBytes).units();
+}
+
 Task runPlan(ShmContext& shm, const Collective& c) {
   co_await shm.slotFree();
   shm.publishSlot();
