@@ -6,8 +6,8 @@
 
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -38,19 +38,13 @@ class Counted {
 
 }  // namespace
 
-std::string describe(OpName op, const Group& group) {
-  return std::string(toString(op)) + " of communicator '" + group.setup().name + "' (rank " +
-         std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ")";
-}
-
 Group::Group(GroupSetup setup)
-    : setup_(std::move(setup)),
-      events_(std::make_shared<ctran::gpu::EventPool>(setup_.runtime, deviceIndex(),
-                                                      setup_.hints.mostIdleEvents)) {}
+    : stream::StreamGroup({setup.runtime, setup.device, setup.name, setup.rank, setup.size,
+                           setup.highPriority, setup.hints.mostIdleEvents,
+                           setup.hints.checkInterval, setup.monitor}),
+      setup_(std::move(setup)) {}
 
 Group::~Group() { abortHandle(); }
-
-int Group::deviceIndex() const { return setup_.device.has_index() ? setup_.device.index() : 0; }
 
 Config Group::config() const {
   Config made = setup_.hints.config;
@@ -74,7 +68,7 @@ void Group::runBounded(const std::function<void()>& call, const std::function<st
   };
   const HostWait wait;
   auto errand = std::make_shared<Errand>();
-  ctran::startThread("nccl-errand", [self = shared_from_this(), errand, call] {
+  ctran::startThread("nccl-errand", [self = self(), errand, call] {
     ++self->errands_;
     std::exception_ptr error;
     try {
@@ -116,7 +110,7 @@ void Group::create(const UniqueId& id, Clock::time_point deadline, milliseconds 
 
 void Group::splitFrom(Group& parent, int color, int key, Clock::time_point deadline,
                       milliseconds timeout) {
-  parent.askToSplit(shared_from_this(), color, key, deadline, timeout);
+  parent.askToSplit(self(), color, key, deadline, timeout);
   settle([this] { return "creating communicator '" + setup_.name + "'"; }, deadline, timeout);
 }
 
@@ -212,18 +206,6 @@ void Group::settle(const std::function<std::string()>& what, Clock::time_point d
   throwError();
 }
 
-void Group::requireWhole() const {
-  if (!broken_) [[likely]]
-    return;
-  throwError();
-}
-
-void Group::throwError() const {
-  monitor().seen();
-  const std::lock_guard lock(errorMutex_);
-  throw ctran::Error(*error_);
-}
-
 /// While a call of the library goes on.
 class Group::Inside {
  public:
@@ -288,39 +270,6 @@ bool Group::isUsable() {
          state == Result::Success;
 }
 
-void Group::breakWith(const ctran::Error& error, bool announce) {
-  {
-    const std::lock_guard lock(errorMutex_);
-    if (error_) return;
-    error_ = error;
-    announce_ = announce && setup_.bulletin;
-  }
-  broken_ = true;
-  failOperations(error);
-  abortHandle();
-  Watchdog::poke();
-}
-
-void Group::failOperations(const ctran::Error& error) {
-  std::vector<std::shared_ptr<Operation>> failed;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      failed.insert(failed.end(), queue.operations.begin(), queue.operations.end());
-    }
-  }
-  bool awaited = calling_ > 0;
-  bool reachable = false;
-  for (const auto& operation : failed) {
-    awaited = awaited || operation->isAwaited();
-    reachable = reachable || operation->isReachable();
-  }
-  for (const auto& operation : failed) operation->fail(error);
-  if (awaited || failed.empty()) return monitor().broken();
-  monitor().failed(std::string(toString(failed.front()->op())), std::make_exception_ptr(error),
-                   reachable);
-}
-
 void Group::abortHandle() {
   const HostWait wait;
   Comm handle = nullptr;
@@ -341,19 +290,11 @@ void Group::abortHandle() {
       ctran::log(ctran::LogLevel::Warn, "a communicator could not be aborted: %s", error.what());
     }
   };
-  if (kept_ > 0) {
+  if (isKept()) {
     ctran::startThread("nccl-abort", abort);  // the library waits for the graphs to go
   } else {
     abort();
   }
-}
-
-Stream Group::ownStream() {
-  if (!ownStream_) {
-    const ctran::gpu::RelaxedCapture relaxed(runtime());
-    ownStream_.emplace(runtime(), deviceIndex(), setup_.highPriority);
-  }
-  return ownStream_->get();
 }
 
 void* Group::registerMemory(void* address, size_t bytes) {
@@ -374,69 +315,13 @@ void Group::deregisterMemory(void* handle) {
   if (handle && handle_) check(library().commDeregister(handle_, handle), "ncclCommDeregister");
 }
 
-void Group::copy(void* to, const void* from, size_t bytes, Stream stream) const {
-  using ctran::gpu::DevicePtr;
-  runtime().check(runtime().memcpyAsync(reinterpret_cast<DevicePtr>(to),
-                                        reinterpret_cast<DevicePtr>(from), bytes, stream),
-                  "copying on the device");
-}
-
-void Group::watch(Stream stream, std::shared_ptr<Operation> operation) {
-  {
-    const std::lock_guard lock(queueMutex_);
-    auto queue = std::find_if(queues_.begin(), queues_.end(),
-                              [&](const Queue& one) { return one.stream == stream; });
-    if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, {}});
-    queue->operations.push_back(std::move(operation));
-  }
-  Watchdog::poke();
-}
-
-bool Group::isIdle() const {
-  const std::lock_guard lock(queueMutex_);
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const Queue& queue) { return queue.operations.empty(); });
-}
-
-void Group::keepWithGraph(Stream stream, std::shared_ptr<void> held) {
-  /// Freed on the watchdog's thread: the driver's may not free device memory. The last one lets go
-  /// of a group that was finalized before.
-  struct Kept {
-    Kept(std::shared_ptr<Group> g, std::shared_ptr<void> t)
-        : group(std::move(g)), tensors(std::move(t)) {
-      ++group->kept_;
-    }
-    ~Kept() { --group->kept_; }
-    std::shared_ptr<Group> group;
-    std::shared_ptr<void> tensors;
-  };
-  auto kept = std::make_unique<std::shared_ptr<void>>(
-      std::make_shared<Kept>(shared_from_this(), std::move(held)));
-  ctran::gpu::keepWithGraph(runtime(), stream, kept.get(), [](void* value) {
-    const std::unique_ptr<std::shared_ptr<void>> owned(static_cast<std::shared_ptr<void>*>(value));
-    Watchdog::bury(std::move(*owned));
-  });
-  static_cast<void>(kept.release());  // the graph's now
-}
-
 void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
-  const HostWait wait;
-  Clock::time_point signals = Clock::now() + kSignalInterval;
-  // Every operation ends, or fails at its own deadline.
-  for (microseconds pause = kFirstPause; !isBroken(); pause = std::min(2 * pause, kLastPause)) {
-    retireEnded();
-    if (isIdle()) break;
-    if (Clock::now() >= signals) {
-      HostWait::checkInterrupts();
-      signals = Clock::now() + kSignalInterval;
-    }
-    std::this_thread::sleep_for(pause);
-  }
+  drain();
   requireWhole();
   if (setup_.bulletin) setup_.bulletin->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
-  if (kept_ == 0) leave(deadline, timeout);
+  if (!isKept()) leave(deadline, timeout);
 }
 
 void Group::leave(Clock::time_point deadline, milliseconds timeout) {
@@ -466,7 +351,7 @@ void Group::leave(Clock::time_point deadline, milliseconds timeout) {
 
 void Group::close() {
   monitor().seen();
-  if (kept_ > 0) return;  // graphs may be replayed yet
+  if (isKept()) return;  // graphs may be replayed yet
   breakWith(
       ctran::Error(ErrorKind::Aborted, "Communicator '" + setup_.name + "' has gone on rank " +
                                            std::to_string(rank()) + " without finalize()"),

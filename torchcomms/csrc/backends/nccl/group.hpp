@@ -4,7 +4,6 @@
 #include <chrono>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -14,15 +13,16 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
-#include "torchcomms/csrc/backends/nccl/current_stream.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
+#include "torchcomms/csrc/backends/stream/group.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
 
-class Operation;
-using Clock = std::chrono::steady_clock;
+using stream::Clock;
+using stream::Operation;
 
 /// What a group is made of besides its handle.
 struct GroupSetup {
@@ -47,19 +47,13 @@ struct GroupSetup {
 /// a kind makes connections, and may wait for other ranks there; the watchdog looks after that. A
 /// non-blocking communicator (hint blocking=0) never waits in the library, but makes a thread for
 /// every operation: measured on H200, 63 us of CPU time instead of 9.
-class Group : public std::enable_shared_from_this<Group> {
+class Group final : public stream::StreamGroup {
  public:
   explicit Group(GroupSetup setup);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~Group() override;
 
   const GroupSetup& setup() const { return setup_; }
   const Library& library() const { return setup_.library; }
-  const ctran::gpu::Runtime& runtime() const { return setup_.runtime; }
-  int rank() const { return setup_.rank; }
-  int size() const { return setup_.size; }
-  ErrorMonitor& monitor() const { return *setup_.monitor; }
 
   /// Makes the handle; collective. Throws ctran::Error, at the deadline at the latest.
   void create(const UniqueId& id, Clock::time_point deadline, std::chrono::milliseconds timeout);
@@ -77,33 +71,12 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Throws ctran::Error if the library has refused.
   void check(Result result, const char* function) const;
 
-  /// Throws the error that broke the group, if one has.
-  void requireWhole() const;
-  bool isBroken() const { return broken_; }
-  /// From now on the group is broken: what is on its way ends with the error, kernels too. The
-  /// first error stays. `announce`: the other ranks are told.
-  void breakWith(const ctran::Error& error, bool announce = true);
-
-  Stream currentStream() const { return nccl::currentStream(setup_.device); }
-  Stream ownStream();
-  void copy(void* to, const void* from, size_t bytes, Stream stream) const;
-  const std::shared_ptr<ctran::gpu::EventPool>& events() const { return events_; }
-  uint64_t nextSequence() { return ++issued_; }
-  uint64_t issued() const { return issued_; }
-
   /// Of memory that will be used again and again; null if the communicator is broken.
   void* registerMemory(void* address, size_t bytes);
   void deregisterMemory(void* handle);
 
-  /// Looks after an operation that has been issued on `stream`.
-  void watch(Stream stream, std::shared_ptr<Operation> operation);
-  /// Whether nothing is on its way.
-  bool isIdle() const;
   /// Notes what has ended, and whose time is over. By the watchdog; never throws.
-  void patrol();
-
-  /// Keeps `held` for as long as the graph that `stream` captures exists.
-  void keepWithGraph(Stream stream, std::shared_ptr<void> held);
+  void patrol() override;
 
   /// Waits for what is on its way, then leaves. Collective.
   void finalize(Clock::time_point deadline, std::chrono::milliseconds timeout);
@@ -112,16 +85,10 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   class Inside;
-  struct Queue {
-    Stream stream;
-    std::deque<std::shared_ptr<Operation>> operations;
-  };
-
   Config config() const;
   /// `child` null: this rank joins none.
   void askToSplit(const std::shared_ptr<Group>& child, int color, int key,
                   Clock::time_point deadline, std::chrono::milliseconds timeout);
-  int deviceIndex() const;
   /// Polls until the library has done what it was asked for. `what` is for the error.
   void settle(const std::function<std::string()>& what, Clock::time_point deadline,
               std::chrono::milliseconds timeout);
@@ -129,8 +96,6 @@ class Group : public std::enable_shared_from_this<Group> {
   void runBounded(const std::function<void()>& call, const std::function<std::string()>& what,
                   Clock::time_point deadline, std::chrono::milliseconds timeout);
   bool isUsable();
-  [[noreturn]] void throwError() const;
-  void retireEnded();
   void leave(Clock::time_point deadline, std::chrono::milliseconds timeout);
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
@@ -140,33 +105,22 @@ class Group : public std::enable_shared_from_this<Group> {
   /// How long the call of the library that goes on has taken.
   Clock::duration callAge(Clock::time_point now) const;
   void lookAtBulletin(Clock::time_point now);
-  void failOperations(const ctran::Error& error);
+  void endKernels() override { abortHandle(); }
+  bool isCalling() const override { return calling_ > 0; }
   void abortHandle();
+  std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
 
   const GroupSetup setup_;
-  const std::shared_ptr<ctran::gpu::EventPool> events_;
-  std::optional<ctran::gpu::OwnStream> ownStream_;
   std::timed_mutex inside_;  ///< held while the library is called
   Comm handle_ = nullptr;    ///< guarded by inside_
   bool unsettled_ = false;   ///< guarded by inside_: a wait for the library was interrupted
-  std::atomic<bool> broken_{false};
-  mutable std::mutex errorMutex_;
-  std::optional<ctran::Error> error_;
   std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
   std::atomic<int> errands_{0};  ///< threads of runBounded
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.
   std::atomic<Clock::duration::rep> callStart_{0};
   std::atomic<OpName> callOp_{OpName::barrier};
   std::atomic<std::chrono::milliseconds::rep> callTimeout_{0};
-  std::atomic<uint64_t> issued_{0};
-  mutable std::mutex queueMutex_;
-  std::vector<Queue> queues_;  ///< one for each stream; each ends in order
-  std::atomic<int> kept_{0};   ///< captured operations whose graphs exist
-  bool announce_ = false;      ///< guarded by errorMutex_
   Clock::time_point bulletinRead_{};
 };
-
-/// "all_reduce of communicator 'x' (rank 0 of 2)".
-std::string describe(OpName op, const Group& group);
 
 }  // namespace torch::comms::nccl

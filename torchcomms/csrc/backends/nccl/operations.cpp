@@ -13,7 +13,7 @@
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/nccl/backend.hpp"
 #include "torchcomms/csrc/backends/nccl/element.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms {
 
@@ -105,7 +105,7 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   group.requireWhole();
   const std::chrono::milliseconds timeout =
       options.timeout == kNoTimeout ? options_.timeout : options.timeout;
-  const auto deadline = nccl::Clock::now() + timeout;
+  const auto deadline = stream::Clock::now() + timeout;
   const ctran::gpu::ActiveDevice active(runtime, device_.has_index() ? device_.index() : 0);
   const nccl::Stream current = group.currentStream();
   const bool capturing = runtime.isCapturing(current);
@@ -129,11 +129,11 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   runtime.check(runtime.eventRecord(end.get(), stream), "recording an event");
   // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
   const bool isOrdered = !device_.is_cpu();
-  auto operation = std::make_shared<nccl::Operation>(
+  auto operation = std::make_shared<stream::Operation>(
       op, group_, sequence, timeout, std::move(end), stream,
       isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
   group.watch(stream, operation);
-  return c10::make_intrusive<nccl::NcclWork>(std::move(operation));
+  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
 }
 
 template <typename Calls, typename After, typename... Held>

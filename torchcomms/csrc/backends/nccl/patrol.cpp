@@ -4,7 +4,7 @@
 
 #include "ctran/base/config.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms::nccl {
 
@@ -42,39 +42,13 @@ void Group::patrol() {
     std::optional<ctran::Error> news;
     {
       const std::lock_guard lock(errorMutex_);
-      if (std::exchange(announce_, false)) news = error_;
+      if (std::exchange(announce_, false) && setup_.bulletin) news = error_;
     }
     if (news) setup_.bulletin->announceError(*news);
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
     breakWith(ctran::Error(ErrorKind::System, error.what()));
-  }
-}
-
-void Group::retireEnded() {
-  // Streams keep order: if the last has ended, all have, and one question has answered it.
-  std::vector<std::shared_ptr<Operation>> ended;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (Queue& queue : queues_) {
-      auto& waiting = queue.operations;
-      if (waiting.empty()) continue;
-      if (waiting.back()->isOver()) {
-        ended.insert(ended.end(), waiting.begin(), waiting.end());
-        waiting.clear();
-        continue;
-      }
-      while (!waiting.empty() && waiting.front()->isOver()) {
-        ended.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
-    }
-    std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
-  }
-  for (const auto& operation : ended) {
-    operation->complete();
-    operation->release();
   }
 }
 
@@ -103,17 +77,8 @@ void Group::lookAtCall(Clock::time_point now) {
 }
 
 void Group::lookAtDeadlines(Clock::time_point now) {
-  std::shared_ptr<Operation> late;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      for (const auto& operation : queue.operations) {
-        if (operation->deadline() > now) continue;
-        if (!late || operation->sequence() < late->sequence()) late = operation;
-      }
-    }
-  }
-  if (!late || late->isOver()) return;
+  const std::shared_ptr<stream::Operation> late = findLate(now);
+  if (!late) return;
   const std::string what =
       "Operation " + std::to_string(late->sequence()) + ", " + describe(late->op(), *this) + ",";
   ctran::Error error = timedOut(what, late->timeout());

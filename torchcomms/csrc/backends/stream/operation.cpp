@@ -1,11 +1,11 @@
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 #include <algorithm>
 #include <thread>
 
-#include "torchcomms/csrc/backends/nccl/group.hpp"
+#include "torchcomms/csrc/backends/stream/group.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 namespace {
 
@@ -30,7 +30,7 @@ class Counted {
 
 }  // namespace
 
-Operation::Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
+Operation::Operation(OpName op, std::shared_ptr<StreamGroup> group, uint64_t sequence,
                      milliseconds timeout, ctran::gpu::PooledEvent end, ctran::gpu::Stream stream,
                      std::optional<ctran::gpu::Stream> issuer, std::shared_ptr<void> held)
     : op_(op),
@@ -46,7 +46,13 @@ Operation::Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
 WorkStatus Operation::status() {
   if (status_ == WorkStatus::INPROGRESS) {
     try {
-      if (isOver()) complete();
+      if (isOver()) {
+        if (group_->isSound()) {
+          complete();
+        } else {
+          group_->diagnose();
+        }
+      }
     } catch (const ctran::Error& error) {
       group_->breakWith(error);
     }
@@ -54,7 +60,7 @@ WorkStatus Operation::status() {
   return status_;
 }
 
-bool Operation::isOver() { return group_->runtime().isReached(end_.get()); }
+bool Operation::isOver() const { return group_->runtime().isReached(end_.get()); }
 
 void Operation::complete() { ended(WorkStatus::COMPLETED, nullptr); }
 
@@ -154,10 +160,10 @@ void Operation::abandon() {
   }
 }
 
-bool NcclWork::doWait(std::optional<milliseconds> limit) {
+bool StreamWork::doWait(std::optional<milliseconds> limit) {
   if (limit) return doWaitBlocking(limit);
   operation_->throwIfFailed();
-  const Group& group = *operation_->group();
+  const StreamGroup& group = *operation_->group();
   const ctran::gpu::Stream current = group.currentStream();
   if (group.runtime().isCapturing(current)) [[unlikely]] {
     if (operation_->status() == WorkStatus::COMPLETED) return true;
@@ -169,10 +175,10 @@ bool NcclWork::doWait(std::optional<milliseconds> limit) {
   return true;
 }
 
-bool NcclWork::doWaitBlocking(std::optional<milliseconds> limit) {
+bool StreamWork::doWaitBlocking(std::optional<milliseconds> limit) {
   if (!operation_->block(limit)) return false;
   operation_->release();
   return true;
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream
