@@ -5,7 +5,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -90,7 +90,7 @@ std::future<Answer> Bulletin::ask(Question question) {
     }
   };
   try {
-    Watchdog::spawn("nccl-bulletin", run);
+    stream::Watchdog::spawn("nccl-bulletin", run);
   } catch (const ctran::Error&) {  // there are no more threads
     answer->set_value({});
   }
