@@ -649,10 +649,12 @@ class TorchComm:
         The communicator holds it until tensor_deregister(). Raises if it is registered."""
     def tensor_deregister(self, tensor: Tensor) -> None:
         """Takes that back. Raises if it is not registered."""
-    def get_mem_allocator(self) -> MemAllocator:
-        """The allocator of the backend. Raises CommError if it has none."""
+    def get_mem_allocator(self) -> Any:
+        """The MemAllocator of the backend. Raises CommError if it has none.
+
+        Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
     @property
-    def mem_allocator(self) -> MemAllocator:
+    def mem_allocator(self) -> Any:
         """get_mem_allocator()."""
     def register_pre_hook(
         self, callback: Callable[[OpName, int, _PreHookArgs], object]
@@ -1227,8 +1229,10 @@ class MemAllocator:
     def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """A tensor whose contents are not set. Its memory begins at a page of its own."""
 
-def get_mem_allocator(backend: str) -> MemAllocator:
-    """The allocator of a backend. Raises CommError if it has none."""
+def get_mem_allocator(backend: str) -> Any:
+    """The MemAllocator of a backend. Raises CommError if it has none.
+
+    Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
 
 def empty_shared(size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """A CPU tensor, contents not set, in page-aligned memory that the other processes of the host

@@ -4,14 +4,22 @@
 // in global mode, queries a captured event, or waits in a capture for what is outside, gets the
 // driver's error and spoils the capture.
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -83,6 +91,14 @@ std::mutex capturesMutex;
 std::vector<std::shared_ptr<Capture>> captures;
 thread_local CaptureMode threadMode = CaptureMode::Global;
 thread_local Stream hostStream = nullptr;
+
+struct Allocation {
+  size_t bytes;
+  int fd;
+};
+std::mutex allocationsMutex;
+std::map<DevicePtr, Allocation> allocations;
+std::map<DevicePtr, size_t> opened;  ///< of other processes
 
 /// What a call that must not happen during a capture of global mode does to it.
 Result unsafeCall() {
@@ -418,6 +434,10 @@ STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 
+STAND_IN Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t bytes, Stream stream) {
+  return cuMemcpyAsync(to, reinterpret_cast<DevicePtr>(from), bytes, stream);
+}
+
 STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   if (const Result result = unsafeCall()) return result;
   *address = std::calloc(1, bytes);
@@ -432,6 +452,100 @@ STAND_IN Result cuMemFreeHost(void* address) {
 STAND_IN Result cuMemHostGetDevicePointer_v2(DevicePtr* device, void* host, unsigned) {
   *device = reinterpret_cast<DevicePtr>(host);
   return kSuccess;
+}
+
+// Device memory: files that processes share, /proc/PID/fd/N of whoever made them.
+
+STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
+  const int fd = memfd_create("stand-in", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  allocations[*address] = {bytes, fd};
+  return kSuccess;
+}
+
+STAND_IN Result cuMemFree_v2(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  close(found->second.fd);
+  allocations.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  auto found = allocations.upper_bound(address);
+  if (found == allocations.begin()) return kInvalidValue;
+  --found;
+  if (address >= found->first + found->second.bytes) return kInvalidValue;
+  *base = found->first;
+  *bytes = found->second.bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  std::snprintf(handle->bytes, sizeof(handle->bytes), "/proc/%d/fd/%d %zu", getpid(),
+                found->second.fd, found->second.bytes);
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsigned) {
+  std::string path = handle.bytes;
+  const size_t space = path.find(' ');
+  const size_t bytes = std::stoull(path.substr(space));
+  path.resize(space);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return kInvalidValue;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  opened[*address] = bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = opened.find(address);
+  if (found == opened.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second);
+  opened.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemsetD32Async(DevicePtr to, unsigned value, size_t words, Stream stream) {
+  return of(stream).push([=] {
+    for (size_t i = 0; i < words; ++i) {
+      std::memcpy(reinterpret_cast<unsigned*>(to) + i, &value, sizeof(value));
+    }
+  });
+}
+
+STAND_IN Result cuStreamWriteValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                        unsigned) {
+  return of(stream).push(
+      [=] { std::atomic_ref(*reinterpret_cast<uint64_t*>(address)).store(value); });
+}
+
+STAND_IN Result cuStreamWaitValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                       unsigned flags) {
+  return of(stream).push([=] {
+    const std::atomic_ref word(*reinterpret_cast<uint64_t*>(address));
+    const auto reached = [&] {
+      const uint64_t now = word.load();
+      return flags == 0 ? static_cast<int64_t>(now - value) >= 0 : now == value;
+    };
+    while (!reached()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  });
 }
 
 STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32_t value,

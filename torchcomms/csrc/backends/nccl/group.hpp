@@ -89,6 +89,9 @@ class Group : public std::enable_shared_from_this<Group> {
   /// From now on the group is broken: what is on its way ends with the error, and soon its kernels.
   /// The first error stays. `announce`: the other ranks are told.
   void breakWith(const ctran::Error& error, bool announce = true);
+  /// Calls `release`, if somebody holds it, once the group is broken: for what waits on streams
+  /// without the library.
+  void atEnd(std::weak_ptr<std::function<void()>> release);
   /// Waits for a while until the kernels of a broken group have ended.
   void awaitEnd();
 
@@ -165,6 +168,7 @@ class Group : public std::enable_shared_from_this<Group> {
   /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
   /// to be ended first.
   void startAbort(std::shared_ptr<Group> self);
+  void releaseAll();
   Comm takeHandle();
 
   // By the watchdog.
@@ -188,7 +192,8 @@ class Group : public std::enable_shared_from_this<Group> {
   std::atomic<bool> broken_{false};
   mutable std::mutex errorMutex_;
   std::optional<ctran::Error> error_;
-  std::atomic<int> calling_{0};     ///< threads that will see an error, as they are in `issue`
+  std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
+  std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
   std::shared_future<void> abort_;  ///< guarded by errorMutex_; ends with the handle's kernels
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.
   std::atomic<Clock::duration::rep> callStart_{0};
