@@ -312,6 +312,8 @@ def hints_reach_the_library(make: Make) -> None:
     ranks.run(_hinted, {"torchcomm::ncclx::high_priority_stream": "true"})
     ranks.run(_hinted, {"cga_cluster_size": "2", "commName": "another", "CTAPolicy": "0"})
     ranks.run(_hinted, {"is_high_priority_stream": "1", "garbage_collect_interval_ms": "10"})
+    graphs = {"enable_cuda_graph_support": "0", "graph_timeout_check_interval_ms": "50"}
+    ranks.run(_hinted, graphs)
 
 
 def _gloo(rank: Rank) -> None:
