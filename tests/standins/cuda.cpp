@@ -8,17 +8,21 @@
 
 #include <dlfcn.h>
 #include <elf.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -94,6 +98,14 @@ std::mutex capturesMutex;
 std::vector<std::shared_ptr<Capture>> captures;
 thread_local CaptureMode threadMode = CaptureMode::Global;
 thread_local Stream hostStream = nullptr;
+
+struct Allocation {
+  size_t bytes;
+  int fd;
+};
+std::mutex allocationsMutex;
+std::map<DevicePtr, Allocation> allocations;
+std::map<DevicePtr, size_t> opened;  ///< of other processes
 
 /// What a call that must not happen during a capture of global mode does to it.
 Result unsafeCall() {
@@ -428,12 +440,12 @@ STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
 
 namespace {
 
-struct Allocation {
+struct Chunk {
   int fd;
   size_t bytes;
 };
 
-Allocation& allocationOf(MemoryHandle handle) { return *reinterpret_cast<Allocation*>(handle); }
+Chunk& chunkOf(MemoryHandle handle) { return *reinterpret_cast<Chunk*>(handle); }
 void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
@@ -461,19 +473,19 @@ STAND_IN Result cuMemCreate(MemoryHandle* handle, size_t bytes, const MemoryProp
                             unsigned long long) {
   const int fd = memfd_create("stand-in", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return 2;
-  *handle = reinterpret_cast<MemoryHandle>(new Allocation{fd, bytes});
+  *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, bytes});
   return kSuccess;
 }
 
 STAND_IN Result cuMemRelease(MemoryHandle handle) {
-  close(allocationOf(handle).fd);
-  delete &allocationOf(handle);
+  close(chunkOf(handle).fd);
+  delete &chunkOf(handle);
   return kSuccess;
 }
 
 STAND_IN Result cuMemExportToShareableHandle(void* shareable, MemoryHandle handle, int,
                                              unsigned long long) {
-  *static_cast<int*>(shareable) = dup(allocationOf(handle).fd);
+  *static_cast<int*>(shareable) = dup(chunkOf(handle).fd);
   return kSuccess;
 }
 
@@ -482,7 +494,7 @@ STAND_IN Result cuMemImportFromShareableHandle(MemoryHandle* handle, void* share
   struct stat status {};
   if (fd < 0 || fstat(fd, &status) != 0) return kInvalidValue;
   *handle = reinterpret_cast<MemoryHandle>(
-      new Allocation{fd, static_cast<size_t>(status.st_size)});
+      new Chunk{fd, static_cast<size_t>(status.st_size)});
   return kSuccess;
 }
 
@@ -499,9 +511,9 @@ STAND_IN Result cuMemAddressFree(DevicePtr address, size_t bytes) {
 
 STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryHandle handle,
                          unsigned long long) {
-  if (offset + bytes > allocationOf(handle).bytes) return kInvalidValue;
+  if (offset + bytes > chunkOf(handle).bytes) return kInvalidValue;
   void* place = mmap(pointerTo(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
-                     allocationOf(handle).fd, static_cast<off_t>(offset));
+                     chunkOf(handle).fd, static_cast<off_t>(offset));
   return place == MAP_FAILED ? 2 : kSuccess;
 }
 
@@ -591,6 +603,10 @@ STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
 }
 
+STAND_IN Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t bytes, Stream stream) {
+  return cuMemcpyAsync(to, reinterpret_cast<DevicePtr>(from), bytes, stream);
+}
+
 STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
   if (const Result result = unsafeCall()) return result;
   *address = std::calloc(1, bytes);
@@ -600,6 +616,92 @@ STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 STAND_IN Result cuMemFreeHost(void* address) {
   std::free(address);
   return kSuccess;
+}
+
+// Device memory: files that processes share, /proc/PID/fd/N of whoever made them.
+
+STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
+  const int fd = memfd_create("stand-in", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  allocations[*address] = {bytes, fd};
+  return kSuccess;
+}
+
+STAND_IN Result cuMemFree_v2(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  close(found->second.fd);
+  allocations.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  auto found = allocations.upper_bound(address);
+  if (found == allocations.begin()) return kInvalidValue;
+  --found;
+  if (address >= found->first + found->second.bytes) return kInvalidValue;
+  *base = found->first;
+  *bytes = found->second.bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  std::snprintf(handle->bytes, sizeof(handle->bytes), "/proc/%d/fd/%d %zu", getpid(),
+                found->second.fd, found->second.bytes);
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsigned) {
+  std::string path = handle.bytes;
+  const size_t space = path.find(' ');
+  const size_t bytes = std::stoull(path.substr(space));
+  path.resize(space);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return kInvalidValue;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  opened[*address] = bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = opened.find(address);
+  if (found == opened.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second);
+  opened.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamWriteValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                        unsigned) {
+  return of(stream).push(
+      [=] { std::atomic_ref(*reinterpret_cast<uint64_t*>(address)).store(value); });
+}
+
+STAND_IN Result cuStreamWaitValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                       unsigned flags) {
+  return of(stream).push([=] {
+    const std::atomic_ref word(*reinterpret_cast<uint64_t*>(address));
+    const auto reached = [&] {
+      const uint64_t now = word.load();
+      return flags == 0 ? static_cast<int64_t>(now - value) >= 0 : now == value;
+    };
+    while (!reached()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  });
 }
 
 STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32_t value,

@@ -210,15 +210,14 @@ auto CtranBackend::visibly(Call call) {
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
-  stream::StreamSetup setup{ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
-                            device_,
-                            options_.name,
-                            getRank(),
-                            getSize(),
-                            options_.is_high_priority_stream,
-                            1000,
-                            kCheckInterval,
-                            monitor_};
+  stream::StreamSetup setup{.runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
+                            .device = device_,
+                            .name = options_.name,
+                            .rank = getRank(),
+                            .size = getSize(),
+                            .highPriority = options_.is_high_priority_stream,
+                            .checkInterval = kCheckInterval,
+                            .monitor = monitor_};
   const int index = device_.has_index() ? device_.index() : 0;
   auto engine = visibly([&] { return ctran::GpuCommunicator::create(comm_, index, &hooks); });
   gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));

@@ -58,11 +58,14 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
         stream,
         std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(hold(), captured));
   }
-  group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
-    calls(Call{group, group.library(), comm, stream});
-  });
+  if (form != Form::None) {
+    group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
+      calls(Call{group, group.library(), comm, stream});
+    });
+  }
   after(stream);
-  const uint64_t sequence = group.nextSequence();
+  // What ranks do alone is not counted: the number says where they are in what they do together.
+  const uint64_t sequence = form == Form::None ? group.issued() : group.nextSequence();
   if (capturing) {
     if (captured) group.replays().leave(*captured, stream, op, sequence, timeout);
     return CapturedWork::shared();

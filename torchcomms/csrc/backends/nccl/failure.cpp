@@ -35,6 +35,7 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   auto ended = std::make_shared<std::promise<void>>();
   const auto abort = [self, ended, &library = library(), &runtime = runtime(),
                       device = deviceIndex(), own = self ? nullptr : handle_] {
+    if (self) self->releaseAll();
     if (Comm handle = self ? self->takeHandle() : own) {
       try {
         const ctran::gpu::ActiveDevice active(runtime, device);
@@ -57,6 +58,27 @@ void Group::startAbort(std::shared_ptr<Group> self) {
              : stream::Watchdog::spawn("nccl-abort", abort);
   } catch (const ctran::Error&) {
     abort();
+  }
+}
+
+void Group::atEnd(std::weak_ptr<std::function<void()>> release) {
+  {
+    const std::lock_guard lock(errorMutex_);
+    std::erase_if(releases_, [](const auto& one) { return one.expired(); });
+    releases_.push_back(release);
+    if (!error_) return;
+  }
+  releaseAll();
+}
+
+void Group::releaseAll() {
+  std::vector<std::weak_ptr<std::function<void()>>> releases;
+  {
+    const std::lock_guard lock(errorMutex_);
+    releases.swap(releases_);
+  }
+  for (const auto& one : releases) {
+    if (const auto release = one.lock()) (*release)();
   }
 }
 

@@ -20,7 +20,7 @@ constexpr milliseconds kSignalInterval{50};
 Group::Group(GroupSetup setup)
     : stream::StreamGroup({setup.runtime, setup.device, setup.name, setup.rank, setup.size,
                            setup.highPriority, setup.hints.mostIdleEvents,
-                           setup.hints.checkInterval, setup.monitor}),
+                           setup.hints.checkInterval, setup.hints.replayInterval, setup.monitor}),
       setup_(std::move(setup)),
       replays_(runtime(), events()) {}
 

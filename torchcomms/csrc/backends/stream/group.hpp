@@ -30,7 +30,8 @@ struct StreamSetup {
   int size = 1;
   bool highPriority = false;
   size_t mostIdleEvents = 1000;
-  std::chrono::milliseconds checkInterval{100};
+  std::chrono::milliseconds checkInterval{100};  ///< of the watchdog
+  std::chrono::milliseconds idleInterval{1000};  ///< while nothing has been issued
   std::shared_ptr<ErrorMonitor> monitor;
 };
 
@@ -52,6 +53,7 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   int size() const { return streams_.size; }
   ErrorMonitor& monitor() const { return *streams_.monitor; }
   std::chrono::milliseconds checkInterval() const { return streams_.checkInterval; }
+  std::chrono::milliseconds idleInterval() const { return streams_.idleInterval; }
 
   /// Throws the error that broke the group, if one has.
   void requireWhole() const;

@@ -50,10 +50,12 @@ void State::serve() {
     lock.unlock();
     dead.clear();
     milliseconds pause = kLongest;
+    milliseconds longest = kLongest;
     bool idle = true;
     for (const auto& group : present) {
       idle = group->patrol() && idle;
       pause = std::min(pause, group->checkInterval());
+      longest = std::min(longest, group->idleInterval());
     }
     present.clear();  // perhaps the last to know them: without the lock
     lock.lock();
@@ -63,7 +65,7 @@ void State::serve() {
       // Whoever issues an operation says so only to a thread that sleeps; one that has been issued
       // since we looked is seen a little later.
       sleeps = true;
-      changed.wait_for(lock, kLongest, wanted);
+      changed.wait_for(lock, longest, wanted);
       sleeps = false;
     } else {
       changed.wait_for(lock, pause, [&] { return retired || !buried.empty(); });
