@@ -12,4 +12,17 @@ void ShmContext::begin(const Collective& collective) {
   own.begun.store(sequence_, std::memory_order_release);
 }
 
+void ShmContext::beginStep(Board& board, const OperationRecord& record) {
+  ++sequence_;
+  signature_ = record.signature;
+  wholeBoard_ = &board;
+  wholeSequence_ = record.sequence;
+  arena.control(rank).begun.store(sequence_, std::memory_order_release);
+}
+
+void ShmContext::throwOther(int peer) {
+  if (wholeBoard_ != nullptr) throwMismatch(*wholeBoard_, arena.nameOf(peer), wholeSequence_);
+  throwMismatch(arena, peer, sequence_);
+}
+
 }  // namespace ctran

@@ -28,6 +28,9 @@ class ShmContext {
 
   /// Starts the next collective: says that all before it have ended.
   void begin(const Collective& collective);
+  /// Starts a step, of this host, of a collective of several hosts, of which `board` keeps the
+  /// records.
+  void beginStep(Board& board, const OperationRecord& record);
   /// The record of the current collective is marked as completed.
   void end() { arena.control(rank).collectives.complete(record_); }
 
@@ -52,7 +55,7 @@ class ShmContext {
   /// What an arrived peer put into its slot. Throws Error(Mismatch) if it is in another collective.
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
-    if (slot.signature != signature_) throwMismatch(arena, peer, sequence_);
+    if (slot.signature != signature_) throwOther(peer);
     return slot.data;
   }
   /// slotOf every rank; for collectives in which all wait for all.
@@ -97,6 +100,7 @@ class ShmContext {
   void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
+  [[noreturn]] void throwOther(int peer);
   void raise(std::atomic<uint64_t>& counter, uint64_t value) {
     if (counter.load(std::memory_order_relaxed) >= value) return;
     counter.store(value, std::memory_order_release);
@@ -109,6 +113,8 @@ class ShmContext {
   uint64_t round_ = 0;
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
+  Board* wholeBoard_ = nullptr;  // of the collective that this is a step of, if it is
+  uint64_t wholeSequence_ = 0;
 };
 
 /// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a

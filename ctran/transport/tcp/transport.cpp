@@ -256,7 +256,7 @@ class TcpTransport::Waking {
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  board_.wake(rank_);
+  listener_.wakeUp();
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -489,6 +489,11 @@ void TcpTransport::ensure(Peer& peer) {
   pollCaller(peer);
 }
 
+void TcpTransport::connect(int rank) {
+  const Waking lock(*this);
+  ensure(peerOf(rank));
+}
+
 void TcpTransport::pollCaller(Peer& peer) {
   switch (peer.caller->poll()) {
     case Caller::State::Pending:
@@ -670,8 +675,11 @@ void TcpTransport::tell(const Error& error) {
   if (told_) return;
   told_ = true;
   const std::string text = serializeFailure(error, rank_);
+  const auto isReached = [](const Peer& peer) {  // or is about to be
+    return peer.state == State::Up || peer.state == State::Calling || peer.state == State::Awaited;
+  };
   for (const auto& peer : peers_) {
-    if (peer->state != State::Up) continue;
+    if (!isReached(*peer)) continue;
     FrameHeader header{FrameType::Failure, static_cast<uint32_t>(text.size()), {}};
     Link::Outgoing frame{header};
     const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
@@ -682,9 +690,9 @@ void TcpTransport::tell(const Error& error) {
   }
   // The process may end in a moment, and would take with it what has not left.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
-  const auto pending = [this] {
-    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Up && peer->link.hasOutput();
+  const auto pending = [this, isReached] {
+    return std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) {
+      return isReached(*peer) && peer->link.hasOutput();
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);
