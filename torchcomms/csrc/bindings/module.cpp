@@ -21,6 +21,8 @@ PYBIND11_MODULE(_comms, module) {
   bindReadyHooks(module);
   bindMemory(module);
   bindReconfigure(module);
+  bindPersistent(module);
+  bindConfig(module);
   bindBackendWrapper(module);
   addPythonBackends(module);
   prepareArguments();
