@@ -2,26 +2,28 @@
 
 #include <string>
 
+#include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/send_recv/tcp.h"
-#include "ctran/collective/tcp_context.h"
 #include "ctran/engine/lane.h"
 
 namespace ctran {
 
 /// The collectives of a communicator on several hosts.
-class TcpCollectiveLane final : public Lane {
+class HostsLane final : public Lane {
  public:
-  /// `algorithm`: the name of those to be preferred; empty for none. The same on all ranks.
-  TcpCollectiveLane(Core& core, TcpTransport& transport, std::string algorithm);
+  HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
+            HostsPreference preference);
   Task start(const Collective& collective) override;
-  void ended() override { tcp_.end(); }
+  void ended() override { call_.end(); }
   void checkPeers() override;
+  int64_t graceNanos(const Condition& waiting) const override;
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
 
  private:
-  const std::string algorithm_;
-  TcpContext tcp_;
+  const HostsPreference preference_;
+  HostsCall call_;
+  HostsContext hosts_;
 };
 
 /// What is sent to, or received from, one peer.
