@@ -232,9 +232,8 @@ std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) cons
 Collective CtranBackend::reduction(CollectiveKind kind, const at::Tensor& tensor, size_t count,
                                    const ReduceOp& op, at::Tensor& factor) const {
   Collective c;
-  const at::Tensor* given = op.type() == RedOpType::PREMUL_SUM && gpu_
-                                ? std::get_if<at::Tensor>(&op.factor())
-                                : nullptr;
+  const at::Tensor* given =
+      op.type() == RedOpType::PREMUL_SUM && gpu_ ? std::get_if<at::Tensor>(&op.factor()) : nullptr;
   if (given) {  // stays on the device: nobody waits for it
     const at::AutoDispatchBelowADInplaceOrView belowAutograd;
     factor = given->to(device_, at::kDouble);
@@ -414,7 +413,8 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter(at::Tensor& output,
   Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
   c.inputs = readableBlocks(input_list);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter, std::move(c), async_op, options, output, input_list, factor);
+  return execute(OpName::reduce_scatter, std::move(c), async_op, options, output, input_list,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_v(at::Tensor& output,
@@ -425,7 +425,8 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_v(at::Tensor& output,
   Collective c = reduction(CollectiveKind::ReduceScatterV, output, countOf(output), op, factor);
   c.inputs = readableBlocks(input_list);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter_v, std::move(c), async_op, options, output, input_list, factor);
+  return execute(OpName::reduce_scatter_v, std::move(c), async_op, options, output, input_list,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_single(
@@ -435,7 +436,8 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_single(
   Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
   c.input = readable(input);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter_single, std::move(c), async_op, options, output, input, factor);
+  return execute(OpName::reduce_scatter_single, std::move(c), async_op, options, output, input,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,

@@ -113,8 +113,8 @@ class CtranBackend final : public TorchCommBackend {
   /// Throws where there is none yet.
   ctran::Communicator& engine() const;
 
-  std::shared_ptr<ctran::Communicator> comm_;            ///< null until the first reconfigure
-  std::shared_ptr<GpuGroup> gpu_;                        ///< null on the CPU; else comm_ controls it
+  std::shared_ptr<ctran::Communicator> comm_;  ///< null until the first reconfigure
+  std::shared_ptr<GpuGroup> gpu_;              ///< null on the CPU; else comm_ controls it
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;

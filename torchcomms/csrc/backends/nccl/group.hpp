@@ -111,9 +111,9 @@ class Group final : public stream::StreamGroup {
   std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
 
   const GroupSetup setup_;
-  std::timed_mutex inside_;  ///< held while the library is called
-  Comm handle_ = nullptr;    ///< guarded by inside_
-  bool unsettled_ = false;   ///< guarded by inside_: a wait for the library was interrupted
+  std::timed_mutex inside_;      ///< held while the library is called
+  Comm handle_ = nullptr;        ///< guarded by inside_
+  bool unsettled_ = false;       ///< guarded by inside_: a wait for the library was interrupted
   std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
   std::atomic<int> errands_{0};  ///< threads of runBounded
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.

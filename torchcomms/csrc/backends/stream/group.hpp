@@ -76,8 +76,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// Notes what has ended, and whose time is over. By the watchdog; never throws.
   virtual void patrol() = 0;
 
-  /// Whether operations whose work is over have done what they should: kernels that were told to give
-  /// up end, too.
+  /// Whether operations whose work is over have done what they should: kernels that were told to
+  /// give up end, too.
   virtual bool isSound() const { return true; }
   /// Breaks the group if something is known to be wrong.
   virtual void diagnose() {}
