@@ -259,6 +259,12 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
         m.receiveBytes[c->root] = c->blockBytes();
       }
     }
+    if (sends[rank_] != receives[rank_] || m.sendBytes[rank_] != m.receiveBytes[rank_]) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "a rank cannot send to itself, or receive from itself, alone",
+                  {static_cast<int>(rank_)}, {},
+                  "put the send and the recv, of the same size, into one batch");
+    }
     exchangeLanes(m, stream);
     left = std::move(later);
   }

@@ -131,7 +131,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   const HostWait wait;
   EngineWaitHooks hooks;
   adopt(ctran::Communicator::create(engine, &hooks),
-        onGpu ? stream::withIndex(device, engine.rank) : device, options);
+        onGpu ? nccl::withIndex(device, engine.rank) : device, options);
   if (onGpu) enterGpu(hooks);
 }
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <comms/torchcomms/TorchWork.hpp>
-#include <thread>
 
+#include "torchcomms/csrc/backends/nccl/waiting.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 #include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
@@ -12,11 +12,9 @@ namespace torch::comms::stream {
 namespace {
 
 using std::chrono::microseconds;
-using std::chrono::milliseconds;
 
 constexpr microseconds kFirstPause{20};
 constexpr microseconds kLastPause{1000};
-constexpr milliseconds kSignalInterval{50};
 
 }  // namespace
 
@@ -183,16 +181,10 @@ std::shared_ptr<Operation> StreamGroup::findLate(Clock::time_point now) const {
 
 void StreamGroup::drain() {
   const HostWait wait;
-  Clock::time_point signals = Clock::now() + kSignalInterval;
   // Every operation ends, or fails at its own deadline.
-  for (microseconds pause = kFirstPause; !isBroken(); pause = std::min(2 * pause, kLastPause)) {
+  for (nccl::Pauses pauses(kFirstPause, kLastPause); !isBroken(); pauses.rest()) {
     retireEnded();
     if (isIdle()) break;
-    if (Clock::now() >= signals) {
-      HostWait::checkInterrupts();
-      signals = Clock::now() + kSignalInterval;
-    }
-    std::this_thread::sleep_for(pause);
   }
 }
 

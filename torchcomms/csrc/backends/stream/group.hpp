@@ -12,7 +12,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/gpu/runtime.h"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/nccl/current_stream.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::stream {
@@ -60,7 +60,7 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// first error stays. `announce`: the other ranks are told.
   void breakWith(const ctran::Error& error, bool announce = true);
 
-  Stream currentStream() const { return stream::currentStream(device()); }
+  Stream currentStream() const { return nccl::currentStream(device()); }
   Stream ownStream();
   void copy(void* to, const void* from, size_t bytes, Stream stream) const;
   const std::shared_ptr<ctran::gpu::EventPool>& events() const { return events_; }

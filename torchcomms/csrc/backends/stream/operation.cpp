@@ -1,8 +1,6 @@
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
-#include <algorithm>
-#include <thread>
-
+#include "torchcomms/csrc/backends/nccl/waiting.hpp"
 #include "torchcomms/csrc/backends/stream/group.hpp"
 
 namespace torch::comms::stream {
@@ -15,19 +13,6 @@ using std::chrono::milliseconds;
 /// A blocked thread asks again this soon at first, and this late at last.
 constexpr microseconds kFirstPause{5};
 constexpr microseconds kLastPause{500};
-constexpr milliseconds kSignalInterval{50};
-
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
-
 }  // namespace
 
 Operation::Operation(OpName op, std::shared_ptr<StreamGroup> group, uint64_t sequence,
@@ -118,18 +103,12 @@ bool Operation::block(std::optional<milliseconds> limit) {
   bool over = status() > WorkStatus::INPROGRESS;
   if (!over) {
     const HostWait wait;
-    const Counted waiting(waiting_);
+    const nccl::Counted waiting(waiting_);
     const Clock::time_point now = Clock::now();
     const Clock::time_point until = limit ? now + *limit : Clock::time_point::max();
-    Clock::time_point signals = now + kSignalInterval;
-    for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLastPause)) {
+    for (nccl::Pauses pauses(kFirstPause, kLastPause);; pauses.rest()) {
       over = status() > WorkStatus::INPROGRESS;
       if (over || Clock::now() >= until) break;
-      if (Clock::now() >= signals) {
-        HostWait::checkInterrupts();
-        signals = Clock::now() + kSignalInterval;
-      }
-      std::this_thread::sleep_for(pause);
     }
   }
   throwIfFailed();
