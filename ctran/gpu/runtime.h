@@ -32,8 +32,12 @@ enum class Platform { Cuda, Hip };
   X(eventCreate, "hipEventCreateWithFlags")                                \
   X(eventDestroy, "hipEventDestroy")                                       \
   X(eventRecord, "hipEventRecord")                                         \
+  X(eventRecordWithFlags, "hipEventRecordWithFlags")                       \
   X(eventQuery, "hipEventQuery")                                           \
   X(memcpyAsync, "hipMemcpyDtoDAsync")                                     \
+  X(memHostAlloc, "hipHostMalloc")                                         \
+  X(memFreeHost, "hipHostFree")                                            \
+  X(memHostGetDevicePointer, "hipHostGetDevicePointer")                    \
   X(userObjectCreate, "hipUserObjectCreate")                               \
   X(graphRetainUserObject, "hipGraphRetainUserObject")
 
@@ -41,6 +45,8 @@ struct Runtime {
 #define CTRAN_MEMBER(name, ...) decltype(Driver::name) name = nullptr;
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
+  /// Null where a capture cannot hold it: on HIP, and on old drivers.
+  decltype(Driver::streamWriteValue32) streamWriteValue32 = nullptr;
   Platform platform = Platform::Cuda;
   Result (*hipGetDevice)(int* device) = nullptr;
   Result (*hipSetDevice)(int device) = nullptr;
@@ -54,6 +60,8 @@ struct Runtime {
   /// event must not have been recorded in a capture. Throws Error(System).
   bool isReached(Event event) const;
   bool isCapturing(Stream stream) const;
+  /// The number of the capture that goes on on `stream`.
+  uint64_t captureOf(Stream stream) const;
 };
 
 /// Makes a device current on this thread while it lives.

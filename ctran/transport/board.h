@@ -25,7 +25,7 @@ class Board {
   struct Control {
     alignas(64) std::atomic<uint64_t> begun;  ///< the collective it is in; all before have ended
     alignas(64) std::atomic<uint64_t> filled;
-    std::atomic<uint64_t> drained;
+    alignas(64) std::atomic<uint64_t> drained;
     alignas(64) std::atomic<uint32_t> doorbell;  ///< the rank's sleepers wait on it
     alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
     std::atomic<RankState> state;
@@ -38,8 +38,7 @@ class Board {
 
   /// `shared`: all `size` ranks, at most kMaxSharers, use this memory; otherwise it is this rank's
   /// own.
-  Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
-      : memory_(std::move(memory)), rank_(rank), size_(size), shared_(shared) {}
+  Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -49,8 +48,13 @@ class Board {
   /// To be called after a counter was moved: wakes the ranks that sleep until this one does so.
   void published() {
     // The counter's store must not pass the load below, or a sleeper who looked at the counter just
-    // before it moved would be missed; sleepers do the same in the other order.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // before it moved would be missed; sleepers do the same in the other order. Where they can do
+    // it on behalf of everybody, see processBarrier, those who publish do not pay for it.
+    if (header().fences.load(std::memory_order_relaxed) != 0) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
     if (header().sleepers.load(std::memory_order_relaxed) != 0) wakeSleepers(rank_);
   }
 
@@ -84,6 +88,7 @@ class Board {
   };
   struct Header {
     alignas(64) std::atomic<uint64_t> sleepers;  ///< bit r: rank r has a sleeper
+    std::atomic<uint32_t> fences;  ///< some rank cannot issue barriers for all: see published()
     alignas(64) Failure failure;
   };
 

@@ -47,6 +47,11 @@ class Cuda:
             yield
         torch.cuda.current_stream().wait_stream(stream)
 
+    def delay(self, now: bool) -> None:
+        """Keeps the current stream busy for a while, if `now`."""
+        if now:
+            torch.cuda._sleep(200_000_000)
+
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
         """Captures what `body` does; calling the result replays it."""
         graph = torch.cuda.CUDAGraph()
@@ -104,6 +109,9 @@ class StandIn:
         with self._current(stream):
             yield
         self._call("cuStreamSynchronize", stream)
+
+    def delay(self, now: bool) -> None:
+        """What ranks do here takes as long as the machine likes: nothing is to be added."""
 
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
         graph, executable = ctypes.c_void_p(), ctypes.c_void_p()

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -23,6 +24,7 @@ namespace ctran::gpu {
 namespace {
 
 constexpr Result kInvalidValue = 1;
+constexpr Result kOutOfMemory = 2;
 constexpr Result kCaptureUnsupported = 900;
 constexpr Result kCaptureInvalidated = 901;
 constexpr Result kCaptureIsolation = 905;
@@ -45,8 +47,14 @@ struct UserObjectTag {
   std::shared_ptr<Keepsake> keepsake;
 };
 
+/// A task, or an event that is recorded anew by each launch.
+struct GraphNodeTag {
+  Task task;
+  Event external = nullptr;
+};
+
 struct GraphTag {
-  std::vector<Task> tasks;
+  std::vector<GraphNodeTag> nodes;
   std::vector<std::shared_ptr<Keepsake>> kept;
 };
 
@@ -121,7 +129,7 @@ struct StreamTag {
     const std::lock_guard lock(mutex);
     if (capture) {
       if (capture->status != CaptureStatus::Active) return kCaptureInvalidated;
-      capture->graph->tasks.push_back(std::move(task));
+      capture->graph->nodes.push_back({std::move(task)});
       return kSuccess;
     }
     tasks.push_back(std::move(task));
@@ -293,13 +301,6 @@ STAND_IN Result cuGraphInstantiateWithFlags(GraphExec* made, Graph graph, unsign
   return kSuccess;
 }
 
-STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
-  for (const Task& task : graph->tasks) {
-    if (const Result result = of(stream).push(task)) return result;
-  }
-  return kSuccess;
-}
-
 STAND_IN Result cuGraphExecDestroy(GraphExec graph) {
   delete graph;
   return kSuccess;
@@ -359,6 +360,28 @@ STAND_IN Result cuEventRecord(Event event, Stream stream) {
   });
 }
 
+STAND_IN Result cuEventRecordWithFlags(Event event, Stream stream, unsigned flags) {
+  StreamTag& one = of(stream);
+  {
+    const std::lock_guard lock(one.mutex);
+    if (one.capture && (flags & kEventRecordExternal)) {
+      one.capture->graph->nodes.push_back({nullptr, event});
+      event->capturedBy = nullptr;
+      return kSuccess;
+    }
+  }
+  return cuEventRecord(event, stream);
+}
+
+STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
+  for (const GraphNodeTag& node : graph->nodes) {
+    const Result result =
+        node.external ? cuEventRecord(node.external, stream) : of(stream).push(node.task);
+    if (result != kSuccess) return result;
+  }
+  return kSuccess;
+}
+
 STAND_IN Result cuEventQuery(Event event) {
   if (event->capturedBy) {
     unsafeCall();
@@ -393,6 +416,28 @@ STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
 STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
   return of(stream).push(
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+}
+
+STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
+  if (const Result result = unsafeCall()) return result;
+  *address = std::calloc(1, bytes);
+  return *address ? kSuccess : kOutOfMemory;
+}
+
+STAND_IN Result cuMemFreeHost(void* address) {
+  std::free(address);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemHostGetDevicePointer_v2(DevicePtr* device, void* host, unsigned) {
+  *device = reinterpret_cast<DevicePtr>(host);
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32_t value,
+                                        unsigned) {
+  return of(stream).push(
+      [=] { std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value); });
 }
 
 STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {

@@ -14,16 +14,19 @@ namespace ctran {
 /// The shared memory of the ranks of one host. All of it starts as zeros, and a page costs memory
 /// only when somebody touches it.
 ///
-///   Board: header, per rank: control | per rank: slots | per rank: rounds | per rank: signals |
+///   Board: header, per rank: control | per rank: slots | per rank: ring | per rank: signals |
 ///   per ordered pair: channel
 ///
-/// - Slots carry small contributions: the slot of collective n is n % kSlots, and its sequence
-///   number, its signature and its data arrive together. A rank rewrites a slot after all ranks
-///   have begun collective n - kSlots + 1, hence ended n - kSlots.
-/// - Rounds carry large data in pieces: the buffer of round g is g % kRoundBuffers. `filled` counts
-///   the rounds a rank has published (or will not use), `drained` those it has read to the end. A
-///   rank rewrites a buffer after all ranks have drained round g - kRoundBuffers.
-/// - Signals are counters that a rank moves and others wait for. Plans use them, with the rounds as
+/// - Slots carry the smallest contributions: the slot of collective n is n % kSlots, and its
+///   sequence number, its signature and its data arrive together. A rank rewrites a slot after all
+///   ranks have begun collective n - kSlots + 1, hence ended n - kSlots.
+/// - The ring carries everything larger. Positions in it are counted in bytes since the beginning,
+///   alike on all ranks. `filled` says up to where a rank has published (or will not), `drained` up
+///   to where it has read all ranks' rings (or will not). A rank writes at a position after all
+///   ranks have drained what was there before, kRingBytes back.
+///   It is used from end to end, and is larger than most second-level caches, because lines that
+///   have left the caches of those who used them last are written much faster.
+/// - Signals are counters that a rank moves and others wait for. Plans use them, with the rings as
 ///   their scratch, see collective/plan/shm.h.
 /// - A channel is a ring of bytes from one rank to another, for send and recv.
 ///
@@ -31,10 +34,11 @@ namespace ctran {
 class Arena : public Board {
  public:
   static constexpr int kMaxRanks = kMaxSharers;
-  static constexpr uint64_t kSlots = 8;
-  static constexpr size_t kSlotBytes = 8192;
-  static constexpr uint64_t kRoundBuffers = 4;
-  static constexpr size_t kRoundBytes = 256 * 1024;
+  static constexpr uint64_t kSlots = 16;
+  static constexpr size_t kSlotBytes = 512;
+  static constexpr size_t kStepBytes = 16 * 1024;    ///< the most that goes in one step
+  static constexpr size_t kRoundBytes = 128 * 1024;  ///< the most at a time of what is larger
+  static constexpr size_t kRingBytes = 16 * kRoundBytes;
   static constexpr int kSignals = 512;
 
   struct Slot {
@@ -55,8 +59,8 @@ class Arena : public Board {
   Slot& slot(int rank, uint64_t sequence) {
     return *at<Slot>(slots_ + (rank * kSlots + sequence % kSlots) * kSlotBytes);
   }
-  std::byte* round(int rank, uint64_t index) {
-    return data() + rounds_ + (rank * kRoundBuffers + index % kRoundBuffers) * kRoundBytes;
+  std::byte* ring(int rank, uint64_t position) {
+    return data() + rings_ + rank * kRingBytes + position % kRingBytes;
   }
   std::atomic<uint64_t>& signal(int rank, int index) {
     return *at<std::atomic<uint64_t>>(signals_ + rank * kSignalsBytes + index * 64);
@@ -94,7 +98,7 @@ class Arena : public Board {
   }
   size_t channelStride() const { return sizeof(Channel) + channelCapacity_; }
 
-  size_t slots_, rounds_, signals_, channels_;  // offsets
+  size_t slots_, rings_, signals_, channels_;  // offsets
   size_t channelCapacity_;
 };
 

@@ -443,6 +443,7 @@ TEST(HostsAbort, EndsBlockedAndPostedOperationsOfAllRanks) {
   std::barrier together(3);
   runThreads(3, [&](int rank) {
     const auto communicator = Communicator::create(hostPerRank(rank, 3, store));
+    together.arrive_and_wait();  // until nobody is being made any more
     std::vector<std::byte> data;
     if (rank == 2) {
       communicator->abort("for a reason");

@@ -101,7 +101,7 @@ class NcclBackend final : public TorchCommBackend {
 
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   nccl::GroupSetup setup(const CommOptions& options,
-                         const c10::intrusive_ptr<c10d::Store>& store) const;
+                         std::shared_ptr<nccl::Bulletin> bulletin) const;
   /// Issues an operation: `calls` asks the library, `after` puts more on the stream. `hold` makes
   /// what the work, or the graph, keeps.
   WorkPtr run(OpName op, Form form, bool async_op, const OpOptions& options,

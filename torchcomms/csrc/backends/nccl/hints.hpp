@@ -13,6 +13,7 @@ struct Hints {
   bool highPriority = false;
   size_t mostIdleEvents = 1000;
   std::chrono::milliseconds checkInterval{100};
+  bool watchReplays = true;
   Config config;  ///< without the texts, which are below
   std::string netName;
   std::string commName;

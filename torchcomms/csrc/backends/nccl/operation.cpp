@@ -1,9 +1,7 @@
 #include "torchcomms/csrc/backends/nccl/operation.hpp"
 
-#include <algorithm>
-#include <thread>
-
 #include "torchcomms/csrc/backends/nccl/group.hpp"
+#include "torchcomms/csrc/backends/nccl/waiting.hpp"
 
 namespace torch::comms::nccl {
 
@@ -15,18 +13,6 @@ using std::chrono::milliseconds;
 /// A blocked thread asks again this soon at first, and this late at last.
 constexpr microseconds kFirstPause{5};
 constexpr microseconds kLastPause{500};
-constexpr milliseconds kSignalInterval{50};
-
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
 
 }  // namespace
 
@@ -115,15 +101,9 @@ bool Operation::block(std::optional<milliseconds> limit) {
     const Counted waiting(waiting_);
     const Clock::time_point now = Clock::now();
     const Clock::time_point until = limit ? now + *limit : Clock::time_point::max();
-    Clock::time_point signals = now + kSignalInterval;
-    for (microseconds pause = kFirstPause;; pause = std::min(2 * pause, kLastPause)) {
+    for (Pauses pauses(kFirstPause, kLastPause);; pauses.rest()) {
       over = status() > WorkStatus::INPROGRESS;
       if (over || Clock::now() >= until) break;
-      if (Clock::now() >= signals) {
-        HostWait::checkInterrupts();
-        signals = Clock::now() + kSignalInterval;
-      }
-      std::this_thread::sleep_for(pause);
     }
   }
   throwIfFailed();

@@ -15,7 +15,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// How long retire() waits for the thread to finish what it is at.
+/// How long retire() waits for threads to finish what they are at.
 constexpr std::chrono::seconds kRetirement{2};
 constexpr milliseconds kLongest{1000};
 
@@ -25,6 +25,7 @@ struct State {
   std::vector<std::weak_ptr<Group>> groups;
   std::vector<std::shared_ptr<void>> buried;
   bool runs = false;
+  int spawned = 0;  ///< threads of spawn()
   bool retired = false;
   std::atomic<bool> sleeps{false};
 
@@ -51,8 +52,7 @@ void State::serve() {
     milliseconds pause = kLongest;
     bool idle = true;
     for (const auto& group : present) {
-      group->patrol();
-      idle = idle && group->isIdle();
+      idle = group->patrol() && idle;
       pause = std::min(pause, group->setup().hints.checkInterval);
     }
     present.clear();  // perhaps the last to know them: without the lock
@@ -98,12 +98,35 @@ void Watchdog::bury(std::shared_ptr<void> held) {
   s.changed.notify_all();
 }
 
+void Watchdog::spawn(const char* name, std::function<void()> body) {
+  State& s = state();
+  {
+    const std::lock_guard lock(s.mutex);
+    ++s.spawned;
+  }
+  const auto ended = [&s] {
+    const std::lock_guard lock(s.mutex);
+    --s.spawned;
+    s.changed.notify_all();
+  };
+  try {
+    ctran::startThread(name, [body = std::move(body), ended]() mutable {
+      body();
+      body = nullptr;  // what it holds goes before it counts as ended
+      ended();
+    });
+  } catch (...) {
+    ended();
+    throw;
+  }
+}
+
 void Watchdog::retire() {
   State& s = state();
   std::unique_lock lock(s.mutex);
   s.retired = true;
   s.changed.notify_all();
-  s.changed.wait_for(lock, kRetirement, [&] { return !s.runs; });
+  s.changed.wait_for(lock, kRetirement, [&] { return !s.runs && s.spawned == 0; });
 }
 
 }  // namespace torch::comms::nccl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 namespace torch::comms::nccl {
@@ -15,7 +16,10 @@ class Watchdog {
   static void poke();
   /// Lets go of `held` on the thread soon: for threads that must not free device memory.
   static void bury(std::shared_ptr<void> held);
-  /// Before the host language ends, in whose memory tensors lie: stops the thread for good.
+  /// Runs `body`, which should end by itself, on a thread of its own. Throws ctran::Error (System).
+  static void spawn(const char* name, std::function<void()> body);
+  /// Before the host language ends, in whose memory tensors lie, and the library: stops the thread
+  /// for good, and lets those of `spawn` finish, for a while.
   static void retire();
 };
 
