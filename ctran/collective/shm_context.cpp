@@ -34,4 +34,18 @@ void ShmContext::end() {
   arena.control(rank).collectives.complete(record_);
 }
 
+void ShmContext::beginStep(Board& board, const OperationRecord& record) {
+  ++sequence_;
+  signature_ = record.signature;
+  wholeBoard_ = &board;
+  wholeSequence_ = record.sequence;
+  streams_ = streamsOutput_ = false;  // there is no end of a step at which to wait for such stores
+  arena.control(rank).begun.store(sequence_, std::memory_order_release);
+}
+
+void ShmContext::throwOther(int peer) {
+  if (wholeBoard_ != nullptr) throwMismatch(*wholeBoard_, arena.nameOf(peer), wholeSequence_);
+  throwMismatch(arena, peer, sequence_);
+}
+
 }  // namespace ctran

@@ -31,6 +31,9 @@ class ShmContext {
 
   /// Starts the next collective: says that all before it have ended.
   void begin(const Collective& collective);
+  /// Starts a step, of this host, of a collective of several hosts, of which `board` keeps the
+  /// records.
+  void beginStep(Board& board, const OperationRecord& record);
   /// It has ended.
   void end();
 
@@ -56,7 +59,7 @@ class ShmContext {
   /// What an arrived peer put into its slot. Throws Error(Mismatch) if it is in another collective.
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
-    if (slot.signature != signature_) throwMismatch(arena, peer, sequence_);
+    if (slot.signature != signature_) throwOther(peer);
     return slot.data;
   }
   /// slotOf every rank; for collectives in which all wait for all.
@@ -126,6 +129,7 @@ class ShmContext {
   void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
+  [[noreturn]] void throwOther(int peer);
   uint64_t endOf(uint64_t round) const { return first_ + (round + 1) * stride_; }
   void fill(uint64_t position) {
     if (streams_) streamFence();
@@ -162,6 +166,8 @@ class ShmContext {
   bool streamsOutput_ = false;  // what is taken
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
+  Board* wholeBoard_ = nullptr;  // of the collective that this is a step of, if it is
+  uint64_t wholeSequence_ = 0;
 };
 
 /// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a

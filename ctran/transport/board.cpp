@@ -20,8 +20,29 @@ void copyText(char* target, size_t capacity, const std::string& text) {
 
 }  // namespace
 
+Board::Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
+             const std::vector<int>& sharers, std::shared_ptr<SharedMapping> others)
+    : memory_(std::move(memory)),
+      base_(memory_->data() + offset),
+      rank_(rank),
+      size_(size),
+      shared_(false),
+      others_(std::move(others)) {
+  for (int r = 0; r < size; ++r) {
+    controls_.push_back(
+        reinterpret_cast<Control*>(others_->data() + kHeaderBytes + r * kControlBytes));
+  }
+  for (size_t i = 0; i < sharers.size(); ++i) {
+    controls_[sharers[i]] = at<Control>(kHeaderBytes + i * kControlBytes);
+  }
+}
+
 Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
-    : memory_(std::move(memory)), rank_(rank), size_(size), shared_(shared) {
+    : memory_(std::move(memory)),
+      base_(memory_->data()),
+      rank_(rank),
+      size_(size),
+      shared_(shared) {
   if (!joinProcessBarriers()) header().fences.store(1, std::memory_order_seq_cst);
 }
 

@@ -14,11 +14,12 @@ struct Announcement {
 void checkCount(const ShmContext& shm, const Collective& c, int peer, uint64_t sent) {
   const size_t expected = c.outputs[peer].count;
   if (sent == expected) return;
+  const int from = shm.arena.nameOf(peer), to = shm.arena.nameOf(shm.rank);
   throw Error(ErrorKind::Mismatch,
-              "all_to_all_v: rank " + std::to_string(peer) + " sends " + std::to_string(sent) +
-                  " elements to rank " + std::to_string(shm.rank) + ", which expects " +
+              "all_to_all_v: rank " + std::to_string(from) + " sends " + std::to_string(sent) +
+                  " elements to rank " + std::to_string(to) + ", which expects " +
                   std::to_string(expected),
-              {peer, shm.rank}, c.describe(),
+              {from, to}, c.describe(),
               "input_split_sizes[j] on rank i must equal output_split_sizes[i] on rank j");
 }
 

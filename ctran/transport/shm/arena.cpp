@@ -22,8 +22,9 @@ size_t Arena::bytesFor(int size) {
   return (total + 4095) / 4096 * 4096;
 }
 
-Arena::Arena(std::shared_ptr<SharedMapping> memory, int rank, int size)
+Arena::Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names)
     : Board(std::move(memory), rank, size, true),
+      names_(names),
       slots_(Board::bytesFor(size)),
       rings_(slots_ + size * kSlots * kSlotBytes),
       signals_(rings_ + size * kRingBytes),

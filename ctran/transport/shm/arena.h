@@ -54,7 +54,12 @@ class Arena : public Board {
   };
 
   static size_t bytesFor(int size);
-  Arena(std::shared_ptr<SharedMapping> memory, int rank, int size);
+  /// `names`: what the ranks are called, where that differs: see Condition.
+  Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names = nullptr);
+
+  /// What a rank is called.
+  int nameOf(int rank) const { return names_ == nullptr ? rank : names_[rank]; }
+  const int* names() const { return names_; }
 
   Slot& slot(int rank, uint64_t sequence) {
     return *at<Slot>(slots_ + (rank * kSlots + sequence % kSlots) * kSlotBytes);
@@ -71,20 +76,28 @@ class Arena : public Board {
   }
   size_t channelCapacity() const { return channelCapacity_; }  ///< a power of two
 
-  Condition allBegun(uint64_t n) { return {field(&Control::begun), kControlBytes, n, 0, size()}; }
-  Condition allFilled(uint64_t n) { return {field(&Control::filled), kControlBytes, n, 0, size()}; }
+  Condition allBegun(uint64_t n) {
+    return {field(&Control::begun), kControlBytes, n, 0, size(), names_};
+  }
+  Condition allFilled(uint64_t n) {
+    return {field(&Control::filled), kControlBytes, n, 0, size(), names_};
+  }
   Condition allDrained(uint64_t n) {
-    return {field(&Control::drained), kControlBytes, n, 0, size()};
+    return {field(&Control::drained), kControlBytes, n, 0, size(), names_};
   }
   Condition filled(int r, uint64_t n) {
-    return {field(&Control::filled), kControlBytes, n, r, r + 1};
+    return {field(&Control::filled), kControlBytes, n, r, r + 1, names_};
   }
   Condition signalled(int r, int index, uint64_t n) {
     const auto* ofRankZero = reinterpret_cast<const std::byte*>(&signal(0, index));
-    return {ofRankZero, kSignalsBytes, n, r, r + 1};
+    return {ofRankZero, kSignalsBytes, n, r, r + 1, names_};
   }
-  Condition allArrived(uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, 0, size()}; }
-  Condition arrived(int r, uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, r, r + 1}; }
+  Condition allArrived(uint64_t n) {
+    return {slotBase(n), kSlots * kSlotBytes, n, 0, size(), names_};
+  }
+  Condition arrived(int r, uint64_t n) {
+    return {slotBase(n), kSlots * kSlotBytes, n, r, r + 1, names_};
+  }
 
  private:
   static constexpr size_t kSignalsBytes = kSignals * 64;
@@ -98,6 +111,7 @@ class Arena : public Board {
   }
   size_t channelStride() const { return sizeof(Channel) + channelCapacity_; }
 
+  const int* names_;
   size_t slots_, rings_, signals_, channels_;  // offsets
   size_t channelCapacity_;
 };
