@@ -1385,7 +1385,7 @@ class _BackendWrapper(Backend):
 
 def new_comm(
     backend: str,
-    device: torch.device,
+    device: torch.device | str,
     name: str | None = None,
     abort_process_on_timeout_or_error: bool | None = None,
     timeout: timedelta | None = None,
@@ -1399,7 +1399,7 @@ def new_comm(
 
     Args:
         backend: its name; torchcomms.built_backends() lists them.
-        device: the device of its tensors.
+        device: of its tensors; a torch.device, or its name.
         name: the same on every rank.
         abort_process_on_timeout_or_error: whether an error that nobody is waiting for ends the
             process.

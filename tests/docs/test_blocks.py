@@ -6,15 +6,14 @@ import json
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 import sysconfig
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+import torch.distributed as dist
 from harness import Rank, Ranks
 from harness.doc_blocks import PAGES, ROOT, Block, Unmarked, blocks_of, programs_of
 from harness.programs import GUARD_SECONDS, finish, start
@@ -40,26 +39,23 @@ def test_a_block_that_does_not_say_how_it_is_tested_is_refused() -> None:
     assert len(BLOCKS) > 40
 
 
-def runs(rank: Rank, programs: list[Block], port: int, folder: str) -> None:
+def runs(rank: Rank, blocks: list[Block], port: int, folder: str) -> None:
+    """As torchrun would start it, whose agent serves the store."""
     os.chdir(folder)
-    os.environ |= {"RANK": str(rank.rank), "WORLD_SIZE": str(rank.size)}
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "HOME": folder}
+    os.environ |= {"RANK": str(rank.rank), "WORLD_SIZE": str(rank.size), "HOME": folder}
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    os.environ |= {"TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_RUN_ID": "docs"}
+    os.environ["TORCHELASTIC_RESTART_COUNT"] = "0"
     names = {"__name__": "__main__"}
-    for block in programs:
+    for block in blocks:
         exec(block.compiled(), names)  # type: ignore[call-overload]
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if list(programs_of(page))])
 def test_python(page: str, fresh_ranks: MakeRanks, tmp_path: Path) -> None:
     for program in programs_of(page):
-        fresh_ranks(program.ranks).run(runs, program.blocks, free_port(), str(tmp_path))
+        store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        fresh_ranks(program.ranks).run(runs, program.blocks, store.port, str(tmp_path))
 
 
 @by_place(of("python", "needs"))

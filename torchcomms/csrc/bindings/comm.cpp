@@ -28,7 +28,19 @@ void loadBackend(const std::string& backend) {
   }
 }
 
-std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device,
+/// A torch.device, or what names one.
+at::Device toDevice(const py::object& device) {
+  if (py::isinstance<py::str>(device)) {
+    return py::module_::import("torch").attr("device")(device).cast<at::Device>();
+  }
+  if (!THPDevice_Check(device.ptr())) {
+    throw py::type_error("new_comm(): argument 'device' must be torch.device or str, not " +
+                         std::string(Py_TYPE(device.ptr())->tp_name));
+  }
+  return device.cast<at::Device>();
+}
+
+std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object& device,
                                    const std::optional<std::string>& name,
                                    std::optional<bool> abortProcess, const OptionalTimeout& timeout,
                                    std::optional<bool> highPriority,
@@ -45,6 +57,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);
 
+  const at::Device where = toDevice(device);
   loadBackend(backend);
   // A communicator that is yet to be configured meets nobody now.
   const bool alone =
@@ -56,7 +69,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device
     options.size = place[1].cast<int>();
     options.store = place[2].cast<c10::intrusive_ptr<c10d::Store>>();
   }
-  return new_comm(backend, device, options.name, options);
+  return new_comm(backend, where, options.name, options);
 }
 
 /// The list of ranks of `rank` in either form: one group, or several of which it is in at most one.
@@ -102,7 +115,14 @@ void bindBatch(py::module_& module) {
       .def_readwrite("type", &P2POp::type)
       .def_readwrite("tensor", &P2POp::tensor)
       .def_readwrite("peer", &P2POp::peer)
-      .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.");
+      .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.")
+      .def("__repr__", [](const P2POp& self) {
+        const bool sends = self.type == P2POp::Type::SEND;
+        return std::string("<P2POp ") + (sends ? "send" : "recv") + " of " +
+               std::to_string(self.tensor.numel()) + " " +
+               c10::toString(self.tensor.scalar_type()) + (sends ? " to rank " : " from rank ") +
+               std::to_string(self.peer) + " tag " + std::to_string(self.tag) + ">";
+      });
   py::class_<BatchSendRecv>(
       module, "BatchSendRecv",
       "Sends and receives that are issued together, so that none waits for another.")
@@ -220,7 +240,7 @@ void bindComm(py::module_& module) {
              py::arg("hints") = py::none(), py::arg("options") = py::none(),
              "Makes a communicator: collective over its ranks.\n\n"
              "backend: its name; torchcomms.built_backends() lists them.\n"
-             "device: the torch.device of its tensors.\n"
+             "device: of its tensors, a torch.device or its name.\n"
              "name: the same on every rank.\n"
              "options: CommOptions, of which the other arguments override parts.\n"
              "store: the torch.distributed.Store through which the ranks find each other; without "
