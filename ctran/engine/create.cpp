@@ -242,7 +242,9 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
                                             : join(all[ranks[0]].leader, newRank, options.size,
                                                    deadline, interrupt, nullptr, hostOf(options));
     if (!group) {
-      throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up", {0}, "split",
+      const bool late = std::chrono::steady_clock::now() >= deadline;
+      throw Error(late ? ErrorKind::Timeout : ErrorKind::PeerLost,
+                  late ? "rank 0 does not answer" : "rank 0 died, or gave up", {0}, "split",
                   "see its output for the reason");
     }
     options.timeout = this->timeout();

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <thread>
 
+#include "ctran/base/config.h"
 #include "ctran/base/log.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/local_communicator.h"
@@ -13,6 +14,12 @@ namespace {
 
 using gpu::check;
 using std::chrono::milliseconds;
+
+const ConfigInt kBlocks{"CTRAN_GPU_BLOCKS", 0,
+                        "The most blocks (512 threads each) that a kernel may have, so how many "
+                        "multiprocessors it takes; 0: as many as there are. The least of all ranks "
+                        "counts.",
+                        0, 1024};
 
 /// Hosts end what is late; a kernel does so later, where no host looks.
 constexpr std::chrono::seconds kDeviceGrace{1};
@@ -43,6 +50,7 @@ int multiprocessors(int device) {
 struct GpuCommunicator::Introduction {
   uint64_t scratchBytes;
   uint32_t blocks;
+  uint32_t stepBytes;
   ErrorKind kind;
   bool failed;
   char why[230];
@@ -61,8 +69,7 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communi
     throw Error(ErrorKind::Unsupported,
                 "ctran works among up to " + std::to_string(device::kMaxRanks) +
                     " GPUs of one host; communicator '" + control->name() + "' has " +
-                    std::to_string(control->size()) + " ranks" +
-                    (local ? "" : " on several hosts"),
+                    std::to_string(control->size()) + " ranks" + (local ? "" : " on several hosts"),
                 {}, {}, "use backend nccl, or tensors of the CPU");
   }
   std::shared_ptr<GpuCommunicator> made(new GpuCommunicator(std::move(local), device));
@@ -91,8 +98,9 @@ std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hoo
   control_->run(exchange, {}, hooks);
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
-    throw Error(all[r].kind, "the GPU of rank " + std::to_string(r) + " of communicator '" +
-                                 control_->name() + "' cannot take part: " + all[r].why,
+    throw Error(all[r].kind,
+                "the GPU of rank " + std::to_string(r) + " of communicator '" + control_->name() +
+                    "' cannot take part: " + all[r].why,
                 {r}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");
@@ -105,7 +113,9 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
   const auto first = agree(hooks, [&](Introduction& own) {
     scratch = memory_.allocate();
     own.scratchBytes = memory_.scratchBytes();
-    own.blocks = static_cast<uint32_t>(multiprocessors(device_));
+    own.blocks =
+        static_cast<uint32_t>(kBlocks.get() > 0 ? kBlocks.get() : multiprocessors(device_));
+    own.stepBytes = memory_.stepBytes();
   });
   const HostGroup group =
       control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
@@ -115,6 +125,9 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
     for (const Introduction& one : first) {
       bytes.push_back(one.scratchBytes);
       blocks = std::min(blocks, one.blocks);
+      if (one.stepBytes != memory_.stepBytes()) {
+        throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
+      }
     }
     memory_.connect(group, bytes);
     setTimeout(control_->timeout());
@@ -170,10 +183,10 @@ void GpuCommunicator::probe() {
     for (int r = 0; r < size; ++r) {
       if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
       throw Error(ErrorKind::Unsupported,
-                  report.state == 0 ? "what rank " + std::to_string(r) +
-                                          "'s GPU wrote into this one's memory did not arrive"
-                                    : "nothing came from rank " +
-                                          listed(awaitedByKernels(control_->rank())));
+                  report.state == 0
+                      ? "what rank " + std::to_string(r) +
+                            "'s GPU wrote into this one's memory did not arrive"
+                      : "nothing came from rank " + listed(awaitedByKernels(control_->rank())));
     }
   }
 }
@@ -242,8 +255,7 @@ std::vector<int> GpuCommunicator::missing(uint64_t number) const {
   return missing;
 }
 
-Error GpuCommunicator::timedOut(const std::string& what, uint64_t number,
-                                milliseconds timeout) {
+Error GpuCommunicator::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
   std::vector<int> late = missing(number);
   std::string found = late.empty() ? "" : "; it has not been called on rank " + listed(late);
   if (late.empty()) {
@@ -323,8 +335,7 @@ std::optional<Error> GpuCommunicator::trouble() {
 }
 
 void GpuCommunicator::stop() {
-  std::atomic_ref(memory_.desk(control_->rank()).control.abort)
-      .store(1, std::memory_order_release);
+  std::atomic_ref(memory_.desk(control_->rank()).control.abort).store(1, std::memory_order_release);
 }
 
 void GpuCommunicator::fail(const Error& error) {

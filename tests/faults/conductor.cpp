@@ -47,6 +47,11 @@ std::string list(const Account& account) {
   return text + "}";
 }
 
+bool names(const Account& account, int rank) {
+  return std::find(account.ranks.begin(), account.ranks.begin() + account.rankCount, rank) !=
+         account.ranks.begin() + account.rankCount;
+}
+
 bool namesOnly(const Account& account, int rank) {
   return account.rankCount == 1 && account.ranks[0] == rank;
 }
@@ -358,12 +363,12 @@ void Conductor::judgeRank(const Scenario& scenario, int rank, const Account& acc
       }
       return;
     default: {
-      // Whoever waits for a rank that died before it said anything can only see that none came.
-      const bool mayTimeOut = account.creating && scenario.whileCreating;
-      const bool rightKind =
-          account.kind == ErrorKind::PeerLost || (mayTimeOut && account.kind == ErrorKind::Timeout);
-      if (!rightKind ||
-          !(namesOnly(account, scenario.victim) || namesWhoGaveUp(scenario, rank, account))) {
+      // Whoever waits for a rank that died before it said anything can only see who did not come in
+      // time, others that are slow among them.
+      const bool cameNot = account.creating && scenario.whileCreating &&
+                           account.kind == ErrorKind::Timeout && names(account, scenario.victim);
+      const bool lost = account.kind == ErrorKind::PeerLost && namesOnly(account, scenario.victim);
+      if (!lost && !cameNot && !namesWhoGaveUp(scenario, rank, account)) {
         complain(scenario, rank, got);
       }
     }

@@ -43,6 +43,30 @@ def _works_again(rank: Rank) -> None:
     fresh.finalize()
 
 
+def _refused(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    tensor = _tensor(rank)
+    told = str(_error(lambda: comm.send(tensor, rank.rank, async_op=False)))
+    assert "cannot send to itself" in told, told
+    told = str(_error(lambda: comm.recv(tensor, rank.rank, async_op=True)))
+    assert "cannot send to itself" in told, told
+    told = str(_error(comm.new_window))
+    assert "no windows of GPU memory" in told, told
+    told = str(_error(lambda: comm.all_reduce(tensor, ReduceOp.BAND, async_op=False)))
+    assert "band" in told, told
+    told = str(_error(lambda: rank.new_comm(BACKEND, "x", enable_reconfigure=True)))
+    assert "cannot be reconfigured" in told, told
+    # The communicator is as it was.
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    assert tensor.cpu()[0] == rank.size
+
+
+@case(world=2)
+def wrong_calls_are_refused_and_break_nothing(make: Make) -> None:
+    make(2).run(_refused)
+
+
 def _late(rank: Rank, async_op: bool, count: int) -> Any:
     comm = rank.new_comm(BACKEND, "late")
     comm.barrier(async_op=False)

@@ -19,6 +19,8 @@ namespace ctran::device {
 
 class DeviceWorld {
  public:
+  static constexpr u32 kStepBytes = 32768;
+
   struct Grid {
     u32 blocks;
     u32 threads;
@@ -45,6 +47,7 @@ class DeviceWorld {
       team.rank = rank;
       team.size = ranks;
       team.slotBytes = slotBytes;
+      team.stepBytes = kStepBytes;
       for (u32 peer = 0; peer < ranks; ++peer) {
         team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].get());
         team.steps[peer] = reinterpret_cast<char*>(steps_[peer].get());

@@ -27,7 +27,8 @@ char byteOf(u32 from, u32 to, u32 k, u64 i) {
 
 /// How many bytes one rank sends another in operation k; the same both ways.
 u64 bytesOf(u32 a, u32 b, u32 k) {
-  const u64 sizes[] = {0, 1, 15, 700, 2 * kStepBytes + 5, 9 * kStepBytes + 33};
+  const u64 sizes[] = {
+      0, 1, 15, 700, 2 * DeviceWorld::kStepBytes + 5, 9 * DeviceWorld::kStepBytes + 33};
   return sizes[(a + b + k) % 6];
 }
 
@@ -36,7 +37,7 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
   constexpr u32 kLanes = 2;
   const u32 blocks = 2 * kLanes * ranks;
   DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
-  constexpr u64 kRoom = 10 * kStepBytes;
+  constexpr u64 kRoom = 10 * DeviceWorld::kStepBytes;
   std::vector<std::vector<char>> in(ranks), out(ranks);
   for (u32 r = 0; r < ranks; ++r) {
     in[r].assign(ranks * kRoom + 16, 0);
@@ -55,7 +56,10 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
       std::fill(out[r].begin(), out[r].end(), '#');
     }
     world.run(
-        allOf(ranks), 1, [&](u32) { return DeviceWorld::Grid{blocks, 1}; },
+        allOf(ranks), 1,
+        [&](u32) {
+          return DeviceWorld::Grid{blocks, 1};
+        },
         [&](u32 rank, u32, const Block& block) {
           ExchangeArguments a{};
           a.team = world.team(rank);
@@ -95,6 +99,45 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
 TEST(LaneExchange, TwoRanks) { expectExchange(2, 12, 0); }
 TEST(LaneExchange, ThreeRanksAndStepsThatWrapAround) { expectExchange(3, 8, 0xfffffffdu); }
 
+/// The root sends every other rank a part, which that sends on to the rest.
+void expectRelays(u32 ranks, u32 root, u32 firstStep) {
+  constexpr u32 kLanes = 2;
+  const u32 blocks = kLanes * (ranks - 1);
+  DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
+  constexpr u64 kShare = 13 * DeviceWorld::kStepBytes + 48;
+  const u64 bytes = (ranks - 1) * kShare - 5;
+  std::vector<std::vector<char>> data(ranks, std::vector<char>(bytes + 1, '#'));
+  for (u64 i = 0; i < bytes; ++i) data[root][i] = byteOf(root, 0, 0, i);
+  world.run(
+      allOf(ranks), 1,
+      [&](u32) {
+        return DeviceWorld::Grid{blocks, 1};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        ExchangeArguments a{};
+        a.team = world.team(rank);
+        for (u32 r = 0; r < ranks; ++r) {
+          if (r == root) continue;
+          const u64 begin = (r < root ? r : r - 1) * kShare;
+          char* part = data[rank].data() + begin;
+          const u32 kind = rank == root ? kSend : rank == r ? kRelay : kReceive;
+          const u32 peer = rank == r ? root : r;
+          a.transfers[a.count++] = {part, part, std::min(kShare, bytes - begin),
+                                    kind, peer, kLanes};
+        }
+        exchange(a, block);
+      });
+  for (u32 r = 0; r < ranks; ++r) {
+    for (u64 i = 0; i < bytes; ++i) ASSERT_EQ(data[r][i], byteOf(root, 0, 0, i)) << r << ' ' << i;
+    ASSERT_EQ(data[r][bytes], '#');
+  }
+}
+
+TEST(LaneExchange, RelaysSendOnWhatComes) {
+  expectRelays(3, 1, 0xfffffffbu);
+  expectRelays(4, 0, 0);
+}
+
 template <u32 kRanks>
 void expectPackets(u32 operations) {
   DeviceWorld world(kRanks, kSlotBytes, 0, {2, 1});
@@ -110,7 +153,10 @@ void expectPackets(u32 operations) {
       }
     }
     world.run(
-        allOf(kRanks), 1, [&](u32) { return DeviceWorld::Grid{1 + k % 2, 1}; },
+        allOf(kRanks), 1,
+        [&](u32) {
+          return DeviceWorld::Grid{1 + k % 2, 1};
+        },
         [&](u32 rank, u32, const Block& block) {
           PacketExchangeArguments a{};
           a.team = world.team(rank);
@@ -153,7 +199,10 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
   }
   const u32 operations = 3;
   world.run(
-      allOf(kRanks), operations, [&](u32) { return DeviceWorld::Grid{lanes, 1}; },
+      allOf(kRanks), operations,
+      [&](u32) {
+        return DeviceWorld::Grid{lanes, 1};
+      },
       [&](u32 rank, u32, const Block& block) {
         ReduceArguments a{};
         a.team = world.team(rank);
@@ -168,7 +217,8 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
           a.outputs[p] = gets ? out[rank].data() + shift + begin : nullptr;
           most = std::max<u64>(most, a.counts[p]);
         }
-        a.chunks = (most * 4 + kHalfBytes - 1) / kHalfBytes;
+        a.chunkBytes = DeviceWorld::kStepBytes / (share == 0 ? 1 : 2);
+        a.chunks = (most * 4 + a.chunkBytes - 1) / a.chunkBytes;
         reducePipeline<i32, Sum, kRanks>(a, block);
       });
   for (u32 r = 0; r < kRanks; ++r) {
@@ -203,7 +253,10 @@ TEST(ReducePipeline, AbortEndsEveryWaitAndNamesTheMissingRank) {
     for (u32 rank : {0, 1}) storeRelaxed(&world.control(rank).abort, 1u);
   });
   world.run(
-      {0, 1}, 2, [](u32) { return DeviceWorld::Grid{2, 1}; },
+      {0, 1}, 2,
+      [](u32) {
+        return DeviceWorld::Grid{2, 1};
+      },
       [&](u32 rank, u32, const Block& block) {
         ++entered;
         ReduceArguments a{};
@@ -215,6 +268,7 @@ TEST(ReducePipeline, AbortEndsEveryWaitAndNamesTheMissingRank) {
           a.outputs[p] = out[rank].data() + p * 10000;
           a.counts[p] = 10000;
         }
+        a.chunkBytes = DeviceWorld::kStepBytes / 2;
         a.chunks = 3;
         reducePipeline<i32, Sum, 3>(a, block);
       });

@@ -1,9 +1,9 @@
 // A stand-in for libcuda.so.1: the part of the driver's interface that streams, events, graph
-// capture, memory and kernels need, in host memory. A stream is a queue with a thread. Device memory
-// is a file that other processes map; a module is a shared library, made by the stand-in for the
-// compiler; a kernel runs with one thread for each block. It keeps the driver's rules
-// where breaking them would hurt on a real GPU: who queries an event while another thread captures
-// in global mode, queries a captured event, or waits in a capture for what is outside, gets the
+// capture, memory and kernels need, in host memory. A stream is a queue with a thread. Device
+// memory is a file that other processes map; a module is a shared library, made by the stand-in for
+// the compiler; a kernel runs with one thread for each block. It keeps the driver's rules where
+// breaking them would hurt on a real GPU: who queries an event while another thread captures in
+// global mode, queries a captured event, or waits in a capture for what is outside, gets the
 // driver's error and spoils the capture.
 
 #include <dlfcn.h>
@@ -493,8 +493,7 @@ STAND_IN Result cuMemImportFromShareableHandle(MemoryHandle* handle, void* share
   const int fd = dup(static_cast<int>(reinterpret_cast<intptr_t>(shareable)));
   struct stat status {};
   if (fd < 0 || fstat(fd, &status) != 0) return kInvalidValue;
-  *handle = reinterpret_cast<MemoryHandle>(
-      new Chunk{fd, static_cast<size_t>(status.st_size)});
+  *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, static_cast<size_t>(status.st_size)});
   return kSuccess;
 }
 
@@ -518,8 +517,8 @@ STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryH
 }
 
 STAND_IN Result cuMemUnmap(DevicePtr address, size_t bytes) {
-  void* place = mmap(pointerTo(address), bytes, PROT_NONE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  void* place =
+      mmap(pointerTo(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   return place == MAP_FAILED ? 2 : kSuccess;
 }
 
@@ -601,10 +600,6 @@ STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsi
 STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
   return of(stream).push(
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
-}
-
-STAND_IN Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t bytes, Stream stream) {
-  return cuMemcpyAsync(to, reinterpret_cast<DevicePtr>(from), bytes, stream);
 }
 
 STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {

@@ -4,8 +4,8 @@
 #include "ctran/gpu/device/operation.cuh"
 #include "ctran/gpu/device/receive.cuh"
 
-// As exchange/lanes.cuh for little data: one step, everything in packets. Each rank sends each other
-// at least one packet, so that afterwards all have heard of all: with nothing to move it is a
+// As exchange/lanes.cuh for little data: one step, everything in packets. Each rank sends each
+// other at least one packet, so that afterwards all have heard of all: with nothing to move it is a
 // barrier.
 
 namespace ctran::device {

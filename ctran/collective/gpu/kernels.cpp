@@ -49,8 +49,8 @@ const char* elementOf(DataType type) {
     case DataType::Complex128:
       return "Complex128";
     default:
-      throw Error(ErrorKind::InvalidArgument, "type " + std::string(nameOf(type)) +
-                                                  " can be moved, but not reduced");
+      throw Error(ErrorKind::InvalidArgument,
+                  "type " + std::string(nameOf(type)) + " can be moved, but not reduced");
   }
 }
 
@@ -164,8 +164,7 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
   const std::lock_guard lock(mutex);
   const auto found = known.find({device, ranks});
   if (found != known.end()) return found->second;
-  const gpu::Module module =
-      load(device, movingRequest(gpu::architecture(device), ranks));
+  const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
   return known[{device, ranks}] = {find(module, "ctranExchange"),
                                    find(module, "ctranExchangePackets")};
 }

@@ -13,8 +13,6 @@ namespace {
 
 using device::kMaxRanks;
 
-constexpr size_t kStep = device::kStepBytes;
-constexpr size_t kChunk = device::kStepBytes / 2;
 constexpr size_t kPacketData = 12;
 constexpr uint32_t kLaneThreads = 512;
 
@@ -23,12 +21,13 @@ constexpr uint32_t kLaneThreads = 512;
 /// Bytes up to which one-shot all-reduce is faster than two-shot.
 size_t oneShotLimit(uint32_t size) {
   if (size <= 2) return 512 << 10;
-  if (size <= 4) return 80 << 10;
+  if (size <= 4) return 160 << 10;
   return 32 << 10;
 }
-constexpr size_t kTwoShotLimit = 2 << 20;
+constexpr size_t kTwoShotLimit = 2200000;
 /// Of what one rank sends another.
-constexpr size_t kPacketLimit = 256 << 10;
+constexpr size_t kPacketLimit = 512 << 10;
+constexpr size_t kLeastChunk = 4096;
 constexpr size_t kBroadcastInPartsFrom = 1 << 20;
 
 size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
@@ -69,8 +68,8 @@ GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) co
 uint32_t GpuLauncher::lanesFor(size_t bytes) const {
   // Sending and receiving blocks for every peer.
   const size_t budget = std::max<size_t>(1, blocks_ / (2 * std::max(1u, size_ - 1)));
-  const size_t most = std::min<size_t>(size_ <= 2 ? 32 : size_ <= 4 ? 16 : 8, budget);
-  return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, kStep), 1, most));
+  const size_t most = std::min<size_t>(size_ <= 2 ? 32 : size_ <= 4 ? 21 : 9, budget);
+  return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, team_.stepBytes), 1, most));
 }
 
 void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
@@ -211,37 +210,32 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   if (blocks != 0) run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
 }
 
-/// Scatter, then all-gather: 2 (n - 1) / n * bytes out of the root instead of (n - 1) * bytes.
+/// The root sends each other rank another part, and that sends it on to the rest while it comes:
+/// the root's link carries the data once.
 void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) const {
   const size_t bytes = c.blockBytes();
-  const size_t share = ceilDiv(ceilDiv(bytes, size_), 16) * 16;
-  const auto begin = [&](uint32_t r) { return std::min(bytes, r * share); };
-  const auto part = [&](uint32_t r) { return bytesAt(c.output) + begin(r); };
-  const auto length = [&](uint32_t r) { return begin(r + 1) - begin(r); };
+  const size_t share = ceilDiv(ceilDiv(bytes, size_ - 1), 16) * 16;
   const uint32_t root = static_cast<uint32_t>(c.root);
-  Messages scatter;
-  Messages gather;
+  device::ExchangeArguments a{};
+  a.team = team_;
+  uint32_t blocks = 0;
   for (uint32_t r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
+    if (r == root) continue;
+    const size_t begin = std::min(bytes, (r < root ? r : r - 1) * share);
+    const size_t length = std::min(bytes - begin, share);
+    if (length == 0) continue;
+    char* part = bytesAt(c.output) + begin;
+    const uint32_t lanes = lanesFor(length);
     if (rank_ == root) {
-      scatter.from[r] = part(r);
-      scatter.sendBytes[r] = length(r);
+      a.transfers[a.count++] = {part, nullptr, length, device::kSend, r, lanes};
+    } else if (rank_ == r) {
+      a.transfers[a.count++] = {nullptr, part, length, device::kRelay, root, lanes};
+    } else {
+      a.transfers[a.count++] = {nullptr, part, length, device::kReceive, r, lanes};
     }
-    if (r != root) {
-      gather.from[r] = part(rank_);
-      gather.sendBytes[r] = length(rank_);
-    }
-    if (rank_ != root) {
-      gather.to[r] = part(r);
-      gather.receiveBytes[r] = length(r);
-    }
+    blocks += lanes;
   }
-  if (rank_ != root) {
-    scatter.to[root] = part(rank_);
-    scatter.receiveBytes[root] = length(rank_);
-  }
-  exchangeLanes(scatter, stream);
-  exchangeLanes(gather, stream);
+  run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
 }
 
 void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
@@ -264,6 +258,12 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
         m.to[c->root] = bytesAt(c->output);
         m.receiveBytes[c->root] = c->blockBytes();
       }
+    }
+    if (sends[rank_] != receives[rank_] || m.sendBytes[rank_] != m.receiveBytes[rank_]) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "a rank cannot send to itself, or receive from itself, alone",
+                  {static_cast<int>(rank_)}, {},
+                  "put the send and the recv, of the same size, into one batch");
     }
     exchangeLanes(m, stream);
     left = std::move(later);
@@ -301,7 +301,7 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
       return run(kernels.oneShot, shapeFor(packets, 24), &a, stream);
     }
     if (wire <= kTwoShotLimit && 2 * share <= slotPackets) {
-      return run(kernels.twoShot, shapeFor(share, 48), &a, stream);
+      return run(kernels.twoShot, shapeFor(share, 88), &a, stream);
     }
   }
   if (c.kind == Kind::AllReduce || c.kind == Kind::Reduce) {
@@ -330,11 +330,15 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     }
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
-  a.chunks = ceilDiv(most * element, kChunk);
+  // For what is not much, chunks of which every lane has one.
+  const size_t mostLanes = std::min(blocks_, device::kMaxLanes);
+  const size_t room = a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2;
+  const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), 512) * 512;
+  a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
-  const uint32_t lanes =
-      static_cast<uint32_t>(std::min<size_t>(std::min(blocks_, device::kMaxLanes), a.chunks));
-  a.lookahead = a.chunks <= lanes ? 1 : 2;
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(mostLanes, a.chunks));
+  a.lookahead = 1;
   run(kernels.pipeline, {lanes, kLaneThreads}, &a, stream);
 }
 

@@ -5,8 +5,8 @@
 #include "ctran/gpu/device/reduce.cuh"
 
 // Reduce-scatter and reduce of little data in one step: everybody sends the owner of a part its
-// contribution in packets. (n - 1) / n * bytes out and in per rank of a reduce-scatter, times 16/12.
-// Owners of nothing are sent one packet, so that afterwards all have heard of all.
+// contribution in packets. (n - 1) / n * bytes out and in per rank of a reduce-scatter, times
+// 16/12. Owners of nothing are sent one packet, so that afterwards all have heard of all.
 
 namespace ctran::device {
 
@@ -15,12 +15,13 @@ struct ReduceArguments {
   Team team;
   const void* parts[kMaxRanks];
   u64 counts[kMaxRanks];
-  u32 packets[kMaxRanks];  ///< of the parts, at least one; not for the pipeline
+  u32 packets[kMaxRanks];    ///< of the parts, at least one; not for the pipeline
   void* outputs[kMaxRanks];  ///< of part r; null where this rank gets none
   double factor;
   const double* factorAt;  ///< if not null, the factor is there
   u32 shareWith;           ///< pipeline: a mask of ranks that get every part
   u32 lookahead;           ///< pipeline
+  u32 chunkBytes;          ///< pipeline: of a step, or half of one if the parts are shared
   u64 chunks;              ///< pipeline: of the longest part
 };
 

@@ -59,7 +59,8 @@ struct SmallFloat {
       const u32 magic = (127 - kBias + 1 + kShift) << 23;
       code = bitCast<u32>(bitCast<float>(magnitude) + bitCast<float>(magic)) - magic;
     } else {
-      code = (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + (magnitude >> kShift & 1)) >> kShift;
+      code =
+          (magnitude - kRebias + ((1u << (kShift - 1)) - 1) + (magnitude >> kShift & 1)) >> kShift;
     }
     if (magnitude <= 0x7f800000u && code > kFirstSpecial) code = kFirstSpecial;
     return code | (bits >> 31) << kSignAt;

@@ -2,10 +2,10 @@
 
 #include "ctran/gpu/device/operation.cuh"
 
-// Lanes: streams of steps of up to kStepBytes from one rank to another. The sender puts a step into
-// the receiver's memory and raises the lane's `ready` flag there; the receiver, when it has used
-// the step, raises the `credit` flag at the sender. Flags count steps, for ever; a step's slot is
-// its number modulo kDepth, and is written again only after the credit of the step it held. So a
+// Lanes: streams of steps of up to Team::stepBytes from one rank to another. The sender puts a step
+// into the receiver's memory and raises the lane's `ready` flag there; the receiver, when it has
+// used the step, raises the `credit` flag at the sender. Flags count steps, for ever; a step's slot
+// is its number modulo kDepth, and is written again only after the credit of the step it held. So a
 // lane is at rest between any two operations, whoever took part in them, and needs no barrier.
 //
 // A lane is driven by one block at each end. Data are published by the block's barrier and one
@@ -16,7 +16,7 @@ namespace ctran::device {
 
 CTRAN_INLINE char* stepOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
   return team.steps[to] +
-         (static_cast<u64>(from * kMaxLanes + lane) * kDepth + step % kDepth) * kStepBytes;
+         (static_cast<u64>(from * kMaxLanes + lane) * kDepth + step % kDepth) * team.stepBytes;
 }
 
 CTRAN_INLINE u32* readyOf(const Team& team, u32 from, u32 to, u32 lane) {
@@ -45,6 +45,10 @@ CTRAN_INLINE void awaitFlag(const Team& team, const Block& block, const u32* fla
     }
   }
 }
+
+/// The first of the threads that raise flags: not in the warp that waits for them, where there are
+/// several, so that the fence and the next wait take place at the same time.
+CTRAN_INLINE u32 publisherOf(const Block& block) { return block.threads > 32 ? 32 : 0; }
 
 /// After a barrier of the block: whether a wait of it has failed.
 CTRAN_INLINE bool stopped(const Block& block) { return loadShared(&block.guard->stop) != kRunning; }
@@ -106,7 +110,7 @@ CTRAN_INLINE void storeUser(const Bytes<char>& bytes, u64 word, const Word16& va
 /// By all threads of the block: `load(word)` to `store(word, value)`, several words at a time.
 template <class Load, class Store>
 CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, const Store& store) {
-  constexpr u32 kAtOnce = 4;
+  constexpr u32 kAtOnce = 8;
   u32 i = block.thread;
   for (; i + (kAtOnce - 1) * block.threads < words; i += kAtOnce * block.threads) {
     Word16 values[kAtOnce];
@@ -121,7 +125,7 @@ CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, cons
 /// As `forWords`, for the other ranks, which are `step` = 1 ... kRanks - 1 away, at once.
 template <u32 kRanks, class Load, class Store>
 CTRAN_INLINE void forPeers(const Block& block, u32 words, const Load& load, const Store& store) {
-  constexpr u32 kAtOnce = kRanks <= 4 ? 2 : 1;
+  constexpr u32 kAtOnce = kRanks <= 2 ? 8 : kRanks <= 4 ? 4 : 2;
   for (u32 i = block.thread; i < words; i += kAtOnce * block.threads) {
     Word16 values[kAtOnce][kRanks];
     CTRAN_UNROLL

@@ -2,9 +2,9 @@
 
 #include "ctran/gpu/device/element.cuh"
 
-// Reductions of packets and of sixteen bytes, element by element, in rank order: acc = x0, acc = op(acc, x1), ... so
-// every rank that reduces the same contributions gets the same bits. Small floats are combined as
-// fp32 and rounded once.
+// Reductions of packets and of sixteen bytes, element by element, in rank order: acc = x0, acc =
+// op(acc, x1), ... so every rank that reduces the same contributions gets the same bits. Small
+// floats are combined as fp32 and rounded once.
 
 namespace ctran::device {
 

@@ -6,10 +6,11 @@
 
 // Waiting that always ends. A wait polls; every kPollsPerCheck polls it asks the block's guard
 // whether to go on. At most one thread of a block looks at the host's abort word, after a
-// millisecond of waiting and every millisecond from then on, and tells the others through the guard.
-// Not sooner: while it reads the host's memory it does not see what arrives, and with many blocks on
-// several GPUs that takes tens of microseconds, for which others then wait, and look, too. (Measured
-// on four H200, looking every 10 us: once an operation was slow, all that followed were, 20 times.)
+// millisecond of waiting and every millisecond from then on, and tells the others through the
+// guard. Not sooner: while it reads the host's memory it does not see what arrives, and with many
+// blocks on several GPUs that takes tens of microseconds, for which others then wait, and look,
+// too. (Measured on four H200, looking every 10 us: once an operation was slow, all that followed
+// were, 20 times.)
 
 namespace ctran::device {
 

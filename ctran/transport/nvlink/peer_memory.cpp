@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/gpu/driver.h"
 
@@ -16,6 +17,13 @@ using gpu::Driver;
 constexpr size_t kPage = 4096;
 static_assert(sizeof(GpuDesk) <= kPage);
 
+const ConfigInt kStepBytes{
+    "CTRAN_GPU_STEP_BYTES", 65536,
+    "What GPUs send each other at a time, where there is much. The memory that a communicator "
+    "takes "
+    "on each GPU is 256 times that for each rank, and 18 MiB. The same on all ranks.",
+    1024, 1 << 20};
+
 /// All ranks' packets to one rank, in one region.
 constexpr size_t kRegionBytes = 6 << 20;
 constexpr gpu::Result kAlreadyRegistered = 712;
@@ -27,26 +35,26 @@ struct Layout {
   size_t steps;
   size_t bytes;
 
-  explicit Layout(int size) {
+  Layout(int size, uint32_t stepBytes) {
     slotBytes = kRegionBytes / size / kPage * kPage;
     packets = (2 * kMaxRanks * kMaxLanes * device::kFlagWords * sizeof(uint32_t) + kPage - 1) /
               kPage * kPage;
     steps = packets + device::kRegions * size * slotBytes;
-    bytes = steps + size_t{kMaxLanes} * size * device::kDepth * device::kStepBytes;
+    bytes = steps + size_t{kMaxLanes} * size * device::kDepth * stepBytes;
   }
 };
 
 void clear(const gpu::DeviceMemory& memory) {
   const Driver& driver = Driver::get();
-  check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, nullptr),
-        "cuMemsetD32Async");
+  check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, nullptr), "cuMemsetD32Async");
   check(driver.streamSynchronize(nullptr), "cuStreamSynchronize");
 }
 
 }  // namespace
 
-PeerMemory::PeerMemory(int rank, int size, int device)
-    : rank_(rank), size_(size), device_(device) {}
+PeerMemory::PeerMemory(int rank, int size, int device) : rank_(rank), size_(size), device_(device) {
+  team_.stepBytes = static_cast<uint32_t>(kStepBytes.get()) / 32 * 32;
+}
 
 size_t PeerMemory::deskBytes(int size) { return kPage * size; }
 
@@ -57,7 +65,7 @@ GpuDesk& PeerMemory::desk(int rank) const {
 UniqueFd PeerMemory::allocate() {
   const gpu::DeviceGuard guard(device_);
   scratch_.resize(size_);
-  scratch_[rank_] = gpu::DeviceMemory::allocate(device_, Layout(size_).bytes);
+  scratch_[rank_] = gpu::DeviceMemory::allocate(device_, Layout(size_, team_.stepBytes).bytes);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
   clear(scratch_[rank_]);
   clear(state_);
@@ -81,7 +89,7 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
   gpu::DevicePtr desks = 0;
   check(driver.memHostGetDevicePointer(&desks, desks_->data(), 0), "cuMemHostGetDevicePointer");
 
-  const Layout layout(size_);
+  const Layout layout(size_, team_.stepBytes);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;

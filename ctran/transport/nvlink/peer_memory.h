@@ -27,6 +27,8 @@ struct GpuDesk {
 class PeerMemory {
  public:
   PeerMemory(int rank, int size, int device);
+  /// CTRAN_GPU_STEP_BYTES; all ranks have to have the same.
+  uint32_t stepBytes() const { return team_.stepBytes; }
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;

@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include "ctran/base/error.h"
-#include "torchcomms/csrc/backends/nccl/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 
 namespace torch::comms {
 
@@ -89,7 +89,7 @@ void StagedBackend::init(at::Device device, std::string_view name, const CommOpt
                            "devices that this torch has",
                        {}, {}, "pass torch.device(\"cpu\")");
   }
-  device_ = device.is_cpu() ? device : nccl::withIndex(device, options.rank.value());
+  device_ = device.is_cpu() ? device : stream::withIndex(device, options.rank.value());
   inner_->init(direct() ? device : at::Device(at::kCPU), name, options);
 }
 

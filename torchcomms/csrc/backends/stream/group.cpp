@@ -154,12 +154,17 @@ void StreamGroup::retireEnded() {
     }
     std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
   }
+  if (ended.empty()) return;
+  std::optional<ctran::Error> error;
+  if (!isSound()) {
+    const std::lock_guard lock(errorMutex_);
+    error = error_;
+  }
   for (const auto& operation : ended) {
-    if (isSound()) {
-      operation->complete();
+    if (error) {
+      operation->fail(*error);
     } else {
-      const std::lock_guard lock(errorMutex_);
-      operation->fail(*error_);
+      operation->complete();
     }
     operation->release();
   }
