@@ -9,7 +9,6 @@ from typing import Any
 from torchcomms.plan._native import call
 from torchcomms.plan._plan import Plan, Timeline
 
-
 # Of GPUs, whose own memory is far faster than what links them: bytes per second.
 _MEMORY = {"copy_bandwidth": 1e12, "reduce_bandwidth": 1e12}
 
