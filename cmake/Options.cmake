@@ -66,13 +66,21 @@ add_library(own_code INTERFACE)
 target_include_directories(own_code INTERFACE ${PROJECT_SOURCE_DIR})
 target_compile_options(own_code INTERFACE
   -Wall -Wextra -Wpedantic -Wextra-semi -Wnon-virtual-dtor -Woverloaded-virtual -Wvla -Wformat=2
-  # GCC suspects arrays that loops fill; it does so differently in each version and sanitizer.
+  # GCC suspects arrays that loops fill; it does so differently in each version and sanitizer. With
+  # -O3 GCC 12 suspects its own std::string, wherever a character is put before one.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>
-  $<$<BOOL:${WARNINGS_AS_ERRORS}>:-Werror>)
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<CONFIG:Release>>:-Wno-restrict>
+  # Not with sanitizers, whose code makes compilers suspect more; the plain build has the same code.
+  $<$<AND:$<BOOL:${WARNINGS_AS_ERRORS}>,$<NOT:$<BOOL:${SANITIZE}>>>:-Werror>)
 target_link_libraries(own_code INTERFACE Threads::Threads)
 
 if(SANITIZE STREQUAL "address")
   set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize-recover=all)
+  # Clang brings libFuzzer: tests/fuzz.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+    list(APPEND sanitizer_flags -fsanitize=fuzzer-no-link -fno-sanitize=vptr,function)
+    set(BUILD_FUZZERS ${BUILD_TESTS})
+  endif()
 elseif(SANITIZE STREQUAL "thread")
   set(sanitizer_flags -fsanitize=thread)
   # TSan does not model fences. Ours order the counters with who sleeps, never the data.
@@ -81,6 +89,8 @@ elseif(NOT SANITIZE STREQUAL "")
   message(FATAL_ERROR "SANITIZE=${SANITIZE}: say address, thread, or nothing.")
 endif()
 if(SANITIZE)
+  # A third less to compile than with -O2 -g; line tables are enough for stacks.
+  add_compile_options($<$<CONFIG:RelWithDebInfo>:-O1> $<$<CONFIG:RelWithDebInfo>:-g1>)
   add_compile_options(${sanitizer_flags} ${sanitizer_warnings} -fno-omit-frame-pointer)
   add_link_options(${sanitizer_flags})
 else()

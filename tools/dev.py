@@ -16,12 +16,17 @@ from pathlib import Path
 
 import compat
 import lint
+import site_of_docs as site
 import system
 from console import ROOT, CommandFailed, attach, run, say, seconds
 from environment import Environment
 
 # The C++ unit tests are built and run in each of these ways.
 SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
+
+# What `make test-full` does longer than `make test`, or besides.
+FULL_FUZZING = {"FUZZ_SECONDS": "60"}
+SOAK = ["--faults", "10000", "--seed", "1"]
 
 
 def torch_requirement() -> str:
@@ -45,11 +50,9 @@ def configured_tests(environment: Environment, sanitizer: str = "") -> str:
     # CMake notices by itself what changed since; it only must be there.
     if not (ROOT / folder / "build.ninja").exists():
         command = [environment.tool("cmake"), "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON"]
-        run(
-            f"Configuring {folder}",
-            [*command, "-DBUILD_BENCHMARKS=ON", f"-DSANITIZE={sanitizer}"],
-            env=environment.variables(),
-        )
+        # The benchmarks run without sanitizers only.
+        command.append(f"-DSANITIZE={sanitizer}" if sanitizer else "-DBUILD_BENCHMARKS=ON")
+        run(f"Configuring {folder}", command, env=environment.variables())
     return folder
 
 
@@ -105,12 +108,43 @@ def build() -> None:
     prepared(tests=False)
 
 
-def _tests(*selection: str) -> None:
+def fuzzing(environment: Environment, compiler: str, *, full: bool) -> None:
+    """tests/fuzz: the parsers of what comes from outside, by Clang."""
+    folder = "build/fuzz"
+    cmake = environment.tool("cmake")
+    variables = {**environment.variables(), **(FULL_FUZZING if full else {}), "CXX": compiler}
+    if not (ROOT / folder / "build.ninja").exists():
+        command = [cmake, "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON", "-DSANITIZE=address"]
+        run(f"Configuring {folder}", command, env=variables)
+    command = [cmake, "--build", folder, "--target", "fuzzers"]
+    run("Building the fuzzers", command, env=variables)
+    command = [environment.tool("ctest"), "--test-dir", folder, "--output-on-failure"]
+    run(
+        "Running the fuzzers",
+        [*command, "-R", r"^Fuzz\.", "--no-tests=error"],
+        env=variables,
+        show=r"tests passed|tests failed|\(Failed\)|\(Timeout\)",
+        tail=200,
+    )
+
+
+def soak(environment: Environment) -> None:
+    folder = configured_tests(environment)
+    attach("Breaking ranks on purpose", [ROOT / folder / "ctran_soak", *SOAK])
+
+
+def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
+    system.install_fuzzer()
     parts: dict[str, Callable[[], None]] = {
         f"C++ unit tests, {how}": lambda how=how: cpp_tests(environment, how)  # type: ignore[misc]
         for how in SANITIZERS
     }
+    clang = system.compiler_with_fuzzer()
+    if clang is not None:
+        parts["Fuzzing"] = lambda: fuzzing(environment, clang, full=full)
+    if full:
+        parts["Soak"] = lambda: soak(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",
         [environment.tool("pytest"), "--durations=5", *selection],
@@ -120,11 +154,11 @@ def _tests(*selection: str) -> None:
 
 
 def test() -> None:
-    _tests("-m", "not full")
+    _tests("-m", "not full", full=False)
 
 
 def test_full() -> None:
-    _tests()
+    _tests(full=True)
 
 
 def run_lint() -> None:
@@ -164,7 +198,11 @@ def docs() -> None:
             [environment.tool("python"), generator],
             env=environment.variables(),
         )
-    say(f"{len(generators)} generators run; the pages are under docs/")
+    requirements = ROOT / "docs" / "requirements.txt"
+    title = "Installing what makes the site"
+    environment.install("docs", title, "-r", str(requirements), files=[requirements])
+    attach("Making the site", site.command(environment), env=environment.variables())
+    say(f"{len(generators)} generators run; the site is {site.SITE / 'index.html'}")
 
 
 def wheel() -> None:

@@ -35,8 +35,8 @@ def _compiler() -> str | None:
     return None
 
 
-def _compiles(source: str, *libraries: str) -> bool:
-    compiler = _compiler()
+def _compiles(source: str, *libraries: str, compiler: str | None = None) -> bool:
+    compiler = compiler or _compiler()
     if compiler is None:
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -65,6 +65,40 @@ def _has_googletest() -> bool:
     return _compiles(
         "#include <gtest/gtest.h>\nTEST(A, B) {}\n", "-lgtest_main", "-lgtest", "-lpthread"
     )
+
+
+def compiler_with_fuzzer() -> str | None:
+    """A Clang that brings libFuzzer, and can build the engine."""
+    clang = shutil.which("clang++")
+    source = (
+        "#include <coroutine>\n#include <cstddef>\n#include <cstdint>\n"
+        'extern "C" int LLVMFuzzerTestOneInput(const uint8_t*, size_t) {\n'
+        "  return std::noop_coroutine().done();\n}\n"
+    )
+    flags = "-fsanitize=address,undefined,fuzzer"
+    return clang if clang and _compiles(source, flags, compiler=clang) else None
+
+
+def install_fuzzer() -> None:
+    """Installs Clang and libFuzzer where that can be done; without them there is no fuzzing."""
+    # The library is in a package of its own on newer systems.
+    for packages in (["clang"], ["clang", "libclang-rt-dev"]):
+        if compiler_with_fuzzer() is not None:
+            return
+        prefix = _administrator()
+        if shutil.which("apt-get") is None or prefix is None:
+            break
+        command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+        try:
+            run("Reading the list of system packages", [*prefix, "apt-get", "update"])
+            run(
+                f"Installing for tests/fuzz: {' '.join(packages)}",
+                [*command, "--no-install-recommends", *packages],
+            )
+        except CommandFailed:
+            break
+    if compiler_with_fuzzer() is None:
+        say("no Clang with libFuzzer (Debian and Ubuntu: clang libclang-rt-dev): no fuzzing")
 
 
 def needs(*, tests: bool) -> list[Need]:

@@ -8,7 +8,8 @@ class CommError(RuntimeError):
 
     Attributes:
         ranks: the ranks it is about (those that are lost, or late); may be empty.
-        op: the operation, "all_reduce" for instance; may be empty.
+        op: the operation, with or without its arguments: "all_reduce",
+            "all_reduce(sum, float32, 4 elements)"; may be empty.
         hint: what to try; may be empty, and is part of the message.
     """
 

@@ -8,13 +8,14 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
+#include "ctran/os/shared_memory.h"
 
 namespace ctran {
 namespace {
 
 /// Changes with the messages below and with the arena's layout. Every version's HostHello starts
 /// with key and protocol, and every version's Answer with protocol and reply.
-constexpr uint32_t kProtocol = 0xc7a20003;
+constexpr uint32_t kProtocol = 0xc7a20004;
 constexpr int kMaxRanks = 64;
 constexpr size_t kMaxUnheard = 64;
 constexpr std::chrono::milliseconds kGrace{500};
@@ -35,13 +36,14 @@ enum class Reply : uint32_t {
   NoSuchRank,
   RankTaken,
   Missing,
-  SeveralHosts,  ///< each rank answers with its Place, and gets those of all
+  SeveralHosts,  ///< each rank answers with its Place, and gets a Welcome and those of all
+  Lost,          ///< a rank that had joined has died
 };
 
 struct Answer {
   uint32_t protocol;
   Reply reply;
-  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come
+  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come; Lost: it
 };
 
 /// Follows a welcome, with the descriptors.
@@ -76,6 +78,12 @@ Error missingError(int waiting, uint64_t missing) {
                ranks, kOp, kMissingHint);
 }
 
+/// `who`: the rank, and its process if that is known.
+Error lostError(int rank, const std::string& who) {
+  return Error(ErrorKind::PeerLost, who + " died, or gave up, while others were still joining",
+               {rank}, kOp, "see its output for the reason");
+}
+
 Error sizeError(int rank, int size, int leaderSize) {
   return Error(ErrorKind::Mismatch,
                "rank " + std::to_string(rank) + " was started with world size " +
@@ -96,6 +104,12 @@ void copyText(std::array<char, n>& to, const std::string& text) {
   std::copy_n(text.begin(), std::min(text.size(), n - 1), to.begin());
 }
 
+/// Of what came from outside, where nothing says that it ends with a zero.
+template <size_t n>
+std::string textOf(const std::array<char, n>& text) {
+  return {text.data(), ::strnlen(text.data(), n)};
+}
+
 Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses) {
   Place place;
   copyText(place.host, host);
@@ -103,6 +117,17 @@ Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses)
   std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
               place.addresses.begin());
   return place;
+}
+
+std::string freshSocketName() {
+  std::array<std::byte, 12> random;
+  fillRandom(random.data(), random.size());
+  std::string name = "ctran-";
+  for (std::byte b : random) {
+    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
+    name += "0123456789abcdef"[static_cast<int>(b) & 15];
+  }
+  return name;
 }
 
 /// The callers of a leader.
@@ -244,13 +269,14 @@ class Reception {
     ++present_;
   }
 
-  /// A rank that has joined has nothing to say: it has hung up.
+  /// A rank that has joined has nothing to say: it has hung up. The others are told who it was.
   [[noreturn]] void lose(int rank) {
-    throw Error(ErrorKind::PeerLost,
-                "rank " + std::to_string(rank) +
-                    (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")" : "") +
-                    " died, or gave up, while others were still joining",
-                {rank}, kOp, "see its output for the reason");
+    for (int r = 1; r < size(); ++r) {
+      if (r != rank && hasJoined(r)) answer(socketOf(r), Reply::Lost, static_cast<uint64_t>(rank));
+    }
+    throw lostError(rank, "rank " + std::to_string(rank) +
+                              (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")"
+                                             : std::string()));
   }
 
   static void answer(const UniqueFd& socket, Reply reply, uint64_t detail) {
@@ -291,7 +317,9 @@ class Reception {
     auto hosts = std::make_unique<Hosts>();
     hosts->key = key_;
     hosts->places.resize(size());
+    hosts->local = std::make_unique<Leader>(key_);
     hosts->places[0] = placeAt(host_, doorman_->addresses());
+    hosts->places[0].socketName = hosts->local->address().socketName;
     int rank = 0;
     try {
       Answer several{kProtocol, Reply::SeveralHosts, 0};
@@ -301,12 +329,18 @@ class Reception {
       for (rank = 1; rank < size(); ++rank) {
         receiveAll(socketOf(rank), bytesOf(hosts->places[rank]), 0, deadline, interrupt);
       }
+      Answer welcome{kProtocol, Reply::Welcome, 0};
       const auto table = std::as_bytes(std::span(hosts->places));
-      for (rank = 1; rank < size(); ++rank) sendAll(socketOf(rank), table, {}, deadline);
+      for (rank = 1; rank < size(); ++rank) {
+        sendAll(socketOf(rank), bytesOf(welcome), {}, deadline);
+        sendAll(socketOf(rank), table, {}, deadline);
+      }
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::PeerLost) lose(rank);
       if (error.kind() != ErrorKind::Timeout) throw;
-      throw missingError(0, rank < 64 ? uint64_t{1} << rank : 0);
+      const uint64_t absent = rank < 64 ? uint64_t{1} << rank : 0;
+      for (int r = 1; r < size(); ++r) answer(socketOf(r), Reply::Missing, absent);
+      throw missingError(0, absent);
     }
     group_ = {};
     group_.hosts = std::move(hosts);
@@ -327,7 +361,7 @@ class Reception {
 TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                      const Interrupt& interrupt, std::string& why) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
-  const std::string host(leader.host.data());
+  const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
   Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
                 {rank, size, 0, Purpose::Join});
@@ -357,14 +391,30 @@ TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline d
   }
 }
 
+Error senselessError() {
+  return Error(ErrorKind::System, "rank 0 sent an answer that makes no sense", {0}, kOp);
+}
+
+Error lostByLeader(const Answer& answer) {
+  const int rank = static_cast<int>(answer.detail);
+  return lostError(rank, "rank " + std::to_string(rank));
+}
+
 HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, int size,
                          const std::string& host, Deadline deadline, const Interrupt& interrupt) {
   HostGroup group;
   group.hosts = std::make_unique<Hosts>();
   group.hosts->key = key;
   group.hosts->doorman = std::make_unique<Doorman>(localAddresses(), key, rank, size);
+  group.hosts->local = std::make_unique<Leader>(key);
   Place own = placeAt(host, group.hosts->doorman->addresses());
+  own.socketName = group.hosts->local->address().socketName;
   sendAll(socket, bytesOf(own), {}, deadline);
+  Answer verdict{};
+  receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
+  if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
+  if (verdict.reply == Reply::Lost) throw lostByLeader(verdict);
+  if (verdict.reply != Reply::Welcome) throw senselessError();
   group.hosts->places.resize(size);
   receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
              interrupt);
@@ -397,18 +447,17 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
-Leader::Leader(int size, const std::string& host) {
-  std::array<std::byte, 12> random;
-  fillRandom(random.data(), random.size());
-  std::string name = "ctran-";
-  for (std::byte b : random) {
-    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
-    name += "0123456789abcdef"[static_cast<int>(b) & 15];
-  }
-  std::copy(name.begin(), name.end(), address_.socketName.begin());
-  fillRandom(address_.key.data(), address_.key.size());
-  copyText(address_.host, host);
+Leader::Leader(const JobKey& key) {
+  const std::string name = freshSocketName();
+  copyText(address_.socketName, name);
+  address_.key = key;
+  copyText(address_.host, hostIdentity());
   listener_ = listenAbstract(name, kMaxRanks);
+}
+
+Leader::Leader(int size, const std::string& host) : Leader(randomKey()) {
+  address_.host = {};
+  copyText(address_.host, host);
   if (size <= 1) return;
   try {
     doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, size);
@@ -428,17 +477,45 @@ HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Int
   return group;
 }
 
+HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
+                    Deadline deadline, const Interrupt& interrupt) {
+  const auto size = static_cast<int>(local.size());
+  const auto index = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
+  const std::unique_ptr<Leader> own = std::move(hosts.local);
+  try {
+    if (index == 0) {
+      return own->gather(size, createSharedMemory("ctran", bytes), deadline, interrupt);
+    }
+    LeaderAddress leader;
+    leader.socketName = hosts.places[local[0]].socketName;
+    leader.key = hosts.key;
+    const std::string host = hostIdentity();
+    copyText(leader.host, host);
+    auto group = join(leader, index, size, deadline, interrupt, nullptr, host);
+    if (group) return std::move(*group);
+    throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0}, kOp,
+                "see its output for the reason");
+  } catch (const Error& error) {
+    std::string names;
+    for (const int r : local) names += (names.empty() ? "" : ", ") + std::to_string(r);
+    std::vector<int> ranks;
+    for (const int r : error.ranks()) ranks.push_back(local.at(r));
+    throw Error(error.kind(),
+                std::string("ranks ") + names + " share a host, but not its memory yet (as its " +
+                    "ranks 0, 1, ...): " + error.what(),
+                ranks, kOp);
+  }
+}
+
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                               const Interrupt& interrupt, std::string* why, const std::string& host,
                               UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
-  const bool sameHost = host == leader.host.data();
+  const bool sameHost = host == textOf(leader.host);
   UniqueFd local;
   TcpSocket remote;
   if (sameHost) {
-    const std::string name(leader.socketName.data(),
-                           ::strnlen(leader.socketName.data(), leader.socketName.size()));
-    local = connectAbstract(name, deadline);
+    local = connectAbstract(textOf(leader.socketName), deadline);
     if (!local) return std::nullopt;
   } else {
     std::string reason;
@@ -466,6 +543,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       return exchangePlaces(socket, leader.key, rank, size, host, deadline, interrupt);
     }
   } catch (const Error& error) {
+    if (!error.ranks().empty()) throw;  // rank 0 has said who
     if (error.kind() == ErrorKind::PeerLost) {
       throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up, while " + self + " was joining",
                   {0}, kOp, "see its output for the reason");
@@ -494,7 +572,10 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
                   {rank}, kOp, "give every process a rank of its own");
     case Reply::Missing:
       throw missingError(rank, answer.detail);
+    case Reply::Lost:
+      throw lostByLeader(answer);
   }
+  if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;
   group.memory = std::move(fds[0]);
   for (int r = 0; r < size; ++r) group.brought.push_back(std::move(fds[r + 1]));

@@ -1,8 +1,7 @@
 """The programs of the documents that this library was asked for by, as printed.
 
 They are in seeds/, to the letter; what stands in them for a machine with GPUs is replaced here.
-Not here: what needs a GPU (CUDA graphs) and what needs windows (window_allocate and its methods,
-SignalCmpOp).
+Not here: what needs a GPU (CUDA graphs).
 """
 
 from __future__ import annotations
@@ -188,3 +187,28 @@ def runs_batch(rank: Rank, source: str, backend: str) -> float:
 def test_batch(ranks: MakeRanks, tmp_path: Path, backend: str) -> None:
     source = printed("features_batch", backend, tmp_path)
     assert ranks(3).run(runs_batch, source, backend) == [6.0, 5.0, 0.0]
+
+
+def runs_window(rank: Rank, source: str) -> float:
+    """The fragment waits for a signal of rank 0 that rank 0 itself never gets: rank 1 sends one."""
+    names: dict[str, Any] = {
+        "torch": torch,
+        "SignalCmpOp": torchcomms.SignalCmpOp,
+        "comm": rank.comm("ctran"),
+        "my_tensor": torch.full((1024,), 5.0),
+    }
+    issue, wait, rest = source.partition("# Wait for signal")
+    exec(issue, names)
+    window = names["window"]
+    if rank.rank == 1:
+        window.signal(0, 1, 0, False)
+    exec(wait + rest, names)
+    assert (names["size"], names["device"]) == (1024 * 1024, torch.device("cpu"))
+    written = window.get_tensor(1, [1024], torch.float32, 0)
+    window.tensor_deregister()
+    return float(written.sum())
+
+
+def test_window(ranks: MakeRanks, tmp_path: Path) -> None:
+    source = printed("features_window", "ctran", tmp_path)
+    assert ranks(2).run(runs_window, source) == [5.0 * 1024] * 2

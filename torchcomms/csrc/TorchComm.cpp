@@ -9,6 +9,15 @@ namespace torch::comms {
 
 namespace {
 
+/// The message also says how many elements there are, and how many there should be.
+void requireElements(const ArgumentChecks& check, int64_t got, int64_t wanted,
+                     std::string_view message) {
+  if (got == wanted) [[likely]]
+    return;
+  check.require(false, std::string(message) + ": got " + std::to_string(got) +
+                           " elements instead of " + std::to_string(wanted));
+}
+
 std::vector<int> firstRanks(int count) {
   std::vector<int> ranks(count);
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -164,8 +173,8 @@ TorchComm::WorkPtr TorchComm::all_gather_v(const Tensors& tensor_list, const at:
   check.usable(tensor);
   check.usable(tensor_list);
   check.sameType(tensor, tensor_list);
-  check.require(tensor_list[rank_].numel() == tensor.numel(),
-                "Output tensor size must equal input tensor size for all_gather_v");
+  requireElements(check, tensor_list[rank_].numel(), tensor.numel(),
+                  "Output tensor size must equal input tensor size for all_gather_v");
   return hooked<AllGatherVPreHookArgs>(
       OpName::all_gather_v, async_op, options,
       [&] { return impl_->all_gather_v(tensor_list, tensor, async_op, options); }, tensor,
@@ -179,8 +188,8 @@ TorchComm::WorkPtr TorchComm::all_gather_single(at::Tensor& output, const at::Te
   check.usable(output);
   check.usable(input);
   check.sameType(input, output);
-  check.require(output.numel() == input.numel() * size_,
-                "Output tensor size must be input_size * comm_size for all_gather_single");
+  requireElements(check, output.numel(), input.numel() * size_,
+                  "Output tensor size must be input_size * comm_size for all_gather_single");
   check.inPlaceOrApart(output, input);
   return hooked<AllGatherSinglePreHookArgs>(
       OpName::all_gather_single, async_op, options,
@@ -213,8 +222,8 @@ TorchComm::WorkPtr TorchComm::reduce_scatter_v(at::Tensor& output, const Tensors
   check.usable(input_list);
   check.sameType(output, input_list);
   check.reducible(op);
-  check.require(input_list[rank_].numel() == output.numel(),
-                "Output tensor size must equal input tensor size for reduce_scatter_v");
+  requireElements(check, input_list[rank_].numel(), output.numel(),
+                  "Output tensor size must equal input tensor size for reduce_scatter_v");
   return hooked<ReduceScatterVPreHookArgs>(
       OpName::reduce_scatter_v, async_op, options,
       [&] { return impl_->reduce_scatter_v(output, input_list, op, async_op, options); },
@@ -229,8 +238,8 @@ TorchComm::WorkPtr TorchComm::reduce_scatter_single(at::Tensor& output, const at
   check.usable(input);
   check.sameType(input, output);
   check.reducible(op);
-  check.require(input.numel() == output.numel() * size_,
-                "Input tensor size must be output_size * comm_size for reduce_scatter_single");
+  requireElements(check, input.numel(), output.numel() * size_,
+                  "Input tensor size must be output_size * comm_size for reduce_scatter_single");
   check.inPlaceOrApart(input, output);
   return hooked<ReduceScatterSinglePreHookArgs>(
       OpName::reduce_scatter_single, async_op, options,
@@ -245,8 +254,8 @@ TorchComm::WorkPtr TorchComm::all_to_all_single(at::Tensor& output, const at::Te
   check.usable(output);
   check.usable(input);
   check.sameType(input, output);
-  check.require(input.numel() == output.numel(),
-                "Input and output tensors must have same size for all_to_all_single");
+  requireElements(check, input.numel(), output.numel(),
+                  "Input and output tensors must have same size for all_to_all_single");
   check.require(input.numel() % size_ == 0,
                 "Tensor size must be divisible by comm_size for all_to_all_single");
   check.sameOrApart(output, input);
@@ -350,8 +359,8 @@ TorchComm::WorkPtr TorchComm::gather_single(at::Tensor& output, const at::Tensor
   if (rank_ == root) {
     check.usable(output);
     check.sameType(input, output);
-    check.require(output.numel() == input.numel() * size_,
-                  "Output tensor size must be input_size * comm_size for gather_single");
+    requireElements(check, output.numel(), input.numel() * size_,
+                    "Output tensor size must be input_size * comm_size for gather_single");
     check.inPlaceOrApart(output, input);
   }
   return hooked<GatherSinglePreHookArgs>(

@@ -31,7 +31,8 @@ void TorchCommBackend::reconfigure(const ReconfigureOptions&) { unsupported("rec
 void TorchCommBackend::unsupported(std::string_view what) const {
   throw ctran::Error(
       ctran::ErrorKind::Unsupported,
-      std::string(what) + " not supported by backend " + std::string(getBackendName()));
+      std::string(what) + " not supported by backend " + std::string(getBackendName()), {},
+      std::string(what), "docs/backends/README.md says which backends have it");
 }
 
 }  // namespace torch::comms

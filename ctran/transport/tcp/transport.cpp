@@ -256,7 +256,7 @@ class TcpTransport::Waking {
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  board_.wake(rank_);
+  listener_.wakeUp();
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -489,6 +489,11 @@ void TcpTransport::ensure(Peer& peer) {
   pollCaller(peer);
 }
 
+void TcpTransport::connect(int rank) {
+  const Waking lock(*this);
+  ensure(peerOf(rank));
+}
+
 void TcpTransport::pollCaller(Peer& peer) {
   switch (peer.caller->poll()) {
     case Caller::State::Pending:
@@ -525,6 +530,7 @@ void TcpTransport::connected(Peer& peer, TcpSocket socket) {
   peer.state = State::Up;
   watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank), EPOLLIN, true);
   log(LogLevel::Debug, "connected to %s", describe(peer.rank).c_str());
+  if (told_) return pushFailure(peer);
   flush(peer);
 }
 
@@ -579,7 +585,7 @@ bool TcpTransport::poll() {
     try {
       pollLocked(0);
     } catch (const Error& error) {  // of the system: no descriptors are left, for example
-      report(error);
+      report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
     }
     moved = std::exchange(moved_, false);
     failure.swap(failure_);
@@ -665,26 +671,31 @@ void TcpTransport::failureCame(Peer& peer, const std::string& text) {
   report(parseFailure(text, peer.rank));
 }
 
+void TcpTransport::pushFailure(Peer& peer) {
+  FrameHeader header{FrameType::Failure, static_cast<uint32_t>(toldText_.size()), {}};
+  Link::Outgoing frame{header};
+  const auto* bytes = reinterpret_cast<const std::byte*>(toldText_.data());
+  frame.owned.assign(bytes, bytes + toldText_.size());
+  peer.link.dropWaiting();  // of operations that have failed by now
+  peer.link.push(std::move(frame), true);
+  flush(peer);
+}
+
 void TcpTransport::tell(const Error& error) {
   const Lock lock(*this);
   if (told_) return;
   told_ = true;
-  const std::string text = serializeFailure(error, rank_);
+  toldText_ = serializeFailure(error, rank_);
   for (const auto& peer : peers_) {
-    if (peer->state != State::Up) continue;
-    FrameHeader header{FrameType::Failure, static_cast<uint32_t>(text.size()), {}};
-    Link::Outgoing frame{header};
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-    frame.owned.assign(bytes, bytes + text.size());
-    peer->link.dropWaiting();  // of operations that have failed by now
-    peer->link.push(std::move(frame), true);
-    flush(*peer);
+    if (peer->state == State::Up) pushFailure(*peer);
   }
-  // The process may end in a moment, and would take with it what has not left.
+  // The process may end in a moment, and would take with it what has not left. Who has just
+  // accepted this rank's call, and does not know yet, would take this rank for the one that died.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
   const auto pending = [this] {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Up && peer->link.hasOutput();
+      return peer->state == State::Calling || peer->state == State::Awaited ||
+             (peer->state == State::Up && peer->link.hasOutput());
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);

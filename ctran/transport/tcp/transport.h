@@ -83,6 +83,8 @@ class TcpTransport final {
    public:
     virtual ~Listener() = default;
     virtual void failed(const Error& error) = 0;
+    /// Something has moved: threads of this rank that sleep have to look again.
+    virtual void wakeUp() = 0;
   };
 
   /// The board gets what others say they do.
@@ -94,6 +96,9 @@ class TcpTransport final {
                                    const OperationRecord& operation);
   std::unique_ptr<Outbound> send(const MessageName& name, int peer, const std::byte* data,
                                  size_t bytes, const OperationRecord& operation);
+
+  /// Begins to connect to a rank, so that both can tell each other of failures.
+  void connect(int peer);
 
   /// Moves what can be moved; whether something happened, here or to a waiting operation.
   bool poll();
@@ -145,6 +150,7 @@ class TcpTransport final {
   void received(Inbound& message, size_t bytes);
   void heard(Peer& peer, const FrameHeader& frame);
   void failureCame(Peer& peer, const std::string& text);
+  void pushFailure(Peer& peer);
   void forget(Inbound& message);
   void forget(Outbound& message);
   void report(const Error& error);
@@ -166,6 +172,7 @@ class TcpTransport final {
   std::optional<Error> failure_;  // to be reported without the lock
   bool moved_ = false;
   bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
+  std::string toldText_;
   bool leaving_ = false;
 };
 

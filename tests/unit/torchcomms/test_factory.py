@@ -134,7 +134,7 @@ def test_arguments_override_options() -> None:
         "fake",
         CPU,
         "from-argument",
-        options,
+        options=options,
         abort_process_on_timeout_or_error=False,
         timeout=torchcomms.Timeout(seconds=5),
         is_high_priority_stream=True,

@@ -113,7 +113,11 @@ std::vector<at::Tensor> Call::tensors(int index) const {
   result.reserve(count);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(list.ptr(), i);
-    if (!THPVariable_Check(item)) wrongType(index, "a list of Tensors");
+    if (!THPVariable_Check(item)) {
+      throw py::type_error(std::string(signature_.function()) + "(): argument '" +
+                           signature_.nameOf(index) + "' must be a list of Tensors, but has a " +
+                           typeName(item));
+    }
     result.push_back(THPVariable_Unpack(item));
   }
   return result;
@@ -143,7 +147,11 @@ std::vector<uint64_t> Call::sizes(int index) const {
   result.reserve(count);
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(list.ptr(), i);
-    if (!PyIndex_Check(item)) wrongType(index, "a list of ints");
+    if (!PyIndex_Check(item)) {
+      throw py::type_error(std::string(signature_.function()) + "(): argument '" +
+                           signature_.nameOf(index) + "' must be a list of ints, but has a " +
+                           typeName(item));
+    }
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item));
     if (!number) throw py::error_already_set();
     const long long size = PyLong_AsLongLong(number.ptr());

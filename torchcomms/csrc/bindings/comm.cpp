@@ -28,13 +28,25 @@ void loadBackend(const std::string& backend) {
   }
 }
 
-std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device,
+/// A torch.device, or what names one.
+at::Device toDevice(const py::object& device) {
+  if (py::isinstance<py::str>(device)) {
+    return py::module_::import("torch").attr("device")(device).cast<at::Device>();
+  }
+  if (!THPDevice_Check(device.ptr())) {
+    throw py::type_error("new_comm(): argument 'device' must be torch.device or str, not " +
+                         std::string(Py_TYPE(device.ptr())->tp_name));
+  }
+  return device.cast<at::Device>();
+}
+
+std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object& device,
                                    const std::optional<std::string>& name,
-                                   const std::optional<CommOptions>& given,
                                    std::optional<bool> abortProcess, const OptionalTimeout& timeout,
                                    std::optional<bool> highPriority,
                                    const c10::intrusive_ptr<c10d::Store>& store,
-                                   bool enableReconfigure, std::optional<Hints> hints) {
+                                   bool enableReconfigure, std::optional<Hints> hints,
+                                   const std::optional<CommOptions>& given) {
   CommOptions options = given ? *given : CommOptions();
   if (name) options.name = *name;
   if (options.name.empty()) options.name = "default";
@@ -45,6 +57,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);
 
+  const at::Device where = toDevice(device);
   loadBackend(backend);
   // A communicator that is yet to be configured meets nobody now.
   const bool alone =
@@ -56,7 +69,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device
     options.size = place[1].cast<int>();
     options.store = place[2].cast<c10::intrusive_ptr<c10d::Store>>();
   }
-  return new_comm(backend, device, options.name, options);
+  return new_comm(backend, where, options.name, options);
 }
 
 /// The list of ranks of `rank` in either form: one group, or several of which it is in at most one.
@@ -102,7 +115,14 @@ void bindBatch(py::module_& module) {
       .def_readwrite("type", &P2POp::type)
       .def_readwrite("tensor", &P2POp::tensor)
       .def_readwrite("peer", &P2POp::peer)
-      .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.");
+      .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.")
+      .def("__repr__", [](const P2POp& self) {
+        const bool sends = self.type == P2POp::Type::SEND;
+        return std::string("<P2POp ") + (sends ? "send" : "recv") + " of " +
+               std::to_string(self.tensor.numel()) + " " +
+               c10::toString(self.tensor.scalar_type()) + (sends ? " to rank " : " from rank ") +
+               std::to_string(self.peer) + " tag " + std::to_string(self.tag) + ">";
+      });
   py::class_<BatchSendRecv>(
       module, "BatchSendRecv",
       "Sends and receives that are issued together, so that none waits for another.")
@@ -213,16 +233,16 @@ void bindComm(py::module_& module) {
       });
 
   module.def("new_comm", &newComm, py::arg("backend"), py::arg("device"),
-             py::arg("name") = py::none(), py::arg("options") = py::none(),
+             py::arg("name") = py::none(),
              py::arg("abort_process_on_timeout_or_error") = py::none(),
              py::arg("timeout") = py::none(), py::arg("is_high_priority_stream") = py::none(),
              py::arg("store") = py::none(), py::arg("enable_reconfigure") = false,
-             py::arg("hints") = py::none(),
+             py::arg("hints") = py::none(), py::arg("options") = py::none(),
              "Makes a communicator: collective over its ranks.\n\n"
              "backend: its name; torchcomms.built_backends() lists them.\n"
-             "device: the torch.device of its tensors.\n"
+             "device: of its tensors, a torch.device or its name.\n"
              "name: the same on every rank.\n"
-             "options: CommOptions, of which the arguments that follow override parts.\n"
+             "options: CommOptions, of which the other arguments override parts.\n"
              "store: the torch.distributed.Store through which the ranks find each other; without "
              "one, what started the process is recognised (torchrun, MPI, Slurm, "
              "TORCHCOMM_RANK and TORCHCOMM_SIZE), else the communicator has one rank.\n"

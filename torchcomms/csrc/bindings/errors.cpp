@@ -29,21 +29,24 @@ const char* className(ctran::ErrorKind kind) {
   return "CommError";
 }
 
-void setEngineError(const ctran::Error& error) {
+void setEngineError(const ctran::Error& error, const std::string& operation) {
   // The classes are Python; errors are rare, so they are looked up when one happens.
   const py::object type = py::module_::import("torchcomms._errors").attr(className(error.kind()));
-  const py::object instance = type(error.what(), error.ranks(), error.op(), error.hint());
+  const bool adds = error.op().empty() && !operation.empty();
+  const std::string message = adds ? operation + ": " + error.what() : error.what();
+  const py::object instance =
+      type(message, error.ranks(), adds ? operation : error.op(), error.hint());
   PyErr_SetObject(type.ptr(), instance.ptr());
 }
 
 }  // namespace
 
-void setPythonError(const std::exception_ptr& error) noexcept {
+void setPythonError(const std::exception_ptr& error, const char* operation) noexcept {
   try {
     try {
       std::rethrow_exception(error);
     } catch (const ctran::Error& e) {
-      setEngineError(e);
+      setEngineError(e, operation);
     } catch (py::error_already_set& e) {
       e.restore();
     } catch (const py::builtin_exception& e) {

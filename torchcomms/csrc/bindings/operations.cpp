@@ -27,7 +27,7 @@ PyObject* run(const Signature& signature, PyObject* self, PyObject* const* args,
     const Call call(signature, args, count, names);
     return wrapWork(operation(commOf(self), call));
   } catch (...) {
-    setPythonError(std::current_exception());
+    setPythonError(std::current_exception(), signature.function());
     return nullptr;
   }
 }

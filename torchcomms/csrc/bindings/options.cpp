@@ -65,8 +65,18 @@ void bindOptions(py::module_& module) {
       .def_readwrite("rank", &CommOptions::rank,
                      "With `size`: the place of this process, instead of the environment's.")
       .def_readwrite("size", &CommOptions::size)
-      .def("__eq__", [](const CommOptions& self, const py::object& other) {
-        return py::isinstance<CommOptions>(other) && self == other.cast<const CommOptions&>();
+      .def("__eq__",
+           [](const CommOptions& self, const py::object& other) {
+             return py::isinstance<CommOptions>(other) && self == other.cast<const CommOptions&>();
+           })
+      .def("__repr__", [](const py::object& self) {
+        py::list parts;
+        for (const char* name :
+             {"name", "rank", "size", "timeout", "abort_process_on_timeout_or_error", "store",
+              "enable_reconfigure", "is_high_priority_stream", "hints"}) {
+          parts.append(py::str("{}={!r}").format(name, self.attr(name)));
+        }
+        return py::str("CommOptions({})").format(py::str(", ").attr("join")(parts));
       });
 
   py::class_<OpOptions>(module, "OpOptions", "What the options of all operations have in common.")

@@ -70,7 +70,10 @@ void bindWork(py::module_& module) {
             const std::exception_ptr error = self.exception();
             return error ? toPythonException(error) : py::none();
           },
-          "The error of a failed operation, else None; never blocks.");
+          "The error of a failed operation, else None; never blocks.")
+      .def("__repr__", [](const TorchWork& self) {
+        return "<TorchWork " + py::cast(self.status()).attr("name").cast<std::string>() + ">";
+      });
 }
 
 }  // namespace torch::comms
