@@ -686,10 +686,12 @@ class TorchComm:
         """Part r of the handle's output becomes `input` of rank r, as by all_gather_single()."""
     def all_gather_p_free(self, handle: PersistentAllGather) -> None:
         """Lets go of the output. Raises CommError if that has happened already."""
-    def get_mem_allocator(self) -> MemAllocator:
-        """The allocator of the backend. Raises CommError if it has none."""
+    def get_mem_allocator(self) -> Any:
+        """The MemAllocator of the backend. Raises CommError if it has none.
+
+        Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
     @property
-    def mem_allocator(self) -> MemAllocator:
+    def mem_allocator(self) -> Any:
         """get_mem_allocator()."""
     def register_pre_hook(
         self, callback: Callable[[OpName, int, _PreHookArgs], object]
@@ -1301,8 +1303,10 @@ class MemAllocator:
     def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """A tensor whose contents are not set. Its memory begins at a page of its own."""
 
-def get_mem_allocator(backend: str) -> MemAllocator:
-    """The allocator of a backend. Raises CommError if it has none."""
+def get_mem_allocator(backend: str) -> Any:
+    """The MemAllocator of a backend. Raises CommError if it has none.
+
+    Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
 
 def empty_shared(size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """A CPU tensor, contents not set, in page-aligned memory that the other processes of the host

@@ -36,13 +36,14 @@ enum class Reply : uint32_t {
   NoSuchRank,
   RankTaken,
   Missing,
-  SeveralHosts,  ///< each rank answers with its Place, and gets those of all
+  SeveralHosts,  ///< each rank answers with its Place, and gets a Welcome and those of all
+  Lost,          ///< a rank that had joined has died
 };
 
 struct Answer {
   uint32_t protocol;
   Reply reply;
-  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come
+  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come; Lost: it
 };
 
 /// Follows a welcome, with the descriptors.
@@ -77,6 +78,12 @@ Error missingError(int waiting, uint64_t missing) {
                ranks, kOp, kMissingHint);
 }
 
+/// `who`: the rank, and its process if that is known.
+Error lostError(int rank, const std::string& who) {
+  return Error(ErrorKind::PeerLost, who + " died, or gave up, while others were still joining",
+               {rank}, kOp, "see its output for the reason");
+}
+
 Error sizeError(int rank, int size, int leaderSize) {
   return Error(ErrorKind::Mismatch,
                "rank " + std::to_string(rank) + " was started with world size " +
@@ -95,6 +102,12 @@ Error versionError(int rank) {
 template <size_t n>
 void copyText(std::array<char, n>& to, const std::string& text) {
   std::copy_n(text.begin(), std::min(text.size(), n - 1), to.begin());
+}
+
+/// Of what came from outside, where nothing says that it ends with a zero.
+template <size_t n>
+std::string textOf(const std::array<char, n>& text) {
+  return {text.data(), ::strnlen(text.data(), n)};
 }
 
 Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses) {
@@ -256,13 +269,14 @@ class Reception {
     ++present_;
   }
 
-  /// A rank that has joined has nothing to say: it has hung up.
+  /// A rank that has joined has nothing to say: it has hung up. The others are told who it was.
   [[noreturn]] void lose(int rank) {
-    throw Error(ErrorKind::PeerLost,
-                "rank " + std::to_string(rank) +
-                    (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")" : "") +
-                    " died, or gave up, while others were still joining",
-                {rank}, kOp, "see its output for the reason");
+    for (int r = 1; r < size(); ++r) {
+      if (r != rank && hasJoined(r)) answer(socketOf(r), Reply::Lost, static_cast<uint64_t>(rank));
+    }
+    throw lostError(rank, "rank " + std::to_string(rank) +
+                              (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")"
+                                             : std::string()));
   }
 
   static void answer(const UniqueFd& socket, Reply reply, uint64_t detail) {
@@ -315,12 +329,18 @@ class Reception {
       for (rank = 1; rank < size(); ++rank) {
         receiveAll(socketOf(rank), bytesOf(hosts->places[rank]), 0, deadline, interrupt);
       }
+      Answer welcome{kProtocol, Reply::Welcome, 0};
       const auto table = std::as_bytes(std::span(hosts->places));
-      for (rank = 1; rank < size(); ++rank) sendAll(socketOf(rank), table, {}, deadline);
+      for (rank = 1; rank < size(); ++rank) {
+        sendAll(socketOf(rank), bytesOf(welcome), {}, deadline);
+        sendAll(socketOf(rank), table, {}, deadline);
+      }
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::PeerLost) lose(rank);
       if (error.kind() != ErrorKind::Timeout) throw;
-      throw missingError(0, rank < 64 ? uint64_t{1} << rank : 0);
+      const uint64_t absent = rank < 64 ? uint64_t{1} << rank : 0;
+      for (int r = 1; r < size(); ++r) answer(socketOf(r), Reply::Missing, absent);
+      throw missingError(0, absent);
     }
     group_ = {};
     group_.hosts = std::move(hosts);
@@ -341,7 +361,7 @@ class Reception {
 TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                      const Interrupt& interrupt, std::string& why) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
-  const std::string host(leader.host.data());
+  const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
   Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
                 {rank, size, 0, Purpose::Join});
@@ -371,6 +391,15 @@ TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline d
   }
 }
 
+Error senselessError() {
+  return Error(ErrorKind::System, "rank 0 sent an answer that makes no sense", {0}, kOp);
+}
+
+Error lostByLeader(const Answer& answer) {
+  const int rank = static_cast<int>(answer.detail);
+  return lostError(rank, "rank " + std::to_string(rank));
+}
+
 HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, int size,
                          const std::string& host, Deadline deadline, const Interrupt& interrupt) {
   HostGroup group;
@@ -381,6 +410,11 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
   Place own = placeAt(host, group.hosts->doorman->addresses());
   own.socketName = group.hosts->local->address().socketName;
   sendAll(socket, bytesOf(own), {}, deadline);
+  Answer verdict{};
+  receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
+  if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
+  if (verdict.reply == Reply::Lost) throw lostByLeader(verdict);
+  if (verdict.reply != Reply::Welcome) throw senselessError();
   group.hosts->places.resize(size);
   receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
              interrupt);
@@ -477,13 +511,11 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
                               const Interrupt& interrupt, std::string* why, const std::string& host,
                               UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
-  const bool sameHost = host == leader.host.data();
+  const bool sameHost = host == textOf(leader.host);
   UniqueFd local;
   TcpSocket remote;
   if (sameHost) {
-    const std::string name(leader.socketName.data(),
-                           ::strnlen(leader.socketName.data(), leader.socketName.size()));
-    local = connectAbstract(name, deadline);
+    local = connectAbstract(textOf(leader.socketName), deadline);
     if (!local) return std::nullopt;
   } else {
     std::string reason;
@@ -511,6 +543,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       return exchangePlaces(socket, leader.key, rank, size, host, deadline, interrupt);
     }
   } catch (const Error& error) {
+    if (!error.ranks().empty()) throw;  // rank 0 has said who
     if (error.kind() == ErrorKind::PeerLost) {
       throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up, while " + self + " was joining",
                   {0}, kOp, "see its output for the reason");
@@ -539,7 +572,10 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
                   {rank}, kOp, "give every process a rank of its own");
     case Reply::Missing:
       throw missingError(rank, answer.detail);
+    case Reply::Lost:
+      throw lostByLeader(answer);
   }
+  if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;
   group.memory = std::move(fds[0]);
   for (int r = 0; r < size; ++r) group.brought.push_back(std::move(fds[r + 1]));

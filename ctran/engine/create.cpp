@@ -100,6 +100,46 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
   }
 }
 
+/// An error of a group that is being made, in the numbers of the communicator that it is made from;
+/// if it names nobody it is about `self`.
+Error inGroup(const Error& error, std::span<const int> ranks, int self, const std::string& name) {
+  std::vector<int> named;
+  std::string members;
+  for (const int r : error.ranks()) {
+    if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
+  }
+  if (named.empty()) named.push_back(self);
+  for (const int r : ranks) members += (members.empty() ? "" : ", ") + std::to_string(r);
+  std::string what = error.what();
+  if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
+  return Error(error.kind(),
+               "split: rank " + std::to_string(self) + " could not make '" + name + "' of ranks " +
+                   members + " (numbered from 0 here): " + what,
+               named, "split", error.hint());
+}
+
+/// Ends what waits for members of a new group when the communicator that it is made from fails: a
+/// member that is lost before it joins, or cannot join, is only known there.
+class WhileItWorks final : public WaitHooks {
+ public:
+  WhileItWorks(Core& core, WaitHooks* user) : core_(core), user_(user) {}
+  void beforeBlocking() override {
+    if (user_ != nullptr) user_->beforeBlocking();
+  }
+  void afterBlocking() override {
+    if (user_ != nullptr) user_->afterBlocking();
+  }
+  void interrupted() override {
+    core_.poll();
+    core_.throwIfFailed();
+    if (user_ != nullptr) user_->interrupted();
+  }
+
+ private:
+  Core& core_;
+  WaitHooks* const user_;
+};
+
 HostGroup rendezvous(const CommunicatorOptions& options, Deadline deadline,
                      const Interrupt& interrupt) {
   const std::string key = "ctran/" + options.name + "/leader";
@@ -195,18 +235,25 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
   }
 
   const Deadline deadline = deadlineAfter(options.timeout);
-  std::optional<HostGroup> group =
-      leader ? makeGroup(*leader, options.size, deadline, interruptOf(hooks))
-             : join(all[ranks[0]].leader, newRank, options.size, deadline, interruptOf(hooks),
-                    nullptr, hostOf(options));
-  if (!group) {
-    throw Error(ErrorKind::PeerLost,
-                "split: rank " + std::to_string(ranks[0]) + ", the first of '" + name +
-                    "', died, or gave up",
-                {ranks[0]}, "split", "see its output for the reason");
+  WhileItWorks whileThisWorks(core_, hooks);
+  const Interrupt interrupt = interruptOf(&whileThisWorks);
+  try {
+    std::optional<HostGroup> group = leader ? makeGroup(*leader, options.size, deadline, interrupt)
+                                            : join(all[ranks[0]].leader, newRank, options.size,
+                                                   deadline, interrupt, nullptr, hostOf(options));
+    if (!group) {
+      throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up", {0}, "split",
+                  "see its output for the reason");
+    }
+    options.timeout = this->timeout();
+    return makeCommunicator(options, std::move(*group), deadline, &whileThisWorks);
+  } catch (const Error& error) {
+    core_.poll();
+    core_.throwIfFailed();  // that is why others have given up
+    if (error.kind() == ErrorKind::InvalidArgument) throw;
+    // The others wait for this rank, and only this communicator can tell them.
+    throw core_.fail(inGroup(error, ranks, rank(), name));
   }
-  options.timeout = this->timeout();
-  return makeCommunicator(options, std::move(*group), deadline, hooks);
 }
 
 }  // namespace ctran

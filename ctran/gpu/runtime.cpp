@@ -19,6 +19,7 @@ Runtime loadCuda() {
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_TAKE)
 #undef CTRAN_TAKE
   runtime.streamWriteValue32 = driver.streamWriteValue32;
+  runtime.eventRecordWithFlags = driver.eventRecordWithFlags;
   return runtime;
 }
 

@@ -32,7 +32,6 @@ enum class Platform { Cuda, Hip };
   X(eventCreate, "hipEventCreateWithFlags")                                \
   X(eventDestroy, "hipEventDestroy")                                       \
   X(eventRecord, "hipEventRecord")                                         \
-  X(eventRecordWithFlags, "hipEventRecordWithFlags")                       \
   X(eventQuery, "hipEventQuery")                                           \
   X(memcpyAsync, "hipMemcpyDtoDAsync")                                     \
   X(memHostAlloc, "hipHostMalloc")                                         \
@@ -45,8 +44,9 @@ struct Runtime {
 #define CTRAN_MEMBER(name, ...) decltype(Driver::name) name = nullptr;
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
-  /// Null where a capture cannot hold it: on HIP, and on old drivers.
+  /// In captures. Null on HIP, whose captures do not all take them, and on old drivers.
   decltype(Driver::streamWriteValue32) streamWriteValue32 = nullptr;
+  decltype(Driver::eventRecordWithFlags) eventRecordWithFlags = nullptr;
   Platform platform = Platform::Cuda;
   Result (*hipGetDevice)(int* device) = nullptr;
   Result (*hipSetDevice)(int device) = nullptr;

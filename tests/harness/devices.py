@@ -20,6 +20,10 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 # Backends that are the library of a vendor.
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
+# Backend ctran on GPUs, as the tests call it.
+CTRAN_GPU = "ctran_gpu"
+# Work on streams: a rank's operations run in the order of its calls.
+ON_STREAMS = (*VENDORS, CTRAN_GPU)
 
 
 class Cuda:

@@ -535,6 +535,7 @@ void TcpTransport::connected(Peer& peer, TcpSocket socket) {
   peer.state = State::Up;
   watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank), EPOLLIN, true);
   log(LogLevel::Debug, "connected to %s", describe(peer.rank).c_str());
+  if (told_) return pushFailure(peer);
   flush(peer);
 }
 
@@ -589,7 +590,7 @@ bool TcpTransport::poll() {
     try {
       pollLocked(0);
     } catch (const Error& error) {  // of the system: no descriptors are left, for example
-      report(error);
+      report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
     }
     moved = std::exchange(moved_, false);
     failure.swap(failure_);
@@ -676,29 +677,31 @@ void TcpTransport::failureCame(Peer& peer, const std::string& text) {
   report(parseFailure(text, peer.rank));
 }
 
+void TcpTransport::pushFailure(Peer& peer) {
+  FrameHeader header{FrameType::Failure, static_cast<uint32_t>(toldText_.size()), {}};
+  Link::Outgoing frame{header};
+  const auto* bytes = reinterpret_cast<const std::byte*>(toldText_.data());
+  frame.owned.assign(bytes, bytes + toldText_.size());
+  peer.link.dropWaiting();  // of operations that have failed by now
+  peer.link.push(std::move(frame), true);
+  flush(peer);
+}
+
 void TcpTransport::tell(const Error& error) {
   const Lock lock(*this);
   if (told_) return;
   told_ = true;
-  const std::string text = serializeFailure(error, rank_);
-  const auto isReached = [](const Peer& peer) {  // or is about to be
-    return peer.state == State::Up || peer.state == State::Calling || peer.state == State::Awaited;
-  };
+  toldText_ = serializeFailure(error, rank_);
   for (const auto& peer : peers_) {
-    if (!isReached(*peer)) continue;
-    FrameHeader header{FrameType::Failure, static_cast<uint32_t>(text.size()), {}};
-    Link::Outgoing frame{header};
-    const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
-    frame.owned.assign(bytes, bytes + text.size());
-    peer->link.dropWaiting();  // of operations that have failed by now
-    peer->link.push(std::move(frame), true);
-    flush(*peer);
+    if (peer->state == State::Up) pushFailure(*peer);
   }
-  // The process may end in a moment, and would take with it what has not left.
+  // The process may end in a moment, and would take with it what has not left. Who has just
+  // accepted this rank's call, and does not know yet, would take this rank for the one that died.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
-  const auto pending = [this, isReached] {
-    return std::any_of(peers_.begin(), peers_.end(), [&](const auto& peer) {
-      return isReached(*peer) && peer->link.hasOutput();
+  const auto pending = [this] {
+    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
+      return peer->state == State::Calling || peer->state == State::Awaited ||
+             (peer->state == State::Up && peer->link.hasOutput());
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);

@@ -150,6 +150,7 @@ class TcpTransport final {
   void received(Inbound& message, size_t bytes);
   void heard(Peer& peer, const FrameHeader& frame);
   void failureCame(Peer& peer, const std::string& text);
+  void pushFailure(Peer& peer);
   void forget(Inbound& message);
   void forget(Outbound& message);
   void report(const Error& error);
@@ -171,6 +172,7 @@ class TcpTransport final {
   std::optional<Error> failure_;  // to be reported without the lock
   bool moved_ = false;
   bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
+  std::string toldText_;
   bool leaving_ = false;
 };
 

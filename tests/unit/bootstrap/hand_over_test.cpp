@@ -209,6 +209,30 @@ TEST(HandOver, RankThatDiesBeforeAllAreThereIsNamed) {
   EXPECT_EQ(error.ranks(), std::vector<int>{2});
 }
 
+TEST(HandOver, RankThatDiesIsNamedToThoseWhoHaveJoined) {
+  Leading leading(4);
+  // Two that say they are rank 1: when one of them is refused, the other has joined.
+  std::atomic<int> refused{0}, told{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      const Error error = errorOf([&] { join(leading.address(), 1, 4, later()); });
+      if (error.kind() == ErrorKind::InvalidArgument) {
+        ++refused;
+        return;
+      }
+      EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
+      ++told;
+    });
+  }
+  while (refused < 1) std::this_thread::yield();
+  errorOf([&] { join(leading.address(), 2, 4, Deadline{} - std::chrono::hours(1)); });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(told, 1);
+  EXPECT_EQ(leading.error().ranks(), std::vector<int>{2});
+}
+
 TEST(HandOver, LeaderThatGivesUpIsNamed) {
   std::optional<Leading> leading(std::in_place, 3, soon());
   const Error error = errorOf([&] { join(leading->address(), 1, 3, later()); });

@@ -2,12 +2,14 @@
 // detector.
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <optional>
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
@@ -289,6 +291,50 @@ TEST(Killed, WhileOthersCreateTheCommunicator) {
     ranks.expectSuccess({victim});
   }
 }
+
+/// Descriptors are there again when it ends.
+class NoDescriptors {
+ public:
+  NoDescriptors() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 3;
+    ::setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+class OutOfDescriptors : public ::testing::TestWithParam<bool> {};
+
+TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
+  const TemporaryDirectory directory;
+  ForkedRanks ranks(3, [&](int rank) {
+    const auto create = [&](const char* name) {
+      auto options = optionsFor(rank, 3, std::make_shared<DirectoryStore>(directory.path()), name);
+      if (GetParam()) options.hints["ctran::host"] = "host" + std::to_string(rank);
+      return Communicator::create(options);
+    };
+    const auto communicator = create("first");
+    communicator->run({});
+    {
+      std::optional<NoDescriptors> none;
+      if (rank == 1) none.emplace();
+      const Error error = errorOf([&] { communicator->split(std::vector{0, 1, 2}, "child"); });
+      EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+      EXPECT_NE(std::string(error.what()).find("Too many open files"), std::string::npos)
+          << error.what();
+    }
+    create("second")->run({});
+  });
+  ranks.expectSuccess();
+}
+
+INSTANTIATE_TEST_SUITE_P(On, OutOfDescriptors, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "AHostPerRank" : "OneHost"; });
 
 TEST(Stopped, RankIsWaitedForAndGoesOn) {
   const TemporaryDirectory directory;

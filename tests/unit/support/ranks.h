@@ -20,7 +20,12 @@ inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
 #endif
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(__has_feature)
+#define CTRAN_HAS_FEATURE(feature) __has_feature(feature)  // Clang's way to say so
+#else
+#define CTRAN_HAS_FEATURE(feature) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || CTRAN_HAS_FEATURE(address_sanitizer)
 inline constexpr bool kAddressSanitizer = true;
 #else
 inline constexpr bool kAddressSanitizer = false;

@@ -9,15 +9,15 @@
 
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms {
 
 namespace {
 
 using ctran::ErrorKind;
-using nccl::Clock;
+using stream::Clock;
 
 constexpr const char* kIdKey = "unique id";
 
@@ -84,7 +84,7 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
   }
   CommOptions made = options;
   made.name = std::string(name);
-  device_ = nccl::withIndex(device, made.rank.value());
+  device_ = stream::withIndex(device, made.rank.value());
 
   const Clock::time_point deadline = Clock::now() + options.timeout;
   c10::intrusive_ptr<c10d::Store> store;
@@ -112,7 +112,7 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
   options_ = options;
   group_ = std::move(group);
   barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
-  nccl::Watchdog::add(group_);
+  stream::Watchdog::add(group_);
   if (const auto& bulletin = group_->setup().bulletin) bulletin->meetPeers();
 }
 

@@ -1,11 +1,13 @@
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -90,11 +92,33 @@ std::future<Answer> Bulletin::ask(Question question) {
     }
   };
   try {
-    Watchdog::spawn("nccl-bulletin", run);
+    stream::Watchdog::spawn("nccl-bulletin", run);
   } catch (const ctran::Error&) {  // there are no more threads
     answer->set_value({});
   }
   return future;
+}
+
+std::vector<std::string> Bulletin::exchange(const std::string& name, const std::string& own,
+                                            milliseconds timeout) {
+  C10dStore keys(store_);
+  const auto keyOf = [&](int rank) { return name + "/" + std::to_string(rank); };
+  const Clock::time_point deadline = Clock::now() + timeout;
+  keys.set(keyOf(rank_), own);
+  std::vector<std::string> all;
+  for (int r = 0; r < size_; ++r) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    try {
+      all.push_back(r == rank_ ? own : keys.get(keyOf(r), std::max(left, milliseconds(1))));
+    } catch (const ctran::Error& error) {
+      if (error.kind() != ctran::ErrorKind::Timeout) throw;
+      throw ctran::Error(ctran::ErrorKind::Timeout,
+                         "Rank " + std::to_string(r) + " has not come to '" + name + "' within " +
+                             std::to_string(timeout.count()) + " ms",
+                         {r}, {}, "have all ranks made the same call?");
+    }
+  }
+  return all;
 }
 
 int Bulletin::blamed(const ctran::Error& error) const {

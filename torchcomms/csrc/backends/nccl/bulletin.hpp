@@ -42,6 +42,10 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   /// Says that this rank waits in vain in its operation number `sequence`, and looks for up to
   /// `patience` who says the same: the ranks that do not, or that wait in an earlier one.
   std::future<Missing> findMissing(uint64_t sequence, std::chrono::milliseconds patience);
+  /// Every rank's text, in their order; collective. `name` serves once. Waits for the store. Throws
+  /// ctran::Error, by the deadline.
+  std::vector<std::string> exchange(const std::string& name, const std::string& own,
+                                    std::chrono::milliseconds timeout);
   /// Says that this rank will not be missed.
   void leave() noexcept { peers_.leave(); }
 

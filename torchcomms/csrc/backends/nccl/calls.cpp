@@ -1,7 +1,7 @@
 // A group's calls of the library.
 
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/waiting.hpp"
+#include "torchcomms/csrc/backends/stream/waiting.hpp"
 
 namespace torch::comms::nccl {
 
@@ -72,7 +72,7 @@ void Group::settle(const std::function<std::string()>& what, Clock::time_point d
     if (isSettled(what)) return;
   }
   const HostWait wait;
-  for (Pauses pauses(kFirstPause, kLastPause); !isSettled(what); pauses.rest()) {
+  for (stream::Pauses pauses(kFirstPause, kLastPause); !isSettled(what); pauses.rest()) {
     if (Clock::now() >= deadline) throw timedOut(what(), timeout);
   }
 }
@@ -97,7 +97,7 @@ void Group::issue(OpName op, bool grouped, milliseconds timeout,
                   const std::function<void(Comm)>& calls) {
   // Before inside_: whoever waits for the interpreter lock must not keep others from the handle.
   const HostWait wait;
-  const Counted calling(calling_);
+  const stream::Counted calling(calling_);
   // The watchdog sees when it takes too long, and breaks the group.
   const auto settled = [&] {
     settle([&] { return describe(op, *this); }, Clock::time_point::max(), timeout);
@@ -159,13 +159,6 @@ void Group::deregisterMemory(void* handle) {
   const std::lock_guard lock(inside_);
   // An aborted communicator has let go of it already.
   if (handle && handle_) check(library().commDeregister(handle_, handle), "ncclCommDeregister");
-}
-
-void Group::copy(void* to, const void* from, size_t bytes, Stream stream) const {
-  using ctran::gpu::DevicePtr;
-  runtime().check(runtime().memcpyAsync(reinterpret_cast<DevicePtr>(to),
-                                        reinterpret_cast<DevicePtr>(from), bytes, stream),
-                  "copying on the device");
 }
 
 }  // namespace torch::comms::nccl

@@ -1,6 +1,6 @@
 #include "torchcomms/csrc/backends/nccl/execute.hpp"
 
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms {
 
@@ -53,13 +53,19 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   std::shared_ptr<nccl::Replays::Captured> captured;
   if (capturing) {
     if (group.setup().hints.watchReplays) captured = group.replays().enter(stream);
-    group.keepWithGraph(stream, hold(), captured);
+    // The group, which goes last, is kept too: `captured` belongs to it.
+    group.keepWithGraph(
+        stream,
+        std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(hold(), captured));
   }
-  group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
-    calls(Call{group, group.library(), comm, stream});
-  });
+  if (form != Form::None) {
+    group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
+      calls(Call{group, group.library(), comm, stream});
+    });
+  }
   after(stream);
-  const uint64_t sequence = group.nextSequence();
+  // What ranks do alone is not counted: the number says where they are in what they do together.
+  const uint64_t sequence = form == Form::None ? group.issued() : group.nextSequence();
   if (capturing) {
     if (captured) group.replays().leave(*captured, stream, op, sequence, timeout);
     return CapturedWork::shared();
@@ -68,11 +74,11 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   runtime.check(runtime.eventRecord(end.get(), stream), "recording an event");
   // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
   const bool isOrdered = !device_.is_cpu();
-  auto operation = std::make_shared<nccl::Operation>(
+  auto operation = std::make_shared<stream::Operation>(
       op, group_, sequence, timeout, std::move(end), stream,
       isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
   group.watch(stream, operation);
-  return c10::make_intrusive<nccl::NcclWork>(std::move(operation));
+  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
 }
 
 }  // namespace torch::comms

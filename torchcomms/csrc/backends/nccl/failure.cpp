@@ -3,8 +3,7 @@
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -19,52 +18,9 @@ constexpr std::chrono::seconds kEndPatience{5};
 
 }  // namespace
 
-void Group::requireWhole() const {
-  if (!broken_) [[likely]]
-    return;
-  throwError();
-}
-
-void Group::throwError() const {
-  monitor().seen();
-  const std::lock_guard lock(errorMutex_);
-  throw ctran::Error(*error_);
-}
-
-void Group::breakWith(const ctran::Error& error, bool announce) {
-  {
-    const std::lock_guard lock(errorMutex_);
-    if (error_) return;
-    error_ = error;
-    announce_ = announce && setup_.bulletin;
-  }
-  broken_ = true;
-  startAbort(shared_from_this());
-  failOperations(error);
-  Watchdog::poke();
-}
-
-void Group::failOperations(const ctran::Error& error) {
-  std::vector<std::shared_ptr<Operation>> failed;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      failed.insert(failed.end(), queue.operations.begin(), queue.operations.end());
-    }
-  }
-  bool awaited = calling_ > 0;
-  bool reachable = false;
-  for (const auto& operation : failed) {
-    awaited = awaited || operation->isAwaited();
-    reachable = reachable || operation->isReachable();
-  }
-  for (const auto& operation : failed) operation->fail(error);
-  const std::optional<Replays::Running> replayed = replays_.mostUrgent(Clock::now());
-  if (awaited || (failed.empty() && !replayed)) return monitor().broken();
-  // A replay has no work, but may be asked for by the next call.
-  const OpName op = failed.empty() ? replayed->op : failed.front()->op();
-  monitor().failed(std::string(toString(op)), std::make_exception_ptr(error),
-                   reachable || failed.empty());
+std::optional<OpName> Group::replayed() {
+  const std::optional<Replays::Running> running = replays_.mostUrgent(Clock::now());
+  return running ? std::optional(running->op) : std::nullopt;
 }
 
 Comm Group::takeHandle() {
@@ -79,6 +35,7 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   auto ended = std::make_shared<std::promise<void>>();
   const auto abort = [self, ended, &library = library(), &runtime = runtime(),
                       device = deviceIndex(), own = self ? nullptr : handle_] {
+    if (self) self->releaseAll();
     if (Comm handle = self ? self->takeHandle() : own) {
       try {
         const ctran::gpu::ActiveDevice active(runtime, device);
@@ -97,9 +54,31 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   }
   try {
     // The library waits for graphs to go: then the thread may never end.
-    kept_ > 0 ? ctran::startThread("nccl-abort", abort) : Watchdog::spawn("nccl-abort", abort);
+    isKept() ? ctran::startThread("nccl-abort", abort)
+             : stream::Watchdog::spawn("nccl-abort", abort);
   } catch (const ctran::Error&) {
     abort();
+  }
+}
+
+void Group::atEnd(std::weak_ptr<std::function<void()>> release) {
+  {
+    const std::lock_guard lock(errorMutex_);
+    std::erase_if(releases_, [](const auto& one) { return one.expired(); });
+    releases_.push_back(release);
+    if (!error_) return;
+  }
+  releaseAll();
+}
+
+void Group::releaseAll() {
+  std::vector<std::weak_ptr<std::function<void()>>> releases;
+  {
+    const std::lock_guard lock(errorMutex_);
+    releases.swap(releases_);
+  }
+  for (const auto& one : releases) {
+    if (const auto release = one.lock()) (*release)();
   }
 }
 
@@ -110,12 +89,12 @@ void Group::awaitEnd() {
     end = abort_;
   }
   const HostWait wait;
-  if (end.valid() && kept_ == 0) end.wait_for(kEndPatience);
+  if (end.valid() && !isKept()) end.wait_for(kEndPatience);
 }
 
 void Group::close() {
   monitor().seen();
-  if (kept_ > 0) return;  // graphs may be replayed yet
+  if (isKept()) return;  // graphs may be replayed yet
   breakWith(
       ctran::Error(ErrorKind::Aborted, "Communicator '" + setup_.name + "' has gone on rank " +
                                            std::to_string(rank()) + " without finalize()"),

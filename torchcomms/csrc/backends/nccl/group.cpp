@@ -1,41 +1,30 @@
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 
-#include <algorithm>
 #include <condition_variable>
 
 #include "ctran/os/process.h"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
-#include "torchcomms/csrc/backends/nccl/waiting.hpp"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
 namespace {
 
 using ctran::ErrorKind;
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-constexpr microseconds kFirstPause{20};
-constexpr microseconds kLastPause{1000};
 constexpr milliseconds kSignalInterval{50};
 
 }  // namespace
 
-std::string describe(OpName op, const Group& group) {
-  return std::string(toString(op)) + " of communicator '" + group.setup().name + "' (rank " +
-         std::to_string(group.rank()) + " of " + std::to_string(group.size()) + ")";
-}
-
 Group::Group(GroupSetup setup)
-    : setup_(std::move(setup)),
-      events_(std::make_shared<ctran::gpu::EventPool>(setup_.runtime, deviceIndex(),
-                                                      setup_.hints.mostIdleEvents)),
-      replays_(setup_.runtime, events_) {}
+    : stream::StreamGroup({setup.runtime, setup.device, setup.name, setup.rank, setup.size,
+                           setup.highPriority, setup.hints.mostIdleEvents,
+                           setup.hints.checkInterval, setup.hints.replayInterval, setup.monitor}),
+      setup_(std::move(setup)),
+      replays_(runtime(), events()) {}
 
 Group::~Group() { startAbort(nullptr); }
-
-int Group::deviceIndex() const { return setup_.device.has_index() ? setup_.device.index() : 0; }
 
 Config Group::config() const {
   Config made = setup_.hints.config;
@@ -59,7 +48,7 @@ void Group::runBounded(const std::function<void()>& call, const std::function<st
   };
   const HostWait wait;
   auto errand = std::make_shared<Errand>();
-  ctran::startThread("nccl-errand", [self = shared_from_this(), errand, call] {
+  ctran::startThread("nccl-errand", [self = self(), errand, call] {
     std::exception_ptr error;
     try {
       const ctran::gpu::ActiveDevice active(self->runtime(), self->deviceIndex());
@@ -99,7 +88,7 @@ void Group::create(const UniqueId& id, Clock::time_point deadline, milliseconds 
 
 void Group::splitFrom(Group& parent, int color, int key, Clock::time_point deadline,
                       milliseconds timeout) {
-  parent.askToSplit(shared_from_this(), color, key, deadline, timeout);
+  parent.askToSplit(self(), color, key, deadline, timeout);
   settle([this] { return "creating communicator '" + setup_.name + "'"; }, deadline, timeout);
 }
 
@@ -128,67 +117,13 @@ void Group::askToSplit(const std::shared_ptr<Group>& child, int color, int key,
   }
 }
 
-Stream Group::ownStream() {
-  if (!ownStream_) {
-    const ctran::gpu::RelaxedCapture relaxed(runtime());
-    ownStream_.emplace(runtime(), deviceIndex(), setup_.highPriority);
-  }
-  return ownStream_->get();
-}
-
-void Group::watch(Stream stream, std::shared_ptr<Operation> operation) {
-  {
-    const std::lock_guard lock(queueMutex_);
-    auto queue = std::find_if(queues_.begin(), queues_.end(),
-                              [&](const Queue& one) { return one.stream == stream; });
-    if (queue == queues_.end()) queue = queues_.insert(queue, Queue{stream, {}});
-    queue->operations.push_back(std::move(operation));
-  }
-  Watchdog::poke();
-}
-
-bool Group::isIdle() const {
-  if (callStart_ != 0) return false;
-  const std::lock_guard lock(queueMutex_);
-  return std::all_of(queues_.begin(), queues_.end(),
-                     [](const Queue& queue) { return queue.operations.empty(); });
-}
-
-void Group::keepWithGraph(Stream stream, std::shared_ptr<void> held,
-                          std::shared_ptr<Replays::Captured> captured) {
-  /// Freed on the watchdog's thread: the driver's may not free device memory. The last one lets go
-  /// of a group that was finalized before.
-  struct Kept {
-    Kept(std::shared_ptr<Group> g, std::shared_ptr<void> t, std::shared_ptr<Replays::Captured> c)
-        : group(std::move(g)), tensors(std::move(t)), captured(std::move(c)) {
-      ++group->kept_;
-    }
-    ~Kept() { --group->kept_; }
-    const std::shared_ptr<Group> group;
-    const std::shared_ptr<void> tensors;
-    const std::shared_ptr<Replays::Captured> captured;
-  };
-  auto kept = std::make_unique<std::shared_ptr<void>>(
-      std::make_shared<Kept>(shared_from_this(), std::move(held), std::move(captured)));
-  ctran::gpu::keepWithGraph(runtime(), stream, kept.get(), [](void* value) {
-    const std::unique_ptr<std::shared_ptr<void>> owned(static_cast<std::shared_ptr<void>*>(value));
-    Watchdog::bury(std::move(*owned));
-  });
-  static_cast<void>(kept.release());  // the graph's now
-}
-
 void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
-  const HostWait wait;
-  // Every operation ends, or fails at its own deadline.
-  for (Pauses pauses(kFirstPause, kLastPause); !isBroken(); pauses.rest()) {
-    retireEnded();
-    if (isIdle()) break;
-  }
+  drain();
   requireWhole();
   if (setup_.bulletin) setup_.bulletin->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
-  if (kept_ == 0) leave(deadline, timeout);
+  if (!isKept()) leave(deadline, timeout);
 }
 
 void Group::leave(Clock::time_point deadline, milliseconds timeout) {

@@ -88,6 +88,8 @@ Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
       parsed.checkInterval = std::chrono::milliseconds(parsePositive(key, value));
     } else if (key == "enable_cuda_graph_support") {
       parsed.watchReplays = parseBool(key, value);
+    } else if (key == "graph_timeout_check_interval_ms") {
+      parsed.replayInterval = std::chrono::milliseconds(parsePositive(key, value));
     } else if (key == "netName") {
       parsed.netName = value;
     } else if (key == "commName") {

@@ -4,7 +4,7 @@
 
 #include "ctran/base/config.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms::nccl {
 
@@ -37,55 +37,21 @@ bool Group::patrol() {
   bool quiet = true;
   try {
     retireEnded();
-    if (!broken_) {
+    if (!isBroken()) {
       running_ = replays_.mostUrgent(now);
       quiet = isIdle() && !running_;
       lookForErrors();
     }
-    if (!broken_) lookAtDeadlines(now);
-    if (!broken_ && setup_.bulletin) lookAtBulletin(now);
-    tellOthers();
+    if (!isBroken()) lookAtDeadlines(now);
+    if (!isBroken() && setup_.bulletin) lookAtBulletin(now);
+    const std::optional<ctran::Error> news = takeNews();
+    if (news && setup_.bulletin) setup_.bulletin->announce(*news);
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
     breakWith(ctran::Error(ErrorKind::System, error.what()));
   }
   return quiet;
-}
-
-void Group::tellOthers() {
-  std::optional<ctran::Error> news;
-  {
-    const std::lock_guard lock(errorMutex_);
-    if (std::exchange(announce_, false)) news = error_;
-  }
-  if (news) setup_.bulletin->announce(*news);
-}
-
-void Group::retireEnded() {
-  // Streams keep order: if the last has ended, all have, and one question has answered it.
-  std::vector<std::shared_ptr<Operation>> ended;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (Queue& queue : queues_) {
-      auto& waiting = queue.operations;
-      if (waiting.empty()) continue;
-      if (waiting.back()->isOver()) {
-        ended.insert(ended.end(), waiting.begin(), waiting.end());
-        waiting.clear();
-        continue;
-      }
-      while (!waiting.empty() && waiting.front()->isOver()) {
-        ended.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
-    }
-    std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
-  }
-  for (const auto& operation : ended) {
-    operation->complete();
-    operation->release();
-  }
 }
 
 void Group::lookForErrors() {
@@ -106,21 +72,11 @@ Clock::duration Group::callAge(Clock::time_point now) const {
   return start == 0 ? Clock::duration::zero() : now.time_since_epoch() - Clock::duration(start);
 }
 
-std::optional<Group::Late> Group::findLate(Clock::time_point now) {
-  std::shared_ptr<Operation> late;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      for (const auto& operation : queue.operations) {
-        if (operation->deadline() > now) continue;
-        if (!late || operation->sequence() < late->sequence()) late = operation;
-      }
-    }
-  }
+std::optional<Group::Late> Group::findLateCall(Clock::time_point now) {
   const auto called = [&](uint64_t sequence, OpName op) {
     return "Operation " + std::to_string(sequence) + ", " + describe(op, *this) + ",";
   };
-  if (late && !late->isOver()) {
+  if (const std::shared_ptr<stream::Operation> late = findLate(now)) {
     return Late{called(late->sequence(), late->op()), late->op(), late->sequence(),
                 late->timeout()};
   }
@@ -139,7 +95,7 @@ std::optional<Group::Late> Group::findLate(Clock::time_point now) {
 }
 
 void Group::lookAtDeadlines(Clock::time_point now) {
-  const std::optional<Late> late = findLate(now);
+  const std::optional<Late> late = findLateCall(now);
   if (!late) return verdict_.reset();
   const auto give = [&](const Bulletin::Missing& missing) {
     std::string found;

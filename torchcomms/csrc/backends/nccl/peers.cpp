@@ -54,6 +54,22 @@ std::string countKey() { return "processes/" + namespaceOf(); }
 std::string keyOf(int64_t number) { return countKey() + "/" + std::to_string(number); }
 std::string leftKeyOf(int rank) { return "left/" + std::to_string(rank); }
 
+/// Becomes readable when the process ends; null if it has. One descriptor serves all communicators.
+std::shared_ptr<const ctran::UniqueFd> watched(pid_t pid, const std::string& start) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& known =
+      *new std::map<std::pair<pid_t, std::string>, std::weak_ptr<const ctran::UniqueFd>>;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const ctran::UniqueFd>& entry = known[{pid, start}];
+  if (auto fd = entry.lock()) return fd;
+  auto fd =
+      std::make_shared<const ctran::UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  // Whoever has the number now may be somebody else.
+  if (startOf(pid) != start) return nullptr;
+  entry = fd;
+  return fd;
+}
+
 template <typename Number>
 bool parse(const std::string& text, Number& number) {
   const char* end = text.data() + text.size();
@@ -94,11 +110,10 @@ void Peers::remember(const std::string& introduction) {
   pid_t pid = 0;
   if (fields.size() != 3 || !parse(fields[0], rank) || !parse(fields[1], pid)) return;
   if (rank == rank_) return;
-  ctran::UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  // Whoever has the number now may be somebody else.
-  if (startOf(pid) != fields[2]) {
+  auto fd = watched(pid, fields[2]);
+  if (!fd) {
     gone_.push_back(rank);
-  } else if (fd.get() >= 0) {
+  } else if (fd->get() >= 0) {  // else this kernel has none
     alive_.emplace(rank, std::move(fd));
   }
 }
@@ -107,7 +122,7 @@ std::vector<int> Peers::findDead(c10d::Store& store) {
   meet(store);
   const std::lock_guard lock(mutex_);
   for (auto one = alive_.begin(); one != alive_.end();) {
-    pollfd entry{one->second.get(), POLLIN, 0};
+    pollfd entry{one->second->get(), POLLIN, 0};
     if (poll(&entry, 1, 0) > 0) {
       gone_.push_back(one->first);
       one = alive_.erase(one);

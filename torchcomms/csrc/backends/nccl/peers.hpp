@@ -1,6 +1,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -35,8 +36,8 @@ class Peers {
   const int rank_;
   std::mutex mutex_;
   bool met_ = false;
-  std::map<int, ctran::UniqueFd> alive_;  ///< of this host; a pidfd each
-  std::vector<int> gone_;                 ///< dead before we looked
+  std::map<int, std::shared_ptr<const ctran::UniqueFd>> alive_;  ///< of this host; a pidfd each
+  std::vector<int> gone_;                                        ///< dead before we looked
 };
 
 }  // namespace torch::comms::nccl

@@ -4,7 +4,7 @@
 
 #include "ctran/gpu/driver.h"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 /// The stream that torch has as current for a device on this thread, as the driver knows it.
 ctran::gpu::Stream currentStream(c10::Device device);
@@ -13,4 +13,4 @@ ctran::gpu::Stream currentStream(c10::Device device);
 /// that is current, unless that is still the first; then each rank takes its own.
 c10::Device withIndex(c10::Device device, int rank);
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

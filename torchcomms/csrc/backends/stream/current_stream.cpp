@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/nccl/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -6,7 +6,7 @@
 
 #include "ctran/base/error.h"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 namespace {
 
@@ -64,4 +64,4 @@ c10::Device withIndex(c10::Device device, int rank) {
   return {device.type(), static_cast<c10::DeviceIndex>(rank % count)};
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

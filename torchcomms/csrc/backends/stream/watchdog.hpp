@@ -3,15 +3,15 @@
 #include <functional>
 #include <memory>
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
-class Group;
+class StreamGroup;
 
 /// The thread that looks after operations which nobody waits for; one per process, made for the
 /// first communicator.
 class Watchdog {
  public:
-  static void add(const std::shared_ptr<Group>& group);
+  static void add(const std::shared_ptr<StreamGroup>& group);
   /// An operation has been issued: the thread has something to look after.
   static void poke();
   /// Lets go of `held` on the thread soon: for threads that must not free device memory.
@@ -23,4 +23,4 @@ class Watchdog {
   static void retire();
 };
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

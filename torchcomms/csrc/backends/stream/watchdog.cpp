@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 #include <algorithm>
 #include <atomic>
@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ctran/os/process.h"
-#include "torchcomms/csrc/backends/nccl/group.hpp"
+#include "torchcomms/csrc/backends/stream/group.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 namespace {
 
@@ -22,7 +22,7 @@ constexpr milliseconds kLongest{1000};
 struct State {
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<std::weak_ptr<Group>> groups;
+  std::vector<std::weak_ptr<StreamGroup>> groups;
   std::vector<std::shared_ptr<void>> buried;
   bool runs = false;
   int spawned = 0;  ///< threads of spawn()
@@ -41,7 +41,7 @@ State& state() {
 void State::serve() {
   std::unique_lock lock(mutex);
   while (!retired) {
-    std::vector<std::shared_ptr<Group>> present;
+    std::vector<std::shared_ptr<StreamGroup>> present;
     for (const auto& group : groups) {
       if (auto one = group.lock()) present.push_back(std::move(one));
     }
@@ -50,10 +50,12 @@ void State::serve() {
     lock.unlock();
     dead.clear();
     milliseconds pause = kLongest;
+    milliseconds longest = kLongest;
     bool idle = true;
     for (const auto& group : present) {
       idle = group->patrol() && idle;
-      pause = std::min(pause, group->setup().hints.checkInterval);
+      pause = std::min(pause, group->checkInterval());
+      longest = std::min(longest, group->idleInterval());
     }
     present.clear();  // perhaps the last to know them: without the lock
     lock.lock();
@@ -63,7 +65,7 @@ void State::serve() {
       // Whoever issues an operation says so only to a thread that sleeps; one that has been issued
       // since we looked is seen a little later.
       sleeps = true;
-      changed.wait_for(lock, kLongest, wanted);
+      changed.wait_for(lock, longest, wanted);
       sleeps = false;
     } else {
       changed.wait_for(lock, pause, [&] { return retired || !buried.empty(); });
@@ -75,12 +77,12 @@ void State::serve() {
 
 }  // namespace
 
-void Watchdog::add(const std::shared_ptr<Group>& group) {
+void Watchdog::add(const std::shared_ptr<StreamGroup>& group) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   s.groups.push_back(group);
   if (s.runs || s.retired) return;
-  ctran::startThread("torchcomms-nccl", [&s] { s.serve(); });
+  ctran::startThread("torchcomms-gpu", [&s] { s.serve(); });
   s.runs = true;
 }
 
@@ -129,4 +131,4 @@ void Watchdog::retire() {
   s.changed.wait_for(lock, kRetirement, [&] { return !s.runs && s.spawned == 0; });
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

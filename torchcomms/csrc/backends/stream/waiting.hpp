@@ -6,7 +6,7 @@
 #include <comms/torchcomms/TorchWork.hpp>
 #include <thread>
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 /// What a blocked thread does between two looks: sleeps, for longer each time, and lets the signals
 /// of the host language through. Under HostWait.
@@ -47,4 +47,4 @@ class Counted {
   std::atomic<int>& count_;
 };
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

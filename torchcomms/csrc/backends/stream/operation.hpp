@@ -14,9 +14,9 @@
 #include "ctran/base/error.h"
 #include "ctran/gpu/runtime.h"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
-class Group;
+class StreamGroup;
 
 /// One operation that is on its way on a stream: what its work, waiting threads and the watchdog
 /// share. All methods may be called from any thread.
@@ -27,7 +27,7 @@ class Operation {
   /// `end` has been recorded behind the operation, on `stream`. `held` is let go of when it has
   /// ended, or when `issuer`, the stream that was current at the call, has been made to wait for
   /// it. No issuer: memory that is not freed in the order of a stream.
-  Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
+  Operation(OpName op, std::shared_ptr<StreamGroup> group, uint64_t sequence,
             std::chrono::milliseconds timeout, ctran::gpu::PooledEvent end,
             ctran::gpu::Stream stream, std::optional<ctran::gpu::Stream> issuer,
             std::shared_ptr<void> held);
@@ -42,7 +42,7 @@ class Operation {
   WorkStatus status();
   /// Whether the work on the stream is over, also after a failure. Throws ctran::Error (System)
   /// when the device is lost.
-  bool isOver();
+  bool isOver() const;
   void complete();
   void fail(const ctran::Error& error);
   /// Lets go of the tensors.
@@ -56,7 +56,7 @@ class Operation {
   /// error.
   bool block(std::optional<std::chrono::milliseconds> limit);
   void setCallback(std::function<void()> callback);
-  const std::shared_ptr<Group>& group() const { return group_; }
+  const std::shared_ptr<StreamGroup>& group() const { return group_; }
 
   bool isAwaited() const { return waiting_ > 0; }
   bool isReachable() const { return reachable_; }
@@ -67,7 +67,7 @@ class Operation {
   void ended(WorkStatus status, const ctran::Error* error);
 
   const OpName op_;
-  const std::shared_ptr<Group> group_;
+  const std::shared_ptr<StreamGroup> group_;
   const uint64_t sequence_;
   const std::chrono::milliseconds timeout_;
   const Clock::time_point deadline_;
@@ -84,10 +84,10 @@ class Operation {
 };
 
 /// The work of an operation on a stream.
-class NcclWork final : public TorchWork {
+class StreamWork final : public TorchWork {
  public:
-  explicit NcclWork(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
-  ~NcclWork() override { operation_->abandon(); }
+  explicit StreamWork(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
+  ~StreamWork() override { operation_->abandon(); }
 
   WorkStatus status() const override { return operation_->status(); }
   std::exception_ptr exception() const override { return operation_->exception(); }
@@ -104,4 +104,4 @@ class NcclWork final : public TorchWork {
   const std::shared_ptr<Operation> operation_;
 };
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

@@ -1,9 +1,9 @@
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
-#include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/waiting.hpp"
+#include "torchcomms/csrc/backends/stream/group.hpp"
+#include "torchcomms/csrc/backends/stream/waiting.hpp"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 namespace {
 
@@ -16,7 +16,7 @@ constexpr microseconds kLastPause{500};
 
 }  // namespace
 
-Operation::Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
+Operation::Operation(OpName op, std::shared_ptr<StreamGroup> group, uint64_t sequence,
                      milliseconds timeout, ctran::gpu::PooledEvent end, ctran::gpu::Stream stream,
                      std::optional<ctran::gpu::Stream> issuer, std::shared_ptr<void> held)
     : op_(op),
@@ -32,7 +32,13 @@ Operation::Operation(OpName op, std::shared_ptr<Group> group, uint64_t sequence,
 WorkStatus Operation::status() {
   if (status_ == WorkStatus::INPROGRESS) {
     try {
-      if (isOver()) complete();
+      if (isOver()) {
+        if (group_->isSound()) {
+          complete();
+        } else {
+          group_->diagnose();
+        }
+      }
     } catch (const ctran::Error& error) {
       group_->breakWith(error);
     }
@@ -40,7 +46,7 @@ WorkStatus Operation::status() {
   return status_;
 }
 
-bool Operation::isOver() { return group_->runtime().isReached(end_.get()); }
+bool Operation::isOver() const { return group_->runtime().isReached(end_.get()); }
 
 void Operation::complete() { ended(WorkStatus::COMPLETED, nullptr); }
 
@@ -134,10 +140,10 @@ void Operation::abandon() {
   }
 }
 
-bool NcclWork::doWait(std::optional<milliseconds> limit) {
+bool StreamWork::doWait(std::optional<milliseconds> limit) {
   if (limit) return doWaitBlocking(limit);
   operation_->throwIfFailed();
-  const Group& group = *operation_->group();
+  const StreamGroup& group = *operation_->group();
   const ctran::gpu::Stream current = group.currentStream();
   if (group.runtime().isCapturing(current)) [[unlikely]] {
     if (operation_->status() == WorkStatus::COMPLETED) return true;
@@ -149,10 +155,10 @@ bool NcclWork::doWait(std::optional<milliseconds> limit) {
   return true;
 }
 
-bool NcclWork::doWaitBlocking(std::optional<milliseconds> limit) {
+bool StreamWork::doWaitBlocking(std::optional<milliseconds> limit) {
   if (!operation_->block(limit)) return false;
   operation_->release();
   return true;
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

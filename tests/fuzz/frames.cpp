@@ -1,0 +1,167 @@
+// A rank that has proved the key, and then sends anything. The input is a program of bytes:
+//
+//   0        the peer says a frame: type, bytes (2), lane, buffer, sequence, offset (4), payload
+//   1 n ...  the peer says n bytes as they are
+//   2        this rank binds memory to a message: lane, buffer, sequence, size (4)
+//   3        this rank sends a message: the same
+//   4 i      this rank lets go of its i-th message
+//   5        the peer hangs up
+//   other    this rank polls
+#include "ctran/transport/tcp/frame.h"
+
+#include <vector>
+
+#include "ctran/transport/tcp/failure.h"
+#include "ctran/transport/tcp/transport.h"
+#include "tests/fuzz/input.h"
+
+namespace ctran::testing {
+namespace {
+
+constexpr size_t kLargest = 200'000;
+
+/// Rank 0 of a world of two; rank 1 is the input.
+class Pair : public TcpTransport::Listener {
+ public:
+  Pair() : board_(memory(), 0, 2, false) {
+    Hosts hosts;
+    hosts.key = randomKey();
+    NetAddress loopback;
+    loopback.family = 4;
+    loopback.ip = {127, 0, 0, 1};
+    hosts.doorman = std::make_unique<Doorman>(std::vector{loopback}, hosts.key, 0, 2);
+    hosts.places.resize(2);
+    Caller caller(hosts.doorman->addresses(), hosts.key, {1, 2, 0, Purpose::Link});
+    transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
+    while (caller.poll() == Caller::State::Pending) transport_->poll();
+    peer_ = caller.takeSocket();
+  }
+
+  void failed(const Error& error) override {
+    require(error.kind() != ErrorKind::InvalidArgument, "no peer's fault is a bad argument");
+    ++failures_;
+  }
+
+  void say(std::span<const std::byte> bytes) {
+    while (!bytes.empty() && peer_ && transport_->connections() == 1) {
+      const Transfer written = writeSome(peer_, bytes);
+      if (written.end == Transfer::End::Failed) return;
+      bytes = bytes.subspan(written.bytes);
+      transport_->poll();
+      drain();
+    }
+  }
+
+  void sayFrame(Input& input) {
+    FrameHeader frame;
+    frame.type = static_cast<FrameType>(input.take<uint8_t>());
+    frame.bytes = input.take<uint16_t>();
+    frame.name = nameFrom(input);
+    frame.offset = static_cast<uint64_t>(static_cast<int64_t>(input.take<int32_t>()));
+    frame.signature = frame.what = frame.count = frame.offset;
+    say(std::as_bytes(std::span(&frame, 1)));
+    // What the input leaves out of the payload is not said: the next bytes are taken for it.
+    say(input.bytes(frame.bytes));
+  }
+
+  void bind(Input& input, bool sends) {
+    const MessageName name = nameFrom(input);
+    for (const auto& slot : slots_) {
+      // The engine never uses a name twice.
+      if (slot.sends == sends && slot.name == name) return;
+    }
+    const size_t bytes = input.take<uint32_t>() % kLargest;
+    Slot slot{name, sends, std::vector<std::byte>(bytes), nullptr};
+    OperationRecord operation;
+    operation.signature = 7;
+    if (sends) {
+      slot.message = transport_->send(name, 1, slot.memory.data(), bytes, operation);
+    } else {
+      slot.message = transport_->receive(name, 1, slot.memory.data(), bytes, operation);
+    }
+    slots_.push_back(std::move(slot));
+  }
+
+  void letGo(size_t i) {
+    if (slots_.empty()) return;
+    Slot& slot = slots_[i % slots_.size()];
+    slot.message.reset();
+    slot.memory.clear();
+    slot.memory.shrink_to_fit();  // who still writes there is found out
+  }
+
+  void hangUp() { peer_.close(); }
+  void poll() {
+    transport_->poll();
+    drain();
+  }
+  bool lost() const { return failures_ > 0; }
+
+ private:
+  struct Slot {
+    MessageName name;
+    bool sends;
+    std::vector<std::byte> memory;
+    std::unique_ptr<Transmission> message;
+  };
+
+  static std::shared_ptr<SharedMapping> memory() {
+    return SharedMapping::map(createSharedMemory("fuzz", Board::bytesFor(2)), Board::bytesFor(2));
+  }
+
+  static MessageName nameFrom(Input& input) {
+    MessageName name;
+    name.lane = input.take<uint8_t>() % (kLanes + 1);
+    name.buffer = input.take<uint8_t>();
+    name.sequence = input.take<uint8_t>();
+    if (name.lane == kLanes) name.lane = 0;
+    return name;
+  }
+
+  void drain() {
+    static std::byte nowhere[1 << 16];
+    while (peer_ && readSome(peer_, nowhere).bytes > 0) continue;
+  }
+
+  Board board_;
+  std::unique_ptr<TcpTransport> transport_;
+  TcpSocket peer_;
+  std::vector<Slot> slots_;
+  int failures_ = 0;
+};
+
+}  // namespace
+}  // namespace ctran::testing
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ctran;
+  testing::Input input(data, size);
+  parseFailure(std::string(testing::textOf(data, size)), 1);
+  testing::Pair pair;
+  for (int steps = 0; !input.empty() && steps < 200; ++steps) {
+    switch (input.take<uint8_t>()) {
+      case 0:
+        pair.sayFrame(input);
+        break;
+      case 1:
+        pair.say(input.bytes(input.take<uint8_t>()));
+        break;
+      case 2:
+        pair.bind(input, false);
+        break;
+      case 3:
+        pair.bind(input, true);
+        break;
+      case 4:
+        pair.letGo(input.take<uint8_t>());
+        break;
+      case 5:
+        pair.hangUp();
+        break;
+      default:
+        pair.poll();
+    }
+  }
+  for (int i = 0; i < 4; ++i) pair.poll();
+  return 0;
+}

@@ -1,0 +1,137 @@
+// What a rank is told when it joins, by the store and by a leader, and what a leader is told by
+// those who join. The first byte says which:
+//
+//   0  the rest is what the store holds
+//   1  the rest is what a leader of this host answers to a rank that joins it, then it hangs up
+//   2  the rest is what a caller of this host says to a leader; it knows the key if the next byte
+//   is
+//      odd, and keeps silent in the end instead of hanging up if its bit 1 is set
+//   3  the rest are the places of three ranks, which this rank then tries to reach
+#include "ctran/bootstrap/hand_over.h"
+
+#include <thread>
+
+#include "ctran/base/error.h"
+#include "ctran/os/process.h"
+#include "ctran/os/shared_memory.h"
+#include "tests/fuzz/input.h"
+
+namespace ctran::testing {
+namespace {
+
+const std::string kHost = "here/fuzz";
+
+std::span<const std::byte> rest(Input& input) { return input.bytes(SIZE_MAX); }
+
+void fromStore(Input input) {
+  const auto bytes = rest(input);
+  std::string text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  try {
+    const LeaderAddress address = LeaderAddress::parse(text);
+    require(address.serialize() == text, "an address is what was read");
+    // At a host that is not this one and has no address that could be tried.
+    LeaderAddress other = address;
+    other.addresses = {};
+    std::string why;
+    require(!join(other, 1, 3, Deadline{}, nullptr, &why, kHost), "nobody listens there");
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::System || error.kind() == ErrorKind::Timeout,
+            "what the store holds is no argument of the caller");
+  }
+}
+
+void fromLeader(Input input) {
+  const std::string name = "ctran-fuzz-" + std::to_string(::getpid());
+  static const UniqueFd listener = listenAbstract(name, 4);
+  LeaderAddress leader;
+  std::copy(name.begin(), name.end(), leader.socketName.begin());
+  std::copy(kHost.begin(), kHost.end(), leader.host.begin());
+  const auto answer = rest(input);
+  std::thread acceptor([&] {
+    try {
+      const auto giveUp = std::chrono::steady_clock::now() + std::chrono::seconds(5);
+      const UniqueFd socket = acceptFrom(listener, giveUp);
+      std::array<std::byte, 64> hello;
+      receiveAll(socket, std::span(hello).first(56), 1, giveUp);
+      sendAll(socket, answer, {}, giveUp);
+    } catch (const Error&) {
+      // The rank has hung up; that is what it is to do.
+    }
+  });
+  try {
+    join(leader, 1, 3, std::chrono::steady_clock::now() + std::chrono::seconds(5), nullptr, nullptr,
+         kHost);
+  } catch (const Error&) {
+  }
+  acceptor.join();
+}
+
+void fromCaller(Input input) {
+  const auto how = input.take<uint8_t>();
+  Leader leader(0, kHost);
+  const std::string name(leader.address().socketName.data());
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
+  UniqueFd socket = connectAbstract(name, soon);
+  if (!socket) return;
+  std::vector<std::byte> said;
+  if ((how & 1) != 0) {
+    const auto key = std::as_bytes(std::span(leader.address().key));
+    said.assign(key.begin(), key.end());
+  }
+  const auto more = rest(input);
+  said.insert(said.end(), more.begin(), more.end());
+  const UniqueFd brings = openOwnPidFd();
+  const int fds[] = {brings.get()};
+  try {
+    sendAll(socket, said, fds, soon);
+  } catch (const Error&) {
+    return;
+  }
+  if ((how & 2) == 0) socket = UniqueFd();
+  try {
+    leader.gather(3, createSharedMemory("fuzz", 4096), soon);
+    require(false, "one caller is not two");
+  } catch (const Error& error) {
+    require(error.kind() != ErrorKind::Unsupported, "callers do not change what is supported");
+  }
+}
+
+void places(Input input) {
+  std::vector<NetAddress> own, peer;
+  for (int i = 0; i < 4 && !input.empty(); ++i) {
+    own.push_back(input.take<NetAddress>());
+    peer.push_back(input.take<NetAddress>());
+  }
+  for (const bool sameMachine : {false, true}) {
+    const auto order = byReach(peer, own, sameMachine);
+    require(order.size() <= peer.size(), "no address is made up");
+    for (const NetAddress& address : order) {
+      address.text();
+      sockaddr_storage storage;
+      require(address.to(storage) <= sizeof storage, "an address fits");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctran::testing
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace ctran::testing;
+  if (size > 8000) return 0;
+  Input input(data, size);
+  switch (input.take<uint8_t>() % 4) {
+    case 0:
+      fromStore(input);
+      break;
+    case 1:
+      fromLeader(input);
+      break;
+    case 2:
+      fromCaller(input);
+      break;
+    default:
+      places(input);
+  }
+  return 0;
+}
