@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from functools import reduce as fold
 
 import torch
@@ -77,11 +78,22 @@ def _complex(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     return total
 
 
-def _floats(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+def _ordered_zeros(a: torch.Tensor, b: torch.Tensor, op: str) -> torch.Tensor:
+    """MIN or MAX with -0.0 below +0.0; torch takes the second of two zeros."""
+    signs = (torch.signbit(a), torch.signbit(b))
+    negative = signs[0] | signs[1] if op == "MIN" else signs[0] & signs[1]
+    zero = torch.where(negative, -0.0, 0.0).to(a.dtype)
+    return torch.where((a == 0) & (b == 0), zero, _ON_REALS[op](a, b))
+
+
+def _floats(parts: Sequence[torch.Tensor], op: str, ours: bool) -> torch.Tensor:
     """16- and 8-bit types accumulate in fp32 and are rounded once."""
     dtype = parts[0].dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    total = fold(_ON_REALS["SUM" if op == "AVG" else op], [p.to(wide) for p in parts])
+    step = _ON_REALS["SUM" if op == "AVG" else op]
+    if ours and op in ("MIN", "MAX"):
+        step = partial(_ordered_zeros, op=op)
+    total = fold(step, [p.to(wide) for p in parts])
     return (total / len(parts) if op == "AVG" else total).to(dtype)
 
 
@@ -93,16 +105,16 @@ def _scaled(part: torch.Tensor, by: float) -> torch.Tensor:
     return part.to(wide) * torch.tensor(by, dtype=wide)
 
 
-def reduce(parts: Sequence[torch.Tensor], op: str, rounds_products: bool = True) -> torch.Tensor:
+def reduce(parts: Sequence[torch.Tensor], op: str, ours: bool = True) -> torch.Tensor:
     """The reduction of what ranks 0, 1, ... contribute.
 
-    Of PREMUL_SUM in types narrower than fp32: whether products are rounded to the type before they
-    are added, or kept in fp32.
+    `ours`: as docs/reductions.md has it. Others keep products of PREMUL_SUM in types narrower than
+    fp32 in that, and take either of two zeros.
     """
     dtype = parts[0].dtype
     if op.startswith("PREMUL"):
         scaled = [_scaled(part, factor(r)) for r, part in enumerate(parts)]
-        if rounds_products:
+        if ours:
             scaled = [part.to(dtype) for part in scaled]
         return reduce(scaled, "SUM").to(dtype)
     if len(parts) == 1:
@@ -113,4 +125,4 @@ def reduce(parts: Sequence[torch.Tensor], op: str, rounds_products: bool = True)
         return _integers(parts, op)
     if dtype in COMPLEX:
         return _complex(parts, op)
-    return _floats(parts, op)
+    return _floats(parts, op, ours)
