@@ -25,12 +25,16 @@ if not TYPE_CHECKING:
             from torchcomms._comms import new_comm
 
             return new_comm
+        if name == "functional":  # with torch.library: not before somebody asks for it
+            import importlib
+
+            return importlib.import_module("torchcomms.functional")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
-from torchcomms import _c10d, _requirements
+from torchcomms import _c10d, _compile, _requirements
 
 _requirements.check()
 
@@ -123,6 +127,7 @@ from torchcomms._errors import (  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
 
 _c10d.register_when_ready()
+_compile.register()
 
 # Operations in flight hold tensors, which must not outlive the interpreter.
 atexit.register(_retire)

@@ -9,7 +9,7 @@ import pytest
 from harness.programs import Program
 
 DOCS = Path(__file__).parents[3] / "docs"
-PAGES = ["communicators.md", "hooks.md"]
+PAGES = ["communicators.md", "compile.md", "hooks.md"]
 
 
 @pytest.mark.parametrize("page", PAGES)
