@@ -3,6 +3,7 @@
 
 file(GLOB_RECURSE test_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/tests/unit/*.cpp ${PROJECT_SOURCE_DIR}/tests/kernels/*.cpp)
+list(FILTER test_sources EXCLUDE REGEX "/tests/kernels/write_plans/")
 if(NOT test_sources)
   message(STATUS "tests/unit has no sources: no ctran_tests")
   return()
@@ -35,6 +36,18 @@ if(SANITIZE STREQUAL "thread")
     endif()
   endif()
 endif()
+
+# The kernels of plans, as a GPU's compiler gets them, for the host's.
+add_executable(write_plans ${PROJECT_SOURCE_DIR}/tests/kernels/write_plans/main.cpp)
+target_link_libraries(write_plans PRIVATE own_code ctran)
+set(generated ${PROJECT_BINARY_DIR}/generated)
+file(MAKE_DIRECTORY ${generated})
+add_custom_command(OUTPUT ${generated}/plan_kernels.h
+  COMMAND ${launcher} $<TARGET_FILE:write_plans> ${generated}/plan_kernels.h
+  DEPENDS write_plans ctran
+  VERBATIM)
+target_sources(ctran_tests PRIVATE ${generated}/plan_kernels.h)
+target_include_directories(ctran_tests PRIVATE ${generated})
 
 # The timeout is a guard against hangs, far above what any test takes.
 gtest_discover_tests(ctran_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60

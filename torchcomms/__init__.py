@@ -25,7 +25,7 @@ if not TYPE_CHECKING:
             from torchcomms._comms import new_comm
 
             return new_comm
-        if name in ("device_mesh", "distwrap", "objcol", "plan"):  # when they are first asked for
+        if name in ("device_mesh", "distwrap", "functional", "objcol", "plan"):  # when they are first asked for
             import importlib
 
             return importlib.import_module(f"torchcomms.{name}")
@@ -34,7 +34,7 @@ if not TYPE_CHECKING:
 
 import torch  # noqa: F401  (its libraries must be loaded before ours)
 
-from torchcomms import _c10d, _requirements
+from torchcomms import _c10d, _compile, _requirements
 
 _requirements.check()
 
@@ -128,6 +128,7 @@ from torchcomms._errors import (  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
 
 _c10d.register_when_ready()
+_compile.register()
 
 # Operations in flight hold tensors, which must not outlive the interpreter.
 atexit.register(_retire)

@@ -26,8 +26,12 @@ double ask(std::vector<Channel>& ranks, const std::string& command) {
   return largest;
 }
 
-struct Contestant {
+/// A plan, or the native algorithm, for one operation and size.
+struct Point {
+  Op op;
+  size_t bytes;
   std::string plan;  // empty: the native algorithm
+  double estimate = 0;
   std::vector<double> seconds;
 
   double median() {
@@ -36,71 +40,85 @@ struct Contestant {
   }
 };
 
-void measure(std::vector<Channel>& ranks, Op op, size_t bytes, const SweepOptions& options,
-             std::vector<Contestant>& contestants) {
-  const std::string point = std::string(info(op).name) + ' ' + std::to_string(bytes) + ' ';
-  const auto time = [&](long warmup, long iterations) {
-    return ask(ranks, "time " + point + std::to_string(warmup) + ' ' + std::to_string(iterations));
-  };
-  for (int turn = 0; turn <= options.repeats; ++turn) {
-    for (Contestant& contestant : contestants) {
-      ask(ranks, "plan " + (contestant.plan.empty() ? "none" : contestant.plan));
-      if (turn == 0) {
-        ask(ranks, "check " + point);
-        contestant.seconds = {time(1, 3)};
-        continue;
+std::vector<Point> pointsOf(const SweepOptions& options, int ranks, bool shape) {
+  std::vector<Point> points;
+  for (const Op op : options.ops) {
+    for (const size_t bytes : options.sizes) {
+      std::vector<Point> here{{op, bytes, {}, 0, {}}};
+      for (const BuiltIn& plan : ctran::plan::library()) {
+        if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name))) continue;
+        if (plan.whyNot({ranks, 0, 1, 1, 1}).empty()) {
+          here.push_back({op, bytes, std::string(plan.name), 0, {}});
+        }
       }
-      const double estimate = contestant.seconds.back();
-      const long iterations =
-          std::clamp(std::lround(options.minSeconds / std::max(estimate, 1e-8)), 3L, 100000L);
-      contestant.seconds.push_back(time(iterations / 10 + 1, iterations));
+      if (here.size() > 1) points.insert(points.end(), here.begin(), here.end());
     }
   }
-  for (Contestant& contestant : contestants) contestant.seconds.erase(contestant.seconds.begin());
+  return points;
+}
+
+/// One turn; the first one checks the result.
+void measure(std::vector<Channel>& ranks, const SweepOptions& options, Point& point) {
+  const std::string what = std::string(info(point.op).name) + ' ' + std::to_string(point.bytes);
+  const auto time = [&](long warmup, long iterations) {
+    return ask(ranks,
+               "time " + what + ' ' + std::to_string(warmup) + ' ' + std::to_string(iterations));
+  };
+  ask(ranks, "plan " + (point.plan.empty() ? "none" : point.plan));
+  if (point.estimate == 0) {
+    ask(ranks, "check " + what);
+    point.estimate = time(1, 3);
+    return;
+  }
+  const long iterations =
+      std::clamp(std::lround(options.minSeconds / std::max(point.estimate, 1e-8)), 3L, 100000L);
+  point.seconds.push_back(time(iterations / 10 + 1, iterations));
+  point.estimate = std::min(point.estimate, point.seconds.back());
+}
+
+void print(Point& point, double native, double fastestNative) {
+  const double median = point.median(), fastest = point.seconds.front();
+  std::printf("%-34s %10zu %11.2f %9.2f %11.2f %9.2f\n",
+              point.plan.empty() ? std::string(info(point.op).name).c_str() : point.plan.c_str(),
+              point.bytes, median * 1e6, median / native, fastest * 1e6, fastest / fastestNative);
+}
+
+void writeJson(std::FILE* file, const Point& point, int ranks) {
+  const size_t count = Shape(point.op, point.bytes, ranks).count;
+  const size_t units =
+      point.plan.empty()
+          ? 1
+          : ctran::unitsOf(ctran::plan::makePlan(point.plan, {ranks}), count, sizeof(float));
+  std::fprintf(file,
+               R"({"plan": "%s", "op": "%s", "ranks": %d, "bytes": %zu, "units": %zu, )"
+               R"("seconds": %.9f, "fastest": %.9f})"
+               "\n",
+               point.plan.c_str(), std::string(info(point.op).name).c_str(), ranks,
+               count * sizeof(float), units, point.seconds[point.seconds.size() / 2],
+               point.seconds.front());
 }
 
 }  // namespace
 
 bool sweepPlans(std::vector<Channel>& ranks, const SweepOptions& options, bool shape) try {
   const int n = static_cast<int>(ranks.size());
+  std::vector<Point> points = pointsOf(options, n, shape);
+  // All in turns, so that noise hits all.
+  for (int turn = 0; turn <= options.repeats; ++turn) {
+    for (Point& point : points) measure(ranks, options, point);
+  }
   std::printf(
-      "%d ranks; microseconds per call, median (fastest) of %d turns, beside the native "
-      "algorithm\n",
-      n, options.repeats);
-  for (const Op op : options.ops) {
-    std::vector<Contestant> contestants(1);
-    for (const BuiltIn& plan : ctran::plan::library()) {
-      if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name))) continue;
-      if (plan.whyNot({n, 0, 1, 1, 1}).empty()) contestants.push_back({std::string(plan.name), {}});
+      "%d ranks; microseconds per call, median and fastest of %d turns, beside the native "
+      "algorithm\n\n%-34s %10s %11s %9s %11s %9s\n",
+      n, options.repeats, "", "bytes", "median", "of native", "fastest", "of native");
+  double native = 0, fastest = 0;
+  for (Point& point : points) {
+    if (point.plan.empty()) {
+      native = point.median();
+      fastest = point.seconds.front();
     }
-    if (contestants.size() == 1) continue;
-    std::printf("\n%-34s %10s %11s %11s %9s\n", std::string(info(op).name).c_str(), "bytes", "us",
-                "fastest", "of native");
-    for (const size_t bytes : options.sizes) {
-      measure(ranks, op, bytes, options, contestants);
-      const double native = contestants[0].median();
-      const size_t block = Shape(op, bytes, n).count * sizeof(float);
-      for (Contestant& contestant : contestants) {
-        const double median = contestant.median();
-        std::printf("%-34s %10zu %11.2f %11.2f %9.2f\n",
-                    contestant.plan.empty() ? "native" : contestant.plan.c_str(), bytes,
-                    median * 1e6, contestant.seconds.front() * 1e6, median / native);
-        if (!options.json) continue;
-        size_t units = 1;
-        if (!contestant.plan.empty()) {
-          units = ctran::unitsOf(ctran::plan::makePlan(contestant.plan, {n}), block / sizeof(float),
-                                 sizeof(float));
-        }
-        std::fprintf(options.json,
-                     R"({"plan": "%s", "op": "%s", "ranks": %d, "bytes": %zu, "units": %zu, )"
-                     R"("seconds": %.9f, "fastest": %.9f})"
-                     "\n",
-                     contestant.plan.c_str(), std::string(info(op).name).c_str(), n, block, units,
-                     median, contestant.seconds.front());
-        std::fflush(options.json);
-      }
-      std::fflush(stdout);
-    }
+    print(point, native, fastest);
+    if (options.json) writeJson(options.json, point, n);
   }
   return true;
 } catch (const std::exception& error) {

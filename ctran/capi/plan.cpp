@@ -5,6 +5,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/plan/estimate.h"
+#include "ctran/plan/fit.h"
 #include "ctran/plan/library.h"
 #include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/simulate.h"
@@ -84,14 +85,40 @@ Json synthesize(const Json& request) {
     throw Error(ErrorKind::InvalidArgument, "there is no collective '" + collective + "'");
   }
   const plan::Topology topology = topologyOf(request.at("topology"));
-  const plan::Synthesis made = plan::synthesize(topology, *kind, intOr(request, "shares", 64),
-                                                intOr(request, "depth", 2));
+  const plan::Synthesis made =
+      plan::synthesize(topology, *kind, intOr(request, "shares", 64), intOr(request, "depth", 2));
   Json answer = Json::object();
   answer.set("plan", toJson(made.plan)).set("topology", toJson(topology));
   answer.set("routes", toJson(made.routes));
   answer.set("bound", Json(made.bound.value())).set("rate", Json(made.rate.value()));
   answer.set("bound_seconds_per_byte", Json(made.boundFor(1)));
   answer.set("seconds_per_byte", Json(made.secondsFor(1)));
+  return answer;
+}
+
+/// "samples": [[name, ranks, bytes of a block, units, seconds], ...]; with "fit" the machine is
+/// fitted to them, else only compared.
+Json fitted(const Json& request) {
+  std::vector<plan::Sample> samples;
+  for (const Json& item : request.at("samples").items()) {
+    const auto& values = item.items();
+    if (values.size() != 5) {
+      throw Error(ErrorKind::InvalidArgument, "a sample is [plan, ranks, bytes, units, seconds]");
+    }
+    plan::Recipe recipe;
+    recipe.ranks = static_cast<int>(values[1].asInt());
+    samples.push_back({plan::makePlan(values[0].asString(), recipe),
+                       static_cast<size_t>(values[2].asInt()), static_cast<int>(values[3].asInt()),
+                       values[4].asDouble()});
+  }
+  const plan::Machine machine = plan::machineFromJson(request.at("machine"));
+  const plan::Fit made =
+      request.at("fit").asBool() ? plan::fit(samples, machine) : plan::compare(samples, machine);
+  Json errors = Json::array();
+  for (const double error : made.errors) errors.push(Json(error));
+  Json answer = Json::object();
+  answer.set("machine", toJson(made.machine)).set("errors", std::move(errors));
+  answer.set("median", Json(made.median));
   return answer;
 }
 
@@ -127,6 +154,7 @@ Json answer(const Json& request) {
         plan::machineFromJson(request.at("machine")), request.at("bytes").asDouble()));
   }
   if (what == "synthesize") return synthesize(request);
+  if (what == "fit") return fitted(request);
   if (what == "register") return registered(request);
   if (what == "remove") {
     return Json(removePlan(static_cast<uint64_t>(request.at("number").asInt())));

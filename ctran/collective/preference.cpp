@@ -15,7 +15,7 @@ namespace {
 const ConfigString kAlgorithm{
     "CTRAN_ALGORITHM", "",
     "The algorithms of collectives between hosts, as the hint ctran::algorithm: a name (ring), "
-    "or names for single collectives (all_reduce:ring,all_gather:bruck). The same on all ranks."};
+    "or names for single collectives (all_reduce=ring,all_gather=bruck). The same on all ranks."};
 
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
@@ -53,9 +53,9 @@ HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hi
 void HostsPreference::parse(const std::string& text, const std::string& where) {
   std::istringstream words(text);
   for (std::string word; std::getline(words, word, ',');) {
-    const size_t colon = word.find(':');
-    const std::string name = colon == std::string::npos ? word : word.substr(colon + 1);
-    if (colon == std::string::npos) {
+    const size_t equals = word.find('=');
+    const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
+    if (equals == std::string::npos) {
       if (!isKnown(name)) {
         throw Error(ErrorKind::InvalidArgument, where + " names '" + name +
                                                     "', which no collective between hosts has; " +
@@ -64,10 +64,10 @@ void HostsPreference::parse(const std::string& text, const std::string& where) {
       any_ = name;
       continue;
     }
-    const auto kind = collectiveKindNamed(word.substr(0, colon));
+    const auto kind = collectiveKindNamed(word.substr(0, equals));
     if (!kind) {
       throw Error(ErrorKind::InvalidArgument,
-                  where + " names the collective '" + word.substr(0, colon) + "', which is none");
+                  where + " names the collective '" + word.substr(0, equals) + "', which is none");
     }
     if (name != kGroup && !hasTcpAlgorithm(*kind, name)) {
       throw Error(ErrorKind::InvalidArgument,
@@ -87,7 +87,7 @@ const std::string& HostsPreference::algorithm(CollectiveKind kind) const {
 
 uint64_t HostsPreference::hash() const {
   std::string text = any_;
-  for (const auto& [kind, name] : named_) text += "," + std::string(nameOf(kind)) + ":" + name;
+  for (const auto& [kind, name] : named_) text += "," + std::string(nameOf(kind)) + "=" + name;
   if (inRankOrder_) text += "/rank_order";
   if (text.empty()) return 0;
   const Digest digest = Sha256().add(std::as_bytes(std::span(text))).finish();

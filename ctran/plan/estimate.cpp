@@ -70,6 +70,24 @@ double directAllGather(const Costs& costs, int n, double piece) {
          take;
 }
 
+/// What `synthesize` makes for ranks at a switch in each host, whose cards lead to a network: the
+/// bound of cutBound(), of which two sets of nodes are the tightest there, all but one rank and all
+/// but one host; and a start-up of a message per level of the trees, inside the host, to the other
+/// hosts, and inside those, with a message from each other rank, which a rank handles one by one.
+double synthesized(const Costs& costs, int ranks, int g, double bytes) {
+  const Machine& machine = costs.machine;
+  const bool network = ranks > g;
+  const double others = ranks - 1, piece = bytes / ranks;
+  double slowest = others / machine.local.bandwidth;
+  if (network) {
+    slowest = std::max(slowest, (ranks - g) / (machine.cardsPerHost * machine.network.bandwidth));
+  }
+  double start = costs.put(network, 0) + costs.step();
+  if (network && g > 1) start += 2 * costs.put(false, 0);
+  start += others * (costs.step() + costs.link(network).overhead);
+  return 2 * (start + piece * slowest);
+}
+
 }  // namespace
 
 double estimate(std::string_view name, int ranks, const Machine& machine, double bytes) {
@@ -100,6 +118,7 @@ double estimate(std::string_view name, int ranks, const Machine& machine, double
     return directReduceScatter(costs, g, piece) + ring(costs, hosts, piece / hosts, true, sharing) +
            directAllGather(costs, g, piece);
   }
+  if (name == "all_reduce.synthesized") return synthesized(costs, ranks, g, bytes);
   throw reject("there is no formula for it on " + std::to_string(hosts) + " hosts");
 }
 

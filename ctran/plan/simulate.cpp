@@ -41,6 +41,12 @@ class Simulation {
         for (const Route& way : ways) checkRoute(way);
       }
     }
+    const double held =
+        static_cast<double>(bytes) *
+        (plan.blocks(Buffer::Output) + (plan.inPlace ? 0 : plan.blocks(Buffer::Input)));
+    if (machine.cacheBytes > 0 && held > machine.cacheBytes) {
+      secondsPerUserByte_ = 1 / machine.memoryBandwidth;
+    }
     slowness_.assign(plan.ranks, 1.0);
     death_.assign(plan.ranks, kNever);
     for (const auto& [rank, factor] : machine.slowRanks) slowness_[rank] = factor;
@@ -55,6 +61,7 @@ class Simulation {
       for (int l = 0; l < static_cast<int>(plan.programs[r].size()); ++l) {
         lanes_.emplace_back();
         lanes_.back().id = {r, l};
+        lanes_.back().now = machine.start;
       }
     }
   }
@@ -198,6 +205,11 @@ class Simulation {
         now = sent.left;
       }
     }
+    for (const auto* places : {&step.from, &step.to}) {
+      for (const Place& place : *places) {
+        if (place.buffer != Buffer::Scratch) now += bytes * secondsPerUserByte_ * slowness_[rank];
+      }
+    }
     return now;
   }
 
@@ -333,6 +345,7 @@ class Simulation {
   const size_t bytes_;
   const int units_;
   std::vector<double> slowness_, death_;
+  double secondsPerUserByte_ = 0;
   std::vector<State> lanes_;
   std::vector<std::deque<double>> signals_;  // per channel: when those not yet taken are there
   std::map<std::string, Resource> resources_;

@@ -30,6 +30,11 @@ struct Machine {
   double copyBandwidth = 10e9;    ///< local copies
   double reduceBandwidth = 10e9;  ///< of the bytes that are read
   double stepOverhead = 1e-7;
+  double start = 0;  ///< until the first step of a call, on every rank
+  /// Where all buffers of the caller together are larger than `cacheBytes`, every byte of them that
+  /// is read or written costs a byte of `memoryBandwidth` besides. 0: caches hold everything.
+  double cacheBytes = 0;
+  double memoryBandwidth = 10e9;
   bool lanesInTurns = false;  ///< the lanes of a rank share one thread, as on CPU
 
   /// Links one by one, instead of `local` (but for its overhead) and `network`. Data takes
@@ -50,6 +55,8 @@ struct Machine {
 /// Members as above, in snake_case; those left out have their default. Throws
 /// Error(InvalidArgument).
 Machine machineFromJson(const Json& json);
+/// What a machine costs; without faults and topology.
+Json toJson(const Machine& machine);
 
 /// A step that took place: in seconds from the start.
 struct Activity {

@@ -53,6 +53,12 @@ Machine machineFromJson(const Json& json) {
       machine.copyBandwidth = positive(value, name);
     } else if (name == "reduce_bandwidth") {
       machine.reduceBandwidth = positive(value, name);
+    } else if (name == "start") {
+      machine.start = value.asDouble();
+    } else if (name == "cache_bytes") {
+      machine.cacheBytes = value.asDouble();
+    } else if (name == "memory_bandwidth") {
+      machine.memoryBandwidth = positive(value, name);
     } else if (name == "step_overhead") {
       machine.stepOverhead = value.asDouble();
     } else if (name == "lanes_in_turns") {
@@ -81,6 +87,26 @@ Machine machineFromJson(const Json& json) {
     }
   }
   return machine;
+}
+
+Json toJson(const Machine& machine) {
+  const auto link = [](const LinkCost& cost) {
+    Json json = Json::object();
+    json.set("latency", Json(cost.latency)).set("overhead", Json(cost.overhead));
+    json.set("bandwidth", Json(cost.bandwidth));
+    return json;
+  };
+  Json json = Json::object();
+  json.set("ranks_per_host", Json(machine.ranksPerHost));
+  json.set("cards_per_host", Json(machine.cardsPerHost));
+  json.set("local", link(machine.local)).set("network", link(machine.network));
+  json.set("copy_bandwidth", Json(machine.copyBandwidth));
+  json.set("reduce_bandwidth", Json(machine.reduceBandwidth));
+  json.set("step_overhead", Json(machine.stepOverhead)).set("start", Json(machine.start));
+  json.set("cache_bytes", Json(machine.cacheBytes));
+  json.set("memory_bandwidth", Json(machine.memoryBandwidth));
+  json.set("lanes_in_turns", Json(machine.lanesInTurns));
+  return json;
 }
 
 Json toJson(const Timeline& timeline) {

@@ -13,6 +13,7 @@ mine.register()  # from now on it serves all_gather among two ranks
 """
 
 from torchcomms.plan._builder import Buffer, Builder, Channel, Chunks, Lane, Link, Rank
+from torchcomms.plan._fit import Fit, Sample, compare, fit, measure, read_samples
 from torchcomms.plan._plan import (
     Finding,
     Plan,
@@ -31,16 +32,22 @@ __all__ = [
     "Channel",
     "Chunks",
     "Finding",
+    "Fit",
     "Lane",
     "Link",
     "Plan",
     "Rank",
     "Registration",
     "Report",
+    "Sample",
     "Synthesis",
     "Timeline",
+    "compare",
     "estimate",
+    "fit",
     "library",
     "make",
+    "measure",
+    "read_samples",
     "synthesize",
 ]

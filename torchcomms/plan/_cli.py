@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from torchcomms._errors import CommError
+from torchcomms.plan._fit import compare, fit, measure, read_samples
 from torchcomms.plan._plan import Plan, library, make
 from torchcomms.plan._synthesis import synthesize
 
@@ -73,6 +74,46 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     command.add_argument("--bytes", type=_bytes, default=1 << 28, help="of a block (256M)")
     command.add_argument("--units", type=int, default=32, help="pieces of a block (32)")
     command.add_argument("-o", "--output", type=Path, help="where to write the plan")
+    command = commands.add_parser("fit", help="fit the cost model to times measured on this host")
+    command.add_argument("--ranks", type=int, default=2)
+    command.add_argument("--sizes", default="64K,256K,1M,4M", help="of full buffers")
+    command.add_argument("--repeats", type=int, default=15, help="turns of all plans and sizes")
+    command.add_argument("--statistic", choices=["fastest", "median"], default="fastest")
+    command.add_argument(
+        "--samples", type=Path, help="what ctran-bench --plans all --json wrote, instead"
+    )
+    command.add_argument("-o", "--output", type=Path, help="where to write the machine")
+
+
+def _fit(arguments: argparse.Namespace) -> None:
+    if arguments.samples:
+        samples = read_samples(arguments.samples, statistic=arguments.statistic)
+    else:
+        samples = measure(
+            arguments.ranks,
+            sizes=arguments.sizes,
+            repeats=arguments.repeats,
+            statistic=arguments.statistic,
+        )
+    # Errors are told of what the machine has not been fitted to.
+    fitted = fit(samples[::2])
+    for what, some in (("fitted to", samples[::2]), ("not fitted to", samples[1::2])):
+        if some:
+            median = compare(some, fitted.machine).median
+            print(f"median error of {len(some)} times {what}: {median:.1%}")
+    errors = compare(samples, fitted.machine).errors
+    for size in sorted({sample.bytes for sample in samples}):
+        here = sorted(
+            abs(error)
+            for sample, error in zip(samples, errors, strict=True)
+            if sample.bytes == size
+        )
+        print(f"  blocks of {size:>9} bytes: {here[len(here) // 2]:6.1%} of {len(here)} plans")
+    text = json.dumps(fitted.machine, indent=1)
+    if arguments.output:
+        arguments.output.write_text(text)
+    else:
+        print(text)
 
 
 def _synthesize(arguments: argparse.Namespace) -> None:
@@ -110,6 +151,9 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.do in ("synthesize", "synthesise"):
             _synthesize(arguments)
+            return 0
+        if arguments.do == "fit":
+            _fit(arguments)
             return 0
         plan = _read(arguments.file)
         if arguments.do == "show":

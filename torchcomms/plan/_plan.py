@@ -234,8 +234,8 @@ def estimate(
     """How many seconds an all-reduce of the library takes, by formula, for any number of ranks.
 
     Args:
-        name: all_reduce.ring, .halving_doubling (powers of two), .hierarchical, or, on one host,
-            .two_shot.
+        name: all_reduce.ring, .halving_doubling (powers of two), .hierarchical, .synthesized (for
+            an NVSwitch in each host), or, on one host, .two_shot.
         bytes: size of the data; 0 tells the start-up.
         machine: as for `Plan.simulate`; its faults do not count.
 

@@ -110,7 +110,7 @@ CTRAN_INLINE void storeUser(const Bytes<char>& bytes, u64 word, const Word16& va
 /// By all threads of the block: `load(word)` to `store(word, value)`, several words at a time.
 template <class Load, class Store>
 CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, const Store& store) {
-  constexpr u32 kAtOnce = 8;
+  constexpr u32 kAtOnce = 4;
   u32 i = block.thread;
   for (; i + (kAtOnce - 1) * block.threads < words; i += kAtOnce * block.threads) {
     Word16 values[kAtOnce];

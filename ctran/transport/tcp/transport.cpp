@@ -42,6 +42,7 @@ struct TcpTransport::Peer final : Link::Reader {
   Link link;
   bool wantsToWrite = false;  // epoll tells when the socket has room
   bool hasLeft = false;
+  bool isNear = false;  // shares this rank's board, in which it writes itself
 
   std::map<MessageName, Inbound*> bound;      // not complete
   std::map<MessageName, Early> early;         // complete, or on the way, and not bound
@@ -209,7 +210,11 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       ownAddresses_(hosts_.doorman->addresses()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw systemError("epoll_create1", errno);
-  for (int r = 0; r < size_; ++r) peers_.push_back(std::make_unique<Peer>(*this, r));
+  for (int r = 0; r < size_; ++r) {
+    peers_.push_back(std::make_unique<Peer>(*this, r));
+    const auto& host = hosts_.places[r].host;
+    peers_[r]->isNear = host[0] != 0 && host == hosts_.places[rank_].host;
+  }
   watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
 }
 
@@ -631,6 +636,7 @@ bool TcpTransport::pollLocked(int waitMillis) {
 /// Keeps the peer's part of the board, as the peer itself does where memory is shared.
 void TcpTransport::heard(Peer& peer, const FrameHeader& frame) {
   if (frame.what == 0 && frame.signature == 0) return;  // of no operation
+  if (peer.isNear) return;
   Board::Control& control = board_.control(peer.rank);
   if (frame.name.lane == kMessageLane) {
     if (frame.type == FrameType::Data || frame.name == peer.lastMessage) return;

@@ -270,7 +270,7 @@ TEST_P(NamedAlgorithm, GivesWhatTheReferenceGives) {
     std::string hint;
     std::vector<Case> cases;
     for (const auto& [kind, name] : turn) {
-      hint += (hint.empty() ? "" : ",") + std::string(nameOf(kind)) + ":" + name;
+      hint += (hint.empty() ? "" : ",") + std::string(nameOf(kind)) + "=" + name;
       for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{40'001}}) {
         const uint64_t seed = cases.size() + 1;
         Case c;

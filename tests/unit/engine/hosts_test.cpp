@@ -287,12 +287,12 @@ TEST(HostsAlgorithm, UnknownOrDifferentNamesAreErrors) {
     const Error error = errorOf([&] { Communicator::create(options); });
     EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
     EXPECT_NE(std::string(error.what()).find("two_phase"), std::string::npos) << error.what();
-    options.hints["ctran::algorithm"] = "all_gather:two_phase";
+    options.hints["ctran::algorithm"] = "all_gather=two_phase";
     const Error other = errorOf([&] { Communicator::create(options); });
     EXPECT_EQ(other.kind(), ErrorKind::InvalidArgument);
     EXPECT_NE(std::string(other.what()).find("recursive_doubling"), std::string::npos)
         << other.what();
-    options.hints["ctran::algorithm"] = "gather_all:ring";
+    options.hints["ctran::algorithm"] = "gather_all=ring";
     EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
   });
   runThreads(2, [&](int rank) {

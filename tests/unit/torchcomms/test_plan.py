@@ -147,6 +147,49 @@ def test_plans_are_made_for_topologies() -> None:
         plan.synthesize("mesh:4")
 
 
+def samples_file(path: Path, machine: dict[str, object]) -> Path:
+    """As ctran-bench would have measured on that machine."""
+    lines = [{"plan": "", "op": "all_reduce", "ranks": 2, "bytes": 1, "units": 1, "seconds": 1.0,
+              "fastest": 1.0}]  # fmt: skip
+    for name in ("all_reduce.ring", "all_gather.direct_pull", "broadcast.chain"):
+        for size in (1 << 12, 1 << 16, 1 << 20):
+            seconds = plan.make(name, 2).simulate(size, machine, units=4).seconds
+            lines.append({"plan": name, "op": name.split(".")[0], "ranks": 2, "bytes": size,
+                          "units": 4, "seconds": 3 * seconds, "fastest": seconds})  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_machines_are_fitted_to_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    machine = {"lanes_in_turns": True, "copy_bandwidth": 3e10, "start": 2e-6,
+               "local": {"latency": 4e-7, "overhead": 1e-7, "bandwidth": 3e10}}  # fmt: skip
+    file = samples_file(tmp_path / "samples", machine)
+    samples = plan.read_samples(file)
+    assert len(samples) == 9
+    assert plan.compare(samples, machine).median == pytest.approx(0, abs=1e-6)
+    fitted = plan.fit(samples)
+    assert fitted.median < 0.05
+    assert plan.compare(samples, fitted.machine).median == pytest.approx(fitted.median)
+    slower = plan.read_samples(file, statistic="median")
+    assert plan.compare(slower, fitted.machine).median == pytest.approx(2 / 3, abs=0.05)
+    with pytest.raises(ValueError, match="no measured times"):
+        plan.fit([])
+
+    output = tmp_path / "machine.json"
+    assert main(["plan", "fit", "--samples", str(file), "-o", str(output)]) == 0
+    assert "not fitted to" in capsys.readouterr().out
+    assert plan.make("all_reduce.ring", 2).simulate(1 << 20, json.loads(output.read_text()))
+
+
+@pytest.mark.full
+def test_times_are_measured() -> None:
+    samples = plan.measure(2, sizes="4K", repeats=1)
+    assert {sample.plan for sample in samples} >= {"all_reduce.ring", "broadcast.chain"}
+    assert all(sample.seconds > 0 for sample in samples)
+    with pytest.raises(CommError, match="ctran-bench failed"):
+        plan.measure(1)
+
+
 def test_pictures() -> None:
     timeline = plan.make("all_reduce.two_shot_pull", 3).simulate(1 << 16, units=2)
     root = ElementTree.fromstring(timeline.svg())

@@ -1,0 +1,209 @@
+"""Functions with communication, whole: as programs are written, and as torch rewrites them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from compile_ranks import compiled, run
+from harness import Rank, Ranks
+from torch import Tensor
+
+from torchcomms import AllReduceOptions, OpName, ReduceOp, TorchComm, functional
+
+MakeRanks = Callable[[int], Ranks]
+
+
+class Layer(torch.nn.Module):
+    """Half of a linear layer's inputs on each of two ranks."""
+
+    def __init__(self, comm: TorchComm) -> None:
+        super().__init__()
+        self.comm = comm
+        torch.manual_seed(comm.get_rank())
+        self.weight = torch.nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x @ self.weight
+        result: Tensor = functional.all_reduce(self.comm, y, ReduceOp.SUM)
+        return result.relu()
+
+
+def trains(rank: Rank, backend: str) -> None:
+    comm = rank.comm("ctran")
+    results = []
+    ways: list[Callable[[Any], Any]] = [lambda f: f, lambda f: compiled(f, backend)[0]]
+    for how in ways:
+        layer = Layer(comm)
+        step = how(lambda x, layer=layer: (layer(x) ** 2).sum())
+        for _ in range(2):
+            step(torch.ones(2, 4, dtype=torch.float64)).backward()
+            assert layer.weight.grad is not None
+            with torch.no_grad():
+                layer.weight.sub_(0.01 * layer.weight.grad)
+            layer.weight.grad = None
+        results.append(layer.weight.detach().clone())
+    torch.testing.assert_close(*results)
+
+
+def keeps_everything_in_order(rank: Rank, backend: str) -> None:
+    """Unused results, messages and barriers stay, in order; buffers in flight are left alone."""
+    comm = rank.comm("ctran")
+    peer = 1 - rank.rank
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        unused = x * 3
+        comm.all_reduce(unused, ReduceOp.SUM, False)
+        comm.barrier(False)
+        y = x.sin()
+        first = comm.all_reduce(y, ReduceOp.SUM, True)
+        sent = x.cos()
+        message = comm.send(sent, peer, True)
+        got = torch.empty_like(x)
+        other = comm.recv(got, peer, True)
+        noise = (x + 1).exp() * (x + 2).exp()  # wants buffers, as those in flight
+        other.wait()
+        message.wait()
+        first.wait()
+        out = torch.empty(2 * x.numel(), dtype=x.dtype)
+        comm.all_gather_single(out, got + y, False)
+        return out, noise
+
+    seen: list[OpName] = []
+    hook = comm.register_pre_hook(lambda name, _, __: seen.append(name))
+    x = torch.arange(1000, dtype=torch.float64) / 1000 + rank.rank
+    expected = function(x)
+    eager, seen[:] = list(seen), []
+    traced, _ = compiled(function, backend)
+    for _ in range(3):
+        for got, wanted in zip(traced(x), expected, strict=True):
+            torch.testing.assert_close(got, wanted)
+        assert seen == eager
+        seen.clear()
+    hook.remove()
+
+
+def works_leave_the_graph(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+
+    def start(x: Tensor) -> tuple[Tensor, object, object]:
+        y = x * 2
+        return y, comm.all_reduce(y, ReduceOp.SUM, True), functional.broadcast(comm, x, 0, True)
+
+    traced, _ = compiled(start)
+    y, work, later = traced(torch.full((5,), rank.rank + 1.0))
+    assert work.wait(timedelta(seconds=30))
+    assert work.wait()
+    assert work.is_completed()
+    torch.testing.assert_close(y, torch.full((5,), 6.0))
+    torch.testing.assert_close(torch.add(later, 1), torch.full((5,), 2.0))
+    torch.testing.assert_close(later.wait(), torch.full((5,), 1.0))
+
+
+def options_and_constants(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    limit = timedelta(seconds=7)
+    options = AllReduceOptions(timeout=timedelta(seconds=9))
+    seen: list[timedelta] = []
+    hook = comm.register_pre_hook(lambda _, __, args: seen.append(args.timeout))
+    factor = torch.tensor(3.0)
+
+    def function(x: Tensor, scale: Tensor) -> Tensor:
+        x = x + comm.get_rank() + 10 * comm.get_size()
+        comm.all_reduce(x, ReduceOp.SUM, False, timeout=limit)
+        comm.all_reduce(x, op=ReduceOp.PREMUL_SUM(0.5), async_op=False, options=options)
+        comm.all_reduce(x, ReduceOp.PREMUL_SUM(scale), False)
+        comm.all_reduce(x, scaled, False)
+        return x
+
+    scaled = ReduceOp.PREMUL_SUM(factor)
+    expected = function(torch.zeros(2), torch.tensor(2.0))
+    seen.clear()
+    traced, graphs = compiled(function)
+    torch.testing.assert_close(traced(torch.zeros(2), torch.tensor(2.0)), expected)
+    assert seen[:2] == [limit, timedelta(seconds=9)]
+    assert seen[2] == seen[3] == comm.get_options().timeout
+    hook.remove()
+    assert len(graphs.code) == 1
+
+
+def another_communicator(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    alone = comm.split([rank.rank], "same name")
+    other = comm.split([0, 1], "same name")
+    assert alone is not None
+    assert other is not None
+    assert functional.register(alone) == functional.register(alone)
+    assert functional.register(alone) != functional.register(other)
+
+    def function(c: TorchComm, x: Tensor) -> Tensor:
+        x = x.clone()
+        c.all_reduce(x, ReduceOp.SUM, False)
+        return x
+
+    traced, graphs = compiled(function)
+    for _ in range(2):
+        assert traced(alone, torch.ones(1)).item() == 1.0
+        assert traced(other, torch.ones(1)).item() == 2.0
+    assert len(graphs.code) == 2
+    name = functional.register(other)
+    other.finalize()
+    with pytest.raises(RuntimeError, match="finalized"):
+        torch.ops.torchcomms.torchcomm_all_reduce(name, torch.ones(2), "SUM")
+    alone.finalize()
+
+
+def errors_are_those_of_methods(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    traced, _ = compiled(lambda x: functional.broadcast(comm, x, 7))
+    with pytest.raises(RuntimeError, match=r"root must be in range \[0, 2\)"):
+        traced(torch.ones(2))
+    breaks = torch.compile(lambda x: comm.all_reduce(x, ReduceOp.SUM), backend="eager")
+    with pytest.raises(TypeError, match="async_op"):
+        breaks(torch.ones(2))
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.full)])
+def test_training(ranks: MakeRanks, backend: str) -> None:
+    run(ranks(2), trains, backend)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_order(ranks: MakeRanks, backend: str) -> None:
+    run(ranks(2), keeps_everything_in_order, backend)
+
+
+def test_works_outside(ranks: MakeRanks) -> None:
+    run(ranks(2), works_leave_the_graph)
+
+
+def test_options(ranks: MakeRanks) -> None:
+    run(ranks(2), options_and_constants)
+
+
+def test_several_communicators(ranks: MakeRanks) -> None:
+    run(ranks(2), another_communicator)
+
+
+def test_errors(ranks: MakeRanks) -> None:
+    run(ranks(2), errors_are_those_of_methods)
+
+
+@pytest.mark.parametrize(("value", "taught"), [("1", True), ("0", False)])
+def test_dynamo_is_taught_when_it_comes(value: str, taught: bool) -> None:
+    program = (
+        "import sys, torchcomms\n"
+        "assert 'torchcomms.functional' not in sys.modules\n"
+        "import torch._dynamo.variables.builder as b\n"
+        f"assert (b.VariableBuilder._wrap.__module__ == 'torchcomms._compile') == {taught}\n"
+        "import torchcomms.functional\n"
+        "assert torchcomms.functional.all_reduce\n"
+    )
+    environment = {**os.environ, "TORCHCOMMS_PATCH_FOR_COMPILE": value}
+    subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)

@@ -1,0 +1,214 @@
+// Plans as kernels, with threads of the host as blocks: the code is what a GPU's compiler gets.
+// Under ThreadSanitizer a signal that is missing, or comes too early, is a reported race.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "ctran/plan/gpu/run.cuh"
+#include "plan_kernels.h"
+#include "tests/kernels/device_world.h"
+#include "tests/kernels/write_plans/plans.h"
+
+#include "ctran/plan/gpu/kernel.h"
+#include "ctran/plan/verify.h"
+
+namespace ctran::device {
+namespace {
+
+using plan::Buffer;
+using plan::Plan;
+
+constexpr u32 kSlices = 2;
+
+/// What a plan needs on every rank, and its ranks.
+class PlanWorld {
+ public:
+  PlanWorld(const Plan& plan, u64 unitBytes, u32 firstSignal = 0, u32 threads = 2)
+      : plan_(plan),
+        world_(plan.ranks, 16, 0, {lanesOf(plan) * kSlices, threads}),
+        threads_(threads) {
+    const plan::Properties properties = verify(plan).properties;
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      const plan::Kernel kernel = kernelOf(plan, properties, rank);
+      EXPECT_EQ(static_cast<u32>(kernel.lanes), lanesOf(plan));
+      signals_.emplace_back(kernel.signals * kSlices, 0);
+      executions_.emplace_back(kernel.lanes * kSlices, 0);
+      scratch_.emplace_back((kernel.scratch * kSlices * unitBytes + 15) / 16 + 1);
+    }
+    for (int rank = 0; rank < plan.ranks; ++rank) {
+      PlanTeam& team = teams_.emplace_back();
+      team.team = world_.team(rank);
+      for (int peer = 0; peer < plan.ranks; ++peer) {
+        team.team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].data());
+        team.signals[peer] = signals_[peer].data();
+      }
+      team.executions = executions_[rank].data();
+      team.unitBytes = unitBytes;
+    }
+    // As if the plan had run so often already that its counters are about to wrap around.
+    if (firstSignal != 0) wind(firstSignal);
+  }
+
+  /// `launches` kernels on each of `ranks`, over buffers that `input` and `output` give.
+  template <class Element>
+  void run(const std::vector<u32>& ranks, const std::vector<RunPlan<Element>>& kernels,
+           u32 launches, const std::function<const Element*(u32, u32)>& input,
+           const std::function<Element*(u32, u32)>& output, const std::function<u64(u32)>& count) {
+    world_.run(
+        ranks, launches,
+        [&](u32) {
+          return DeviceWorld::Grid{lanesOf(plan_) * kSlices, threads_};
+        },
+        [&](u32 rank, u32 k, const Block& block) {
+          kernels[rank](teams_[rank], block, input(rank, k), output(rank, k), count(k));
+        });
+  }
+
+  DeviceWorld& world() { return world_; }
+  u64 executions(u32 rank) const { return executions_[rank][0]; }
+
+ private:
+  static u32 lanesOf(const Plan& plan) { return static_cast<u32>(plan.programs[0].size()); }
+
+  void wind(u64 executions) {
+    for (auto& counters : executions_) counters.assign(counters.size(), executions);
+    std::vector<u32> index(plan_.ranks, 0);
+    std::vector<u32> each(plan_.channels.size(), 0);
+    for (const auto& lanes : plan_.programs) {
+      for (const auto& lane : lanes) {
+        for (const auto& step : lane) {
+          for (const int signal : step.signals) ++each[signal];
+        }
+      }
+    }
+    for (size_t c = 0; c < plan_.channels.size(); ++c) {
+      const int to = plan_.channels[c].to.rank;
+      for (u32 s = 0; s < kSlices; ++s) {
+        signals_[to][index[to] * kSlices + s] = static_cast<u32>(executions * each[c]);
+      }
+      ++index[to];
+    }
+  }
+
+  const Plan& plan_;
+  DeviceWorld world_;
+  const u32 threads_;
+  std::vector<std::vector<u32>> signals_;
+  std::vector<std::vector<u64>> executions_;
+  std::vector<std::vector<Word16>> scratch_;
+  std::vector<PlanTeam> teams_;
+};
+
+i32 valueOf(u32 rank, u32 k, u64 i) { return static_cast<i32>(rank * 1000003 + k * 7919 + i * 3); }
+
+/// Element i of the output of a rank.
+i32 expected(const Plan& plan, u32 rank, u32 k, u64 count, u64 i) {
+  const auto sum = [&](u64 at) {
+    i32 total = 0;
+    for (int r = 0; r < plan.ranks; ++r) total += valueOf(r, k, at);
+    return total;
+  };
+  switch (plan.kind) {
+    case CollectiveKind::AllReduce:
+      return sum(i);
+    case CollectiveKind::ReduceScatter:
+      return sum(rank * count + i);
+    case CollectiveKind::AllGather:
+      return valueOf(i / count, k, i % count);
+    case CollectiveKind::AllToAll:
+      return valueOf(i / count, k, rank * count + i % count);
+    default:
+      return valueOf(plan.root, k, i);
+  }
+}
+
+void expectResults(const Plan& plan, const std::vector<RunPlan<i32>>& kernels, u32 firstSignal) {
+  SCOPED_TRACE(plan.name + " over " + std::to_string(plan.ranks) + " ranks");
+  const std::vector<u64> counts = {1, 0, 517, 64, 33};
+  PlanWorld world(plan, 64, firstSignal);
+  const u64 inputs = plan.blocks(Buffer::Input), outputs = plan.blocks(Buffer::Output);
+  std::vector<std::vector<std::vector<i32>>> in(plan.ranks), out(plan.ranks);
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    for (u32 k = 0; k < counts.size(); ++k) {
+      auto& from = in[rank].emplace_back();
+      for (u64 i = 0; i < inputs * counts[k]; ++i) from.push_back(valueOf(rank, k, i));
+      auto& to = out[rank].emplace_back(outputs * counts[k] + 1, -1);
+      if (plan.inPlace) std::copy(from.begin(), from.end(), to.begin());
+    }
+  }
+  std::vector<u32> all(plan.ranks);
+  std::iota(all.begin(), all.end(), 0);
+  world.run<i32>(
+      all, kernels, counts.size(), [&](u32 rank, u32 k) { return in[rank][k].data(); },
+      [&](u32 rank, u32 k) { return out[rank][k].data(); }, [&](u32 k) { return counts[k]; });
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    for (u32 k = 0; k < counts.size(); ++k) {
+      for (u64 i = 0; i < outputs * counts[k]; ++i) {
+        ASSERT_EQ(out[rank][k][i], expected(plan, rank, k, counts[k], i))
+            << "rank " << rank << ", launch " << k << ", element " << i;
+      }
+      EXPECT_EQ(out[rank][k].back(), -1) << "it wrote beyond its end";
+    }
+    EXPECT_GT(world.executions(rank), firstSignal);
+  }
+}
+
+TEST(PlanKernel, GivesWhatTheCollectivePromises) {
+  const auto plans = plan::testing::plansForKernels();
+  const auto& kernels = kPlanKernels<i32, Sum>;
+  ASSERT_EQ(kernels.size(), plans.size());
+  for (size_t p = 0; p < plans.size(); ++p) expectResults(plans[p], kernels[p], 0);
+}
+
+TEST(PlanKernel, CountersMayWrapAround) {
+  const auto plans = plan::testing::plansForKernels();
+  const auto& kernels = kPlanKernels<i32, Sum>;
+  for (const size_t p : {size_t{0}, size_t{3}, plans.size() - 1}) {
+    expectResults(plans[p], kernels[p], 0xfffffff8u);
+  }
+}
+
+/// One of the ranks never comes.
+TEST(PlanKernel, EveryWaitEndsAndNamesTheRank) {
+  const auto plans = plan::testing::plansForKernels();
+  const Plan& plan = plans[3];
+  ASSERT_EQ(plan.name, "all_reduce.two_shot");
+  for (const bool aborts : {false, true}) {
+    PlanWorld world(plan, 64);
+    for (const u32 rank : {0, 1, 2}) {
+      if (aborts) world.world().control(rank).abort = 1;
+      world.world().control(rank).timeoutNs = 20000000;
+    }
+    const std::vector<i32> input(40, 1);
+    std::vector<std::vector<i32>> outputs(4, std::vector<i32>(40));
+    world.run<i32>(
+        {0, 1, 2}, kPlanKernels<i32, Sum>[3], 2, [&](u32, u32) { return input.data(); },
+        [&](u32 rank, u32) { return outputs[rank].data(); }, [](u32) { return u64{40}; });
+    for (const u32 rank : {0, 1, 2}) {
+      EXPECT_EQ(world.world().report(rank).state, aborts ? kAborted : kTimedOut);
+      EXPECT_EQ(world.world().state(rank).failed, aborts ? kAborted : kTimedOut);
+      EXPECT_TRUE(aborts || world.world().report(rank).waitedFor[3] != 0);
+      EXPECT_EQ(world.executions(rank), 0u);
+    }
+  }
+}
+
+TEST(PlanKernel, ReducesAsTheOperationSays) {
+  const auto plans = plan::testing::plansForKernels();
+  const std::vector<f32> inputs[] = {{1e8f, 2}, {1, 4}, {-1e8f, 8}, {1, 10}};
+  const auto result = [&](const auto& kernels, size_t p) {
+    PlanWorld world(plans[p], 64);
+    std::vector<std::vector<f32>> outputs(4, std::vector<f32>(2));
+    world.run<f32>(
+        {0, 1, 2, 3}, kernels[p], 1, [&](u32 rank, u32) { return inputs[rank].data(); },
+        [&](u32 rank, u32) { return outputs[rank].data(); }, [](u32) { return u64{2}; });
+    for (const auto& output : outputs) EXPECT_EQ(output, outputs[0]);
+    return outputs[0];
+  };
+  EXPECT_EQ(result(kPlanKernels<f32, Sum>, 3)[0], ((1e8f + 1) - 1e8f) + 1);  // in rank order
+  for (const size_t ring : {0, 3}) EXPECT_EQ(result(kPlanKernels<f32, Avg>, ring)[1], 6);
+  EXPECT_EQ(result(kPlanKernels<f32, Max>, 3), (std::vector<f32>{1e8f, 10}));
+}
+
+}  // namespace
+}  // namespace ctran::device

@@ -1,0 +1,314 @@
+"""What communicators and windows are to Dynamo, the tracer of torch.compile.
+
+Their operations become those of _methods.py; what they say of themselves becomes constants. A
+compiled function belongs to the very communicator that it was traced with: another one makes torch
+compile it again.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+from typing import Any
+
+import torch  # noqa: F401
+from torch._dynamo.guards import GuardBuilder, install_guard
+from torch._dynamo.source import AttrSource
+from torch._dynamo.variables.base import VariableTracker
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.lists import TupleVariable
+from torch._dynamo.variables.misc import GetAttrVariable
+from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+from torchcomms._comms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
+from torchcomms.functional import _methods
+from torchcomms.functional._registry import register, register_window
+
+# The parameters of the methods up to `async_op`.
+_COMM = {
+    "send": ("tensor", "dst"),
+    "recv": ("tensor", "src"),
+    "broadcast": ("tensor", "root"),
+    "all_reduce": ("tensor", "op"),
+    "reduce": ("tensor", "root", "op"),
+    "all_gather": ("tensor_list", "tensor"),
+    "all_gather_v": ("tensor_list", "tensor"),
+    "all_gather_single": ("output", "input"),
+    "reduce_scatter": ("output", "input_list", "op"),
+    "reduce_scatter_v": ("output", "input_list", "op"),
+    "reduce_scatter_single": ("output", "input", "op"),
+    "all_to_all_single": ("output", "input"),
+    "all_to_all_v_single": ("output", "input", "output_split_sizes", "input_split_sizes"),
+    "all_to_all": ("output_tensor_list", "input_tensor_list"),
+    "barrier": (),
+    "scatter": ("output_tensor", "input_tensor_list", "root"),
+    "gather": ("output_tensor_list", "input_tensor", "root"),
+    "gather_single": ("output", "input", "root"),
+}
+_WINDOW = {
+    "put": ("tensor", "dst_rank", "offset"),
+    "get": ("tensor", "src_rank", "offset"),
+    "flush": ("dst_rank",),
+    "signal": ("peer_rank",),
+    "wait_signal": ("peer_rank",),
+}
+_NUMBERED_SIGNALS = {
+    "signal": ("set_signal", ("signal_disp", "signal_val", "dst_rank")),
+    "wait_signal": ("compare_signal", ("signal_disp", "signal_val", "cmp_op")),
+}
+_OTHER_SPELLINGS = {
+    "output_splits": "output_split_sizes",
+    "input_splits": "input_split_sizes",
+    "output_list": "output_tensor_list",
+    "target_offset_nelems": "offset",
+    "source_offset_nelems": "offset",
+    "target_disp": "offset",
+}
+_MAY_BE_NONE = ("output_tensor_list", "input_tensor_list")
+_CONSTANT_METHODS = (
+    "get_rank",
+    "get_size",
+    "get_name",
+    "get_ranks",
+    "get_device",
+    "get_backend",
+    "get_backend_version",
+)
+_WINDOW_CONSTANT_METHODS = ("get_size", "get_device")
+
+
+class _NotTraceable(Exception):
+    """The graph breaks; the call says why, if it is wrong."""
+
+
+def _constant(value: Any) -> Any:
+    return ConstantVariable.create(value)
+
+
+def _tuple(values: list[VariableTracker]) -> VariableTracker:
+    return TupleVariable(values)
+
+
+def _real(variable: VariableTracker) -> Any:
+    """The object behind a variable, on whose identity the compiled code depends from now on."""
+    variable = variable.realize()
+    if isinstance(variable, UserDefinedObjectVariable):
+        if variable.source is not None:
+            install_guard(variable.source.make_guard(GuardBuilder.ID_MATCH))
+        return variable.value
+    try:
+        return variable.as_python_constant()
+    except NotImplementedError:
+        raise _NotTraceable from None
+
+
+def _bound(
+    parameters: tuple[str, ...], args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+) -> dict[str, VariableTracker]:
+    names = (*parameters, "async_op", "hints", "timeout")
+    bound = dict(zip(names, args, strict=False))
+    for given, value in kwargs.items():
+        name = _OTHER_SPELLINGS.get(given, given)
+        if name not in names:
+            # Spellings that are the other form's of one method.
+            name = {"output": "output_tensor", "input": "input_tensor"}.get(given, name)
+            if given == "input_list" and "input_tensor_list" in names:
+                name = "input_tensor_list"
+            if given == "dst_rank" and "peer_rank" in names:
+                name = "peer_rank"
+        if name in bound or (name not in names and name != "options"):
+            raise _NotTraceable
+        bound[name] = value
+    if len(args) > len(names) or any(n not in bound for n in (*parameters, "async_op")):
+        raise _NotTraceable
+    return bound
+
+
+def _milliseconds(timeout: Any) -> int:
+    if timeout is None:
+        return 0
+    if not isinstance(timeout, datetime.timedelta) or timeout < datetime.timedelta(0):
+        raise _NotTraceable
+    return math.ceil(timeout / datetime.timedelta(milliseconds=1))
+
+
+def _tail(bound: dict[str, VariableTracker]) -> tuple[list[VariableTracker], int]:
+    """`hints` and `timeout` as operations take them, and the tag of a message."""
+    hints: dict[str, str] = {}
+    timeout = None
+    tag = 0
+    given = _real(bound["options"]) if "options" in bound else None
+    if given is not None:
+        hints, timeout, tag = dict(given.hints), given.timeout, getattr(given, "tag", 0)
+    if "hints" in bound:
+        hints = _real(bound["hints"]) or hints
+    if "timeout" in bound:
+        own = _real(bound["timeout"])
+        timeout = own if own is not None else timeout
+    flat = [_constant(word) for pair in hints.items() for word in pair]
+    return [_tuple(flat) if flat else _constant(None), _constant(_milliseconds(timeout))], tag
+
+
+def _reduction(tx: Any, variable: VariableTracker) -> list[VariableTracker]:
+    """The name of a ReduceOp, its scale and its factor."""
+    variable = variable.realize()
+    if isinstance(variable, ScaledVariable):
+        return [_constant("PREMUL_SUM"), _constant(None), variable.factor]
+    op = _real(variable)
+    if not isinstance(op, ReduceOp):
+        raise _NotTraceable
+    scale: VariableTracker = _constant(None)
+    factor: VariableTracker = _constant(None)
+    if isinstance(op.factor, float):
+        scale = _constant(op.factor)
+    elif op.factor is not None:
+        if variable.source is None:
+            raise _NotTraceable
+        factor = VariableTracker.build(tx, op.factor, AttrSource(variable.source, "factor"))
+    return [_constant(op.type.name), scale, factor]
+
+
+class ScaledVariable(VariableTracker):
+    """What ReduceOp.PREMUL_SUM(tensor) returns."""
+
+    def __init__(self, factor: VariableTracker, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.factor = factor
+
+
+class PremulSumVariable(VariableTracker):
+    """The function ReduceOp.PREMUL_SUM."""
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        factor = (args[0] if args else kwargs["factor"]).realize()
+        if isinstance(factor, TensorVariable):
+            return ScaledVariable(factor)
+        return variable_of_constant(ReduceOp.PREMUL_SUM(factor.as_python_constant()))
+
+
+def _inline(tx: Any, function: Any, args: list[VariableTracker]) -> VariableTracker:
+    traced = VariableTracker.build(tx, function)
+    return tx.inline_user_function_return(traced, args, {})  # type: ignore[no-any-return]
+
+
+def _issue(
+    tx: Any, name: str, owner: str, parameters: tuple[str, ...], bound: dict[str, VariableTracker]
+) -> VariableTracker:
+    async_op = _real(bound["async_op"])
+    if not isinstance(async_op, bool):
+        raise _NotTraceable
+    rest, tag = _tail(bound)
+    if name in ("send", "recv"):
+        rest.append(_constant(tag))
+    required = []
+    for parameter in parameters:
+        value = bound[parameter].realize()
+        if parameter == "op":
+            op, *factors = _reduction(tx, value)
+            rest += factors
+            value = op
+        elif parameter == "cmp_op":
+            given = _real(value)
+            if not isinstance(given, SignalCmpOp):
+                raise _NotTraceable
+            value = _constant(given.name)
+        elif parameter in _MAY_BE_NONE and value.is_python_constant():
+            value = value if value.as_python_constant() is not None else _tuple([])
+        required.append(value)
+    args = [_constant(name), _constant(owner), _tuple(required), _constant(async_op), _tuple(rest)]
+    return _inline(tx, _methods.issue, args)
+
+
+class _Ours(UserDefinedObjectVariable):
+    """An object whose methods `_trace` knows."""
+
+    _traced: frozenset[str] = frozenset()
+
+    def _trace(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        raise NotImplementedError
+
+    def call_method(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if name in self._traced:
+            try:
+                return self._trace(tx, name, list(args), kwargs)
+            except _NotTraceable:
+                pass
+        return super().call_method(tx, name, args, kwargs)
+
+    def _attribute(self, name: str) -> VariableTracker | None:
+        return GetAttrVariable(self, name) if name in self._traced else None
+
+    # One of these is what Dynamo calls, depending on torch's version.
+
+    def var_getattr(self, tx: Any, name: str) -> VariableTracker:
+        return self._attribute(name) or super().var_getattr(tx, name)  # type: ignore[misc]
+
+    def tp_getattro_impl(self, tx: Any, name: str) -> VariableTracker:
+        return self._attribute(name) or super().tp_getattro_impl(tx, name)
+
+
+class CommVariable(_Ours):
+    """A TorchComm."""
+
+    _traced = frozenset((*_COMM, *_CONSTANT_METHODS, "batch_op_create"))
+
+    def _trace(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if name in _CONSTANT_METHODS:
+            result: VariableTracker = VariableTracker.build(tx, getattr(self.value, name)())
+            return result
+        owner = register(self.value)  # type: ignore[arg-type]
+        if name == "batch_op_create":
+            return _inline(tx, _methods.batch_op_create, [_constant(owner)])
+        return _issue(tx, name, owner, _COMM[name], _bound(_COMM[name], args, kwargs))
+
+
+class WindowVariable(_Ours):
+    """A TorchCommWindow."""
+
+    _traced = frozenset((*_WINDOW, *_WINDOW_CONSTANT_METHODS, "get_tensor", "map_remote_tensor"))
+
+    def _trace(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if name in _WINDOW_CONSTANT_METHODS:
+            result: VariableTracker = VariableTracker.build(tx, getattr(self.value, name)())
+            return result
+        owner = register_window(self.value)  # type: ignore[arg-type]
+        if name in ("get_tensor", "map_remote_tensor"):
+            function = VariableTracker.build(tx, getattr(_methods, f"window_{name}"))
+            return tx.inline_user_function_return(function, [_constant(owner), *args], kwargs)  # type: ignore[no-any-return]
+        parameters = _WINDOW[name]
+        numbered = "signal_disp" in kwargs or (
+            len(args) > 1 and not isinstance(_real(args[1]), bool)
+        )
+        if name in _NUMBERED_SIGNALS and numbered:
+            name, parameters = _NUMBERED_SIGNALS[name]
+        bound = _bound(parameters, args, kwargs)
+        return _issue(tx, f"window_{name}", owner, parameters, bound)
+
+
+_KINDS = {TorchComm: CommVariable, TorchCommWindow: WindowVariable}
+
+
+def variable_of_constant(value: Any) -> VariableTracker:
+    """Of an object that compiled code has come by without a source that could be guarded."""
+    if value is ReduceOp.PREMUL_SUM:
+        return PremulSumVariable()
+    kind = _KINDS.get(type(value), UserDefinedObjectVariable)
+    return kind(value)
+
+
+def variable_of(builder: Any, value: Any) -> VariableTracker:
+    """What VariableBuilder makes of a communicator or a window."""
+    builder.install_guards(GuardBuilder.ID_MATCH)
+    result = _KINDS[type(value)](value, source=builder.source)
+    return builder.tx.output.side_effects.track_object_existing(value, result)  # type: ignore[no-any-return]
