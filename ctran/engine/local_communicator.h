@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ctran/engine/lane_communicator.h"
+#include "ctran/select/tuner.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -20,6 +21,12 @@ class LocalCommunicator final : public LaneCommunicator {
   void start(WaitHooks* hooks);
 
   bool isAborted() const override { return core_.failed(); }
+
+  /// What would serve a call in which every rank contributes that many bytes, and why.
+  Explanation explain(CollectiveKind kind, size_t bytes) const;
+  /// Measures what there is to choose from and uses the result from now on, here and in later
+  /// communicators of as many ranks on machines like this one. Collective; in nobody's hurry.
+  TuningTable tune(const TuneOptions& options);
   void leave() override;
 
   /// Gives `bytes` of fresh memory to all ranks, and to all what each brings: for windows.
@@ -32,8 +39,10 @@ class LocalCommunicator final : public LaneCommunicator {
   std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
   bool spansHosts() const override { return false; }
   void watchPeers();
+  void agree(WaitHooks* hooks);
 
   Arena arena_;
+  const Preferences hint_;
   const std::vector<pid_t> pids_;
   const std::vector<uint64_t> processes_;
   std::vector<UniqueFd> pidFds_;

@@ -106,7 +106,9 @@ std::vector<Case> product(int size) {
 }
 
 /// Runs the cases one after another on all ranks, with a look at the results after each.
-void runCases(int size, const std::vector<Case>& cases, int ranksPerHost = 0) {
+/// `algorithm`: the one to be preferred; none if empty.
+void runCases(int size, const std::vector<Case>& cases, int ranksPerHost = 0,
+              const std::string& algorithm = "") {
   Inputs inputs(size);
   std::optional<std::vector<std::vector<std::byte>>> shared;  // what all ranks get alike
   std::atomic<int> wrong{0};
@@ -142,7 +144,7 @@ void runCases(int size, const std::vector<Case>& cases, int ranksPerHost = 0) {
           if (wrong > 10) return;  // the rest would say the same
         }
       },
-      ranksPerHost);
+      ranksPerHost, algorithm);
 }
 
 class Matrix : public ::testing::TestWithParam<int> {};
@@ -154,6 +156,33 @@ TEST_P(Matrix, EveryCollectiveGivesWhatTheReferenceGives) {
 
 INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
+
+/// Each algorithm of one host, also where another one would be chosen.
+class MatrixOf : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(MatrixOf, AnAlgorithmGivesWhatTheReferenceGives) {
+  const auto [algorithm, size] = GetParam();
+  std::vector<Case> cases;
+  for (size_t kind = 1; kind < std::size(kKinds); ++kind) {
+    for (const size_t bytes :
+         {size_t{4}, size_t{600}, size_t{20'000}, size_t{130'000}, size_t{400'000}}) {
+      Case c = makeCase(size, kind, static_cast<size_t>(DataType::Float32), 0, 1,
+                        mix(kind + bytes) % kFlags, cases.size() + 1);
+      c.count = bytes / sizeof(float) + 1;
+      cases.push_back(c);
+    }
+  }
+  runCases(size, cases, 0, algorithm);
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, MatrixOf,
+                         ::testing::Combine(::testing::Values("step", "direct", "two_phase",
+                                                              "rounds"),
+                                            ::testing::Values(2, 5)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "Of" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
 
 /// Over TCP: every rank, or every two, count as a host.
 class MatrixOverTcp : public ::testing::TestWithParam<std::pair<int, int>> {};
