@@ -125,7 +125,11 @@ from torchcomms._errors import (  # noqa: E402
     MismatchError,
     PeerLostError,
 )
+from torchcomms.select import comm_explain, comm_tune  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
+
+TorchComm.explain = comm_explain
+TorchComm.tune = comm_tune
 
 _c10d.register_when_ready()
 _compile.register()

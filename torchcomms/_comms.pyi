@@ -3,11 +3,14 @@
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, overload
 
 import torch
 from torch import Tensor
 from torch._C._distributed_c10d import Backend, Store
+
+from torchcomms.select import Explanation
 
 class RedOpType:
     """The kind of a reduction."""
@@ -585,6 +588,27 @@ class TorchComm:
         """The rank of this process, from 0."""
     def get_size(self) -> int:
         """The number of ranks."""
+    def explain(self, op: str, nbytes: int, dtype: torch.dtype | None = None) -> Explanation:
+        """What would run if the ranks called `op` now, why, and what else there is.
+
+        Args:
+            op: the name of a collective, such as ``"all_reduce"``.
+            nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
+                all_to_all all of its blocks.
+            dtype: does not change the choice on one host.
+        """
+    def tune(
+        self, seconds: float = 30, progress: Callable[[float, str], None] | None = None
+    ) -> Path:
+        """Measures the algorithms of every collective and uses the fastest from now on.
+
+        Collective. Rank 0 keeps the result in CTRAN_TUNING_DIR, where later communicators of as
+        many ranks find it.
+
+        Args:
+            seconds: about how long it takes.
+            progress: called on each rank with how much is done, from 0 to 1, and what is next.
+        """
     def get_name(self) -> str:
         """The name of the communicator."""
     def get_ranks(self) -> list[int]:

@@ -7,6 +7,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/base/sha256.h"
+#include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/tcp_algorithms.h"
 
 namespace ctran {
@@ -14,8 +15,9 @@ namespace {
 
 const ConfigString kAlgorithm{
     "CTRAN_ALGORITHM", "",
-    "The algorithms of collectives between hosts, as the hint ctran::algorithm: a name (ring), "
-    "or names for single collectives (all_reduce=ring,all_gather=bruck). The same on all ranks."};
+    "Algorithms to be preferred, as by the hint ctran::algorithm, which comes first: a name, for "
+    "every collective that has one of that name, or COLLECTIVE=NAME, separated by commas. The same "
+    "on all ranks."};
 
 constexpr CollectiveKind kKinds[] = {
     CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
@@ -23,14 +25,34 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
     CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
 
-bool isKnown(const std::string& name) {
-  for (const CollectiveKind kind : kKinds) {
-    if (hasTcpAlgorithm(kind, name)) return true;
-  }
-  return name == kGroup;
+bool isOfHosts(CollectiveKind kind, const std::string& name) {
+  return name == kGroup || hasTcpAlgorithm(kind, name);
 }
 
 }  // namespace
+
+const std::string& wantedAlgorithms() { return kAlgorithm.get(); }
+
+void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
+                    const std::string& source) {
+  std::string names;
+  for (const CollectiveKind one : kKinds) {
+    if (kind && *kind != one) continue;
+    if (isOfHosts(one, name)) return;
+    for (const ShmChoice& choice : shmChoices(one)) {
+      const std::string known(choice.name);
+      if (known == name) return;
+      if ((", " + names + ",").find(", " + known + ",") == std::string::npos) {
+        names += (names.empty() ? "" : ", ") + known;
+      }
+    }
+  }
+  throw Error(ErrorKind::InvalidArgument,
+              source + " names the algorithm '" + name + "', which " +
+                  (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
+                  "; on one host there are: " + names + "; between hosts: group, " +
+                  tcpAlgorithmNames(kind ? &*kind : nullptr));
+}
 
 HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hints) {
   HostsPreference preference;
@@ -56,11 +78,7 @@ void HostsPreference::parse(const std::string& text, const std::string& where) {
     const size_t equals = word.find('=');
     const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
     if (equals == std::string::npos) {
-      if (!isKnown(name)) {
-        throw Error(ErrorKind::InvalidArgument, where + " names '" + name +
-                                                    "', which no collective between hosts has; " +
-                                                    "there are: group, " + tcpAlgorithmNames());
-      }
+      checkAlgorithm(std::nullopt, name, where);
       any_ = name;
       continue;
     }
@@ -69,12 +87,8 @@ void HostsPreference::parse(const std::string& text, const std::string& where) {
       throw Error(ErrorKind::InvalidArgument,
                   where + " names the collective '" + word.substr(0, equals) + "', which is none");
     }
-    if (name != kGroup && !hasTcpAlgorithm(*kind, name)) {
-      throw Error(ErrorKind::InvalidArgument,
-                  where + " names '" + name + "', which " + std::string(nameOf(*kind)) +
-                      " between hosts has not; there are: group, " + tcpAlgorithmNames(&*kind));
-    }
-    named_[*kind] = name;
+    checkAlgorithm(kind, name, where);
+    if (isOfHosts(*kind, name)) named_[*kind] = name;
   }
 }
 
@@ -82,7 +96,7 @@ const std::string& HostsPreference::algorithm(CollectiveKind kind) const {
   static const std::string none;
   const auto own = named_.find(kind);
   if (own != named_.end()) return own->second;
-  return any_ == kGroup || hasTcpAlgorithm(kind, any_) ? any_ : none;
+  return isOfHosts(kind, any_) ? any_ : none;
 }
 
 uint64_t HostsPreference::hash() const {

@@ -2,11 +2,21 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "ctran/base/collective_kind.h"
 
 namespace ctran {
+
+/// What CTRAN_ALGORITHM says.
+const std::string& wantedAlgorithms();
+
+/// Throws Error(InvalidArgument) if the collective, or without one no collective at all, has an
+/// algorithm of that name, on one host or between several: one setting may serve both. `source`
+/// says who asks for it.
+void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
+                    const std::string& source);
 
 /// Which algorithms the user wants between hosts; all ranks the same.
 class HostsPreference {

@@ -5,10 +5,7 @@
 namespace ctran {
 namespace {
 
-/// In one step when it fits and when what is read by all is little.
-bool fitsStep(size_t bytes, int readers) {
-  return bytes <= Arena::kStepBytes && bytes * readers <= 64 * 1024;
-}
+using Kind = CollectiveKind;
 
 size_t sumBytes(const std::vector<Block>& blocks, DataType type) {
   size_t count = 0;
@@ -22,40 +19,125 @@ size_t largestBytes(const std::vector<Block>& blocks, DataType type) {
   return count * sizeOf(type);
 }
 
+/// What a step of all ranks costs before any byte moves, and a byte that is written to shared
+/// memory, read from there, or reduced, in microseconds: about, between cores of one processor.
+constexpr double kStart = 0.2, kStartPerRank = 0.02;
+constexpr double kWrite = 1 / 30e3, kRead = 1 / 15e3, kReduce = 1 / 100e3;
+/// Where publishing and reading overlap.
+constexpr double kOverlap = 0.95;
+
+struct Traffic {
+  double written, read, reduced;  ///< bytes, of the busiest rank
+
+  double micros() const { return written * kWrite + read * kRead + reduced * kReduce; }
+};
+
+double oneStep(Traffic t, int size) { return kStart + kStartPerRank * size + t.micros(); }
+double inRounds(Traffic t, int size, int phases) {
+  return (1 + phases) * (kStart + kStartPerRank * size) + kOverlap * t.micros();
+}
+
+/// Everybody who needs a contribution reads it whole, or its part of it.
+Traffic directTraffic(Kind kind, double bytes, int n) {
+  switch (kind) {
+    case Kind::AllReduce:
+    case Kind::Reduce:
+      return {bytes, bytes * (n - 1), bytes * (n - 1)};
+    case Kind::AllGather:
+    case Kind::AllGatherV:
+    case Kind::Gather:
+      return {bytes, bytes * (n - 1), 0};
+    case Kind::Broadcast:
+      return {bytes, bytes, 0};
+    case Kind::Scatter:
+      return {bytes, bytes / n, 0};
+    case Kind::ReduceScatter:
+    case Kind::ReduceScatterV:
+      return {bytes, bytes * (n - 1) / n, bytes * (n - 1) / n};
+    default:
+      return {bytes, bytes * (n - 1) / n, 0};
+  }
+}
+
+double stepMicros(Kind kind, size_t bytes, int n) {
+  return oneStep(directTraffic(kind, static_cast<double>(bytes), n), n);
+}
+double roundsMicros(Kind kind, size_t bytes, int n) {
+  return inRounds(directTraffic(kind, static_cast<double>(bytes), n), n, 1);
+}
+double twoPhaseMicros(Kind, size_t bytes, int n) {
+  const auto b = static_cast<double>(bytes);
+  return inRounds({b, 2 * b * (n - 1) / n, b * (n - 1) / n}, n, 2);
+}
+
+std::string fitsStep(size_t bytes, int) {
+  if (bytes <= Arena::kRoundBytes) return {};
+  return "a rank contributes " + std::to_string(bytes) + " bytes, more than the " +
+         std::to_string(Arena::kRoundBytes) + " of a step";
+}
+std::string always(size_t, int) { return {}; }
+
+constexpr ShmChoice kChoices[] = {
+    {Kind::Barrier, "step", barrierStep, always, stepMicros},
+    {Kind::Broadcast, "step", broadcastStep, fitsStep, stepMicros},
+    {Kind::Broadcast, "rounds", broadcastRounds, always, roundsMicros},
+    {Kind::AllReduce, "step", allReduceStep, fitsStep, stepMicros},
+    {Kind::AllReduce, "direct", allReduceDirect, always, roundsMicros},
+    {Kind::AllReduce, "two_phase", allReduceTwoPhase, always, twoPhaseMicros},
+    {Kind::Reduce, "step", reduceStep, fitsStep, stepMicros},
+    {Kind::Reduce, "direct", reduceDirect, always, roundsMicros},
+    {Kind::Reduce, "two_phase", reduceTwoPhase, always, twoPhaseMicros},
+    {Kind::AllGather, "step", allGatherStep, fitsStep, stepMicros},
+    {Kind::AllGather, "rounds", allGatherRounds, always, roundsMicros},
+    {Kind::AllGatherV, "step", allGatherStep, fitsStep, stepMicros},
+    {Kind::AllGatherV, "rounds", allGatherRounds, always, roundsMicros},
+    {Kind::ReduceScatter, "step", reduceScatterStep, fitsStep, stepMicros},
+    {Kind::ReduceScatter, "rounds", reduceScatterRounds, always, roundsMicros},
+    {Kind::ReduceScatterV, "step", reduceScatterStep, fitsStep, stepMicros},
+    {Kind::ReduceScatterV, "rounds", reduceScatterRounds, always, roundsMicros},
+    {Kind::Scatter, "step", scatterStep, fitsStep, stepMicros},
+    {Kind::Scatter, "rounds", scatterRounds, always, roundsMicros},
+    {Kind::Gather, "step", gatherStep, fitsStep, stepMicros},
+    {Kind::Gather, "rounds", gatherRounds, always, roundsMicros},
+    {Kind::AllToAll, "step", allToAllStep, fitsStep, stepMicros},
+    {Kind::AllToAll, "rounds", allToAllRounds, always, roundsMicros},
+    // What it does follows from the counts, which ranks only know together.
+    {Kind::AllToAllV, "rounds", allToAllV, always, roundsMicros},
+};
+
+constexpr ShmChoice kAlone{Kind::Barrier, "copy", copyAlone, always, stepMicros};
+
 }  // namespace
 
-ShmAlgorithm chooseShmAlgorithm(const Collective& c, int size) {
-  using Kind = CollectiveKind;
-  if (size == 1) return copyAlone;
-  const size_t block = c.blockBytes();
-  const size_t all = block * size;
+std::span<const ShmChoice> shmChoices(Kind kind) {
+  const auto* const first = std::find_if(std::begin(kChoices), std::end(kChoices),
+                                         [kind](const ShmChoice& c) { return c.kind == kind; });
+  const auto* const last = std::find_if(first, std::end(kChoices),
+                                        [kind](const ShmChoice& c) { return c.kind != kind; });
+  return {first, last};
+}
+
+const ShmChoice& shmAlone() { return kAlone; }
+
+size_t contributionBytes(const Collective& c, int size) {
   switch (c.kind) {
     case Kind::Barrier:
-      return barrierStep;
-    case Kind::Broadcast:
-      return fitsStep(block, 1) ? broadcastStep : broadcastRounds;
-    case Kind::AllReduce:
-      if (fitsStep(block, size)) return allReduceStep;
-      return size == 2 ? allReduceDirect : allReduceTwoPhase;
-    case Kind::Reduce:
-      if (fitsStep(block, size)) return reduceStep;
-      return size == 2 ? reduceDirect : reduceTwoPhase;
-    case Kind::AllGather:
-      return fitsStep(block, size) ? allGatherStep : allGatherRounds;
-    case Kind::AllGatherV:
-      return fitsStep(largestBytes(c.outputs, c.type), size) ? allGatherStep : allGatherRounds;
-    case Kind::ReduceScatter:
-      return fitsStep(all, 1) ? reduceScatterStep : reduceScatterRounds;
-    case Kind::ReduceScatterV:
-      return fitsStep(sumBytes(c.inputs, c.type), 1) ? reduceScatterStep : reduceScatterRounds;
-    case Kind::Scatter:
-      return fitsStep(all, 1) ? scatterStep : scatterRounds;
-    case Kind::Gather:
-      return fitsStep(block, size) ? gatherStep : gatherRounds;
-    case Kind::AllToAll:
-      return fitsStep(all, 1) ? allToAllStep : allToAllRounds;
     case Kind::AllToAllV:
-      return allToAllV;
+      return 0;
+    case Kind::AllGatherV:
+      return largestBytes(c.outputs, c.type);
+    case Kind::ReduceScatterV:
+      return sumBytes(c.inputs, c.type);
+    case Kind::ReduceScatter:
+    case Kind::Scatter:
+    case Kind::AllToAll:
+      return c.blockBytes() * size;
+    case Kind::Broadcast:
+    case Kind::AllReduce:
+    case Kind::Reduce:
+    case Kind::AllGather:
+    case Kind::Gather:
+      return c.blockBytes();
     case Kind::Send:
     case Kind::Recv:
     case Kind::WaitSignal:

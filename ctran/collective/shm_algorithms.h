@@ -1,5 +1,9 @@
 #pragma once
 
+#include <span>
+#include <string>
+#include <string_view>
+
 #include "ctran/collective/shm_context.h"
 
 namespace ctran {
@@ -29,8 +33,26 @@ Task allToAllStep(ShmContext&, const Collective&);
 Task allToAllRounds(ShmContext&, const Collective&);
 Task allToAllV(ShmContext&, const Collective&);
 
-/// The algorithm for a collective: a function of its agreed fields and the size alone, so that all
-/// ranks choose alike.
-ShmAlgorithm chooseShmAlgorithm(const Collective& collective, int size);
+/// An algorithm as a user or the selector knows it. What can be asked is the same on all ranks, as
+/// it follows from the kind, the bytes that a rank contributes, and the size.
+struct ShmChoice {
+  CollectiveKind kind;
+  std::string_view name;
+  ShmAlgorithm run;
+  /// Why it cannot serve; empty if it can.
+  std::string (*whyNot)(size_t bytes, int size);
+  /// The cost model: microseconds.
+  double (*micros)(CollectiveKind kind, size_t bytes, int size);
+};
+
+/// Those of a collective; none if it is no collective.
+std::span<const ShmChoice> shmChoices(CollectiveKind kind);
+/// What serves all collectives of a single rank.
+const ShmChoice& shmAlone();
+
+/// What a rank publishes at most in a collective: of all_reduce, reduce, broadcast, gather and
+/// all_gather its block, of reduce_scatter, scatter and all_to_all all of its blocks. The same on
+/// all ranks; 0 where they do not know.
+size_t contributionBytes(const Collective& collective, int size);
 
 }  // namespace ctran

@@ -28,7 +28,11 @@ class StoreChoice {
     current_ = nullptr;
     if (bytes < kFewestBytes) return false;
     current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
-    const uint32_t phase = current_->operations++ % kPeriod;
+    if (current_->operations == current_->period) {
+      current_->operations = 0;
+      current_->period = std::min(2 * current_->period, kLongestPeriod);
+    }
+    const uint32_t phase = current_->operations++;
     if (phase >= 2 * kTrial) return current_->streams;
     if (phase == 0) current_->best = {INT64_MAX, INT64_MAX};
     if (phase % kTrial >= kWarmUp) started_ = nowNanos();
@@ -38,7 +42,7 @@ class StoreChoice {
   /// It has ended.
   void end() {
     if (started_ == 0) return;
-    const uint32_t phase = (current_->operations - 1) % kPeriod;
+    const uint32_t phase = current_->operations - 1;
     int64_t& best = current_->best[phase / kTrial];
     best = std::min(best, nowNanos() - started_);
     if (phase == 2 * kTrial - 1) current_->streams = current_->best[1] < current_->best[0];
@@ -47,12 +51,13 @@ class StoreChoice {
 
  private:
   struct Class {
-    uint32_t operations = 0;
+    uint32_t operations = 0;  // of the current period, which begins with the trial
+    uint32_t period = 64;     // doubles: the first operations also pay for untouched memory
     bool streams = false;
     std::array<int64_t, 2> best{};  // nanoseconds: through the caches, past them
   };
   static constexpr size_t kClasses = 16;  // by powers of two
-  static constexpr uint32_t kPeriod = 1024, kTrial = 8, kWarmUp = 3;
+  static constexpr uint32_t kLongestPeriod = 1024, kTrial = 8, kWarmUp = 3;
 
   std::array<Class, kClasses> classes_;
   Class* current_ = nullptr;

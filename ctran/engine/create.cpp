@@ -6,6 +6,7 @@
 #include "ctran/base/sha256.h"
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
+#include "ctran/engine/named.h"
 
 namespace ctran {
 namespace {
@@ -36,6 +37,7 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
   }
   auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
   communicator->start(hooks);
+  announce(communicator);
   return communicator;
 }
 

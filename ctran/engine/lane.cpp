@@ -189,7 +189,7 @@ int64_t Lane::checkStuck(int64_t now) {
 Task CollectiveLane::start(const Collective& collective) {
   shm_.begin(collective);
   if (collective.plan) return runPlan(shm_, collective);
-  return chooseShmAlgorithm(collective, core.size())(shm_, collective);
+  return selector.choose(collective).run(shm_, collective);
 }
 
 Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,

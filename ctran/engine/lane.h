@@ -10,6 +10,7 @@
 #include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
 #include "ctran/engine/work.h"
+#include "ctran/select/selector.h"
 
 namespace ctran {
 
@@ -82,12 +83,14 @@ class Lane {
 /// The collectives of a communicator on one host.
 class CollectiveLane final : public Lane {
  public:
-  CollectiveLane(Core& core, Arena& arena) : Lane(core), shm_(arena) {}
+  CollectiveLane(Core& core, Arena& arena) : Lane(core), selector(arena.size()), shm_(arena) {}
   Task start(const Collective& collective) override;
   void ended() override { shm_.end(); }
   void checkPeers() override { shm_.checkSignatures(); }
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
+
+  Selector selector;  ///< only while nothing runs
 
  private:
   ShmContext shm_;

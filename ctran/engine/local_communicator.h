@@ -4,6 +4,7 @@
 
 #include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/local_watch.h"
+#include "ctran/select/tuner.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -18,6 +19,12 @@ class LocalCommunicator final : public LaneCommunicator {
   void start(WaitHooks* hooks);
 
   bool isAborted() const override { return core_.failed(); }
+
+  /// What would serve a call in which every rank contributes that many bytes, and why.
+  Explanation explain(CollectiveKind kind, size_t bytes) const;
+  /// Measures what there is to choose from and uses the result from now on, here and in later
+  /// communicators of as many ranks on machines like this one. Collective; in nobody's hurry.
+  TuningTable tune(const TuneOptions& options);
   void leave() override;
 
   /// Gives `bytes` of fresh memory to all ranks, and to all what each brings: for windows.
@@ -29,7 +36,10 @@ class LocalCommunicator final : public LaneCommunicator {
   Lane& collectives() override { return collectives_; }
   std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
   bool spansHosts() const override { return false; }
+  void agree(WaitHooks* hooks);
+
   Arena arena_;
+  const Preferences hint_;
   LocalWatch watch_;
   CollectiveLane collectives_;
 };

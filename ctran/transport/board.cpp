@@ -12,6 +12,8 @@
 namespace ctran {
 namespace {
 
+constexpr int kFewSharers = 4;
+
 void copyText(char* target, size_t capacity, const std::string& text) {
   const size_t n = std::min(text.size(), capacity - 1);
   std::memcpy(target, text.data(), n);
@@ -43,7 +45,12 @@ Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool sha
       rank_(rank),
       size_(size),
       shared_(shared) {
-  if (!joinProcessBarriers()) header().fences.store(1, std::memory_order_seq_cst);
+  // A barrier for all interrupts the cores of all. With many ranks that would cost more than their
+  // fences do, in virtual machines hundreds of microseconds, while others wait and then do the
+  // same.
+  if (size_ > kFewSharers || !joinProcessBarriers()) {
+    header().fences.store(1, std::memory_order_seq_cst);
+  }
 }
 
 uint32_t Board::prepareSleep(int awaited) {

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from torchcomms import _variables
 from torchcomms.plan import _cli as plan_cli
+from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
 
 
@@ -32,8 +33,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="list the environment variables, with types, defaults and values",
         description="Lists the environment variables that mean something to torchcomms.",
     )
+    select_cli.add_commands(commands)
     parsed = parser.parse_args(arguments)
     if parsed.command == "env":
         print(_variables.listing(_variables.variables()), end="")
         return 0
+    if parsed.command == "explain":
+        return select_cli.explain(parsed)
+    if parsed.command == "tune":
+        return select_cli.tune(parsed)
     return plan_cli.run(parsed)

@@ -168,6 +168,35 @@ TEST_P(Matrix, EveryCollectiveGivesWhatTheReferenceGives) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
 
+/// Each algorithm of one host, also where another one would be chosen.
+class MatrixOf : public ::testing::TestWithParam<std::tuple<const char*, int>> {};
+
+TEST_P(MatrixOf, AnAlgorithmGivesWhatTheReferenceGives) {
+  const auto [algorithm, size] = GetParam();
+  std::vector<Case> cases;
+  for (size_t kind = 1; kind < std::size(kKinds); ++kind) {
+    for (const size_t bytes :
+         {size_t{4}, size_t{600}, size_t{20'000}, size_t{130'000}, size_t{400'000}}) {
+      Case c = makeCase(size, kind, static_cast<size_t>(DataType::Float32), 0, 1,
+                        mix(kind + bytes) % kFlags, cases.size() + 1);
+      c.count = bytes / sizeof(float) + 1;
+      cases.push_back(c);
+    }
+  }
+  runCases(size, cases, [&, name = algorithm](int, CommunicatorOptions& options) {
+    options.hints["ctran::algorithm"] = name;
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, MatrixOf,
+                         ::testing::Combine(::testing::Values("step", "direct", "two_phase",
+                                                              "rounds"),
+                                            ::testing::Values(2, 5)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "Of" +
+                                  std::to_string(std::get<1>(info.param));
+                         });
+
 /// Ranks on several hosts: `hosts[r]` is that of rank r.
 struct Spread {
   const char* name;

@@ -1,0 +1,36 @@
+#include "ctran/engine/named.h"
+
+#include <map>
+#include <mutex>
+#include <utility>
+
+namespace ctran {
+namespace {
+
+struct Named {
+  std::mutex mutex;
+  std::map<std::pair<std::string, int>, std::weak_ptr<Communicator>> byName;
+};
+
+Named& named() {
+  static Named* const named = new Named;  // communicators may outlive static destructors
+  return *named;
+}
+
+}  // namespace
+
+void announce(const std::shared_ptr<Communicator>& communicator) {
+  std::lock_guard lock(named().mutex);
+  std::erase_if(named().byName, [](const auto& entry) { return entry.second.expired(); });
+  named().byName[{communicator->name(), communicator->rank()}] = communicator;
+}
+
+std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
+  std::shared_ptr<Communicator> found;  // let go of after the lock
+  std::lock_guard lock(named().mutex);
+  const auto entry = named().byName.find({name, rank});
+  if (entry != named().byName.end()) found = entry->second.lock();
+  return found;
+}
+
+}  // namespace ctran

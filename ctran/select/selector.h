@@ -1,0 +1,84 @@
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/select/tuning_table.h"
+
+namespace ctran {
+
+/// Algorithms that somebody wants: "two_phase" for every collective that has one of that name, or
+/// "all_reduce=two_phase,all_gather=rounds".
+class Preferences {
+ public:
+  Preferences() = default;
+  /// Throws Error(InvalidArgument) if no collective has such an algorithm; `source` says who asks.
+  Preferences(const std::string& text, const std::string& source);
+
+  const std::string* of(CollectiveKind kind) const;
+  const std::string& text() const { return text_; }
+
+ private:
+  std::string text_;
+  std::vector<std::pair<std::optional<CollectiveKind>, std::string>> wanted_;
+};
+
+/// What would run, and why.
+struct Explanation {
+  struct Alternative {
+    std::string algorithm;
+    double predicted = 0;            ///< microseconds, by the cost model
+    std::optional<double> measured;  ///< microseconds, at the nearest size of the table
+    std::string whyNot;              ///< empty if it can serve the call
+  };
+  std::string algorithm;
+  std::string why;
+  std::vector<Alternative> alternatives;  ///< that one among them
+
+  Json toJson() const;
+};
+
+/// Which native algorithm of one host serves a call: the first that can, of what a hint asks for,
+/// what CTRAN_ALGORITHM asks for, what the tuning table says is the fastest, and what the cost
+/// model says is. Of a call only what all ranks agree about counts (its kind and how much a rank
+/// contributes), and preferences and table are the same on all ranks: so is the choice.
+class Selector {
+ public:
+  explicit Selector(int size) : size_(size) {}
+
+  void prefer(Preferences hint, Preferences user);
+  void use(TuningTable table);
+  const TuningTable& table() const { return table_; }
+  /// From now on this one, whenever it can serve; null: no more. For measurements.
+  void force(const ShmChoice* choice);
+
+  /// Costs some nanoseconds for sizes that come again.
+  const ShmChoice& choose(const Collective& collective);
+
+  /// `bytes`: that a rank contributes, see contributionBytes.
+  Explanation explain(CollectiveKind kind, size_t bytes) const;
+
+ private:
+  struct Decision {
+    const ShmChoice* choice = nullptr;
+    CollectiveKind kind{};
+    size_t bytes = 0;
+  };
+  const ShmChoice* decide(CollectiveKind kind, size_t bytes, std::string* why) const;
+  void forget() { decisions_ = {}; }
+
+  const int size_;
+  Preferences hint_, user_;
+  TuningTable table_;
+  const ShmChoice* forced_ = nullptr;
+  std::array<Decision, 64> decisions_;
+};
+
+/// What CTRAN_ALGORITHM says.
+Preferences userPreferences();
+
+}  // namespace ctran

@@ -1,0 +1,106 @@
+#include "ctran/select/selector.h"
+
+#include <gtest/gtest.h>
+
+#include "ctran/base/error.h"
+
+namespace ctran::testing {
+namespace {
+
+using Kind = CollectiveKind;
+
+Collective allReduceOf(size_t bytes) {
+  Collective c;
+  c.kind = Kind::AllReduce;
+  c.type = DataType::UInt8;
+  c.count = bytes;
+  return c;
+}
+
+TuningTable tableWith(size_t bytes, std::vector<std::pair<std::string, double>> micros) {
+  TuningTable table;
+  table.machine = "here";
+  table.ranks = 4;
+  table.entries.push_back({Kind::AllReduce, bytes, std::move(micros)});
+  return table;
+}
+
+TEST(Selector, TheCostModelGoesFromOneStepToTwoPhases) {
+  Selector selector(4);
+  EXPECT_EQ(selector.choose(allReduceOf(8)).name, "step");
+  EXPECT_EQ(selector.choose(allReduceOf(16 << 20)).name, "two_phase");
+  EXPECT_NE(selector.explain(Kind::AllReduce, 8).why.find("cost model"), std::string::npos);
+}
+
+TEST(Selector, EveryCollectiveHasAnAlgorithmAtEverySize) {
+  for (const int size : {2, 3, 8, 64}) {
+    Selector selector(size);
+    for (int k = 0; k <= static_cast<int>(Kind::AllToAllV); ++k) {
+      for (size_t bytes = 0; bytes <= size_t{1} << 32; bytes = bytes * 4 + 1) {
+        const auto kind = static_cast<Kind>(k);
+        const Explanation explanation = selector.explain(kind, bytes);
+        const auto found =
+            std::find_if(explanation.alternatives.begin(), explanation.alternatives.end(),
+                         [&](const auto& one) { return one.algorithm == explanation.algorithm; });
+        ASSERT_NE(found, explanation.alternatives.end());
+        EXPECT_EQ(found->whyNot, "");
+      }
+    }
+  }
+}
+
+TEST(Selector, HintThenUserThenTableThenModel) {
+  Selector selector(4);
+  selector.use(tableWith(1024, {{"direct", 1.5}, {"step", 2}}));
+  EXPECT_EQ(selector.choose(allReduceOf(1024)).name, "direct");
+  EXPECT_NE(selector.explain(Kind::AllReduce, 1024).why.find("tuned"), std::string::npos);
+  selector.prefer({}, Preferences("all_reduce=two_phase", "a test"));
+  EXPECT_EQ(selector.choose(allReduceOf(1024)).name, "two_phase");
+  EXPECT_EQ(selector.explain(Kind::AllReduce, 1024).why, "CTRAN_ALGORITHM");
+  selector.prefer(Preferences("step", "a test"), Preferences("all_reduce=two_phase", "a test"));
+  EXPECT_EQ(selector.choose(allReduceOf(1024)).name, "step");
+  EXPECT_EQ(selector.explain(Kind::AllReduce, 1024).why, "the hint ctran::algorithm");
+}
+
+TEST(Selector, WhatCannotServeIsPassedOver) {
+  Selector selector(4);
+  selector.prefer(Preferences("step", "a test"), {});
+  EXPECT_EQ(selector.choose(allReduceOf(16 << 20)).name, "two_phase");
+  const Explanation explanation = selector.explain(Kind::AllReduce, 16 << 20);
+  EXPECT_NE(explanation.alternatives[0].whyNot.find("16777216 bytes"), std::string::npos);
+}
+
+TEST(Selector, TheTableCountsNearItsSizesOnly) {
+  Selector selector(4);
+  selector.use(tableWith(1 << 20, {{"direct", 1}}));
+  EXPECT_EQ(selector.choose(allReduceOf(2 << 20)).name, "direct");
+  EXPECT_EQ(selector.choose(allReduceOf(8)).name, "step");
+}
+
+TEST(Selector, WrongPreferencesAreErrorsThatNameTheRightOnes) {
+  for (const char* text : {"all_reduce=fastest", "fastest", "all_reduce=rounds", "sum=step"}) {
+    try {
+      const Preferences wrong(text, "a test");
+      ADD_FAILURE() << text << " was accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+      EXPECT_NE(std::string(error.what()).find("a test names"), std::string::npos) << error.what();
+    }
+  }
+  EXPECT_NO_THROW(Preferences("all_reduce=two_phase,all_gather=rounds,ring", "a test"));
+}
+
+TEST(TuningTable, SurvivesItsFile) {
+  TuningTable table = tableWith(4096, {{"step", 1.25}, {"two_phase", 2.5}});
+  const TuningTable again = TuningTable::fromJson(Json::parse(table.toJson().print()));
+  EXPECT_EQ(again.hash(), table.hash());
+  ASSERT_NE(again.find(Kind::AllReduce, 4096), nullptr);
+  EXPECT_EQ(again.find(Kind::AllReduce, 4096)->micros[1].first, "two_phase");
+  EXPECT_EQ(again.find(Kind::AllGather, 4096), nullptr);
+  EXPECT_EQ(TuningTable{}.hash(), 0u);
+  table.entries[0].micros[0].second = 1.5;
+  EXPECT_NE(again.hash(), table.hash());
+}
+
+}  // namespace
+}  // namespace ctran::testing

@@ -1,0 +1,168 @@
+"""Which algorithm runs, why, and how to measure what is best here (docs/selection.md)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from torchcomms import _comms
+from torchcomms._errors import CommError
+
+_INVALID_ARGUMENT = 0  # ctran::ErrorKind
+_Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran.so"))
+    library.ctran_select_call.argtypes = [ctypes.c_char_p, _Progress]
+    library.ctran_select_call.restype = ctypes.c_void_p
+    library.ctran_select_free.argtypes = [ctypes.c_void_p]
+    library.ctran_select_free.restype = None
+    return library
+
+
+def _call(do: str, progress: Callable[[float, str], None] | None = None, **request: Any) -> Any:
+    def report(done: float, following: bytes) -> None:
+        if progress is not None:
+            progress(done, following.decode())
+
+    text = json.dumps({"do": do, **request}).encode()
+    pointer = _library().ctran_select_call(text, _Progress(report))
+    try:
+        answer = json.loads(ctypes.string_at(pointer))
+    finally:
+        _library().ctran_select_free(pointer)
+    if "error" in answer:
+        kind = ValueError if answer["kind"] == _INVALID_ARGUMENT else CommError
+        raise kind(answer["error"])
+    return answer["ok"]
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """An algorithm of the collective."""
+
+    algorithm: str
+    predicted_us: float
+    """Microseconds by the cost model."""
+    measured_us: float | None
+    """Microseconds at the nearest size in the tuning table, if there is one."""
+    why_not: str
+    """Why it cannot serve the call; empty if it can."""
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What would run, and why. Printed, it is a table."""
+
+    collective: str
+    bytes: int
+    algorithm: str
+    why: str
+    alternatives: list[Alternative]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.collective}, {self.bytes} bytes of each rank: {self.algorithm} ({self.why})"
+        ]
+        if self.alternatives:
+            lines.append(f"  {'algorithm':<12} {'predicted µs':>13} {'measured µs':>12}")
+        for one in self.alternatives:
+            measured = "-" if one.measured_us is None else f"{one.measured_us:.3g}"
+            mark = "*" if one.algorithm == self.algorithm else " "
+            note = f"  cannot: {one.why_not}" if one.why_not else ""
+            lines.append(
+                f"{mark} {one.algorithm:<12} {one.predicted_us:>13.3g} {measured:>12}{note}"
+            )
+        return "\n".join(lines)
+
+
+def _explanation(collective: str, nbytes: int, answer: dict[str, Any]) -> Explanation:
+    alternatives = [Alternative(**one) for one in answer["alternatives"]]
+    return Explanation(collective, nbytes, answer["algorithm"], answer["why"], alternatives)
+
+
+def explain(collective: str, nbytes: int, ranks: int) -> Explanation:
+    """What would run in a communicator of `ranks` ranks of this host.
+
+    Args:
+        collective: its name, such as ``"all_reduce"``.
+        nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
+            all_to_all all of its blocks.
+        ranks: of the communicator. CTRAN_ALGORITHM and the tuning table count.
+
+    Raises:
+        ValueError: there is no such collective, or no such size.
+    """
+    answer = _call("explain", collective=collective, bytes=nbytes, ranks=ranks)
+    return _explanation(collective, nbytes, answer)
+
+
+def comm_explain(
+    comm: _comms.TorchComm, op: str, nbytes: int, dtype: torch.dtype | None = None
+) -> Explanation:
+    """What would run if this communicator's ranks called `op` now, why, and what else there is.
+
+    Args:
+        op: the name of a collective, such as ``"all_reduce"``.
+        nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
+            all_to_all all of its blocks.
+        dtype: does not change the choice on one host.
+
+    Raises:
+        ValueError: there is no such collective, or the communicator is not one of ctran.
+        CommError: its ranks are on several hosts.
+    """
+    answer = _call(
+        "explain",
+        collective=op,
+        bytes=nbytes,
+        communicator=comm.get_name(),
+        rank=comm.get_rank(),
+    )
+    return _explanation(op, nbytes, answer)
+
+
+def comm_tune(
+    comm: _comms.TorchComm,
+    seconds: float = 30,
+    progress: Callable[[float, str], None] | None = None,
+) -> Path:
+    """Measures the algorithms of every collective and uses the fastest from now on. Collective.
+
+    Rank 0 keeps the result in CTRAN_TUNING_DIR; later communicators of as many ranks use it on
+    machines that are alike, if all of their ranks find the same.
+
+    Args:
+        seconds: about how long it takes.
+        progress: called on each rank with how much is done, from 0 to 1, and what is next.
+
+    Returns:
+        Where the table is.
+
+    Raises:
+        ValueError: the time is not positive, or the communicator is not one of ctran.
+        CommError: its ranks are on several hosts, or the table cannot be written.
+    """
+    answer = _call(
+        "tune",
+        progress,
+        communicator=comm.get_name(),
+        rank=comm.get_rank(),
+        seconds=float(seconds),
+    )
+    return Path(answer["path"])
+
+
+def host() -> dict[str, Any]:
+    """What this machine is made of: cores, caches, NUMA nodes, network cards."""
+    answer: dict[str, Any] = _call("host")
+    return answer

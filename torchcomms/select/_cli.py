@@ -1,0 +1,84 @@
+"""`torchcomms explain` and `torchcomms tune`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+
+from torchcomms import select
+from torchcomms._errors import CommError
+
+_WORKER = "TORCHCOMMS_TUNE_WORKER"
+
+
+def _bytes(text: str) -> int:
+    scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
+    return int(text[:-1]) << scale if scale else int(text)
+
+
+def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    explain = commands.add_parser("explain", help="what would run, and why (docs/selection.md)")
+    explain.add_argument("collective", help="such as all_reduce")
+    explain.add_argument("bytes", type=_bytes, help="that a rank contributes: 4096, 64K, 1M")
+    explain.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
+    tune = commands.add_parser("tune", help="measure what is best on this machine")
+    tune.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
+    tune.add_argument("--seconds", type=float, default=30, help="about how long (default 30)")
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    try:
+        print(select.explain(arguments.collective, arguments.bytes, arguments.ranks))
+    except (ValueError, CommError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def tune(arguments: argparse.Namespace) -> int:
+    """Runs as one process per rank: this one starts them."""
+    if _WORKER in os.environ:
+        return _tune_as_rank(arguments.seconds)
+    if arguments.ranks < 2 or arguments.seconds <= 0:
+        print("error: at least 2 ranks and some time", file=sys.stderr)
+        return 2
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        _WORKER: "1",
+        "WORLD_SIZE": str(arguments.ranks),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    command = [sys.executable, "-m", "torchcomms", "tune", "--seconds", str(arguments.seconds)]
+    ranks = [
+        subprocess.Popen(command, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(arguments.ranks)
+    ]
+    codes = [rank.wait() for rank in ranks]
+    return next((code for code in codes if code), 0)
+
+
+def _tune_as_rank(seconds: float) -> int:
+    import torch
+
+    import torchcomms
+
+    comm = torchcomms.new_comm("ctran", torch.device("cpu"), name="tune")
+    first = comm.get_rank() == 0
+
+    def show(done: float, following: str) -> None:
+        end = "\r" if sys.stderr.isatty() else "\n"
+        if first:
+            print(f"{done:4.0%}  {following:40}", end=end, file=sys.stderr, flush=True)
+
+    path = select.comm_tune(comm, seconds, show)
+    if first:
+        print(f"\nwritten: {path}")
+    comm.finalize()
+    return 0
