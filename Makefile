@@ -17,7 +17,7 @@ help:
 	@echo "make lint       formats, types, floors, stubs, clang-tidy"
 	@echo "make format     put C++ and Python into their formats"
 	@echo "make bench      time torchcomms beside PyTorch's Gloo and the MPIs"
-	@echo "make docs       write the pages that are generated from the code"
+	@echo "make docs       the documentation, as a site in build/site"
 	@echo "make wheel      a wheel in dist/, for the torch in .venv"
 	@echo "make compat     build and smoke-test the oldest and newest supported Python and torch"
 	@echo "make build      build into .venv"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import compat
 import lint
+import site_of_docs as site
 import system
 from console import ROOT, CommandFailed, attach, run, say, seconds
 from environment import Environment
@@ -197,7 +198,11 @@ def docs() -> None:
             [environment.tool("python"), generator],
             env=environment.variables(),
         )
-    say(f"{len(generators)} generators run; the pages are under docs/")
+    requirements = ROOT / "docs" / "requirements.txt"
+    title = "Installing what makes the site"
+    environment.install("docs", title, "-r", str(requirements), files=[requirements])
+    attach("Making the site", site.command(environment), env=environment.variables())
+    say(f"{len(generators)} generators run; the site is {site.SITE / 'index.html'}")
 
 
 def wheel() -> None:

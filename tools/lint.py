@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import site_of_docs as site
 from console import ROOT, CommandFailed, attach, say
 from environment import Environment, Stamp
 
@@ -76,6 +77,7 @@ def checks(environment: Environment, build: Path) -> dict[str, Callable[[], None
         "ruff": command("ruff check", environment.tool("ruff"), "check", "."),
         "ruff format": command("ruff format", environment.tool("ruff"), "format", "--check", "."),
         "mypy": command("mypy --strict", environment.tool("mypy")),
+        "docs": command("The site has no warnings", *site.command(environment)),
         "stubs": command("Stubs against the binary", python, ROOT / "tools/check_stubs.py"),
         "clang-tidy": lambda: clang_tidy(environment, build),
     }

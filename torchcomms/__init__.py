@@ -25,6 +25,10 @@ if not TYPE_CHECKING:
             from torchcomms._comms import new_comm
 
             return new_comm
+        if name in ("device_mesh", "distwrap", "objcol", "plan"):  # when they are first asked for
+            import importlib
+
+            return importlib.import_module(f"torchcomms.{name}")
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
@@ -74,6 +78,7 @@ from torchcomms._comms import (  # noqa: E402
     OpPreHookArgs,
     P2POp,
     P2POpType,
+    PersistentAllGather,
     PutPreHookArgs,
     ReconfigureOptions,
     ReconfigurePostHookArgs,
@@ -176,6 +181,7 @@ __all__ = [
     "P2POp",
     "P2POpType",
     "PeerLostError",
+    "PersistentAllGather",
     "PutPreHookArgs",
     "ReconfigureOptions",
     "ReconfigurePostHookArgs",

@@ -301,11 +301,14 @@ class TorchCommWindow:
     def get_device(self) -> torch.device:
         """The device of the memory."""
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        """get_device()."""
     @property
-    def dtype(self) -> torch.dtype: ...
+    def dtype(self) -> torch.dtype:
+        """Of the registered tensor."""
     @property
-    def shape(self) -> torch.Size: ...
+    def shape(self) -> torch.Size:
+        """Of the registered tensor."""
 
 class WorkStatus:
     """How far an operation has come."""
@@ -379,13 +382,17 @@ class CommOptions:
     store: Store | None
     """Through which the ranks find each other."""
     enable_reconfigure: bool
+    """No members until the first reconfigure()."""
     is_high_priority_stream: bool
+    """On a GPU: of the communicator's own stream."""
     hints: dict[str, str]
     """For the backend. A copy: assign to change it."""
     name: str
+    """The same on every rank."""
     rank: int | None
     """With `size`: the place of this process, instead of the environment's."""
     size: int | None
+    """The number of ranks, with `rank`."""
     def __init__(self) -> None: ...
     def __eq__(self, other: object) -> bool: ...
 
@@ -516,8 +523,11 @@ class P2POp:
     """One send or receive of a batch."""
 
     type: P2POpType
+    """Its direction."""
     tensor: Tensor
+    """What is sent, or received into."""
     peer: int
+    """The other rank."""
     tag: int
     """A message goes to a receive of its tag."""
     def __init__(self, type: P2POpType, tensor: Tensor, peer: int, tag: int = 0) -> None: ...
@@ -555,11 +565,16 @@ class TorchComm:
     """A group of ranks and the operations among them.
 
     All ranks call the same operations in the same order, unless one names a peer. Tensors are
-    dense, contiguous, and on the communicator's device. With async_op=False an operation on CPU
-    tensors has ended when it returns; with async_op=True it goes on while the program does, until
-    the work's wait(). Errors are torchcomms.CommError and its descendants.
+    dense, contiguous, and on the communicator's device; of any shape, of which only the number of
+    elements counts. With async_op=False an operation on CPU tensors has ended when it returns; with
+    async_op=True it goes on while the program does, until the work's wait(). Only outputs are
+    written.
 
     `hints` are for the backend; a `timeout` of None is the communicator's; `options` holds both.
+
+    Arguments that make no sense raise CommError, ValueError or TypeError before anything is sent.
+    CommTimeoutError, PeerLostError, MismatchError and AbortedError break the communicator: every
+    later operation raises the same, on every rank.
 
     One thread at a time, but for abort(), is_aborted() and works.
     """
@@ -614,7 +629,8 @@ class TorchComm:
     def abort(self) -> None:
         """Ends every blocked and every later operation of all ranks with AbortedError. Any
         thread."""
-    def is_abort_supported(self) -> bool: ...
+    def is_abort_supported(self) -> bool:
+        """Whether the backend has abort()."""
     def is_aborted(self) -> bool:
         """Whether the communicator is broken: aborted, timed out, a peer lost. Any thread."""
     def set_timeout(self, timeout: timedelta) -> None:
@@ -649,10 +665,33 @@ class TorchComm:
         The communicator holds it until tensor_deregister(). Raises if it is registered."""
     def tensor_deregister(self, tensor: Tensor) -> None:
         """Takes that back. Raises if it is not registered."""
-    def get_mem_allocator(self) -> MemAllocator:
-        """The allocator of the backend. Raises CommError if it has none."""
+    def all_gather_p_init(
+        self,
+        output: Tensor,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> PersistentAllGather:
+        """Prepares an all-gather into `output` that will be carried out again and again.
+
+        `output` has comm_size parts of equal size. The handle holds it until all_gather_p_free().
+        Raises CommError where all_gather_single() would refuse `output`."""
+    def all_gather_p_exec(
+        self,
+        handle: PersistentAllGather,
+        input: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Part r of the handle's output becomes `input` of rank r, as by all_gather_single()."""
+    def all_gather_p_free(self, handle: PersistentAllGather) -> None:
+        """Lets go of the output. Raises CommError if that has happened already."""
+    def get_mem_allocator(self) -> Any:
+        """The MemAllocator of the backend. Raises CommError if it has none.
+
+        Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
     @property
-    def mem_allocator(self) -> MemAllocator:
+    def mem_allocator(self) -> Any:
         """get_mem_allocator()."""
     def register_pre_hook(
         self, callback: Callable[[OpName, int, _PreHookArgs], object]
@@ -685,7 +724,10 @@ class TorchComm:
         *,
         options: SendOptions | None = None,
     ) -> TorchWork:
-        """Sends `tensor` to rank `dst`."""
+        """Sends `tensor` to rank `dst`, whose recv() has as many elements of the same dtype.
+
+        Messages of one pair of ranks, direction and tag keep their order. A small one may end
+        before it is received, a large one does not."""
     def recv(
         self,
         tensor: Tensor,
@@ -696,7 +738,9 @@ class TorchComm:
         *,
         options: RecvOptions | None = None,
     ) -> TorchWork:
-        """Receives into `tensor` what rank `src` sends."""
+        """Receives into `tensor` what rank `src` sends: as many elements of the same dtype.
+
+        Raises MismatchError when something else arrives."""
     def broadcast(
         self,
         tensor: Tensor,
@@ -707,7 +751,7 @@ class TorchComm:
         *,
         options: BroadcastOptions | None = None,
     ) -> TorchWork:
-        """`tensor` of rank `root` becomes that of every rank."""
+        """`tensor` of rank `root` becomes that of every rank: as many elements everywhere."""
     def all_reduce(
         self,
         tensor: Tensor,
@@ -718,7 +762,9 @@ class TorchComm:
         *,
         options: AllReduceOptions | None = None,
     ) -> TorchWork:
-        """`tensor` becomes the reduction over all ranks, the same bits on each."""
+        """`tensor` becomes the reduction over all ranks, element by element, the same bits on each.
+
+        Raises CommError where `op` means nothing for the dtype (docs/reductions.md)."""
     def reduce(
         self,
         tensor: Tensor,
@@ -730,8 +776,10 @@ class TorchComm:
         *,
         options: ReduceOptions | None = None,
     ) -> TorchWork:
-        """At rank `root`, `tensor` becomes the reduction over all ranks; elsewhere it is only
-        read."""
+        """At rank `root`, `tensor` becomes the reduction over all ranks, element by element;
+        elsewhere it is only read.
+
+        Raises CommError where `op` means nothing for the dtype (docs/reductions.md)."""
     def all_gather(
         self,
         tensor_list: Sequence[Tensor],
@@ -742,7 +790,9 @@ class TorchComm:
         *,
         options: AllGatherOptions | None = None,
     ) -> TorchWork:
-        """`tensor_list[r]` becomes `tensor` of rank r; all have the same size."""
+        """`tensor_list[r]` becomes `tensor` of rank r.
+
+        The list has comm_size tensors, each of as many elements as `tensor`."""
     def all_gather_v(
         self,
         tensor_list: Sequence[Tensor],
@@ -753,7 +803,9 @@ class TorchComm:
         *,
         options: AllGatherOptions | None = None,
     ) -> TorchWork:
-        """`tensor_list[r]` becomes `tensor` of rank r; sizes may differ from rank to rank."""
+        """`tensor_list[r]` becomes `tensor` of rank r; sizes may differ from rank to rank.
+
+        The list has comm_size tensors, tensor r of as many elements as `tensor` of rank r has."""
     def all_gather_single(
         self,
         output: Tensor,
@@ -778,7 +830,10 @@ class TorchComm:
         *,
         options: ReduceScatterOptions | None = None,
     ) -> TorchWork:
-        """`output` becomes the reduction over all ranks of their `input_list[rank]`."""
+        """`output` becomes the reduction over all ranks of their `input_list[rank]`.
+
+        The list has comm_size tensors, each of as many elements as `output`; in place,
+        `output` is `input_list[rank]`."""
     def reduce_scatter_v(
         self,
         output: Tensor,
@@ -790,7 +845,7 @@ class TorchComm:
         *,
         options: ReduceScatterOptions | None = None,
     ) -> TorchWork:
-        """As reduce_scatter; sizes may differ from rank to rank."""
+        """As reduce_scatter; tensor r of every list has as many elements as `output` of rank r."""
     def reduce_scatter_single(
         self,
         output: Tensor,
@@ -814,7 +869,10 @@ class TorchComm:
         *,
         options: AllToAllSingleOptions | None = None,
     ) -> TorchWork:
-        """Part r of `output` becomes part `rank` of `input` of rank r."""
+        """Part r of `output` becomes part `rank` of `input` of rank r.
+
+        Both have as many elements, a multiple of comm_size: parts are equal. They may be the same
+        tensor."""
     @overload
     def all_to_all_v_single(
         self,
@@ -828,7 +886,11 @@ class TorchComm:
         *,
         options: AllToAllvSingleOptions | None = None,
     ) -> TorchWork:
-        """As all_to_all_single with parts of given sizes, in rows of dimension 0."""
+        """As all_to_all_single with parts of given sizes, in rows of dimension 0.
+
+        Both lists have comm_size entries. Input part r has as many elements as the output part for
+        this rank has at rank r. Raises ValueError or CommError when they do not fit the tensors,
+        MismatchError when they do not fit each other."""
     @overload
     def all_to_all_v_single(
         self,
@@ -853,7 +915,9 @@ class TorchComm:
         *,
         options: AllToAllOptions | None = None,
     ) -> TorchWork:
-        """`output_tensor_list[r]` becomes `input_tensor_list[rank]` of rank r."""
+        """`output_tensor_list[r]` becomes `input_tensor_list[rank]` of rank r.
+
+        Both have comm_size tensors; those that belong together have as many elements."""
     @overload
     def all_to_all(
         self,
@@ -886,8 +950,10 @@ class TorchComm:
         *,
         options: ScatterOptions | None = None,
     ) -> TorchWork:
-        """`output_tensor` becomes `input_tensor_list[rank]` of rank `root`; the list matters there
-        alone."""
+        """`output_tensor` becomes `input_tensor_list[rank]` of rank `root`.
+
+        The list matters there alone: comm_size tensors, each of as many elements as
+        `output_tensor`."""
     @overload
     def scatter(
         self,
@@ -914,7 +980,8 @@ class TorchComm:
     ) -> TorchWork:
         """At rank `root`, `output_tensor_list[r]` becomes `input_tensor` of rank r.
 
-        The list matters there alone."""
+        The list matters there alone: comm_size tensors, each of as many elements as
+        `input_tensor`."""
     @overload
     def gather(
         self,
@@ -938,7 +1005,16 @@ class TorchComm:
         *,
         options: GatherSingleOptions | None = None,
     ) -> TorchWork:
-        """At rank `root`, part r of `output` becomes `input` of rank r."""
+        """At rank `root`, part r of `output` becomes `input` of rank r.
+
+        There `output` has comm_size times the elements of `input`; elsewhere it is not touched."""
+
+class PersistentAllGather:
+    """What all_gather_p_init() returns."""
+
+    @property
+    def output(self) -> Tensor | None:
+        """None when it is freed."""
 
 class OpPreHookArgs:
     """What the arguments of operations that move data have in common."""
@@ -1227,8 +1303,10 @@ class MemAllocator:
     def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """A tensor whose contents are not set. Its memory begins at a page of its own."""
 
-def get_mem_allocator(backend: str) -> MemAllocator:
-    """The allocator of a backend. Raises CommError if it has none."""
+def get_mem_allocator(backend: str) -> Any:
+    """The MemAllocator of a backend. Raises CommError if it has none.
+
+    Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
 
 def empty_shared(size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """A CPU tensor, contents not set, in page-aligned memory that the other processes of the host
@@ -1309,13 +1387,13 @@ def new_comm(
     backend: str,
     device: torch.device,
     name: str | None = None,
-    options: CommOptions | None = None,
     abort_process_on_timeout_or_error: bool | None = None,
     timeout: timedelta | None = None,
     is_high_priority_stream: bool | None = None,
     store: Store | None = None,
     enable_reconfigure: bool = False,
     hints: dict[str, str] | None = None,
+    options: CommOptions | None = None,
 ) -> TorchComm:
     """Makes a communicator: collective over its ranks.
 
@@ -1323,14 +1401,15 @@ def new_comm(
         backend: its name; torchcomms.built_backends() lists them.
         device: the device of its tensors.
         name: the same on every rank.
-        options: of which the arguments that follow override parts.
         abort_process_on_timeout_or_error: whether an error that nobody is waiting for ends the
             process.
         timeout: of the creation and, by default, of operations.
         store: through which the ranks find each other; without one, what started the process is
             recognised (torchrun, MPI, Slurm, TORCHCOMM_RANK and TORCHCOMM_SIZE), else the
             communicator has one rank.
+        enable_reconfigure: it has no members, and meets nobody, until its first reconfigure().
         hints: for the backend.
+        options: of which the other arguments override parts.
 
     Raises:
         CommError: no such backend, or the ranks did not come together.
@@ -1346,6 +1425,10 @@ def _load_plugin(backend: str) -> bool:
 def register_backend(name: str, cls: type[TorchCommBackend]) -> None:
     """Makes the subclass `cls` of TorchCommBackend the backend `name` of new_comm(). Raises
     ValueError if there is one of that name."""
+
+def _config_variables() -> list[tuple[str, str, str, bool, str]]:
+    """The environment variables of the C++ part: name, type, default, whether it is set,
+    meaning."""
 
 def _registered_backends() -> list[str]:
     """The names that _is_backend_registered() knows."""

@@ -8,14 +8,12 @@ from typing import Any
 
 from torchcomms import _comms
 
-_VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
-
 
 @cache
 def mem_allocator(backend: str) -> Any:
     """The torch._C._cuda_CUDAAllocator whose memory comes from `ncclMemAlloc`.
 
-        pool = torch.cuda.MemPool(mem_allocator("nccl"))
+        pool = torch.cuda.MemPool(comm.mem_allocator)
         with torch.cuda.use_mem_pool(pool):
             tensor = torch.zeros(1 << 20, device="cuda")
 
@@ -23,11 +21,8 @@ def mem_allocator(backend: str) -> Any:
         backend: "nccl", "ncclx", "rccl" or "rcclx".
 
     Raises:
-        ValueError: another backend.
-        RuntimeError: at the first allocation, when the library is older than 2.19.
+        RuntimeError: where this torch has no CUDA.
     """
-    if backend not in _VENDORS:
-        raise ValueError(f"backend {backend} has no allocator of device memory")
     from torch.cuda.memory import CUDAPluggableAllocator
 
     library = Path(_comms.__file__).parent / "lib" / "libtorchcomms.so"

@@ -14,6 +14,8 @@ namespace bench {
 ///   rank  -> driver   ok 0 | error MESSAGE
 ///   driver -> rank    time OP BYTES WARMUP ITERATIONS
 ///   rank  -> driver   ok SECONDS_PER_CALL | error MESSAGE
+///   driver -> rank    plan NAME   (ctran alone; "none": the native algorithm)
+///   rank  -> driver   ok 0 | error MESSAGE
 ///   driver -> rank    quit
 class Channel {
  public:
@@ -45,6 +47,13 @@ void serve(Channel& channel, L& library) {
     long warmup = 0, iterations = 0;
     words >> verb >> name >> bytes >> warmup >> iterations;
     try {
+      if constexpr (requires { library.usePlan(name); }) {
+        if (verb == "plan") {
+          library.usePlan(name);
+          channel.send("ok 0");
+          continue;
+        }
+      }
       const auto op = parseOp(name);
       if (!op) throw std::runtime_error("cannot do '" + line + "'");
       double seconds = 0;

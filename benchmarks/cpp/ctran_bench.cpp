@@ -13,9 +13,12 @@
 #include <memory>
 
 #include "benchmarks/cpp/placement.h"
+#include "benchmarks/cpp/plans.h"
 #include "benchmarks/cpp/sweep.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/plan/library.h"
+#include "ctran/select/plans.h"
 
 namespace {
 
@@ -39,6 +42,8 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
       --min-ms T       length of one repeat, default 20
       --quick          sizes 8,4K,256K,1M, 3 repeats of 5 ms
       --pin WHERE      auto (a CPU of its own for each rank if there are enough), none, or 0,1,...
+      --plans WHICH    all: the plans of the library beside the native algorithms, or shape: those
+                       of the same shape
       --json FILE      append a line per operation and size
       --control PATH   take orders from the Unix socket PATH instead (for compare_cpu.py)
 )";
@@ -63,6 +68,13 @@ class CtranLibrary {
   }
 
   void run(const Prepared& collective) const { comm_->run(collective); }
+
+  /// Calls are served by a plan of the library from now on, or, of "none", natively.
+  void usePlan(const std::string& name) {
+    if (plan_) ctran::removePlan(plan_);
+    plan_ = 0;
+    if (name != "none") plan_ = ctran::registerPlan(ctran::plan::makePlan(name, {size()}));
+  }
 
  private:
   static ctran::CollectiveKind kindOf(bench::Op op) {
@@ -96,6 +108,7 @@ class CtranLibrary {
   }
 
   std::shared_ptr<ctran::Communicator> comm_;
+  uint64_t plan_ = 0;
 };
 
 struct Options {
@@ -103,6 +116,7 @@ struct Options {
   int hosts = 1;
   std::string pin = "auto";
   std::string control;
+  std::string plans;
   bench::SweepOptions sweep;
 };
 
@@ -142,13 +156,19 @@ Options parse(int argc, char** argv) {
   options.sweep.library = "ctran-bench";
   for (const bench::OpInfo& op : bench::kOps) options.sweep.ops.push_back(op.op);
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
-  const option names[] = {
-      {"ranks", required_argument, nullptr, 'n'},   {"hosts", required_argument, nullptr, 'H'},
-      {"ops", required_argument, nullptr, 'o'},     {"sizes", required_argument, nullptr, 's'},
-      {"repeats", required_argument, nullptr, 'r'}, {"min-ms", required_argument, nullptr, 'm'},
-      {"quick", no_argument, nullptr, 'q'},         {"pin", required_argument, nullptr, 'p'},
-      {"json", required_argument, nullptr, 'j'},    {"control", required_argument, nullptr, 'c'},
-      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
+  const option names[] = {{"ranks", required_argument, nullptr, 'n'},
+                          {"hosts", required_argument, nullptr, 'H'},
+                          {"ops", required_argument, nullptr, 'o'},
+                          {"sizes", required_argument, nullptr, 's'},
+                          {"repeats", required_argument, nullptr, 'r'},
+                          {"min-ms", required_argument, nullptr, 'm'},
+                          {"quick", no_argument, nullptr, 'q'},
+                          {"pin", required_argument, nullptr, 'p'},
+                          {"json", required_argument, nullptr, 'j'},
+                          {"control", required_argument, nullptr, 'c'},
+                          {"plans", required_argument, nullptr, 'P'},
+                          {"help", no_argument, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "n:h", names, nullptr)) != -1;) {
     const std::string value = optarg ? optarg : "";
     switch (c) {
@@ -181,6 +201,10 @@ Options parse(int argc, char** argv) {
       case 'j':
         options.sweep.json = std::fopen(value.c_str(), "ae");
         if (!options.sweep.json) throw std::runtime_error("cannot write " + value);
+        break;
+      case 'P':
+        options.plans = value;
+        if (value != "all" && value != "shape") throw std::invalid_argument("--plans " + value);
         break;
       case 'c':
         options.control = value;
@@ -274,7 +298,9 @@ int launch(const Options& options) {
       std::string hello;
       ok &= channel.receive(hello);
     }
-    ok = ok && bench::sweep(channels, options.sweep);
+    ok = ok && (options.plans.empty()
+                    ? bench::sweep(channels, options.sweep)
+                    : bench::sweepPlans(channels, options.sweep, options.plans == "shape"));
     for (bench::Channel& channel : channels) {
       if (ok) channel.send("quit");
     }

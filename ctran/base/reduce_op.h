@@ -17,6 +17,7 @@ inline constexpr int kReduceKindCount = 9;
 struct ReduceOp {
   ReduceKind kind = ReduceKind::Sum;
   double factor = 1.0;
+  const double* factorAt = nullptr;  ///< on GPUs: if not null, the factor is there, on the device
 };
 
 std::string_view nameOf(ReduceKind kind);

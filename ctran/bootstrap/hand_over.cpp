@@ -8,6 +8,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
+#include "ctran/os/shared_memory.h"
 
 namespace ctran {
 namespace {
@@ -116,6 +117,17 @@ Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses)
   std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
               place.addresses.begin());
   return place;
+}
+
+std::string freshSocketName() {
+  std::array<std::byte, 12> random;
+  fillRandom(random.data(), random.size());
+  std::string name = "ctran-";
+  for (std::byte b : random) {
+    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
+    name += "0123456789abcdef"[static_cast<int>(b) & 15];
+  }
+  return name;
 }
 
 /// The callers of a leader.
@@ -305,7 +317,9 @@ class Reception {
     auto hosts = std::make_unique<Hosts>();
     hosts->key = key_;
     hosts->places.resize(size());
+    hosts->local = std::make_unique<Leader>(key_);
     hosts->places[0] = placeAt(host_, doorman_->addresses());
+    hosts->places[0].socketName = hosts->local->address().socketName;
     int rank = 0;
     try {
       Answer several{kProtocol, Reply::SeveralHosts, 0};
@@ -392,7 +406,9 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
   group.hosts = std::make_unique<Hosts>();
   group.hosts->key = key;
   group.hosts->doorman = std::make_unique<Doorman>(localAddresses(), key, rank, size);
+  group.hosts->local = std::make_unique<Leader>(key);
   Place own = placeAt(host, group.hosts->doorman->addresses());
+  own.socketName = group.hosts->local->address().socketName;
   sendAll(socket, bytesOf(own), {}, deadline);
   Answer verdict{};
   receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
@@ -431,18 +447,17 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
-Leader::Leader(int size, const std::string& host) {
-  std::array<std::byte, 12> random;
-  fillRandom(random.data(), random.size());
-  std::string name = "ctran-";
-  for (std::byte b : random) {
-    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
-    name += "0123456789abcdef"[static_cast<int>(b) & 15];
-  }
-  std::copy(name.begin(), name.end(), address_.socketName.begin());
-  fillRandom(address_.key.data(), address_.key.size());
-  copyText(address_.host, host);
+Leader::Leader(const JobKey& key) {
+  const std::string name = freshSocketName();
+  copyText(address_.socketName, name);
+  address_.key = key;
+  copyText(address_.host, hostIdentity());
   listener_ = listenAbstract(name, kMaxRanks);
+}
+
+Leader::Leader(int size, const std::string& host) : Leader(randomKey()) {
+  address_.host = {};
+  copyText(address_.host, host);
   if (size <= 1) return;
   try {
     doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, size);
@@ -460,6 +475,36 @@ HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Int
                         .run(deadline, interrupt);
   if (group.hosts) group.hosts->doorman = std::move(doorman_);
   return group;
+}
+
+HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
+                    Deadline deadline, const Interrupt& interrupt) {
+  const auto size = static_cast<int>(local.size());
+  const auto index = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
+  const std::unique_ptr<Leader> own = std::move(hosts.local);
+  try {
+    if (index == 0) {
+      return own->gather(size, createSharedMemory("ctran", bytes), deadline, interrupt);
+    }
+    LeaderAddress leader;
+    leader.socketName = hosts.places[local[0]].socketName;
+    leader.key = hosts.key;
+    const std::string host = hostIdentity();
+    copyText(leader.host, host);
+    auto group = join(leader, index, size, deadline, interrupt, nullptr, host);
+    if (group) return std::move(*group);
+    throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0}, kOp,
+                "see its output for the reason");
+  } catch (const Error& error) {
+    std::string names;
+    for (const int r : local) names += (names.empty() ? "" : ", ") + std::to_string(r);
+    std::vector<int> ranks;
+    for (const int r : error.ranks()) ranks.push_back(local.at(r));
+    throw Error(error.kind(),
+                std::string("ranks ") + names + " share a host, but not its memory yet (as its " +
+                    "ranks 0, 1, ...): " + error.what(),
+                ranks, kOp);
+  }
 }
 
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,

@@ -36,30 +36,19 @@ struct LeaderAddress {
 struct Place {
   std::array<char, 128> host{};  ///< hostIdentity(); ranks with the same share a host
   std::array<NetAddress, kMaxAddresses> addresses{};
-  std::array<char, 64> process{};  ///< processName(), for people
+  std::array<char, 64> process{};     ///< processName(), for people
+  std::array<char, 32> socketName{};  ///< where ranks of the same host can reach it: see shareHost
 };
 
-/// What every rank knows when the ranks are on several hosts.
-struct Hosts {
-  JobKey key{};
-  std::vector<Place> places;         ///< per rank
-  std::unique_ptr<Doorman> doorman;  ///< where this rank listens
-};
-
-/// What every rank of a host shares after the hand-over.
-struct HostGroup {
-  std::unique_ptr<Hosts> hosts;     ///< if there are several; what follows is empty then
-  UniqueFd memory;                  ///< shared memory of the group
-  std::vector<UniqueFd> brought;    ///< per rank, the descriptor that it brought
-  std::vector<pid_t> pids;          ///< per rank, as it calls itself
-  std::vector<uint64_t> processes;  ///< per rank, see processToken(): equal for threads of one
-};
+struct HostGroup;
 
 /// Rank 0: listens from construction on, then hands `memory` to everybody who proves the key.
 class Leader {
  public:
   /// With the size of the world it lets in ranks of other hosts too.
   explicit Leader(int size = 0, const std::string& host = hostIdentity());
+  /// For ranks of the same host, who know the key already.
+  explicit Leader(const JobKey& key);
   const LeaderAddress& address() const { return address_; }
 
   /// Waits for ranks 1..size-1. `brings` is what this rank gives all others. Callers that do not
@@ -76,6 +65,28 @@ class Leader {
   UniqueFd listener_;
   std::unique_ptr<Doorman> doorman_;
 };
+
+/// What every rank knows when the ranks are on several hosts.
+struct Hosts {
+  JobKey key{};
+  std::vector<Place> places;         ///< per rank
+  std::unique_ptr<Doorman> doorman;  ///< where this rank listens
+  std::unique_ptr<Leader> local;     ///< the same for ranks of its host
+};
+
+/// What every rank of a host shares after the hand-over.
+struct HostGroup {
+  std::unique_ptr<Hosts> hosts;     ///< if there are several; what follows is empty then
+  UniqueFd memory;                  ///< shared memory of the group
+  std::vector<UniqueFd> brought;    ///< per rank, the descriptor that it brought
+  std::vector<pid_t> pids;          ///< per rank, as it calls itself
+  std::vector<uint64_t> processes;  ///< per rank, see processToken(): equal for threads of one
+};
+
+/// Gives the ranks `local` of several hosts, which share this one, `bytes` of fresh memory, and
+/// each other's pidfds. The first of them leads. Throws Error, which names ranks as `local` does.
+HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
+                    Deadline deadline, const Interrupt& interrupt = nullptr);
 
 /// Any other rank. Nothing, and `why`, when nobody listens at the address (any more). Throws Error;
 /// it waits a moment longer than the deadline, so that the leader can say who is missing.

@@ -8,6 +8,7 @@
 #include "ctran/plan/library.h"
 #include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/simulate.h"
+#include "ctran/plan/synthesis/synthesize.h"
 #include "ctran/plan/verify.h"
 #include "ctran/select/plans.h"
 
@@ -71,6 +72,29 @@ Json simulate(const Json& request) {
                                static_cast<size_t>(bytes), intOr(request, "units", 1)));
 }
 
+plan::Topology topologyOf(const Json& json) {
+  return json.type() == Json::Type::String ? plan::makeTopology(json.asString())
+                                           : plan::topologyFromJson(json);
+}
+
+Json synthesize(const Json& request) {
+  const std::string& collective = request.at("collective").asString();
+  const auto kind = collectiveKindNamed(collective);
+  if (!kind) {
+    throw Error(ErrorKind::InvalidArgument, "there is no collective '" + collective + "'");
+  }
+  const plan::Topology topology = topologyOf(request.at("topology"));
+  const plan::Synthesis made = plan::synthesize(topology, *kind, intOr(request, "shares", 64),
+                                                intOr(request, "depth", 2));
+  Json answer = Json::object();
+  answer.set("plan", toJson(made.plan)).set("topology", toJson(topology));
+  answer.set("routes", toJson(made.routes));
+  answer.set("bound", Json(made.bound.value())).set("rate", Json(made.rate.value()));
+  answer.set("bound_seconds_per_byte", Json(made.boundFor(1)));
+  answer.set("seconds_per_byte", Json(made.secondsFor(1)));
+  return answer;
+}
+
 Json registered(const Json& request) {
   PlanUse use;
   if (const Json* name = request.find("communicator")) use.communicator = name->asString();
@@ -102,6 +126,7 @@ Json answer(const Json& request) {
         request.at("name").asString(), static_cast<int>(request.at("ranks").asInt()),
         plan::machineFromJson(request.at("machine")), request.at("bytes").asDouble()));
   }
+  if (what == "synthesize") return synthesize(request);
   if (what == "register") return registered(request);
   if (what == "remove") {
     return Json(removePlan(static_cast<uint64_t>(request.at("number").asInt())));

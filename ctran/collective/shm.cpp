@@ -5,9 +5,9 @@
 namespace ctran {
 namespace {
 
-/// In a slot when it fits and when size - 1 slots are read faster than rounds are set up.
-bool fitsSlot(size_t bytes, int readers) {
-  return bytes <= Arena::kSlotDataBytes && bytes * readers <= 64 * 1024;
+/// In one step when it fits and when what is read by all is little.
+bool fitsStep(size_t bytes, int readers) {
+  return bytes <= Arena::kStepBytes && bytes * readers <= 64 * 1024;
 }
 
 size_t sumBytes(const std::vector<Block>& blocks, DataType type) {
@@ -31,27 +31,29 @@ ShmAlgorithm chooseShmAlgorithm(const Collective& c, int size) {
   const size_t all = block * size;
   switch (c.kind) {
     case Kind::Barrier:
-      return barrierSlots;
+      return barrierStep;
     case Kind::Broadcast:
-      return fitsSlot(block, 1) ? broadcastSlots : broadcastRounds;
+      return fitsStep(block, 1) ? broadcastStep : broadcastRounds;
     case Kind::AllReduce:
-      return fitsSlot(block, size) ? allReduceSlots : allReduceRounds;
+      if (fitsStep(block, size)) return allReduceStep;
+      return size == 2 ? allReduceDirect : allReduceTwoPhase;
     case Kind::Reduce:
-      return fitsSlot(block, size) ? reduceSlots : reduceRounds;
+      if (fitsStep(block, size)) return reduceStep;
+      return size == 2 ? reduceDirect : reduceTwoPhase;
     case Kind::AllGather:
-      return fitsSlot(block, size) ? allGatherSlots : allGatherRounds;
+      return fitsStep(block, size) ? allGatherStep : allGatherRounds;
     case Kind::AllGatherV:
-      return fitsSlot(largestBytes(c.outputs, c.type), size) ? allGatherSlots : allGatherRounds;
+      return fitsStep(largestBytes(c.outputs, c.type), size) ? allGatherStep : allGatherRounds;
     case Kind::ReduceScatter:
-      return fitsSlot(all, 1) ? reduceScatterSlots : reduceScatterRounds;
+      return fitsStep(all, 1) ? reduceScatterStep : reduceScatterRounds;
     case Kind::ReduceScatterV:
-      return fitsSlot(sumBytes(c.inputs, c.type), 1) ? reduceScatterSlots : reduceScatterRounds;
+      return fitsStep(sumBytes(c.inputs, c.type), 1) ? reduceScatterStep : reduceScatterRounds;
     case Kind::Scatter:
-      return fitsSlot(all, 1) ? scatterSlots : scatterRounds;
+      return fitsStep(all, 1) ? scatterStep : scatterRounds;
     case Kind::Gather:
-      return fitsSlot(block, size) ? gatherSlots : gatherRounds;
+      return fitsStep(block, size) ? gatherStep : gatherRounds;
     case Kind::AllToAll:
-      return fitsSlot(all, 1) ? allToAllSlots : allToAllRounds;
+      return fitsStep(all, 1) ? allToAllStep : allToAllRounds;
     case Kind::AllToAllV:
       return allToAllV;
     case Kind::Send:

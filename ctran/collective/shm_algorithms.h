@@ -4,26 +4,28 @@
 
 namespace ctran {
 
-/// The native algorithms of one host. "Slots" are for data that fits a slot, one step; "Rounds" for
-/// any size. Each is described where it is defined, in the folder of its collective.
+/// The native algorithms of one host. "Step" are for data that goes in one step; the others
+/// for any size. Each is described where it is defined, in the folder of its collective.
 using ShmAlgorithm = Task (*)(ShmContext&, const Collective&);
 
-Task barrierSlots(ShmContext&, const Collective&);
-Task broadcastSlots(ShmContext&, const Collective&);
+Task barrierStep(ShmContext&, const Collective&);
+Task broadcastStep(ShmContext&, const Collective&);
 Task broadcastRounds(ShmContext&, const Collective&);
-Task allReduceSlots(ShmContext&, const Collective&);
-Task allReduceRounds(ShmContext&, const Collective&);
-Task reduceSlots(ShmContext&, const Collective&);
-Task reduceRounds(ShmContext&, const Collective&);
-Task allGatherSlots(ShmContext&, const Collective&);
+Task allReduceStep(ShmContext&, const Collective&);
+Task allReduceDirect(ShmContext&, const Collective&);
+Task allReduceTwoPhase(ShmContext&, const Collective&);
+Task reduceStep(ShmContext&, const Collective&);
+Task reduceDirect(ShmContext&, const Collective&);
+Task reduceTwoPhase(ShmContext&, const Collective&);
+Task allGatherStep(ShmContext&, const Collective&);
 Task allGatherRounds(ShmContext&, const Collective&);
-Task reduceScatterSlots(ShmContext&, const Collective&);
+Task reduceScatterStep(ShmContext&, const Collective&);
 Task reduceScatterRounds(ShmContext&, const Collective&);
-Task scatterSlots(ShmContext&, const Collective&);
+Task scatterStep(ShmContext&, const Collective&);
 Task scatterRounds(ShmContext&, const Collective&);
-Task gatherSlots(ShmContext&, const Collective&);
+Task gatherStep(ShmContext&, const Collective&);
 Task gatherRounds(ShmContext&, const Collective&);
-Task allToAllSlots(ShmContext&, const Collective&);
+Task allToAllStep(ShmContext&, const Collective&);
 Task allToAllRounds(ShmContext&, const Collective&);
 Task allToAllV(ShmContext&, const Collective&);
 

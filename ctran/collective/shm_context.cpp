@@ -3,6 +3,19 @@
 #include "ctran/collective/signature.h"
 
 namespace ctran {
+namespace {
+
+/// Bytes of the caller's that a rank reads or writes, about: of the largest rank.
+size_t touchedBytes(const Collective& c, int size) {
+  size_t listed = 0;
+  for (const Block& block : c.inputs) listed += block.count;
+  for (const Block& block : c.outputs) listed += block.count;
+  const bool worldSized = c.kind != CollectiveKind::AllReduce && c.kind != CollectiveKind::Reduce &&
+                          c.kind != CollectiveKind::Broadcast;
+  return listed * sizeOf(c.type) + c.blockBytes() * (worldSized ? 1 + size : 2);
+}
+
+}  // namespace
 
 void ShmContext::begin(const Collective& collective) {
   ++sequence_;
@@ -10,6 +23,29 @@ void ShmContext::begin(const Collective& collective) {
   Arena::Control& own = arena.control(rank);
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
+  const size_t touched = touchedBytes(collective, size);
+  streams_ = choice_.begin(touched);
+  streamsOutput_ = touched * size > lastLevelCacheBytes();
+}
+
+void ShmContext::end() {
+  choice_.end();
+  if (streamsOutput_) streamFence();
+  arena.control(rank).collectives.complete(record_);
+}
+
+void ShmContext::beginStep(Board& board, const OperationRecord& record) {
+  ++sequence_;
+  signature_ = record.signature;
+  wholeBoard_ = &board;
+  wholeSequence_ = record.sequence;
+  streams_ = streamsOutput_ = false;  // there is no end of a step at which to wait for such stores
+  arena.control(rank).begun.store(sequence_, std::memory_order_release);
+}
+
+void ShmContext::throwOther(int peer) {
+  if (wholeBoard_ != nullptr) throwMismatch(*wholeBoard_, arena.nameOf(peer), wholeSequence_);
+  throwMismatch(arena, peer, sequence_);
 }
 
 }  // namespace ctran

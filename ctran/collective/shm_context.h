@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 
 #include "ctran/collective/blocks.h"
 #include "ctran/collective/collective.h"
 #include "ctran/collective/mismatch.h"
+#include "ctran/collective/store_choice.h"
 #include "ctran/collective/task.h"
+#include "ctran/memory/stream_copy.h"
 #include "ctran/reduce/reduce.h"
 #include "ctran/transport/shm/arena.h"
 
@@ -24,24 +27,28 @@ class ShmContext {
   const int size;
   FrameMemory frame;
 
-  // --- Slots: small contributions ---------------------------------------------------------------
+  // --- Slots: the smallest contributions --------------------------------------------------------
 
   /// Starts the next collective: says that all before it have ended.
   void begin(const Collective& collective);
-  /// The record of the current collective is marked as completed.
-  void end() { arena.control(rank).collectives.complete(record_); }
+  /// Starts a step, of this host, of a collective of several hosts, of which `board` keeps the
+  /// records.
+  void beginStep(Board& board, const OperationRecord& record);
+  /// It has ended.
+  void end();
 
   uint64_t sequence() const { return sequence_; }
 
   /// That the slot of this collective may be written.
   Condition slotFree() {
     const uint64_t need = sequence_ < Arena::kSlots ? 0 : sequence_ - Arena::kSlots + 1;
-    if (allBegun_ >= need) return {};
-    return arena.allBegun(need);
+    return known(allBegun_, arena.allBegun(need));
   }
   std::byte* slotData() { return arena.slot(rank, sequence_).data; }
-  /// Publishes the slot: its data, and that this rank is here with this signature.
+  /// Publishes the slot: its data, and that this rank is here with this signature. With it, what
+  /// this rank has put into its ring.
   void publishSlot() {
+    if (streams_) streamFence();
     Arena::Slot& slot = arena.slot(rank, sequence_);
     slot.signature = signature_;
     slot.sequence.store(sequence_, std::memory_order_release);
@@ -52,39 +59,64 @@ class ShmContext {
   /// What an arrived peer put into its slot. Throws Error(Mismatch) if it is in another collective.
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
-    if (slot.signature != signature_) throwMismatch(arena, peer, sequence_);
+    if (slot.signature != signature_) throwOther(peer);
     return slot.data;
   }
   /// slotOf every rank; for collectives in which all wait for all.
-  void slotsOfAll(const std::byte** data) {
-    for (int r = 0; r < size; ++r) data[r] = slotOf(r);
+  void checkAll() {
+    for (int r = 0; r < size; ++r) slotOf(r);
     allBegun_ = sequence_;
   }
 
-  // --- Rounds: large data in pieces -------------------------------------------------------------
+  // --- The ring: larger contributions, at once or in rounds -------------------------------------
 
-  /// The number of the first round of this collective; it calls `endRounds` with how many it used.
-  uint64_t firstRound() const { return round_; }
-  void endRounds(uint64_t count) {
-    round_ += count;
-    fill(round_);
-    drain(round_);
+  /// Takes the next part of all rings, for rounds of up to `bytes` each. Both are the same on all
+  /// ranks.
+  void beginRounds(uint64_t rounds, size_t bytes) {
+    stride_ = std::bit_ceil(std::max<size_t>(bytes, 64));
+    first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
+    position_ = first_ + rounds * stride_;
   }
+  /// This rank will not touch the rounds any more.
+  void endRounds() { drain(position_); }
 
-  /// That the buffer of `round` may be written.
+  /// That the ring may be written at `round`.
   Condition roundFree(uint64_t round) {
-    const uint64_t need = round < Arena::kRoundBuffers ? 0 : round - Arena::kRoundBuffers + 1;
-    return arena.allDrained(need);
+    const uint64_t end = endOf(round);
+    return known(allDrained_,
+                 arena.allDrained(end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes));
   }
-  std::byte* buffer(uint64_t round) { return arena.round(rank, round); }
-  const std::byte* bufferOf(int peer, uint64_t round) { return arena.round(peer, round); }
-  Condition allFilled(uint64_t round) { return arena.allFilled(round + 1); }
-  Condition filledBy(int peer, uint64_t round) { return arena.filled(peer, round + 1); }
+  std::byte* buffer(uint64_t round) { return bufferOf(rank, round); }
+  std::byte* bufferOf(int peer, uint64_t round) {
+    return arena.ring(peer, first_ + round * stride_);
+  }
+  Condition allFilled(uint64_t round) { return arena.allFilled(endOf(round)); }
+  Condition filledBy(int peer, uint64_t round) { return arena.filled(peer, endOf(round)); }
+  /// That all have published the first of two parts of a round.
+  Condition allHalfFilled(uint64_t round) { return arena.allFilled(endOf(round) - stride_ / 2); }
 
-  /// All rounds before `end` are published, or will not be used, by this rank.
-  void fill(uint64_t end) { raise(arena.control(rank).filled, end); }
-  /// All rounds before `end` have been read, or will not be, by this rank.
-  void drain(uint64_t end) { raise(arena.control(rank).drained, end); }
+  /// All rounds up to this one are published, or will not be used, by this rank.
+  void fillTo(uint64_t round) { fill(endOf(round)); }
+  void halfFill(uint64_t round) { fill(endOf(round) - stride_ / 2); }
+  void fillAll() { fill(position_); }
+  /// All rounds up to this one have been read by this rank.
+  void drainTo(uint64_t round) { drain(endOf(round)); }
+
+  // --- Copies -----------------------------------------------------------------------------------
+
+  /// Into this rank's slot or ring; what fills or publishes comes after it.
+  void put(std::byte* to, const std::byte* from, size_t bytes) const {
+    streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
+  }
+  /// Into the caller's output, from a slot, a ring, or the input.
+  void take(std::byte* to, const std::byte* from, size_t bytes) const {
+    streamsOutput_&& to != from ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
+  }
+  /// Into the caller's output: all ranks' contributions, in rank order.
+  void reduce(const Collective& c, std::byte* to, const std::byte* const* from,
+              size_t count) const {
+    reduceFn(c.op.kind, c.type)(to, from, size, count, size);
+  }
 
   // --- Signals, of plans ------------------------------------------------------------------------
 
@@ -97,28 +129,54 @@ class ShmContext {
   void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
+  [[noreturn]] void throwOther(int peer);
+  uint64_t endOf(uint64_t round) const { return first_ + (round + 1) * stride_; }
+  void fill(uint64_t position) {
+    if (streams_) streamFence();
+    raise(arena.control(rank).filled, position);
+  }
+  void drain(uint64_t position) { raise(arena.control(rank).drained, position); }
   void raise(std::atomic<uint64_t>& counter, uint64_t value) {
     if (counter.load(std::memory_order_relaxed) >= value) return;
     counter.store(value, std::memory_order_release);
     arena.published();
   }
 
-  uint64_t sequence_ = 0;   // of the current collective; the first is 1
-  uint64_t signature_ = 0;  // hash of all collectives so far
-  uint64_t allBegun_ = 0;   // all ranks are known to have begun this one
-  uint64_t round_ = 0;
+  /// The condition, or none if it is known to hold. To look at the others' counters costs a miss
+  /// per rank, so what they stand at is remembered.
+  Condition known(uint64_t& reached, const Condition& condition) {
+    if (reached >= condition.target) return {};
+    uint64_t least = UINT64_MAX;
+    for (int r = 0; r < size; ++r) {
+      least = std::min(least, condition.counter(r).load(std::memory_order_acquire));
+    }
+    reached = least;
+    return least >= condition.target ? Condition{} : condition;
+  }
+
+  uint64_t sequence_ = 0;    // of the current collective; the first is 1
+  uint64_t signature_ = 0;   // hash of all collectives so far
+  uint64_t allBegun_ = 0;    // all ranks are known to have begun this one
+  uint64_t position_ = 0;    // in the rings, up to which they are given away
+  uint64_t first_ = 0;       // of the current rounds
+  size_t stride_ = 64;       // of the current rounds, a power of two
+  uint64_t allDrained_ = 0;  // all ranks are known to have drained up to here
+  StoreChoice choice_;
+  bool streams_ = false;        // what is put, past the caches
+  bool streamsOutput_ = false;  // what is taken
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
+  Board* wholeBoard_ = nullptr;  // of the collective that this is a step of, if it is
+  uint64_t wholeSequence_ = 0;
 };
 
 /// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a
 /// share is, and how many rounds a block of some size takes. The same on all ranks.
 inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes) {
-  const size_t largest = Arena::kRoundBytes / shares / 64 * 64;
-  // About eight rounds, so that publishing and reading overlap; not below 16 KB over all shares.
-  const size_t wanted = std::max<size_t>(blockBytes / 8, 16384 / shares);
-  const size_t share = std::clamp<size_t>((wanted + 63) / 64 * 64, 64, largest);
-  return share / elementBytes * elementBytes;
+  // Two rounds or more, so that publishing and reading overlap; not below 16 KB over all shares.
+  const size_t round = std::clamp(std::bit_floor(blockBytes * shares / 2 + 1), Arena::kStepBytes,
+                                  Arena::kRoundBytes);
+  return std::max<size_t>(round / shares / 64 * 64, 64) / elementBytes * elementBytes;
 }
 
 inline size_t roundsFor(size_t blockBytes, size_t share) {

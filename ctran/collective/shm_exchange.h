@@ -10,69 +10,81 @@ namespace ctran {
 inline constexpr int kFromAll = -1;
 inline constexpr int kFromNobody = -2;
 
-/// One step through the slots: every rank publishes (`write(data)`), then takes from `source`:
-/// `take(peer, data)` per peer, itself included, or once `take(dataOfAllRanks)`.
-/// Cost: one cache-line transfer per source for small data; a source waits for nobody unless it
-/// runs more than Arena::kSlots collectives ahead.
+/// One step: every rank of `writers` publishes up to `bytes` (`write(data)`), the same number on
+/// all ranks, in its slot or at once in the ring; then a rank takes from `source`: `take(peer,
+/// data)` per peer, itself included, or once `take(dataOfAllRanks)`.
+/// Cost: a cache-line transfer and what the data takes, per source; a source waits for nobody
+/// unless it runs more than Arena::kSlots collectives, or a ring, ahead.
 template <class Write, class Take>
-Task exchangeSlots(ShmContext& shm, int source, Write write, Take take) {
-  co_await shm.slotFree();
-  write(shm.slotData());
-  shm.publishSlot();
+Task exchangeStep(ShmContext& shm, size_t bytes, bool writes, int source, Write write, Take take) {
+  const bool inSlot = bytes <= Arena::kSlotDataBytes;
+  if (!inSlot) shm.beginRounds(1, bytes);
+  if (writes) {
+    co_await shm.slotFree();
+    if (!inSlot) co_await shm.roundFree(0);
+    write(inSlot ? shm.slotData() : shm.buffer(0));
+    shm.publishSlot();
+  }
   if (source == kFromAll) {
     co_await shm.allArrived();
+    shm.checkAll();
     const std::byte* data[Arena::kMaxRanks];
-    shm.slotsOfAll(data);
+    for (int r = 0; r < shm.size; ++r) data[r] = inSlot ? shm.slotOf(r) : shm.bufferOf(r, 0);
     if constexpr (std::invocable<Take, const std::byte* const*>) {
       take(data);
     } else {
-      for (int r = 0; r < shm.size; ++r) take(r, data[r]);
+      for (int step = 0; step < shm.size; ++step) {
+        const int peer = (shm.rank + step) % shm.size;
+        take(peer, data[peer]);
+      }
     }
   } else if (source != kFromNobody) {
     if constexpr (std::invocable<Take, int, const std::byte*>) {
       co_await shm.arrived(source);
-      take(source, shm.slotOf(source));
+      const std::byte* slot = shm.slotOf(source);
+      take(source, inSlot ? slot : shm.bufferOf(source, 0));
     }
   }
+  if (!inSlot) shm.endRounds();
 }
 
-/// Several rounds through the large buffers: in round k a rank that `writes` puts its part into its
-/// buffer (`write(k, buffer)`), one round ahead of its reading, and takes from `source`:
-/// `take(k, peer, buffer)` per peer but itself, nearest first, or once `take(k,
-/// buffersOfAllRanks)`. `rounds` is the same on all ranks.
+/// Several rounds through the ring: in round k a rank that `writes` puts its part, of up to
+/// `bytes`, into its buffer (`write(k, buffer)`), one round ahead of its reading, and takes from
+/// `source`: `take(k, peer, buffer)` per peer but itself, nearest first, or once `take(k,
+/// buffersOfAllRanks)`. `rounds` and `bytes` are the same on all ranks.
 template <class Write, class Take>
-Task exchangeRounds(ShmContext& shm, uint64_t rounds, bool writes, int source, Write write,
-                    Take take) {
-  const uint64_t first = shm.firstRound();
+Task exchangeRounds(ShmContext& shm, uint64_t rounds, size_t bytes, bool writes, int source,
+                    Write write, Take take) {
+  shm.beginRounds(rounds, bytes);
   const bool reads = source != kFromNobody;
   co_await shm.slotFree();
   shm.publishSlot();
-  if (!writes) shm.fill(first + rounds);
-  if (!reads) shm.drain(first + rounds);
+  if (!writes) shm.fillAll();
+  if (!reads) shm.endRounds();
 
   for (uint64_t k = 0, written = 0; k < rounds; ++k) {
     const uint64_t ahead = reads ? std::min(k + 2, rounds) : k + 1;
     for (; writes && written < ahead; ++written) {
-      co_await shm.roundFree(first + written);
-      write(written, shm.buffer(first + written));
-      shm.fill(first + written + 1);
+      co_await shm.roundFree(written);
+      write(written, shm.buffer(written));
+      shm.fillTo(written);
     }
     if (!reads) continue;
     if (source == kFromAll) {
       if (k == 0) {
         co_await shm.allArrived();
-        for (int r = 0; r < shm.size; ++r) shm.slotOf(r);
+        shm.checkAll();
       }
       if constexpr (std::invocable<Take, uint64_t, const std::byte* const*>) {
-        co_await shm.allFilled(first + k);
+        co_await shm.allFilled(k);
         const std::byte* data[Arena::kMaxRanks];
-        for (int r = 0; r < shm.size; ++r) data[r] = shm.bufferOf(r, first + k);
+        for (int r = 0; r < shm.size; ++r) data[r] = shm.bufferOf(r, k);
         take(k, data);
       } else {
         for (int step = 1; step < shm.size; ++step) {
           const int peer = (shm.rank + step) % shm.size;
-          co_await shm.filledBy(peer, first + k);
-          take(k, peer, shm.bufferOf(peer, first + k));
+          co_await shm.filledBy(peer, k);
+          take(k, peer, shm.bufferOf(peer, k));
         }
       }
     } else {
@@ -81,13 +93,13 @@ Task exchangeRounds(ShmContext& shm, uint64_t rounds, bool writes, int source, W
           co_await shm.arrived(source);
           shm.slotOf(source);
         }
-        co_await shm.filledBy(source, first + k);
-        take(k, source, shm.bufferOf(source, first + k));
+        co_await shm.filledBy(source, k);
+        take(k, source, shm.bufferOf(source, k));
       }
     }
-    shm.drain(first + k + 1);
+    shm.drainTo(k);
   }
-  shm.endRounds(rounds);
+  shm.endRounds();
 }
 
 /// For the parts of an operation that a rank has no use for.

@@ -26,8 +26,16 @@ class FrameMemory {
 /// member `frame` of type FrameMemory.
 class Task {
  public:
+  /// To await a step while another one, which need not end with it, goes on too.
+  struct Beside {
+    Task& step;
+    Task& other;
+  };
+
   struct promise_type {
     Condition waiting;
+    Task* step = nullptr;    ///< what it waits for instead, if it does
+    Task* beside = nullptr;  ///< what goes on meanwhile
     std::exception_ptr error;
 
     template <class Context, class... Rest>
@@ -70,6 +78,24 @@ class Task {
       waiting = event.condition();
       return {{*this}, event};
     }
+
+    /// Of an operation that is a step of this one, on a context of its own. Throws what it threw.
+    struct StepAwaiter {
+      promise_type& promise;
+      Task& step;
+      Task* beside;
+      bool await_ready() { return step.done(); }
+      void await_suspend(std::coroutine_handle<>) {
+        promise.step = &step;
+        promise.beside = beside;
+      }
+      void await_resume() {
+        promise.step = promise.beside = nullptr;
+        step.get();
+      }
+    };
+    StepAwaiter await_transform(Task& step) { return {*this, step, nullptr}; }
+    StepAwaiter await_transform(const Beside& both) { return {*this, both.step, &both.other}; }
   };
 
   Task() = default;
@@ -83,14 +109,17 @@ class Task {
 
   explicit operator bool() const { return static_cast<bool>(handle_); }
   bool done() const { return handle_.done(); }
-  const Condition& waiting() const { return handle_.promise().waiting; }
+  const Condition& waiting() const {
+    const promise_type& promise = handle_.promise();
+    return promise.step != nullptr ? promise.step->waiting() : promise.waiting;
+  }
 
   /// Goes on as far as possible; true if there was something to do.
   bool advance() {
-    if (!handle_.promise().waiting.holds()) return false;
+    if (!ready()) return false;
     do {
       handle_.resume();
-    } while (!handle_.done() && handle_.promise().waiting.holds());
+    } while (!handle_.done() && ready());
     return true;
   }
 
@@ -104,6 +133,15 @@ class Task {
   }
 
  private:
+  /// Whether what it waits for has come; a step goes on as far as possible.
+  bool ready() {
+    promise_type& promise = handle_.promise();
+    if (promise.step == nullptr) return promise.waiting.holds();
+    if (promise.beside != nullptr && !promise.beside->done()) promise.beside->advance();
+    if (!promise.step->done()) promise.step->advance();
+    return promise.step->done();
+  }
+
   explicit Task(std::coroutine_handle<promise_type> handle) : handle_(handle) {}
   std::coroutine_handle<promise_type> handle_;
 };

@@ -1,5 +1,6 @@
 #include "ctran/collective/tcp_context.h"
 
+#include <algorithm>
 #include <string>
 
 #include "ctran/base/error.h"
@@ -11,30 +12,53 @@ namespace {
 
 constexpr size_t kKeptScratch = 32 << 20;
 
+std::vector<int> allRanks(int size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
 }  // namespace
 
-void TcpContext::begin(const Collective& collective) {
+void HostsCall::begin(const Collective& collective) {
   const uint64_t sequence = record_.sequence + 1;
   record_ = makeRecord(collective, sequence, extendSignature(record_.signature, collective));
-  Board::Control& own = board.control(rank);
+  Board::Control& own = board.control(board.rank());
   position_ = own.collectives.begin(record_);
   own.begun.store(sequence, std::memory_order_release);
+}
+
+TcpContext::TcpContext(HostsCall& call) : TcpContext(call, allRanks(call.board.size())) {}
+
+TcpContext::TcpContext(HostsCall& call, std::vector<int> members)
+    : call(call),
+      members(std::move(members)),
+      rank(static_cast<int>(
+          std::find(this->members.begin(), this->members.end(), call.board.rank()) -
+          this->members.begin())),
+      size(static_cast<int>(this->members.size())),
+      contributions_(size) {}
+
+void TcpContext::prepare(int contributions, uint32_t firstBuffer) {
+  contributions_ = contributions;
+  firstBuffer_ = firstBuffer;
   if (scratch_.size() > kKeptScratch) scratch_ = {};
 }
 
 Arrival TcpContext::receive(int peer, uint32_t buffer, std::byte* data, size_t bytes) {
   if (bytes == 0) return {};
-  const MessageName name{kCollectiveLane, buffer, record_.sequence};
-  return {*this, transport.receive(name, peer, data, bytes, record_)};
+  const MessageName name{kCollectiveLane, firstBuffer_ + buffer, call.sequence()};
+  return {*this, call.transport.receive(name, members[peer], data, bytes, call.record())};
 }
 
 Dispatch TcpContext::send(int peer, uint32_t buffer, const std::byte* data, size_t bytes) {
   if (bytes == 0) return {};
-  const MessageName name{kCollectiveLane, buffer, record_.sequence};
-  return {*this, transport.send(name, peer, data, bytes, record_)};
+  const MessageName name{kCollectiveLane, firstBuffer_ + buffer, call.sequence()};
+  return {*this, call.transport.send(name, members[peer], data, bytes, call.record())};
 }
 
-void TcpContext::throwMismatch(const Transmission& message) {
+void HostsCall::throwMismatch(const Transmission& message) const {
+  const int rank = board.rank();
   if (message.other.operation.signature != record_.signature) {
     if (record_.sequence == kCreation) {
       throw Error(ErrorKind::Mismatch,

@@ -2,6 +2,9 @@
 
 #include <cstddef>
 #include <memory>
+#include <numeric>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "ctran/collective/blocks.h"
@@ -33,34 +36,56 @@ class TcpMessage {
 using Arrival = TcpMessage<Inbound>;
 using Dispatch = TcpMessage<Outbound>;
 
-/// What the collectives over TCP work with: messages between ranks, named by a buffer number that
-/// both ends derive from the algorithm. A buffer number is used once per collective, peer and
-/// direction.
-class TcpContext {
+/// The collective that a communicator of several hosts is in.
+class HostsCall {
  public:
   /// `agreed`: a hash of what else all ranks have to have alike.
-  TcpContext(Board& board, TcpTransport& transport, uint64_t agreed)
-      : board(board), transport(transport), rank(board.rank()), size(board.size()) {
+  HostsCall(Board& board, TcpTransport& transport, uint64_t agreed)
+      : board(board), transport(transport) {
     record_.signature = agreed;
   }
 
   Board& board;
   TcpTransport& transport;
-  const int rank;
-  const int size;
-  FrameMemory frame;
 
   /// Starts the next collective: says that all before it have ended.
   void begin(const Collective& collective);
   /// The record of the current collective is marked as completed.
-  void end() { board.control(rank).collectives.complete(position_); }
+  void end() { board.control(board.rank()).collectives.complete(position_); }
+
+  const OperationRecord& record() const { return record_; }
+  uint64_t sequence() const { return record_.sequence; }
+  uint64_t signature() const { return record_.signature; }
+  [[noreturn]] void throwMismatch(const Transmission& message) const;
+
+ private:
+  OperationRecord record_;
+  uint64_t position_ = 0;
+};
+
+/// What the collectives over TCP work with: messages among a group of ranks, named by a buffer
+/// number that both ends derive from the algorithm. A buffer number is used once per collective,
+/// peer and direction. Ranks are numbered by their place in the group.
+class TcpContext {
+ public:
+  /// Of all ranks.
+  explicit TcpContext(HostsCall& call);
+  /// Of the ranks `members`, this one among them.
+  TcpContext(HostsCall& call, std::vector<int> members);
+
+  HostsCall& call;
+  const std::vector<int> members;  ///< what the communicator calls them
+  const int rank;
+  const int size;
+  FrameMemory frame;
+
+  /// For a collective, or a step of one: over how many contributions an average is one, and the
+  /// number of its first buffer.
+  void prepare(int contributions, uint32_t firstBuffer = 0);
+  int contributions() const { return contributions_; }
 
   Arrival receive(int peer, uint32_t buffer, std::byte* data, size_t bytes);
   Dispatch send(int peer, uint32_t buffer, const std::byte* data, size_t bytes);
-
-  uint64_t sequence() const { return record_.sequence; }
-  uint64_t signature() const { return record_.signature; }
-  [[noreturn]] void throwMismatch(const Transmission& message);
 
   /// The rank `step` after this one, or before it.
   int after(int step) const { return (rank + step) % size; }
@@ -70,19 +95,19 @@ class TcpContext {
   std::byte* scratch(size_t bytes);
 
  private:
-  OperationRecord record_;
-  uint64_t position_ = 0;
+  int contributions_;
+  uint32_t firstBuffer_ = 0;
   std::vector<std::byte> scratch_;
 };
 
 template <class End>
 void TcpMessage<End>::check() const {
   if (!end_) return;
-  if (end_->isWrong || end_->other.operation.signature != context_->signature()) {
+  if (end_->isWrong || end_->other.operation.signature != context_->call.signature()) {
     if constexpr (std::is_same_v<End, Outbound>) {
       if (!end_->isWrong) return;  // eager ones tell nothing of the other end
     }
-    context_->throwMismatch(*end_);
+    context_->call.throwMismatch(*end_);
   }
 }
 

@@ -1,5 +1,7 @@
 #include "ctran/engine/core.h"
 
+#include <algorithm>
+
 #include "ctran/base/config.h"
 #include "ctran/os/process.h"
 
@@ -20,7 +22,8 @@ Core::Core(std::string name, Board& board, int sharers)
     : name(std::move(name)),
       board(board),
       spinNanos(sharers <= availableCores() ? kSpinMicros.get() * 1000 : 0),
-      yieldNanos(kYieldMicros.get() * 1000) {}
+      yieldNanos(kYieldMicros.get() * 1000),
+      bed_(&board) {}
 
 Error Core::forkError() const {
   return Error(ErrorKind::InvalidArgument,
@@ -29,7 +32,9 @@ Error Core::forkError() const {
 }
 
 Error Core::fail(const Error& error) {
-  if (board.fail(error)) {
+  const bool isFirst = board.fail(error);
+  if (bed_ != &board) bed_->wakeAll();
+  if (isFirst) {
     if (driver != nullptr) driver->tell(error);
     return error;
   }
@@ -40,6 +45,11 @@ Error Core::fail(const Error& error) {
   }
 }
 
+void Core::throwFailure() {
+  poll();  // it may be another rank of this host that has failed: then others elsewhere are told
+  board.throwFailure();
+}
+
 int Core::goneRank(const Condition& waiting) {
   // Each of several is needed in the end: one that is hopeless is enough.
   for (int i = 0; i < waiting.alternativeCount; ++i) {
@@ -48,9 +58,10 @@ int Core::goneRank(const Condition& waiting) {
   }
   Condition now = waiting;
   if (now.alternativeCount > 0 || now.rank < 0 || now.holds()) return -1;
-  const auto& state = board.control(now.rank).state;
+  const int awaited = now.awaited();
+  const auto& state = board.control(awaited).state;
   if (state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
-  return now.holds() ? -1 : now.rank;  // it may have moved its counter just before it left
+  return now.holds() ? -1 : awaited;  // it may have moved its counter just before it left
 }
 
 Error Core::leftError(int rank) const {
@@ -74,9 +85,15 @@ void Core::endMessage(uint64_t record) {
 uint32_t Core::beginSleep(int awaited) {
   // Two sleepers of one rank share `awaited` and the doorbell: then anybody's news wakes both.
   std::lock_guard lock(sleepMutex_);
-  const uint32_t ticket = board.prepareSleep(sleepers_++ == 0 ? awaited : -1);
+  const uint32_t ticket = bed_->prepareSleep(sleepers_++ == 0 ? inBed(awaited) : -1);
   if (driver != nullptr) driver->arm();
   return ticket;
+}
+
+int Core::inBed(int rank) const {
+  if (bed_ == &board || rank < 0) return rank;
+  const auto found = std::find(bedRanks_.begin(), bedRanks_.end(), rank);
+  return found == bedRanks_.end() ? -1 : static_cast<int>(found - bedRanks_.begin());
 }
 
 void Core::endSleep() {

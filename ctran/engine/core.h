@@ -5,6 +5,8 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "ctran/base/error.h"
 #include "ctran/os/futex.h"
@@ -39,6 +41,13 @@ class Core {
   Board& board;
   Driver* driver = nullptr;  ///< set before any lane is used; null on one host
 
+  /// Where threads sleep instead of the board: that of the ranks of this host, which number
+  /// `ranks`. Before any lane is used.
+  void sleepAt(Board& bed, std::vector<int> ranks) {
+    bed_ = &bed;
+    bedRanks_ = std::move(ranks);
+  }
+
   /// Drives what has to be driven by hand; whether something happened.
   bool poll() { return driver != nullptr && driver->poll(); }
 
@@ -57,8 +66,8 @@ class Core {
   /// told: it is returned, as the error to be thrown here.
   Error fail(const Error& error);
   bool failed() const { return board.failed(); }
-  void throwIfFailed() const {
-    if (failed()) board.throwFailure();
+  void throwIfFailed() {
+    if (failed()) throwFailure();
   }
 
   /// Whether the condition will never hold, as the rank it waits for has left. (That is no failure
@@ -82,7 +91,7 @@ class Core {
   /// The parts of `sleep`, for a thread that sleeps on several communicators at once.
   uint32_t beginSleep(int awaited);
   void endSleep();
-  const std::atomic<uint32_t>& doorbell() { return board.control(rank()).doorbell; }
+  const std::atomic<uint32_t>& doorbell() { return bed_->control(bed_->rank()).doorbell; }
 
   /// The records of sends and receives have several writers: each channel may be driven by another
   /// thread.
@@ -90,13 +99,18 @@ class Core {
   void endMessage(uint64_t record);
 
   /// Wakes this rank's own sleepers, e.g. because an operation has ended on another thread.
-  void wakeOwn() { board.wake(rank()); }
+  void wakeOwn() { bed_->wake(bed_->rank()); }
 
  private:
+  [[noreturn]] void throwFailure();
+  int inBed(int rank) const;
+
   const uint64_t process_ = processToken();
   std::mutex messagesMutex_;
   std::mutex sleepMutex_;
-  int sleepers_ = 0;  // threads of this rank; more than one wait for anybody
+  Board* bed_;
+  std::vector<int> bedRanks_;  // whose place in it is their index
+  int sleepers_ = 0;           // threads of this rank; more than one wait for anybody
 };
 
 }  // namespace ctran

@@ -20,9 +20,17 @@ std::string hostOf(const CommunicatorOptions& options) {
 }
 
 std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
-                                               WaitHooks* hooks) {
+                                               Deadline deadline, WaitHooks* hooks) {
   if (group.hosts) {
-    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts));
+    const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
+    const std::vector<int>& local = map.local();
+    HostGroup shared;
+    if (local.size() > 1) {
+      const size_t bytes = HostsCommunicator::bytesFor(static_cast<int>(local.size()));
+      shared = shareHost(*group.hosts, local, options.rank, bytes, deadline, interruptOf(hooks));
+    }
+    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
+                                                            std::move(shared));
     communicator->start(hooks);
     return communicator;
   }
@@ -158,8 +166,9 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   if (options.timeout <= std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
-  HostGroup group = rendezvous(options, deadlineAfter(options.timeout), interruptOf(hooks));
-  return makeCommunicator(options, std::move(group), hooks);
+  const Deadline deadline = deadlineAfter(options.timeout);
+  HostGroup group = rendezvous(options, deadline, interruptOf(hooks));
+  return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 
 std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks,
@@ -239,7 +248,7 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
                   "see its output for the reason");
     }
     options.timeout = this->timeout();
-    return makeCommunicator(options, std::move(*group), &whileThisWorks);
+    return makeCommunicator(options, std::move(*group), deadline, &whileThisWorks);
   } catch (const Error& error) {
     core_.poll();
     core_.throwIfFailed();  // that is why others have given up

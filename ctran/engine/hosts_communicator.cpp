@@ -1,6 +1,7 @@
 #include "ctran/engine/hosts_communicator.h"
 
-#include <algorithm>
+#include <cstring>
+#include <utility>
 
 #include "ctran/engine/peer_watcher.h"
 
@@ -10,30 +11,64 @@ namespace {
 /// How long a rank that leaves waits for its last bytes to arrive.
 constexpr std::chrono::milliseconds kLinger{1000};
 
-/// This rank's own: see Board.
-Board makeBoard(int rank, int size) {
-  const size_t bytes = Board::bytesFor(size);
-  return {SharedMapping::map(createSharedMemory("ctran", bytes), bytes), rank, size, false};
+std::shared_ptr<SharedMapping> privateMemory(size_t bytes) {
+  return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
 }
 
-std::string algorithmOf(const CommunicatorOptions& options) {
-  const auto hint = options.hints.find("ctran::algorithm");
-  return hint == options.hints.end() ? std::string() : hint->second;
+/// What this host's ranks share; their own if they are alone, so that all hosts are alike.
+std::shared_ptr<SharedMapping> memoryOf(const HostMap& map, const HostGroup& local) {
+  if (!map.isShared()) return nullptr;
+  const size_t bytes = HostsCommunicator::bytesFor(static_cast<int>(map.local().size()));
+  return local.memory ? SharedMapping::map(local.memory, bytes) : privateMemory(bytes);
 }
 
-int ranksOnThisHost(const Hosts& hosts, int rank) {
-  const auto here = [&](const Place& place) { return place.host == hosts.places[rank].host; };
-  return static_cast<int>(std::count_if(hosts.places.begin(), hosts.places.end(), here));
+/// Behind the arena the failure, and what this host's ranks do; of other ranks every rank has what
+/// it hears.
+Board makeBoard(const HostMap& map, const std::shared_ptr<SharedMapping>& memory, int rank,
+                int size) {
+  auto own = privateMemory(Board::bytesFor(size));
+  if (!memory) return {std::move(own), rank, size, false};
+  const size_t arena = Arena::bytesFor(static_cast<int>(map.local().size()));
+  return {memory, arena, rank, size, map.local(), std::move(own)};
 }
 
 }  // namespace
 
-HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts hosts)
-    : LaneCommunicator(options, board_, ranksOnThisHost(hosts, options.rank)),
-      board_(makeBoard(options.rank, options.size)),
+HostMap HostsCommunicator::mapOf(const Hosts& hosts, int rank) {
+  std::vector<std::string> names;
+  for (const Place& place : hosts.places) {
+    names.emplace_back(place.host.data(), ::strnlen(place.host.data(), place.host.size()));
+  }
+  return {names, rank, Arena::kMaxRanks};
+}
+
+size_t HostsCommunicator::bytesFor(int ranks) {
+  return Arena::bytesFor(ranks) + Board::bytesFor(ranks);
+}
+
+HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts hosts,
+                                     const HostMap& map, HostGroup local)
+    : HostsCommunicator(options, std::move(hosts), map, std::move(local), memoryOf(map, local)) {}
+
+HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts hosts,
+                                     const HostMap& map, HostGroup&& local,
+                                     std::shared_ptr<SharedMapping> memory)
+    : LaneCommunicator(options, board_, static_cast<int>(map.local().size())),
+      map_(map),
+      board_(makeBoard(map_, memory, options.rank, options.size)),
       transport_(board_, std::move(hosts), *this),
-      collectives_(core_, transport_, algorithmOf(options)) {
+      collectives_(core_, transport_, map_, memory ? &makeArena(std::move(memory)) : nullptr,
+                   HostsPreference::of(options.hints)),
+      localWatch_(map_.local(), std::move(local)) {
   core_.driver = this;
+}
+
+Arena& HostsCommunicator::makeArena(std::shared_ptr<SharedMapping> memory) {
+  arena_.emplace(std::move(memory), map_.index(), static_cast<int>(map_.local().size()),
+                 map_.local().data());
+  arena_->control(map_.index()).state.store(Board::RankState::Alive, std::memory_order_release);
+  core_.sleepAt(*arena_, map_.local());
+  return *arena_;
 }
 
 void HostsCommunicator::start(WaitHooks* hooks) {
@@ -41,8 +76,14 @@ void HostsCommunicator::start(WaitHooks* hooks) {
   const std::weak_ptr<HostsCommunicator> weak =
       std::static_pointer_cast<HostsCommunicator>(shared_from_this());
   watch_ = PeerWatcher::watchReadable(transport_.fd(), [weak] {
-    if (const auto self = weak.lock()) self->board_.wakeAll();
+    if (const auto self = weak.lock()) self->core_.wakeOwn();
   });
+  localWatch_.start(shared_from_this());
+  if (arena_) {
+    // Whoever fails has somebody to tell on another host.
+    const std::vector<int>& next = map_.ranks((map_.host() + 1) % map_.hosts());
+    transport_.connect(next[map_.index() % next.size()]);
+  }
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   run(barrier, {}, hooks);
@@ -54,7 +95,27 @@ HostsCommunicator::~HostsCommunicator() {
 }
 
 std::unique_ptr<Lane> HostsCommunicator::makeChannel(int peer, bool sends) {
+  if (arena_ && map_.hostOf(peer) == map_.host()) {
+    return std::make_unique<ChannelLane>(core_, *arena_, map_.indexOf(peer), sends);
+  }
   return std::make_unique<TcpChannelLane>(core_, transport_, peer, sends);
+}
+
+bool HostsCommunicator::poll() {
+  const bool moved = transport_.poll();
+  // Another rank of this host may have failed; those whom this one knows have to hear of it.
+  if (core_.failed() && !told_.load(std::memory_order_relaxed)) {
+    try {
+      board_.throwFailure();
+    } catch (const Error& error) {
+      tell(error);
+    }
+  }
+  return moved;
+}
+
+void HostsCommunicator::tell(const Error& error) {
+  if (!told_.exchange(true)) transport_.tell(error);
 }
 
 bool HostsCommunicator::isAborted() const {
@@ -69,8 +130,10 @@ void HostsCommunicator::arm() {
 
 void HostsCommunicator::leave() {
   PeerWatcher::unwatch(watch_);
+  localWatch_.stop();
   auto& state = board_.control(rank()).state;
   if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
+    if (arena_) arena_->wakeAll();
     transport_.leave(kLinger);
   }
 }

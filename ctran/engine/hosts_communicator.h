@@ -1,9 +1,14 @@
 #pragma once
 
+#include <atomic>
 #include <memory>
+#include <optional>
+#include <vector>
 
+#include "ctran/engine/hosts_lane.h"
 #include "ctran/engine/lane_communicator.h"
-#include "ctran/engine/tcp_lane.h"
+#include "ctran/engine/local_watch.h"
+#include "ctran/topology/host_map.h"
 #include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
@@ -13,8 +18,15 @@ class HostsCommunicator final : public LaneCommunicator,
                                 private Driver,
                                 private TcpTransport::Listener {
  public:
-  HostsCommunicator(const CommunicatorOptions& options, Hosts hosts);
+  /// `local`: what this host's ranks share, if any ranks share a host: see `bytesFor`.
+  HostsCommunicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
+                    HostGroup local);
   ~HostsCommunicator() override;
+
+  /// How the ranks are spread.
+  static HostMap mapOf(const Hosts& hosts, int rank);
+  /// What so many ranks of a host share.
+  static size_t bytesFor(int ranks);
 
   /// Waits until all ranks are here.
   void start(WaitHooks* hooks);
@@ -23,20 +35,31 @@ class HostsCommunicator final : public LaneCommunicator,
   void leave() override;
 
   TcpTransport& transport() { return transport_; }
+  const HostMap& map() const { return map_; }
 
  private:
+  HostsCommunicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
+                    HostGroup&& local, std::shared_ptr<SharedMapping> memory);
+
+  Arena& makeArena(std::shared_ptr<SharedMapping> memory);
+
   Lane& collectives() override { return collectives_; }
   std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
   bool spansHosts() const override { return true; }
 
-  bool poll() override { return transport_.poll(); }
+  bool poll() override;
   void arm() override;
-  void tell(const Error& error) override { transport_.tell(error); }
+  void tell(const Error& error) override;
   void failed(const Error& error) override { core_.fail(error); }
+  void wakeUp() override { core_.wakeOwn(); }
 
+  const HostMap map_;
+  std::optional<Arena> arena_;  // where threads sleep, if it is there
   Board board_;
   mutable TcpTransport transport_;
-  TcpCollectiveLane collectives_;
+  HostsLane collectives_;
+  LocalWatch localWatch_;
+  std::atomic<bool> told_{false};
   uint64_t watch_ = 0;
 };
 

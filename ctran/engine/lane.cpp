@@ -28,7 +28,7 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
       int64_t deadline = 0;  // counted from the first look that read the clock
       while (!task.done()) {
         if (task.advance()) continue;
-        const int awaited = task.waiting().rank;
+        const int awaited = task.waiting().awaited();
         patience.pause(
             awaited,
             [&] {
@@ -36,8 +36,7 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
             },
             [&](int64_t now) {
               if (deadline == 0) deadline = now + timeoutNanos;
-              checkWait(collective, task.waiting(), deadline, timeoutNanos, now);
-              return deadline;
+              return checkWait(collective, task.waiting(), deadline, timeoutNanos, now);
             });
       }
     }
@@ -54,13 +53,17 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
   }
 }
 
-void Lane::checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
-                     int64_t timeoutNanos, int64_t now) {
+/// Returns when to look again.
+int64_t Lane::checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
+                        int64_t timeoutNanos, int64_t now) {
   checkPeers();
   Condition condition = waiting;
-  if (condition.holds()) return;
+  if (condition.holds()) return deadline;
   if (const int gone = core.goneRank(condition); gone >= 0) throw core.leftError(gone);
-  if (now >= deadline) throw timeoutError(collective, condition, timeoutNanos);
+  if (now < deadline) return deadline;
+  const int64_t end = deadline + graceNanos(condition);
+  if (now >= end) throw timeoutError(collective, condition, timeoutNanos);
+  return end;
 }
 
 void Lane::push(std::shared_ptr<Operation> operation) {
@@ -142,7 +145,7 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
 
 int Lane::awaited() {
   std::unique_lock driving(driving_, std::try_to_lock);
-  return driving && task_ ? task_.waiting().rank : -1;
+  return driving && task_ ? task_.waiting().awaited() : -1;
 }
 
 bool Lane::stillWaitsFor(int rank) {
@@ -160,7 +163,7 @@ bool Lane::waitsFor(int rank) {
   if (core.failed() || !task_) return idle();
   Condition condition = task_.waiting();
   if (condition.holds() || core.isHopeless(condition)) return false;
-  return rank < 0 || condition.rank == rank;
+  return rank < 0 || condition.awaited() == rank;
 }
 
 int64_t Lane::checkStuck(int64_t now) {
@@ -175,12 +178,12 @@ int64_t Lane::checkStuck(int64_t now) {
     deadline = earliestDeadline_;
   }
   try {
-    checkWait(operation->collective(), task_.waiting(), deadline, operation->timeoutNanos(), now);
+    return checkWait(operation->collective(), task_.waiting(), deadline, operation->timeoutNanos(),
+                     now);
   } catch (const Error& error) {
     core.fail(error);
     return now;
   }
-  return deadline;
 }
 
 Task CollectiveLane::start(const Collective& collective) {

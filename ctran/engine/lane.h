@@ -32,6 +32,8 @@ class Lane {
   virtual void ended() = 0;
   /// Slow checks for a wait that takes long. Throws Error(Mismatch).
   virtual void checkPeers() {}
+  /// How much longer than its deadline an operation waits, for others who may know better why.
+  virtual int64_t graceNanos(const Condition&) const { return 0; }
   /// Which ranks have not come yet, as Error(Timeout).
   virtual Error timeoutError(const Collective& collective, const Condition& waiting,
                              int64_t timeoutNanos) = 0;
@@ -64,8 +66,8 @@ class Lane {
  private:
   std::shared_ptr<Operation> step(bool& moved, std::shared_ptr<Operation>& started);
   bool waitsFor(int rank);
-  void checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
-                 int64_t timeoutNanos, int64_t now);
+  int64_t checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
+                    int64_t timeoutNanos, int64_t now);
   std::shared_ptr<Operation> head();
   void pop();
 

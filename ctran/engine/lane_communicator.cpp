@@ -165,7 +165,7 @@ std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective coll
   collective.plan = planFor(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
-  const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kSlotDataBytes;
+  const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kStepBytes;
   auto operation =
       std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
                                   std::move(scratch), std::move(keepAlive), timeoutNanos);

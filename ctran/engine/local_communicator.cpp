@@ -1,25 +1,28 @@
 #include "ctran/engine/local_communicator.h"
 
-#include <algorithm>
-
-#include "ctran/engine/peer_watcher.h"
-#include "ctran/engine/progress.h"
-#include "ctran/engine/roll_call.h"
+#include <numeric>
 
 namespace ctran {
+namespace {
+
+std::vector<int> allRanks(int size) {
+  std::vector<int> ranks(size);
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return ranks;
+}
+
+}  // namespace
 
 LocalCommunicator::LocalCommunicator(const CommunicatorOptions& options, HostGroup group)
     : LaneCommunicator(options, arena_, options.size),
       arena_(SharedMapping::map(group.memory, Arena::bytesFor(options.size)), options.rank,
              options.size),
-      pids_(std::move(group.pids)),
-      processes_(std::move(group.processes)),
-      pidFds_(std::move(group.brought)),
+      watch_(allRanks(options.size), std::move(group)),
       collectives_(core_, arena_) {}
 
 void LocalCommunicator::start(WaitHooks* hooks) {
   arena_.control(rank()).state.store(Arena::RankState::Alive, std::memory_order_release);
-  watchPeers();
+  watch_.start(shared_from_this());
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   run(barrier, {}, hooks);
@@ -27,32 +30,6 @@ void LocalCommunicator::start(WaitHooks* hooks) {
 
 std::unique_ptr<Lane> LocalCommunicator::makeChannel(int peer, bool sends) {
   return std::make_unique<ChannelLane>(core_, arena_, peer, sends);
-}
-
-void LocalCommunicator::watchPeers() {
-  for (int r = 0; r < size(); ++r) {
-    const auto first = std::find(processes_.begin(), processes_.end(), processes_[r]);
-    if (processes_[r] == processes_[rank()] || first - processes_.begin() != r) continue;
-    std::vector<int> ranks;  // the threads of that process
-    for (int other = r; other < size(); ++other) {
-      if (processes_[other] == processes_[r]) ranks.push_back(other);
-    }
-    const std::weak_ptr<LocalCommunicator> weak =
-        std::static_pointer_cast<LocalCommunicator>(shared_from_this());
-    watches_.push_back(PeerWatcher::watch(pidFds_[r], [weak, ranks] {
-      const auto self = weak.lock();
-      if (!self) return;
-      std::vector<int> lost;
-      for (const int rank : ranks) {
-        const auto& state = self->arena_.control(rank).state;
-        if (state.load(std::memory_order_acquire) != Arena::RankState::Left) lost.push_back(rank);
-      }
-      if (lost.empty()) return;
-      self->core_.fail(deathError(self->core_, lost, self->pids_[lost[0]]));
-      Progress::poke(Progress::When::Soon);
-    }));
-  }
-  pidFds_.clear();
 }
 
 HostGroup LocalCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
@@ -86,8 +63,7 @@ LocalCommunicator::~LocalCommunicator() {
 }
 
 void LocalCommunicator::leave() {
-  for (const uint64_t watch : watches_) PeerWatcher::unwatch(watch);
-  watches_.clear();
+  watch_.stop();
   auto& state = arena_.control(rank()).state;
   if (state.exchange(Arena::RankState::Left, std::memory_order_seq_cst) != Arena::RankState::Left) {
     arena_.wakeAll();

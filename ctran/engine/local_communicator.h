@@ -1,11 +1,9 @@
 #pragma once
 
-#include <sys/types.h>
-
 #include <memory>
-#include <vector>
 
 #include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/local_watch.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -31,13 +29,8 @@ class LocalCommunicator final : public LaneCommunicator {
   Lane& collectives() override { return collectives_; }
   std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
   bool spansHosts() const override { return false; }
-  void watchPeers();
-
   Arena arena_;
-  const std::vector<pid_t> pids_;
-  const std::vector<uint64_t> processes_;
-  std::vector<UniqueFd> pidFds_;
-  std::vector<uint64_t> watches_;
+  LocalWatch watch_;
   CollectiveLane collectives_;
 };
 

@@ -47,6 +47,10 @@ Driver load() {
                     std::to_string(version % 1000 / 10) + ") lacks " + missing,
                 {}, {}, "install a driver for CUDA 11.4 or later");
   }
+#define CTRAN_FIND(name, symbol, ...) \
+  driver.name = reinterpret_cast<decltype(driver.name)>(dlsym(library, symbol));
+  CTRAN_CUDA_OPTIONAL_FUNCTIONS(CTRAN_FIND)
+#undef CTRAN_FIND
   driver.currentHostStream = reinterpret_cast<decltype(driver.currentHostStream)>(
       dlsym(library, "ctranStandInCurrentStream"));
   if (Result result = driver.init(0); result != kSuccess) {

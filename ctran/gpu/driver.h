@@ -58,6 +58,10 @@ enum class FunctionAttribute : int {
 enum class CaptureMode : int { Global = 0, ThreadLocal = 1, Relaxed = 2 };
 enum class CaptureStatus : int { None = 0, Active = 1, Invalidated = 2 };
 
+struct IpcHandle {
+  char bytes[64];
+};
+
 struct MemoryLocation {
   int type = 1;  // a device
   int id = 0;
@@ -193,11 +197,27 @@ struct LaunchConfig {
   X(graphRetainUserObject, "cuGraphRetainUserObject", Graph graph, UserObject object,              \
     unsigned count, unsigned flags)
 
+// X(member, exported symbol, parameters...): null where the driver is older than 11.7.
+#define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                                           \
+  X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address,               \
+    uint32_t value, unsigned flags)                                                                \
+  X(streamWriteValue64, "cuStreamWriteValue64_v2", Stream stream, DevicePtr address,               \
+    uint64_t value, unsigned flags)                                                                \
+  X(streamWaitValue64, "cuStreamWaitValue64_v2", Stream stream, DevicePtr address, uint64_t value, \
+    unsigned flags)                                                                                \
+  X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,                 \
+    DevicePtr address)                                                                             \
+  X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)                    \
+  X(ipcOpenMemHandle, "cuIpcOpenMemHandle_v2", DevicePtr* address, IpcHandle handle,               \
+    unsigned flags)                                                                                \
+  X(ipcCloseMemHandle, "cuIpcCloseMemHandle", DevicePtr address)
+
 /// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,
 /// naming it and the driver's version.
 struct Driver {
 #define CTRAN_MEMBER(name, symbol, ...) Result (*name)(__VA_ARGS__) = nullptr;
   CTRAN_CUDA_FUNCTIONS(CTRAN_MEMBER)
+  CTRAN_CUDA_OPTIONAL_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
 
   /// Which stream is current for tensors in host memory: only a stand-in for tests knows. Else

@@ -18,6 +18,8 @@ Runtime loadCuda() {
 #define CTRAN_TAKE(name, ...) runtime.name = driver.name;
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_TAKE)
 #undef CTRAN_TAKE
+  runtime.streamWriteValue32 = driver.streamWriteValue32;
+  runtime.eventRecordWithFlags = driver.eventRecordWithFlags;
   return runtime;
 }
 
@@ -56,6 +58,17 @@ Runtime loadHip() {
   return runtime;
 }
 
+std::pair<uint64_t, Graph> captureInfo(const Runtime& runtime, Stream stream) {
+  CaptureStatus status = CaptureStatus::None;
+  uint64_t id = 0;
+  Graph graph = nullptr;
+  const GraphNode* dependencies = nullptr;
+  size_t count = 0;
+  runtime.check(runtime.streamGetCaptureInfo(stream, &status, &id, &graph, &dependencies, &count),
+                "asking for the graph that a stream captures");
+  return {id, graph};
+}
+
 }  // namespace
 
 const Runtime& Runtime::of(Platform platform) {
@@ -92,6 +105,8 @@ bool Runtime::isCapturing(Stream stream) const {
   check(streamIsCapturing(stream, &status), "asking whether a stream is capturing");
   return status != CaptureStatus::None;
 }
+
+uint64_t Runtime::captureOf(Stream stream) const { return captureInfo(*this, stream).first; }
 
 ActiveDevice::ActiveDevice(const Runtime& runtime, int device) : runtime_(runtime) {
   if (runtime.platform == Platform::Cuda) {
@@ -164,13 +179,7 @@ void EventPool::give(Event event) noexcept {
 }
 
 void keepWithGraph(const Runtime& runtime, Stream stream, void* value, void (*destroy)(void*)) {
-  CaptureStatus status = CaptureStatus::None;
-  uint64_t id = 0;
-  Graph graph = nullptr;
-  const GraphNode* dependencies = nullptr;
-  size_t count = 0;
-  runtime.check(runtime.streamGetCaptureInfo(stream, &status, &id, &graph, &dependencies, &count),
-                "asking for the graph that a stream captures");
+  const Graph graph = captureInfo(runtime, stream).second;
   UserObject object = nullptr;
   runtime.check(runtime.userObjectCreate(&object, value, destroy, 1, kUserObjectNoSync),
                 "making an object that a graph keeps");

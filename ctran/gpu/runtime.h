@@ -34,6 +34,9 @@ enum class Platform { Cuda, Hip };
   X(eventRecord, "hipEventRecord")                                         \
   X(eventQuery, "hipEventQuery")                                           \
   X(memcpyAsync, "hipMemcpyDtoDAsync")                                     \
+  X(memHostAlloc, "hipHostMalloc")                                         \
+  X(memFreeHost, "hipHostFree")                                            \
+  X(memHostGetDevicePointer, "hipHostGetDevicePointer")                    \
   X(userObjectCreate, "hipUserObjectCreate")                               \
   X(graphRetainUserObject, "hipGraphRetainUserObject")
 
@@ -41,6 +44,9 @@ struct Runtime {
 #define CTRAN_MEMBER(name, ...) decltype(Driver::name) name = nullptr;
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
+  /// In captures. Null on HIP, whose captures do not all take them, and on old drivers.
+  decltype(Driver::streamWriteValue32) streamWriteValue32 = nullptr;
+  decltype(Driver::eventRecordWithFlags) eventRecordWithFlags = nullptr;
   Platform platform = Platform::Cuda;
   Result (*hipGetDevice)(int* device) = nullptr;
   Result (*hipSetDevice)(int device) = nullptr;
@@ -54,6 +60,8 @@ struct Runtime {
   /// event must not have been recorded in a capture. Throws Error(System).
   bool isReached(Event event) const;
   bool isCapturing(Stream stream) const;
+  /// The number of the capture that goes on on `stream`.
+  uint64_t captureOf(Stream stream) const;
 };
 
 /// Makes a device current on this thread while it lives.

@@ -4,6 +4,7 @@
 #include <deque>
 #include <limits>
 #include <map>
+#include <queue>
 
 #include "ctran/base/error.h"
 
@@ -29,6 +30,17 @@ class Simulation {
       checkRank(slow.from);
       checkRank(slow.to);
     }
+    if (machine.topology) {
+      if (machine.topology->ranks != plan.ranks) {
+        throw Error(ErrorKind::InvalidArgument,
+                    "the machine's topology is of " + std::to_string(machine.topology->ranks) +
+                        " ranks, the plan for " + std::to_string(plan.ranks));
+      }
+      capacity_ = machine.topology->capacities();
+      for (const auto& [ends, ways] : machine.routes) {
+        for (const Route& way : ways) checkRoute(way);
+      }
+    }
     slowness_.assign(plan.ranks, 1.0);
     death_.assign(plan.ranks, kNever);
     for (const auto& [rank, factor] : machine.slowRanks) slowness_[rank] = factor;
@@ -38,6 +50,8 @@ class Simulation {
       for (int i = 0; i < channel.credits; ++i) signals_.back().push_back(0);
     }
     for (int r = 0; r < plan.ranks; ++r) {
+      firstLane_.push_back(lanes_.size());
+      threads_.push_back(machine.lanesInTurns ? &resource("rank " + std::to_string(r)) : nullptr);
       for (int l = 0; l < static_cast<int>(plan.programs[r].size()); ++l) {
         lanes_.emplace_back();
         lanes_.back().id = {r, l};
@@ -47,18 +61,21 @@ class Simulation {
 
   /// Always the step that can begin first, so that shared links are given in the order of time.
   Timeline run() {
-    while (true) {
-      State* next = nullptr;
-      double when = kNever;
-      for (State& lane : lanes_) {
-        const double ready = readyAt(lane);
-        if (ready < when) {
-          when = ready;
-          next = &lane;
-        }
+    for (size_t l = 0; l < lanes_.size(); ++l) schedule(l);
+    while (!ready_.empty()) {
+      const auto [when, l] = ready_.top();
+      ready_.pop();
+      State& lane = lanes_[l];
+      if (!lane.scheduled) continue;  // it was, twice
+      lane.scheduled = false;
+      const double now = readyAt(lane);
+      if (now == kNever) continue;
+      if (now > when) {
+        schedule(l);
+        continue;
       }
-      if (next == nullptr) break;
-      execute(*next, when);
+      execute(lane, when);
+      schedule(l);
     }
     finish();
     return std::move(timeline_);
@@ -71,13 +88,40 @@ class Simulation {
     size_t step = 0;
     double now = 0;
     std::map<int, double> delivered;  // per rank: when all that was put there is there
+    bool scheduled = false;
   };
+  struct Ready {
+    double when;
+    size_t lane;
+    bool operator>(const Ready& other) const {
+      return when != other.when ? when > other.when : lane > other.lane;
+    }
+  };
+
+  /// A lane that waits for a signal is scheduled again when one comes.
+  void schedule(size_t lane) {
+    const double when = readyAt(lanes_[lane]);
+    if (when == kNever) return;
+    lanes_[lane].scheduled = true;
+    ready_.push({when, lane});
+  }
 
   void checkRank(int rank) const {
     if (rank >= 0 && rank < plan_.ranks) return;
     throw Error(ErrorKind::InvalidArgument, "the machine's faults name rank " +
                                                 std::to_string(rank) + ", of " +
                                                 std::to_string(plan_.ranks));
+  }
+
+  void checkRoute(const Route& route) const {
+    const int nodes = machine_.topology->nodes();
+    for (size_t i = 1; i < route.nodes.size(); ++i) {
+      const int a = route.nodes[i - 1], b = route.nodes[i];
+      if (a >= 0 && a < nodes && b >= 0 && b < nodes && capacity_[a][b] > 0) continue;
+      throw Error(ErrorKind::InvalidArgument, "a route of the machine goes from node " +
+                                                  std::to_string(a) + " to " + std::to_string(b) +
+                                                  ", where the topology has no link");
+    }
   }
 
   bool ended(const State& lane) const {
@@ -87,9 +131,7 @@ class Simulation {
   double readyAt(const State& lane) {
     if (ended(lane)) return kNever;
     double ready = lane.now;
-    if (machine_.lanesInTurns) {
-      ready = std::max(ready, resources_["rank " + std::to_string(lane.id.rank)].free);
-    }
+    if (const Resource* thread = threads_[lane.id.rank]) ready = std::max(ready, thread->free);
     const Step& step = plan_.lane(lane.id)[lane.step];
     for (const Wait& wait : step.waits) {
       const auto& queue = signals_[wait.channel];
@@ -112,19 +154,21 @@ class Simulation {
       const int to = plan_.channels[signal].to.rank;
       double arrival = now;
       if (to != rank) {
-        arrival = std::max(now, lane.delivered[to]) + costOf(rank, to).latency * slowLink(rank, to);
+        arrival = std::max(now, lane.delivered[to]) + latency(rank, to);
         // What was put there before has its latency in it already.
         if (lane.delivered[to] > now) arrival = lane.delivered[to];
       }
       signals_[signal].push_back(arrival);
+      const LaneId consumer = plan_.channels[signal].to;
+      const size_t index = firstLane_[consumer.rank] + consumer.lane;
+      if (!lanes_[index].scheduled) schedule(index);
     }
     timeline_.activities.push_back(
         {lane.id, static_cast<int>(lane.step), lane.execution, start, now});
     lane.now = now;
-    if (machine_.lanesInTurns) {
-      Resource& thread = resources_["rank " + std::to_string(rank)];
-      thread.busy += now - start;
-      thread.free = now;
+    if (Resource* thread = threads_[rank]) {
+      thread->busy += now - start;
+      thread->free = now;
     }
     if (++lane.step == plan_.lane(lane.id).size()) {
       lane.step = 0;
@@ -137,7 +181,7 @@ class Simulation {
     const double bytes = static_cast<double>(bytes_) / plan_.chunks / units_ * step.count;
     double ready = now;
     for (const Place& place : step.from) {
-      if (place.rank != rank) ready = std::max(ready, transfer(place.rank, rank, bytes, now));
+      if (place.rank != rank) ready = std::max(ready, transfer(place.rank, rank, bytes, now).there);
     }
     now = ready;
     const double sources = static_cast<double>(step.from.size());
@@ -149,53 +193,112 @@ class Simulation {
         // A reduction or a get has written its first destination already.
         if (sources == 1 && !gets) now += bytes / machine_.copyBandwidth * slowness_[rank];
       } else {
-        const double there = transfer(rank, place.rank, bytes, now);
-        lane.delivered[place.rank] = std::max(lane.delivered[place.rank], there);
-        now = there - costOf(rank, place.rank).latency * slowLink(rank, place.rank);
+        const Sent sent = transfer(rank, place.rank, bytes, now);
+        lane.delivered[place.rank] = std::max(lane.delivered[place.rank], sent.there);
+        now = sent.left;
       }
     }
     return now;
   }
 
-  const LinkCost& costOf(int from, int to) const {
-    return from / machine_.ranksPerHost == to / machine_.ranksPerHost ? machine_.local
-                                                                      : machine_.network;
-  }
+  /// From a rank to a rank: the links to go through, each with its bytes per second.
+  struct Way {
+    std::vector<std::pair<Resource*, double>> links;
+    double latency;
+  };
+  struct Ways {
+    std::vector<Way> all;
+    double overhead;
+    double factor;  // of the time, if the link is slow
+  };
 
-  double slowLink(int from, int to) const {
-    double factor = 1;
+  Ways& waysOf(int from, int to) {
+    const auto [at, added] = ways_.try_emplace({from, to});
+    Ways& ways = at->second;
+    if (!added) return ways;
+    ways.factor = 1;
     for (const auto& slow : machine_.slowLinks) {
-      if (slow.from == from && slow.to == to) factor *= slow.factor;
+      if (slow.from == from && slow.to == to) ways.factor *= slow.factor;
     }
-    return factor;
+    ways.overhead = machine_.local.overhead;
+    if (machine_.topology) {
+      addRoutes(ways, from, to);
+      return ways;
+    }
+    const int g = machine_.ranksPerHost;
+    const bool isLocal = from / g == to / g;
+    const LinkCost& cost = isLocal ? machine_.local : machine_.network;
+    const auto end = [&](int rank, const char* way) {
+      const std::string name = isLocal ? "rank " + std::to_string(rank)
+                                       : "host " + std::to_string(rank / g) + " card " +
+                                             std::to_string(rank % g % machine_.cardsPerHost);
+      return std::pair{&resource(name + way), cost.bandwidth};
+    };
+    ways.overhead = cost.overhead;
+    ways.all.push_back({{end(from, " out"), end(to, " in")}, cost.latency});
+    return ways;
   }
 
-  /// When the bytes are there. They leave when all that they go through is free.
-  double transfer(int from, int to, double bytes, double now) {
-    const LinkCost& cost = costOf(from, to);
-    std::vector<Resource*> path;
-    if (&cost == &machine_.local) {
-      path = {&resources_["rank " + std::to_string(from) + " out"],
-              &resources_["rank " + std::to_string(to) + " in"]};
+  void addRoutes(Ways& ways, int from, int to) {
+    const Topology& topology = *machine_.topology;
+    std::vector<Route> routes;
+    const auto given = machine_.routes.find({from, to});
+    if (given != machine_.routes.end()) {
+      routes = given->second;
     } else {
-      const auto card = [&](int rank, const char* way) {
-        const int host = rank / machine_.ranksPerHost;
-        return &resources_["host " + std::to_string(host) + " card " +
-                           std::to_string(rank % machine_.ranksPerHost % machine_.cardsPerHost) +
-                           way];
-      };
-      path = {card(from, " out"), card(to, " in")};
+      routes.push_back({shortestRoute(topology, from, to)});
     }
-    double start = now + cost.overhead * slowness_[from];
-    for (const Resource* link : path) start = std::max(start, link->free);
-    const double time = bytes / cost.bandwidth * slowLink(from, to);
-    for (Resource* link : path) {
-      link->free = start + time;
-      link->busy += time;
+    for (const Route& route : routes) {
+      Way& way = ways.all.emplace_back();
+      way.latency = topology.latency * static_cast<double>(route.nodes.size() - 1);
+      for (size_t i = 1; i < route.nodes.size(); ++i) {
+        const int a = route.nodes[i - 1], b = route.nodes[i];
+        way.links.emplace_back(&resource(topology.nameOf(a) + " -> " + topology.nameOf(b)),
+                               static_cast<double>(capacity_[a][b]) * 1e6);
+      }
     }
-    const double there = start + time + cost.latency * slowLink(from, to);
+  }
+
+  double latency(int from, int to) {
+    const Ways& ways = waysOf(from, to);
+    return ways.all[0].latency * ways.factor;
+  }
+
+  Resource& resource(const std::string& name) { return resources_[name]; }
+
+  struct Sent {
+    double left, there;  ///< when the last byte has left the sender; when it is there
+  };
+  /// Each link is theirs as soon as it is free and their first byte has come to it; a switch keeps
+  /// what cannot go on yet.
+  Sent transfer(int from, int to, double bytes, double now) {
+    Ways& ways = waysOf(from, to);
+    const double earliest = now + ways.overhead * slowness_[from];
+    const auto go = [&](const Way& way, const auto& visit) {
+      double begin = earliest, end = earliest;
+      for (const auto& [link, bandwidth] : way.links) {
+        const double time = bytes / bandwidth * ways.factor;
+        begin = std::max(begin, link->free);
+        end = std::max(end, begin + time);
+        visit(*link, begin, time);
+      }
+      return end + way.latency * ways.factor;
+    };
+    const Way* best = nullptr;
+    double there = kNever, start = kNever, left = kNever;
+    for (const Way& way : ways.all) {
+      const double end = go(way, [](const Resource&, double, double) {});
+      if (end < there) best = &way;
+      there = std::min(there, end);
+    }
+    go(*best, [&](Resource& link, double begin, double time) {
+      start = std::min(start, begin);
+      left = std::min(left, begin + time);
+      link.free = begin + time;
+      link.busy += time;
+    });
     timeline_.transfers.push_back({from, to, static_cast<size_t>(bytes), start, there});
-    return there;
+    return {left, there};
   }
 
   void finish() {
@@ -233,10 +336,13 @@ class Simulation {
   std::vector<State> lanes_;
   std::vector<std::deque<double>> signals_;  // per channel: when those not yet taken are there
   std::map<std::string, Resource> resources_;
+  std::vector<Resource*> threads_;  // per rank, if its lanes share one
+  std::map<std::pair<int, int>, Ways> ways_;
+  std::vector<std::vector<int64_t>> capacity_;  // of the topology's links
+  std::vector<size_t> firstLane_;               // per rank
+  std::priority_queue<Ready, std::vector<Ready>, std::greater<>> ready_;
   Timeline timeline_;
 };
-
-Json timeOf(double seconds) { return seconds < kNever ? Json(seconds) : Json(); }
 
 }  // namespace
 
@@ -246,92 +352,6 @@ Timeline simulate(const Plan& plan, const Machine& machine, size_t bytes, int un
     throw Error(ErrorKind::InvalidArgument, std::to_string(units) + " units make no data");
   }
   return Simulation(plan, machine, bytes, units).run();
-}
-
-Machine machineFromJson(const Json& json) {
-  Machine machine;
-  const auto positive = [](const Json& value, const std::string& name) {
-    if (value.asDouble() > 0) return value.asDouble();
-    throw Error(ErrorKind::InvalidArgument, "a machine's " + name + " must be positive");
-  };
-  const auto linkOf = [&](const Json& value, LinkCost& link) {
-    for (const auto& [name, number] : value.members()) {
-      if (name == "latency") {
-        link.latency = number.asDouble();
-      } else if (name == "overhead") {
-        link.overhead = number.asDouble();
-      } else if (name == "bandwidth") {
-        link.bandwidth = positive(number, name);
-      } else {
-        throw Error(ErrorKind::InvalidArgument, "a link has no '" + name + "'");
-      }
-    }
-  };
-  const auto pairsOf = [&](const Json& value, std::vector<std::pair<int, double>>& pairs) {
-    for (const Json& pair : value.items()) {
-      if (pair.items().size() != 2) {
-        throw Error(ErrorKind::InvalidArgument, "expected [rank, number], not " + pair.print());
-      }
-      pairs.emplace_back(static_cast<int>(pair.items()[0].asInt()), pair.items()[1].asDouble());
-    }
-  };
-  for (const auto& [name, value] : json.members()) {
-    if (name == "ranks_per_host") {
-      machine.ranksPerHost = static_cast<int>(positive(value, name));
-    } else if (name == "local") {
-      linkOf(value, machine.local);
-    } else if (name == "network") {
-      linkOf(value, machine.network);
-    } else if (name == "cards_per_host") {
-      machine.cardsPerHost = static_cast<int>(positive(value, name));
-    } else if (name == "copy_bandwidth") {
-      machine.copyBandwidth = positive(value, name);
-    } else if (name == "reduce_bandwidth") {
-      machine.reduceBandwidth = positive(value, name);
-    } else if (name == "step_overhead") {
-      machine.stepOverhead = value.asDouble();
-    } else if (name == "lanes_in_turns") {
-      machine.lanesInTurns = value.asBool();
-    } else if (name == "slow_ranks") {
-      pairsOf(value, machine.slowRanks);
-    } else if (name == "dead_ranks") {
-      pairsOf(value, machine.deadRanks);
-    } else if (name == "slow_links") {
-      for (const Json& slow : value.items()) {
-        const auto& items = slow.items();
-        if (items.size() != 3) {
-          throw Error(ErrorKind::InvalidArgument,
-                      "expected [from, to, factor], not " + slow.print());
-        }
-        machine.slowLinks.push_back({static_cast<int>(items[0].asInt()),
-                                     static_cast<int>(items[1].asInt()), items[2].asDouble()});
-      }
-    } else {
-      throw Error(ErrorKind::InvalidArgument, "a machine has no '" + name + "'");
-    }
-  }
-  return machine;
-}
-
-Json toJson(const Timeline& timeline) {
-  Json ends = Json::array(), activities = Json::array(), transfers = Json::array();
-  Json links = Json::object(), stuck = Json::array();
-  for (const double end : timeline.ends) ends.push(timeOf(end));
-  for (const Activity& a : timeline.activities) {
-    activities.push(Json::array({Json(a.lane.rank), Json(a.lane.lane), Json(a.step),
-                                 Json(a.execution), Json(a.start), Json(a.end)}));
-  }
-  for (const Transfer& t : timeline.transfers) {
-    transfers.push(Json::array({Json(t.from), Json(t.to), Json(static_cast<int64_t>(t.bytes)),
-                                Json(t.start), Json(t.end)}));
-  }
-  for (const LinkUse& use : timeline.links) links.set(use.link, Json(use.busy));
-  for (const std::string& text : timeline.stuck) stuck.push(Json(text));
-  Json json = Json::object();
-  json.set("seconds", timeOf(timeline.seconds)).set("ends", std::move(ends));
-  json.set("activities", std::move(activities)).set("transfers", std::move(transfers));
-  json.set("links", std::move(links)).set("stuck", std::move(stuck));
-  return json;
 }
 
 }  // namespace ctran::plan

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "ctran/plan/plan.h"
+#include "ctran/plan/topology.h"
 
 namespace ctran::plan {
 
@@ -29,6 +31,11 @@ struct Machine {
   double reduceBandwidth = 10e9;  ///< of the bytes that are read
   double stepOverhead = 1e-7;
   bool lanesInTurns = false;  ///< the lanes of a rank share one thread, as on CPU
+
+  /// Links one by one, instead of `local` (but for its overhead) and `network`. Data takes
+  /// `routes`, of several the one on which it is there first, or the shortest way.
+  std::optional<Topology> topology;
+  Routes routes;
 
   // What is wrong with it.
   struct SlowLink {

@@ -144,26 +144,18 @@ struct Float16 {
     return (Raw)_mm256_inserti128_si256(_mm256_castsi128_si256(low), high, 1);
   }
 };
-#elif defined(__ARM_NEON)
+#elif defined(__aarch64__)
 struct Float16 {
   using Element = float;
   static constexpr int kParts = 2;
-  typedef _Float16 Halves __attribute__((vector_size(8)));
-  struct Pair {
-    Halves half[2];
-  };
   static CTRAN_INLINE void decode(Raw raw, Floats* parts) {
-    Pair pair;
-    __builtin_memcpy(&pair, &raw, sizeof pair);
-    parts[0] = __builtin_convertvector(pair.half[0], Floats);
-    parts[1] = __builtin_convertvector(pair.half[1], Floats);
+    const float16x8_t halves = vreinterpretq_f16_u32((uint32x4_t)raw);
+    parts[0] = (Floats)vcvt_f32_f16(vget_low_f16(halves));
+    parts[1] = (Floats)vcvt_high_f32_f16(halves);
   }
   static CTRAN_INLINE Raw encode(const Floats* parts) {
-    const Pair pair = {
-        {__builtin_convertvector(parts[0], Halves), __builtin_convertvector(parts[1], Halves)}};
-    Raw raw;
-    __builtin_memcpy(&raw, &pair, sizeof raw);
-    return raw;
+    const float16x4_t low = vcvt_f16_f32((float32x4_t)parts[0]);
+    return (Raw)vreinterpretq_u32_f16(vcvt_high_f16_f32(low, (float32x4_t)parts[1]));
   }
 };
 #else

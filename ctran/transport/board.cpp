@@ -7,6 +7,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/os/futex.h"
+#include "ctran/os/process_barrier.h"
 
 namespace ctran {
 namespace {
@@ -19,12 +20,39 @@ void copyText(char* target, size_t capacity, const std::string& text) {
 
 }  // namespace
 
+Board::Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
+             const std::vector<int>& sharers, std::shared_ptr<SharedMapping> others)
+    : memory_(std::move(memory)),
+      base_(memory_->data() + offset),
+      rank_(rank),
+      size_(size),
+      shared_(false),
+      others_(std::move(others)) {
+  for (int r = 0; r < size; ++r) {
+    controls_.push_back(
+        reinterpret_cast<Control*>(others_->data() + kHeaderBytes + r * kControlBytes));
+  }
+  for (size_t i = 0; i < sharers.size(); ++i) {
+    controls_[sharers[i]] = at<Control>(kHeaderBytes + i * kControlBytes);
+  }
+}
+
+Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
+    : memory_(std::move(memory)),
+      base_(memory_->data()),
+      rank_(rank),
+      size_(size),
+      shared_(shared) {
+  if (!joinProcessBarriers()) header().fences.store(1, std::memory_order_seq_cst);
+}
+
 uint32_t Board::prepareSleep(int awaited) {
   Control& own = control(rank_);
   const uint32_t ticket = own.doorbell.load(std::memory_order_acquire);
   own.awaited.store(awaited, std::memory_order_relaxed);
   header().sleepers.fetch_or(sleeperBit(rank_), std::memory_order_seq_cst);
   std::atomic_thread_fence(std::memory_order_seq_cst);  // see published()
+  if (header().fences.load(std::memory_order_relaxed) == 0) processBarrier();
   return ticket;
 }
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "ctran/base/error.h"
 #include "ctran/os/shared_memory.h"
@@ -15,8 +16,8 @@ namespace ctran {
 /// left; the failure that broke the communicator; and where threads sleep. It lies at the start of
 /// memory that is zeros at first.
 ///
-/// The ranks of one host share theirs (see Arena), and each writes its own part. Across hosts every
-/// rank has one for itself, in which the network writes what it hears of the others.
+/// The ranks of one host share theirs (see Arena), and each writes its own part. Across hosts the
+/// network writes what it hears of the others, so every rank has those parts for itself.
 class Board {
  public:
   enum class RankState : uint32_t { Joining, Alive, Left };
@@ -25,7 +26,7 @@ class Board {
   struct Control {
     alignas(64) std::atomic<uint64_t> begun;  ///< the collective it is in; all before have ended
     alignas(64) std::atomic<uint64_t> filled;
-    std::atomic<uint64_t> drained;
+    alignas(64) std::atomic<uint64_t> drained;
     alignas(64) std::atomic<uint32_t> doorbell;  ///< the rank's sleepers wait on it
     alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
     std::atomic<RankState> state;
@@ -38,19 +39,31 @@ class Board {
 
   /// `shared`: all `size` ranks, at most kMaxSharers, use this memory; otherwise it is this rank's
   /// own.
-  Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
-      : memory_(std::move(memory)), rank_(rank), size_(size), shared_(shared) {}
+  Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared);
+
+  /// A board of `size` ranks, of which `sharers`, this one among them, share the failure and their
+  /// own parts: those lie at `offset` in `memory`, with room for so many. Nobody sleeps here.
+  Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
+        const std::vector<int>& sharers, std::shared_ptr<SharedMapping> others);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  Control& control(int rank) { return *at<Control>(kHeaderBytes + rank * kControlBytes); }
+  Control& control(int rank) {
+    if (!controls_.empty()) return *controls_[rank];
+    return *at<Control>(kHeaderBytes + rank * kControlBytes);
+  }
 
   /// To be called after a counter was moved: wakes the ranks that sleep until this one does so.
   void published() {
     // The counter's store must not pass the load below, or a sleeper who looked at the counter just
-    // before it moved would be missed; sleepers do the same in the other order.
-    std::atomic_thread_fence(std::memory_order_seq_cst);
+    // before it moved would be missed; sleepers do the same in the other order. Where they can do
+    // it on behalf of everybody, see processBarrier, those who publish do not pay for it.
+    if (header().fences.load(std::memory_order_relaxed) != 0) {
+      std::atomic_thread_fence(std::memory_order_seq_cst);
+    } else {
+      std::atomic_signal_fence(std::memory_order_seq_cst);
+    }
     if (header().sleepers.load(std::memory_order_relaxed) != 0) wakeSleepers(rank_);
   }
 
@@ -84,6 +97,7 @@ class Board {
   };
   struct Header {
     alignas(64) std::atomic<uint64_t> sleepers;  ///< bit r: rank r has a sleeper
+    std::atomic<uint32_t> fences;  ///< some rank cannot issue barriers for all: see published()
     alignas(64) Failure failure;
   };
 
@@ -93,9 +107,9 @@ class Board {
 
   template <class T>
   T* at(size_t offset) const {
-    return reinterpret_cast<T*>(memory_->data() + offset);
+    return reinterpret_cast<T*>(base_ + offset);
   }
-  std::byte* data() const { return memory_->data(); }
+  std::byte* data() const { return base_; }
   Header& header() const { return *at<Header>(0); }
   template <class Member>
   std::byte* field(Member Control::*member) {
@@ -108,9 +122,12 @@ class Board {
   void wakeSleepers(int publisher);
 
   std::shared_ptr<SharedMapping> memory_;
+  std::byte* const base_;
   const int rank_;
   const int size_;
   const bool shared_;
+  std::shared_ptr<SharedMapping> others_;
+  std::vector<Control*> controls_;  // per rank, where they do not lie side by side
 };
 
 }  // namespace ctran

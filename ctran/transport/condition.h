@@ -15,6 +15,8 @@ struct Condition {
   uint64_t target = 0;
   int rank = 0;  ///< the first rank that has not been seen there; -1: one of several
   int end = 0;
+  /// What the ranks are called where that differs: rank r is `names[r]`.
+  const int* names = nullptr;
   /// If there are any: instead of the above, that one of these holds.
   const Condition* alternatives = nullptr;
   int alternativeCount = 0;
@@ -25,9 +27,9 @@ struct Condition {
     Condition condition;
     condition.alternatives = conditions;
     condition.alternativeCount = count;
-    condition.rank = conditions[0].rank;
+    condition.rank = conditions[0].awaited();
     for (int i = 1; i < count; ++i) {
-      if (conditions[i].rank != condition.rank) condition.rank = -1;
+      if (conditions[i].awaited() != condition.rank) condition.rank = -1;
     }
     return condition;
   }
@@ -36,6 +38,9 @@ struct Condition {
   static Condition ofAnybody(const std::atomic<uint64_t>& counter, uint64_t target) {
     return {reinterpret_cast<const std::byte*>(&counter), 0, target, -1, 0};
   }
+
+  /// Whom this waits for, as the communicator calls it; -1: one of several.
+  int awaited() const { return names != nullptr && rank >= 0 ? names[rank] : rank; }
 
   /// Acquires what the ranks published before they moved their counters.
   bool holds() {
@@ -50,12 +55,12 @@ struct Condition {
     return rank >= end;
   }
 
-  /// Whether this does not hold, and `awaited` is still the first rank that is missing. A thread
-  /// that is about to sleep until `awaited` moves has to ask this once more: the next one to wait
+  /// Whether this does not hold, and `who` is still the first rank that is missing. A thread
+  /// that is about to sleep until `who` moves has to ask this once more: the next one to wait
   /// for may be another by now.
-  bool stillWaitsFor(int awaited) const {
+  bool stillWaitsFor(int who) const {
     Condition now = *this;
-    return !now.holds() && now.rank == awaited;
+    return !now.holds() && now.awaited() == who;
   }
 
   const std::atomic<uint64_t>& counter(int r) const {

@@ -20,6 +20,10 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 
 # Backends that are the library of a vendor.
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
+# Backend ctran on GPUs, as the tests call it.
+CTRAN_GPU = "ctran_gpu"
+# Work on streams: a rank's operations run in the order of its calls.
+ON_STREAMS = (*VENDORS, CTRAN_GPU)
 
 
 class Cuda:
@@ -46,6 +50,11 @@ class Cuda:
         with torch.cuda.stream(stream):
             yield
         torch.cuda.current_stream().wait_stream(stream)
+
+    def delay(self, now: bool) -> None:
+        """Keeps the current stream busy for a while, if `now`."""
+        if now:
+            torch.cuda._sleep(200_000_000)
 
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
         """Captures what `body` does; calling the result replays it."""
@@ -104,6 +113,9 @@ class StandIn:
         with self._current(stream):
             yield
         self._call("cuStreamSynchronize", stream)
+
+    def delay(self, now: bool) -> None:
+        """What ranks do here takes as long as the machine likes: nothing is to be added."""
 
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
         graph, executable = ctypes.c_void_p(), ctypes.c_void_p()

@@ -11,7 +11,7 @@ import torch
 import torchcomms
 from harness import reference
 from harness.data import Guarded, bits, concat, values
-from harness.devices import VENDORS
+from harness.devices import ON_STREAMS
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Call:
 
     def reduced(self, contributions: Sequence[torch.Tensor]) -> torch.Tensor:
         assert self.args.op is not None
-        return reference.reduce(contributions, self.args.op, self.backend == "ctran")
+        return reference.reduce(contributions, self.args.op, self.backend.startswith("ctran"))
 
     def reduce_op(self) -> Any:
         own = reference.factor(self.rank)
@@ -294,8 +294,8 @@ def send_recv(comm: Comm, c: Call) -> None:
     c.expect("received", incoming, c.of(before))
 
     def issue(async_op: bool) -> Any:
-        # A vendor's library runs what a rank does in order, asynchronous or not.
-        if c.rank == 0 and (not async_op or comm.get_backend() in VENDORS):
+        # On streams, what a rank does runs in order, asynchronous or not.
+        if c.rank == 0 and (not async_op or c.backend in ON_STREAMS):
             return _Both(
                 comm.send(outgoing, after, async_op), comm.recv(incoming, before, async_op)
             )

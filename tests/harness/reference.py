@@ -37,6 +37,17 @@ def _complex_product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.complex(real, a.real * b.imag + a.imag * b.real)
 
 
+def _minimum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """With -0.0 below 0.0: torch's own gives one or the other, by where its vectors end."""
+    least = torch.minimum(a, b)
+    negative = (least == 0) & (a.signbit() | b.signbit())
+    return torch.where(negative, -least.abs(), least)
+
+
+def _maximum(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return -_minimum(-a, -b)
+
+
 _ON_REALS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "SUM": torch.add,
     "PRODUCT": torch.mul,
@@ -46,6 +57,7 @@ _ON_REALS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "BOR": torch.bitwise_or,
     "BXOR": torch.bitwise_xor,
 }
+_ON_FLOATS = {**_ON_REALS, "MIN": _minimum, "MAX": _maximum}
 _ON_BOOLS = {
     "SUM": torch.logical_or,
     "PRODUCT": torch.logical_and,
@@ -81,7 +93,7 @@ def _floats(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     """16- and 8-bit types accumulate in fp32 and are rounded once."""
     dtype = parts[0].dtype
     wide = torch.float64 if dtype == torch.float64 else torch.float32
-    total = fold(_ON_REALS["SUM" if op == "AVG" else op], [p.to(wide) for p in parts])
+    total = fold(_ON_FLOATS["SUM" if op == "AVG" else op], [p.to(wide) for p in parts])
     return (total / len(parts) if op == "AVG" else total).to(dtype)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
 _SLOT_HEADER = 16  # of Arena::Slot: sequence and signature
-_ANNOUNCEMENT = 8 + 64 * 8  # of all_to_all_v, in the slot before its data
+_ANNOUNCEMENT = 8 + 64 * 8  # of all_to_all_v, in the ring before its data
 _CHANNEL_HEADER = 64  # of a message
 
 
@@ -33,7 +33,11 @@ def _round() -> int:
     return _constant("ctran/transport/shm/arena.h", "kRoundBytes")
 
 
-_READ_BY_ALL = 64 * 1024  # what all ranks together may read from slots
+def _step() -> int:
+    return _constant("ctran/transport/shm/arena.h", "kStepBytes")
+
+
+_READ_BY_ALL = 64 * 1024  # what all ranks together may read in one step
 _CHANNEL = 1024 * 1024  # of a pair of ranks, up to 8 ranks
 
 # Name -> (bytes, of the blocks of all ranks together?). `name` is the most that fits, `name+1` an
@@ -41,8 +45,10 @@ _CHANNEL = 1024 * 1024  # of a pair of ranks, up to 8 ranks
 _BYTES = {
     "slot": (_slot, False),
     "slot of all": (_slot, True),
-    "slot with counts": (lambda: _slot() - _ANNOUNCEMENT, True),
-    "slots read": (lambda: _READ_BY_ALL, True),
+    "step": (_step, False),
+    "step of all": (_step, True),
+    "step with counts": (lambda: _step() - _ANNOUNCEMENT, True),
+    "steps read": (lambda: _READ_BY_ALL, True),
     "quarter channel": (lambda: _CHANNEL // 4 - _CHANNEL_HEADER, False),
     "round": (_round, False),
     "round of all": (_round, True),

@@ -1,4 +1,4 @@
-"""The stand-ins for a GPU's driver and NCCL, of tests/standins: compiled when a test needs them."""
+"""The stand-ins for a GPU's driver, its compiler and NCCL: compiled when a test needs them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ import torchcomms
 _ROOT = Path(__file__).parents[2]
 _SOURCES = {
     "libcuda-standin.so": ("tests/standins/cuda.cpp", "tests/standins/cuda_absent.cpp"),
+    "libnvrtc-standin.so": ("tests/standins/nvrtc.cpp",),
     "libnccl-standin.so": ("tests/standins/nccl.cpp",),
 }
-_HEADERS = ("ctran/gpu/driver.h", "torchcomms/csrc/backends/nccl/library.hpp")
+_HEADERS = (
+    "ctran/gpu/device/block.cuh",
+    "ctran/gpu/driver.h",
+    "torchcomms/csrc/backends/nccl/library.hpp",
+)
 
 
 @cache
@@ -60,6 +65,7 @@ def environment(directory: Path) -> dict[str, str]:
     """Makes a process take the stand-ins; ranks meet in `directory`."""
     return {
         "CTRAN_CUDA_LIBRARY": str(driver()),
+        "CTRAN_NVRTC_LIBRARY": str(_folder() / "libnvrtc-standin.so"),
         "TORCHCOMMS_NCCL_LIBRARY": str(_folder() / "libnccl-standin.so"),
         "STAND_IN_NCCL_DIRECTORY": str(directory),
     }

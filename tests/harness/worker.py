@@ -76,13 +76,21 @@ class Rank:
         given = torchcomms.CommOptions()
         given.rank, given.size = self.rank, self.size
         store = self.store(name)
+        if backend == devices.CTRAN_GPU and not self.gpu().is_real:
+            options["hints"] = {**options.get("hints", {}), "ctran::stand_in": "1"}
+        name_of = {devices.CTRAN_GPU: "ctran"}
         return torchcomms.new_comm(
-            backend, self.device(backend), name, options=given, store=store, **options
+            name_of.get(backend, backend),
+            self.device(backend),
+            name,
+            options=given,
+            store=store,
+            **options,
         )
 
     def device(self, backend: str) -> torch.device:
         """Where the tensors of that backend lie."""
-        if backend not in devices.VENDORS:
+        if backend not in devices.ON_STREAMS:
             return torch.device("cpu")
         return devices.of(self.rank, self._process.folder).torch_device
 
@@ -91,7 +99,7 @@ class Rank:
 
     def synchronize(self, backend: str) -> None:
         """Waits until the device has done what has been asked of it."""
-        if backend in devices.VENDORS:
+        if backend in devices.ON_STREAMS:
             self.gpu().synchronize()
 
     def store(self, prefix: str) -> dist.Store:

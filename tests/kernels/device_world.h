@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <functional>
@@ -18,17 +19,26 @@ namespace ctran::device {
 
 class DeviceWorld {
  public:
+  static constexpr u32 kStepBytes = 32768;
+
   struct Grid {
     u32 blocks;
     u32 threads;
   };
 
-  /// Every rank gets room for grids of up to `most`.
-  DeviceWorld(u32 ranks, u64 slotBytes, u32 firstEpoch, Grid most)
+  /// Every rank gets room for grids of up to `most`. Lanes start at `firstStep`.
+  DeviceWorld(u32 ranks, u64 slotBytes, u32 firstEpoch, Grid most, u32 firstStep = 0)
       : most_(most), controls_(ranks), reports_(ranks), states_(ranks), guards_(ranks) {
     for (u32 rank = 0; rank < ranks; ++rank) {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
+      steps_.push_back(std::make_unique<Word16[]>(ranks * kMaxLanes * kDepth * kStepBytes / 16));
+      flags_.push_back(std::make_unique<u32[]>(2 * kMaxRanks * kMaxLanes * kFlagWords));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
+      for (u32 k = 0; k < 2 * kMaxRanks * kMaxLanes; ++k) flags_[rank][k * kFlagWords] = firstStep;
+      for (u32 peer = 0; peer < kMaxRanks; ++peer) {
+        std::fill_n(states_[rank].sent[peer], kMaxLanes, firstStep);
+        std::fill_n(states_[rank].received[peer], kMaxLanes, firstStep);
+      }
       guards_[rank].resize(most.blocks);
       teams_.push_back({});
     }
@@ -37,8 +47,11 @@ class DeviceWorld {
       team.rank = rank;
       team.size = ranks;
       team.slotBytes = slotBytes;
+      team.stepBytes = kStepBytes;
       for (u32 peer = 0; peer < ranks; ++peer) {
         team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].get());
+        team.steps[peer] = reinterpret_cast<char*>(steps_[peer].get());
+        team.flags[peer] = flags_[peer].get();
       }
       controls_[rank].timeoutNs = 20000000000;  // a protocol that loses packets fails, and in time
       team.state = &states_[rank];
@@ -96,6 +109,8 @@ class DeviceWorld {
   std::vector<State> states_;
   std::vector<std::vector<Guard>> guards_;
   std::vector<std::unique_ptr<Word16[]>> scratch_;
+  std::vector<std::unique_ptr<Word16[]>> steps_;
+  std::vector<std::unique_ptr<u32[]>> flags_;
   std::vector<Team> teams_;
 };
 

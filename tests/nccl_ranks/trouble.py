@@ -10,14 +10,15 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from harness import Died, Raised, Rank, Returned
-from harness.devices import has_gpu
 
 import torchcomms
 from nccl_ranks import Make, case
 from torchcomms import ReduceOp, WorkStatus
 
 SOON = timedelta(seconds=2)
+NON_BLOCKING = {"blocking": "0"}
 
 
 def _tensor(rank: Rank, count: int = 1000, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -62,8 +63,16 @@ def _all_reduce(comm: Any, rank: Rank, async_op: bool) -> None:
     comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op).wait_blocking()
 
 
-def _late(rank: Rank, async_op: bool) -> Any:
-    comm = rank.new_comm("nccl", "late")
+def _device_works(rank: Rank) -> None:
+    """Whether it still computes, for this process."""
+    tensor = _tensor(rank)
+    tensor.mul_(3.0)
+    rank.synchronize("nccl")
+    assert tensor.sum().item() == 3000.0
+
+
+def _late(rank: Rank, async_op: bool, hints: dict[str, str]) -> Any:
+    comm = rank.new_comm("nccl", "late", hints=hints)
     comm.barrier(async_op=False)
     rank.synchronize("nccl")
     if rank.rank == 1:
@@ -76,16 +85,16 @@ def _late(rank: Rank, async_op: bool) -> Any:
     assert work.status == WorkStatus.TIMEDOUT
     assert work.is_completed()
     assert comm.is_aborted()
-    rank.synchronize("nccl")  # the stream is free again
+    _device_works(rank)  # its streams are free again
     again = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
     assert str(again) == str(error)
     rank.say("gave up")
     return str(error), error.ranks
 
 
-def _expect_late(make: Make, async_op: bool) -> None:
+def _expect_late(make: Make, async_op: bool, hints: dict[str, str]) -> None:
     ranks = make(2)
-    job = ranks.start(_late, async_op)
+    job = ranks.start(_late, async_op, hints)
     assert job.hear(0) == "gave up"
     job.say(1)
     (first, who_first), (second, who_second) = job.results()
@@ -97,12 +106,17 @@ def _expect_late(make: Make, async_op: bool) -> None:
 
 @case(world=2, breaks=True)
 def a_late_rank_is_named_sync(make: Make) -> None:
-    _expect_late(make, async_op=False)
+    _expect_late(make, False, {})
 
 
 @case(world=2, breaks=True)
 def a_late_rank_is_named_async(make: Make) -> None:
-    _expect_late(make, async_op=True)
+    _expect_late(make, True, {})
+
+
+@case(world=2, breaks=True)
+def a_late_rank_is_named_without_blocking(make: Make) -> None:
+    _expect_late(make, True, NON_BLOCKING)
 
 
 def _unseen(rank: Rank) -> None:
@@ -153,8 +167,8 @@ def an_abort_ends_all_ranks(make: Make) -> None:
     assert job.results() == [[1], [1]]
 
 
-def _aborts_itself(rank: Rank) -> None:
-    comm = rank.new_comm("nccl", "own")
+def _aborts_itself(rank: Rank, hints: dict[str, str]) -> None:
+    comm = rank.new_comm("nccl", "own", hints=hints)
     comm.barrier(async_op=False)
     rank.synchronize("nccl")
     if rank.rank == 0:
@@ -175,12 +189,150 @@ def _aborts_itself(rank: Rank) -> None:
 
 @case(world=2, breaks=True)
 def an_abort_from_another_thread_frees_the_device(make: Make) -> None:
-    make(2).run(_aborts_itself)
+    make(2).run(_aborts_itself, {})
+
+
+@case(world=2, breaks=True)
+def an_abort_frees_the_device_without_blocking(make: Make) -> None:
+    make(2).run(_aborts_itself, NON_BLOCKING)
+
+
+def _connects_alone(rank: Rank, op: str, hints: dict[str, str], aborts: bool) -> Any:
+    """The first operation makes connections, for which the library waits for the others."""
+    comm = rank.new_comm("nccl", f"connects-{op}", hints=hints)
+    if rank.rank == 1:
+        rank.listen()
+        return None
+    timer = threading.Timer(0.5, comm.abort)
+    if aborts:
+        timer.start()
+
+    def first() -> None:
+        timeout = timedelta(seconds=20) if aborts else SOON
+        if op == "send":
+            large = _tensor(rank, 1 << 23)  # more than may be on its way
+            comm.send(large, 1, async_op=False, timeout=timeout).wait_blocking()
+        else:
+            comm.all_reduce(_tensor(rank), ReduceOp.SUM, False, timeout=timeout).wait_blocking()
+
+    error = _error(first, torchcomms.AbortedError if aborts else torchcomms.CommTimeoutError)
+    assert comm.is_aborted()
+    _device_works(rank)
+    rank.say("gave up")
+    return error.ranks
+
+
+def _expect_alone(make: Make, hints: dict[str, str], aborts: bool) -> None:
+    for op in ("all_reduce", "send"):
+        job = make(2).start(_connects_alone, op, hints, aborts)
+        job.hear(0)
+        job.say(1)
+        assert job.results() == [[0] if aborts else [1], None], op
+
+
+@case(world=2, breaks=True)
+def a_rank_that_does_not_connect_is_named(make: Make) -> None:
+    _expect_alone(make, {}, aborts=False)
+
+
+@case(world=2, breaks=True)
+def a_rank_that_does_not_connect_is_named_without_blocking(make: Make) -> None:
+    _expect_alone(make, NON_BLOCKING, aborts=False)
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_a_call_that_connects(make: Make) -> None:
+    _expect_alone(make, {}, aborts=True)
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_a_call_that_connects_without_blocking(make: Make) -> None:
+    _expect_alone(make, NON_BLOCKING, aborts=True)
+
+
+def _two_stuck(rank: Rank) -> Any:
+    """Ending one communicator must not wait for the other, stuck on the same device."""
+    options = {"timeout": timedelta(seconds=4)}
+    comms = [rank.new_comm("nccl", f"stuck-{i}", **options) for i in range(2)]
+    for comm in comms:
+        comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True).wait_blocking()
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    works = [comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True) for comm in comms]
+    ranks = [_error(work.wait_blocking).ranks for work in works]
+    _device_works(rank)
+    return ranks
+
+
+@case(world=2, breaks=True)
+def two_stuck_communicators_end(make: Make) -> None:
+    outcomes = make(2).start(_two_stuck).outcomes()
+    assert outcomes == [Returned([[1], [1]]), Died(-signal.SIGKILL)], outcomes
+
+
+def _replays_alone(rank: Rank) -> None:
+    comm = rank.new_comm("nccl", "replays-alone")
+    tensor = _tensor(rank)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize("nccl")
+    replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=True))
+    replay()
+    rank.synchronize("nccl")
+    if rank.rank == 1:
+        rank.listen()
+        return
+    replay()
+    comm.abort()
+    _device_works(rank)
+    rank.say("gave up")
+
+
+def _replays_late(rank: Rank) -> Any:
+    comm = rank.new_comm("nccl", "replays-late", timeout=SOON)
+    tensors = [_tensor(rank) for _ in range(3)]
+    comm.all_reduce(tensors[0], ReduceOp.SUM, async_op=False)
+    rank.synchronize("nccl")
+
+    def step() -> None:
+        for tensor in tensors:
+            comm.all_reduce(tensor, ReduceOp.MAX, async_op=True)
+
+    replay = rank.gpu().capture(step)
+    for _ in range(100):
+        replay()
+    rank.synchronize("nccl")
+    if rank.rank == 1:
+        rank.listen()
+        return None
+    replay()
+    while not comm.is_aborted():
+        pass
+    error = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    assert "Operation 2, all_reduce of communicator 'replays-late'" in str(error), error
+    assert "in a replay of its graph, has not ended within 2000 ms" in str(error), error
+    _device_works(rank)
+    rank.say("gave up")
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_rank_late_to_a_replay_is_named(make: Make) -> None:
+    job = make(2).start(_replays_late)
+    job.hear(0)
+    job.say(1)
+    assert job.results() == [[1], None]
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_a_replay(make: Make) -> None:
+    job = make(2).start(_replays_alone)
+    job.hear(0)
+    job.say(1)
+    job.results()
 
 
 def _dies(rank: Rank, watched: bool) -> Any:
-    if watched:
-        os.environ["TORCHCOMMS_NCCL_WATCH_PEERS"] = "1"
+    os.environ["TORCHCOMMS_NCCL_WATCH_PEERS"] = str(int(watched))
     comm = rank.new_comm("nccl", "killed", timeout=timedelta(seconds=60 if watched else 4))
     comm.barrier(async_op=False)
     rank.synchronize("nccl")
@@ -201,10 +353,43 @@ def a_dead_rank_is_named(make: Make) -> None:
 
 @case(world=2, breaks=True)
 def a_dead_rank_is_noticed_at_once_if_asked_for(make: Make) -> None:
-    if has_gpu():
-        return  # experimental: has crashed there
     outcomes = make(2).start(_dies, True).outcomes()
     assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
+
+
+def _host_dies(rank: Rank) -> Any:
+    """The rank that dies has the store."""
+    shared = rank.store("port")
+    if rank.rank == 0:
+        store = dist.TCPStore("localhost", 0, None, True, wait_for_workers=False)
+        shared.set("port", str(store.port))
+    else:
+        store = dist.TCPStore("localhost", int(shared.get("port")), None, False)
+    options = torchcomms.CommOptions()
+    options.rank, options.size = rank.rank, rank.size
+    comm = torchcomms.new_comm(
+        "nccl",
+        rank.device("nccl"),
+        "hosted",
+        options=options,
+        store=store,
+        timeout=timedelta(seconds=20),
+        abort_process_on_timeout_or_error=False,
+    )
+    _all_reduce(comm, rank, async_op=False)
+    comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True).wait_blocking()
+    if rank.rank == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    error = _error(work.wait_blocking, torchcomms.PeerLostError)
+    _device_works(rank)
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_dead_host_of_the_store_is_named(make: Make) -> None:
+    outcomes = make(2).start(_host_dies).outcomes()
+    assert outcomes == [Died(-signal.SIGKILL), Returned([0])], outcomes
 
 
 def _absent(rank: Rank) -> Any:

@@ -13,7 +13,6 @@ from harness.operations import OPERATIONS, Arguments
 import torchcomms
 from nccl_ranks import Make, case
 from torchcomms import ReduceOp, WorkStatus
-from torchcomms._nccl_memory import mem_allocator
 
 COUNT = 1000
 
@@ -204,6 +203,54 @@ def graphs_are_replayed_between_eager_operations(make: Make) -> None:
     make(2).run(_replays)
 
 
+def _many_graphs(rank: Rank) -> None:
+    """Two graphs of two communicators, of which one follows several streams; a rank comes late."""
+    comms = [rank.new_comm("nccl", f"graphs-{i}") for i in range(2)]
+    tensors = [_ones(rank) for _ in range(3)]
+    for comm in comms:
+        comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=False)
+    rank.synchronize("nccl")
+
+    def both() -> None:
+        for comm, tensor in zip(comms, tensors[:2], strict=True):
+            comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+            comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+
+    def one() -> None:
+        for _ in range(20):
+            comms[0].all_reduce(tensors[2], ReduceOp.AVG, async_op=True).wait()
+
+    replays = [rank.gpu().capture(both), rank.gpu().capture(one)]
+    for number in range(50):
+        for tensor in tensors:
+            tensor.fill_(float(rank.rank + number))
+        rank.synchronize("nccl")
+        if number % 10 == 0:
+            rank.gpu().delay(rank.rank == number // 10 % rank.size)
+        for replay in replays:
+            replay()
+        eager = _ones(rank)
+        rank.synchronize("nccl")
+        comms[1].all_reduce(eager, ReduceOp.SUM, async_op=True).wait_blocking()
+        _check(rank, eager, _sum(rank.size))
+        for tensor in tensors[:2]:
+            _check(rank, tensor, rank.size * number + _sum(rank.size - 1))
+        _check(rank, tensors[2], number + _sum(rank.size - 1) / rank.size)
+    # Launched ahead, they are still known to make progress.
+    for _ in range(200):
+        for replay in replays:
+            replay()
+    rank.synchronize("nccl")
+    del replays
+    for comm in comms:
+        comm.finalize()
+
+
+@case(world=2)
+def graphs_of_several_communicators_are_replayed(make: Make) -> None:
+    make(2).run(_many_graphs)
+
+
 def _parts(rank: Rank) -> None:
     comm = rank.new_comm("nccl", "parts")
     last = rank.size - 1
@@ -265,24 +312,66 @@ def hints_reach_the_library(make: Make) -> None:
     ranks.run(_hinted, {"torchcomm::ncclx::high_priority_stream": "true"})
     ranks.run(_hinted, {"cga_cluster_size": "2", "commName": "another", "CTAPolicy": "0"})
     ranks.run(_hinted, {"is_high_priority_stream": "1", "garbage_collect_interval_ms": "10"})
+    graphs = {"enable_cuda_graph_support": "0", "graph_timeout_check_interval_ms": "50"}
+    ranks.run(_hinted, graphs)
+
+
+def _gloo(rank: Rank) -> None:
+    """Tensors of the GPU through host memory, in parts too."""
+    if not rank.gpu().is_real:
+        return
+    options = torchcomms.CommOptions()
+    options.rank, options.size = rank.rank, rank.size
+    comm = torchcomms.new_comm(
+        "gloo", rank.device("nccl"), "gloo", options=options, store=rank.store("gloo")
+    )
+    assert comm.get_device() == rank.device("nccl")
+    for part in (comm, comm.split(list(range(rank.size)))):
+        assert part is not None
+        for async_op in (False, True):
+            tensor = _ones(rank)
+            torch.cuda._sleep(20_000_000)
+            tensor.mul_(2)
+            part.all_reduce(tensor, ReduceOp.SUM, async_op).wait()
+            _check(rank, tensor, 2 * _sum(rank.size))
+            outputs = [torch.zeros_like(tensor) for _ in range(rank.size)]
+            part.all_gather(outputs, _ones(rank), async_op).wait()
+            for r, output in enumerate(outputs):
+                _check(rank, output, r + 1)
+            scattered = torch.zeros(COUNT, device=tensor.device)
+            part.reduce_scatter(scattered, [_ones(rank)] * rank.size, ReduceOp.SUM, async_op).wait()
+            _check(rank, scattered, _sum(rank.size))
+            works = []
+            if rank.rank == 0:
+                works.append(part.send(_ones(rank), 1, async_op))
+            elif rank.rank == 1:
+                works.append(part.recv(tensor, 0, async_op))
+            for work in works:
+                work.wait()
+            if rank.rank == 1:
+                _check(rank, tensor, 1)
+        part.finalize()
+
+
+@case(world=2)
+def gloo_takes_tensors_of_gpus(make: Make) -> None:
+    make(2).run(_gloo)
 
 
 def _pooled(rank: Rank) -> None:
     """Tensors in memory of the library."""
     comm = rank.comm("nccl")
     if rank.gpu().is_real:
-        pool = torch.cuda.MemPool(mem_allocator("nccl"))
+        pool = torch.cuda.MemPool(comm.mem_allocator)
         with torch.cuda.use_mem_pool(pool):
             tensor = _ones(rank, 1 << 20)
     else:
         tensor = _in_memory_of_the_library(1 << 20).fill_(rank.rank + 1)
-    if hasattr(comm, "tensor_register"):
-        comm.tensor_register(tensor)
+    comm.tensor_register(tensor)
     comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
     comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
     _check(rank, tensor, _sum(rank.size))
-    if hasattr(comm, "tensor_register"):
-        comm.tensor_deregister(tensor)
+    comm.tensor_deregister(tensor)
 
 
 def _in_memory_of_the_library(count: int) -> torch.Tensor:

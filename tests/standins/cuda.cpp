@@ -1,19 +1,35 @@
-// A stand-in for libcuda.so.1: the part of the driver's interface that streams, events and graph
-// capture need, in host memory. A stream is a queue with a thread. It keeps the driver's rules
-// where breaking them would hurt on a real GPU: who queries an event while another thread captures
-// in global mode, queries a captured event, or waits in a capture for what is outside, gets the
+// A stand-in for libcuda.so.1: the part of the driver's interface that streams, events, graph
+// capture, memory and kernels need, in host memory. A stream is a queue with a thread. Device
+// memory is a file that other processes map; a module is a shared library, made by the stand-in for
+// the compiler; a kernel runs with one thread for each block. It keeps the driver's rules where
+// breaking them would hurt on a real GPU: who queries an event while another thread captures in
+// global mode, queries a captured event, or waits in a capture for what is outside, gets the
 // driver's error and spoils the capture.
 
+#include <dlfcn.h>
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "ctran/gpu/device/block.cuh"
 #include "ctran/gpu/driver.h"
 
 #define STAND_IN extern "C" __attribute__((visibility("default")))
@@ -23,6 +39,7 @@ namespace ctran::gpu {
 namespace {
 
 constexpr Result kInvalidValue = 1;
+constexpr Result kOutOfMemory = 2;
 constexpr Result kCaptureUnsupported = 900;
 constexpr Result kCaptureInvalidated = 901;
 constexpr Result kCaptureIsolation = 905;
@@ -45,8 +62,14 @@ struct UserObjectTag {
   std::shared_ptr<Keepsake> keepsake;
 };
 
+/// A task, or an event that is recorded anew by each launch.
+struct GraphNodeTag {
+  Task task;
+  Event external = nullptr;
+};
+
 struct GraphTag {
-  std::vector<Task> tasks;
+  std::vector<GraphNodeTag> nodes;
   std::vector<std::shared_ptr<Keepsake>> kept;
 };
 
@@ -75,6 +98,14 @@ std::mutex capturesMutex;
 std::vector<std::shared_ptr<Capture>> captures;
 thread_local CaptureMode threadMode = CaptureMode::Global;
 thread_local Stream hostStream = nullptr;
+
+struct Allocation {
+  size_t bytes;
+  int fd;
+};
+std::mutex allocationsMutex;
+std::map<DevicePtr, Allocation> allocations;
+std::map<DevicePtr, size_t> opened;  ///< of other processes
 
 /// What a call that must not happen during a capture of global mode does to it.
 Result unsafeCall() {
@@ -121,7 +152,7 @@ struct StreamTag {
     const std::lock_guard lock(mutex);
     if (capture) {
       if (capture->status != CaptureStatus::Active) return kCaptureInvalidated;
-      capture->graph->tasks.push_back(std::move(task));
+      capture->graph->nodes.push_back({std::move(task)});
       return kSuccess;
     }
     tasks.push_back(std::move(task));
@@ -293,13 +324,6 @@ STAND_IN Result cuGraphInstantiateWithFlags(GraphExec* made, Graph graph, unsign
   return kSuccess;
 }
 
-STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
-  for (const Task& task : graph->tasks) {
-    if (const Result result = of(stream).push(task)) return result;
-  }
-  return kSuccess;
-}
-
 STAND_IN Result cuGraphExecDestroy(GraphExec graph) {
   delete graph;
   return kSuccess;
@@ -359,6 +383,28 @@ STAND_IN Result cuEventRecord(Event event, Stream stream) {
   });
 }
 
+STAND_IN Result cuEventRecordWithFlags(Event event, Stream stream, unsigned flags) {
+  StreamTag& one = of(stream);
+  {
+    const std::lock_guard lock(one.mutex);
+    if (one.capture && (flags & kEventRecordExternal)) {
+      one.capture->graph->nodes.push_back({nullptr, event});
+      event->capturedBy = nullptr;
+      return kSuccess;
+    }
+  }
+  return cuEventRecord(event, stream);
+}
+
+STAND_IN Result cuGraphLaunch(GraphExec graph, Stream stream) {
+  for (const GraphNodeTag& node : graph->nodes) {
+    const Result result =
+        node.external ? cuEventRecord(node.external, stream) : of(stream).push(node.task);
+    if (result != kSuccess) return result;
+  }
+  return kSuccess;
+}
+
 STAND_IN Result cuEventQuery(Event event) {
   if (event->capturedBy) {
     unsafeCall();
@@ -390,9 +436,273 @@ STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
   });
 }
 
+// Memory.
+
+namespace {
+
+struct Chunk {
+  int fd;
+  size_t bytes;
+};
+
+Chunk& chunkOf(MemoryHandle handle) { return *reinterpret_cast<Chunk*>(handle); }
+void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+STAND_IN Result cuDeviceGetAttribute(int* value, DeviceAttribute which, Device) {
+  switch (which) {
+    case DeviceAttribute::MultiprocessorCount:
+      *value = 4;  // so many blocks at most
+      return kSuccess;
+    case DeviceAttribute::ComputeCapabilityMajor:
+      *value = 9;
+      return kSuccess;
+    default:
+      *value = 0;
+      return kSuccess;
+  }
+}
+
+STAND_IN Result cuMemGetAllocationGranularity(size_t* bytes, const MemoryProperties*, int) {
+  *bytes = 4096;
+  return kSuccess;
+}
+
+STAND_IN Result cuMemCreate(MemoryHandle* handle, size_t bytes, const MemoryProperties*,
+                            unsigned long long) {
+  const int fd = memfd_create("stand-in", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return 2;
+  *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, bytes});
+  return kSuccess;
+}
+
+STAND_IN Result cuMemRelease(MemoryHandle handle) {
+  close(chunkOf(handle).fd);
+  delete &chunkOf(handle);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemExportToShareableHandle(void* shareable, MemoryHandle handle, int,
+                                             unsigned long long) {
+  *static_cast<int*>(shareable) = dup(chunkOf(handle).fd);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemImportFromShareableHandle(MemoryHandle* handle, void* shareable, int) {
+  const int fd = dup(static_cast<int>(reinterpret_cast<intptr_t>(shareable)));
+  struct stat status {};
+  if (fd < 0 || fstat(fd, &status) != 0) return kInvalidValue;
+  *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, static_cast<size_t>(status.st_size)});
+  return kSuccess;
+}
+
+STAND_IN Result cuMemAddressReserve(DevicePtr* address, size_t bytes, size_t, DevicePtr,
+                                    unsigned long long) {
+  void* place = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  *address = reinterpret_cast<DevicePtr>(place);
+  return place == MAP_FAILED ? 2 : kSuccess;
+}
+
+STAND_IN Result cuMemAddressFree(DevicePtr address, size_t bytes) {
+  return munmap(pointerTo(address), bytes) == 0 ? kSuccess : kInvalidValue;
+}
+
+STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryHandle handle,
+                         unsigned long long) {
+  if (offset + bytes > chunkOf(handle).bytes) return kInvalidValue;
+  void* place = mmap(pointerTo(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+                     chunkOf(handle).fd, static_cast<off_t>(offset));
+  return place == MAP_FAILED ? 2 : kSuccess;
+}
+
+STAND_IN Result cuMemUnmap(DevicePtr address, size_t bytes) {
+  void* place =
+      mmap(pointerTo(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+  return place == MAP_FAILED ? 2 : kSuccess;
+}
+
+STAND_IN Result cuMemSetAccess(DevicePtr, size_t, const MemoryAccess*, size_t) { return kSuccess; }
+
+STAND_IN Result cuMemHostRegister_v2(void*, size_t, unsigned) { return kSuccess; }
+STAND_IN Result cuMemHostUnregister(void*) { return kSuccess; }
+
+STAND_IN Result cuMemHostGetDevicePointer_v2(DevicePtr* device, void* host, unsigned) {
+  *device = reinterpret_cast<DevicePtr>(host);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemsetD32Async(DevicePtr to, unsigned value, size_t words, Stream stream) {
+  return of(stream).push([=] { std::fill_n(static_cast<unsigned*>(pointerTo(to)), words, value); });
+}
+
+STAND_IN Result cuMemcpyDtoHAsync_v2(void* to, DevicePtr from, size_t bytes, Stream stream) {
+  return of(stream).push([=] { std::memcpy(to, pointerTo(from), bytes); });
+}
+
+STAND_IN Result cuMemcpyHtoDAsync_v2(DevicePtr to, const void* from, size_t bytes, Stream stream) {
+  // The driver, too, has read pageable memory when it returns.
+  std::vector<char> content(static_cast<const char*>(from), static_cast<const char*>(from) + bytes);
+  return of(stream).push(
+      [to, content] { std::memcpy(pointerTo(to), content.data(), content.size()); });
+}
+
+// Kernels.
+
+}  // namespace ctran::gpu
+
+struct ctran::gpu::FunctionTag {
+  void (*body)(const void* const* parameters, const ctran::device::Block& block);
+  size_t argumentBytes;
+};
+
+namespace ctran::gpu {
+
+STAND_IN Result cuModuleLoadData(Module* module, const void* image) {
+  const auto& header = *static_cast<const Elf64_Ehdr*>(image);
+  const size_t bytes = header.e_shoff + size_t{header.e_shnum} * header.e_shentsize;
+  const int fd = memfd_create("stand-in-module", MFD_CLOEXEC);
+  if (fd < 0 || write(fd, image, bytes) != static_cast<ssize_t>(bytes)) return 2;
+  // Stays open: a later module must not get the same name.
+  const std::string path = "/proc/self/fd/" + std::to_string(fd);
+  *module = reinterpret_cast<Module>(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL));
+  return *module ? kSuccess : 200;
+}
+
+STAND_IN Result cuModuleGetFunction(Function* function, Module module, const char* name) {
+  void* body = dlsym(module, name);
+  void* bytes = dlsym(module, (std::string(name) + "Bytes").c_str());
+  if (!body || !bytes) return 500;
+  *function = new FunctionTag{reinterpret_cast<decltype(FunctionTag::body)>(body),
+                              *static_cast<unsigned long long*>(bytes)};
+  return kSuccess;
+}
+
+STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned, unsigned,
+                               unsigned, unsigned, unsigned, Stream stream, void** parameters,
+                               void**) {
+  const char* first = static_cast<const char*>(parameters[0]);
+  const std::vector<char> arguments(first, first + function->argumentBytes);
+  return of(stream).push([=] {
+    const void* copied = arguments.data();
+    std::vector<std::thread> blocks;
+    for (unsigned index = 0; index < gridX; ++index) {
+      blocks.emplace_back([&, index] {
+        device::Guard guard{};
+        std::barrier<> barrier(1);
+        function->body(&copied, {0, 1, index, gridX, &guard, &barrier});
+      });
+    }
+    for (std::thread& block : blocks) block.join();
+  });
+}
+
 STAND_IN Result cuMemcpyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
   return of(stream).push(
       [=] { std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), bytes); });
+}
+
+STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
+  if (const Result result = unsafeCall()) return result;
+  *address = std::calloc(1, bytes);
+  return *address ? kSuccess : kOutOfMemory;
+}
+
+STAND_IN Result cuMemFreeHost(void* address) {
+  std::free(address);
+  return kSuccess;
+}
+
+// Device memory: files that processes share, /proc/PID/fd/N of whoever made them.
+
+STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
+  const int fd = memfd_create("stand-in", MFD_CLOEXEC);
+  if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return kOutOfMemory;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  allocations[*address] = {bytes, fd};
+  return kSuccess;
+}
+
+STAND_IN Result cuMemFree_v2(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
+  close(found->second.fd);
+  allocations.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  auto found = allocations.upper_bound(address);
+  if (found == allocations.begin()) return kInvalidValue;
+  --found;
+  if (address >= found->first + found->second.bytes) return kInvalidValue;
+  *base = found->first;
+  *bytes = found->second.bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end()) return kInvalidValue;
+  std::snprintf(handle->bytes, sizeof(handle->bytes), "/proc/%d/fd/%d %zu", getpid(),
+                found->second.fd, found->second.bytes);
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsigned) {
+  std::string path = handle.bytes;
+  const size_t space = path.find(' ');
+  const size_t bytes = std::stoull(path.substr(space));
+  path.resize(space);
+  const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return kInvalidValue;
+  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  close(fd);
+  if (data == MAP_FAILED) return kOutOfMemory;
+  *address = reinterpret_cast<DevicePtr>(data);
+  const std::lock_guard lock(allocationsMutex);
+  opened[*address] = bytes;
+  return kSuccess;
+}
+
+STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = opened.find(address);
+  if (found == opened.end()) return kInvalidValue;
+  munmap(reinterpret_cast<void*>(address), found->second);
+  opened.erase(found);
+  return kSuccess;
+}
+
+STAND_IN Result cuStreamWriteValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                        unsigned) {
+  return of(stream).push(
+      [=] { std::atomic_ref(*reinterpret_cast<uint64_t*>(address)).store(value); });
+}
+
+STAND_IN Result cuStreamWaitValue64_v2(Stream stream, DevicePtr address, uint64_t value,
+                                       unsigned flags) {
+  return of(stream).push([=] {
+    const std::atomic_ref word(*reinterpret_cast<uint64_t*>(address));
+    const auto reached = [&] {
+      const uint64_t now = word.load();
+      return flags == 0 ? static_cast<int64_t>(now - value) >= 0 : now == value;
+    };
+    while (!reached()) std::this_thread::sleep_for(std::chrono::microseconds(50));
+  });
+}
+
+STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32_t value,
+                                        unsigned) {
+  return of(stream).push(
+      [=] { std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value); });
 }
 
 STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {

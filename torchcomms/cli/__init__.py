@@ -5,11 +5,35 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from torchcomms import _variables
 from torchcomms.plan import _cli as plan_cli
+from torchcomms.version import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="torchcomms", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    plan_cli.add_commands(commands.add_parser("plan", help="look at plans (docs/plans.md)"))
-    return plan_cli.run(parser.parse_args(arguments))
+    """Returns the exit code."""
+    parser = argparse.ArgumentParser(
+        prog="torchcomms",
+        description="Looks at what torchcomms does, and at what it could do.",
+        epilog="`torchcomms COMMAND --help` says more about one of them.",
+    )
+    parser.add_argument("--version", action="version", version=f"torchcomms {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    plan_cli.add_commands(
+        commands.add_parser(
+            "plan",
+            help="look at plans (docs/plans.md)",
+            description="Shows, proves, simulates and draws plans: those of the library, by name "
+            "(all_reduce.ring:4), or those in files.",
+        )
+    )
+    commands.add_parser(
+        "env",
+        help="list the environment variables, with types, defaults and values",
+        description="Lists the environment variables that mean something to torchcomms.",
+    )
+    parsed = parser.parse_args(arguments)
+    if parsed.command == "env":
+        print(_variables.listing(_variables.variables()), end="")
+        return 0
+    return plan_cli.run(parsed)

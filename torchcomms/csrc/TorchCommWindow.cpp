@@ -20,8 +20,10 @@ constexpr int64_t kSignals = 8;
 }
 
 at::Tensor flatBytes(const at::Tensor& tensor) {
-  return at::from_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())},
-                       tensor.options().dtype(at::kByte));
+  return at::for_blob(tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())})
+      .options(tensor.options().dtype(at::kByte))
+      .target_device(tensor.device())
+      .make_tensor();
 }
 
 }  // namespace
@@ -164,8 +166,11 @@ at::Tensor TorchCommWindow::get_tensor(int rank, at::IntArrayRef sizes, at::Scal
   const std::shared_ptr<void> memory = mapped(rank);
   void* const data = static_cast<std::byte*>(memory.get()) + at;
   // The view holds the mapping, so that it may outlive the window.
-  return at::from_blob(
-      data, sizes, [memory](void*) {}, at::TensorOptions(device_).dtype(dtype));
+  return at::for_blob(data, sizes)
+      .deleter([memory](void*) {})
+      .options(at::TensorOptions(device_).dtype(dtype))
+      .target_device(device_)  // also where the memory itself is another one's
+      .make_tensor();
 }
 
 TorchCommWindowAttr TorchCommWindow::get_attr(int rank) const {

@@ -23,6 +23,7 @@ from torchcomms.plan._plan import (
     library,
     make,
 )
+from torchcomms.plan._synthesis import Synthesis, synthesize
 
 __all__ = [
     "Buffer",
@@ -36,8 +37,10 @@ __all__ = [
     "Rank",
     "Registration",
     "Report",
+    "Synthesis",
     "Timeline",
     "estimate",
     "library",
     "make",
+    "synthesize",
 ]

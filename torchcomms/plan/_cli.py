@@ -9,6 +9,7 @@ from pathlib import Path
 
 from torchcomms._errors import CommError
 from torchcomms.plan._plan import Plan, library, make
+from torchcomms.plan._synthesis import synthesize
 
 _FILE = (
     "a plan as JSON (ours, or of MSCCL++), '-' for standard input, "
@@ -55,6 +56,49 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
             command.add_argument("--machine", type=Path, help="JSON of what it runs on")
         if name == "draw":
             command.add_argument("-o", "--output", type=Path, help="default: standard output")
+    command = commands.add_parser(
+        "synthesize", aliases=["synthesise"], help="make the fastest plan for a topology"
+    )
+    command.add_argument(
+        "topology",
+        metavar="TOPOLOGY",
+        help="nvswitch:RANKS, pcie:RANKS, hosts:HOSTSxRANKSxCARDS, torus:ROWSxCOLUMNS, or a file",
+    )
+    command.add_argument(
+        "--collective",
+        choices=["all_gather", "reduce_scatter", "all_reduce"],
+        default="all_gather",
+    )
+    command.add_argument("--shares", type=int, default=64, help="of a rank's data, at most (64)")
+    command.add_argument("--bytes", type=_bytes, default=1 << 28, help="of a block (256M)")
+    command.add_argument("--units", type=int, default=32, help="pieces of a block (32)")
+    command.add_argument("-o", "--output", type=Path, help="where to write the plan")
+
+
+def _synthesize(arguments: argparse.Namespace) -> None:
+    file = Path(arguments.topology)
+    topology = json.loads(file.read_text()) if file.is_file() else arguments.topology
+    made = synthesize(topology, arguments.collective, shares=arguments.shares)
+    report = made.plan.verify()
+    if not report:
+        raise CommError(f"the plan is wrong, which is a defect of this program:\n{report}")
+    ring = make(f"{arguments.collective}.ring", made.plan.ranks)
+    size, units = arguments.bytes, arguments.units
+    times = {
+        "at the bound": made.bound_seconds(size),
+        "the links need": made.seconds(size),
+        "simulated": made.simulate(size, units=units).seconds,
+        "a ring, simulated": ring.simulate(
+            size, {**made.machine, "routes": []}, units=units
+        ).seconds,
+    }
+    print(f"{arguments.collective} over {made.plan.ranks} ranks, proved right")
+    print(f"  every rank can send   {made.bound:10.3f} GB/s to all others, at most")
+    print(f"  over the plan's trees {made.rate:10.3f} GB/s")
+    for what, seconds in times.items():
+        print(f"  {what:28} {seconds * 1e3:10.3f} ms for {size} bytes")
+    if arguments.output:
+        made.plan.save(arguments.output)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -64,6 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{name:36} {summary}")
         return 0
     try:
+        if arguments.do in ("synthesize", "synthesise"):
+            _synthesize(arguments)
+            return 0
         plan = _read(arguments.file)
         if arguments.do == "show":
             print(plan, end="")

@@ -16,12 +16,13 @@ size_t largestBlock(const Collective& c) {
 // Both serve all_gather and all_gather_v: only the blocks' sizes differ.
 
 /// One step: everybody publishes its block and copies all others'.
-Task allGatherSlots(ShmContext& shm, const Collective& c) {
-  return exchangeSlots(
-      shm, kFromAll, [&c](std::byte* slot) { copyBlock(slot, c.input, c.blockBytes()); },
-      [&c](int peer, const std::byte* slot) {
+Task allGatherStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, largestBlock(c), true, kFromAll,
+      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
+      [&c, &shm](int peer, const std::byte* slot) {
         const Block block = c.outputBlock(peer);
-        copyBlock(block.data, slot, block.count * sizeOf(c.type));
+        copyBlock(block.data, peer == shm.rank ? c.input : slot, block.count * sizeOf(c.type));
       });
 }
 
@@ -30,16 +31,16 @@ Task allGatherSlots(ShmContext& shm, const Collective& c) {
 Task allGatherRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(largestBlock(c), 1, sizeOf(c.type));
   return exchangeRounds(
-      shm, roundsFor(largestBlock(c), share), true, kFromAll,
+      shm, roundsFor(largestBlock(c), share), share, true, kFromAll,
       [&c, &shm, share](uint64_t k, std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
-        copyBlock(buffer, c.input + piece.offset, piece.bytes);
-        copyBlock(c.outputBlock(shm.rank).data + piece.offset, c.input + piece.offset, piece.bytes);
+        shm.put(buffer, c.input + piece.offset, piece.bytes);
+        shm.take(c.outputBlock(shm.rank).data + piece.offset, c.input + piece.offset, piece.bytes);
       },
-      [&c, share](uint64_t k, int peer, const std::byte* buffer) {
+      [&c, &shm, share](uint64_t k, int peer, const std::byte* buffer) {
         const Block block = c.outputBlock(peer);
         const Piece piece(block.count * sizeOf(c.type), share, k);
-        copyBlock(block.data + piece.offset, buffer, piece.bytes);
+        shm.take(block.data + piece.offset, buffer, piece.bytes);
       });
 }
 

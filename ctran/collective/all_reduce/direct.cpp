@@ -27,7 +27,7 @@ Task reduceInOnePhase(TcpContext& tcp, const Collective& c, int root) {
   std::vector<const std::byte*> sources(tcp.size);
   for (int r = 0; r < tcp.size; ++r) sources[r] = scratch + r * bytes;
   sources[tcp.rank] = c.input;
-  reduceFn(c.op.kind, c.type)(c.output, sources.data(), tcp.size, c.count, tcp.size);
+  reduceFn(c.op.kind, c.type)(c.output, sources.data(), tcp.size, c.count, tcp.contributions());
 }
 
 }  // namespace ctran

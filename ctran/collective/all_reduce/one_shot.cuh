@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/collective/reduce/packets.cuh"
 #include "ctran/gpu/device/operation.cuh"
 #include "ctran/gpu/device/receive.cuh"
 #include "ctran/gpu/device/reduce.cuh"
@@ -44,15 +45,10 @@ CTRAN_INLINE void allReduceOneShot(const Team& team, const Block& block, const E
 
 }  // namespace ctran::device
 
-#if CTRAN_ON_GPU
-extern "C" __global__ void __launch_bounds__(CTRAN_RANKS > 4 ? 512 : 1024)
-    ctranAllReduceOneShot(const __grid_constant__ ctran::device::Team team,
-                          const ctran::device::CTRAN_ELEMENT* input,
-                          ctran::device::CTRAN_ELEMENT* output, ctran::device::u64 count,
-                          double factor) {
-  using namespace ctran::device;
-  __shared__ Guard guard;
-  allReduceOneShot<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(team, thisBlock(&guard), input, output,
-                                                         count, factor);
-}
+#ifdef CTRAN_ELEMENT
+CTRAN_KERNEL(ctranAllReduceOneShot, ReduceArguments, CTRAN_RANKS > 4 ? 512 : 1024,
+             (allReduceOneShot<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(
+                 arguments.team, block, static_cast<const CTRAN_ELEMENT*>(arguments.parts[0]),
+                 static_cast<CTRAN_ELEMENT*>(arguments.outputs[0]), arguments.counts[0],
+                 factorOf(arguments))))
 #endif

@@ -30,7 +30,7 @@ Task allReduceRing(TcpContext& tcp, const Collective& c) {
     const std::byte* sources[] = {scratch, c.input + parts.begin(got) * element};
     if (parts.size(got) > 0) {
       reduceFn(last ? c.op.kind : partial, c.type)(at(got), sources, 2, parts.size(got),
-                                                   last ? tcp.size : 0);
+                                                   last ? tcp.contributions() : 0);
     }
     co_await sending;
   }

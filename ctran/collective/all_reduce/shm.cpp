@@ -6,32 +6,59 @@
 namespace ctran {
 
 /// One step: everybody publishes its input and reduces all inputs, in rank order.
-Task allReduceSlots(ShmContext& shm, const Collective& c) {
-  return exchangeSlots(
-      shm, kFromAll, [&c](std::byte* slot) { copyBlock(slot, c.input, c.blockBytes()); },
+Task allReduceStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, c.blockBytes(), true, kFromAll,
+      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
       [&c, &shm](const std::byte* const* slots) {
-        reduceFn(c.op.kind, c.type)(c.output, slots, shm.size, c.count, shm.size);
+        const std::byte* sources[Arena::kMaxRanks];
+        for (int r = 0; r < shm.size; ++r) sources[r] = r == shm.rank ? c.input : slots[r];
+        reduceFn(c.op.kind, c.type)(c.output, sources, shm.size, c.count, shm.size);
       });
 }
 
-Task allReduceRounds(ShmContext& shm, const Collective& c) {
-  return reduceInRounds(shm, c, kFromAll);
+Task allReduceDirect(ShmContext& shm, const Collective& c) {
+  return reduceDirect(shm, c, kFromAll);
+}
+Task allReduceTwoPhase(ShmContext& shm, const Collective& c) {
+  return reduceInTwoPhases(shm, c, kFromAll);
 }
 
-/// Reduce-scatter, then all-gather, piece by piece, two rounds each. In the first round a rank
-/// publishes the parts of its piece that others reduce; it reduces its own part straight from the
-/// others' buffers and its own input, in rank order, and publishes the result in the second round.
-/// Per rank and byte of the tensor, with n ranks: 2 bytes written to shared memory at most, 2 read;
-/// n reads in the reduction are spread over the ranks. While a piece is reduced the next one is
-/// already being published.
-Task reduceInRounds(ShmContext& shm, const Collective& c, int root) {
+/// Everybody publishes its input, piece by piece, and reduces all inputs in rank order, its own
+/// from where it is. Per rank and byte of the tensor 1 byte is written to shared memory and size -
+/// 1 are read: for two ranks as little as in two phases, without their second step.
+Task reduceDirect(ShmContext& shm, const Collective& c, int root) {
+  const bool reads = root == kFromAll || root == shm.rank;
+  const size_t element = sizeOf(c.type);
+  const size_t share = shareBytes(c.blockBytes(), 1, element);
+  return exchangeRounds(
+      shm, roundsFor(c.blockBytes(), share), share, root != shm.rank,
+      reads ? kFromAll : kFromNobody,
+      [&c, &shm, share](uint64_t k, std::byte* buffer) {
+        const Piece piece(c.blockBytes(), share, k);
+        shm.put(buffer, c.input + piece.offset, piece.bytes);
+      },
+      [&c, &shm, share, element](uint64_t k, const std::byte* const* buffers) {
+        const Piece piece(c.blockBytes(), share, k);
+        const std::byte* sources[Arena::kMaxRanks];
+        for (int r = 0; r < shm.size; ++r) sources[r] = buffers[r];
+        sources[shm.rank] = c.input + piece.offset;
+        shm.reduce(c, c.output + piece.offset, sources, piece.bytes / element);
+      });
+}
+
+/// Reduce-scatter, then all-gather, piece by piece, in one round each. A rank publishes the parts
+/// of its piece that others reduce; it reduces its own part straight from the others' buffers and
+/// its own input, in rank order, and publishes the result where that part would have been. Per rank
+/// and byte of the tensor 1 byte is written to shared memory, 2 (size - 1) / size are read. While a
+/// piece is reduced the next one is already being published.
+Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
   const size_t element = sizeOf(c.type);
   const size_t share = shareBytes(c.blockBytes(), 1, element);
   const uint64_t pieces = roundsFor(c.blockBytes(), share);
-  const uint64_t first = shm.firstRound();
   const bool collects = root == kFromAll || root == shm.rank;
 
-  // Part r of piece k, as bytes within the piece.
+  // Part r of piece k, as elements within the piece.
   const auto partition = [&c, share, element](uint64_t k, int size) {
     return Partition(Piece(c.blockBytes(), share, k).bytes / element, size, element);
   };
@@ -40,52 +67,50 @@ Task reduceInRounds(ShmContext& shm, const Collective& c, int root) {
     const Partition parts = partition(k, shm.size);
     const size_t before = parts.begin(shm.rank) * element;
     const size_t after = parts.begin(shm.rank + 1) * element;
-    std::byte* buffer = shm.buffer(first + 2 * k);
-    copyBlock(buffer, c.input + piece.offset, before);
-    copyBlock(buffer + after, c.input + piece.offset + after, piece.bytes - after);
-    shm.fill(first + 2 * k + 1);
+    std::byte* buffer = shm.buffer(k);
+    shm.put(buffer, c.input + piece.offset, before);
+    shm.put(buffer + after, c.input + piece.offset + after, piece.bytes - after);
+    shm.halfFill(k);
   };
 
+  shm.beginRounds(pieces, share);
   co_await shm.slotFree();
   shm.publishSlot();
-  co_await shm.roundFree(first);
+  co_await shm.roundFree(0);
   publish(0);
   co_await shm.allArrived();
-  for (int r = 0; r < shm.size; ++r) shm.slotOf(r);
+  shm.checkAll();
 
   for (uint64_t k = 0; k < pieces; ++k) {
-    const uint64_t scatter = first + 2 * k, gather = scatter + 1;
     const size_t offset = Piece(c.blockBytes(), share, k).offset;
     const Partition parts = partition(k, shm.size);
 
-    co_await shm.allFilled(scatter);
-    co_await shm.roundFree(gather);
+    co_await shm.allHalfFilled(k);
     {
       const size_t mine = parts.begin(shm.rank) * element;
       const std::byte* sources[Arena::kMaxRanks];
-      for (int r = 0; r < shm.size; ++r) sources[r] = shm.bufferOf(r, scatter) + mine;
+      for (int r = 0; r < shm.size; ++r) sources[r] = shm.bufferOf(r, k) + mine;
       sources[shm.rank] = c.input + offset + mine;
-      std::byte* result = shm.buffer(gather) + mine;
+      std::byte* published = shm.buffer(k) + mine;
+      std::byte* result = collects ? c.output + offset + mine : published;
       reduceFn(c.op.kind, c.type)(result, sources, shm.size, parts.size(shm.rank), shm.size);
-      if (collects) copyBlock(c.output + offset + mine, result, parts.size(shm.rank) * element);
+      if (collects) shm.put(published, result, parts.size(shm.rank) * element);
     }
-    shm.drain(scatter + 1);
-    shm.fill(gather + 1);
+    shm.fillTo(k);
 
     if (k + 1 < pieces) {
-      co_await shm.roundFree(scatter + 2);
+      co_await shm.roundFree(k + 1);
       publish(k + 1);
     }
     for (int step = 1; collects && step < shm.size; ++step) {
       const int peer = (shm.rank + step) % shm.size;
-      co_await shm.filledBy(peer, gather);
+      co_await shm.filledBy(peer, k);
       const size_t at = parts.begin(peer) * element;
-      copyBlock(c.output + offset + at, shm.bufferOf(peer, gather) + at,
-                parts.size(peer) * element);
+      shm.take(c.output + offset + at, shm.bufferOf(peer, k) + at, parts.size(peer) * element);
     }
-    shm.drain(gather + 1);
+    shm.drainTo(k);
   }
-  shm.endRounds(2 * pieces);
+  shm.endRounds();
 }
 
 }  // namespace ctran

@@ -4,7 +4,8 @@
 
 namespace ctran {
 
-/// The rounds of all-reduce and of reduce: `root` alone gets the result, or everybody (kFromAll).
-Task reduceInRounds(ShmContext& shm, const Collective& c, int root);
+/// All-reduce and reduce: `root` alone gets the result, or everybody (kFromAll).
+Task reduceDirect(ShmContext& shm, const Collective& c, int root);
+Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root);
 
 }  // namespace ctran

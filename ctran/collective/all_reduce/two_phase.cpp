@@ -77,7 +77,8 @@ Task reduceInTwoPhases(TcpContext& tcp, const Collective& c, int root) {
     sources[tcp.rank] = c.input + mine;
     std::byte* const result = collects ? c.output + mine : contribution(k, tcp.size);
     if (bytes > 0) {
-      reduceFn(c.op.kind, c.type)(result, sources.data(), tcp.size, parts.size(tcp.rank), tcp.size);
+      reduceFn(c.op.kind, c.type)(result, sources.data(), tcp.size, parts.size(tcp.rank),
+                                  tcp.contributions());
     }
 
     flight.reduced.clear();

@@ -73,15 +73,10 @@ CTRAN_INLINE void allReduceTwoShot(const Team& team, const Block& block, const E
 
 }  // namespace ctran::device
 
-#if CTRAN_ON_GPU
-extern "C" __global__ void __launch_bounds__(CTRAN_RANKS > 4 ? 512 : 1024)
-    ctranAllReduceTwoShot(const __grid_constant__ ctran::device::Team team,
-                          const ctran::device::CTRAN_ELEMENT* input,
-                          ctran::device::CTRAN_ELEMENT* output, ctran::device::u64 count,
-                          double factor) {
-  using namespace ctran::device;
-  __shared__ Guard guard;
-  allReduceTwoShot<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(team, thisBlock(&guard), input, output,
-                                                         count, factor);
-}
+#ifdef CTRAN_ELEMENT
+CTRAN_KERNEL(ctranAllReduceTwoShot, ReduceArguments, CTRAN_RANKS > 4 ? 512 : 1024,
+             (allReduceTwoShot<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(
+                 arguments.team, block, static_cast<const CTRAN_ELEMENT*>(arguments.parts[0]),
+                 static_cast<CTRAN_ELEMENT*>(arguments.outputs[0]), arguments.counts[0],
+                 factorOf(arguments))))
 #endif

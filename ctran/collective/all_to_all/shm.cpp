@@ -4,16 +4,19 @@
 namespace ctran {
 
 /// One step: everybody publishes all its blocks and copies its own from every slot.
-Task allToAllSlots(ShmContext& shm, const Collective& c) {
-  return exchangeSlots(
-      shm, kFromAll,
+Task allToAllStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, c.blockBytes() * shm.size, true, kFromAll,
       [&c, &shm](std::byte* slot) {
         for (int r = 0; r < shm.size; ++r) {
-          copyBlock(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
+          if (r == shm.rank) continue;
+          shm.put(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
         }
       },
       [&c, &shm](int peer, const std::byte* slot) {
-        copyBlock(c.outputBlock(peer).data, slot + shm.rank * c.blockBytes(), c.blockBytes());
+        const std::byte* from = slot + shm.rank * c.blockBytes();
+        if (peer == shm.rank) from = c.inputBlock(peer).data;
+        copyBlock(c.outputBlock(peer).data, from, c.blockBytes());
       });
 }
 
@@ -21,19 +24,19 @@ Task allToAllSlots(ShmContext& shm, const Collective& c) {
 /// share is published before the same share of the output is written, so in place works.
 Task allToAllRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(c.blockBytes(), shm.size, sizeOf(c.type));
-  copyBlock(c.outputBlock(shm.rank).data, c.inputBlock(shm.rank).data, c.blockBytes());
+  shm.take(c.outputBlock(shm.rank).data, c.inputBlock(shm.rank).data, c.blockBytes());
   return exchangeRounds(
-      shm, roundsFor(c.blockBytes(), share), true, kFromAll,
+      shm, roundsFor(c.blockBytes(), share), share * shm.size, true, kFromAll,
       [&c, &shm, share](uint64_t k, std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
         for (int r = 0; r < shm.size; ++r) {
           if (r == shm.rank) continue;
-          copyBlock(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
+          shm.put(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
         }
       },
       [&c, &shm, share](uint64_t k, int peer, const std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
-        copyBlock(c.outputBlock(peer).data + piece.offset, buffer + shm.rank * share, piece.bytes);
+        shm.take(c.outputBlock(peer).data + piece.offset, buffer + shm.rank * share, piece.bytes);
       });
 }
 

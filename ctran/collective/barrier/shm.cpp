@@ -4,8 +4,8 @@
 namespace ctran {
 
 /// One step: everybody publishes an empty slot and waits for all others'.
-Task barrierSlots(ShmContext& shm, const Collective&) {
-  return exchangeSlots(shm, kFromAll, writeNothing, [](const std::byte* const*) {});
+Task barrierStep(ShmContext& shm, const Collective&) {
+  return exchangeStep(shm, 0, true, kFromAll, writeNothing, [](const std::byte* const*) {});
 }
 
 }  // namespace ctran

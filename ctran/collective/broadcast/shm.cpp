@@ -4,13 +4,11 @@
 namespace ctran {
 
 /// One step: the root publishes, all others copy.
-Task broadcastSlots(ShmContext& shm, const Collective& c) {
+Task broadcastStep(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;
-  return exchangeSlots(
-      shm, isRoot ? kFromNobody : c.root,
-      [&c, isRoot](std::byte* slot) {
-        if (isRoot) copyBlock(slot, c.output, c.blockBytes());
-      },
+  return exchangeStep(
+      shm, c.blockBytes(), isRoot, isRoot ? kFromNobody : c.root,
+      [&c, &shm](std::byte* slot) { shm.put(slot, c.output, c.blockBytes()); },
       [&c](int, const std::byte* slot) { copyBlock(c.output, slot, c.blockBytes()); });
 }
 
@@ -21,14 +19,14 @@ Task broadcastRounds(ShmContext& shm, const Collective& c) {
   const size_t bytes = c.blockBytes();
   const size_t share = shareBytes(bytes, 1, sizeOf(c.type));
   return exchangeRounds(
-      shm, roundsFor(bytes, share), isRoot, isRoot ? kFromNobody : c.root,
-      [&c, bytes, share](uint64_t k, std::byte* buffer) {
+      shm, roundsFor(bytes, share), share, isRoot, isRoot ? kFromNobody : c.root,
+      [&c, &shm, bytes, share](uint64_t k, std::byte* buffer) {
         const Piece piece(bytes, share, k);
-        std::memcpy(buffer, c.output + piece.offset, piece.bytes);
+        shm.put(buffer, c.output + piece.offset, piece.bytes);
       },
-      [&c, bytes, share](uint64_t k, int, const std::byte* buffer) {
+      [&c, &shm, bytes, share](uint64_t k, int, const std::byte* buffer) {
         const Piece piece(bytes, share, k);
-        std::memcpy(c.output + piece.offset, buffer, piece.bytes);
+        shm.take(c.output + piece.offset, buffer, piece.bytes);
       });
 }
 

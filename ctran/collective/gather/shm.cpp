@@ -4,10 +4,10 @@
 namespace ctran {
 
 /// One step: everybody publishes its block, the root copies all.
-Task gatherSlots(ShmContext& shm, const Collective& c) {
-  return exchangeSlots(
-      shm, shm.rank == c.root ? kFromAll : kFromNobody,
-      [&c](std::byte* slot) { copyBlock(slot, c.input, c.blockBytes()); },
+Task gatherStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
+      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
       [&c](int peer, const std::byte* slot) {
         copyBlock(c.outputBlock(peer).data, slot, c.blockBytes());
       });
@@ -19,14 +19,14 @@ Task gatherRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(c.blockBytes(), 1, sizeOf(c.type));
   if (isRoot) copyBlock(c.outputBlock(shm.rank).data, c.input, c.blockBytes());
   return exchangeRounds(
-      shm, roundsFor(c.blockBytes(), share), !isRoot, isRoot ? kFromAll : kFromNobody,
-      [&c, share](uint64_t k, std::byte* buffer) {
+      shm, roundsFor(c.blockBytes(), share), share, !isRoot, isRoot ? kFromAll : kFromNobody,
+      [&c, &shm, share](uint64_t k, std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
-        std::memcpy(buffer, c.input + piece.offset, piece.bytes);
+        shm.put(buffer, c.input + piece.offset, piece.bytes);
       },
-      [&c, share](uint64_t k, int peer, const std::byte* buffer) {
+      [&c, &shm, share](uint64_t k, int peer, const std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
-        std::memcpy(c.outputBlock(peer).data + piece.offset, buffer, piece.bytes);
+        shm.take(c.outputBlock(peer).data + piece.offset, buffer, piece.bytes);
       });
 }
 

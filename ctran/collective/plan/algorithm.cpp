@@ -12,7 +12,7 @@ namespace {
 /// buffers of users are not.
 plan::Limits shmLimits() {
   plan::Limits limits;
-  limits.scratch = static_cast<int>(Arena::kRoundBuffers * Arena::kRoundBytes / 64);
+  limits.scratch = static_cast<int>(Arena::kRingBytes / 64);
   limits.channels = Arena::kSignals;
   limits.remoteOutput = false;
   return limits;

@@ -12,7 +12,7 @@ using plan::Buffer;
 using plan::LaneId;
 using plan::Place;
 
-constexpr size_t kScratchBytes = Arena::kRoundBuffers * Arena::kRoundBytes;
+constexpr size_t kScratchBytes = Arena::kRingBytes;
 
 /// How the data of a call is divided: into blocks, these into parts, these into units, of which one
 /// is moved in each execution.
@@ -144,7 +144,7 @@ class PlanRun {
     const int index = place.index + offset;
     if (place.buffer == Buffer::Scratch) {
       const size_t slot = unit % plan_.depth * plan_.scratch + index;
-      return shm_.arena.round(realRank(place.rank), 0) + slot * layout_.stride();
+      return shm_.arena.ring(realRank(place.rank), 0) + slot * layout_.stride();
     }
     const int block = index / plan_.chunks;
     std::byte* data = place.buffer == Buffer::Input ? inputBlock(block) : outputBlock(block);
@@ -222,17 +222,22 @@ class PlanRun {
 
 }  // namespace
 
+uint64_t unitsOf(const plan::Plan& plan, size_t count, size_t elementBytes) {
+  return Layout(plan, count, elementBytes).units();
+}
+
 Task runPlan(ShmContext& shm, const Collective& c) {
   co_await shm.slotFree();
   shm.publishSlot();
   // Who is here has ended all before; so the scratch of all ranks is free.
   co_await shm.allArrived();
-  for (int r = 0; r < shm.size; ++r) shm.slotOf(r);
+  shm.checkAll();
   PlanRun run(shm, c);
   while (!run.advance()) co_await run.blocked();
   shm.endSignals(run.signals());
-  // Who writes to its rounds next waits until all ranks have ended this.
-  shm.endRounds(Arena::kRoundBuffers);
+  // Who writes to its ring next waits until all ranks have ended this.
+  shm.beginRounds(Arena::kRingBytes / Arena::kRoundBytes, Arena::kRoundBytes);
+  shm.endRounds();
 }
 
 int planCulprit(ShmContext& shm, const Collective& c, const Condition& waiting) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "ctran/collective/shm_context.h"
+#include "ctran/plan/plan.h"
 
 namespace ctran {
 
@@ -9,6 +10,9 @@ namespace ctran {
 /// fit the scratch, and the plan is executed once for each; a rank's lanes take turns on the thread
 /// that drives the operation.
 Task runPlan(ShmContext& shm, const Collective& collective);
+
+/// How many units a block of so many elements is cut into.
+uint64_t unitsOf(const plan::Plan& plan, size_t count, size_t elementBytes);
 
 /// The rank that holds up a plan, for error messages: from whom `waiting` waits for, back along
 /// what that one waits for, to one that waits for nothing.

@@ -58,7 +58,7 @@ Task reduceScatterDirect(TcpContext& tcp, const Collective& c) {
     for (int r = 0; r < tcp.size; ++r) sources[r] = contribution(k, r);
     sources[tcp.rank] = own.data + k * piece;
     reduceFn(c.op.kind, c.type)(c.output + k * piece, sources.data(), tcp.size, length(k) / element,
-                                tcp.size);
+                                tcp.contributions());
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }

@@ -10,19 +10,25 @@ size_t largestBlock(const Collective& c, int size) {
   return count * sizeOf(c.type);
 }
 
+size_t allBytes(const Collective& c, int size) {
+  size_t count = 0;
+  for (int r = 0; r < size; ++r) count += c.inputBlock(r).count;
+  return count * sizeOf(c.type);
+}
+
 }  // namespace
 
 // Both serve reduce_scatter and reduce_scatter_v: only the blocks' sizes differ.
 
 /// One step: everybody publishes all its blocks, one after another, and reduces its own block from
 /// all slots in rank order.
-Task reduceScatterSlots(ShmContext& shm, const Collective& c) {
-  return exchangeSlots(
-      shm, kFromAll,
+Task reduceScatterStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, allBytes(c, shm.size), true, kFromAll,
       [&c, &shm](std::byte* slot) {
         for (int r = 0; r < shm.size; ++r) {
           const Block block = c.inputBlock(r);
-          copyBlock(slot, block.data, block.count * sizeOf(c.type));
+          if (r != shm.rank) shm.put(slot, block.data, block.count * sizeOf(c.type));
           slot += block.count * sizeOf(c.type);
         }
       },
@@ -31,6 +37,7 @@ Task reduceScatterSlots(ShmContext& shm, const Collective& c) {
         for (int r = 0; r < shm.rank; ++r) offset += c.inputBlock(r).count * sizeOf(c.type);
         const std::byte* sources[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) sources[r] = slots[r] + offset;
+        sources[shm.rank] = c.inputBlock(shm.rank).data;
         reduceFn(c.op.kind, c.type)(c.output, sources, shm.size, c.inputBlock(shm.rank).count,
                                     shm.size);
       });
@@ -43,13 +50,13 @@ Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
   const size_t largest = largestBlock(c, shm.size);
   const size_t share = shareBytes(largest, shm.size, element);
   return exchangeRounds(
-      shm, roundsFor(largest, share), true, kFromAll,
+      shm, roundsFor(largest, share), share * shm.size, true, kFromAll,
       [&c, &shm, share, element](uint64_t k, std::byte* buffer) {
         for (int r = 0; r < shm.size; ++r) {
           if (r == shm.rank) continue;
           const Block block = c.inputBlock(r);
           const Piece piece(block.count * element, share, k);
-          copyBlock(buffer + r * share, block.data + piece.offset, piece.bytes);
+          shm.put(buffer + r * share, block.data + piece.offset, piece.bytes);
         }
       },
       [&c, &shm, share, element](uint64_t k, const std::byte* const* buffers) {

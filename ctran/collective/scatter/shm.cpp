@@ -4,14 +4,15 @@
 namespace ctran {
 
 /// One step: the root publishes all blocks, every rank copies its own.
-Task scatterSlots(ShmContext& shm, const Collective& c) {
+Task scatterStep(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;
   if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
-  return exchangeSlots(
-      shm, isRoot ? kFromNobody : c.root,
-      [&c, &shm, isRoot](std::byte* slot) {
-        for (int r = 0; isRoot && r < shm.size; ++r) {
-          copyBlock(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
+  return exchangeStep(
+      shm, c.blockBytes() * shm.size, isRoot, isRoot ? kFromNobody : c.root,
+      [&c, &shm](std::byte* slot) {
+        for (int r = 0; r < shm.size; ++r) {
+          if (r == c.root) continue;
+          shm.put(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
         }
       },
       [&c, &shm](int, const std::byte* slot) {
@@ -25,17 +26,18 @@ Task scatterRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(c.blockBytes(), shm.size, sizeOf(c.type));
   if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
   return exchangeRounds(
-      shm, roundsFor(c.blockBytes(), share), isRoot, isRoot ? kFromNobody : c.root,
+      shm, roundsFor(c.blockBytes(), share), share * shm.size, isRoot,
+      isRoot ? kFromNobody : c.root,
       [&c, &shm, share](uint64_t k, std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
         for (int r = 0; r < shm.size; ++r) {
           if (r == shm.rank) continue;
-          std::memcpy(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
+          shm.put(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
         }
       },
       [&c, &shm, share](uint64_t k, int, const std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
-        std::memcpy(c.output + piece.offset, buffer + shm.rank * share, piece.bytes);
+        shm.take(c.output + piece.offset, buffer + shm.rank * share, piece.bytes);
       });
 }
 

@@ -23,15 +23,22 @@ void inRing(const ShmChannel& channel, uint64_t position, size_t bytes, Copy cop
 
 size_t padded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-/// One counter of the channel; the rank is whose move is waited for.
-Condition reached(const std::atomic<uint64_t>& counter, uint64_t target, int rank) {
-  return {reinterpret_cast<const std::byte*>(&counter), 0, target, rank, rank + 1};
+/// One counter of the channel; the peer's move is waited for.
+Condition reached(const ShmChannel& channel, const std::atomic<uint64_t>& counter,
+                  uint64_t target) {
+  return {reinterpret_cast<const std::byte*>(&counter),
+          0,
+          target,
+          channel.peer,
+          channel.peer + 1,
+          channel.arena.names()};
 }
 
 /// That a message is the one that the receive describes. Throws Error(Mismatch).
 void requireSame(const MessageHeader& header, const Collective& c, const ShmChannel& channel) {
   if (header.count == c.count && header.type == static_cast<uint64_t>(c.type)) return;
-  const int rank = channel.arena.rank();
+  const int rank = channel.arena.nameOf(channel.arena.rank());
+  const int peer = channel.arena.nameOf(channel.peer);
   Collective sent;
   sent.kind = CollectiveKind::Send;
   sent.count = header.count;
@@ -41,8 +48,8 @@ void requireSame(const MessageHeader& header, const Collective& c, const ShmChan
   throw Error(
       ErrorKind::Mismatch,
       "rank " + std::to_string(rank) + " called " + c.describe() + ", but rank " +
-          std::to_string(channel.peer) + " called " + sent.describe(),
-      {rank, channel.peer}, c.describe(),
+          std::to_string(peer) + " called " + sent.describe(),
+      {rank, peer}, c.describe(),
       "messages of a pair of ranks and a tag are matched in order; type and size must agree");
 }
 
@@ -57,7 +64,7 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
   const auto room = [&channel](size_t need) {
     const uint64_t end = channel.position + need;
     const uint64_t target = end > channel.capacity ? end - channel.capacity : 0;
-    return reached(channel.counters.consumed, target, channel.peer);
+    return reached(channel, channel.counters.consumed, target);
   };
 
   size_t sent = std::min(bytes, largest - kLine);
@@ -90,7 +97,7 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
 Task recvShm(ShmChannel& channel, const Collective& c) {
   const size_t largest = channel.capacity / 4;
   const auto produced = [&channel](size_t need) {
-    return reached(channel.counters.produced, channel.position + need, channel.peer);
+    return reached(channel, channel.counters.produced, channel.position + need);
   };
 
   const auto early =

@@ -54,6 +54,19 @@ CTRAN_INLINE void storeRelease(u32* p, u32 v) {
 
 CTRAN_INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
 
+/// After a fence, which may serve several flags: publishes what came before it.
+CTRAN_INLINE void storeFenced(u32* p, u32 v) { storeRelaxed(p, v); }
+
+/// Four words that other GPUs have written, past the first-level cache.
+CTRAN_INLINE Word16 loadWords(const Word16* p) {
+  Word16 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.w[0]), "=r"(v.w[1]), "=r"(v.w[2]), "=r"(v.w[3])
+               : "l"(p)
+               : "memory");
+  return v;
+}
+
 /// Nanoseconds, the same clock for every block of a GPU; ticks coarsely (up to a microsecond).
 CTRAN_INLINE u64 timerNs() {
   u64 v;
@@ -99,6 +112,12 @@ CTRAN_INLINE void storeRelaxed(T* p, T v) {
 CTRAN_INLINE void storeRelease(u32* p, u32 v) {
   std::atomic_ref<u32>(*p).store(v, std::memory_order_release);
 }
+
+CTRAN_INLINE void fenceSystem() {}  // ThreadSanitizer knows no fences: the store releases
+
+CTRAN_INLINE void storeFenced(u32* p, u32 v) { storeRelease(p, v); }
+
+CTRAN_INLINE Word16 loadWords(const Word16* p) { return *p; }
 
 CTRAN_INLINE u64 timerNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(

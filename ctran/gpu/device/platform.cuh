@@ -16,6 +16,29 @@
 #define CTRAN_UNROLL
 #endif
 
+// A kernel takes one structure, `arguments`, and its block. On the host it is a function that a
+// stand-in for the driver calls, once for each thread.
+#if CTRAN_ON_GPU
+#define CTRAN_KERNEL(name, Arguments, threads, body)                     \
+  extern "C" __global__ void __launch_bounds__(threads)                  \
+      name(const __grid_constant__ ctran::device::Arguments arguments) { \
+    using namespace ctran::device;                                       \
+    __shared__ Guard guard;                                              \
+    const Block block = thisBlock(&guard);                               \
+    body;                                                                \
+  }
+#else
+#define CTRAN_KERNEL(name, Arguments, threads, body)                                               \
+  extern "C" __attribute__((visibility("default"))) const unsigned long long name##Bytes =         \
+      sizeof(ctran::device::Arguments);                                                            \
+  extern "C" __attribute__((visibility("default"))) void name(const void* const* parameters,       \
+                                                              const ctran::device::Block& block) { \
+    using namespace ctran::device;                                                                 \
+    const auto& arguments = *static_cast<const Arguments*>(parameters[0]);                         \
+    body;                                                                                          \
+  }
+#endif
+
 namespace ctran::device {
 
 using i8 = signed char;

@@ -28,12 +28,12 @@ CTRAN_INLINE bool receive(const Team& team, const Block& block, u32 epoch, u64 a
 }
 
 /// parts[rank] = own, by selection: indexing with a variable would send `parts` to memory.
-template <u32 kRanks>
-CTRAN_INLINE void place(const Payload& own, u32 rank, Payload (&parts)[kRanks]) {
+template <u32 kRanks, class Words>
+CTRAN_INLINE void place(const Words& own, u32 rank, Words (&parts)[kRanks]) {
   CTRAN_UNROLL
   for (u32 r = 0; r < kRanks; ++r) {
     CTRAN_UNROLL
-    for (u32 k = 0; k < kPayloadWords; ++k) {
+    for (u32 k = 0; k < sizeof(Words) / 4; ++k) {
       parts[r].w[k] = r == rank ? own.w[k] : parts[r].w[k];
     }
   }

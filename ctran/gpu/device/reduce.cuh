@@ -2,15 +2,17 @@
 
 #include "ctran/gpu/device/element.cuh"
 
-// Reductions of packets, element by element, in rank order: acc = x0, acc = op(acc, x1), ... so
-// every rank that reduces the same contributions gets the same bits. Small floats are combined as
-// fp32 and rounded once.
+// Reductions of packets and of sixteen bytes, element by element, in rank order: acc = x0, acc =
+// op(acc, x1), ... so every rank that reduces the same contributions gets the same bits. Small
+// floats are combined as fp32 and rounded once.
 
 namespace ctran::device {
 
 // Integers wrap around, as they do on the CPU; floats are left to the hardware.
 template <class W>
 inline constexpr bool kIsInteger = static_cast<W>(0.5) == static_cast<W>(0);
+template <class T>
+inline constexpr bool kIsInteger<Complex<T>> = false;
 
 template <class W>
 CTRAN_INLINE bool isNan(W x) {
@@ -37,18 +39,29 @@ struct Product {
   }
 };
 
-/// A NaN on either side wins; of two equal values the first.
+template <class W>
+CTRAN_INLINE bool isNegativeZero(W x) {
+  if constexpr (kIsInteger<W>) {
+    return false;
+  } else if constexpr (sizeof(W) == 8) {
+    return bitCast<u64>(x) == 1ull << 63;
+  } else {
+    return bitCast<u32>(x) == 1u << 31;
+  }
+}
+
+/// A NaN on either side wins; -0 is less than +0.
 struct Min {
   template <class W>
   static CTRAN_INLINE W combine(W a, W b) {
-    return isNan(b) || b < a ? (isNan(a) ? a : b) : a;
+    return isNan(b) || b < a || (b == a && isNegativeZero(b)) ? (isNan(a) ? a : b) : a;
   }
 };
 
 struct Max {
   template <class W>
   static CTRAN_INLINE W combine(W a, W b) {
-    return isNan(b) || b > a ? (isNan(a) ? a : b) : a;
+    return isNan(b) || b > a || (b == a && isNegativeZero(a)) ? (isNan(a) ? a : b) : a;
   }
 };
 
@@ -92,31 +105,39 @@ inline constexpr bool kScales = requires {
   Op::kScales;
 };
 
-/// What a rank contributes: its input, scaled where the operation says so.
-template <class Element, class Op>
-CTRAN_INLINE Payload contribution(const Buffer<const Element>& input, u64 packet, double factor) {
-  const Payload raw = read<Element>(input, packet);
+/// Elements of a payload, or of sixteen bytes.
+template <class Element, class Words>
+inline constexpr u32 kPer = sizeof(Words) / sizeof(Element);
+
+template <class Element, class Op, class Words>
+CTRAN_INLINE Words scaled(const Words& raw, double factor) {
   if constexpr (!kScales<Op>) {
     return raw;
   } else {
-    Payload scaled = {};
+    Words result = {};
     CTRAN_UNROLL
-    for (u32 k = 0; k < kPerPacket<Element>; ++k) {
+    for (u32 k = 0; k < kPer<Element, Words>; ++k) {
       using W = Wide<Element>;
       Element x;
       narrow(static_cast<W>(widen(extract<Element>(raw, k)) * static_cast<W>(factor)), x);
-      insert<Element>(scaled, k, x);
+      insert<Element>(result, k, x);
     }
-    return scaled;
+    return result;
   }
 }
 
-template <class Element, class Op, u32 kRanks>
-CTRAN_INLINE Payload reduce(const Payload (&parts)[kRanks]) {
+/// What a rank contributes: its input, scaled where the operation says so.
+template <class Element, class Op>
+CTRAN_INLINE Payload contribution(const Buffer<const Element>& input, u64 packet, double factor) {
+  return scaled<Element, Op>(read<Element>(input, packet), factor);
+}
+
+template <class Element, class Op, u32 kRanks, class Words>
+CTRAN_INLINE Words reduce(const Words (&parts)[kRanks]) {
   using W = Wide<Element>;
-  Payload result = {};
+  Words result = {};
   CTRAN_UNROLL
-  for (u32 k = 0; k < kPerPacket<Element>; ++k) {
+  for (u32 k = 0; k < kPer<Element, Words>; ++k) {
     W sum = widen(extract<Element>(parts[0], k));
     CTRAN_UNROLL
     for (u32 rank = 1; rank < kRanks; ++rank) {

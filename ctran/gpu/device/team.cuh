@@ -10,6 +10,12 @@ namespace ctran::device {
 inline constexpr u32 kMaxRanks = 8;
 inline constexpr u32 kMaxBlocks = 128;
 
+/// Streams of steps from one rank to another, see lane.cuh: each lane has room for kDepth steps of
+/// Team::stepBytes.
+inline constexpr u32 kMaxLanes = 64;
+inline constexpr u32 kDepth = 4;
+inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two share a sector
+
 /// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
 /// a peer may be one ahead but not two (it needs our packets of the next one, which follow this
 /// kernel), so the third region is in nobody's hands.
@@ -36,14 +42,19 @@ struct Report {
 struct State {
   u32 epoch[kMaxBlocks];  ///< of the last operation; all equal between kernels, see `nextEpoch`
   u32 failed;             ///< not kRunning: every later kernel returns at once
+  u32 sent[kMaxRanks][kMaxLanes];      ///< steps so far, to that rank on that lane
+  u32 received[kMaxRanks][kMaxLanes];  ///< steps so far, from that rank
 };
 
 /// Passed by value to every kernel.
 struct Team {
   u32 rank;
   u32 size;
+  u32 stepBytes;             ///< most that one step on a lane carries; a multiple of 32
   u64 slotBytes;             ///< room for what one rank sends to another within one operation
-  char* scratch[kMaxRanks];  ///< every rank's scratch as mapped here; [rank] is our own
+  char* scratch[kMaxRanks];  ///< every rank's packet slots as mapped here; [rank] is our own
+  char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lane][kDepth]
+  u32* flags[kMaxRanks];     ///< every rank's flags: [kMaxRanks][kMaxLanes] ready, then credit
   State* state;
   const Control* control;
   Report* report;

@@ -5,14 +5,17 @@
 #include "ctran/gpu/device/team.cuh"
 
 // Waiting that always ends. A wait polls; every kPollsPerCheck polls it asks the block's guard
-// whether to go on. At most one thread of a block looks at the host's abort word and the clock
-// every ~10 us, and tells the others through the guard, so waiting costs the PCIe link next to
-// nothing.
+// whether to go on. At most one thread of a block looks at the host's abort word, after a
+// millisecond of waiting and every millisecond from then on, and tells the others through the
+// guard. Not sooner: while it reads the host's memory it does not see what arrives, and with many
+// blocks on several GPUs that takes tens of microseconds, for which others then wait, and look,
+// too. (Measured on four H200, looking every 10 us: once an operation was slow, all that followed
+// were, 20 times.)
 
 namespace ctran::device {
 
 inline constexpr u32 kPollsPerCheck = 32;
-inline constexpr i64 kLookEveryNs = 10000;
+inline constexpr i64 kLookEveryNs = 1000000;
 
 /// Whether to go on waiting for the ranks in the mask `missing`. False once this communicator has
 /// failed: the caller returns from the kernel without touching its output any more.
@@ -26,8 +29,11 @@ CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u
     // Signed: another thread may have looked after we read the clock.
     if (last != 0 && static_cast<i64>(now - last) < kLookEveryNs) return true;
     if (!exchangeShared(&guard.lastLook, last, now)) return true;  // another thread is looking
-    if (last == 0) storeShared(&guard.started, now);
-    const u64 started = loadShared(&guard.started);  // 0: the first look is still under way
+    if (last == 0) {
+      storeShared(&guard.started, now);
+      return true;
+    }
+    const u64 started = loadShared(&guard.started);
     const u64 timeout = loadRelaxed(&team.control->timeoutNs);
     stop = loadRelaxed(&team.state->failed);
     if (loadRelaxed(&team.control->abort) != 0) {

@@ -15,18 +15,19 @@ size_t channelCapacityFor(int size) {
 }  // namespace
 
 size_t Arena::bytesFor(int size) {
-  const size_t perRank = kSlots * kSlotBytes + kRoundBuffers * kRoundBytes + kSignalsBytes;
+  const size_t perRank = kSlots * kSlotBytes + kRingBytes + kSignalsBytes;
   const size_t channels =
       static_cast<size_t>(size) * size * (sizeof(Channel) + channelCapacityFor(size));
   const size_t total = Board::bytesFor(size) + size * perRank + channels;
   return (total + 4095) / 4096 * 4096;
 }
 
-Arena::Arena(std::shared_ptr<SharedMapping> memory, int rank, int size)
+Arena::Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names)
     : Board(std::move(memory), rank, size, true),
+      names_(names),
       slots_(Board::bytesFor(size)),
-      rounds_(slots_ + size * kSlots * kSlotBytes),
-      signals_(rounds_ + size * kRoundBuffers * kRoundBytes),
+      rings_(slots_ + size * kSlots * kSlotBytes),
+      signals_(rings_ + size * kRingBytes),
       channels_(signals_ + size * kSignalsBytes),
       channelCapacity_(channelCapacityFor(size)) {}
 

@@ -14,16 +14,19 @@ namespace ctran {
 /// The shared memory of the ranks of one host. All of it starts as zeros, and a page costs memory
 /// only when somebody touches it.
 ///
-///   Board: header, per rank: control | per rank: slots | per rank: rounds | per rank: signals |
+///   Board: header, per rank: control | per rank: slots | per rank: ring | per rank: signals |
 ///   per ordered pair: channel
 ///
-/// - Slots carry small contributions: the slot of collective n is n % kSlots, and its sequence
-///   number, its signature and its data arrive together. A rank rewrites a slot after all ranks
-///   have begun collective n - kSlots + 1, hence ended n - kSlots.
-/// - Rounds carry large data in pieces: the buffer of round g is g % kRoundBuffers. `filled` counts
-///   the rounds a rank has published (or will not use), `drained` those it has read to the end. A
-///   rank rewrites a buffer after all ranks have drained round g - kRoundBuffers.
-/// - Signals are counters that a rank moves and others wait for. Plans use them, with the rounds as
+/// - Slots carry the smallest contributions: the slot of collective n is n % kSlots, and its
+///   sequence number, its signature and its data arrive together. A rank rewrites a slot after all
+///   ranks have begun collective n - kSlots + 1, hence ended n - kSlots.
+/// - The ring carries everything larger. Positions in it are counted in bytes since the beginning,
+///   alike on all ranks. `filled` says up to where a rank has published (or will not), `drained` up
+///   to where it has read all ranks' rings (or will not). A rank writes at a position after all
+///   ranks have drained what was there before, kRingBytes back.
+///   It is used from end to end, and is larger than most second-level caches, because lines that
+///   have left the caches of those who used them last are written much faster.
+/// - Signals are counters that a rank moves and others wait for. Plans use them, with the rings as
 ///   their scratch, see collective/plan/shm.h.
 /// - A channel is a ring of bytes from one rank to another, for send and recv.
 ///
@@ -31,10 +34,11 @@ namespace ctran {
 class Arena : public Board {
  public:
   static constexpr int kMaxRanks = kMaxSharers;
-  static constexpr uint64_t kSlots = 8;
-  static constexpr size_t kSlotBytes = 8192;
-  static constexpr uint64_t kRoundBuffers = 4;
-  static constexpr size_t kRoundBytes = 256 * 1024;
+  static constexpr uint64_t kSlots = 16;
+  static constexpr size_t kSlotBytes = 512;
+  static constexpr size_t kStepBytes = 16 * 1024;    ///< the most that goes in one step
+  static constexpr size_t kRoundBytes = 128 * 1024;  ///< the most at a time of what is larger
+  static constexpr size_t kRingBytes = 16 * kRoundBytes;
   static constexpr int kSignals = 512;
 
   struct Slot {
@@ -50,13 +54,18 @@ class Arena : public Board {
   };
 
   static size_t bytesFor(int size);
-  Arena(std::shared_ptr<SharedMapping> memory, int rank, int size);
+  /// `names`: what the ranks are called, where that differs: see Condition.
+  Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names = nullptr);
+
+  /// What a rank is called.
+  int nameOf(int rank) const { return names_ == nullptr ? rank : names_[rank]; }
+  const int* names() const { return names_; }
 
   Slot& slot(int rank, uint64_t sequence) {
     return *at<Slot>(slots_ + (rank * kSlots + sequence % kSlots) * kSlotBytes);
   }
-  std::byte* round(int rank, uint64_t index) {
-    return data() + rounds_ + (rank * kRoundBuffers + index % kRoundBuffers) * kRoundBytes;
+  std::byte* ring(int rank, uint64_t position) {
+    return data() + rings_ + rank * kRingBytes + position % kRingBytes;
   }
   std::atomic<uint64_t>& signal(int rank, int index) {
     return *at<std::atomic<uint64_t>>(signals_ + rank * kSignalsBytes + index * 64);
@@ -67,20 +76,28 @@ class Arena : public Board {
   }
   size_t channelCapacity() const { return channelCapacity_; }  ///< a power of two
 
-  Condition allBegun(uint64_t n) { return {field(&Control::begun), kControlBytes, n, 0, size()}; }
-  Condition allFilled(uint64_t n) { return {field(&Control::filled), kControlBytes, n, 0, size()}; }
+  Condition allBegun(uint64_t n) {
+    return {field(&Control::begun), kControlBytes, n, 0, size(), names_};
+  }
+  Condition allFilled(uint64_t n) {
+    return {field(&Control::filled), kControlBytes, n, 0, size(), names_};
+  }
   Condition allDrained(uint64_t n) {
-    return {field(&Control::drained), kControlBytes, n, 0, size()};
+    return {field(&Control::drained), kControlBytes, n, 0, size(), names_};
   }
   Condition filled(int r, uint64_t n) {
-    return {field(&Control::filled), kControlBytes, n, r, r + 1};
+    return {field(&Control::filled), kControlBytes, n, r, r + 1, names_};
   }
   Condition signalled(int r, int index, uint64_t n) {
     const auto* ofRankZero = reinterpret_cast<const std::byte*>(&signal(0, index));
-    return {ofRankZero, kSignalsBytes, n, r, r + 1};
+    return {ofRankZero, kSignalsBytes, n, r, r + 1, names_};
   }
-  Condition allArrived(uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, 0, size()}; }
-  Condition arrived(int r, uint64_t n) { return {slotBase(n), kSlots * kSlotBytes, n, r, r + 1}; }
+  Condition allArrived(uint64_t n) {
+    return {slotBase(n), kSlots * kSlotBytes, n, 0, size(), names_};
+  }
+  Condition arrived(int r, uint64_t n) {
+    return {slotBase(n), kSlots * kSlotBytes, n, r, r + 1, names_};
+  }
 
  private:
   static constexpr size_t kSignalsBytes = kSignals * 64;
@@ -94,7 +111,8 @@ class Arena : public Board {
   }
   size_t channelStride() const { return sizeof(Channel) + channelCapacity_; }
 
-  size_t slots_, rounds_, signals_, channels_;  // offsets
+  const int* names_;
+  size_t slots_, rings_, signals_, channels_;  // offsets
   size_t channelCapacity_;
 };
 

@@ -256,7 +256,7 @@ class TcpTransport::Waking {
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
   std::atomic_thread_fence(std::memory_order_seq_cst);
-  board_.wake(rank_);
+  listener_.wakeUp();
 }
 
 // --- Messages ------------------------------------------------------------------------------------
@@ -489,6 +489,11 @@ void TcpTransport::ensure(Peer& peer) {
   pollCaller(peer);
 }
 
+void TcpTransport::connect(int rank) {
+  const Waking lock(*this);
+  ensure(peerOf(rank));
+}
+
 void TcpTransport::pollCaller(Peer& peer) {
   switch (peer.caller->poll()) {
     case Caller::State::Pending:
@@ -689,7 +694,8 @@ void TcpTransport::tell(const Error& error) {
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
   const auto pending = [this] {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Calling || (peer->state == State::Up && peer->link.hasOutput());
+      return peer->state == State::Calling || peer->state == State::Awaited ||
+             (peer->state == State::Up && peer->link.hasOutput());
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);

@@ -83,6 +83,8 @@ class TcpTransport final {
    public:
     virtual ~Listener() = default;
     virtual void failed(const Error& error) = 0;
+    /// Something has moved: threads of this rank that sleep have to look again.
+    virtual void wakeUp() = 0;
   };
 
   /// The board gets what others say they do.
@@ -94,6 +96,9 @@ class TcpTransport final {
                                    const OperationRecord& operation);
   std::unique_ptr<Outbound> send(const MessageName& name, int peer, const std::byte* data,
                                  size_t bytes, const OperationRecord& operation);
+
+  /// Begins to connect to a rank, so that both can tell each other of failures.
+  void connect(int peer);
 
   /// Moves what can be moved; whether something happened, here or to a waiting operation.
   bool poll();

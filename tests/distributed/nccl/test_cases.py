@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import nccl_ranks.trouble
-import nccl_ranks.use  # noqa: F401  (both register their cases)
+import nccl_ranks.use
+import nccl_ranks.windows  # noqa: F401  (all register their cases)
 import pytest
 import torch
 from harness import Ranks

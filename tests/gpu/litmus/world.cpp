@@ -1,5 +1,6 @@
 #include "tests/gpu/litmus/world.h"
 
+#include "ctran/collective/reduce/packets.cuh"
 #include "ctran/gpu/nvrtc.h"
 
 namespace litmus {
@@ -68,7 +69,13 @@ void World::load(const Variant& variant) {
 Result World::launch(const Variant& variant, const Shape& shape, int rank, DevicePtr in,
                      DevicePtr out, uint64_t count, double factor) {
   Team team = teams_[rank];
-  void* parameters[] = {&team, &in, &out, &count, &factor};
+  ctran::device::ReduceArguments arguments{};
+  arguments.team = team;
+  arguments.parts[0] = reinterpret_cast<const void*>(in);
+  arguments.outputs[0] = reinterpret_cast<void*>(out);
+  arguments.counts[0] = count;
+  arguments.factor = factor;
+  void* parameters[] = {&arguments};
   gpuOf(rank).use();
   const Function kernel = kernels_.at(variant.key())[rank % gpus_.count() * 2 + shape.twoShot];
   return Driver::get().launchKernel(kernel, shape.blocks, 1, 1, shape.threads, 1, 1, 0,

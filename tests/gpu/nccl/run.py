@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import nccl_ranks.trouble
-import nccl_ranks.use  # noqa: F401  (both register their cases)
+import nccl_ranks.use
+import nccl_ranks.windows  # noqa: F401  (all register their cases)
 import torch
 import torch.distributed as dist
 from harness import Rank
@@ -30,6 +31,7 @@ from torchcomms import ReduceOp
 BATCH = 32
 COUNT = 4096  # bfloat16: 8 KB
 CALLS = 2000
+CAPTURED = 20
 
 
 class Report:
@@ -121,6 +123,32 @@ def time_calls(rank: Rank, way: str) -> dict[str, Any]:
     return {"sync_us": sync, "async_us": both}
 
 
+def time_replays(rank: Rank, watched: str) -> dict[str, Any]:
+    """All-reduces of 8 KB in a graph; `watched`: whether its replays can time out."""
+    tensor = torch.ones(COUNT, dtype=torch.bfloat16, device=rank.device("nccl"))
+    hints = {"enable_cuda_graph_support": watched}
+    comm = rank.new_comm("nccl", f"replayed-{watched}", hints=hints)
+    comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+    rank.synchronize("nccl")
+
+    def step() -> None:
+        for _ in range(CAPTURED):
+            comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+
+    replay = rank.gpu().capture(step)
+    for _ in range(20):
+        replay()
+    rank.synchronize("nccl")
+    start = time.perf_counter()
+    for _ in range(CALLS // CAPTURED):
+        replay()
+    rank.synchronize("nccl")
+    seconds = time.perf_counter() - start
+    del replay
+    comm.finalize()
+    return {"us_per_operation": round(seconds / (CALLS // CAPTURED) / CAPTURED * 1e6, 2)}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("."))
@@ -153,6 +181,10 @@ def main() -> int:
         ranks = shared.ranks(2)
         title = {"0": "non-blocking", "1": "blocking"}.get(way, way)
         report.attempt(f"timing of {title}", lambda w=way, r=ranks: r.run(time_calls, w)[0])
+    for watched in ("false", "true"):
+        title = f"timing of replays, watched: {watched}"
+        if gpus >= 2 and arguments.only in title:
+            report.attempt(title, lambda w=watched: shared.ranks(2).run(time_replays, w)[0])
     for world in (1, 2, 4):
         if world <= gpus and not arguments.without_matrix and arguments.only in "matrix":
             run_matrix(report, shared, world)

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <barrier>
+#include <functional>
+#include <map>
 #include <optional>
 #include <set>
 
+#include "ctran/bootstrap/local_store.h"
 #include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/cases.h"
 #include "tests/unit/support/pairwise.h"
@@ -105,44 +108,54 @@ std::vector<Case> product(int size) {
   return cases;
 }
 
+using Placing = std::function<void(int rank, CommunicatorOptions&)>;
+
+/// As runRanks, where `place` says on which host a rank is.
+void runPlaced(int size, const Placing& place, const std::function<void(Communicator&)>& body) {
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(size, [&](int rank) {
+    auto options = optionsFor(rank, size, store);
+    if (place) place(rank, options);
+    const auto communicator = Communicator::create(options);
+    body(*communicator);
+    communicator->finalize();
+  });
+}
+
 /// Runs the cases one after another on all ranks, with a look at the results after each.
-void runCases(int size, const std::vector<Case>& cases, int ranksPerHost = 0) {
+void runCases(int size, const std::vector<Case>& cases, const Placing& place = nullptr) {
   Inputs inputs(size);
   std::optional<std::vector<std::vector<std::byte>>> shared;  // what all ranks get alike
   std::atomic<int> wrong{0};
   std::barrier together(size);
-  runRanks(
-      size,
-      [&](Communicator& communicator) {
-        const int rank = communicator.rank();
-        for (const Case& c : cases) {
-          inputs[rank] = inputsOf(c, rank, size);
-          const Buffers buffers(c, rank, size, inputs[rank]);
-          try {
-            if (c.posted) {
-              communicator.post(buffers.collective())->wait();
-            } else {
-              communicator.run(buffers.collective());
-            }
-          } catch (const Error& error) {
-            ADD_FAILURE() << c.describe() << " on rank " << rank << ": " << error.what();
-            ++wrong;
-          }
-          together.arrive_and_wait();
-          const bool alike = c.kind == CollectiveKind::AllReduce;
-          if (alike && rank == 0) shared = expectedOf(c, rank, size, inputs);
-          if (alike) together.arrive_and_wait();
-          const std::string found =
-              buffers.check(alike ? *shared : expectedOf(c, rank, size, inputs));
-          if (!found.empty()) {
-            ADD_FAILURE() << c.describe() << " on rank " << rank << " of " << size << ": " << found;
-            ++wrong;
-          }
-          together.arrive_and_wait();
-          if (wrong > 10) return;  // the rest would say the same
+  runPlaced(size, place, [&](Communicator& communicator) {
+    const int rank = communicator.rank();
+    for (const Case& c : cases) {
+      inputs[rank] = inputsOf(c, rank, size);
+      const Buffers buffers(c, rank, size, inputs[rank]);
+      try {
+        if (c.posted) {
+          communicator.post(buffers.collective())->wait();
+        } else {
+          communicator.run(buffers.collective());
         }
-      },
-      ranksPerHost);
+      } catch (const Error& error) {
+        ADD_FAILURE() << c.describe() << " on rank " << rank << ": " << error.what();
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      const bool alike = c.kind == CollectiveKind::AllReduce;
+      if (alike && rank == 0) shared = expectedOf(c, rank, size, inputs);
+      if (alike) together.arrive_and_wait();
+      const std::string found = buffers.check(alike ? *shared : expectedOf(c, rank, size, inputs));
+      if (!found.empty()) {
+        ADD_FAILURE() << c.describe() << " on rank " << rank << " of " << size << ": " << found;
+        ++wrong;
+      }
+      together.arrive_and_wait();
+      if (wrong > 10) return;  // the rest would say the same
+    }
+  });
 }
 
 class Matrix : public ::testing::TestWithParam<int> {};
@@ -155,29 +168,136 @@ TEST_P(Matrix, EveryCollectiveGivesWhatTheReferenceGives) {
 INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
 
-/// Over TCP: every rank, or every two, count as a host.
-class MatrixOverTcp : public ::testing::TestWithParam<std::pair<int, int>> {};
+/// Ranks on several hosts: `hosts[r]` is that of rank r.
+struct Spread {
+  const char* name;
+  std::vector<int> hosts;
+  std::map<std::string, std::string> hints = {};
+};
 
-TEST_P(MatrixOverTcp, EveryCollectiveGivesWhatTheReferenceGives) {
-  const auto [size, ranksPerHost] = GetParam();
+class MatrixOfHosts : public ::testing::TestWithParam<Spread> {};
+
+TEST_P(MatrixOfHosts, EveryCollectiveGivesWhatTheReferenceGives) {
+  const Spread& spread = GetParam();
+  const auto size = static_cast<int>(spread.hosts.size());
   std::vector<Case> cases = testsEverything() ? product(size) : sample(size);
   if (!testsEverything()) {
     // What differs by data type alone is the same code as over shared memory.
     std::vector<Case> some;
-    const size_t stride = size > 4 ? 5 : 2;
-    for (size_t i = 0; i < cases.size(); i += stride) some.push_back(cases[i]);
+    const size_t stride = size > 4 ? 5 : 3;
+    for (size_t i = size % stride; i < cases.size(); i += stride) some.push_back(cases[i]);
     cases.swap(some);
   }
-  runCases(size, cases, ranksPerHost);
+  // Sums are in the order of the ranks only where each host has one, or where that is asked for.
+  const bool ordered =
+      spread.hints.count("ctran::deterministic") > 0 ||
+      std::set<int>(spread.hosts.begin(), spread.hosts.end()).size() == spread.hosts.size();
+  for (Case& c : cases) c.whole = !ordered;
+  runCases(size, cases, [&](int rank, CommunicatorOptions& options) {
+    options.hints = spread.hints;
+    options.hints["ctran::host"] = "host" + std::to_string(spread.hosts[rank]);
+  });
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, MatrixOverTcp,
-                         ::testing::Values(std::pair{2, 1}, std::pair{3, 1}, std::pair{5, 2},
-                                           std::pair{8, 4}),
-                         [](const auto& sizes) {
-                           return "Of" + std::to_string(sizes.param.first) + "By" +
-                                  std::to_string(sizes.param.second);
-                         });
+INSTANTIATE_TEST_SUITE_P(With, MatrixOfHosts,
+                         ::testing::Values(Spread{"OneRankEach", {0, 1, 2}},
+                                           Spread{"TwoRanksEach", {0, 0, 1, 1}},
+                                           Spread{"FourRanksEach", {0, 0, 0, 0, 1, 1, 1, 1}},
+                                           Spread{"RanksInTurns", {0, 1, 2, 0, 1, 2}},
+                                           Spread{"UnevenRanks", {0, 0, 0, 1, 2}},
+                                           Spread{"UnevenRanksInAnyOrder", {0, 1, 1, 0, 1, 2, 2}},
+                                           Spread{"RankOrder",
+                                                  {0, 0, 1, 1, 1},
+                                                  {{"ctran::deterministic", "rank_order"}}}),
+                         [](const auto& spread) { return spread.param.name; });
+
+/// Every algorithm between hosts by its name, in any size of world.
+using Named = std::pair<CollectiveKind, const char*>;
+
+constexpr Named kAlgorithms[] = {
+    {CollectiveKind::Broadcast, "binomial"},
+    {CollectiveKind::Broadcast, "direct"},
+    {CollectiveKind::Broadcast, "scatter_all_gather"},
+    {CollectiveKind::AllReduce, "direct"},
+    {CollectiveKind::AllReduce, "two_phase"},
+    {CollectiveKind::AllReduce, "ring"},
+    {CollectiveKind::AllReduce, "halving_doubling"},
+    {CollectiveKind::Reduce, "direct"},
+    {CollectiveKind::Reduce, "two_phase"},
+    {CollectiveKind::Reduce, "binomial"},
+    {CollectiveKind::AllGather, "direct"},
+    {CollectiveKind::AllGather, "ring"},
+    {CollectiveKind::AllGather, "recursive_doubling"},
+    {CollectiveKind::AllGather, "bruck"},
+    {CollectiveKind::AllGatherV, "ring"},
+    {CollectiveKind::AllGatherV, "recursive_doubling"},
+    {CollectiveKind::AllGatherV, "bruck"},
+    {CollectiveKind::ReduceScatter, "direct"},
+    {CollectiveKind::ReduceScatter, "ring"},
+    {CollectiveKind::ReduceScatter, "recursive_halving"},
+    {CollectiveKind::ReduceScatterV, "ring"},
+    {CollectiveKind::ReduceScatterV, "recursive_halving"},
+    {CollectiveKind::Scatter, "direct"},
+    {CollectiveKind::Scatter, "binomial"},
+    {CollectiveKind::Gather, "direct"},
+    {CollectiveKind::Gather, "binomial"},
+    {CollectiveKind::AllToAll, "direct"},
+    {CollectiveKind::AllToAll, "pairwise"},
+    {CollectiveKind::AllToAll, "bruck"},
+    {CollectiveKind::AllToAllV, "pairwise"},
+};
+
+class NamedAlgorithm : public ::testing::TestWithParam<int> {};
+
+/// Many in one communicator each: all of one rank of the list are named at once.
+TEST_P(NamedAlgorithm, GivesWhatTheReferenceGives) {
+  const int size = GetParam();
+  constexpr DataType kTypes[] = {DataType::Float32, DataType::Int16, DataType::Float64,
+                                 DataType::Complex64, DataType::UInt8};
+  constexpr ReduceKind kOps[] = {ReduceKind::Sum, ReduceKind::Avg, ReduceKind::Max,
+                                 ReduceKind::PremulSum};
+  std::vector<std::vector<Named>> turns;  // with each collective once
+  for (const Named& named : kAlgorithms) {
+    const auto fits = [&](const std::vector<Named>& turn) {
+      return std::none_of(turn.begin(), turn.end(),
+                          [&](const Named& other) { return other.first == named.first; });
+    };
+    auto turn = std::find_if(turns.begin(), turns.end(), fits);
+    if (turn == turns.end()) turn = turns.insert(turns.end(), std::vector<Named>{});
+    turn->push_back(named);
+  }
+  for (const auto& turn : turns) {
+    std::string hint;
+    std::vector<Case> cases;
+    for (const auto& [kind, name] : turn) {
+      hint += (hint.empty() ? "" : ",") + std::string(nameOf(kind)) + ":" + name;
+      for (const size_t count : {size_t{0}, size_t{1}, size_t{5}, size_t{1000}, size_t{40'001}}) {
+        const uint64_t seed = cases.size() + 1;
+        Case c;
+        c.kind = kind;
+        c.count = count;
+        c.type = kTypes[seed % std::size(kTypes)];
+        c.op.kind = kOps[mix(seed) % std::size(kOps)];
+        if (!isSupported(c.op.kind, c.type)) c.op.kind = ReduceKind::Sum;
+        c.root = isRooted(kind) ? static_cast<int>(seed % size) : 0;
+        c.inPlace = mix(seed) >> 8 & 1;
+        c.listed = mix(seed) >> 9 & 1;
+        c.posted = mix(seed) >> 10 & 1;
+        c.misalignment = seed % 3;
+        c.seed = seed;
+        c.whole = true;
+        cases.push_back(c);
+      }
+    }
+    runCases(size, cases, [&](int rank, CommunicatorOptions& options) {
+      options.hints["ctran::algorithm"] = hint;
+      options.hints["ctran::host"] = "host" + std::to_string(rank);
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, NamedAlgorithm, ::testing::Values(2, 3, 4, 6, 7),
+                         [](const auto& size) { return "Of" + std::to_string(size.param); });
 
 /// With many ranks the thresholds move, and shares become as small as they get.
 class ManyRanks : public ::testing::TestWithParam<int> {};

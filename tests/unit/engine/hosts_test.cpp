@@ -287,6 +287,13 @@ TEST(HostsAlgorithm, UnknownOrDifferentNamesAreErrors) {
     const Error error = errorOf([&] { Communicator::create(options); });
     EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
     EXPECT_NE(std::string(error.what()).find("two_phase"), std::string::npos) << error.what();
+    options.hints["ctran::algorithm"] = "all_gather:two_phase";
+    const Error other = errorOf([&] { Communicator::create(options); });
+    EXPECT_EQ(other.kind(), ErrorKind::InvalidArgument);
+    EXPECT_NE(std::string(other.what()).find("recursive_doubling"), std::string::npos)
+        << other.what();
+    options.hints["ctran::algorithm"] = "gather_all:ring";
+    EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
   });
   runThreads(2, [&](int rank) {
     auto options = hostPerRank(rank, 2, store);
@@ -443,6 +450,7 @@ TEST(HostsAbort, EndsBlockedAndPostedOperationsOfAllRanks) {
   std::barrier together(3);
   runThreads(3, [&](int rank) {
     const auto communicator = Communicator::create(hostPerRank(rank, 3, store));
+    together.arrive_and_wait();  // until nobody is being made any more
     std::vector<std::byte> data;
     if (rank == 2) {
       communicator->abort("for a reason");

@@ -37,6 +37,7 @@ void runAll(Communicator& communicator, size_t largest) {
       c.count = count;
       c.root = isRooted(kind) ? size - 1 : 0;
       c.posted = count != 5;
+      c.whole = true;
       c.seed = count + static_cast<uint64_t>(kind);
       Inputs inputs;
       for (int r = 0; r < size; ++r) inputs.push_back(inputsOf(c, r, size));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "ctran/base/error.h"
+#include "ctran/collective/gpu/kernels.h"
 
 namespace ctran::gpu {
 namespace {
@@ -17,29 +18,41 @@ namespace {
     GTEST_SKIP() << error.what();                    \
   }
 
-void expectCompiles(const std::string& architecture, const std::string& element,
-                    const std::string& op, int ranks) {
-  const std::string cubin = compileUncached(
-      {"all_reduce",
-       "#include \"ctran/collective/all_reduce/two_shot.cuh\"\n",
-       architecture,
-       {"CTRAN_ELEMENT=" + element, "CTRAN_OP=" + op, "CTRAN_RANKS=" + std::to_string(ranks)}});
-  EXPECT_NE(cubin.find("ctranAllReduceOneShot"), std::string::npos);
-  EXPECT_NE(cubin.find("ctranAllReduceTwoShot"), std::string::npos);
+void expectReduces(const std::string& architecture, DataType type, ReduceKind op, int ranks) {
+  const std::string cubin = compileUncached(reducingRequest(architecture, ranks, type, op));
+  EXPECT_NE(cubin.find("ctranReducePipeline"), std::string::npos);
+  const bool fits = !(type == DataType::Complex128 && op == ReduceKind::Product);
+  for (const char* name :
+       {"ctranAllReduceOneShot", "ctranAllReduceTwoShot", "ctranReducePackets"}) {
+    EXPECT_EQ(cubin.find(name) != std::string::npos, fits) << name;
+  }
 }
 
-TEST(NvrtcTest, AllReduceCompilesForEveryElementOperationAndWorld) {
+TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
   REQUIRE_NVRTC();
-  for (const char* element : {"BFloat16", "Float16", "f32", "f64", "i8", "u8", "i32", "u64"}) {
-    expectCompiles("sm_90", element, "Sum", 4);
+  for (const int ranks : {1, 2, 4, 8}) {
+    const std::string cubin = compileUncached(movingRequest("sm_90", ranks));
+    EXPECT_NE(cubin.find("ctranExchangePackets"), std::string::npos);
   }
-  for (const char* op : {"Product", "Min", "Max", "Avg", "PremulSum"}) {
-    expectCompiles("sm_90", "BFloat16", op, 2);
+}
+
+TEST(NvrtcTest, ReductionsCompileForEveryElementOperationAndWorld) {
+  REQUIRE_NVRTC();
+  // Each type and each operation, in some world.
+  int ranks = 1;
+  for (int type = 0; type <= static_cast<int>(DataType::Complex128); ++type) {
+    expectReduces("sm_90", static_cast<DataType>(type), ReduceKind::Sum, 1 + ranks++ % 4);
   }
-  for (const char* op : {"BitAnd", "BitOr", "BitXor"}) expectCompiles("sm_90", "u32", op, 2);
-  expectCompiles("sm_90", "f32", "Sum", 8);
-  expectCompiles("sm_80", "BFloat16", "Sum", 4);
-  expectCompiles("sm_100", "BFloat16", "Sum", 4);
+  for (int op = 0; op < kReduceKindCount; ++op) {
+    const auto kind = static_cast<ReduceKind>(op);
+    const bool bits = !isSupported(kind, DataType::BFloat16);
+    expectReduces("sm_90", bits ? DataType::UInt32 : DataType::BFloat16, kind, 2);
+  }
+  expectReduces("sm_90", DataType::Complex64, ReduceKind::Product, 3);
+  expectReduces("sm_90", DataType::Complex128, ReduceKind::Product, 2);
+  expectReduces("sm_90", DataType::Float32, ReduceKind::Sum, 8);
+  expectReduces("sm_80", DataType::BFloat16, ReduceKind::Sum, 4);
+  expectReduces("sm_100", DataType::BFloat16, ReduceKind::Sum, 4);
 }
 
 TEST(NvrtcTest, AMistakeInTheSourceComesWithTheCompilersLog) {

@@ -30,7 +30,7 @@ T number(double large, uint64_t common, uint64_t own, int rank) {
   return static_cast<T>(std::ldexp(mantissa, -11));
 }
 
-void fillNumbers(DataType type, std::byte* to, size_t count, uint64_t seed, int rank) {
+void fillNumbers(DataType type, std::byte* to, size_t count, uint64_t seed, int rank, bool whole) {
   const size_t size = sizeOf(type);
   const double large = type == DataType::Float8E4M3 ? 256 : 16384;
   reference::withFormat(type, [&](auto get, auto put) {
@@ -40,11 +40,19 @@ void fillNumbers(DataType type, std::byte* to, size_t count, uint64_t seed, int 
       if constexpr (std::is_same_v<T, bool>) {
         *to = std::byte(own % 3);
       } else if constexpr (std::is_floating_point_v<T>) {
+        if (whole) {
+          put(to, static_cast<T>(own % 2 == 0 ? own % 3 + 1 : -1.0));
+          continue;
+        }
         put(to, number<T>(large, common, own, rank));
       } else if constexpr (std::is_integral_v<T>) {
         put(to, static_cast<T>(own));
       } else {
         using Part = typename T::value_type;
+        if (whole) {
+          put(to, T{static_cast<Part>(own % 3 + 1), 0});
+          continue;
+        }
         put(to, T{number<Part>(large, common, own, rank),
                   number<Part>(large, mix(common), mix(own), rank)});
       }
@@ -55,7 +63,7 @@ void fillNumbers(DataType type, std::byte* to, size_t count, uint64_t seed, int 
 Bytes block(const Case& c, size_t count, int rank, int index) {
   Bytes bytes(count * sizeOf(c.type));
   if (reduces(c.kind)) {
-    fillNumbers(c.type, bytes.data(), count, mix(c.seed ^ mix(index)), rank);
+    fillNumbers(c.type, bytes.data(), count, mix(c.seed ^ mix(index)), rank, c.whole);
     return bytes;
   }
   const uint64_t seed = mix(c.seed ^ mix(static_cast<uint64_t>(rank) << 32 | index));

@@ -26,6 +26,7 @@ struct Case {
   bool posted = false;  ///< post and wait instead of run
   size_t misalignment = 0;  ///< bytes from an aligned address; ranks differ
   uint64_t seed = 0;
+  bool whole = false;  ///< numbers of which sums and products are exact, whatever their order
 
   std::string describe() const;
 };

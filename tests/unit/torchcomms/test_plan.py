@@ -130,6 +130,23 @@ def test_estimates_go_beyond_what_is_simulated() -> None:
         plan.estimate("all_reduce.halving_doubling", 100_000, 0, hosts)
 
 
+def test_plans_are_made_for_topologies() -> None:
+    for topology in ("nvswitch:4", "pcie:4", "hosts:2x2x1", "torus:2x3"):
+        for collective in ("all_gather", "reduce_scatter", "all_reduce"):
+            made = plan.synthesize(topology, collective)
+            assert made.plan.verify(), (topology, collective)
+            assert made.rate == made.bound
+            size = 1 << 28
+            assert made.seconds(size) == made.bound_seconds(size)
+            assert 1 <= made.simulate(size).seconds / made.bound_seconds(size) < 1.15
+    mine = {"ranks": 3, "links": [[0, "s", 10], [1, "s", 10], [2, "s", 20]]}
+    assert plan.synthesize(mine).bound == pytest.approx(5)
+    with pytest.raises(ValueError, match="not every rank can reach"):
+        plan.synthesize({"ranks": 3, "links": [[0, 1, 5]]})
+    with pytest.raises(ValueError, match="there are nvswitch"):
+        plan.synthesize("mesh:4")
+
+
 def test_pictures() -> None:
     timeline = plan.make("all_reduce.two_shot_pull", 3).simulate(1 << 16, units=2)
     root = ElementTree.fromstring(timeline.svg())
@@ -170,6 +187,17 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "binomial" in run("simulate", str(file), "--bytes", "64K", "--units", "4")[1]
     assert run("draw", str(file), "-o", str(tmp_path / "plan.svg"))[0] == 0
     ElementTree.parse(tmp_path / "plan.svg")
+    topology = tmp_path / "topology.json"
+    topology.write_text(
+        '{"ranks": 4, "links": [[0, "s", 9], [1, "s", 9], [2, "s", 9], [3, "s", 9]]}'
+    )
+    made = tmp_path / "made.json"
+    for name in (str(topology), "torus:2x2"):
+        code, out, err = run("synthesize", name, "--collective", "all_reduce", "-o", str(made))
+        assert code == 0, err
+        assert "every rank can send" in out
+        assert run("verify", str(made))[0] == 0
+    assert run("synthesise", "mesh:4")[0] == 2
     machine = tmp_path / "machine.json"
     machine.write_text('{"ranks_per_host": 2}')
     assert "<svg" in run("draw", str(file), "--machine", str(machine))[1]

@@ -36,6 +36,7 @@ class Pair : public ::testing::Test, public TcpTransport::Listener {
   }
 
   void failed(const Error& error) override { error_ = std::make_unique<Error>(error); }
+  void wakeUp() override {}
 
   void until(const std::function<bool()>& condition) {
     const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();

@@ -24,6 +24,10 @@ void bindMemory(pybind11::module_& module);
 void bindReconfigure(pybind11::module_& module);
 /// FlightRecorderHook, clog, NanCheckHook.
 void bindReadyHooks(pybind11::module_& module);
+/// Persistent all-gather. After bindComm.
+void bindPersistent(pybind11::module_& module);
+/// The list of environment variables.
+void bindConfig(pybind11::module_& module);
 /// _BackendWrapper. After TorchComm.
 void bindBackendWrapper(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.

@@ -30,11 +30,11 @@ void loadBackend(const std::string& backend) {
 
 std::shared_ptr<TorchComm> newComm(const std::string& backend, at::Device device,
                                    const std::optional<std::string>& name,
-                                   const std::optional<CommOptions>& given,
                                    std::optional<bool> abortProcess, const OptionalTimeout& timeout,
                                    std::optional<bool> highPriority,
                                    const c10::intrusive_ptr<c10d::Store>& store,
-                                   bool enableReconfigure, std::optional<Hints> hints) {
+                                   bool enableReconfigure, std::optional<Hints> hints,
+                                   const std::optional<CommOptions>& given) {
   CommOptions options = given ? *given : CommOptions();
   if (name) options.name = *name;
   if (options.name.empty()) options.name = "default";
@@ -213,16 +213,16 @@ void bindComm(py::module_& module) {
       });
 
   module.def("new_comm", &newComm, py::arg("backend"), py::arg("device"),
-             py::arg("name") = py::none(), py::arg("options") = py::none(),
+             py::arg("name") = py::none(),
              py::arg("abort_process_on_timeout_or_error") = py::none(),
              py::arg("timeout") = py::none(), py::arg("is_high_priority_stream") = py::none(),
              py::arg("store") = py::none(), py::arg("enable_reconfigure") = false,
-             py::arg("hints") = py::none(),
+             py::arg("hints") = py::none(), py::arg("options") = py::none(),
              "Makes a communicator: collective over its ranks.\n\n"
              "backend: its name; torchcomms.built_backends() lists them.\n"
              "device: the torch.device of its tensors.\n"
              "name: the same on every rank.\n"
-             "options: CommOptions, of which the arguments that follow override parts.\n"
+             "options: CommOptions, of which the other arguments override parts.\n"
              "store: the torch.distributed.Store through which the ranks find each other; without "
              "one, what started the process is recognised (torchrun, MPI, Slurm, "
              "TORCHCOMM_RANK and TORCHCOMM_SIZE), else the communicator has one rank.\n"

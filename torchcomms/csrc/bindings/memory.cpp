@@ -1,6 +1,7 @@
 #include <ATen/EmptyTensor.h>
 #include <pybind11/stl.h>
 
+#include "torchcomms/csrc/backends/nccl/vendors.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
 namespace py = pybind11;
@@ -20,6 +21,15 @@ struct MemAllocator {
   }
 };
 
+/// What torch.cuda.MemPool takes, for memory of a vendor's library; else a MemAllocator.
+py::object allocatorOf(const std::string& backend) {
+  if (nccl::isVendor(backend)) {
+    nccl::requireAllocator(backend);
+    return py::module_::import("torchcomms._nccl_memory").attr("mem_allocator")(backend);
+  }
+  return py::cast(MemAllocator{TorchCommFactory::get().get_allocator(backend)});
+}
+
 }  // namespace
 
 void bindMemory(py::module_& module) {
@@ -28,12 +38,9 @@ void bindMemory(py::module_& module) {
       .def("empty", &MemAllocator::empty, py::arg("size"), py::arg("dtype") = py::none(),
            "A tensor whose contents are not set. Its memory begins at a page of its own.");
 
-  module.def(
-      "get_mem_allocator",
-      [](const std::string& backend) {
-        return MemAllocator{TorchCommFactory::get().get_allocator(backend)};
-      },
-      py::arg("backend"), "The MemAllocator of a backend. Raises CommError if it has none.");
+  module.def("get_mem_allocator", &allocatorOf, py::arg("backend"),
+             "The MemAllocator of a backend. Of nccl and its kin, what torch.cuda.MemPool takes. "
+             "Raises CommError if it has none.");
   module.def(
       "empty_shared",
       [](const std::vector<int64_t>& size, std::optional<at::ScalarType> dtype) {
@@ -43,14 +50,15 @@ void bindMemory(py::module_& module) {
       "A CPU tensor, contents not set, in page-aligned memory that the other processes of the host "
       "can map: windows over it are UNIFIED.");
 
-  const auto allocatorOf = [](const TorchComm& self) {
-    return MemAllocator{self.getMemAllocator()};
+  const auto ownAllocator = [](const TorchComm& self) {
+    return allocatorOf(std::string(self.getBackend()));
   };
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))
-      .def("get_mem_allocator", allocatorOf,
-           "The MemAllocator of the backend. Raises CommError if it has none.")
-      .def_property_readonly("mem_allocator", allocatorOf, "get_mem_allocator().")
+      .def("get_mem_allocator", ownAllocator,
+           "The MemAllocator of the backend. Of nccl and its kin, what torch.cuda.MemPool takes. "
+           "Raises CommError if it has none.")
+      .def_property_readonly("mem_allocator", ownAllocator, "get_mem_allocator().")
       .def("tensor_register", &TorchComm::tensorRegister, py::arg("tensor"),
            "Says that the memory of a contiguous tensor will be used again and again. The "
            "communicator holds it until tensor_deregister(). Raises if it is registered.")

@@ -1,5 +1,5 @@
 #include "ctran/engine/progress.h"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
@@ -21,6 +21,8 @@ PYBIND11_MODULE(_comms, module) {
   bindReadyHooks(module);
   bindMemory(module);
   bindReconfigure(module);
+  bindPersistent(module);
+  bindConfig(module);
   bindBackendWrapper(module);
   addPythonBackends(module);
   prepareArguments();
@@ -28,7 +30,7 @@ PYBIND11_MODULE(_comms, module) {
   module.def("_retire", [] {
     const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();
-    nccl::Watchdog::retire();
+    stream::Watchdog::retire();
   });
 }
 

@@ -7,6 +7,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "torchcomms/csrc/backends/staged/backend.hpp"
 
 namespace torch::comms {
 
@@ -37,7 +38,7 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
 }
 
 const BackendRegistration kRegistration("gloo", [] {
-  return std::make_shared<C10dBackend>("gloo", makeGloo);
+  return std::make_shared<StagedBackend>(std::make_shared<C10dBackend>("gloo", makeGloo));
 });
 
 bool parseBool(const std::string& key, const std::string& value) {

@@ -1,5 +1,8 @@
 #include "torchcomms/csrc/backends/ctran/backend.hpp"
 
+#include <ATen/ATen.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+
 #include <algorithm>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <tuple>
@@ -10,6 +13,7 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
@@ -72,15 +76,15 @@ Collective movement(CollectiveKind kind, const at::Tensor& tensor, size_t count)
   return c;
 }
 
-Collective reduction(CollectiveKind kind, const at::Tensor& tensor, size_t count,
-                     const ReduceOp& op) {
-  Collective c;
-  c.kind = kind;
-  c.op = engineOp(op);
-  c.type = reducedType(tensor, c.op.kind);
-  c.count = count;
-  return c;
+/// Whether to treat tensors of the CPU as a GPU's: for tests, with a stand-in for the driver.
+bool usesStandIn(at::Device device, const Hints& hints) {
+  const auto hint = hints.find("ctran::stand_in");
+  return device.is_cpu() && hint != hints.end() && hint->second == "1" &&
+         ctran::gpu::Driver::get().currentHostStream;
 }
+
+/// So often the watchdog looks whether operations have ended, or kernels failed.
+constexpr std::chrono::milliseconds kCheckInterval{20};
 
 }  // namespace
 
@@ -88,15 +92,22 @@ CtranBackend::~CtranBackend() {
   if (!comm_) return;
   monitor_->seen();
   const HostWait wait;
+  gpu_.reset();  // lives until its operations have ended
   comm_.reset();
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
-  if (!device.is_cpu()) {
+  const bool onGpu = device.is_cuda() || usesStandIn(device, options.hints);
+  if (!device.is_cpu() && !onGpu) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        "Backend ctran has no support for device '" + device.str() +
-                           "' in this build; it works on tensors of the CPU",
-                       {}, {}, "pass torch.device(\"cpu\")");
+                           "'; it works on tensors of the CPU and of NVIDIA GPUs",
+                       {}, {}, "pass torch.device(\"cuda\") or torch.device(\"cpu\")");
+  }
+  if (onGpu && options.enable_reconfigure) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "Communicators of GPUs cannot be reconfigured yet", {}, {},
+                       "make a new one of those that are left");
   }
   if (options.enable_reconfigure) {  // its members are not known yet
     settle(device, options);
@@ -119,7 +130,9 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   }
   const HostWait wait;
   EngineWaitHooks hooks;
-  adopt(ctran::Communicator::create(engine, &hooks), device, options);
+  adopt(ctran::Communicator::create(engine, &hooks),
+        onGpu ? stream::withIndex(device, engine.rank) : device, options);
+  if (onGpu) enterGpu(hooks);
 }
 
 void CtranBackend::adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
@@ -196,9 +209,53 @@ auto CtranBackend::visibly(Call call) {
   }
 }
 
+void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
+  stream::StreamSetup setup{.runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
+                            .device = device_,
+                            .name = options_.name,
+                            .rank = getRank(),
+                            .size = getSize(),
+                            .highPriority = options_.is_high_priority_stream,
+                            .checkInterval = kCheckInterval,
+                            .monitor = monitor_};
+  const int index = device_.has_index() ? device_.index() : 0;
+  auto engine = visibly([&] { return ctran::GpuCommunicator::create(comm_, index, &hooks); });
+  gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));
+  stream::Watchdog::add(gpu_);
+}
+
+std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) const {
+  return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
+}
+
+Collective CtranBackend::reduction(CollectiveKind kind, const at::Tensor& tensor, size_t count,
+                                   const ReduceOp& op, at::Tensor& factor) const {
+  Collective c;
+  const at::Tensor* given =
+      op.type() == RedOpType::PREMUL_SUM && gpu_ ? std::get_if<at::Tensor>(&op.factor()) : nullptr;
+  if (given) {  // stays on the device: nobody waits for it
+    const at::AutoDispatchBelowADInplaceOrView belowAutograd;
+    factor = given->to(device_, at::kDouble);
+    c.op = {ctran::ReduceKind::PremulSum};
+    c.op.factorAt = factor.const_data_ptr<double>();
+  } else {
+    c.op = engineOp(op);
+  }
+  c.kind = kind;
+  c.type = reducedType(tensor, c.op.kind);
+  c.count = count;
+  return c;
+}
+
 template <typename... Held>
 TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collective, bool async_op,
                                                 const OpOptions& options, const Held&... tensors) {
+  if (gpu_) {
+    const auto hold = [&]() -> std::shared_ptr<void> {
+      return std::make_shared<std::tuple<Held...>>(tensors...);
+    };
+    return gpu_->issue(op, {&collective, 1}, async_op, timeoutOf(options), std::ref(hold));
+  }
   if (!async_op) {
     EngineWaitHooks hooks;
     visibly([&] { engine().run(collective, options.timeout, &hooks); });
@@ -214,6 +271,10 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
 
 void CtranBackend::finalize() {
   if (!comm_) return;
+  if (gpu_) {
+    gpu_->drain();
+    gpu_->requireWhole();
+  }
   const HostWait wait;
   EngineWaitHooks hooks;
   visibly([&] { comm_->finalize(&hooks); });
@@ -237,8 +298,33 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
   return execute(OpName::recv, std::move(c), async_op, options, tensor);
 }
 
+TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops, bool async_op,
+                                                   const BatchP2POptions& options) {
+  std::vector<Collective> messages;
+  std::vector<at::Tensor> tensors;
+  for (const P2POp& op : ops) {
+    const bool sends = op.type == P2POp::Type::SEND;
+    Collective c = movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor,
+                            countOf(op.tensor));
+    c.root = op.peer;
+    if (sends) {
+      c.input = readable(op.tensor);
+    } else {
+      c.output = writable(op.tensor);
+    }
+    messages.push_back(std::move(c));
+    tensors.push_back(op.tensor);
+  }
+  const auto hold = [&]() -> std::shared_ptr<void> {
+    return std::make_shared<std::vector<at::Tensor>>(tensors);
+  };
+  return gpu_->issue(OpName::batch_op_issue, messages, async_op, timeoutOf(options),
+                     std::ref(hold));
+}
+
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
+  if (gpu_) return issueBatch(ops, async_op, options);
   std::vector<WorkPtr> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) {
@@ -274,19 +360,21 @@ TorchCommBackend::WorkPtr CtranBackend::broadcast(at::Tensor& tensor, int root, 
 
 TorchCommBackend::WorkPtr CtranBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
                                                    bool async_op, const AllReduceOptions& options) {
-  Collective c = reduction(CollectiveKind::AllReduce, tensor, countOf(tensor), op);
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::AllReduce, tensor, countOf(tensor), op, factor);
   c.output = writable(tensor);
   c.input = c.output;
-  return execute(OpName::all_reduce, std::move(c), async_op, options, tensor);
+  return execute(OpName::all_reduce, std::move(c), async_op, options, tensor, factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
                                                bool async_op, const ReduceOptions& options) {
-  Collective c = reduction(CollectiveKind::Reduce, tensor, countOf(tensor), op);
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::Reduce, tensor, countOf(tensor), op, factor);
   c.root = root;
   if (getRank() == root) c.output = writable(tensor);
   c.input = readable(tensor);
-  return execute(OpName::reduce, std::move(c), async_op, options, tensor);
+  return execute(OpName::reduce, std::move(c), async_op, options, tensor, factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_gather(const Tensors& tensor_list,
@@ -320,29 +408,35 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter(at::Tensor& output,
                                                        const Tensors& input_list,
                                                        const ReduceOp& op, bool async_op,
                                                        const ReduceScatterOptions& options) {
-  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op);
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
   c.inputs = readableBlocks(input_list);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter, std::move(c), async_op, options, output, input_list);
+  return execute(OpName::reduce_scatter, std::move(c), async_op, options, output, input_list,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_v(at::Tensor& output,
                                                          const Tensors& input_list,
                                                          const ReduceOp& op, bool async_op,
                                                          const ReduceScatterOptions& options) {
-  Collective c = reduction(CollectiveKind::ReduceScatterV, output, countOf(output), op);
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::ReduceScatterV, output, countOf(output), op, factor);
   c.inputs = readableBlocks(input_list);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter_v, std::move(c), async_op, options, output, input_list);
+  return execute(OpName::reduce_scatter_v, std::move(c), async_op, options, output, input_list,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_single(
     at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
     const ReduceScatterSingleOptions& options) {
-  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op);
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
   c.input = readable(input);
   c.output = writable(output);
-  return execute(OpName::reduce_scatter_single, std::move(c), async_op, options, output, input);
+  return execute(OpName::reduce_scatter_single, std::move(c), async_op, options, output, input,
+                 factor);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,
@@ -420,27 +514,41 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
   part->setTimeout(options.timeout);
   auto child = std::make_shared<CtranBackend>();
   child->adopt(std::move(part), device_, options);
+  if (gpu_) child->enterGpu(hooks);
   return child;
 }
 
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
   engine();
+  if (gpu_) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "Backend ctran has no windows of GPU memory in this version", {},
+                       "new_window", "use a communicator of the CPU for windows");
+  }
   return std::make_shared<CtranWindow>(comm_, monitor_, device_);
 }
 
 void CtranBackend::abort() {
   monitor_->seen();
+  if (gpu_) {
+    return gpu_->breakWith(ctran::Error(ctran::ErrorKind::Aborted,
+                                        "Communicator '" + options_.name +
+                                            "' has been aborted: abort() was called on rank " +
+                                            std::to_string(getRank()),
+                                        {getRank()}));
+  }
   engine().abort("abort() was called on rank " + std::to_string(getRank()));
 }
 
 bool CtranBackend::isAborted() const {
-  const bool broken = comm_ && comm_->isAborted();
+  const bool broken = (comm_ && comm_->isAborted()) || (gpu_ && gpu_->isBroken());
   if (broken) monitor_->seen();
   return broken;
 }
 
 void CtranBackend::setTimeout(std::chrono::milliseconds timeout) {
   if (comm_) comm_->setTimeout(timeout);
+  if (gpu_) gpu_->engine().setTimeout(timeout);
   options_.timeout = timeout;
 }
 

@@ -5,11 +5,17 @@
 
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
+#include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
 
 /// The project's own engine: describes each operation as a ctran::Collective.
+///
+/// On tensors of the CPU the engine runs or posts it. On GPUs it becomes work on a stream: with
+/// `async_op` false on the one that is current for the caller, with true on the communicator's own,
+/// behind what the current one holds. While a stream captures, every operation runs on it and
+/// belongs to its graph. No call waits for the device.
 class CtranBackend final : public TorchCommBackend {
  public:
   CtranBackend() = default;
@@ -86,8 +92,16 @@ class CtranBackend final : public TorchCommBackend {
  private:
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
   void settle(at::Device device, const CommOptions& options);
+  void enterGpu(ctran::WaitHooks& hooks);
 
-  /// Runs or posts the operation. What is posted holds `tensors`.
+  /// What a reduction does; `factor` is what has to live until it is done.
+  ctran::Collective reduction(ctran::CollectiveKind kind, const at::Tensor& tensor, size_t count,
+                              const ReduceOp& op, at::Tensor& factor) const;
+
+  std::chrono::milliseconds timeoutOf(const OpOptions& options) const;
+  WorkPtr issueBatch(const std::vector<P2POp>& ops, bool async_op, const BatchP2POptions& options);
+
+  /// Runs, posts or enqueues the operation. What is posted holds `tensors`.
   template <typename... Held>
   WorkPtr execute(OpName op, ctran::Collective&& collective, bool async_op,
                   const OpOptions& options, const Held&... tensors);
@@ -99,7 +113,8 @@ class CtranBackend final : public TorchCommBackend {
   /// Throws where there is none yet.
   ctran::Communicator& engine() const;
 
-  std::shared_ptr<ctran::Communicator> comm_;            ///< null until the first reconfigure
+  std::shared_ptr<ctran::Communicator> comm_;  ///< null until the first reconfigure
+  std::shared_ptr<GpuGroup> gpu_;              ///< null on the CPU; else comm_ controls it
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;

@@ -1,4 +1,4 @@
-// The life of an NcclBackend. What it asks of the library is in operations.cpp.
+// The life of an NcclBackend. What it asks of the library is in collectives.cpp and exchanges.cpp.
 
 #include "torchcomms/csrc/backends/nccl/backend.hpp"
 
@@ -6,19 +6,18 @@
 
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
-#include "torchcomms/csrc/backends/nccl/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms {
 
 namespace {
 
 using ctran::ErrorKind;
-using nccl::Clock;
+using stream::Clock;
 
 constexpr const char* kIdKey = "unique id";
 
@@ -53,7 +52,7 @@ NcclBackend::~NcclBackend() {
 std::string_view NcclBackend::getBackendName() const { return vendor_.backend; }
 
 nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
-                                    const c10::intrusive_ptr<c10d::Store>& store) const {
+                                    std::shared_ptr<nccl::Bulletin> bulletin) const {
   const int rank = options.rank.value();
   const int size = options.size.value();
   nccl::Hints hints = nccl::parseHints(options.hints, *library_);
@@ -69,7 +68,7 @@ nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
           std::make_shared<ErrorMonitor>("rank " + std::to_string(rank) + " of communicator '" +
                                              options.name + "' (" + vendor_.backend + ")",
                                          options.abort_process_on_timeout_or_error),
-          store ? std::make_shared<nccl::Bulletin>(store, rank, size) : nullptr};
+          std::move(bulletin)};
 }
 
 void NcclBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
@@ -85,7 +84,7 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
   }
   CommOptions made = options;
   made.name = std::string(name);
-  device_ = nccl::withIndex(device, made.rank.value());
+  device_ = stream::withIndex(device, made.rank.value());
 
   const Clock::time_point deadline = Clock::now() + options.timeout;
   c10::intrusive_ptr<c10d::Store> store;
@@ -102,8 +101,9 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
                            " ranks needs a store through which they find each other",
                        {}, {}, "set CommOptions::store, to a TCPStore for instance");
   }
-  auto group = std::make_shared<nccl::Group>(setup(made, store));
-  if (store) group->setup().bulletin->introduce();
+  auto bulletin =
+      store ? nccl::Bulletin::open(store, made.rank.value(), made.size.value()) : nullptr;
+  auto group = std::make_shared<nccl::Group>(setup(made, std::move(bulletin)));
   group->create(id, deadline, options.timeout);
   adopt(std::move(group), made);
 }
@@ -112,7 +112,8 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
   options_ = options;
   group_ = std::move(group);
   barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
-  nccl::Watchdog::add(group_);
+  stream::Watchdog::add(group_);
+  if (const auto& bulletin = group_->setup().bulletin) bulletin->meetPeers();
 }
 
 void NcclBackend::finalize() {
@@ -140,13 +141,12 @@ std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ran
   made.name = name;
   made.rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), getRank()) - ranks.begin());
   made.size = static_cast<int>(ranks.size());
-  c10::intrusive_ptr<c10d::Store> store;
-  if (const auto& bulletin = group_->setup().bulletin; bulletin && ranks.size() > 1) {
-    store = c10::make_intrusive<c10d::PrefixStore>(
-        "split/" + std::to_string(number) + "/" + std::to_string(color), bulletin->store());
+  std::shared_ptr<nccl::Bulletin> bulletin;
+  if (const auto& whole = group_->setup().bulletin; whole && ranks.size() > 1) {
+    bulletin = whole->part("split/" + std::to_string(number) + "/" + std::to_string(color),
+                           made.rank.value(), made.size.value());
   }
-  auto group = std::make_shared<nccl::Group>(child->setup(made, store));
-  if (store) group->setup().bulletin->introduce();
+  auto group = std::make_shared<nccl::Group>(child->setup(made, std::move(bulletin)));
   group->splitFrom(*group_, color, made.rank.value(), deadline, options.timeout);
   child->adopt(std::move(group), made);
   return child;
@@ -175,6 +175,7 @@ void NcclBackend::abort() {
                                      "called on rank " +
                                      std::to_string(getRank()),
                                  {getRank()}));
+  group_->awaitEnd();
 }
 
 bool NcclBackend::isAborted() const {

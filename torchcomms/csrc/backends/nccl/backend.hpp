@@ -75,6 +75,8 @@ class NcclBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  std::shared_ptr<TorchCommWindow> new_window() override;
+
   bool isAbortSupported() const override { return true; }
   void abort() override;
   bool isAborted() const override;
@@ -97,11 +99,12 @@ class NcclBackend final : public TorchCommBackend {
     void send(const void* from, size_t bytes, int peer) const;
     void recv(void* to, size_t bytes, int peer) const;
   };
-  enum class Form : uint8_t { One, Grouped };  ///< of the library's calls
+  enum class Form : uint8_t { One, Grouped, None };  ///< of the library's calls
+  class WindowHost;
 
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   nccl::GroupSetup setup(const CommOptions& options,
-                         const c10::intrusive_ptr<c10d::Store>& store) const;
+                         std::shared_ptr<nccl::Bulletin> bulletin) const;
   /// Issues an operation: `calls` asks the library, `after` puts more on the stream. `hold` makes
   /// what the work, or the graph, keeps.
   WorkPtr run(OpName op, Form form, bool async_op, const OpOptions& options,
@@ -135,6 +138,7 @@ class NcclBackend final : public TorchCommBackend {
   at::Tensor barrierWord_;
   std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
   uint64_t splits_ = 0;
+  uint64_t windows_ = 0;
 };
 
 }  // namespace torch::comms

@@ -1,9 +1,13 @@
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 
+#include <algorithm>
 #include <charconv>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -11,6 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
+using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr const char* kErrorKey = "broken";
 constexpr milliseconds kPause{20};
@@ -25,6 +30,18 @@ c10::intrusive_ptr<Store> cloned(const c10::intrusive_ptr<Store>& store) {
   } else {
     return store;
   }
+}
+
+/// Now, while its host is there: later the attempt could take as long as the store's timeout.
+StorePtr ownConnection(const StorePtr& store) {
+  const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store);
+  const auto base = prefixed ? prefixed->getUnderlyingNonPrefixStore() : store;
+  const bool remote = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(base).defined();
+  return remote ? cloned(store) : store;
+}
+
+StorePtr partOf(const StorePtr& store, const std::string& name) {
+  return c10::make_intrusive<c10d::PrefixStore>(name, store);
 }
 
 std::string textOf(const std::vector<uint8_t>& value) { return {value.begin(), value.end()}; }
@@ -44,64 +61,124 @@ std::optional<ctran::Error> parsed(const std::string& text) {
 
 }  // namespace
 
+Bulletin::Bulletin(StorePtr store, StorePtr own, int rank, int size)
+    : store_(std::move(store)),
+      own_(std::move(own)),
+      rank_(rank),
+      size_(size),
+      peers_(store_, rank) {
+  peers_.introduce();
+}
+
+std::shared_ptr<Bulletin> Bulletin::open(StorePtr store, int rank, int size) {
+  StorePtr own = ownConnection(store);
+  return std::shared_ptr<Bulletin>(new Bulletin(std::move(store), std::move(own), rank, size));
+}
+
+std::shared_ptr<Bulletin> Bulletin::part(const std::string& name, int rank, int size) const {
+  return std::shared_ptr<Bulletin>(
+      new Bulletin(partOf(store_, name), partOf(own_, name), rank, size));
+}
+
+template <typename Answer, typename Question>
+std::future<Answer> Bulletin::ask(Question question) {
+  auto answer = std::make_shared<std::promise<Answer>>();
+  std::future<Answer> future = answer->get_future();
+  const auto run = [self = shared_from_this(), answer, question] {
+    try {
+      answer->set_value(question(*self));
+    } catch (const std::exception&) {
+      answer->set_value({});
+    }
+  };
+  try {
+    stream::Watchdog::spawn("nccl-bulletin", run);
+  } catch (const ctran::Error&) {  // there are no more threads
+    answer->set_value({});
+  }
+  return future;
+}
+
+std::vector<std::string> Bulletin::exchange(const std::string& name, const std::string& own,
+                                            milliseconds timeout) {
+  C10dStore keys(store_);
+  const auto keyOf = [&](int rank) { return name + "/" + std::to_string(rank); };
+  const Clock::time_point deadline = Clock::now() + timeout;
+  keys.set(keyOf(rank_), own);
+  std::vector<std::string> all;
+  for (int r = 0; r < size_; ++r) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
+    try {
+      all.push_back(r == rank_ ? own : keys.get(keyOf(r), std::max(left, milliseconds(1))));
+    } catch (const ctran::Error& error) {
+      if (error.kind() != ctran::ErrorKind::Timeout) throw;
+      throw ctran::Error(ctran::ErrorKind::Timeout,
+                         "Rank " + std::to_string(r) + " has not come to '" + name + "' within " +
+                             std::to_string(timeout.count()) + " ms",
+                         {r}, {}, "have all ranks made the same call?");
+    }
+  }
+  return all;
+}
+
 int Bulletin::blamed(const ctran::Error& error) const {
   const bool lost = error.kind() == ctran::ErrorKind::PeerLost && !error.ranks().empty();
   return lost ? error.ranks().front() : rank_;
 }
 
-c10d::Store& Bulletin::own() {
-  if (own_) return *own_;
-  const auto prefixed = c10::dynamic_intrusive_pointer_cast<c10d::PrefixStore>(store_);
-  const auto base = prefixed ? prefixed->getUnderlyingNonPrefixStore() : store_;
-  own_ = c10::dynamic_intrusive_pointer_cast<c10d::TCPStore>(base) ? cloned(store_) : store_;
-  return *own_;
+void Bulletin::announce(const ctran::Error& error) {
+  ask<int>([error](Bulletin& self) {
+    self.writeError(error);
+    return 0;
+  });
 }
 
-std::vector<int> Bulletin::findDead() noexcept {
-  try {
-    return peers_.findDead(own());
-  } catch (const std::exception&) {
-    return {};
-  }
+void Bulletin::writeError(const ctran::Error& error) {
+  if (own_->check({kErrorKey})) return;
+  own_->set(kErrorKey, std::to_string(static_cast<int>(error.kind())) + " " +
+                           std::to_string(blamed(error)) + " Rank " + std::to_string(rank_) + ": " +
+                           error.what());
 }
 
-void Bulletin::announceError(const ctran::Error& error) noexcept {
-  try {
-    c10d::Store& store = own();
-    if (store.check({kErrorKey})) return;
-    store.set(kErrorKey, std::to_string(static_cast<int>(error.kind())) + " " +
-                             std::to_string(blamed(error)) + " Rank " + std::to_string(rank_) +
-                             ": " + error.what());
-  } catch (const std::exception&) {
-  }
+std::future<Bulletin::News> Bulletin::read(bool watchPeers) {
+  return ask<News>([watchPeers](Bulletin& self) {
+    News news;
+    // First what needs no store, which may have died with its process.
+    if (watchPeers) news.dead = self.peers_.findDead(*self.own_);
+    if (news.dead.empty()) news.error = self.readError();
+    return news;
+  });
 }
 
-std::optional<ctran::Error> Bulletin::readError() noexcept {
-  try {
-    c10d::Store& store = own();
-    if (!store.check({kErrorKey})) return std::nullopt;
-    return parsed(textOf(store.get(kErrorKey)));
-  } catch (const std::exception&) {
-    return std::nullopt;
-  }
+void Bulletin::meetPeers() {
+  ask<int>([](Bulletin& self) {
+    self.peers_.meet(*self.own_);
+    return 0;
+  });
 }
 
-std::vector<int> Bulletin::findMissing(uint64_t sequence, milliseconds patience) noexcept {
+std::optional<ctran::Error> Bulletin::readError() {
+  if (!own_->check({kErrorKey})) return std::nullopt;
+  return parsed(textOf(own_->get(kErrorKey)));
+}
+
+std::future<Bulletin::Missing> Bulletin::findMissing(uint64_t sequence, milliseconds patience) {
+  return ask<Missing>([sequence, patience](Bulletin& self) {
+    return Missing(self.awaitOthers(sequence, patience));
+  });
+}
+
+std::vector<int> Bulletin::awaitOthers(uint64_t sequence, milliseconds patience) {
+  own_->set(waitingKey(rank_), std::to_string(sequence));
+  const Clock::time_point deadline = Clock::now() + patience;
   std::vector<int> missing;
-  try {
-    c10d::Store& store = own();
-    store.set(waitingKey(rank_), std::to_string(sequence));
-    const Clock::time_point deadline = Clock::now() + patience;
-    for (int r = 0; r < size_; ++r) {
-      if (r == rank_) continue;
-      const std::string key = waitingKey(r);
-      while (!store.check({key}) && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
-      if (!store.check({key}) || std::stoull(textOf(store.get(key))) < sequence) {
-        missing.push_back(r);
-      }
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    const std::string key = waitingKey(r);
+    while (!own_->check({key}) && Clock::now() < deadline) std::this_thread::sleep_for(kPause);
+    if (!own_->check({key}) || std::stoull(textOf(own_->get(key))) < sequence) {
+      missing.push_back(r);
     }
-  } catch (const std::exception&) {
-    missing.clear();  // nothing is known
   }
   return missing;
 }

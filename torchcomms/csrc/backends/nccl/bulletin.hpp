@@ -1,6 +1,8 @@
 #pragma once
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -12,40 +14,58 @@
 namespace torch::comms::nccl {
 
 /// What the ranks of a communicator tell each other beside the library, which cannot say who is
-/// missing and ends nobody else's kernels: through keys in their store. Used when something is
-/// wrong, so every failure of the store is swallowed: there is an error already.
-class Bulletin {
+/// missing and ends nobody else's kernels: through keys in their store. Used when something may be
+/// wrong, so every failure of the store is swallowed.
+///
+/// The store may be on a host that has gone, and never answer. So the watchdog, which must end what
+/// hangs, asks on threads of their own, and does without an answer that does not come.
+class Bulletin : public std::enable_shared_from_this<Bulletin> {
  public:
-  Bulletin(c10::intrusive_ptr<c10d::Store> store, int rank, int size)
-      : store_(std::move(store)), rank_(rank), size_(size), peers_(store_, rank, size) {}
+  struct News {
+    std::optional<ctran::Error> error;  ///< what another rank has announced
+    std::vector<int> dead;              ///< ranks of this host that have died and not left
+  };
+  /// The ranks that do not wait in an operation; none if that is not known.
+  using Missing = std::optional<std::vector<int>>;
 
+  /// For the ranks that share `store`, which nobody else uses.
+  static std::shared_ptr<Bulletin> open(c10::intrusive_ptr<c10d::Store> store, int rank, int size);
+  /// For some ranks of this one, under a name that they agree on.
+  std::shared_ptr<Bulletin> part(const std::string& name, int rank, int size) const;
+
+  /// Once all ranks have opened theirs: finds out which of them run on this host.
+  void meetPeers();
   /// Tells the others that the communicator is broken. The first word stays.
-  void announceError(const ctran::Error& error) noexcept;
-  /// What another rank has announced.
-  std::optional<ctran::Error> readError() noexcept;
-
+  void announce(const ctran::Error& error);
+  /// What is new. One question at a time.
+  std::future<News> read(bool watchPeers);
   /// Says that this rank waits in vain in its operation number `sequence`, and looks for up to
   /// `patience` who says the same: the ranks that do not, or that wait in an earlier one.
-  std::vector<int> findMissing(uint64_t sequence, std::chrono::milliseconds patience) noexcept;
-
-  /// Before others may look.
-  void introduce() { peers_.introduce(); }
+  std::future<Missing> findMissing(uint64_t sequence, std::chrono::milliseconds patience);
+  /// Every rank's text, in their order; collective. `name` serves once. Waits for the store. Throws
+  /// ctran::Error, by the deadline.
+  std::vector<std::string> exchange(const std::string& name, const std::string& own,
+                                    std::chrono::milliseconds timeout);
+  /// Says that this rank will not be missed.
   void leave() noexcept { peers_.leave(); }
-  /// Ranks of this host that are dead and have not left.
-  std::vector<int> findDead() noexcept;
-
-  const c10::intrusive_ptr<c10d::Store>& store() const { return store_; }
 
  private:
-  /// A connection of the watchdog's own: some thread of the program may wait in the other one.
-  c10d::Store& own();
+  Bulletin(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> own, int rank,
+           int size);
+  /// Runs `question` on a thread of its own; an empty answer if it throws.
+  template <typename Answer, typename Question>
+  std::future<Answer> ask(Question question);
+  std::optional<ctran::Error> readError();
+  void writeError(const ctran::Error& error);
+  std::vector<int> awaitOthers(uint64_t sequence, std::chrono::milliseconds patience);
   int blamed(const ctran::Error& error) const;
 
   const c10::intrusive_ptr<c10d::Store> store_;
+  /// A connection of our own: some thread of the program may wait in the other one.
+  const c10::intrusive_ptr<c10d::Store> own_;
   const int rank_;
   const int size_;
   Peers peers_;
-  c10::intrusive_ptr<c10d::Store> own_;
 };
 
 }  // namespace torch::comms::nccl

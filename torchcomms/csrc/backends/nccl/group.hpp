@@ -4,8 +4,8 @@
 #include <chrono>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
-#include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,15 +14,17 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
-#include "torchcomms/csrc/backends/nccl/current_stream.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
+#include "torchcomms/csrc/backends/nccl/replays.hpp"
+#include "torchcomms/csrc/backends/stream/group.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
 
-class Operation;
-using Clock = std::chrono::steady_clock;
+using ctran::gpu::Stream;
+using stream::Clock;
 
 /// What a group is made of besides its handle.
 struct GroupSetup {
@@ -44,22 +46,20 @@ struct GroupSetup {
 /// The handle is used under `inside_`, for as long as one call of the library takes. What always
 /// waits for other ranks (creating, splitting, finalizing) runs on a thread of its own, for which
 /// the caller waits until the deadline. Operations are issued on the caller's thread: the first of
-/// a kind makes connections, and may wait for other ranks there; the watchdog looks after that. A
-/// non-blocking communicator (hint blocking=0) never waits in the library, but makes a thread for
-/// every operation: measured on H200, 63 us of CPU time instead of 9.
-class Group : public std::enable_shared_from_this<Group> {
+/// a kind makes connections, and may wait for other ranks there; the watchdog looks after that, as
+/// after all that goes on once it has been issued. A non-blocking communicator (hint blocking=0)
+/// never waits in the library, but makes a thread for every operation: measured on H200, 63 us of
+/// CPU time instead of 9.
+///
+/// group.cpp is a group's life, calls.cpp its calls of the library, failure.cpp how it ends when
+/// something has gone wrong, patrol.cpp how the watchdog sees that.
+class Group final : public stream::StreamGroup {
  public:
   explicit Group(GroupSetup setup);
-  ~Group();
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
+  ~Group() override;
 
   const GroupSetup& setup() const { return setup_; }
   const Library& library() const { return setup_.library; }
-  const ctran::gpu::Runtime& runtime() const { return setup_.runtime; }
-  int rank() const { return setup_.rank; }
-  int size() const { return setup_.size; }
-  ErrorMonitor& monitor() const { return *setup_.monitor; }
 
   /// Makes the handle; collective. Throws ctran::Error, at the deadline at the latest.
   void create(const UniqueId& id, Clock::time_point deadline, std::chrono::milliseconds timeout);
@@ -71,39 +71,25 @@ class Group : public std::enable_shared_from_this<Group> {
 
   /// Calls the library: `calls(comm)` puts operations on streams, as one group if `grouped`.
   /// Returns when the library has taken them over. Throws ctran::Error; arguments that the library
-  /// refuses leave the group as it was, all else breaks it.
-  void issue(OpName op, bool grouped, Clock::time_point deadline,
+  /// refuses leave the group as it was, all else breaks it, a timeout too.
+  void issue(OpName op, bool grouped, std::chrono::milliseconds timeout,
              const std::function<void(Comm)>& calls);
   /// Throws ctran::Error if the library has refused.
   void check(Result result, const char* function) const;
 
-  /// Throws the error that broke the group, if one has.
-  void requireWhole() const;
-  bool isBroken() const { return broken_; }
-  /// From now on the group is broken: what is on its way ends with the error, kernels too. The
-  /// first error stays. `announce`: the other ranks are told.
-  void breakWith(const ctran::Error& error, bool announce = true);
-
-  Stream currentStream() const { return nccl::currentStream(setup_.device); }
-  Stream ownStream();
-  void copy(void* to, const void* from, size_t bytes, Stream stream) const;
-  const std::shared_ptr<ctran::gpu::EventPool>& events() const { return events_; }
-  uint64_t nextSequence() { return ++issued_; }
-  uint64_t issued() const { return issued_; }
+  /// Calls `release`, if somebody holds it, once the group is broken: for what waits on streams
+  /// without the library.
+  void atEnd(std::weak_ptr<std::function<void()>> release);
+  /// Waits for a while until the kernels of a broken group have ended.
+  void awaitEnd();
 
   /// Of memory that will be used again and again; null if the communicator is broken.
   void* registerMemory(void* address, size_t bytes);
   void deregisterMemory(void* handle);
 
-  /// Looks after an operation that has been issued on `stream`.
-  void watch(Stream stream, std::shared_ptr<Operation> operation);
-  /// Whether nothing is on its way.
-  bool isIdle() const;
-  /// Notes what has ended, and whose time is over. By the watchdog; never throws.
-  void patrol();
-
-  /// Keeps `held` for as long as the graph that `stream` captures exists.
-  void keepWithGraph(Stream stream, std::shared_ptr<void> held);
+  bool isIdle() const override { return callStart_ == 0 && StreamGroup::isIdle(); }
+  bool patrol() override;
+  Replays& replays() { return replays_; }
 
   /// Waits for what is on its way, then leaves. Collective.
   void finalize(Clock::time_point deadline, std::chrono::milliseconds timeout);
@@ -112,16 +98,27 @@ class Group : public std::enable_shared_from_this<Group> {
 
  private:
   class Inside;
-  struct Queue {
-    Stream stream;
-    std::deque<std::shared_ptr<Operation>> operations;
+  /// What has not ended in its time.
+  struct Late {
+    std::string what;
+    OpName op;
+    uint64_t sequence;
+    std::chrono::milliseconds timeout;
+  };
+  /// The search for the ranks that are to blame.
+  struct Verdict {
+    uint64_t sequence;
+    Clock::time_point until;
+    std::future<Bulletin::Missing> answer;
   };
 
   Config config() const;
   /// `child` null: this rank joins none.
   void askToSplit(const std::shared_ptr<Group>& child, int color, int key,
                   Clock::time_point deadline, std::chrono::milliseconds timeout);
-  int deviceIndex() const;
+  /// Whether the library has taken the operations over; else it is still at it.
+  bool hand(OpName op, bool grouped, const std::function<void(Comm)>& calls);
+  bool isSettled(const std::function<std::string()>& what);
   /// Polls until the library has done what it was asked for. `what` is for the error.
   void settle(const std::function<std::string()>& what, Clock::time_point deadline,
               std::chrono::milliseconds timeout);
@@ -129,44 +126,47 @@ class Group : public std::enable_shared_from_this<Group> {
   void runBounded(const std::function<void()>& call, const std::function<std::string()>& what,
                   Clock::time_point deadline, std::chrono::milliseconds timeout);
   bool isUsable();
-  [[noreturn]] void throwError() const;
-  void retireEnded();
   void leave(Clock::time_point deadline, std::chrono::milliseconds timeout);
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
+  void endKernels() override { startAbort(self()); }
+  bool isCalling() const override { return calling_ > 0; }
+  std::optional<OpName> replayed() override;
+  std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
+  /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
+  /// to be ended first.
+  void startAbort(std::shared_ptr<Group> self);
+  void releaseAll();
+  Comm takeHandle();
+
+  // By the watchdog.
   void lookForErrors();
+  std::optional<Late> findLateCall(Clock::time_point now);
   void lookAtDeadlines(Clock::time_point now);
-  void lookAtCall(Clock::time_point now);
+  void lookAtBulletin(Clock::time_point now);
   /// How long the call of the library that goes on has taken.
   Clock::duration callAge(Clock::time_point now) const;
-  void lookAtBulletin(Clock::time_point now);
-  void failOperations(const ctran::Error& error);
-  void abortHandle();
+  /// Whether something has taken longer than it does when all is well.
+  bool waitsLong(Clock::time_point now);
 
   const GroupSetup setup_;
-  const std::shared_ptr<ctran::gpu::EventPool> events_;
-  std::optional<ctran::gpu::OwnStream> ownStream_;
-  std::timed_mutex inside_;  ///< held while the library is called
-  Comm handle_ = nullptr;    ///< guarded by inside_
-  bool unsettled_ = false;   ///< guarded by inside_: a wait for the library was interrupted
-  std::atomic<bool> broken_{false};
-  mutable std::mutex errorMutex_;
-  std::optional<ctran::Error> error_;
+  std::timed_mutex inside_;      ///< held while the library is called
+  Comm handle_ = nullptr;        ///< guarded by inside_, but for an abort
+  bool leaving_ = false;         ///< guarded by inside_: the library takes it apart
+  bool unsettled_ = false;       ///< guarded by inside_: a wait for it was interrupted
   std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
-  std::atomic<int> errands_{0};  ///< threads of runBounded
+  std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
+  std::shared_future<void> abort_;  ///< guarded by errorMutex_; ends with the handle's kernels
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.
   std::atomic<Clock::duration::rep> callStart_{0};
   std::atomic<OpName> callOp_{OpName::barrier};
   std::atomic<std::chrono::milliseconds::rep> callTimeout_{0};
-  std::atomic<uint64_t> issued_{0};
-  mutable std::mutex queueMutex_;
-  std::vector<Queue> queues_;  ///< one for each stream; each ends in order
-  std::atomic<int> kept_{0};   ///< captured operations whose graphs exist
-  bool announce_ = false;      ///< guarded by errorMutex_
-  Clock::time_point bulletinRead_{};
+  Replays replays_;
+  // Of the watchdog.
+  std::optional<Replays::Running> running_;
+  std::optional<Verdict> verdict_;
+  std::future<Bulletin::News> news_;
+  Clock::time_point newsAsked_{};
 };
-
-/// "all_reduce of communicator 'x' (rank 0 of 2)".
-std::string describe(OpName op, const Group& group);
 
 }  // namespace torch::comms::nccl

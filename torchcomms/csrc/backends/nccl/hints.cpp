@@ -86,6 +86,10 @@ Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
       parsed.mostIdleEvents = static_cast<size_t>(parsePositive(key, value));
     } else if (key == "garbage_collect_interval_ms") {
       parsed.checkInterval = std::chrono::milliseconds(parsePositive(key, value));
+    } else if (key == "enable_cuda_graph_support") {
+      parsed.watchReplays = parseBool(key, value);
+    } else if (key == "graph_timeout_check_interval_ms") {
+      parsed.replayInterval = std::chrono::milliseconds(parsePositive(key, value));
     } else if (key == "netName") {
       parsed.netName = value;
     } else if (key == "commName") {

@@ -13,6 +13,8 @@ struct Hints {
   bool highPriority = false;
   size_t mostIdleEvents = 1000;
   std::chrono::milliseconds checkInterval{100};
+  bool watchReplays = true;
+  std::chrono::milliseconds replayInterval{1000};
   Config config;  ///< without the texts, which are below
   std::string netName;
   std::string commName;

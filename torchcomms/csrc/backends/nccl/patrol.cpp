@@ -4,24 +4,25 @@
 
 #include "ctran/base/config.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/nccl/operation.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms::nccl {
 
 namespace {
 
-/// Off: on the one GPU host where it has run (torch 2.11) the watchdog's thread crashed.
 const ctran::ConfigBool kWatchPeers{
-    "TORCHCOMMS_NCCL_WATCH_PEERS", false,
+    "TORCHCOMMS_NCCL_WATCH_PEERS", true,
     "Whether backends nccl and its kin notice at once that a process of this host has died while "
-    "an operation waits, instead of by the timeout. Experimental."};
+    "an operation waits, instead of by the timeout."};
 
 using ctran::ErrorKind;
 using std::chrono::milliseconds;
 
 /// An operation that takes longer than this makes us look whether another rank has given up.
 constexpr milliseconds kBulletinInterval{500};
+/// How long other ranks may take to say that they wait, too; and the store to tell.
 constexpr milliseconds kMissingPatience{1500};
+constexpr milliseconds kStorePatience{500};
 
 std::string listed(const std::vector<int>& ranks) {
   std::string text;
@@ -31,51 +32,26 @@ std::string listed(const std::vector<int>& ranks) {
 
 }  // namespace
 
-void Group::patrol() {
+bool Group::patrol() {
+  const Clock::time_point now = Clock::now();
+  bool quiet = true;
   try {
-    const Clock::time_point now = Clock::now();
     retireEnded();
-    if (!broken_) lookForErrors();
-    if (!broken_) lookAtCall(now);
-    if (!broken_) lookAtDeadlines(now);
-    if (!broken_ && setup_.bulletin) lookAtBulletin(now);
-    std::optional<ctran::Error> news;
-    {
-      const std::lock_guard lock(errorMutex_);
-      if (std::exchange(announce_, false)) news = error_;
+    if (!isBroken()) {
+      running_ = replays_.mostUrgent(now);
+      quiet = isIdle() && !running_;
+      lookForErrors();
     }
-    if (news) setup_.bulletin->announceError(*news);
+    if (!isBroken()) lookAtDeadlines(now);
+    if (!isBroken() && setup_.bulletin) lookAtBulletin(now);
+    const std::optional<ctran::Error> news = takeNews();
+    if (news && setup_.bulletin) setup_.bulletin->announce(*news);
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
     breakWith(ctran::Error(ErrorKind::System, error.what()));
   }
-}
-
-void Group::retireEnded() {
-  // Streams keep order: if the last has ended, all have, and one question has answered it.
-  std::vector<std::shared_ptr<Operation>> ended;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (Queue& queue : queues_) {
-      auto& waiting = queue.operations;
-      if (waiting.empty()) continue;
-      if (waiting.back()->isOver()) {
-        ended.insert(ended.end(), waiting.begin(), waiting.end());
-        waiting.clear();
-        continue;
-      }
-      while (!waiting.empty() && waiting.front()->isOver()) {
-        ended.push_back(std::move(waiting.front()));
-        waiting.pop_front();
-      }
-    }
-    std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
-  }
-  for (const auto& operation : ended) {
-    operation->complete();
-    operation->release();
-  }
+  return quiet;
 }
 
 void Group::lookForErrors() {
@@ -96,63 +72,82 @@ Clock::duration Group::callAge(Clock::time_point now) const {
   return start == 0 ? Clock::duration::zero() : now.time_since_epoch() - Clock::duration(start);
 }
 
-void Group::lookAtCall(Clock::time_point now) {
-  const milliseconds timeout(callTimeout_);
-  if (callAge(now) <= timeout) return;
-  breakWith(timedOut(describe(callOp_, *this) + " makes connections, and", timeout));
+std::optional<Group::Late> Group::findLateCall(Clock::time_point now) {
+  const auto called = [&](uint64_t sequence, OpName op) {
+    return "Operation " + std::to_string(sequence) + ", " + describe(op, *this) + ",";
+  };
+  if (const std::shared_ptr<stream::Operation> late = findLate(now)) {
+    return Late{called(late->sequence(), late->op()), late->op(), late->sequence(),
+                late->timeout()};
+  }
+  const milliseconds limit(callTimeout_);
+  if (callAge(now) > limit) {
+    const OpName op = callOp_;
+    const uint64_t sequence = issued() + 1;
+    return Late{called(sequence, op) + " for which connections are made,", op, sequence, limit};
+  }
+  if (running_ && running_->deadline() <= now) {
+    const Replays::Running& one = *running_;
+    return Late{called(one.sequence, one.op) + " in a replay of its graph,", one.op, one.sequence,
+                one.timeout};
+  }
+  return std::nullopt;
 }
 
 void Group::lookAtDeadlines(Clock::time_point now) {
-  std::shared_ptr<Operation> late;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      for (const auto& operation : queue.operations) {
-        if (operation->deadline() > now) continue;
-        if (!late || operation->sequence() < late->sequence()) late = operation;
-      }
+  const std::optional<Late> late = findLateCall(now);
+  if (!late) return verdict_.reset();
+  const auto give = [&](const Bulletin::Missing& missing) {
+    std::string found;
+    if (missing) {
+      found = missing->empty() ? "; all ranks wait in it"
+                               : "; not waiting in it: rank " + listed(*missing);
     }
+    const ctran::Error error = timedOut(late->what, late->timeout);
+    breakWith(ctran::Error(ErrorKind::Timeout,
+                           late->what + " has not ended within " +
+                               std::to_string(late->timeout.count()) + " ms" + found,
+                           missing.value_or(std::vector<int>()), std::string(toString(late->op)),
+                           error.hint()));
+  };
+  if (!setup_.bulletin) return give(std::nullopt);
+  if (!verdict_ || verdict_->sequence != late->sequence) {
+    verdict_ = Verdict{late->sequence, now + kMissingPatience + kStorePatience,
+                       setup_.bulletin->findMissing(late->sequence, kMissingPatience)};
   }
-  if (!late || late->isOver()) return;
-  const std::string what =
-      "Operation " + std::to_string(late->sequence()) + ", " + describe(late->op(), *this) + ",";
-  ctran::Error error = timedOut(what, late->timeout());
-  std::vector<int> missing;
-  std::string found;
-  if (setup_.bulletin) {
-    missing = setup_.bulletin->findMissing(late->sequence(), kMissingPatience);
-    found =
-        missing.empty() ? "; all ranks wait in it" : "; not waiting in it: rank " + listed(missing);
+  if (verdict_->answer.wait_for(milliseconds(0)) == std::future_status::ready) {
+    const Bulletin::Missing missing = verdict_->answer.get();
+    verdict_.reset();
+    give(missing);
+  } else if (now > verdict_->until) {
+    give(std::nullopt);
   }
-  breakWith(ctran::Error(
-      ErrorKind::Timeout,
-      what + " has not ended within " + std::to_string(late->timeout().count()) + " ms" + found,
-      missing, std::string(toString(late->op())), error.hint()));
+}
+
+bool Group::waitsLong(Clock::time_point now) {
+  if (callAge(now) > kBulletinInterval) return true;
+  if (running_ && now - running_->since > kBulletinInterval) return true;
+  const std::lock_guard lock(queueMutex_);
+  return std::any_of(queues_.begin(), queues_.end(), [&](const Queue& queue) {
+    return !queue.operations.empty() && now - queue.operations.front()->start() > kBulletinInterval;
+  });
 }
 
 void Group::lookAtBulletin(Clock::time_point now) {
-  if (now - bulletinRead_ < kBulletinInterval) return;
-  bool waits = callAge(now) > kBulletinInterval;
-  {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      waits = waits || (!queue.operations.empty() &&
-                        now - queue.operations.front()->start() > kBulletinInterval);
-    }
+  if (news_.valid()) {
+    if (news_.wait_for(milliseconds(0)) != std::future_status::ready) return;
+    const Bulletin::News news = news_.get();
+    if (news.error) return breakWith(*news.error, /*announce=*/false);
+    if (news.dead.empty() || !waitsLong(now)) return;
+    breakWith(ctran::Error(ErrorKind::PeerLost,
+                           "Rank " + listed(news.dead) + " of communicator '" + setup_.name +
+                               "' has died; an operation of rank " + std::to_string(rank()) +
+                               " waits for it",
+                           news.dead, {}, "look at what that rank has written"));
+  } else if (now - newsAsked_ >= kBulletinInterval && waitsLong(now)) {
+    newsAsked_ = now;
+    news_ = setup_.bulletin->read(kWatchPeers.get());
   }
-  if (!waits) return;
-  bulletinRead_ = now;
-  if (const auto error = setup_.bulletin->readError()) {
-    return breakWith(*error, /*announce=*/false);
-  }
-  if (!kWatchPeers.get()) return;
-  const std::vector<int> dead = setup_.bulletin->findDead();
-  if (dead.empty()) return;
-  breakWith(ctran::Error(ErrorKind::PeerLost,
-                         "Rank " + listed(dead) + " of communicator '" + setup_.name +
-                             "' has died; an operation of rank " + std::to_string(rank()) +
-                             " waits for it",
-                         dead, {}, "look at what that rank has written"));
 }
 
 }  // namespace torch::comms::nccl

@@ -43,21 +43,47 @@ std::string startOf(pid_t pid) {
   return fields.size() > kStart ? fields[kStart] : std::string();
 }
 
-/// The host, and which numbers its processes have here.
+/// The host, and which numbers its processes have here; empty if that is not known.
 std::string namespaceOf() {
   struct stat info {};
   if (stat("/proc/self/ns/pid", &info) != 0) return {};
   return ctran::hostIdentity() + "/" + std::to_string(info.st_ino);
 }
 
-std::string keyOf(int rank) { return "process/" + std::to_string(rank); }
+std::string countKey() { return "processes/" + namespaceOf(); }
+std::string keyOf(int64_t number) { return countKey() + "/" + std::to_string(number); }
 std::string leftKeyOf(int rank) { return "left/" + std::to_string(rank); }
+
+/// Becomes readable when the process ends; null if it has. One descriptor serves all communicators.
+std::shared_ptr<const ctran::UniqueFd> watched(pid_t pid, const std::string& start) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& known =
+      *new std::map<std::pair<pid_t, std::string>, std::weak_ptr<const ctran::UniqueFd>>;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<const ctran::UniqueFd>& entry = known[{pid, start}];
+  if (auto fd = entry.lock()) return fd;
+  auto fd =
+      std::make_shared<const ctran::UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  // Whoever has the number now may be somebody else.
+  if (startOf(pid) != start) return nullptr;
+  entry = fd;
+  return fd;
+}
+
+template <typename Number>
+bool parse(const std::string& text, Number& number) {
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && stop == end;
+}
 
 }  // namespace
 
 void Peers::introduce() {
   const pid_t self = getpid();
-  store_->set(keyOf(rank_), namespaceOf() + " " + std::to_string(self) + " " + startOf(self));
+  const int64_t number = store_->add(countKey(), 1);
+  store_->set(keyOf(number),
+              std::to_string(rank_) + " " + std::to_string(self) + " " + startOf(self));
 }
 
 void Peers::leave() noexcept {
@@ -68,41 +94,35 @@ void Peers::leave() noexcept {
 }
 
 void Peers::meet(c10d::Store& store) {
-  std::vector<std::string> keys;
-  for (int r = 0; r < size_; ++r) keys.push_back(keyOf(r));
-  if (!store.check(keys)) return;
-  std::vector<std::vector<uint8_t>> values;
-  if (store.hasExtendedApi()) {
-    values = store.multiGet(keys);
-  } else {
-    for (const std::string& key : keys) values.push_back(store.get(key));
-  }
-  const std::string here = namespaceOf();
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    const std::vector<uint8_t>& value = values.at(r);
-    const auto fields = words(std::string(value.begin(), value.end()));
-    if (fields.size() != 3) continue;
-    const std::string& where = fields[0];
-    const std::string& start = fields[2];
-    pid_t pid = 0;
-    std::from_chars(fields[1].data(), fields[1].data() + fields[1].size(), pid);
-    if (here.empty() || where != here || pid <= 0) continue;
-    ctran::UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-    // Whoever has the number now may be somebody else.
-    if (startOf(pid) != start) {
-      gone_.push_back(r);
-    } else if (fd.get() >= 0) {
-      alive_.emplace(r, std::move(fd));
-    }
+  const std::lock_guard lock(mutex_);
+  if (met_) return;
+  const int64_t count = store.add(countKey(), 0);
+  for (int64_t number = 1; number <= count; ++number) {
+    const std::vector<uint8_t> value = store.get(keyOf(number));
+    remember(std::string(value.begin(), value.end()));
   }
   met_ = true;
 }
 
+void Peers::remember(const std::string& introduction) {
+  const std::vector<std::string> fields = words(introduction);
+  int rank = 0;
+  pid_t pid = 0;
+  if (fields.size() != 3 || !parse(fields[0], rank) || !parse(fields[1], pid)) return;
+  if (rank == rank_) return;
+  auto fd = watched(pid, fields[2]);
+  if (!fd) {
+    gone_.push_back(rank);
+  } else if (fd->get() >= 0) {  // else this kernel has none
+    alive_.emplace(rank, std::move(fd));
+  }
+}
+
 std::vector<int> Peers::findDead(c10d::Store& store) {
-  if (!met_) meet(store);
+  meet(store);
+  const std::lock_guard lock(mutex_);
   for (auto one = alive_.begin(); one != alive_.end();) {
-    pollfd entry{one->second.get(), POLLIN, 0};
+    pollfd entry{one->second->get(), POLLIN, 0};
     if (poll(&entry, 1, 0) > 0) {
       gone_.push_back(one->first);
       one = alive_.erase(one);
@@ -112,9 +132,17 @@ std::vector<int> Peers::findDead(c10d::Store& store) {
   }
   std::vector<int> dead;
   for (const int r : gone_) {
-    if (!store.check({leftKeyOf(r)})) dead.push_back(r);
+    if (!hasLeft(store, r)) dead.push_back(r);
   }
   return dead;
+}
+
+bool Peers::hasLeft(c10d::Store& store, int rank) {
+  try {
+    return store.check({leftKeyOf(rank)});
+  } catch (const std::exception&) {
+    return false;  // the store may have died with it
+  }
 }
 
 }  // namespace torch::comms::nccl

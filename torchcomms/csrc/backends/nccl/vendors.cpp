@@ -2,7 +2,9 @@
 
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
 
+#include <algorithm>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <iterator>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
@@ -86,6 +88,16 @@ const Vendor& vendorOf(const std::string& backend) {
     if (backend == vendor.backend) return vendor;
   }
   throw ctran::Error(ctran::ErrorKind::InvalidArgument, "No vendor's library is behind " + backend);
+}
+
+bool isVendor(const std::string& backend) {
+  return std::any_of(std::begin(kVendors), std::end(kVendors),
+                     [&](const Vendor& vendor) { return backend == vendor.backend; });
+}
+
+void requireAllocator(const std::string& backend) {
+  const Library& library = Library::of(vendorOf(backend));
+  library.require(library.memAlloc, "mem_allocator", 21900);
 }
 
 std::string libraryPath(const Vendor& vendor) {

@@ -1,0 +1,177 @@
+#pragma once
+
+#include "ctran/gpu/device/lane.cuh"
+
+// Messages between ranks over lanes: what gather, scatter, broadcast, all-gather, all-to-all, send
+// and receive come to when there is much to move. Every message is cut into steps, dealt out to a
+// number of lanes that both ends derive from its size; a block serves one lane of one message. The
+// sender pushes, which is the transfer; the receiver copies from its own memory.
+
+namespace ctran::device {
+
+enum : u32 { kSend = 0, kReceive = 1, kSwap = 2, kCopy = 3, kRelay = 4 };
+
+/// Swap: sends `from` and receives to the same place, of the same size. Copy: within this rank.
+/// Relay: receives, and sends it on to all but the sender.
+struct Transfer {
+  const char* from;
+  char* to;
+  u64 bytes;
+  u32 kind;
+  u32 peer;
+  u32 lanes;
+};
+
+inline constexpr u32 kMaxTransfers = 2 * kMaxRanks;
+
+struct ExchangeArguments {
+  Team team;
+  u32 count;
+  Transfer transfers[kMaxTransfers];
+};
+
+/// One end of a lane while a message passes.
+struct LaneEnd {
+  u32 lane;
+  u32 step;  ///< the next one's number
+};
+
+/// Whether there is room for the next step; by one thread, before a barrier.
+CTRAN_INLINE void awaitRoom(const Team& team, const Block& block, const Transfer& t,
+                            const LaneEnd& end) {
+  awaitFlag(team, block, creditOf(team, team.rank, t.peer, end.lane), end.step + 1 - kDepth,
+            t.peer);
+}
+
+/// There is room for it. `more`: waits for that of the next, too.
+CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+                           u64 at, bool more) {
+  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+  const auto source = bytesOf<const char>(t.from + at, bytes);
+  Word16* slot = reinterpret_cast<Word16*>(stepOf(team, team.rank, t.peer, end.lane, end.step));
+  forWords(
+      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
+      [&](u32 i, const Word16& v) { slot[i] = v; });
+  ++end.step;
+  if (block.thread == 0 && more) awaitRoom(team, block, t, end);
+  block.sync();
+  if (stopped(block)) return;
+  if (block.thread == publisherOf(block)) {
+    fenceSystem();
+    storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
+  }
+}
+
+CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+                              u64 at) {
+  if (block.thread == 0) {
+    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step + 1, t.peer);
+  }
+  block.sync();
+  if (stopped(block)) return;
+  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+  const auto target = bytesOf<char>(t.to + at, bytes);
+  const Word16* slot =
+      reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.lane, end.step));
+  forWords(
+      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadWords(slot + i); },
+      [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+  block.sync();
+  ++end.step;
+  if (block.thread == publisherOf(block)) {
+    fenceSystem();
+    storeFenced(creditOf(team, t.peer, team.rank, end.lane), end.step);
+  }
+}
+
+CTRAN_INLINE void copyStep(const Team& team, const Block& block, const Transfer& t, u64 at) {
+  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+  const auto source = bytesOf<const char>(t.from + at, bytes);
+  const auto target = bytesOf<char>(t.to + at, bytes);
+  forWords(
+      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
+      [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+}
+
+CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t, u32 lane) {
+  const auto gets = [&](u32 r) { return r != team.rank && r != t.peer; };
+  const u32 first = team.state->received[t.peer][lane];
+  u32 k = 0;
+  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes;
+       at += static_cast<u64>(t.lanes) * team.stepBytes, ++k) {
+    for (u32 r = block.thread; r < team.size; r += block.threads) {
+      if (r == team.rank) {
+        awaitFlag(team, block, readyOf(team, t.peer, team.rank, lane), first + k + 1, t.peer);
+      } else if (gets(r)) {
+        awaitFlag(team, block, creditOf(team, team.rank, r, lane),
+                  team.state->sent[r][lane] + k + 1 - kDepth, r);
+      }
+    }
+    block.sync();
+    if (stopped(block)) return;
+    const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+    const auto target = bytesOf<char>(t.to + at, bytes);
+    const Word16* slot =
+        reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, lane, first + k));
+    forWords(
+        block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadWords(slot + i); },
+        [&](u32 i, const Word16& v) {
+          storeUser(target, i, v);
+          for (u32 r = 0; r < team.size; ++r) {
+            if (!gets(r)) continue;
+            const u32 step = team.state->sent[r][lane] + k;
+            reinterpret_cast<Word16*>(stepOf(team, team.rank, r, lane, step))[i] = v;
+          }
+        });
+    block.sync();
+    for (u32 r = block.thread - publisherOf(block); r < team.size; r += block.threads) {
+      fenceSystem();
+      if (gets(r)) {
+        storeFenced(readyOf(team, team.rank, r, lane), team.state->sent[r][lane] + k + 1);
+      } else if (r == team.rank) {
+        storeFenced(creditOf(team, t.peer, team.rank, lane), first + k + 1);
+      }
+    }
+  }
+  block.sync();
+  for (u32 r = block.thread; r < team.size; r += block.threads) {
+    if (gets(r)) team.state->sent[r][lane] += k;
+    if (r == team.rank) team.state->received[t.peer][lane] += k;
+  }
+}
+
+CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
+  const Team& team = arguments.team;
+  if (!enter(team, block)) return;
+  u32 lane = block.index;
+  u32 which = 0;
+  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
+    lane -= arguments.transfers[which++].lanes;
+  }
+  if (which == arguments.count) return;
+  const Transfer& t = arguments.transfers[which];
+  if (t.kind == kRelay) return relay(team, block, t, lane);
+  const bool sends = t.kind == kSend || t.kind == kSwap;
+  const bool receives = t.kind == kReceive || t.kind == kSwap;
+  LaneEnd out = {lane, sends ? team.state->sent[t.peer][lane] : 0};
+  LaneEnd in = {lane, receives ? team.state->received[t.peer][lane] : 0};
+  if (sends && block.thread == 0) awaitRoom(team, block, t, out);
+  block.sync();
+  if (stopped(block)) return;
+  const u64 stride = static_cast<u64>(t.lanes) * team.stepBytes;
+  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes; at += stride) {
+    if (t.kind == kCopy) copyStep(team, block, t, at);
+    if (sends) sendStep(team, block, t, out, at, at + stride < t.bytes);
+    if (receives) receiveStep(team, block, t, in, at);
+    if (stopped(block)) return;
+  }
+  if (block.thread != 0) return;
+  if (sends) team.state->sent[t.peer][lane] = out.step;
+  if (receives) team.state->received[t.peer][lane] = in.step;
+}
+
+}  // namespace ctran::device
+
+#ifdef CTRAN_RANKS
+CTRAN_KERNEL(ctranExchange, ExchangeArguments, 512, exchange(arguments, block))
+#endif

@@ -1,0 +1,34 @@
+#include "ctran/collective/hosts_algorithms.h"
+
+namespace ctran {
+
+/// Inside the root's host through shared memory; the others send the root their blocks, which it
+/// receives into place.
+Task gatherGroup(HostsContext& hosts, const Collective& c) {
+  const HostMap& map = hosts.map;
+  const int home = map.hostOf(c.root);
+  const bool isRoot = hosts.all.rank == c.root;
+  hosts.all.prepare(hosts.all.size);
+  if (map.host() != home) {
+    Dispatch dispatch = hosts.all.send(c.root, 0, c.input, c.blockBytes());
+    co_await dispatch;
+    co_return;
+  }
+  std::vector<Arrival> arrivals;
+  for (int step = 1; isRoot && step < hosts.all.size; ++step) {
+    const int peer = hosts.all.after(step);
+    if (map.hostOf(peer) == home) continue;
+    arrivals.push_back(hosts.all.receive(peer, 0, c.outputBlock(peer).data, c.blockBytes()));
+  }
+  Collective inside = c;
+  inside.root = map.indexOf(c.root);
+  inside.outputs.clear();
+  for (const int r : map.local()) {
+    if (isRoot) inside.outputs.push_back(c.outputBlock(r));
+  }
+  Task task = hosts.local(inside);
+  co_await task;
+  for (Arrival& arrival : arrivals) co_await arrival;
+}
+
+}  // namespace ctran

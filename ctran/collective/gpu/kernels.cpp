@@ -1,0 +1,194 @@
+#include "ctran/collective/gpu/kernels.h"
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <tuple>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+using gpu::Driver;
+
+const char* elementOf(DataType type) {
+  switch (type) {
+    case DataType::Bool:
+      return "Boolean";
+    case DataType::Int8:
+      return "i8";
+    case DataType::Int16:
+      return "i16";
+    case DataType::Int32:
+      return "i32";
+    case DataType::Int64:
+      return "i64";
+    case DataType::UInt8:
+      return "u8";
+    case DataType::UInt16:
+      return "u16";
+    case DataType::UInt32:
+      return "u32";
+    case DataType::UInt64:
+      return "u64";
+    case DataType::Float8E4M3:
+      return "Float8E4M3";
+    case DataType::Float8E5M2:
+      return "Float8E5M2";
+    case DataType::Float16:
+      return "Float16";
+    case DataType::BFloat16:
+      return "BFloat16";
+    case DataType::Float32:
+      return "f32";
+    case DataType::Float64:
+      return "f64";
+    case DataType::Complex64:
+      return "Complex64";
+    case DataType::Complex128:
+      return "Complex128";
+    default:
+      throw Error(ErrorKind::InvalidArgument,
+                  "type " + std::string(nameOf(type)) + " can be moved, but not reduced");
+  }
+}
+
+const char* operationOf(ReduceKind op) {
+  switch (op) {
+    case ReduceKind::Sum:
+      return "Sum";
+    case ReduceKind::Product:
+      return "Product";
+    case ReduceKind::Min:
+      return "Min";
+    case ReduceKind::Max:
+      return "Max";
+    case ReduceKind::BitAnd:
+      return "BitAnd";
+    case ReduceKind::BitOr:
+      return "BitOr";
+    case ReduceKind::BitXor:
+      return "BitXor";
+    case ReduceKind::Avg:
+      return "Avg";
+    case ReduceKind::PremulSum:
+      return "PremulSum";
+  }
+  throw Error(ErrorKind::InvalidArgument, "no such reduction");
+}
+
+/// Relaxed, so that a first call may come while a stream captures.
+class LoadingMode {
+ public:
+  LoadingMode() { Driver::get().threadExchangeStreamCaptureMode(&mode_); }
+  ~LoadingMode() { Driver::get().threadExchangeStreamCaptureMode(&mode_); }
+  LoadingMode(const LoadingMode&) = delete;
+  LoadingMode& operator=(const LoadingMode&) = delete;
+
+ private:
+  gpu::CaptureMode mode_ = gpu::CaptureMode::Relaxed;
+};
+
+gpu::Module load(int device, const gpu::CompileRequest& request) {
+  const std::string image = gpu::compile(request);
+  const gpu::DeviceGuard guard(device);
+  const LoadingMode mode;
+  gpu::Module module = nullptr;
+  gpu::check(Driver::get().moduleLoadData(&module, image.data()), "cuModuleLoadData");
+  return module;
+}
+
+gpu::Function find(gpu::Module module, const char* name) {
+  gpu::Function function = nullptr;
+  gpu::check(Driver::get().moduleGetFunction(&function, module, name), name);
+  return function;
+}
+
+bool fitsPackets(const DeviceReduction& reduction) { return reduction.elementBytes <= 8; }
+
+}  // namespace
+
+DeviceReduction deviceReduction(DataType type, ReduceKind op) {
+  const size_t bytes = sizeOf(type);
+  if (type == DataType::Bool) {
+    switch (op) {
+      case ReduceKind::Sum:
+      case ReduceKind::Max:
+        return {"Boolean", "BitOr", 1, 1};
+      case ReduceKind::Product:
+      case ReduceKind::Min:
+        return {"Boolean", "BitAnd", 1, 1};
+      default:
+        return {"Boolean", operationOf(op), 1, 1};
+    }
+  }
+  // But for products, complex numbers are reduced part by part.
+  if (type == DataType::Complex64 && op != ReduceKind::Product) {
+    return {"f32", operationOf(op), 4, 2};
+  }
+  if (type == DataType::Complex128 && op != ReduceKind::Product) {
+    return {"f64", operationOf(op), 8, 2};
+  }
+  return {elementOf(type), operationOf(op), bytes, 1};
+}
+
+gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
+  return {"exchange",
+          "#include \"ctran/collective/exchange/lanes.cuh\"\n"
+          "#include \"ctran/collective/exchange/packets.cuh\"\n",
+          architecture,
+          {"CTRAN_RANKS=" + std::to_string(ranks)}};
+}
+
+gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
+                                    ReduceKind op) {
+  const DeviceReduction reduction = deviceReduction(type, op);
+  gpu::CompileRequest request{
+      std::string("reduce-") + reduction.element + "-" + reduction.op,
+      "#include \"ctran/collective/reduce/pipeline.cuh\"\n",
+      architecture,
+      {std::string("CTRAN_ELEMENT=") + reduction.element, std::string("CTRAN_OP=") + reduction.op,
+       "CTRAN_RANKS=" + std::to_string(ranks)}};
+  if (fitsPackets(reduction)) {
+    request.source += "#include \"ctran/collective/all_reduce/two_shot.cuh\"\n";
+  } else {
+    request.defines.push_back("CTRAN_WIDE_ELEMENT");
+  }
+  return request;
+}
+
+const MovingKernels& MovingKernels::of(int device, int ranks) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::pair<int, int>, MovingKernels>;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({device, ranks});
+  if (found != known.end()) return found->second;
+  const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
+  return known[{device, ranks}] = {find(module, "ctranExchange"),
+                                   find(module, "ctranExchangePackets")};
+}
+
+const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::tuple<int, int, DataType, ReduceKind>, ReducingKernels>;
+  const std::lock_guard lock(mutex);
+  const auto key = std::tuple(device, ranks, type, op);
+  const auto found = known.find(key);
+  if (found != known.end()) return found->second;
+  const DeviceReduction reduction = deviceReduction(type, op);
+  const gpu::Module module =
+      load(device, reducingRequest(gpu::architecture(device), ranks, type, op));
+  ReducingKernels made;
+  if (fitsPackets(reduction)) {
+    made.oneShot = find(module, "ctranAllReduceOneShot");
+    made.twoShot = find(module, "ctranAllReduceTwoShot");
+    made.packets = find(module, "ctranReducePackets");
+  }
+  made.pipeline = find(module, "ctranReducePipeline");
+  made.elementBytes = reduction.elementBytes;
+  made.perElement = reduction.perElement;
+  return known[key] = made;
+}
+
+}  // namespace ctran

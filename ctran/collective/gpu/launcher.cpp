@@ -1,0 +1,345 @@
+#include "ctran/collective/gpu/launcher.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ctran/base/error.h"
+#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/packets.cuh"
+#include "ctran/collective/reduce/packets.cuh"
+
+namespace ctran {
+namespace {
+
+using device::kMaxRanks;
+
+constexpr size_t kPacketData = 12;
+constexpr uint32_t kLaneThreads = 512;
+
+// From sweeps on four H200; docs/gpu/backend.md has them.
+
+/// Bytes up to which one-shot all-reduce is faster than two-shot.
+size_t oneShotLimit(uint32_t size) {
+  if (size <= 2) return 512 << 10;
+  if (size <= 4) return 160 << 10;
+  return 32 << 10;
+}
+constexpr size_t kTwoShotLimit = 2200000;
+/// Of what one rank sends another.
+constexpr size_t kPacketLimit = 512 << 10;
+constexpr size_t kLeastChunk = 4096;
+constexpr size_t kBroadcastInPartsFrom = 1 << 20;
+
+size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
+
+char* bytesAt(std::byte* data) { return reinterpret_cast<char*>(data); }
+const char* bytesAt(const std::byte* data) { return reinterpret_cast<const char*>(data); }
+
+}  // namespace
+
+GpuLauncher::GpuLauncher(const device::Team& team, int device, uint32_t blocks)
+    : team_(team),
+      device_(device),
+      rank_(team.rank),
+      size_(team.size),
+      blocks_(std::clamp(blocks, 1u, device::kMaxBlocks)),
+      moving_(MovingKernels::of(device, static_cast<int>(team.size))) {}
+
+void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
+                      gpu::Stream stream) const {
+  void* parameters[] = {const_cast<void*>(arguments)};
+  gpu::check(gpu::Driver::get().launchKernel(kernel, shape.blocks, 1, 1, shape.threads, 1, 1, 0,
+                                             stream, parameters, nullptr),
+             "launching a kernel");
+}
+
+GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) const {
+  const uint32_t most = std::min(mostBlocks, blocks_);
+  const auto shape = [&](uint32_t threads) {
+    return Shape{static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(packets, threads), 1, most)),
+                 threads};
+  };
+  for (const uint32_t threads : {128u, 256u}) {
+    if (packets <= size_t{threads} * most) return shape(threads);
+  }
+  return shape(512);
+}
+
+uint32_t GpuLauncher::lanesFor(size_t bytes) const {
+  // Sending and receiving blocks for every peer.
+  const size_t budget = std::max<size_t>(1, blocks_ / (2 * std::max(1u, size_ - 1)));
+  const size_t most = std::min<size_t>(size_ <= 2 ? 32 : size_ <= 4 ? 21 : 9, budget);
+  return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, team_.stepBytes), 1, most));
+}
+
+void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
+  using Kind = CollectiveKind;
+  switch (c.kind) {
+    case Kind::AllReduce:
+    case Kind::Reduce:
+    case Kind::ReduceScatter:
+    case Kind::ReduceScatterV:
+      return reduce(c, stream);
+    case Kind::Broadcast:
+      if (c.blockBytes() >= kBroadcastInPartsFrom && size_ > 2) return broadcastInParts(c, stream);
+      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, stream);
+    case Kind::Barrier:
+      return exchange({}, true, stream);
+    case Kind::AllGatherV: {
+      size_t most = 0;
+      for (const Block& block : c.outputs) most = std::max(most, block.count * sizeOf(c.type));
+      return exchange(messagesOf(c), most <= kPacketLimit, stream);
+    }
+    case Kind::AllToAllV:  // what others exchange is not known here
+      return exchange(messagesOf(c), false, stream);
+    case Kind::Send:
+    case Kind::Recv:
+      return launchMessages({&c, 1}, stream);
+    default:
+      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, stream);
+  }
+}
+
+GpuLauncher::Messages GpuLauncher::messagesOf(const Collective& c) const {
+  using Kind = CollectiveKind;
+  const size_t element = sizeOf(c.type);
+  const bool isRoot = static_cast<uint32_t>(c.root) == rank_;
+  Messages m;
+  const auto sends = [&](uint32_t to, const std::byte* from, size_t count) {
+    m.from[to] = bytesAt(from);
+    m.sendBytes[to] = count * element;
+  };
+  const auto receives = [&](uint32_t from, std::byte* to, size_t count) {
+    m.to[from] = bytesAt(to);
+    m.receiveBytes[from] = count * element;
+  };
+  const auto sendsBlock = [&](uint32_t to) {
+    const Block block = c.inputBlock(static_cast<int>(to));
+    sends(to, block.data, block.count);
+  };
+  const auto receivesBlock = [&](uint32_t from) {
+    const Block block = c.outputBlock(static_cast<int>(from));
+    receives(from, block.data, block.count);
+  };
+  switch (c.kind) {
+    case Kind::Broadcast:
+      for (uint32_t r = 0; isRoot && r < size_; ++r) {
+        if (r != rank_) sends(r, c.output, c.count);
+      }
+      if (!isRoot) receives(static_cast<uint32_t>(c.root), c.output, c.count);
+      break;
+    case Kind::AllGather:
+    case Kind::AllGatherV:
+      for (uint32_t r = 0; r < size_; ++r) {
+        sends(r, c.input, c.count);
+        receivesBlock(r);
+      }
+      break;
+    case Kind::Gather:
+      sends(static_cast<uint32_t>(c.root), c.input, c.count);
+      for (uint32_t r = 0; isRoot && r < size_; ++r) receivesBlock(r);
+      break;
+    case Kind::Scatter:
+      for (uint32_t r = 0; isRoot && r < size_; ++r) sendsBlock(r);
+      receives(static_cast<uint32_t>(c.root), c.output, c.count);
+      break;
+    default:  // all-to-all, of either kind
+      for (uint32_t r = 0; r < size_; ++r) {
+        sendsBlock(r);
+        receivesBlock(r);
+      }
+  }
+  return m;
+}
+
+void GpuLauncher::exchange(const Messages& m, bool inPackets, gpu::Stream stream) const {
+  if (size_ > 1 && inPackets) return exchangePackets(m, stream);
+  exchangeLanes(m, stream);
+}
+
+void GpuLauncher::exchangePackets(const Messages& m, gpu::Stream stream) const {
+  device::PacketExchangeArguments a{};
+  a.team = team_;
+  size_t most = 0;
+  for (uint32_t r = 0; r < size_; ++r) {
+    a.from[r] = m.from[r];
+    a.to[r] = m.to[r];
+    a.sendBytes[r] = m.sendBytes[r];
+    a.receiveBytes[r] = m.receiveBytes[r];
+    a.sendPackets[r] = device::messagePackets(m.sendBytes[r]);
+    a.receivePackets[r] = device::messagePackets(m.receiveBytes[r]);
+    most = std::max({most, m.sendBytes[r], m.receiveBytes[r]});
+    if (r == rank_) continue;
+    a.mostSent = std::max(a.mostSent, a.sendPackets[r]);
+    a.mostReceived = std::max(a.mostReceived, a.receivePackets[r]);
+  }
+  run(moving_.packets, shapeFor(ceilDiv(most, kPacketData), 48), &a, stream);
+}
+
+void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
+  device::ExchangeArguments a{};
+  a.team = team_;
+  uint32_t blocks = 0;
+  const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
+    if (bytes == 0) return;
+    const uint32_t lanes = lanesFor(bytes);
+    a.transfers[a.count++] = {from, to, bytes, kind, peer, lanes};
+    blocks += lanes;
+  };
+  for (uint32_t step = 1; step < size_; ++step) {
+    const uint32_t to = (rank_ + step) % size_;
+    const uint32_t from = (rank_ + size_ - step) % size_;
+    const auto swaps = [&](uint32_t peer) {
+      return m.sendBytes[peer] != 0 && m.from[peer] == m.to[peer];
+    };
+    if (swaps(to)) {
+      if (m.sendBytes[to] != m.receiveBytes[to]) {
+        throw Error(ErrorKind::InvalidArgument,
+                    "in place, a rank has to send another as much as it receives from it",
+                    {static_cast<int>(to)}, {}, "use different memory for input and output");
+      }
+      add(device::kSwap, to, m.from[to], m.to[to], m.sendBytes[to]);
+    } else {
+      add(device::kSend, to, m.from[to], nullptr, m.sendBytes[to]);
+    }
+    if (!swaps(from)) add(device::kReceive, from, nullptr, m.to[from], m.receiveBytes[from]);
+  }
+  if (m.from[rank_] != m.to[rank_]) {
+    add(device::kCopy, rank_, m.from[rank_], m.to[rank_], m.receiveBytes[rank_]);
+  }
+  if (blocks != 0) run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+}
+
+/// The root sends each other rank another part, and that sends it on to the rest while it comes:
+/// the root's link carries the data once.
+void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) const {
+  const size_t bytes = c.blockBytes();
+  const size_t share = ceilDiv(ceilDiv(bytes, size_ - 1), 16) * 16;
+  const uint32_t root = static_cast<uint32_t>(c.root);
+  device::ExchangeArguments a{};
+  a.team = team_;
+  uint32_t blocks = 0;
+  for (uint32_t r = 0; r < size_; ++r) {
+    if (r == root) continue;
+    const size_t begin = std::min(bytes, (r < root ? r : r - 1) * share);
+    const size_t length = std::min(bytes - begin, share);
+    if (length == 0) continue;
+    char* part = bytesAt(c.output) + begin;
+    const uint32_t lanes = lanesFor(length);
+    if (rank_ == root) {
+      a.transfers[a.count++] = {part, nullptr, length, device::kSend, r, lanes};
+    } else if (rank_ == r) {
+      a.transfers[a.count++] = {nullptr, part, length, device::kRelay, root, lanes};
+    } else {
+      a.transfers[a.count++] = {nullptr, part, length, device::kReceive, r, lanes};
+    }
+    blocks += lanes;
+  }
+  run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+}
+
+void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
+  // A launch has at most one message of each peer and direction: the first of those left.
+  std::vector<const Collective*> left;
+  for (const Collective& c : messages) left.push_back(&c);
+  while (!left.empty()) {
+    Messages m;
+    std::vector<const Collective*> later;
+    bool sends[kMaxRanks] = {};
+    bool receives[kMaxRanks] = {};
+    for (const Collective* c : left) {
+      const bool isSend = c->kind == CollectiveKind::Send;
+      if (std::exchange((isSend ? sends : receives)[c->root], true)) {
+        later.push_back(c);
+      } else if (isSend) {
+        m.from[c->root] = bytesAt(c->input);
+        m.sendBytes[c->root] = c->blockBytes();
+      } else {
+        m.to[c->root] = bytesAt(c->output);
+        m.receiveBytes[c->root] = c->blockBytes();
+      }
+    }
+    if (sends[rank_] != receives[rank_] || m.sendBytes[rank_] != m.receiveBytes[rank_]) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "a rank cannot send to itself, or receive from itself, alone",
+                  {static_cast<int>(rank_)}, {},
+                  "put the send and the recv, of the same size, into one batch");
+    }
+    exchangeLanes(m, stream);
+    left = std::move(later);
+  }
+}
+
+void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
+  using Kind = CollectiveKind;
+  const ReducingKernels& kernels =
+      ReducingKernels::of(device_, static_cast<int>(size_), c.type, c.op.kind);
+  const size_t element = kernels.elementBytes;
+  const size_t count = c.count * kernels.perElement;
+  const size_t perPacket = std::max<size_t>(1, kPacketData / element);
+  const size_t slotPackets = team_.slotBytes / 16;
+  device::ReduceArguments a{};
+  a.team = team_;
+  a.factor = c.op.factor;
+  a.factorAt = c.op.factorAt;
+
+  if (c.kind == Kind::ReduceScatter || c.kind == Kind::ReduceScatterV) {
+    for (uint32_t r = 0; r < size_; ++r) {
+      const Block block = c.inputBlock(static_cast<int>(r));
+      a.parts[r] = block.data;
+      a.counts[r] = block.count * kernels.perElement;
+    }
+    a.outputs[rank_] = c.output;
+  } else if (c.kind == Kind::AllReduce && kernels.oneShot) {
+    const size_t packets = ceilDiv(count, perPacket);
+    const size_t share = ceilDiv(packets, size_);
+    const size_t wire = packets * kPacketData;
+    a.parts[0] = c.input;
+    a.outputs[0] = c.output;
+    a.counts[0] = count;
+    if (wire <= oneShotLimit(size_) && packets <= slotPackets) {
+      return run(kernels.oneShot, shapeFor(packets, 24), &a, stream);
+    }
+    if (wire <= kTwoShotLimit && 2 * share <= slotPackets) {
+      return run(kernels.twoShot, shapeFor(share, 88), &a, stream);
+    }
+  }
+  if (c.kind == Kind::AllReduce || c.kind == Kind::Reduce) {
+    const bool whole = c.kind == Kind::Reduce && count * element <= kPacketLimit;
+    const uint32_t root = static_cast<uint32_t>(c.root);
+    const size_t grain = std::max<size_t>(1, 16 / element);
+    const size_t share = ceilDiv(ceilDiv(count, size_), grain) * grain;
+    const bool gets = c.kind == Kind::AllReduce || root == rank_;
+    for (uint32_t r = 0; r < size_; ++r) {
+      const size_t begin = whole ? (r > root ? count : 0) : std::min(count, r * share);
+      const size_t end = whole ? (r < root ? 0 : count) : std::min(count, (r + 1) * share);
+      a.parts[r] = c.input + begin * element;
+      a.outputs[r] = gets ? c.output + begin * element : nullptr;
+      a.counts[r] = end - begin;
+    }
+    a.shareWith = c.kind == Kind::AllReduce ? (1u << size_) - 1 : 1u << root;
+    if (whole) a.shareWith = 0;
+  }
+  size_t most = 0;
+  for (uint32_t r = 0; r < size_; ++r) most = std::max<size_t>(most, a.counts[r]);
+  const size_t packets = ceilDiv(most, perPacket);
+  if (a.shareWith == 0 && kernels.packets && packets <= slotPackets &&
+      packets * kPacketData <= kPacketLimit) {
+    for (uint32_t r = 0; r < size_; ++r) {
+      a.packets[r] = static_cast<uint32_t>(std::max<size_t>(1, ceilDiv(a.counts[r], perPacket)));
+    }
+    return run(kernels.packets, shapeFor(packets, 48), &a, stream);
+  }
+  // For what is not much, chunks of which every lane has one.
+  const size_t mostLanes = std::min(blocks_, device::kMaxLanes);
+  const size_t room = a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2;
+  const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), 512) * 512;
+  a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  a.chunks = ceilDiv(most * element, a.chunkBytes);
+  if (a.chunks == 0) return;
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(mostLanes, a.chunks));
+  a.lookahead = 1;
+  run(kernels.pipeline, {lanes, kLaneThreads}, &a, stream);
+}
+
+}  // namespace ctran

@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "ctran/collective/collective.h"
+#include "ctran/collective/gpu/kernels.h"
+#include "ctran/gpu/device/team.cuh"
+#include "ctran/gpu/driver.h"
+
+namespace ctran {
+
+/// Chooses kernels and their shapes, and puts them on streams. What it chooses depends on the
+/// arguments that all ranks (or both ends of a message) share, and on nothing else.
+class GpuLauncher {
+ public:
+  /// `blocks`: the most that a kernel may have, the same on all ranks.
+  GpuLauncher(const device::Team& team, int device, uint32_t blocks);
+
+  /// One collective, validated.
+  void launch(const Collective& collective, gpu::Stream stream) const;
+  /// Sends and receives that run at the same time. Those of one peer and direction keep their
+  /// order.
+  void launchMessages(std::span<const Collective> messages, gpu::Stream stream) const;
+
+ private:
+  /// What this rank sends to, and receives from, every rank.
+  struct Messages {
+    const char* from[device::kMaxRanks] = {};
+    char* to[device::kMaxRanks] = {};
+    size_t sendBytes[device::kMaxRanks] = {};
+    size_t receiveBytes[device::kMaxRanks] = {};
+  };
+  struct Shape {
+    uint32_t blocks;
+    uint32_t threads;
+  };
+
+  Messages messagesOf(const Collective& collective) const;
+  void exchange(const Messages& messages, bool inPackets, gpu::Stream stream) const;
+  void exchangePackets(const Messages& messages, gpu::Stream stream) const;
+  void exchangeLanes(const Messages& messages, gpu::Stream stream) const;
+  void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
+  void reduce(const Collective& collective, gpu::Stream stream) const;
+  uint32_t lanesFor(size_t bytes) const;
+  /// For packets, of which each thread should have one, if that needs not too many blocks.
+  Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
+  void run(gpu::Function kernel, Shape shape, const void* arguments, gpu::Stream stream) const;
+
+  const device::Team team_;
+  const int device_;
+  const uint32_t rank_;
+  const uint32_t size_;
+  const uint32_t blocks_;
+  const MovingKernels& moving_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,54 @@
+#include "ctran/collective/hosts_context.h"
+
+#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/tcp_algorithms.h"
+
+namespace ctran {
+namespace {
+
+constexpr size_t kKeptScratch = 32 << 20;
+constexpr uint32_t kBuffersPerStep = 1 << 20;
+
+}  // namespace
+
+HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
+    : call(call), map(map), all(call) {
+  if (arena == nullptr) return;
+  shm_ = std::make_unique<ShmContext>(*arena);
+  if (onRail()) rail_ = std::make_unique<TcpContext>(call, map.rail(map.index()));
+}
+
+Task HostsContext::local(const Collective& step) {
+  shm_->beginStep(call.board, call.record());
+  return chooseShmAlgorithm(step, shm_->size)(*shm_, step);
+}
+
+int HostsContext::delegate(int host, int root) const {
+  if (map.hostOf(root) == host) return root;
+  const std::vector<int>& ranks = map.ranks(host);
+  return ranks[std::min<size_t>(map.indexOf(root), ranks.size() - 1)];
+}
+
+TcpContext& HostsContext::around(int root) {
+  std::unique_ptr<TcpContext>& context = around_[root];
+  if (!context) {
+    std::vector<int> ranks;
+    for (int h = 0; h < map.hosts(); ++h) ranks.push_back(delegate(h, root));
+    context = std::make_unique<TcpContext>(call, std::move(ranks));
+  }
+  return *context;
+}
+
+Task HostsContext::between(TcpContext& tcp, const Collective& step, uint32_t number) {
+  tcp.prepare(all.size, number * kBuffersPerStep);
+  return chooseTcpAlgorithm(step, tcp.size, {})(tcp, step);
+}
+
+std::byte* HostsContext::scratch(size_t bytes) {
+  if (scratch_.size() < bytes || scratch_.size() > kKeptScratch) {
+    scratch_ = std::vector<std::byte>(bytes);
+  }
+  return scratch_.data();
+}
+
+}  // namespace ctran

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/tcp_context.h"
+#include "ctran/topology/host_map.h"
+
+namespace ctran {
+
+/// What the collectives of several hosts work with: all ranks over TCP, and, where ranks share a
+/// host, these over shared memory and groups of one rank per host over TCP.
+///
+/// A step runs on a context of its own and is awaited:
+///
+///     const Collective step = ...;           // in the numbers of the ranks of that context
+///     Task task = hosts.local(step);
+///     co_await task;
+///
+/// A context has room for one step at a time: its task has to be gone before the next is made.
+class HostsContext {
+ public:
+  /// `arena`: of the ranks of this host; null if no ranks share a host.
+  HostsContext(HostsCall& call, const HostMap& map, Arena* arena);
+
+  HostsCall& call;
+  const HostMap& map;
+  TcpContext all;
+  FrameMemory frame;
+
+  bool isShared() const { return shm_ != nullptr; }
+
+  /// Starts a step among the ranks of this host.
+  Task local(const Collective& step);
+
+  /// Whether this rank is on a rail: see HostMap.
+  bool onRail() const { return map.index() < map.rails(); }
+  /// The ranks that have this rank's place in their hosts, numbered as the hosts are.
+  TcpContext& rail() { return *rail_; }
+  /// One rank of each host, `root` in its own, the one of its place or the last in the others.
+  TcpContext& around(int root);
+  /// Those ranks.
+  int delegate(int host, int root) const;
+
+  /// Starts a step over TCP, by the algorithm that is best among so few ranks; of large data that
+  /// is step `number` of its kind.
+  Task between(TcpContext& tcp, const Collective& step, uint32_t number = 0);
+
+  /// Memory for partial results; kept for later collectives while it is small.
+  std::byte* scratch(size_t bytes);
+
+ private:
+  std::unique_ptr<ShmContext> shm_;
+  std::unique_ptr<TcpContext> rail_;
+  std::map<int, std::unique_ptr<TcpContext>> around_;  // by root
+  std::vector<std::byte> scratch_;
+};
+
+/// `c` as a step in which nothing is divided yet: a sum instead of an average.
+inline Collective partialOf(const Collective& c) {
+  Collective step = c;
+  if (step.op.kind == ReduceKind::Avg) step.op.kind = ReduceKind::Sum;
+  return step;
+}
+
+}  // namespace ctran

@@ -1,0 +1,25 @@
+#include "ctran/collective/hosts_algorithms.h"
+
+namespace ctran {
+
+/// Reduce inside each host, to the root or the rank of its place there; reduce among these. Every
+/// byte leaves a host once, or twice less a part where the ranks share the arithmetic.
+Task reduceGroup(HostsContext& hosts, const Collective& c) {
+  const int self = hosts.call.board.rank();
+  const int delegate = hosts.delegate(hosts.map.host(), c.root);
+  Collective step = partialOf(c);
+  step.root = hosts.map.indexOf(delegate);
+  if (self != c.root) step.output = self == delegate ? hosts.scratch(c.blockBytes()) : nullptr;
+  {
+    Task task = hosts.local(step);
+    co_await task;
+  }
+  if (self != delegate) co_return;
+  step.op = c.op;
+  step.input = step.output;
+  step.root = hosts.map.hostOf(c.root);
+  Task task = hosts.between(hosts.around(c.root), step);
+  co_await task;
+}
+
+}  // namespace ctran

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+
+#include "ctran/base/clock.h"
+
+namespace ctran {
+
+/// How a rank writes what others will read: through its caches, or past them.
+///
+/// Through the caches every line has to be taken from the caches of those who read it last, and is
+/// then fetched from this core's. Between cores that share a cache that is quick, provided that the
+/// lines have meanwhile been evicted to it; between others it is several times slower than to write
+/// past the caches. Which it is nobody tells, and a virtual machine's cores move. So both are tried
+/// in turn, now and then, on operations of about the same size, and the faster one is kept. The
+/// choice concerns nobody else.
+class StoreChoice {
+ public:
+  static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
+
+  /// An operation of that many bytes begins; whether it is to write past the caches.
+  bool begin(size_t bytes) {
+    started_ = 0;
+    current_ = nullptr;
+    if (bytes < kFewestBytes) return false;
+    current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
+    const uint32_t phase = current_->operations++ % kPeriod;
+    if (phase >= 2 * kTrial) return current_->streams;
+    if (phase == 0) current_->best = {INT64_MAX, INT64_MAX};
+    if (phase % kTrial >= kWarmUp) started_ = nowNanos();
+    return phase >= kTrial;
+  }
+
+  /// It has ended.
+  void end() {
+    if (started_ == 0) return;
+    const uint32_t phase = (current_->operations - 1) % kPeriod;
+    int64_t& best = current_->best[phase / kTrial];
+    best = std::min(best, nowNanos() - started_);
+    if (phase == 2 * kTrial - 1) current_->streams = current_->best[1] < current_->best[0];
+    started_ = 0;
+  }
+
+ private:
+  struct Class {
+    uint32_t operations = 0;
+    bool streams = false;
+    std::array<int64_t, 2> best{};  // nanoseconds: through the caches, past them
+  };
+  static constexpr size_t kClasses = 16;  // by powers of two
+  static constexpr uint32_t kPeriod = 1024, kTrial = 8, kWarmUp = 3;
+
+  std::array<Class, kClasses> classes_;
+  Class* current_ = nullptr;
+  int64_t started_ = 0;
+};
+
+}  // namespace ctran

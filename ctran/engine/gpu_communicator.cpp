@@ -1,0 +1,364 @@
+#include "ctran/engine/gpu_communicator.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "ctran/base/config.h"
+#include "ctran/base/log.h"
+#include "ctran/collective/signature.h"
+#include "ctran/engine/local_communicator.h"
+
+namespace ctran {
+namespace {
+
+using gpu::check;
+using std::chrono::milliseconds;
+
+const ConfigInt kBlocks{"CTRAN_GPU_BLOCKS", 0,
+                        "The most blocks (512 threads each) that a kernel may have, so how many "
+                        "multiprocessors it takes; 0: as many as there are. The least of all ranks "
+                        "counts.",
+                        0, 1024};
+
+/// Hosts end what is late; a kernel does so later, where no host looks.
+constexpr std::chrono::seconds kDeviceGrace{1};
+/// How long a kernel may take to end and to report, once it has been told to.
+constexpr milliseconds kReportPatience{200};
+constexpr std::chrono::seconds kEndPatience{2};
+constexpr size_t kProbeBytes = 200000;
+
+std::string listed(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
+  return text;
+}
+
+int multiprocessors(int device) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::Device handle = 0;
+  int count = 0;
+  check(driver.deviceGet(&handle, device), "cuDeviceGet");
+  check(driver.deviceGetAttribute(&count, gpu::DeviceAttribute::MultiprocessorCount, handle),
+        "cuDeviceGetAttribute");
+  return count;
+}
+
+}  // namespace
+
+/// What a rank says of itself, and of how far it has come.
+struct GpuCommunicator::Introduction {
+  uint64_t scratchBytes;
+  uint32_t blocks;
+  uint32_t stepBytes;
+  ErrorKind kind;
+  bool failed;
+  char why[230];
+};
+
+GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int device)
+    : control_(std::move(control)),
+      device_(device),
+      runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
+      memory_(control_->rank(), control_->size(), device) {}
+
+std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
+                                                         int device, WaitHooks* hooks) {
+  auto local = std::dynamic_pointer_cast<LocalCommunicator>(control);
+  if (!local || control->size() > static_cast<int>(device::kMaxRanks)) {
+    throw Error(ErrorKind::Unsupported,
+                "ctran works among up to " + std::to_string(device::kMaxRanks) +
+                    " GPUs of one host; communicator '" + control->name() + "' has " +
+                    std::to_string(control->size()) + " ranks" + (local ? "" : " on several hosts"),
+                {}, {}, "use backend nccl, or tensors of the CPU");
+  }
+  std::shared_ptr<GpuCommunicator> made(new GpuCommunicator(std::move(local), device));
+  made->connect(hooks);
+  return made;
+}
+
+template <class Step>
+std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hooks,
+                                                                  const Step& step) {
+  Introduction own{};
+  try {
+    step(own);
+  } catch (const Error& error) {
+    own.failed = true;
+    own.kind = error.kind();
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  std::vector<Introduction> all(control_->size());
+  Collective exchange;
+  exchange.kind = CollectiveKind::AllGather;
+  exchange.type = DataType::Opaque1;
+  exchange.count = sizeof own;
+  exchange.input = reinterpret_cast<const std::byte*>(&own);
+  exchange.output = reinterpret_cast<std::byte*>(all.data());
+  control_->run(exchange, {}, hooks);
+  for (int r = 0; r < control_->size(); ++r) {
+    if (!all[r].failed) continue;
+    throw Error(all[r].kind,
+                "the GPU of rank " + std::to_string(r) + " of communicator '" + control_->name() +
+                    "' cannot take part: " + all[r].why,
+                {r}, "new_comm",
+                "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
+                "without that");
+  }
+  return all;
+}
+
+void GpuCommunicator::connect(WaitHooks* hooks) {
+  UniqueFd scratch;
+  const auto first = agree(hooks, [&](Introduction& own) {
+    scratch = memory_.allocate();
+    own.scratchBytes = memory_.scratchBytes();
+    own.blocks =
+        static_cast<uint32_t>(kBlocks.get() > 0 ? kBlocks.get() : multiprocessors(device_));
+    own.stepBytes = memory_.stepBytes();
+  });
+  const HostGroup group =
+      control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
+  agree(hooks, [&](Introduction&) {
+    std::vector<size_t> bytes;
+    uint32_t blocks = device::kMaxBlocks;
+    for (const Introduction& one : first) {
+      bytes.push_back(one.scratchBytes);
+      blocks = std::min(blocks, one.blocks);
+      if (one.stepBytes != memory_.stepBytes()) {
+        throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
+      }
+    }
+    memory_.connect(group, bytes);
+    setTimeout(control_->timeout());
+    events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
+    last_ = gpu::PooledEvent(events_);
+    launcher_.emplace(memory_.team(), device_, blocks);
+  });
+  agree(hooks, [&](Introduction&) { probe(); });
+}
+
+/// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
+/// that then loses or misplaces data.
+void GpuCommunicator::probe() {
+  const gpu::Driver& driver = gpu::Driver::get();
+  const gpu::DeviceGuard guard(device_);
+  const gpu::RelaxedCapture relaxed(runtime_);
+  const gpu::OwnStream stream(runtime_, device_, false);
+  const int size = control_->size();
+  const auto buffer = gpu::DeviceMemory::allocate(device_, kProbeBytes * (size + 1));
+  const auto pattern = [](int rank) {
+    std::vector<unsigned char> bytes(kProbeBytes);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<unsigned char>((i * 31 + i / 251 + rank * 97) % 255 + 1);
+    }
+    return bytes;
+  };
+  const auto own = pattern(control_->rank());
+  std::vector<unsigned char> found(kProbeBytes * size);
+  for (const size_t count : {size_t{5000}, kProbeBytes}) {
+    check(driver.memsetD32Async(buffer.address(), 0, buffer.size() / 4, stream.get()),
+          "cuMemsetD32Async");
+    check(driver.memcpyHtoDAsync(buffer.address(), own.data(), kProbeBytes, stream.get()),
+          "cuMemcpyHtoDAsync");
+    std::vector<Collective> messages;
+    Collective gather;
+    gather.kind = CollectiveKind::AllGather;
+    gather.count = count;
+    gather.input = reinterpret_cast<const std::byte*>(buffer.address());
+    gather.output = reinterpret_cast<std::byte*>(buffer.address() + kProbeBytes);
+    if (count == kProbeBytes) {  // the same over lanes
+      gather.kind = CollectiveKind::AllToAllV;
+      for (int r = 0; r < size; ++r) {
+        gather.inputs.push_back({const_cast<std::byte*>(gather.input), count});
+        gather.outputs.push_back({gather.output + r * count, count});
+      }
+    }
+    launcher_->launch(gather, stream.get());
+    check(driver.memcpyDtoHAsync(found.data(), buffer.address() + kProbeBytes, count * size,
+                                 stream.get()),
+          "cuMemcpyDtoHAsync");
+    check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+    const device::Report& report = memory_.desk(control_->rank()).report;
+    for (int r = 0; r < size; ++r) {
+      if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
+      throw Error(ErrorKind::Unsupported,
+                  report.state == 0
+                      ? "what rank " + std::to_string(r) +
+                            "'s GPU wrote into this one's memory did not arrive"
+                      : "nothing came from rank " + listed(awaitedByKernels(control_->rank())));
+    }
+  }
+}
+
+Communicator& GpuCommunicator::control() { return *control_; }
+
+void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
+  const auto limit = std::chrono::nanoseconds(timeout + kDeviceGrace).count();
+  std::atomic_ref(memory_.desk(control_->rank()).control.timeoutNs)
+      .store(static_cast<uint64_t>(limit), std::memory_order_relaxed);
+}
+
+/// Operations on different streams run in the order of the calls. Not so in captures, whose order
+/// is the program's.
+void GpuCommunicator::order(gpu::Stream stream, bool before) {
+  if (before && any_ && stream == lastStream_) return;
+  if (runtime_.isCapturing(stream)) return;
+  if (!before) {
+    runtime_.check(runtime_.eventRecord(last_.get(), stream), "recording an event");
+    lastStream_ = stream;
+    any_ = true;
+  } else if (any_) {
+    runtime_.check(runtime_.streamWaitEvent(stream, last_.get(), 0), "making a stream wait");
+  }
+}
+
+uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream) {
+  validate(collective, control_->rank(), control_->size());
+  GpuDesk& desk = memory_.desk(control_->rank());
+  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  signature_ = extendSignature(signature_, collective);
+  desk.operations.begin(makeRecord(collective, number, signature_));
+  order(stream, true);
+  launcher_->launch(collective, stream);
+  order(stream, false);
+  desk.issued.store(number, std::memory_order_release);
+  return number;
+}
+
+void GpuCommunicator::enqueueMessages(std::span<const Collective> messages, gpu::Stream stream) {
+  for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
+  order(stream, true);
+  launcher_->launchMessages(messages, stream);
+  order(stream, false);
+}
+
+std::vector<int> GpuCommunicator::awaitedByKernels(int rank) const {
+  device::Report& report = memory_.desk(rank).report;
+  std::vector<int> awaited;
+  if (std::atomic_ref(report.state).load(std::memory_order_acquire) == 0) return awaited;
+  for (int r = 0; r < control_->size(); ++r) {
+    const uint32_t epoch = std::atomic_ref(report.waitedFor[r]).load(std::memory_order_relaxed);
+    if (r != rank && epoch != 0 && epoch == std::atomic_ref(report.epoch).load()) {
+      awaited.push_back(r);
+    }
+  }
+  return awaited;
+}
+
+std::vector<int> GpuCommunicator::missing(uint64_t number) const {
+  std::vector<int> missing;
+  for (int r = 0; number != 0 && r < control_->size(); ++r) {
+    const uint64_t issued = memory_.desk(r).issued.load(std::memory_order_acquire);
+    if (r != control_->rank() && issued < number) missing.push_back(r);
+  }
+  return missing;
+}
+
+Error GpuCommunicator::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
+  std::vector<int> late = missing(number);
+  std::string found = late.empty() ? "" : "; it has not been called on rank " + listed(late);
+  if (late.empty()) {
+    stop();
+    const auto until = std::chrono::steady_clock::now() + kReportPatience;
+    while (late.empty() && std::chrono::steady_clock::now() < until) {
+      late = awaitedByKernels(control_->rank());
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    found = late.empty() ? "; its kernel has not begun: something before it on its stream waits"
+                         : "; its kernel waited for rank " + listed(late);
+  }
+  return {ErrorKind::Timeout,
+          what + " has not ended within " + std::to_string(timeout.count()) + " ms on rank " +
+              std::to_string(control_->rank()) + found,
+          late,
+          {},
+          "do all ranks run, and call the same operations in the same order?"};
+}
+
+/// Ranks whose collectives differ, among those that both still remember.
+std::optional<Error> GpuCommunicator::mismatch() {
+  const GpuDesk& own = memory_.desk(control_->rank());
+  const uint64_t issued = own.issued.load(std::memory_order_acquire);
+  for (int r = 0; r < control_->size(); ++r) {
+    if (r == control_->rank()) continue;
+    const GpuDesk& theirs = memory_.desk(r);
+    const uint64_t both = std::min(issued, theirs.issued.load(std::memory_order_acquire));
+    std::optional<OperationRecord> mine, other;
+    for (uint64_t number = both; number > 0; --number) {
+      const auto a = own.operations.find(number);
+      const auto b = theirs.operations.find(number);
+      if (!a || !b || a->signature == b->signature) break;
+      mine = a;
+      other = b;
+    }
+    if (!mine) continue;
+    return Error(ErrorKind::Mismatch,
+                 "rank " + std::to_string(control_->rank()) + " called " + describe(*mine) +
+                     ", but rank " + std::to_string(r) + " called " + describe(*other),
+                 {control_->rank(), r}, {},
+                 "all ranks have to call the same collectives in the same order");
+  }
+  return std::nullopt;
+}
+
+bool GpuCommunicator::hasFailed() const {
+  GpuDesk& desk = memory_.desk(control_->rank());
+  return control_->isAborted() ||
+         std::atomic_ref(desk.report.state).load(std::memory_order_acquire) != 0 ||
+         std::atomic_ref(desk.control.abort).load(std::memory_order_acquire) != 0;
+}
+
+std::optional<Error> GpuCommunicator::trouble() {
+  try {
+    control_->core().throwIfFailed();
+  } catch (const Error& error) {
+    stop();
+    return error;
+  }
+  if (auto error = mismatch()) {
+    fail(*error);
+    return error;
+  }
+  const std::vector<int> awaited = awaitedByKernels(control_->rank());
+  const device::Report& report = memory_.desk(control_->rank()).report;
+  if (std::atomic_ref(const_cast<uint32_t&>(report.state)).load() == device::kTimedOut) {
+    Error error(ErrorKind::Timeout,
+                "a kernel of communicator '" + control_->name() + "' on rank " +
+                    std::to_string(control_->rank()) + " waited too long for rank " +
+                    listed(awaited),
+                awaited, {}, "do all ranks replay the same graphs in the same order?");
+    fail(error);
+    return error;
+  }
+  return std::nullopt;
+}
+
+void GpuCommunicator::stop() {
+  std::atomic_ref(memory_.desk(control_->rank()).control.abort).store(1, std::memory_order_release);
+}
+
+void GpuCommunicator::fail(const Error& error) {
+  control_->core().fail(error);
+  for (int r = 0; r < control_->size(); ++r) {
+    std::atomic_ref(memory_.desk(r).control.abort).store(1, std::memory_order_release);
+  }
+}
+
+GpuCommunicator::~GpuCommunicator() {
+  if (!launcher_ || !any_) return;
+  try {
+    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    while (!runtime_.isReached(last_.get())) {
+      stop();
+      if (std::chrono::steady_clock::now() >= until) {
+        log(LogLevel::Warn, "a kernel of communicator '%s' does not end", control_->name().c_str());
+        break;
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  } catch (const Error&) {  // the device is lost, or the driver has gone before us
+  }
+}
+
+}  // namespace ctran

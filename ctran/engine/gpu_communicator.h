@@ -1,0 +1,85 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ctran/collective/gpu/launcher.h"
+#include "ctran/engine/communicator.h"
+#include "ctran/gpu/runtime.h"
+#include "ctran/transport/nvlink/peer_memory.h"
+
+namespace ctran {
+
+class LocalCommunicator;
+
+/// Ranks of one host and the operations among their GPUs. Beside the GPUs stands an ordinary
+/// communicator of the same ranks, the control: through it they meet, hand memory over, notice each
+/// other's deaths, and learn of failures.
+///
+/// Operations are put on streams and run in the order of the calls, whichever streams they are on.
+/// One thread at a time; `trouble`, `fail` and `stop` from any thread.
+class GpuCommunicator {
+ public:
+  /// Collective over the ranks of `control`, which this owns from then on; each names its device.
+  /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory.
+  static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control, int device,
+                                                 WaitHooks* hooks = nullptr);
+  ~GpuCommunicator();
+  GpuCommunicator(const GpuCommunicator&) = delete;
+  GpuCommunicator& operator=(const GpuCommunicator&) = delete;
+
+  Communicator& control();
+  int device() const { return device_; }
+  size_t memoryBytes() const { return memory_.scratchBytes(); }
+  /// Of a kernel; covers replays of graphs, whose ends nobody else watches.
+  void setTimeout(std::chrono::nanoseconds timeout);
+
+  /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
+  /// current. Throws Error(InvalidArgument), or what the driver says.
+  uint64_t enqueue(const Collective& collective, gpu::Stream stream);
+  /// Sends and receives, which run at the same time.
+  void enqueueMessages(std::span<const Collective> messages, gpu::Stream stream);
+
+  /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
+  bool hasFailed() const;
+  /// What has gone wrong on any rank, if something has. Never blocks.
+  std::optional<Error> trouble();
+  /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
+  /// rank's kernels, and says who was waited for.
+  Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
+  /// Breaks the communicator on all ranks, and ends their kernels.
+  void fail(const Error& error);
+  /// Ends this rank's kernels, and all that come.
+  void stop();
+
+ private:
+  struct Introduction;
+  GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int device);
+  template <class Step>
+  std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
+  void connect(WaitHooks* hooks);
+  void probe();
+  void order(gpu::Stream stream, bool before);
+  std::optional<Error> mismatch();
+  std::vector<int> awaitedByKernels(int rank) const;
+  std::vector<int> missing(uint64_t number) const;
+
+  const std::shared_ptr<LocalCommunicator> control_;
+  const int device_;
+  const gpu::Runtime& runtime_;
+  PeerMemory memory_;
+  std::optional<GpuLauncher> launcher_;
+  std::shared_ptr<gpu::EventPool> events_;
+  gpu::PooledEvent last_;  ///< behind the last operation that was not captured
+  gpu::Stream lastStream_ = nullptr;
+  bool any_ = false;
+  uint64_t signature_ = 0;
+};
+
+}  // namespace ctran

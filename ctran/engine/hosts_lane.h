@@ -1,0 +1,45 @@
+#pragma once
+
+#include <string>
+
+#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/send_recv/tcp.h"
+#include "ctran/engine/lane.h"
+
+namespace ctran {
+
+/// The collectives of a communicator on several hosts.
+class HostsLane final : public Lane {
+ public:
+  HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
+            HostsPreference preference);
+  Task start(const Collective& collective) override;
+  void ended() override { call_.end(); }
+  void checkPeers() override;
+  int64_t graceNanos(const Condition& waiting) const override;
+  Error timeoutError(const Collective& collective, const Condition& waiting,
+                     int64_t timeoutNanos) override;
+
+ private:
+  const HostsPreference preference_;
+  HostsCall call_;
+  HostsContext hosts_;
+};
+
+/// What is sent to, or received from, one peer.
+class TcpChannelLane final : public Lane {
+ public:
+  TcpChannelLane(Core& core, TcpTransport& transport, int peer, bool sends)
+      : Lane(core), channel_(transport, core.rank(), peer), sends_(sends) {}
+  Task start(const Collective& collective) override;
+  void ended() override { core.endMessage(record_); }
+  Error timeoutError(const Collective& collective, const Condition& waiting,
+                     int64_t timeoutNanos) override;
+
+ private:
+  TcpChannel channel_;
+  const bool sends_;
+  uint64_t record_ = 0;
+};
+
+}  // namespace ctran

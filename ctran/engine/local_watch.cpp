@@ -1,0 +1,51 @@
+#include "ctran/engine/local_watch.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/peer_watcher.h"
+#include "ctran/engine/progress.h"
+#include "ctran/engine/roll_call.h"
+
+namespace ctran {
+
+LocalWatch::LocalWatch(std::vector<int> names, HostGroup group)
+    : names_(std::move(names)), group_(std::move(group)) {}
+
+void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
+  const auto& processes = group_.processes;
+  for (size_t r = 0; r < processes.size(); ++r) {
+    const auto first = std::find(processes.begin(), processes.end(), processes[r]);
+    if (processes[r] == processToken()) continue;
+    if (static_cast<size_t>(first - processes.begin()) != r) continue;
+    std::vector<int> ranks;  // the threads of that process
+    for (size_t other = r; other < processes.size(); ++other) {
+      if (processes[other] == processes[r]) ranks.push_back(names_[other]);
+    }
+    const std::weak_ptr<LaneCommunicator> weak = communicator;
+    watches_.push_back(PeerWatcher::watch(group_.brought[r], [weak, ranks, pid = group_.pids[r]] {
+      const auto self = weak.lock();
+      if (!self) return;
+      Core& core = self->core();
+      std::vector<int> lost;
+      for (const int rank : ranks) {
+        const auto& state = core.board.control(rank).state;
+        if (state.load(std::memory_order_acquire) != Board::RankState::Left) lost.push_back(rank);
+      }
+      if (lost.empty()) return;
+      const Error error = core.fail(deathError(core, lost, pid));
+      // Each rank of this host knows others elsewhere.
+      if (core.driver != nullptr) core.driver->tell(error);
+      Progress::poke(Progress::When::Soon);
+    }));
+  }
+  group_.brought.clear();
+}
+
+void LocalWatch::stop() {
+  for (const uint64_t watch : watches_) PeerWatcher::unwatch(watch);
+  watches_.clear();
+}
+
+}  // namespace ctran

@@ -1,0 +1,32 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ctran/bootstrap/hand_over.h"
+
+namespace ctran {
+
+class LaneCommunicator;
+
+/// Notices the death of other processes of this host that hold ranks of a communicator.
+class LocalWatch {
+ public:
+  /// `names`: what the communicator calls the ranks of the group.
+  LocalWatch(std::vector<int> names, HostGroup group);
+  ~LocalWatch() { stop(); }
+  LocalWatch(const LocalWatch&) = delete;
+  LocalWatch& operator=(const LocalWatch&) = delete;
+
+  /// From now on a death breaks the communicator, unless those ranks had left it.
+  void start(const std::shared_ptr<LaneCommunicator>& communicator);
+  void stop();
+
+ private:
+  const std::vector<int> names_;
+  HostGroup group_;
+  std::vector<uint64_t> watches_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,148 @@
+#pragma once
+
+#include "ctran/gpu/device/operation.cuh"
+
+// Lanes: streams of steps of up to Team::stepBytes from one rank to another. The sender puts a step
+// into the receiver's memory and raises the lane's `ready` flag there; the receiver, when it has
+// used the step, raises the `credit` flag at the sender. Flags count steps, for ever; a step's slot
+// is its number modulo kDepth, and is written again only after the credit of the step it held. So a
+// lane is at rest between any two operations, whoever took part in them, and needs no barrier.
+//
+// A lane is driven by one block at each end. Data are published by the block's barrier and one
+// thread's fence before the flag, and read past the first-level cache after an acquire of the flag
+// and the block's barrier.
+
+namespace ctran::device {
+
+CTRAN_INLINE char* stepOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
+  return team.steps[to] +
+         (static_cast<u64>(from * kMaxLanes + lane) * kDepth + step % kDepth) * team.stepBytes;
+}
+
+CTRAN_INLINE u32* readyOf(const Team& team, u32 from, u32 to, u32 lane) {
+  return team.flags[to] + (from * kMaxLanes + lane) * kFlagWords;
+}
+
+CTRAN_INLINE u32* creditOf(const Team& team, u32 from, u32 to, u32 lane) {
+  return team.flags[from] + ((kMaxRanks + to) * kMaxLanes + lane) * kFlagWords;
+}
+
+/// How every kernel on lanes begins; false: the communicator has failed, return.
+CTRAN_INLINE bool enter(const Team& team, const Block& block) {
+  const u32 failed = loadRelaxed(&team.state->failed);
+  if (block.thread == 0) *block.guard = {};
+  block.sync();
+  return failed == kRunning;
+}
+
+/// One thread: waits until `peer` has raised a flag to `count`. On failure the block's guard stops.
+CTRAN_INLINE void awaitFlag(const Team& team, const Block& block, const u32* flag, u32 count,
+                            u32 peer) {
+  for (u32 polls = 1; static_cast<i32>(loadAcquire(flag) - count) < 0; ++polls) {
+    if (polls % kPollsPerCheck == 0 &&
+        !keepWaiting(team, block, nextEpoch(team.state->epoch[0]), 1u << peer)) {
+      return;
+    }
+  }
+}
+
+/// The first of the threads that raise flags: not in the warp that waits for them, where there are
+/// several, so that the fence and the next wait take place at the same time.
+CTRAN_INLINE u32 publisherOf(const Block& block) { return block.threads > 32 ? 32 : 0; }
+
+/// After a barrier of the block: whether a wait of it has failed.
+CTRAN_INLINE bool stopped(const Block& block) { return loadShared(&block.guard->stop) != kRunning; }
+
+// Users' buffers, of any alignment, in words of sixteen bytes.
+
+template <class T>
+struct Bytes {
+  T* data;
+  u64 count;
+  bool aligned;
+};
+
+template <class T>
+CTRAN_INLINE Bytes<T> bytesOf(T* data, u64 count) {
+  return {data, count, reinterpret_cast<u64>(data) % 16 == 0};
+}
+
+/// Beyond the end there are zeros.
+CTRAN_NOINLINE Word16 loadTail(const char* data, u64 count) {
+  Word16 word = {};
+  if (count >= 16 && reinterpret_cast<u64>(data) % 4 == 0) {
+    for (u32 k = 0; k < 4; ++k) word.w[k] = reinterpret_cast<const u32*>(data)[k];
+    return word;
+  }
+  for (u32 k = 0; k < 16 && k < count; ++k) {
+    word.w[k / 4] |= static_cast<u32>(static_cast<u8>(data[k])) << k % 4 * 8;
+  }
+  return word;
+}
+
+CTRAN_NOINLINE void storeTail(char* data, u64 count, Word16 word) {
+  if (count >= 16 && reinterpret_cast<u64>(data) % 4 == 0) {
+    for (u32 k = 0; k < 4; ++k) reinterpret_cast<u32*>(data)[k] = word.w[k];
+    return;
+  }
+  for (u32 k = 0; k < 16 && k < count; ++k) {
+    data[k] = static_cast<char>(word.w[k / 4] >> k % 4 * 8);
+  }
+}
+
+CTRAN_INLINE Word16 loadUser(const Bytes<const char>& bytes, u64 word) {
+  const u64 at = word * 16;
+  if (bytes.aligned && at + 16 <= bytes.count) {
+    return *reinterpret_cast<const Word16*>(bytes.data + at);
+  }
+  return at < bytes.count ? loadTail(bytes.data + at, bytes.count - at) : Word16{};
+}
+
+CTRAN_INLINE void storeUser(const Bytes<char>& bytes, u64 word, const Word16& value) {
+  const u64 at = word * 16;
+  if (bytes.aligned && at + 16 <= bytes.count) {
+    *reinterpret_cast<Word16*>(bytes.data + at) = value;
+  } else if (at < bytes.count) {
+    storeTail(bytes.data + at, bytes.count - at, value);
+  }
+}
+
+/// By all threads of the block: `load(word)` to `store(word, value)`, several words at a time.
+template <class Load, class Store>
+CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, const Store& store) {
+  constexpr u32 kAtOnce = 8;
+  u32 i = block.thread;
+  for (; i + (kAtOnce - 1) * block.threads < words; i += kAtOnce * block.threads) {
+    Word16 values[kAtOnce];
+    CTRAN_UNROLL
+    for (u32 k = 0; k < kAtOnce; ++k) values[k] = load(i + k * block.threads);
+    CTRAN_UNROLL
+    for (u32 k = 0; k < kAtOnce; ++k) store(i + k * block.threads, values[k]);
+  }
+  for (; i < words; i += block.threads) store(i, load(i));
+}
+
+/// As `forWords`, for the other ranks, which are `step` = 1 ... kRanks - 1 away, at once.
+template <u32 kRanks, class Load, class Store>
+CTRAN_INLINE void forPeers(const Block& block, u32 words, const Load& load, const Store& store) {
+  constexpr u32 kAtOnce = kRanks <= 2 ? 8 : kRanks <= 4 ? 4 : 2;
+  for (u32 i = block.thread; i < words; i += kAtOnce * block.threads) {
+    Word16 values[kAtOnce][kRanks];
+    CTRAN_UNROLL
+    for (u32 k = 0; k < kAtOnce; ++k) {
+      CTRAN_UNROLL
+      for (u32 step = 1; step < kRanks; ++step) {
+        if (i + k * block.threads < words) values[k][step] = load(step, i + k * block.threads);
+      }
+    }
+    CTRAN_UNROLL
+    for (u32 k = 0; k < kAtOnce; ++k) {
+      CTRAN_UNROLL
+      for (u32 step = 1; step < kRanks; ++step) {
+        if (i + k * block.threads < words) store(step, i + k * block.threads, values[k][step]);
+      }
+    }
+  }
+}
+
+}  // namespace ctran::device

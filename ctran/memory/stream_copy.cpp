@@ -1,0 +1,61 @@
+#include "ctran/memory/stream_copy.h"
+
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+namespace ctran {
+
+// The race detector does not see such stores.
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+
+void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kLine = 64;
+  if (bytes < 2 * kLine) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  // Whole lines are written at once; a part of one would be read first.
+  const size_t head = -reinterpret_cast<uintptr_t>(to) % kLine;
+  if (head > 0) std::memcpy(to, from, head);
+  size_t at = head;
+  for (; at + kLine <= bytes; at += kLine) {
+    const auto* source = reinterpret_cast<const __m128i*>(from + at);
+    auto* target = reinterpret_cast<__m128i*>(to + at);
+    const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
+    const __m128i c = _mm_loadu_si128(source + 2), d = _mm_loadu_si128(source + 3);
+    _mm_stream_si128(target, a);
+    _mm_stream_si128(target + 1, b);
+    _mm_stream_si128(target + 2, c);
+    _mm_stream_si128(target + 3, d);
+  }
+  if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
+}
+
+void streamFence() { _mm_sfence(); }
+
+#else
+
+void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+}
+
+void streamFence() {}
+
+#endif
+
+size_t lastLevelCacheBytes() {
+  static const size_t bytes = [] {
+    // Not sysconf: it may tell the sum over all such caches of a processor.
+    std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+    size_t kilobytes = 0;
+    return file >> kilobytes ? kilobytes << 10 : size_t{8} << 20;
+  }();
+  return bytes;
+}
+
+}  // namespace ctran

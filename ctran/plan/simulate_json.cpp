@@ -1,0 +1,107 @@
+// Machines and timelines as JSON.
+#include <limits>
+
+#include "ctran/base/error.h"
+#include "ctran/plan/simulate.h"
+
+namespace ctran::plan {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+Json timeOf(double seconds) { return seconds < kNever ? Json(seconds) : Json(); }
+
+}  // namespace
+
+Machine machineFromJson(const Json& json) {
+  Machine machine;
+  const auto positive = [](const Json& value, const std::string& name) {
+    if (value.asDouble() > 0) return value.asDouble();
+    throw Error(ErrorKind::InvalidArgument, "a machine's " + name + " must be positive");
+  };
+  const auto linkOf = [&](const Json& value, LinkCost& link) {
+    for (const auto& [name, number] : value.members()) {
+      if (name == "latency") {
+        link.latency = number.asDouble();
+      } else if (name == "overhead") {
+        link.overhead = number.asDouble();
+      } else if (name == "bandwidth") {
+        link.bandwidth = positive(number, name);
+      } else {
+        throw Error(ErrorKind::InvalidArgument, "a link has no '" + name + "'");
+      }
+    }
+  };
+  const auto pairsOf = [&](const Json& value, std::vector<std::pair<int, double>>& pairs) {
+    for (const Json& pair : value.items()) {
+      if (pair.items().size() != 2) {
+        throw Error(ErrorKind::InvalidArgument, "expected [rank, number], not " + pair.print());
+      }
+      pairs.emplace_back(static_cast<int>(pair.items()[0].asInt()), pair.items()[1].asDouble());
+    }
+  };
+  for (const auto& [name, value] : json.members()) {
+    if (name == "ranks_per_host") {
+      machine.ranksPerHost = static_cast<int>(positive(value, name));
+    } else if (name == "local") {
+      linkOf(value, machine.local);
+    } else if (name == "network") {
+      linkOf(value, machine.network);
+    } else if (name == "cards_per_host") {
+      machine.cardsPerHost = static_cast<int>(positive(value, name));
+    } else if (name == "copy_bandwidth") {
+      machine.copyBandwidth = positive(value, name);
+    } else if (name == "reduce_bandwidth") {
+      machine.reduceBandwidth = positive(value, name);
+    } else if (name == "step_overhead") {
+      machine.stepOverhead = value.asDouble();
+    } else if (name == "lanes_in_turns") {
+      machine.lanesInTurns = value.asBool();
+    } else if (name == "topology") {
+      machine.topology = value.type() == Json::Type::String ? makeTopology(value.asString())
+                                                            : topologyFromJson(value);
+    } else if (name == "routes") {
+      machine.routes = routesFromJson(value);
+    } else if (name == "slow_ranks") {
+      pairsOf(value, machine.slowRanks);
+    } else if (name == "dead_ranks") {
+      pairsOf(value, machine.deadRanks);
+    } else if (name == "slow_links") {
+      for (const Json& slow : value.items()) {
+        const auto& items = slow.items();
+        if (items.size() != 3) {
+          throw Error(ErrorKind::InvalidArgument,
+                      "expected [from, to, factor], not " + slow.print());
+        }
+        machine.slowLinks.push_back({static_cast<int>(items[0].asInt()),
+                                     static_cast<int>(items[1].asInt()), items[2].asDouble()});
+      }
+    } else {
+      throw Error(ErrorKind::InvalidArgument, "a machine has no '" + name + "'");
+    }
+  }
+  return machine;
+}
+
+Json toJson(const Timeline& timeline) {
+  Json ends = Json::array(), activities = Json::array(), transfers = Json::array();
+  Json links = Json::object(), stuck = Json::array();
+  for (const double end : timeline.ends) ends.push(timeOf(end));
+  for (const Activity& a : timeline.activities) {
+    activities.push(Json::array({Json(a.lane.rank), Json(a.lane.lane), Json(a.step),
+                                 Json(a.execution), Json(a.start), Json(a.end)}));
+  }
+  for (const Transfer& t : timeline.transfers) {
+    transfers.push(Json::array({Json(t.from), Json(t.to), Json(static_cast<int64_t>(t.bytes)),
+                                Json(t.start), Json(t.end)}));
+  }
+  for (const LinkUse& use : timeline.links) links.set(use.link, Json(use.busy));
+  for (const std::string& text : timeline.stuck) stuck.push(Json(text));
+  Json json = Json::object();
+  json.set("seconds", timeOf(timeline.seconds)).set("ends", std::move(ends));
+  json.set("activities", std::move(activities)).set("transfers", std::move(transfers));
+  json.set("links", std::move(links)).set("stuck", std::move(stuck));
+  return json;
+}
+
+}  // namespace ctran::plan

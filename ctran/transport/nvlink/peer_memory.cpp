@@ -1,0 +1,117 @@
+#include "ctran/transport/nvlink/peer_memory.h"
+
+#include <cstddef>
+
+#include "ctran/base/config.h"
+#include "ctran/base/error.h"
+#include "ctran/gpu/driver.h"
+
+namespace ctran {
+namespace {
+
+using device::kMaxLanes;
+using device::kMaxRanks;
+using gpu::check;
+using gpu::Driver;
+
+constexpr size_t kPage = 4096;
+static_assert(sizeof(GpuDesk) <= kPage);
+
+const ConfigInt kStepBytes{
+    "CTRAN_GPU_STEP_BYTES", 65536,
+    "What GPUs send each other at a time, where there is much. The memory that a communicator "
+    "takes "
+    "on each GPU is 256 times that for each rank, and 18 MiB. The same on all ranks.",
+    1024, 1 << 20};
+
+/// All ranks' packets to one rank, in one region.
+constexpr size_t kRegionBytes = 6 << 20;
+constexpr gpu::Result kAlreadyRegistered = 712;
+
+/// [flags][packets][steps]
+struct Layout {
+  size_t slotBytes;
+  size_t packets;
+  size_t steps;
+  size_t bytes;
+
+  Layout(int size, uint32_t stepBytes) {
+    slotBytes = kRegionBytes / size / kPage * kPage;
+    packets = (2 * kMaxRanks * kMaxLanes * device::kFlagWords * sizeof(uint32_t) + kPage - 1) /
+              kPage * kPage;
+    steps = packets + device::kRegions * size * slotBytes;
+    bytes = steps + size_t{kMaxLanes} * size * device::kDepth * stepBytes;
+  }
+};
+
+void clear(const gpu::DeviceMemory& memory) {
+  const Driver& driver = Driver::get();
+  check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, nullptr), "cuMemsetD32Async");
+  check(driver.streamSynchronize(nullptr), "cuStreamSynchronize");
+}
+
+}  // namespace
+
+PeerMemory::PeerMemory(int rank, int size, int device) : rank_(rank), size_(size), device_(device) {
+  team_.stepBytes = static_cast<uint32_t>(kStepBytes.get()) / 32 * 32;
+}
+
+size_t PeerMemory::deskBytes(int size) { return kPage * size; }
+
+GpuDesk& PeerMemory::desk(int rank) const {
+  return *reinterpret_cast<GpuDesk*>(desks_->data() + kPage * rank);
+}
+
+UniqueFd PeerMemory::allocate() {
+  const gpu::DeviceGuard guard(device_);
+  scratch_.resize(size_);
+  scratch_[rank_] = gpu::DeviceMemory::allocate(device_, Layout(size_, team_.stepBytes).bytes);
+  state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
+  clear(scratch_[rank_]);
+  clear(state_);
+  return UniqueFd(scratch_[rank_].exportHandle());
+}
+
+void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes) {
+  const Driver& driver = Driver::get();
+  const gpu::DeviceGuard guard(device_);
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) {
+      scratch_[r] = gpu::DeviceMemory::import(group.brought[r].get(), bytes[r], device_);
+    }
+  }
+  desks_ = SharedMapping::map(group.memory, deskBytes(size_));
+  const gpu::Result result = driver.memHostRegister(desks_->data(), desks_->size(),
+                                                    gpu::kHostPortable | gpu::kHostDeviceMap);
+  // Ranks that are threads of one process share one mapping.
+  if (result != kAlreadyRegistered) check(result, "cuMemHostRegister");
+  registered_ = result == gpu::kSuccess;
+  gpu::DevicePtr desks = 0;
+  check(driver.memHostGetDevicePointer(&desks, desks_->data(), 0), "cuMemHostGetDevicePointer");
+
+  const Layout layout(size_, team_.stepBytes);
+  team_.rank = static_cast<uint32_t>(rank_);
+  team_.size = static_cast<uint32_t>(size_);
+  team_.slotBytes = layout.slotBytes;
+  for (int r = 0; r < size_; ++r) {
+    const gpu::DevicePtr scratch = scratch_[r].address();
+    team_.flags[r] = reinterpret_cast<uint32_t*>(scratch);
+    team_.scratch[r] = reinterpret_cast<char*>(scratch + layout.packets);
+    team_.steps[r] = reinterpret_cast<char*>(scratch + layout.steps);
+  }
+  team_.state = reinterpret_cast<device::State*>(state_.address());
+  const gpu::DevicePtr own = desks + kPage * rank_;
+  team_.control = reinterpret_cast<const device::Control*>(own + offsetof(GpuDesk, control));
+  team_.report = reinterpret_cast<device::Report*>(own + offsetof(GpuDesk, report));
+}
+
+PeerMemory::~PeerMemory() {
+  if (!registered_) return;
+  try {
+    const gpu::DeviceGuard guard(device_);
+    Driver::get().memHostUnregister(desks_->data());
+  } catch (const Error&) {  // the driver has gone before us
+  }
+}
+
+}  // namespace ctran

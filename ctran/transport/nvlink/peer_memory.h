@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/gpu/device/team.cuh"
+#include "ctran/gpu/memory.h"
+#include "ctran/os/shared_memory.h"
+#include "ctran/trace/operation_ring.h"
+
+namespace ctran {
+
+/// What one rank shows its own GPU and the other ranks' processes, in shared host memory that
+/// every GPU maps. One page each.
+struct GpuDesk {
+  device::Control control;
+  device::Report report;
+  std::atomic<uint64_t> issued;  ///< collectives that this rank has put on streams
+  OperationRing operations;      ///< the last of them
+};
+
+/// The memory through which the GPUs of one host reach each other: every rank's scratch, mapped by
+/// all, and the desks. Made in three steps, so that ranks can agree on how each has gone.
+class PeerMemory {
+ public:
+  PeerMemory(int rank, int size, int device);
+  /// CTRAN_GPU_STEP_BYTES; all ranks have to have the same.
+  uint32_t stepBytes() const { return team_.stepBytes; }
+  ~PeerMemory();
+  PeerMemory(const PeerMemory&) = delete;
+  PeerMemory& operator=(const PeerMemory&) = delete;
+
+  /// Allocates this rank's scratch, zeroed. The descriptor is for the other ranks.
+  UniqueFd allocate();
+  size_t scratchBytes() const { return scratch_.empty() ? 0 : scratch_[rank_].size(); }
+  static size_t deskBytes(int size);
+
+  /// Maps what the others have allocated (`bytes` per rank), and the desks.
+  void connect(const HostGroup& group, const std::vector<size_t>& bytes);
+
+  const device::Team& team() const { return team_; }
+  GpuDesk& desk(int rank) const;
+
+ private:
+  const int rank_;
+  const int size_;
+  const int device_;
+  std::vector<gpu::DeviceMemory> scratch_;  ///< per rank
+  gpu::DeviceMemory state_;
+  std::shared_ptr<SharedMapping> desks_;
+  bool registered_ = false;
+  device::Team team_{};
+};
+
+}  // namespace ctran

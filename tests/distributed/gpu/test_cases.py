@@ -1,0 +1,22 @@
+"""What backend ctran promises on GPUs, on GPUs where there are some, else on the stand-ins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import gpu_ranks.trouble
+import gpu_ranks.use  # noqa: F401  (both register their cases)
+import pytest
+import torch
+from gpu_ranks import CASES, Case
+from harness import Ranks
+from harness.devices import has_gpu
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(
+    ranks: Callable[[int], Ranks], fresh_ranks: Callable[[int], Ranks], case: Case
+) -> None:
+    if has_gpu() and torch.cuda.device_count() < case.world:
+        pytest.skip(f"needs {case.world} GPUs, here are {torch.cuda.device_count()}")
+    case.run(fresh_ranks if case.breaks else ranks)

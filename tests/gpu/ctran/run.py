@@ -1,0 +1,109 @@
+"""Runs the cases of backend ctran on this host's GPUs, and its matrix, without pytest.
+
+Prints a line for each, and writes them to ctran.jsonl in the output folder; exits with 1 if one
+failed. See run.sh.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gpu_ranks.trouble
+import gpu_ranks.use  # noqa: F401  (both register their cases)
+import torch
+from gpu_ranks import BACKEND, CASES
+from harness.devices import has_gpu
+from harness.matrix import Case, check, pairwise, run_cases
+from harness.ranks import Pool
+
+BATCH = 32
+
+
+class Report:
+    def __init__(self, file: Path) -> None:
+        self._file = file.open("w")
+        self.failures = 0
+
+    def attempt(self, name: str, body: Callable[[], Any]) -> None:
+        start = time.monotonic()
+        error = None
+        try:
+            body()
+        except Exception:
+            error = traceback.format_exc()
+            self.failures += 1
+        seconds = time.monotonic() - start
+        self._file.write(
+            json.dumps({"name": name, "seconds": round(seconds, 2), "error": error}) + "\n"
+        )
+        self._file.flush()
+        print(f"{'FAILED' if error else 'ok':6} {seconds:6.1f} s  {name}", flush=True)
+        if error:
+            print(error[-1500:], flush=True)
+
+
+def run_matrix(report: Report, pool: Pool, world: int, until: float) -> None:
+    cases = [case for case in pairwise(BACKEND) if case.world == world]
+    for at in range(0, len(cases), BATCH):
+        some = cases[at : at + BATCH]
+
+        def body(some: list[Case] = some) -> None:
+            of_ranks = pool.ranks(world).run(run_cases, some)
+            problems = []
+            for case, *reports in zip(some, *of_ranks, strict=True):
+                try:
+                    check(case, reports)
+                except AssertionError as error:
+                    problems.append(str(error)[:300])
+            if problems:
+                raise AssertionError(f"{len(problems)} of them\n" + "\n".join(problems))
+
+        before = report.failures
+        report.attempt(f"matrix of {world}, cases {at} to {at + len(some) - 1}", body)
+        if report.failures > before + 3 or time.monotonic() > until:
+            return
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("."))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--stand-ins", action="store_true", help="where there is no GPU")
+    arguments = parser.parse_args()
+    if not has_gpu() and not arguments.stand_ins:
+        print("there is no GPU here", file=sys.stderr)
+        return 2
+    until = time.monotonic() + arguments.seconds
+    if has_gpu():
+        name = torch.cuda.get_device_name(0)
+        print(f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}")
+    report = Report(arguments.out / "ctran.jsonl")
+    shared = Pool()
+    for case in CASES:
+        if arguments.only not in case.name or time.monotonic() > until:
+            continue
+        pool = Pool() if case.breaks else shared
+        report.attempt(case.name, lambda case=case, pool=pool: case.run(pool.ranks))
+        if case.breaks:
+            pool.end()
+    shared.end()
+    for world in arguments.worlds:
+        if arguments.only in "matrix" and time.monotonic() < until:
+            pool = Pool()
+            run_matrix(report, pool, world, until)
+            pool.end()
+    print(f"{report.failures} failures")
+    return 1 if report.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

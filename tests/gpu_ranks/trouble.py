@@ -1,0 +1,234 @@
+"""Late ranks, dead ranks, aborts, ranks that disagree: what the program gets to know."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+from harness import Died, Rank, Returned
+
+import torchcomms
+from gpu_ranks import BACKEND, Make, case
+from torchcomms import ReduceOp, WorkStatus
+
+SOON = timedelta(seconds=1)
+SMALL, LARGE = 1000, 2_000_000
+
+
+def _tensor(rank: Rank, count: int = SMALL) -> torch.Tensor:
+    return torch.ones(count, device=rank.device(BACKEND))
+
+
+def _error(call: Callable[[], Any], kind: type[Exception] = torchcomms.CommError) -> Any:
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def _works_again(rank: Rank) -> None:
+    """On a new communicator: the device is as it was."""
+    fresh = rank.new_comm(BACKEND, "fresh")
+    tensor = _tensor(rank)
+    fresh.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
+    rank.synchronize(BACKEND)
+    assert tensor.cpu()[0] == rank.size
+    fresh.finalize()
+
+
+def _refused(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    tensor = _tensor(rank)
+    told = str(_error(lambda: comm.send(tensor, rank.rank, async_op=False)))
+    assert "cannot send to itself" in told, told
+    told = str(_error(lambda: comm.recv(tensor, rank.rank, async_op=True)))
+    assert "cannot send to itself" in told, told
+    told = str(_error(comm.new_window))
+    assert "no windows of GPU memory" in told, told
+    told = str(_error(lambda: comm.all_reduce(tensor, ReduceOp.BAND, async_op=False)))
+    assert "band" in told, told
+    told = str(_error(lambda: rank.new_comm(BACKEND, "x", enable_reconfigure=True)))
+    assert "cannot be reconfigured" in told, told
+    # The communicator is as it was.
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    assert tensor.cpu()[0] == rank.size
+
+
+@case(world=2)
+def wrong_calls_are_refused_and_break_nothing(make: Make) -> None:
+    make(2).run(_refused)
+
+
+def _late(rank: Rank, async_op: bool, count: int) -> Any:
+    comm = rank.new_comm(BACKEND, "late")
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    if rank.rank == 1:
+        rank.listen()  # until the others have given up
+        error = _error(lambda: comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op))
+        _works_again(rank)
+        return str(error), error.ranks
+    work = comm.all_reduce(_tensor(rank, count), ReduceOp.SUM, async_op, timeout=SOON)
+    error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
+    assert work.status == WorkStatus.TIMEDOUT
+    assert comm.is_aborted()
+    rank.synchronize(BACKEND)  # the stream is free again
+    rank.say("gave up")
+    _works_again(rank)
+    return str(error), error.ranks
+
+
+def _expect_late(make: Make, async_op: bool, count: int) -> None:
+    job = make(2).start(_late, async_op, count)
+    assert job.hear(0) == "gave up"
+    job.say(1)
+    (first, who_first), (_, who_second) = job.results()
+    assert who_first == [1], first
+    assert "all_reduce of communicator 'late' (rank 0 of 2)" in first, first
+    assert "it has not been called on rank 1" in first, first
+    assert who_second == [1], who_second
+
+
+@case(world=2, breaks=True)
+def a_late_rank_is_named_sync(make: Make) -> None:
+    _expect_late(make, async_op=False, count=SMALL)
+
+
+@case(world=2, breaks=True)
+def a_late_rank_is_named_async(make: Make) -> None:
+    _expect_late(make, async_op=True, count=LARGE)
+
+
+def _aborted(rank: Rank, count: int) -> Any:
+    comm = rank.new_comm(BACKEND, "aborted")
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    if rank.rank == rank.size - 1:
+        rank.listen()  # until the others wait
+        comm.abort()
+        assert comm.is_aborted()
+        error = _error(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
+        return error.ranks, 0.0
+    work = comm.all_reduce(_tensor(rank, count), ReduceOp.SUM, async_op=True)
+    rank.say("waiting")
+    error = _error(work.wait_blocking, torchcomms.AbortedError)
+    rank.synchronize(BACKEND)
+    return error.ranks, 0.0
+
+
+@case(world=2, breaks=True)
+def an_abort_ends_all_ranks(make: Make) -> None:
+    for count in (SMALL, LARGE):
+        job = make(2).start(_aborted, count)
+        job.hear(0)
+        job.say(1)
+        assert [ranks for ranks, _ in job.results()] == [[1], [1]]
+
+
+def _aborts_itself(rank: Rank) -> float:
+    """Milliseconds from abort() to the end of the kernel."""
+    comm = rank.new_comm(BACKEND, "own")
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    taken = 0.0
+    if rank.rank == 0:
+        work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=False)
+        began: list[float] = []
+
+        def end() -> None:
+            began.append(time.perf_counter())
+            comm.abort()
+
+        timer = threading.Timer(0.3, end)
+        timer.start()
+        rank.synchronize(BACKEND)
+        taken = (time.perf_counter() - began[0]) * 1e3
+        timer.join()
+        error = _error(work.wait_blocking, torchcomms.AbortedError)
+        assert "abort() was called on rank 0" in str(error)
+    _works_again(rank)
+    return taken
+
+
+@case(world=2, breaks=True)
+def an_abort_from_another_thread_frees_the_device(make: Make) -> None:
+    taken = make(2).run(_aborts_itself)[0]
+    print(f"       the kernel ended {taken:.2f} ms after abort()")
+
+
+def _dies(rank: Rank) -> Any:
+    comm = rank.new_comm(BACKEND, "killed", timeout=timedelta(seconds=60))
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    error = _error(work.wait_blocking, torchcomms.PeerLostError)
+    rank.synchronize(BACKEND)
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_dead_rank_is_noticed_at_once(make: Make) -> None:
+    outcomes = make(2).start(_dies).outcomes()
+    assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
+
+
+def _disagrees(rank: Rank) -> str:
+    comm = rank.new_comm(BACKEND, "disagree")
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    tensor = _tensor(rank)
+    if rank.rank == 0:
+        work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+    else:
+        work = comm.broadcast(tensor, 0, async_op=True)
+
+    def look() -> None:
+        work.wait_blocking()
+        for _ in range(1000):  # what was sent may have been enough for the kernel
+            comm.barrier(async_op=False).wait_blocking()
+
+    error = _error(look, torchcomms.MismatchError)
+    return str(error)
+
+
+@case(world=2, breaks=True)
+def ranks_that_disagree_are_told(make: Make) -> None:
+    for told in make(2).run(_disagrees):
+        assert "all_reduce" in told, told
+        assert "broadcast" in told, told
+
+
+def _replays_alone(rank: Rank) -> Any:
+    comm = rank.new_comm(BACKEND, "alone", timeout=SOON)
+    tensor = _tensor(rank)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False))
+    if rank.rank == 1:
+        rank.listen()
+        return None
+    replay()
+    rank.synchronize(BACKEND)  # the kernel gives up by itself
+    while not comm.is_aborted():
+        pass
+    error = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    rank.say("done")
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_replay_without_the_others_times_out(make: Make) -> None:
+    job = make(2).start(_replays_alone)
+    job.hear(0)
+    job.say(1)
+    assert job.results()[0] == [1]

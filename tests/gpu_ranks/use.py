@@ -1,0 +1,175 @@
+"""Streams, works, graphs, communicators: how the backend behaves when all goes well."""
+
+from __future__ import annotations
+
+import torch
+from harness import Rank
+from harness.matrix import prepared
+from harness.operations import OPERATIONS, Arguments
+
+from gpu_ranks import BACKEND, Make, case
+from torchcomms import ReduceOp, WorkStatus
+
+COUNT = 1000
+# Packets, two shots of them, and lanes.
+COUNTS = (1, 5000, 200_000, 3_000_001)
+
+
+def _ones(rank: Rank, count: int = COUNT) -> torch.Tensor:
+    return torch.full((count,), float(rank.rank + 1), device=rank.device(BACKEND))
+
+
+def _sum(size: int) -> float:
+    return size * (size + 1) / 2
+
+
+def _check(rank: Rank, tensor: torch.Tensor, expected: float) -> None:
+    rank.synchronize(BACKEND)
+    found = tensor.cpu()
+    assert (found == expected).all(), f"{found[0]} instead of {expected}"
+
+
+def _works(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    assert comm.get_backend() == "ctran"
+    for count in COUNTS:
+        tensor = _ones(rank, count)
+        work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        work.wait_blocking()
+        assert work.is_completed()
+        assert work.status == WorkStatus.COMPLETED
+        assert work.exception() is None
+        _check(rank, tensor, _sum(rank.size))
+        work = comm.all_reduce(tensor, ReduceOp.MAX, async_op=True)
+        work.wait()
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)  # behind it, on this stream
+        _check(rank, tensor, _sum(rank.size) * rank.size)
+        assert work.is_completed()
+
+
+@case(world=2)
+def works_tell_how_far_they_are(make: Make) -> None:
+    make(2).run(_works)
+
+
+def _streams(rank: Rank) -> None:
+    """One communicator on several streams: in the order of the calls."""
+    comm = rank.comm(BACKEND)
+    tensor = _ones(rank)
+    for _ in range(20):
+        with rank.gpu().side_stream():
+            comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+            comm.all_reduce(tensor, ReduceOp.AVG, async_op=True).wait()
+            comm.barrier(async_op=True).wait()
+        other = _ones(rank, 300_000)
+        comm.all_reduce(other, ReduceOp.SUM, async_op=True).wait()
+        comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+        _check(rank, other, _sum(rank.size))
+    _check(rank, tensor, _sum(rank.size) * rank.size**19)
+
+
+@case(world=2)
+def operations_keep_their_order_across_streams(make: Make) -> None:
+    make(2).run(_streams)
+
+
+def _outlives(rank: Rank) -> None:
+    """The program lets go of an input at once, and takes memory of that size again."""
+    comm = rank.comm(BACKEND)
+    device = rank.device(BACKEND)
+    for _ in range(20):
+        whole = torch.zeros(rank.size << 16, device=device)
+        work = comm.all_gather_single(whole, _ones(rank, 1 << 16), async_op=True)
+        garbage = [torch.full((1 << 16,), -1.0, device=device) for _ in range(4)]
+        work.wait()
+        for r in range(rank.size):
+            _check(rank, whole[r << 16 : (r + 1) << 16], r + 1)
+        del garbage
+
+
+@case(world=2)
+def tensors_live_as_long_as_they_are_needed(make: Make) -> None:
+    make(2).run(_outlives)
+
+
+def _captured(rank: Rank, async_op: bool, count: int) -> None:
+    """Every operation, replayed."""
+    for operation in OPERATIONS:
+        op = "SUM" if OPERATIONS[operation].reduces else None
+        arguments = Arguments(torch.float32, op, 0, (count,) * rank.size, False)
+        call = prepared(rank, operation, arguments, BACKEND)
+        rank.synchronize(BACKEND)
+        replay = rank.gpu().capture(lambda call=call: call.issue(async_op))
+        replay()
+        rank.synchronize(BACKEND)
+        problems = call.problems(torch.equal)
+        assert not problems, f"{operation}: {problems}"
+        del replay
+
+
+@case(world=2)
+def every_operation_is_captured(make: Make) -> None:
+    ranks = make(2)
+    for count in (COUNT, 400_000):
+        ranks.run(_captured, False, count)
+        ranks.run(_captured, True, count)
+
+
+def _replays(rank: Rank, replays: int) -> None:
+    comm = rank.new_comm(BACKEND, "replays")
+    tensor = _ones(rank)
+    large = _ones(rank, 700_000)
+
+    def step() -> None:
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)  # as the documentation prints it
+        work = comm.all_reduce(tensor, ReduceOp.AVG, async_op=True)
+        work.wait()  # changes nothing
+        assert work.is_completed()
+        comm.all_reduce(large, ReduceOp.MAX, async_op=False)
+
+    replay = rank.gpu().capture(step)
+    eager = _ones(rank)
+    for number in range(replays):
+        tensor.fill_(float(rank.rank + number))
+        rank.synchronize(BACKEND)
+        replay()
+        if number % 10 == 0:
+            eager.fill_(1.0)
+            rank.synchronize(BACKEND)
+            comm.all_reduce(eager, ReduceOp.SUM, async_op=False)
+        _check(rank, tensor, rank.size * number + _sum(rank.size - 1))
+    _check(rank, eager, rank.size)
+    _check(rank, large, rank.size)
+    # A graph may outlive its communicator, which ends with it.
+    comm.finalize()
+    replay()
+    rank.synchronize(BACKEND)
+
+
+@case(world=2)
+def graphs_are_replayed_between_eager_operations(make: Make) -> None:
+    make(2).run(_replays, 200)
+
+
+def _parts(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "parts")
+    last = rank.size - 1
+    turned = comm.split(list(reversed(range(rank.size))), "turned")
+    assert turned is not None
+    assert turned.get_rank() == last - rank.rank
+    tensor = _ones(rank)
+    turned.broadcast(tensor, 0, async_op=False)
+    _check(rank, tensor, rank.size)
+    alone = comm.split([last] if rank.rank == last else [], "alone")
+    if alone is not None:
+        tensor = _ones(rank)
+        alone.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait_blocking()
+        _check(rank, tensor, rank.rank + 1)
+        alone.finalize()
+    turned.finalize()
+    comm.finalize()
+
+
+@case(world=2)
+def communicators_are_split(make: Make) -> None:
+    make(2).run(_parts)

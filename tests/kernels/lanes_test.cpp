@@ -1,0 +1,284 @@
+// The protocols of the kernels on lanes, and of the packet exchange, with threads of the host as
+// blocks: every byte of every output is looked at.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+
+#include "ctran/collective/exchange/lanes.cuh"
+#include "ctran/collective/exchange/packets.cuh"
+#include "ctran/collective/reduce/pipeline.cuh"
+#include "tests/kernels/device_world.h"
+
+namespace ctran::device {
+namespace {
+
+constexpr u64 kSlotBytes = 16 * 64;
+
+std::vector<u32> allOf(u32 ranks) {
+  std::vector<u32> all(ranks);
+  std::iota(all.begin(), all.end(), 0);
+  return all;
+}
+
+char byteOf(u32 from, u32 to, u32 k, u64 i) {
+  return static_cast<char>(from * 61 + to * 17 + k * 7 + i * 3 + i / 256 + 1);
+}
+
+/// How many bytes one rank sends another in operation k; the same both ways.
+u64 bytesOf(u32 a, u32 b, u32 k) {
+  const u64 sizes[] = {
+      0, 1, 15, 700, 2 * DeviceWorld::kStepBytes + 5, 9 * DeviceWorld::kStepBytes + 33};
+  return sizes[(a + b + k) % 6];
+}
+
+/// All-to-all of changing sizes, out of place (from odd addresses) and in place.
+void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
+  constexpr u32 kLanes = 2;
+  const u32 blocks = 2 * kLanes * ranks;
+  DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
+  constexpr u64 kRoom = 10 * DeviceWorld::kStepBytes;
+  std::vector<std::vector<char>> in(ranks), out(ranks);
+  for (u32 r = 0; r < ranks; ++r) {
+    in[r].assign(ranks * kRoom + 16, 0);
+    out[r].assign(ranks * kRoom + 16, 0);
+  }
+  for (u32 k = 0; k < operations; ++k) {
+    const bool inPlace = k % 3 == 1;
+    const u64 shift = k % 2 == 0 ? 0 : 1 + k % 7;
+    const auto at = [&](std::vector<char>& buffer, u32 peer) {
+      return buffer.data() + peer * kRoom + shift;
+    };
+    for (u32 r = 0; r < ranks; ++r) {
+      for (u32 p = 0; p < ranks; ++p) {
+        for (u64 i = 0; i < bytesOf(r, p, k); ++i) at(in[r], p)[i] = byteOf(r, p, k, i);
+      }
+      std::fill(out[r].begin(), out[r].end(), '#');
+    }
+    world.run(
+        allOf(ranks), 1,
+        [&](u32) {
+          return DeviceWorld::Grid{blocks, 1};
+        },
+        [&](u32 rank, u32, const Block& block) {
+          ExchangeArguments a{};
+          a.team = world.team(rank);
+          for (u32 step = 0; step < ranks; ++step) {
+            const u32 p = (rank + step) % ranks;
+            const u64 bytes = bytesOf(rank, p, k);
+            if (bytes == 0) continue;
+            char* from = at(in[rank], p);
+            char* to = at(out[rank], p);
+            if (p == rank) {
+              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes};
+            } else if (inPlace) {
+              a.transfers[a.count++] = {from, from, bytes, kSwap, p, kLanes};
+            } else {
+              a.transfers[a.count++] = {from, nullptr, bytes, kSend, p, kLanes};
+              a.transfers[a.count++] = {nullptr, to, bytes, kReceive, p, kLanes};
+            }
+          }
+          exchange(a, block);
+        });
+    for (u32 r = 0; r < ranks; ++r) {
+      for (u32 p = 0; p < ranks; ++p) {
+        const char* got = inPlace && p != r ? at(in[r], p) : at(out[r], p);
+        const u64 bytes = bytesOf(r, p, k);
+        for (u64 i = 0; i < bytes; ++i) {
+          ASSERT_EQ(got[i], byteOf(p, r, k, i))
+              << "operation " << k << ", rank " << r << " from " << p << ", byte " << i;
+        }
+        if (!inPlace) {
+          ASSERT_EQ(got[bytes], '#') << "a byte too many";
+        }
+      }
+    }
+  }
+}
+
+TEST(LaneExchange, TwoRanks) { expectExchange(2, 12, 0); }
+TEST(LaneExchange, ThreeRanksAndStepsThatWrapAround) { expectExchange(3, 8, 0xfffffffdu); }
+
+/// The root sends every other rank a part, which that sends on to the rest.
+void expectRelays(u32 ranks, u32 root, u32 firstStep) {
+  constexpr u32 kLanes = 2;
+  const u32 blocks = kLanes * (ranks - 1);
+  DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
+  constexpr u64 kShare = 13 * DeviceWorld::kStepBytes + 48;
+  const u64 bytes = (ranks - 1) * kShare - 5;
+  std::vector<std::vector<char>> data(ranks, std::vector<char>(bytes + 1, '#'));
+  for (u64 i = 0; i < bytes; ++i) data[root][i] = byteOf(root, 0, 0, i);
+  world.run(
+      allOf(ranks), 1,
+      [&](u32) {
+        return DeviceWorld::Grid{blocks, 1};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        ExchangeArguments a{};
+        a.team = world.team(rank);
+        for (u32 r = 0; r < ranks; ++r) {
+          if (r == root) continue;
+          const u64 begin = (r < root ? r : r - 1) * kShare;
+          char* part = data[rank].data() + begin;
+          const u32 kind = rank == root ? kSend : rank == r ? kRelay : kReceive;
+          const u32 peer = rank == r ? root : r;
+          a.transfers[a.count++] = {part, part, std::min(kShare, bytes - begin),
+                                    kind, peer, kLanes};
+        }
+        exchange(a, block);
+      });
+  for (u32 r = 0; r < ranks; ++r) {
+    for (u64 i = 0; i < bytes; ++i) ASSERT_EQ(data[r][i], byteOf(root, 0, 0, i)) << r << ' ' << i;
+    ASSERT_EQ(data[r][bytes], '#');
+  }
+}
+
+TEST(LaneExchange, RelaysSendOnWhatComes) {
+  expectRelays(3, 1, 0xfffffffbu);
+  expectRelays(4, 0, 0);
+}
+
+template <u32 kRanks>
+void expectPackets(u32 operations) {
+  DeviceWorld world(kRanks, kSlotBytes, 0, {2, 1});
+  constexpr u64 kRoom = 800;
+  for (u32 k = 0; k < operations; ++k) {
+    const auto bytes = [&](u32 a, u32 b) { return u64{(a + b) * 37 + k * 11} % 700; };
+    std::vector<std::vector<char>> in(kRanks), out(kRanks);
+    for (u32 r = 0; r < kRanks; ++r) {
+      in[r].resize(kRanks * kRoom);
+      out[r].assign(kRanks * kRoom, '#');
+      for (u32 p = 0; p < kRanks; ++p) {
+        for (u64 i = 0; i < bytes(r, p); ++i) in[r][p * kRoom + i] = byteOf(r, p, k, i);
+      }
+    }
+    world.run(
+        allOf(kRanks), 1,
+        [&](u32) {
+          return DeviceWorld::Grid{1 + k % 2, 1};
+        },
+        [&](u32 rank, u32, const Block& block) {
+          PacketExchangeArguments a{};
+          a.team = world.team(rank);
+          for (u32 p = 0; p < kRanks; ++p) {
+            a.from[p] = in[rank].data() + p * kRoom;
+            a.to[p] = (k % 3 == 0 ? in[rank] : out[rank]).data() + p * kRoom;
+            a.sendBytes[p] = a.receiveBytes[p] = bytes(rank, p);
+            a.sendPackets[p] = a.receivePackets[p] = messagePackets(a.sendBytes[p]);
+            if (p != rank) a.mostSent = a.mostReceived = std::max(a.mostSent, a.sendPackets[p]);
+          }
+          exchangePackets<kRanks>(a, block);
+        });
+    for (u32 r = 0; r < kRanks; ++r) {
+      for (u32 p = 0; p < kRanks; ++p) {
+        const char* got = (k % 3 == 0 ? in[r] : out[r]).data() + p * kRoom;
+        for (u64 i = 0; i < bytes(r, p); ++i) {
+          ASSERT_EQ(got[i], byteOf(p, r, k, i)) << k << ' ' << r << ' ' << p << ' ' << i;
+        }
+        if (k % 3 != 0) {
+          ASSERT_EQ(got[bytes(r, p)], '#') << "a byte too many";
+        }
+      }
+    }
+  }
+}
+
+TEST(PacketExchange, TwoRanks) { expectPackets<2>(12); }
+TEST(PacketExchange, FourRanks) { expectPackets<4>(12); }
+
+/// All-reduce (`share` all), reduce (one), and reduce-scatter (none).
+template <u32 kRanks>
+void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u32 firstStep) {
+  DeviceWorld world(kRanks, kSlotBytes, 0, {lanes, 1}, firstStep);
+  const u64 part = (count + kRanks - 1) / kRanks / 4 * 4 + 4;
+  std::vector<std::vector<i32>> in(kRanks), out(kRanks);
+  for (u32 r = 0; r < kRanks; ++r) {
+    in[r].resize(count + 8);
+    for (u64 i = 0; i < count; ++i) in[r][i + shift] = static_cast<i32>(r * 1000003 + i * 7 + 1);
+    out[r].assign(count + 8, -77);
+  }
+  const u32 operations = 3;
+  world.run(
+      allOf(kRanks), operations,
+      [&](u32) {
+        return DeviceWorld::Grid{lanes, 1};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        ReduceArguments a{};
+        a.team = world.team(rank);
+        a.shareWith = share;
+        a.lookahead = lookahead;
+        u64 most = 0;
+        for (u32 p = 0; p < kRanks; ++p) {
+          const u64 begin = std::min(count, p * part);
+          a.counts[p] = std::min(count, begin + part) - begin;
+          a.parts[p] = in[rank].data() + shift + begin;
+          const bool gets = share == 0 ? p == rank : (share >> rank & 1) != 0;
+          a.outputs[p] = gets ? out[rank].data() + shift + begin : nullptr;
+          most = std::max<u64>(most, a.counts[p]);
+        }
+        a.chunkBytes = DeviceWorld::kStepBytes / (share == 0 ? 1 : 2);
+        a.chunks = (most * 4 + a.chunkBytes - 1) / a.chunkBytes;
+        reducePipeline<i32, Sum, kRanks>(a, block);
+      });
+  for (u32 r = 0; r < kRanks; ++r) {
+    for (u64 i = 0; i < count; ++i) {
+      i32 expected = 0;
+      for (u32 p = 0; p < kRanks; ++p) expected += static_cast<i32>(p * 1000003 + i * 7 + 1);
+      const bool gets = share == 0 ? i / part == r : (share >> r & 1) != 0;
+      ASSERT_EQ(out[r][i + shift], gets ? expected : -77) << "rank " << r << ", element " << i;
+    }
+    ASSERT_EQ(out[r][count + shift], -77);
+  }
+}
+
+TEST(ReducePipeline, AllReduce) {
+  expectPipeline<2>(3, 1, 1, 10, 0, 0);
+  expectPipeline<2>(3, 2, 2, 100001, 0, 7);
+  expectPipeline<3>(7, 2, 2, 50000, 1, 0xfffffffeu);
+  expectPipeline<4>(15, 1, 1, 70001, 0, 0);
+}
+
+TEST(ReducePipeline, Reduce) { expectPipeline<3>(2, 2, 2, 60000, 0, 0); }
+TEST(ReducePipeline, ReduceScatter) { expectPipeline<3>(0, 2, 2, 60001, 3, 0); }
+TEST(ReducePipeline, OneRankIsACopy) { expectPipeline<1>(1, 2, 2, 20001, 0, 0); }
+
+TEST(ReducePipeline, AbortEndsEveryWaitAndNamesTheMissingRank) {
+  DeviceWorld world(3, kSlotBytes, 0, {2, 1});
+  std::vector<i32> data(30000, 1);
+  std::vector<std::vector<i32>> out(3, data);
+  std::atomic<int> entered{0};
+  std::thread aborter([&] {
+    while (entered < 4) std::this_thread::yield();
+    for (u32 rank : {0, 1}) storeRelaxed(&world.control(rank).abort, 1u);
+  });
+  world.run(
+      {0, 1}, 2,
+      [](u32) {
+        return DeviceWorld::Grid{2, 1};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        ++entered;
+        ReduceArguments a{};
+        a.team = world.team(rank);
+        a.shareWith = 7;
+        a.lookahead = 1;
+        for (u32 p = 0; p < 3; ++p) {
+          a.parts[p] = data.data() + p * 10000;
+          a.outputs[p] = out[rank].data() + p * 10000;
+          a.counts[p] = 10000;
+        }
+        a.chunkBytes = DeviceWorld::kStepBytes / 2;
+        a.chunks = 3;
+        reducePipeline<i32, Sum, 3>(a, block);
+      });
+  aborter.join();
+  for (u32 rank : {0, 1}) {
+    EXPECT_EQ(world.report(rank).state, kAborted);
+    EXPECT_NE(world.report(rank).waitedFor[2], 0u);
+    EXPECT_EQ(world.state(rank).failed, kAborted);
+  }
+}
+
+}  // namespace
+}  // namespace ctran::device

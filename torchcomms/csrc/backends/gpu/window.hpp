@@ -1,0 +1,98 @@
+#pragma once
+
+#include <comms/torchcomms/TorchCommWindow.hpp>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ctran/gpu/runtime.h"
+#include "torchcomms/csrc/backends/gpu/peer_memory.hpp"
+
+namespace torch::comms::gpu {
+
+/// What a window asks of the communicator it belongs to, which outlives it.
+class WindowHost {
+ public:
+  virtual ~WindowHost() = default;
+  /// `issue(stream)` puts work on a stream: the current one, or with `async_op` the communicator's
+  /// own behind it. `hold` is kept until it has ended.
+  virtual c10::intrusive_ptr<TorchWork> enqueue(
+      OpName op, bool async_op, const OpOptions& options,
+      const std::function<void(ctran::gpu::Stream)>& issue, std::shared_ptr<void> hold) = 0;
+  /// Whether the current stream captures.
+  virtual bool isCapturing() const = 0;
+  /// Every rank's text, in their order. Collective; throws ctran::Error by the timeout.
+  virtual std::vector<std::string> exchange(const std::string& own) = 0;
+  virtual const std::shared_ptr<ctran::gpu::EventPool>& events() const = 0;
+  /// `release` ends what waits on streams; called on any thread when the communicator breaks, as
+  /// long as somebody holds it.
+  virtual void atEnd(std::weak_ptr<std::function<void()>> release) = 0;
+};
+
+/// A window of GPUs of one host that map each other's memory: a put is a copy by the device, a
+/// signal a word that the stream writes, and a wait one that it waits for. The host never waits,
+/// and no kernel is launched. Operations of a window are ordered, whatever their streams.
+class GpuWindow final : public TorchCommWindow {
+ public:
+  GpuWindow(int rank, int size, at::Device device, std::unique_ptr<WindowHost> host);
+  ~GpuWindow() override;
+
+ protected:
+  void open(const at::Tensor& memory, int64_t signals) override;
+  void close() override;
+  at::Tensor newMemory(int64_t bytes) override;
+  int64_t bytesOf(int rank) const override;
+  int64_t signalsOf(int rank) const override;
+  TorchCommWinAccessType accessOf(int rank) const override;
+  std::shared_ptr<void> mapped(int rank) const override;
+  WorkPtr putBytes(const at::Tensor& source, int dst, int64_t offset, bool async_op,
+                   const OpOptions& options) override;
+  WorkPtr getBytes(at::Tensor& destination, int src, int64_t offset, bool async_op,
+                   const OpOptions& options) override;
+  WorkPtr flushPuts(int dst, bool async_op, const OpOptions& options) override;
+  WorkPtr addSignal(int dst, bool async_op, const OpOptions& options) override;
+  WorkPtr awaitSignal(int src, bool async_op, const OpOptions& options) override;
+  WorkPtr setSignal(int64_t index, uint64_t value, int dst, bool async_op,
+                    const OpOptions& options) override;
+  WorkPtr compareSignal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
+                        const OpOptions& options) override;
+
+ private:
+  struct Peer {
+    int64_t bytes = 0;
+    int64_t signals = 0;
+    std::shared_ptr<void> memory;
+    std::shared_ptr<void> words;  ///< one for each rank that counts signals, then the numbered ones
+  };
+  class Waits;
+
+  using Issue = std::function<void(ctran::gpu::Stream)>;
+  /// As an operation behind the window's last one.
+  WorkPtr enqueue(OpName op, bool async_op, const OpOptions& options, const Issue& issue,
+                  std::shared_ptr<void> hold = nullptr);
+  WorkPtr copy(OpName op, const void* to, const void* from, const at::Tensor& tensor, bool async_op,
+               const OpOptions& options);
+  ctran::gpu::DevicePtr wordOf(int rank, int64_t number) const;
+  WorkPtr write(int rank, int64_t number, uint64_t value, bool async_op, const OpOptions& options);
+  WorkPtr await(int64_t number, uint64_t value, unsigned comparison, bool async_op,
+                const OpOptions& options);
+  void requireNoCapture(const char* what) const;
+  void awaitOwn();
+  int deviceIndex() const { return get_device().has_index() ? get_device().index() : 0; }
+
+  const int rank_;
+  const int size_;
+  const std::unique_ptr<WindowHost> host_;
+  std::vector<Peer> peers_;
+  std::vector<uint64_t> sent_;     ///< counted signals, by target
+  std::vector<uint64_t> awaited_;  ///< counted signals, by sender
+  std::shared_ptr<Waits> waits_;
+  std::shared_ptr<std::function<void()>> release_;
+  ctran::gpu::PooledEvent last_;
+  ctran::gpu::Stream lastStream_ = nullptr;
+  bool used_ = false;
+};
+
+}  // namespace torch::comms::gpu

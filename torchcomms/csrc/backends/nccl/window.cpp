@@ -1,0 +1,56 @@
+// Windows of NcclBackend: not the library's, but the device's own copies and stream operations.
+
+#include "torchcomms/csrc/backends/gpu/window.hpp"
+
+#include "torchcomms/csrc/backends/nccl/backend.hpp"
+
+namespace torch::comms {
+
+/// The backend outlives its windows, which hold it.
+class NcclBackend::WindowHost final : public gpu::WindowHost {
+ public:
+  WindowHost(NcclBackend& backend, uint64_t number)
+      : backend_(backend), name_("window " + std::to_string(number)) {}
+
+  c10::intrusive_ptr<TorchWork> enqueue(OpName op, bool async_op, const OpOptions& options,
+                                        const std::function<void(nccl::Stream)>& issue,
+                                        std::shared_ptr<void> hold) override {
+    return backend_.run(
+        op, Form::None, async_op, options, [](const Call&) {}, issue, [&] { return hold; });
+  }
+
+  bool isCapturing() const override {
+    const nccl::Group& group = *backend_.group_;
+    return group.runtime().isCapturing(group.currentStream());
+  }
+
+  std::vector<std::string> exchange(const std::string& own) override {
+    backend_.group_->requireWhole();
+    const auto& bulletin = backend_.group_->setup().bulletin;
+    if (!bulletin) return {own};
+    return bulletin->exchange(name_ + "/" + std::to_string(exchanges_++), own,
+                              backend_.options_.timeout);
+  }
+
+  const std::shared_ptr<ctran::gpu::EventPool>& events() const override {
+    return backend_.group_->events();
+  }
+
+  void atEnd(std::weak_ptr<std::function<void()>> release) override {
+    backend_.group_->atEnd(std::move(release));
+  }
+
+ private:
+  NcclBackend& backend_;
+  const std::string name_;
+  uint64_t exchanges_ = 0;
+};
+
+std::shared_ptr<TorchCommWindow> NcclBackend::new_window() {
+  if (vendor_.platform != ctran::gpu::Platform::Cuda) unsupported("new_window");
+  group_->requireWhole();
+  return std::make_shared<gpu::GpuWindow>(getRank(), getSize(), device_,
+                                          std::make_unique<WindowHost>(*this, windows_++));
+}
+
+}  // namespace torch::comms
