@@ -482,24 +482,33 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
   const auto size = static_cast<int>(local.size());
   const auto index = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
   const std::unique_ptr<Leader> own = std::move(hosts.local);
+  bool interrupted = false;
+  const Interrupt marked = [&] {
+    interrupted = true;
+    if (interrupt) interrupt();
+    interrupted = false;
+  };
   try {
     if (index == 0) {
-      return own->gather(size, createSharedMemory("ctran", bytes), deadline, interrupt);
+      return own->gather(size, createSharedMemory("ctran", bytes), deadline, marked);
     }
     LeaderAddress leader;
     leader.socketName = hosts.places[local[0]].socketName;
     leader.key = hosts.key;
     const std::string host = hostIdentity();
     copyText(leader.host, host);
-    auto group = join(leader, index, size, deadline, interrupt, nullptr, host);
+    auto group = join(leader, index, size, deadline, marked, nullptr, host);
     if (group) return std::move(*group);
     throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0}, kOp,
                 "see its output for the reason");
   } catch (const Error& error) {
+    if (interrupted) throw;  // not of these ranks, nor in their numbers
     std::string names;
     for (const int r : local) names += (names.empty() ? "" : ", ") + std::to_string(r);
     std::vector<int> ranks;
-    for (const int r : error.ranks()) ranks.push_back(local.at(r));
+    for (const int r : error.ranks()) {
+      if (r >= 0 && r < size) ranks.push_back(local[r]);
+    }
     throw Error(error.kind(),
                 std::string("ranks ") + names + " share a host, but not its memory yet (as its " +
                     "ranks 0, 1, ...): " + error.what(),

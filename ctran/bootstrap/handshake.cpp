@@ -207,6 +207,7 @@ bool Caller::next(const std::string& why) {
       socket_ = beginConnect(addresses_[at_]);
       return true;
     } catch (const Error& error) {
+      if (error.op() == kMakingSockets) throw;
       why_ = error.what();
     }
   }

@@ -66,7 +66,7 @@ void tune(int fd) {
 
 UniqueFd newSocket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw systemError("socket", errno);
+  if (!fd) throw Error(ErrorKind::System, systemError("socket", errno).what(), {}, kMakingSockets);
   return fd;
 }
 

@@ -37,6 +37,9 @@ std::chrono::milliseconds lostAfter();
 /// Listens at a free port of all of `addresses`, whose ports are set to it.
 TcpSocket listenTcp(std::vector<NetAddress>& addresses);
 
+/// The `op` of errors that are of this process, as no descriptor is left, and not of an address.
+inline constexpr const char* kMakingSockets = "socket";
+
 /// Begins to connect; if that fails, reading says why. Throws Error(System) if there is no way to
 /// that address.
 TcpSocket beginConnect(const NetAddress& address);

@@ -488,10 +488,15 @@ void TcpTransport::ensure(Peer& peer) {
   };
   const std::vector<NetAddress> addresses(place.addresses.begin(), place.addresses.end());
   peer.state = State::Calling;
-  peer.caller =
-      std::make_unique<Caller>(byReach(addresses, ownAddresses_, boot(place) == boot(own)),
-                               hosts_.key, Introduction{rank_, size_, peer.rank, Purpose::Link});
-  pollCaller(peer);
+  try {
+    peer.caller =
+        std::make_unique<Caller>(byReach(addresses, ownAddresses_, boot(place) == boot(own)),
+                                 hosts_.key, Introduction{rank_, size_, peer.rank, Purpose::Link});
+    pollCaller(peer);
+  } catch (const Error& error) {  // of this rank: it may have no descriptor left
+    peer.state = State::Unknown;
+    throw Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_});
+  }
 }
 
 void TcpTransport::connect(int rank) {
