@@ -19,15 +19,20 @@ from torchcomms.functional._registry import comm_of
 Ctx = Any
 
 
+def _given(ctx: Ctx) -> int:
+    """The arguments of the call: without defaults at the end, which torch strips."""
+    return len(ctx.needs_input_grad)
+
+
 def _register(name: str, setup: Callable[..., None], backward: Callable[..., Any]) -> None:
     def setup_context(ctx: Ctx, inputs: tuple[Any, ...], output: Any) -> None:
         ctx.set_materialize_grads(True)
-        ctx.comm, ctx.count = inputs[0], len(inputs)
+        ctx.comm = inputs[0]
         setup(ctx, inputs, output)
 
     def gradients(ctx: Ctx, *grads: Any) -> tuple[Any, ...]:
         found = backward(ctx, *grads)
-        return (None, found, *([None] * (ctx.count - 2)))
+        return (None, found, *([None] * (_given(ctx) - 2)))
 
     torch.library.register_autograd(
         f"torchcomms::torchcomm_{name}", gradients, setup_context=setup_context, lib=LIBRARY
@@ -273,7 +278,7 @@ def _plain(name: str, setup: Callable[..., None], backward: Callable[..., Any]) 
 
 
 def _setup_scatter(ctx: Ctx, inputs: tuple[Any, ...], _: Tensor) -> None:
-    ctx.comm, ctx.root, ctx.count = inputs[0], inputs[3], len(inputs)
+    ctx.comm, ctx.root = inputs[0], inputs[3]
     ctx.sent = len(inputs[2])
 
 
@@ -281,7 +286,7 @@ def _scatter(ctx: Ctx, grad: Tensor) -> tuple[Any, ...]:
     gathered = operation("gather")(ctx.comm, grad.contiguous(), ctx.root)
     at_root = comm_of(ctx.comm).get_rank() == ctx.root
     sent: list[Any] = gathered if at_root else [None] * ctx.sent
-    return (None, None, sent, *([None] * (ctx.count - 3)))
+    return (None, None, sent, *([None] * (_given(ctx) - 3)))
 
 
 def _setup_wait(ctx: Ctx, inputs: tuple[Any, ...], _: list[Tensor]) -> None:
@@ -299,7 +304,7 @@ def _counted(ctx: Ctx, inputs: tuple[Any, ...], _: Any) -> None:
 
 def _cut(ctx: Ctx, *_: Any) -> tuple[Any, ...]:
     """Messages: the gradient does not go back to whoever has sent them."""
-    return tuple(None if n is None else [None] * n for n in ctx.lists)
+    return tuple(None if n is None else [None] * n for n in ctx.lists[: _given(ctx)])
 
 
 _plain("scatter", _setup_scatter, _scatter)
