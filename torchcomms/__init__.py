@@ -25,7 +25,13 @@ if not TYPE_CHECKING:
             from torchcomms._comms import new_comm
 
             return new_comm
-        if name in ("device_mesh", "distwrap", "functional", "objcol", "plan"):  # when they are first asked for
+        if name in (
+            "device_mesh",
+            "distwrap",
+            "functional",
+            "objcol",
+            "plan",
+        ):  # when they are first asked for
             import importlib
 
             return importlib.import_module(f"torchcomms.{name}")

@@ -20,7 +20,10 @@ HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
 
 Task HostsContext::local(const Collective& step) {
   shm_->beginStep(call.board, call.record());
-  return chooseShmAlgorithm(step, shm_->size)(*shm_, step);
+  const int size = shm_->size;
+  const ShmChoice& choice =
+      size == 1 ? shmAlone() : cheapestShm(step.kind, contributionBytes(step, size), size);
+  return choice.run(*shm_, step);
 }
 
 int HostsContext::delegate(int host, int root) const {

@@ -31,7 +31,7 @@ bool isOfHosts(CollectiveKind kind, const std::string& name) {
 
 }  // namespace
 
-const std::string& wantedAlgorithms() { return kAlgorithm.get(); }
+std::string wantedAlgorithms() { return kAlgorithm.get(); }
 
 void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
                     const std::string& source) {
@@ -60,7 +60,7 @@ HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hi
   if (hint != hints.end()) {
     preference.parse(hint->second, "the hint ctran::algorithm");
   } else {
-    preference.parse(kAlgorithm.get(), "CTRAN_ALGORITHM");
+    preference.parse(wantedAlgorithms(), "CTRAN_ALGORITHM");
   }
   if (const auto order = hints.find("ctran::deterministic"); order != hints.end()) {
     if (order->second != "rank_order") {

@@ -10,7 +10,7 @@
 namespace ctran {
 
 /// What CTRAN_ALGORITHM says.
-const std::string& wantedAlgorithms();
+std::string wantedAlgorithms();
 
 /// Throws Error(InvalidArgument) if the collective, or without one no collective at all, has an
 /// algorithm of that name, on one host or between several: one setting may serve both. `source`

@@ -117,6 +117,21 @@ std::span<const ShmChoice> shmChoices(Kind kind) {
   return {first, last};
 }
 
+const ShmChoice& cheapestShm(Kind kind, size_t bytes, int size, double* micros) {
+  const ShmChoice* best = nullptr;
+  double least = 0;
+  for (const ShmChoice& choice : shmChoices(kind)) {
+    if (!choice.whyNot(bytes, size).empty()) continue;
+    const double us = choice.micros(kind, bytes, size);
+    if (best == nullptr || us < least) {
+      best = &choice;
+      least = us;
+    }
+  }
+  if (micros != nullptr) *micros = least;
+  return *best;
+}
+
 const ShmChoice& shmAlone() { return kAlone; }
 
 size_t contributionBytes(const Collective& c, int size) {

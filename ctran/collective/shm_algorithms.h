@@ -47,6 +47,8 @@ struct ShmChoice {
 
 /// Those of a collective; none if it is no collective.
 std::span<const ShmChoice> shmChoices(CollectiveKind kind);
+/// The fastest that can serve by the cost model, which is `micros` then, if not null.
+const ShmChoice& cheapestShm(CollectiveKind kind, size_t bytes, int size, double* micros = nullptr);
 /// What serves all collectives of a single rank.
 const ShmChoice& shmAlone();
 

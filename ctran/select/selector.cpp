@@ -104,16 +104,8 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
       }
     }
   }
-  const ShmChoice* best = nullptr;
   double least = 0;
-  for (const ShmChoice& choice : choices) {
-    if (!choice.whyNot(bytes, size_).empty()) continue;
-    const double us = choice.micros(kind, bytes, size_);
-    if (best == nullptr || us < least) {
-      best = &choice;
-      least = us;
-    }
-  }
+  const ShmChoice* best = &cheapestShm(kind, bytes, size_, &least);
   return because(best, "the fastest by the cost model, " + inMicros(least));
 }
 
