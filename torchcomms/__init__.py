@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from torchcomms._backends import _load_backend, built_backends, is_backend_built  # noqa: F401
 
 if not TYPE_CHECKING:
+    _WHEN_ASKED_FOR = ("device_mesh", "distwrap", "functional", "objcol", "plan")
 
     def __getattr__(name):
         # When `import torchcomms` comes before torch, the import of torch below asks this package
@@ -25,13 +26,7 @@ if not TYPE_CHECKING:
             from torchcomms._comms import new_comm
 
             return new_comm
-        if name in (
-            "device_mesh",
-            "distwrap",
-            "functional",
-            "objcol",
-            "plan",
-        ):  # when they are first asked for
+        if name in _WHEN_ASKED_FOR:
             import importlib
 
             return importlib.import_module(f"torchcomms.{name}")
