@@ -129,8 +129,8 @@ from torchcomms._errors import (  # noqa: E402
 from torchcomms.select import comm_explain, comm_tune  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
 
-TorchComm.explain = comm_explain
-TorchComm.tune = comm_tune
+for _name, _method in (("explain", comm_explain), ("tune", comm_tune)):
+    setattr(TorchComm, _name, _method)
 
 _c10d.register_when_ready()
 _compile.register()

@@ -107,7 +107,7 @@ def explain(collective: str, nbytes: int, ranks: int) -> Explanation:
 
 
 def comm_explain(
-    comm: _comms.TorchComm, op: str, nbytes: int, dtype: torch.dtype | None = None
+    self: _comms.TorchComm, op: str, nbytes: int, dtype: torch.dtype | None = None
 ) -> Explanation:
     """What would run if this communicator's ranks called `op` now, why, and what else there is.
 
@@ -125,14 +125,14 @@ def comm_explain(
         "explain",
         collective=op,
         bytes=nbytes,
-        communicator=comm.get_name(),
-        rank=comm.get_rank(),
+        communicator=self.get_name(),
+        rank=self.get_rank(),
     )
     return _explanation(op, nbytes, answer)
 
 
 def comm_tune(
-    comm: _comms.TorchComm,
+    self: _comms.TorchComm,
     seconds: float = 30,
     progress: Callable[[float, str], None] | None = None,
 ) -> Path:
@@ -155,8 +155,8 @@ def comm_tune(
     answer = _call(
         "tune",
         progress,
-        communicator=comm.get_name(),
-        rank=comm.get_rank(),
+        communicator=self.get_name(),
+        rank=self.get_rank(),
         seconds=float(seconds),
     )
     return Path(answer["path"])
