@@ -15,6 +15,8 @@ import torch
 from torchcomms import _comms
 from torchcomms._errors import CommError
 
+__all__ = ["Alternative", "Explanation", "explain", "host"]
+
 _INVALID_ARGUMENT = 0  # ctran::ErrorKind
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
