@@ -36,6 +36,12 @@ _PYTHON = (
         "The library with backend <name> (docs/backends/your_own.md).",
     ),
     (
+        "TORCHCOMMS_PATCH_FOR_COMPILE",
+        "bool",
+        "1",
+        "Whether calls on communicators can be compiled by torch.compile; else they break graphs.",
+    ),
+    (
         "TORCHCOMMS_SERIALIZATION",
         "torch.save|pickle",
         "torch.save",

@@ -527,6 +527,11 @@ STAND_IN Result cuMemSetAccess(DevicePtr, size_t, const MemoryAccess*, size_t) {
 STAND_IN Result cuMemHostRegister_v2(void*, size_t, unsigned) { return kSuccess; }
 STAND_IN Result cuMemHostUnregister(void*) { return kSuccess; }
 
+STAND_IN Result cuMemHostGetDevicePointer_v2(DevicePtr* device, void* host, unsigned) {
+  *device = reinterpret_cast<DevicePtr>(host);
+  return kSuccess;
+}
+
 STAND_IN Result cuMemsetD32Async(DevicePtr to, unsigned value, size_t words, Stream stream) {
   return of(stream).push([=] { std::fill_n(static_cast<unsigned*>(pointerTo(to)), words, value); });
 }

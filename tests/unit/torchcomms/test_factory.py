@@ -72,7 +72,13 @@ def test_reconfigure_is_refused_where_it_cannot_be() -> None:
 
 
 def test_ctran_says_which_devices_it_knows() -> None:
-    with pytest.raises(CommError, match="no support for device 'cuda:0' in this build"):
+    with pytest.raises(CommError, match="no support for device 'xpu:0'"):
+        torchcomms.new_comm("ctran", torch.device("xpu", 0), options=_options(0, 1))
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
+def test_ctran_says_that_there_are_no_gpus() -> None:
+    with pytest.raises(CommError, match="the NVIDIA driver .* could not be loaded"):
         torchcomms.new_comm("ctran", torch.device("cuda", 0), options=_options(0, 1))
 
 
