@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "ctran/base/clock.h"
 #include "ctran/topology/host.h"
@@ -156,8 +157,9 @@ TuningTable tune(int size, Selector& selector, const Run& run, const TuneOptions
     for (size_t j = 0; j < micros.size(); ++j) {
       entry.micros.emplace_back(point.candidates[j]->name, micros[j]);
     }
-    std::stable_sort(entry.micros.begin(), entry.micros.end(),
-                     [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::sort(entry.micros.begin(), entry.micros.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.second, a.first) < std::tie(b.second, b.first);
+    });
     table.entries.push_back(std::move(entry));
   }
   if (options.progress) options.progress(1, "done");

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <span>
 #include <sstream>
+#include <tuple>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
@@ -94,8 +95,9 @@ TuningTable TuningTable::fromJson(const Json& json) {
     for (const auto& [name, us] : one.at("us").members()) {
       entry.micros.emplace_back(name, us.asDouble());
     }
-    std::stable_sort(entry.micros.begin(), entry.micros.end(),
-                     [](const auto& a, const auto& b) { return a.second < b.second; });
+    std::sort(entry.micros.begin(), entry.micros.end(), [](const auto& a, const auto& b) {
+      return std::tie(a.second, a.first) < std::tie(b.second, b.first);
+    });
     table.entries.push_back(std::move(entry));
   }
   return table;
