@@ -520,7 +520,7 @@ void TcpTransport::pollCaller(Peer& peer) {
       return connected(peer, std::move(socket));
     }
     case Caller::State::Refused:
-      // Both have called each other: this rank is called back, see `admit` in pollLocked.
+      // Both have called each other: this rank is called back, see `handle`.
       if (peer.caller->verdict() == Verdict::RankTaken) {
         peer.state = State::Awaited;
         peer.caller.reset();
@@ -592,11 +592,7 @@ bool TcpTransport::poll() {
     if (wanted_.load(std::memory_order_relaxed) > 0) return false;
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock) return false;
-    try {
-      pollLocked(0);
-    } catch (const Error& error) {  // of the system: no descriptors are left, for example
-      report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
-    }
+    pollLocked(0);
     moved = std::exchange(moved_, false);
     failure.swap(failure_);
   }
@@ -606,34 +602,40 @@ bool TcpTransport::poll() {
   return true;
 }
 
-bool TcpTransport::pollLocked(int waitMillis) {
+void TcpTransport::pollLocked(int waitMillis) {
   epoll_event events[32];
   const int n = ::epoll_wait(epoll_.get(), events, std::size(events), waitMillis);
   for (int i = 0; i < n; ++i) {
-    const uint64_t id = events[i].data.u64;
-    if (id == kDoorman) {
-      hosts_.doorman->poll(
-          [this](const Introduction& who) {
-            const Peer& peer = peerOf(who.rank);
-            if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
-            // When both call each other, the call of the lower rank counts.
-            const bool free = peer.state == State::Unknown || peer.state == State::Awaited ||
-                              (peer.state == State::Calling && who.rank < rank_);
-            return free ? Verdict::Welcome : Verdict::RankTaken;
-          },
-          [this](const Introduction& who, TcpSocket socket) {
-            connected(peerOf(who.rank), std::move(socket));
-          });
-      continue;
-    }
-    Peer& peer = peerOf(static_cast<int>(id & (kCallerBit - 1)));
-    if ((id & kCallerBit) != 0) {
-      if (peer.state == State::Calling) pollCaller(peer);
-    } else if (peer.state == State::Up) {
-      pollLink(peer, events[i].events);
+    try {
+      handle(events[i].data.u64, events[i].events);
+    } catch (const Error& error) {  // of the system: no descriptors are left, for example
+      report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
     }
   }
-  return n > 0;
+}
+
+void TcpTransport::handle(uint64_t id, uint32_t events) {
+  if (id == kDoorman) {
+    hosts_.doorman->poll(
+        [this](const Introduction& who) {
+          const Peer& peer = peerOf(who.rank);
+          if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
+          // When both call each other, the call of the lower rank counts.
+          const bool free = peer.state == State::Unknown || peer.state == State::Awaited ||
+                            (peer.state == State::Calling && who.rank < rank_);
+          return free ? Verdict::Welcome : Verdict::RankTaken;
+        },
+        [this](const Introduction& who, TcpSocket socket) {
+          connected(peerOf(who.rank), std::move(socket));
+        });
+    return;
+  }
+  Peer& peer = peerOf(static_cast<int>(id & (kCallerBit - 1)));
+  if ((id & kCallerBit) != 0) {
+    if (peer.state == State::Calling) pollCaller(peer);
+  } else if (peer.state == State::Up) {
+    pollLink(peer, events);
+  }
 }
 
 // --- What is known of the others -----------------------------------------------------------------

@@ -155,7 +155,8 @@ class TcpTransport final {
   void forget(Outbound& message);
   void report(const Error& error);
   void wakeOwn();
-  bool pollLocked(int waitMillis);
+  void pollLocked(int waitMillis);
+  void handle(uint64_t id, uint32_t events);
   void watch(int fd, uint64_t id, uint32_t events, bool isNew);
 
   Board& board_;
