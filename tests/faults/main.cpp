@@ -17,6 +17,7 @@ struct Arguments {
   int64_t only = -1;
   uint32_t kinds = (1u << kFaults) - 1;
   double seconds = 0;    // 0: no limit
+  bool oneHost = false;  ///< only scenarios of one host
   bool hold = false;     ///< after a failure, for a debugger
   bool verbose = false;  ///< each scenario and its time
 };
@@ -24,7 +25,7 @@ struct Arguments {
 [[noreturn]] void usage(const char* program) {
   std::fprintf(stderr,
                "usage: %s [--faults N] [--seed N] [--seconds N] [--only NUMBER] [--fault KIND]... "
-               "[--hold] [--verbose]\n  kinds:",
+               "[--one-host] [--hold] [--verbose]\n  kinds:",
                program);
   for (int f = 0; f < kFaults; ++f) std::fprintf(stderr, " %s", nameOf(static_cast<Fault>(f)));
   std::fprintf(stderr, "\n");
@@ -36,8 +37,10 @@ Arguments parse(int count, char** words) {
   bool chosen = false;
   for (int i = 1; i < count; ++i) {
     const std::string word = words[i];
-    if (word == "--hold" || word == "--verbose") {
-      (word == "--hold" ? arguments.hold : arguments.verbose) = true;
+    if (word == "--hold" || word == "--verbose" || word == "--one-host") {
+      (word == "--hold"      ? arguments.hold
+       : word == "--verbose" ? arguments.verbose
+                             : arguments.oneHost) = true;
       continue;
     }
     if (i + 1 >= count) usage(words[0]);
@@ -87,13 +90,14 @@ int soak(const Arguments& arguments) {
   uint64_t number = arguments.only >= 0 ? static_cast<uint64_t>(arguments.only) : 0;
   for (uint64_t i = 0; i < arguments.faults; ++i) {
     const Scenario scenario = drawScenario(arguments.seed, number, kinds);
+    if (arguments.only < 0) ++number;
+    if (arguments.oneHost && scenario.reach != Reach::OneHost) continue;
     const double before = seconds();
     conductor.run(scenario);
     if (arguments.verbose) {
       std::fprintf(stderr, "%.1f ms: %s\n", (seconds() - before) * 1e3,
                    scenario.describe().c_str());
     }
-    if (arguments.only < 0) ++number;
     const Tally& tally = conductor.tally();
     if (seconds() - told > 5) {
       told = seconds();

@@ -527,10 +527,23 @@ void TcpTransport::pollCaller(Peer& peer) {
         peer.callerFd = -1;
         return;
       }
-      return lose(peer, std::string("it refused this rank, which ") + text(peer.caller->verdict()));
+      return giveUp(peer,
+                    std::string("it refused this rank, which ") + text(peer.caller->verdict()));
     case Caller::State::Failed:
-      return lose(peer, "it does not answer at " + peer.caller->why() + "; it has left, or died");
+      return giveUp(peer, "it does not answer at " + peer.caller->why() + "; it has left, or died");
   }
+}
+
+/// A call has failed. Where it was made in advance, the peer may have done its part and left.
+void TcpTransport::giveUp(Peer& peer, const std::string& why) {
+  const auto waits = [](const Peer::Window& window) { return !window.waiting.empty(); };
+  if (!peer.bound.empty() || !peer.unready.empty() || peer.link.hasOutput() ||
+      std::any_of(std::begin(peer.windows), std::end(peer.windows), waits)) {
+    return lose(peer, why);
+  }
+  peer.state = State::Unknown;
+  peer.caller.reset();
+  peer.callerFd = -1;
 }
 
 void TcpTransport::connected(Peer& peer, TcpSocket socket) {

@@ -132,6 +132,7 @@ class TcpTransport final {
   Peer& peerOf(int rank) { return *peers_[rank]; }
   void ensure(Peer& peer);
   void pollCaller(Peer& peer);
+  void giveUp(Peer& peer, const std::string& why);
   void connected(Peer& peer, TcpSocket socket);
   void pollLink(Peer& peer, uint32_t events);
   void flush(Peer& peer);
