@@ -78,7 +78,7 @@ def test_ctran_says_which_devices_it_knows() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
 def test_ctran_says_that_there_are_no_gpus() -> None:
-    with pytest.raises(CommError, match="the NVIDIA driver .* could not be loaded"):
+    with pytest.raises(CommError, match=r"the NVIDIA driver .* could not be loaded"):
         torchcomms.new_comm("ctran", torch.device("cuda", 0), options=_options(0, 1))
 
 
