@@ -103,19 +103,26 @@ std::unique_ptr<Lane> HostsCommunicator::makeChannel(int peer, bool sends) {
 
 bool HostsCommunicator::poll() {
   const bool moved = transport_.poll();
-  // Another rank of this host may have failed; those whom this one knows have to hear of it.
-  if (core_.failed() && !told_.load(std::memory_order_relaxed)) {
-    try {
-      board_.throwFailure();
-    } catch (const Error& error) {
-      tell(error);
-    }
-  }
+  tellFailure();
   return moved;
 }
 
+/// Another rank of this host may have failed; those whom this one knows have to hear of it.
+void HostsCommunicator::tellFailure() {
+  if (!core_.failed() || told_.load(std::memory_order_acquire)) return;
+  try {
+    board_.throwFailure();
+  } catch (const Error& error) {
+    tell(error);
+  }
+}
+
 void HostsCommunicator::tell(const Error& error) {
-  if (!told_.exchange(true)) transport_.tell(error);
+  // Who comes second waits: it may be about to end the process, and with it what is being told.
+  std::lock_guard lock(tellMutex_);
+  if (told_.load(std::memory_order_relaxed)) return;
+  transport_.tell(error);
+  told_.store(true, std::memory_order_release);
 }
 
 bool HostsCommunicator::isAborted() const {
@@ -131,6 +138,7 @@ void HostsCommunicator::arm() {
 void HostsCommunicator::leave() {
   PeerWatcher::unwatch(watch_);
   localWatch_.stop();
+  tellFailure();
   auto& state = board_.control(rank()).state;
   if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
     if (arena_) arena_->wakeAll();

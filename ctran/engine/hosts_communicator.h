@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -50,6 +51,7 @@ class HostsCommunicator final : public LaneCommunicator,
   bool poll() override;
   void arm() override;
   void tell(const Error& error) override;
+  void tellFailure();
   void failed(const Error& error) override { core_.fail(error); }
   void wakeUp() override { core_.wakeOwn(); }
 
@@ -59,7 +61,8 @@ class HostsCommunicator final : public LaneCommunicator,
   mutable TcpTransport transport_;
   HostsLane collectives_;
   LocalWatch localWatch_;
-  std::atomic<bool> told_{false};
+  std::mutex tellMutex_;
+  std::atomic<bool> told_{false};  // to the end
   uint64_t watch_ = 0;
 };
 
