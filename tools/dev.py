@@ -36,6 +36,8 @@ def torch_requirement() -> str:
 def prepared(*, tests: bool) -> Environment:
     """A virtual environment with torch, the tools, and torchcomms built."""
     system.install_missing(tests=tests)
+    if tests:
+        system.install_compiler_cache()
     environment = Environment()
     environment.create()
     environment.install_torch(torch_requirement())
