@@ -85,8 +85,17 @@ class Caller {
         std::vector<int> all(static_cast<size_t>(size));
         for (int r = 0; r < size; ++r) all[static_cast<size_t>(r)] = r;
         const auto child = communicator_.split(all, "child", milliseconds(scenario_.timeoutMillis));
-        collective(*child, c);
-        child->finalize();
+        try {
+          collective(*child, c);
+          child->finalize();
+        } catch (const Error& error) {
+          // The fault was the child's. Others may have come through it: all go on as if this rank
+          // had too, and meet what is left of the fault in the communicator itself.
+          if (!scenario_.breaks()) throw;
+          const bool right = scenario_.fault == Fault::Reset || scenario_.fault == Fault::Stop ||
+                             error.ranks() == std::vector<int>{scenario_.victim};
+          if (!right) copyText(account_.wrong, std::string("in a child: ") + error.what());
+        }
         return;
       }
     }
