@@ -17,6 +17,7 @@
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/init_point.h"
 
 namespace ctran::testing {
 namespace {
@@ -252,13 +253,28 @@ void takePart(const Orders& orders, Stage& stage, Account& account) {
 }
 
 /// Those who are left, in a new communicator.
-void recover(const Orders& orders, Stage& stage, Account& account) {
+std::shared_ptr<Communicator> createAgain(const Orders& orders, Stage& stage, InitPoint* point) {
   const Scenario& scenario = orders.scenario;
+  constexpr milliseconds kTimeout{60'000};
+  if (point != nullptr) {
+    std::vector<std::string> handles;
+    for (int r = 0; r < scenario.size; ++r) {
+      if (!scenario.kills() || r != scenario.victim) handles.emplace_back(stage.handles[r]);
+    }
+    CommunicatorOptions options;
+    options.timeout = kTimeout;
+    return point->form(handles, "second", options);
+  }
   const bool smaller = scenario.kills();
   const int size = scenario.size - (smaller ? 1 : 0);
   const int rank = orders.rank - (smaller && orders.rank > scenario.victim ? 1 : 0);
+  return create(scenario, stage, rank, size, "second", kTimeout);
+}
+
+void recover(const Orders& orders, Stage& stage, InitPoint* point, Account& account) {
+  const Scenario& scenario = orders.scenario;
   try {
-    const auto communicator = create(scenario, stage, rank, size, "second", milliseconds(60'000));
+    const auto communicator = createAgain(orders, stage, point);
     Caller caller(scenario, *communicator, account);
     for (uint64_t i = 0; i < 3; ++i) caller.call(1'000'000 + i);
     communicator->finalize();
@@ -309,6 +325,11 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
     if (::recv(orders, &next, sizeof next, MSG_WAITALL) != sizeof next) ::_exit(0);
     Account account;
     account.number = next.scenario.number;
+    std::unique_ptr<InitPoint> point;
+    if (next.scenario.reforms) {
+      point = std::make_unique<InitPoint>(hostIdentity(next.scenario.host(next.rank)));
+      copyText(stage.handles[next.rank], point->handle());
+    }
     try {
       takePart(next, stage, account);
     } catch (const std::exception& error) {
@@ -321,7 +342,8 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
       ::_exit(0);
     }
     ::setrlimit(RLIMIT_NOFILE, &descriptors);
-    recover(next, stage, account);
+    recover(next, stage, point.get(), account);
+    point.reset();
     account.belongings = countBelongings();
     // The engine's threads let go of what they used a moment later.
     const int64_t giveUp = nowNanos() + 2'000'000'000;

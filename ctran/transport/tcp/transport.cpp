@@ -630,10 +630,10 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
   peer.callerFd = -1;
   peer.link.close();
   moved_ = true;
+  if (peer.hasLeft || told_ || leaving_) return;
   // Whoever shares the board has said there that it leaves.
   const auto& state = board_.control(peer.rank).state;
   if (state.load(std::memory_order_acquire) == Board::RankState::Left) return;
-  if (told_ || leaving_) return;
   report(Error(ErrorKind::PeerLost,
                describe(peer.rank) + " is lost to rank " + std::to_string(rank_) + ": " + why,
                {peer.rank}, {},
