@@ -315,6 +315,8 @@ Belongings countBelongings() {
 
 void serveAsRank(int orders, Stage& stage, Injection& injection) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGINT, SIG_IGN);  // the conductor ends this process
+  ::signal(SIGTERM, SIG_IGN);
   rlimit descriptors{};
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
   ::signal(SIGUSR1, resetConnection);
