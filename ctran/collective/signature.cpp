@@ -77,6 +77,11 @@ OperationRecord makeRecord(const Collective& c, uint64_t sequence, uint64_t sign
   return {sequence, signature, pack(c), c.count, OperationRecord::State::Running};
 }
 
+int peerOf(const OperationRecord& record) {
+  const Collective c = unpack(record.what);
+  return c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv ? c.root : -1;
+}
+
 std::string describe(const OperationRecord& record) {
   Collective c = unpack(record.what);
   c.count = record.count;

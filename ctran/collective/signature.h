@@ -20,6 +20,9 @@ inline constexpr uint64_t kCreation = 1;
 /// The operation as it is recorded for other ranks to read.
 OperationRecord makeRecord(const Collective& collective, uint64_t sequence, uint64_t signature);
 
+/// The peer of a send or recv; -1 of another operation.
+int peerOf(const OperationRecord& record);
+
 /// "all_reduce(sum, float32, 1024 elements), its collective 12", for people.
 std::string describe(const OperationRecord& record);
 

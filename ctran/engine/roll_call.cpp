@@ -34,6 +34,37 @@ std::string prefix(Core& core, const Collective& collective, int64_t timeoutNano
          seconds(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
 }
 
+/// The rank for which another one waits in what it did last; -1 if for none.
+int awaitedBy(Core& core, int rank) {
+  const Board::Control& control = core.board.control(rank);
+  const auto message = control.messages.last();
+  if (message && message->state == OperationRecord::State::Running) return peerOf(*message);
+  const auto collective = control.collectives.last();
+  if (!collective || collective->state != OperationRecord::State::Running) return -1;
+  int furthestBehind = -1;
+  uint64_t least = collective->sequence;
+  for (int r = 0; r < core.size(); ++r) {
+    const uint64_t begun = core.board.control(r).begun.load(std::memory_order_acquire);
+    if (begun >= least) continue;
+    least = begun;
+    furthestBehind = r;
+  }
+  return furthestBehind;
+}
+
+/// A rank, the one for which it waits itself, and so on, as far as the ranks of this host say.
+std::vector<int> chainFrom(Core& core, int rank) {
+  std::vector<int> chain{rank};
+  while (core.board.isShared(chain.back())) {
+    const int next = awaitedBy(core, chain.back());
+    const bool closes =
+        next == core.rank() || std::find(chain.begin(), chain.end(), next) != chain.end();
+    if (next < 0 || closes) break;
+    chain.push_back(next);
+  }
+  return chain;
+}
+
 constexpr const char* kNothing = "no operation yet";
 constexpr const char* kHint =
     "see where the named ranks are (py-spy dump), or raise the timeout if they are only slow";
@@ -100,11 +131,13 @@ Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence,
 
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos) {
   const bool sends = collective.kind == CollectiveKind::Send;
-  const std::string peer = "rank " + std::to_string(collective.root);
-  return Error(ErrorKind::Timeout,
-               prefix(core, collective, timeoutNanos) + peer +
-                   (sends ? " has not received it" : " has not sent it") + rollCall(core),
-               {collective.root}, collective.describe(), kHint);
+  const std::vector<int> chain = chainFrom(core, collective.root);
+  std::string message = prefix(core, collective, timeoutNanos) + list({chain[0]}) +
+                        (sends ? " has not received it" : " has not sent it");
+  for (size_t i = 1; i < chain.size(); ++i) {
+    message += (i == 1 ? ", and waits for " : ", which waits for ") + list({chain[i]});
+  }
+  return Error(ErrorKind::Timeout, message + rollCall(core), chain, collective.describe(), kHint);
 }
 
 Error waitTimeout(Core& core, const Collective& collective, const std::string& what, int waitedFor,

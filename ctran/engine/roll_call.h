@@ -22,7 +22,7 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
 Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
                     int64_t timeoutNanos);
 
-/// Error(Timeout) of a send or recv.
+/// Error(Timeout) of a send or recv: names the peer, and those of this host for whom that waits.
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos);
 
 /// Error(Timeout) of a wait for `what`, which that rank (-1: any) has not done.

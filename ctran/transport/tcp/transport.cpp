@@ -5,19 +5,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 
-#include "ctran/base/clock.h"
-#include "ctran/base/log.h"
-#include "ctran/os/process.h"
-#include "ctran/transport/tcp/failure.h"
+#include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
 namespace {
-
-constexpr uint64_t kDoorman = UINT64_MAX;  // in epoll; links have their peer's rank,
-constexpr std::chrono::milliseconds kTelling{100};
-constexpr uint64_t kCallerBit = uint64_t{1} << 32;  // callers this bit beside it
 
 OperationRecord operationOf(const FrameHeader& frame) {
   OperationRecord operation;
@@ -29,66 +21,6 @@ OperationRecord operationOf(const FrameHeader& frame) {
 }
 
 }  // namespace
-
-/// What this rank knows of another one, and has with it.
-struct TcpTransport::Peer final : Link::Reader {
-  Peer(TcpTransport& transport, int rank) : transport(transport), rank(rank) {}
-
-  TcpTransport& transport;
-  const int rank;
-  State state = State::Unknown;
-  std::unique_ptr<Caller> caller;
-  int callerFd = -1;
-  Link link;
-  bool wantsToWrite = false;  // epoll tells when the socket has room
-  bool hasLeft = false;       // has said goodbye
-  bool isNear = false;        // shares this rank's board, in which it writes itself
-
-  std::map<MessageName, Inbound*> bound;      // not complete
-  std::map<MessageName, Early> early;         // complete, or on the way, and not bound
-  std::map<MessageName, OtherEnd> announced;  // larger ones that are not bound
-  std::map<MessageName, OtherEnd> ready;      // that the peer has bound, and that were not sent yet
-  std::map<MessageName, Outbound*> unready;   // that the peer has not bound yet
-
-  struct Window {
-    size_t used = 0;                // of the peer's memory, by what was sent
-    std::deque<Outbound*> waiting;  // for room in it
-    size_t held = 0;                // of this rank's memory, as the peer counts
-    size_t consumed = 0;            // of that, to be told to the peer
-  };
-  Window windows[kLanes];
-
-  // Where the payload that is being read belongs.
-  Inbound* inbound = nullptr;
-  Early* arriving = nullptr;
-  std::vector<std::byte> failure;
-
-  uint64_t lastRecord = 0;
-  MessageName lastMessage;
-
-  std::byte* begin(const FrameHeader& frame) override;
-  void end(const FrameHeader& frame) override;
-
-  /// Whether an operation of this rank waits for it.
-  bool isNeeded() const {
-    const auto waits = [](const Window& window) { return !window.waiting.empty(); };
-    return !bound.empty() || !unready.empty() || link.hasOutput() ||
-           std::any_of(std::begin(windows), std::end(windows), waits);
-  }
-  /// Whether the link may carry what is in it.
-  bool isOpen() const {
-    return state == State::Up ||
-           (state == State::Accepted && (transport.told_ || transport.leaving_));
-  }
-
- private:
-  std::byte* beginEager(const FrameHeader& frame);
-  std::byte* beginData(const FrameHeader& frame);
-  Inbound* find(const MessageName& name) {
-    const auto found = bound.find(name);
-    return found == bound.end() ? nullptr : found->second;
-  }
-};
 
 std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
   inbound = nullptr;
@@ -175,7 +107,7 @@ std::byte* TcpTransport::Peer::beginEager(const FrameHeader& frame) {
 std::byte* TcpTransport::Peer::beginData(const FrameHeader& frame) {
   inbound = find(frame.name);
   if (inbound == nullptr) {
-    if (transport.told_) return nullptr;  // its operation has failed
+    if (transport.told_ || forsaken.count(frame.name) > 0) return nullptr;
     throw std::string("it sent data that nobody asked for");
   }
   if (frame.offset > inbound->bytes || frame.bytes > inbound->bytes - frame.offset) {
@@ -243,35 +175,6 @@ void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   }
 }
 
-/// The lock, of which a thread that polls again and again would leave little to others.
-class TcpTransport::Lock {
- public:
-  explicit Lock(TcpTransport& transport) : transport_(transport) {
-    transport_.wanted_.fetch_add(1, std::memory_order_relaxed);
-    transport_.mutex_.lock();
-    transport_.wanted_.fetch_sub(1, std::memory_order_relaxed);
-  }
-  ~Lock() { transport_.mutex_.unlock(); }
-  Lock(const Lock&) = delete;
-  Lock& operator=(const Lock&) = delete;
-
- private:
-  TcpTransport& transport_;
-};
-
-/// Holds the lock; then wakes the threads of this rank whose messages have ended meanwhile.
-class TcpTransport::Waking {
- public:
-  explicit Waking(TcpTransport& transport) : transport_(transport), lock_(transport) {}
-  ~Waking() {
-    if (transport_.moved_) transport_.wakeOwn();
-  }
-
- private:
-  TcpTransport& transport_;
-  Lock lock_;
-};
-
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -302,8 +205,8 @@ std::unique_ptr<Inbound> TcpTransport::receive(const MessageName& name, int rank
       return message;
     }
   }
-  ensure(peer);
   if (bytes > kEagerBytes) pushControl(peer, FrameType::Ready, name, bytes, operation);
+  ensure(peer);
   return message;
 }
 
@@ -317,7 +220,6 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     return message;
   }
   Peer& peer = peerOf(rank);
-  ensure(peer);
   if (bytes <= kEagerBytes) {
     peer.windows[name.lane].waiting.push_back(message.get());
     admitWaiting(peer, name.lane);
@@ -333,6 +235,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     peer.unready[name] = message.get();
     pushControl(peer, FrameType::Announce, name, bytes, operation);
   }
+  ensure(peer);
   return message;
 }
 
@@ -476,6 +379,7 @@ void TcpTransport::forget(Inbound& message) {
   const auto found = peer.bound.find(message.name);
   if (found == peer.bound.end() || found->second != &message) return;
   peer.bound.erase(found);
+  if (message.bytes > kEagerBytes) peer.forsaken.insert(message.name);
   peer.link.divert(message.data, message.data + message.bytes);
   if (peer.inbound == &message) peer.inbound = nullptr;
 }
@@ -490,156 +394,7 @@ void TcpTransport::forget(Outbound& message) {
   peer.link.forget(&message);
 }
 
-// --- Connections ---------------------------------------------------------------------------------
-
-void TcpTransport::ensure(Peer& peer) {
-  if (peer.state != State::Unknown || leaving_) return;
-  const Place& place = hosts_.places[peer.rank];
-  const Place& own = hosts_.places[rank_];
-  const auto boot = [](const Place& at) {
-    const std::string host(at.host.data(), ::strnlen(at.host.data(), at.host.size()));
-    return host.substr(0, host.find('/'));
-  };
-  const std::vector<NetAddress> addresses(place.addresses.begin(), place.addresses.end());
-  peer.state = State::Calling;
-  try {
-    peer.caller =
-        std::make_unique<Caller>(byReach(addresses, ownAddresses_, boot(place) == boot(own)),
-                                 hosts_.key, Introduction{rank_, size_, peer.rank, Purpose::Link});
-    pollCaller(peer);
-  } catch (const Error& error) {  // of this rank: it may have no descriptor left
-    peer.state = State::Unknown;
-    throw Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_});
-  }
-}
-
-void TcpTransport::connect(int rank) {
-  const Waking lock(*this);
-  ensure(peerOf(rank));
-}
-
-void TcpTransport::pollCaller(Peer& peer) {
-  switch (peer.caller->poll()) {
-    case Caller::State::Pending:
-      if (peer.caller->fd() != peer.callerFd) {
-        peer.callerFd = peer.caller->fd();
-        watch(peer.callerFd, kCallerBit | static_cast<uint64_t>(peer.rank), EPOLLIN, true);
-      }
-      return;
-    case Caller::State::Welcome: {
-      TcpSocket socket = peer.caller->takeSocket();
-      if (peer.callerFd == socket.get()) {
-        ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
-      }
-      return connected(peer, std::move(socket), State::Up);
-    }
-    case Caller::State::Refused:
-      return giveUp(peer,
-                    std::string("it refused this rank, which ") + text(peer.caller->verdict()));
-    case Caller::State::Failed:
-      return giveUp(peer, "it does not answer at " + peer.caller->why() + "; it has left, or died");
-  }
-}
-
-/// A call has failed. Where nobody waits for the peer, it may have done its part and left.
-void TcpTransport::giveUp(Peer& peer, const std::string& why) {
-  peer.state = State::Unknown;
-  peer.caller.reset();
-  peer.callerFd = -1;
-  pollDoorman();  // it may have called meanwhile
-  if (peer.state == State::Unknown && peer.isNeeded()) lose(peer, why);
-}
-
-/// The caller of a connection that this rank has accepted has never used it: it has left, or died,
-/// or was in two minds. Who waits for it calls back, which tells.
-void TcpTransport::hungUp(Peer& peer) {
-  peer.state = State::Unknown;
-  peer.link.close();
-  pollDoorman();
-  if (peer.state == State::Unknown && !told_ && peer.isNeeded()) ensure(peer);
-}
-
-std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
-  if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
-  switch (peerOf(who.rank).state) {
-    case State::Unknown:
-      return Verdict::Welcome;
-    case State::Calling:
-      if (who.rank < rank_) return Verdict::Welcome;
-      return std::nullopt;  // its own call of this rank is on the way: see State
-    case State::Accepted:
-      return std::nullopt;  // it may have hung up on the one before, and the news not be here yet
-    case State::Up:
-    case State::Gone:
-      break;
-  }
-  return Verdict::RankTaken;
-}
-
-void TcpTransport::pollDoorman() {
-  if (!hosts_.doorman) return;
-  hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
-                       [this](const Introduction& who, TcpSocket socket) {
-                         connected(peerOf(who.rank), std::move(socket), State::Accepted);
-                       });
-}
-
-void TcpTransport::connected(Peer& peer, TcpSocket socket, State state) {
-  peer.caller.reset();
-  peer.callerFd = -1;
-  peer.link.open(std::move(socket));
-  peer.state = state;
-  peer.wantsToWrite = false;
-  watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank), EPOLLIN, true);
-  log(LogLevel::Debug, "connected to %s", describe(peer.rank).c_str());
-  if (state == State::Up) pushControl(peer, FrameType::Opened, {}, 0, {});
-  if (told_) pushFailure(peer);
-  if (leaving_) pushControl(peer, FrameType::Goodbye, {}, 0, {});
-}
-
-void TcpTransport::flush(Peer& peer) {
-  if (!peer.isOpen()) return;
-  const bool works = peer.link.write([this](void* owner, size_t bytes) {
-    auto& message = *static_cast<Outbound*>(owner);
-    message.moved += bytes;
-    if (message.moved >= message.bytes) finish(message);
-  });
-  // A broken connection may still hold what the peer has said last: reading tells the end.
-  const bool wants = works && peer.link.hasOutput();
-  if (wants == peer.wantsToWrite) return;
-  peer.wantsToWrite = wants;
-  watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank),
-        wants ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
-}
-
-void TcpTransport::pollLink(Peer& peer, uint32_t events) {
-  if ((events & EPOLLOUT) != 0) flush(peer);
-  if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
-  const bool wasOpen = peer.isOpen();
-  const std::string ended = peer.link.read(peer);
-  if (!ended.empty()) {
-    return peer.state == State::Accepted && !peer.link.hasHeard() ? hungUp(peer)
-                                                                  : lose(peer, ended);
-  }
-  if (!wasOpen) flush(peer);
-}
-
-void TcpTransport::lose(Peer& peer, const std::string& why) {
-  peer.state = State::Gone;
-  peer.caller.reset();
-  peer.callerFd = -1;
-  peer.link.close();
-  moved_ = true;
-  if (peer.hasLeft || told_ || leaving_) return;
-  // Whoever shares the board has said there that it leaves.
-  const auto& state = board_.control(peer.rank).state;
-  if (state.load(std::memory_order_acquire) == Board::RankState::Left) return;
-  report(Error(ErrorKind::PeerLost,
-               describe(peer.rank) + " is lost to rank " + std::to_string(rank_) + ": " + why,
-               {peer.rank}, {},
-               "see its output for the reason, and the network between the hosts; make a new "
-               "communicator to go on"));
-}
+// --- Polling -------------------------------------------------------------------------------------
 
 void TcpTransport::report(const Error& error) {
   if (!failure_) failure_ = error;
@@ -675,16 +430,6 @@ void TcpTransport::pollLocked(int waitMillis) {
   }
 }
 
-void TcpTransport::handle(uint64_t id, uint32_t events) {
-  if (id == kDoorman) return pollDoorman();
-  Peer& peer = peerOf(static_cast<int>(id & (kCallerBit - 1)));
-  if ((id & kCallerBit) != 0) {
-    if (peer.state == State::Calling) pollCaller(peer);
-  } else if (peer.state == State::Up || peer.state == State::Accepted) {
-    pollLink(peer, events);
-  }
-}
-
 // --- What is known of the others -----------------------------------------------------------------
 
 /// Keeps the peer's part of the board, as the peer itself does where memory is shared.
@@ -716,80 +461,6 @@ std::string TcpTransport::describe(int rank) const {
 uint64_t TcpTransport::refusedCallers() {
   const Lock lock(*this);
   return hosts_.doorman ? hosts_.doorman->refused() : 0;
-}
-
-int TcpTransport::connections() {
-  const Lock lock(*this);
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) {
-    return peer->state == State::Up || peer->state == State::Accepted;
-  }));
-}
-
-bool TcpTransport::mayHear(int rank) {
-  const Lock lock(*this);
-  const Peer& peer = peerOf(rank);
-  return !peer.hasLeft && (peer.state == State::Up || peer.state == State::Accepted);
-}
-
-// --- The end -------------------------------------------------------------------------------------
-
-void TcpTransport::failureCame(Peer& peer, const std::string& text) {
-  if (told_) return;
-  report(parseFailure(text, peer.rank));
-}
-
-void TcpTransport::pushFailure(Peer& peer) {
-  FrameHeader header{FrameType::Failure, static_cast<uint32_t>(toldText_.size()), {}};
-  Link::Outgoing frame{header};
-  const auto* bytes = reinterpret_cast<const std::byte*>(toldText_.data());
-  frame.owned.assign(bytes, bytes + toldText_.size());
-  peer.link.dropWaiting();  // of operations that have failed by now
-  peer.link.push(std::move(frame), true);
-  flush(peer);
-}
-
-void TcpTransport::tell(const Error& error) {
-  const Lock lock(*this);
-  if (told_) return;
-  told_ = true;
-  toldText_ = serializeFailure(error, rank_);
-  for (const auto& peer : peers_) {
-    if (peer->isOpen()) pushFailure(*peer);
-  }
-  // The process may end in a moment, and would take with it what has not left. Who has just
-  // accepted this rank's call, and does not know yet, would take this rank for the one that died.
-  const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
-  const auto pending = [this] {
-    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Calling || (peer->isOpen() && peer->link.hasOutput());
-    });
-  };
-  while (pending() && nowNanos() < giveUp) pollLocked(1);
-}
-
-void TcpTransport::leave(std::chrono::milliseconds limit) {
-  const Lock lock(*this);
-  if (std::exchange(leaving_, true)) return;
-  const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
-  for (const auto& peer : peers_) {
-    if (peer->isOpen()) pushControl(*peer, FrameType::Goodbye, {}, 0, {});
-  }
-  pollLocked(0);  // who has called, or has answered, hears it too
-  // A socket that is closed while something is unread in it drops what it has not delivered yet: so
-  // everything has to have arrived before. A call that nobody has answered yet needs no goodbye:
-  // see State.
-  const auto pending = [this] {
-    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->isOpen() && (peer->link.hasOutput() || peer->link.socket().unacknowledged() > 0);
-    });
-  };
-  while (pending() && nowNanos() < giveUp) pollLocked(1);
-  for (const auto& peer : peers_) {
-    peer->state = State::Gone;
-    peer->caller.reset();
-    peer->link.close();
-  }
-  hosts_.doorman.reset();
 }
 
 }  // namespace ctran

@@ -111,6 +111,29 @@ TEST(Timeout, OfMessagesNamesThePeer) {
   }
 }
 
+TEST(Timeout, OfMessagesNamesThoseForWhomThePeerWaitsToo) {
+  std::barrier together(4);
+  runRanks(4, [&](Communicator& communicator) {
+    // Rank 3 waits for rank 2, which waits for rank 1, which is in a collective without rank 0.
+    const int rank = communicator.rank();
+    const Call barrier(Kind::Barrier, 0, 4, 0), message(Kind::Recv, 8, 4, rank - 1);
+    std::shared_ptr<Work> work;
+    if (rank == 1) work = communicator.post(barrier.collective);
+    if (rank == 2) work = communicator.post(message.collective);
+    together.arrive_and_wait();
+    if (rank == 3) {
+      const Error error = errorOf([&] { communicator.run(message.collective, kShort); });
+      EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+      EXPECT_EQ(error.ranks(), (std::vector<int>{2, 1, 0})) << error.what();
+      EXPECT_TRUE(says(error, "and waits for rank 1, which waits for rank 0")) << error.what();
+    }
+    together.arrive_and_wait();
+    if (work) {
+      EXPECT_EQ(errorOf([&] { work->wait(); }).kind(), ErrorKind::Timeout);
+    }
+  });
+}
+
 TEST(Timeout, OfAnOperationThatNobodyWaitsForEndsIt) {
   std::barrier together(2);
   runRanks(2, [&](Communicator& communicator) {
