@@ -144,6 +144,7 @@ void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span
 std::vector<UniqueFd> receiveAll(const UniqueFd& socket, std::span<std::byte> bytes, size_t fdCount,
                                  Deadline deadline, const Interrupt& interrupt) {
   std::vector<UniqueFd> received;
+  bool truncated = false;
   size_t got = 0;
   while (got < bytes.size()) {
     iovec part{bytes.data() + got, bytes.size() - got};
@@ -156,6 +157,7 @@ std::vector<UniqueFd> receiveAll(const UniqueFd& socket, std::span<std::byte> by
     const ssize_t n = ::recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
     if (n > 0) {
       got += static_cast<size_t>(n);
+      truncated |= (message.msg_flags & MSG_CTRUNC) != 0;
       for (cmsghdr* h = CMSG_FIRSTHDR(&message); h != nullptr; h = CMSG_NXTHDR(&message, h)) {
         if (h->cmsg_level != SOL_SOCKET || h->cmsg_type != SCM_RIGHTS) continue;
         const size_t count = (h->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -173,6 +175,10 @@ std::vector<UniqueFd> receiveAll(const UniqueFd& socket, std::span<std::byte> by
     } else {
       throw systemError("recvmsg", errno);
     }
+  }
+  // The kernel drops what this process has no room for.
+  if (truncated && !socket.duplicate()) {
+    throw Error(ErrorKind::System, systemError(kNoDescriptors, errno).what(), {}, kNoDescriptors);
   }
   if (received.size() != fdCount) {
     throw Error(ErrorKind::System, "a peer sent " + std::to_string(received.size()) +

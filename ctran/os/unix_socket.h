@@ -31,6 +31,9 @@ std::vector<size_t> waitReadable(std::span<const int> sockets, Deadline deadline
 /// Whether the process at the other end runs as this user, or as root.
 bool peerIsTrusted(const UniqueFd& socket);
 
+/// The `op` of the error when this process has no descriptor left for those that were sent.
+inline constexpr const char* kNoDescriptors = "receiving descriptors";
+
 /// Exactly `bytes`, with up to 200 descriptors attached: `fdCount` of them, or Error(System). An
 /// early end of stream is Error(PeerLost).
 void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span<const int> fds,

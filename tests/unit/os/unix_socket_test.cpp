@@ -1,10 +1,13 @@
 #include "ctran/os/unix_socket.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <string>
 #include <thread>
 
 #include "ctran/os/shared_memory.h"
@@ -83,6 +86,23 @@ TEST(UnixSocket, RefusesAnotherNumberOfDescriptors) {
     std::vector<std::byte> got(8);
     EXPECT_EQ(errorOf([&] { receiveAll(pair.b, got, 2, later()); }).kind(), ErrorKind::System);
   }
+}
+
+TEST(UnixSocket, SaysWhenThereIsNoDescriptorLeftForThoseThatCome) {
+  Pair pair;
+  std::array<std::byte, 4> message{}, got{};
+  const int fds[] = {pair.a.get(), pair.b.get()};
+  sendAll(pair.a, message, fds, later());
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  rlimit few = before;
+  few.rlim_cur = static_cast<rlim_t>(pair.a.duplicate().get());  // the next one
+  ::setrlimit(RLIMIT_NOFILE, &few);
+  const Error error = errorOf([&] { receiveAll(pair.b, got, 2, later()); });
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(error.kind(), ErrorKind::System);
+  EXPECT_EQ(error.op(), kNoDescriptors);
+  EXPECT_NE(std::string(error.what()).find("Too many open files"), std::string::npos);
 }
 
 TEST(UnixSocket, AbstractNamesLiveAsLongAsTheListener) {
