@@ -182,6 +182,8 @@ def bench() -> None:
     for title, program in (
         ("Timing torchcomms beside PyTorch's Gloo", ["bench.py"]),
         ("Timing ctran beside the MPIs and Gloo", ["compare_cpu.py", "--install"]),
+        ("Timing ctran over TCP beside Gloo and sockets", ["compare_tcp.py"]),
+        ("Timing a training step on ctran beside Gloo", ["train_step.py"]),
     ):
         script: list[str | Path] = [
             environment.tool("python"),

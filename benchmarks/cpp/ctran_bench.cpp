@@ -14,6 +14,7 @@
 
 #include "benchmarks/cpp/placement.h"
 #include "benchmarks/cpp/plans.h"
+#include "benchmarks/cpp/sockets.h"
 #include "benchmarks/cpp/sweep.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
@@ -35,6 +36,7 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
 
   -n, --ranks N        processes, default 2
       --hosts N        count as on so many hosts: over TCP; default 1
+      --sockets        a bare TCP socket between 2 ranks instead of ctran (send_recv, barrier)
       --ops LIST       of all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, barrier,
                        reduce, gather, scatter, send_recv, copy; default all
       --sizes LIST     bytes, with K and M; default 8,64,512,4K,32K,256K,1M,2M,16M,64M
@@ -114,6 +116,7 @@ class CtranLibrary {
 struct Options {
   int ranks = 2;
   int hosts = 1;
+  bool sockets = false;
   std::string pin = "auto";
   std::string control;
   std::string plans;
@@ -156,19 +159,14 @@ Options parse(int argc, char** argv) {
   options.sweep.library = "ctran-bench";
   for (const bench::OpInfo& op : bench::kOps) options.sweep.ops.push_back(op.op);
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
-  const option names[] = {{"ranks", required_argument, nullptr, 'n'},
-                          {"hosts", required_argument, nullptr, 'H'},
-                          {"ops", required_argument, nullptr, 'o'},
-                          {"sizes", required_argument, nullptr, 's'},
-                          {"repeats", required_argument, nullptr, 'r'},
-                          {"min-ms", required_argument, nullptr, 'm'},
-                          {"quick", no_argument, nullptr, 'q'},
-                          {"pin", required_argument, nullptr, 'p'},
-                          {"json", required_argument, nullptr, 'j'},
-                          {"control", required_argument, nullptr, 'c'},
-                          {"plans", required_argument, nullptr, 'P'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
+  const option names[] = {
+      {"ranks", required_argument, nullptr, 'n'},   {"hosts", required_argument, nullptr, 'H'},
+      {"sockets", no_argument, nullptr, 'S'},       {"ops", required_argument, nullptr, 'o'},
+      {"sizes", required_argument, nullptr, 's'},   {"repeats", required_argument, nullptr, 'r'},
+      {"min-ms", required_argument, nullptr, 'm'},  {"quick", no_argument, nullptr, 'q'},
+      {"pin", required_argument, nullptr, 'p'},     {"json", required_argument, nullptr, 'j'},
+      {"control", required_argument, nullptr, 'c'}, {"plans", required_argument, nullptr, 'P'},
+      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "n:h", names, nullptr)) != -1;) {
     const std::string value = optarg ? optarg : "";
     switch (c) {
@@ -177,6 +175,11 @@ Options parse(int argc, char** argv) {
         break;
       case 'H':
         options.hosts = std::stoi(value);
+        break;
+      case 'S':
+        options.sockets = true;
+        options.sweep.library = "sockets";
+        setOps(options.sweep, "send_recv,barrier");
         break;
       case 'o':
         setOps(options.sweep, value);
@@ -219,6 +222,9 @@ Options parse(int argc, char** argv) {
   if (options.ranks < 2 || options.sweep.repeats < 1 || optind != argc) {
     throw std::invalid_argument("at least 2 ranks and 1 repeat, and no other arguments");
   }
+  if (options.sockets && options.ranks != 2) {
+    throw std::invalid_argument("--sockets is between 2 ranks");
+  }
   return options;
 }
 
@@ -248,11 +254,17 @@ int runRank(int rank, const Options& options, const std::vector<int>& cpus,
   bench::pin(cpus, rank);
   bench::Channel channel =
       options.control.empty() ? bench::Channel(controlFd) : bench::Channel(options.control);
+  const auto store = std::make_shared<ctran::DirectoryStore>(storePath);
+  if (options.sockets) {
+    bench::SocketLibrary library(rank, *store);
+    bench::serve(channel, library);
+    return 0;
+  }
   ctran::CommunicatorOptions commOptions;
   commOptions.rank = rank;
   commOptions.size = options.ranks;
   commOptions.name = "bench";
-  commOptions.store = std::make_shared<ctran::DirectoryStore>(storePath);
+  commOptions.store = store;
   if (options.hosts > 1) {
     commOptions.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
   }
