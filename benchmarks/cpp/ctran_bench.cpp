@@ -14,6 +14,7 @@
 
 #include "benchmarks/cpp/placement.h"
 #include "benchmarks/cpp/plans.h"
+#include "benchmarks/cpp/setup.h"
 #include "benchmarks/cpp/sockets.h"
 #include "benchmarks/cpp/sweep.h"
 #include "ctran/bootstrap/local_store.h"
@@ -46,6 +47,7 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
       --pin WHERE      auto (a CPU of its own for each rank if there are enough), none, or 0,1,...
       --plans WHICH    all: the plans of the library beside the native algorithms, or shape: those
                        of the same shape
+      --setup          times new communicators and splits, and looks at their memory, instead
       --json FILE      append a line per operation and size
       --control PATH   take orders from the Unix socket PATH instead (for compare_cpu.py)
 )";
@@ -117,6 +119,7 @@ struct Options {
   int ranks = 2;
   int hosts = 1;
   bool sockets = false;
+  bool setup = false;
   std::string pin = "auto";
   std::string control;
   std::string plans;
@@ -159,14 +162,21 @@ Options parse(int argc, char** argv) {
   options.sweep.library = "ctran-bench";
   for (const bench::OpInfo& op : bench::kOps) options.sweep.ops.push_back(op.op);
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
-  const option names[] = {
-      {"ranks", required_argument, nullptr, 'n'},   {"hosts", required_argument, nullptr, 'H'},
-      {"sockets", no_argument, nullptr, 'S'},       {"ops", required_argument, nullptr, 'o'},
-      {"sizes", required_argument, nullptr, 's'},   {"repeats", required_argument, nullptr, 'r'},
-      {"min-ms", required_argument, nullptr, 'm'},  {"quick", no_argument, nullptr, 'q'},
-      {"pin", required_argument, nullptr, 'p'},     {"json", required_argument, nullptr, 'j'},
-      {"control", required_argument, nullptr, 'c'}, {"plans", required_argument, nullptr, 'P'},
-      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
+  const option names[] = {{"ranks", required_argument, nullptr, 'n'},
+                          {"hosts", required_argument, nullptr, 'H'},
+                          {"sockets", no_argument, nullptr, 'S'},
+                          {"setup", no_argument, nullptr, 'u'},
+                          {"ops", required_argument, nullptr, 'o'},
+                          {"sizes", required_argument, nullptr, 's'},
+                          {"repeats", required_argument, nullptr, 'r'},
+                          {"min-ms", required_argument, nullptr, 'm'},
+                          {"quick", no_argument, nullptr, 'q'},
+                          {"pin", required_argument, nullptr, 'p'},
+                          {"json", required_argument, nullptr, 'j'},
+                          {"control", required_argument, nullptr, 'c'},
+                          {"plans", required_argument, nullptr, 'P'},
+                          {"help", no_argument, nullptr, 'h'},
+                          {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "n:h", names, nullptr)) != -1;) {
     const std::string value = optarg ? optarg : "";
     switch (c) {
@@ -180,6 +190,9 @@ Options parse(int argc, char** argv) {
         options.sockets = true;
         options.sweep.library = "sockets";
         setOps(options.sweep, "send_recv,barrier");
+        break;
+      case 'u':
+        options.setup = true;
         break;
       case 'o':
         setOps(options.sweep, value);
@@ -260,16 +273,25 @@ int runRank(int rank, const Options& options, const std::vector<int>& cpus,
     bench::serve(channel, library);
     return 0;
   }
-  ctran::CommunicatorOptions commOptions;
-  commOptions.rank = rank;
-  commOptions.size = options.ranks;
-  commOptions.name = "bench";
-  commOptions.store = store;
-  if (options.hosts > 1) {
-    commOptions.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
+  const auto create = [&](const std::string& name) {
+    ctran::CommunicatorOptions of;
+    of.rank = rank;
+    of.size = options.ranks;
+    of.name = name;
+    of.store = store;
+    if (options.hosts > 1) {
+      of.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
+    }
+    of.timeout = std::chrono::seconds(60);
+    return ctran::Communicator::create(of);
+  };
+  const auto comm = create("bench");
+  if (options.setup) {
+    channel.send("hello " + std::to_string(rank));
+    bench::timeSetup(*comm, create, options.sweep.repeats);
+    comm->finalize();
+    return 0;
   }
-  commOptions.timeout = std::chrono::seconds(60);
-  const auto comm = ctran::Communicator::create(commOptions);
   CtranLibrary library(comm);
   bench::serve(channel, library);
   comm->finalize();
@@ -310,11 +332,13 @@ int launch(const Options& options) {
       std::string hello;
       ok &= channel.receive(hello);
     }
-    ok = ok && (options.plans.empty()
-                    ? bench::sweep(channels, options.sweep)
-                    : bench::sweepPlans(channels, options.sweep, options.plans == "shape"));
+    if (ok && !options.setup) {
+      ok = options.plans.empty()
+               ? bench::sweep(channels, options.sweep)
+               : bench::sweepPlans(channels, options.sweep, options.plans == "shape");
+    }
     for (bench::Channel& channel : channels) {
-      if (ok) channel.send("quit");
+      if (ok && !options.setup) channel.send("quit");
     }
     channels.clear();
   }
