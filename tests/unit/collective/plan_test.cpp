@@ -256,8 +256,7 @@ TEST(PlanServes, WithADeadlineThatNamesWhoIsMissing) {
     runRanks(4, [&](Communicator& communicator) {
       std::vector<float> data(100'000);
       if (communicator.rank() != 2) {
-        const Error error =
-            errorOf([&] { communicator.run(allReduce(data), std::chrono::milliseconds(100)); });
+        const Error error = errorOf([&] { communicator.run(allReduce(data), kArrival); });
         EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
         EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
       }
@@ -321,8 +320,7 @@ TEST(PlanServes, WithADeadlineThatNamesWhoHoldsUpTheOthers) {
       return;
     }
     awaitFlag(*stopped);
-    const Error error =
-        errorOf([&] { communicator->run(allReduce(data), std::chrono::milliseconds(200)); });
+    const Error error = errorOf([&] { communicator->run(allReduce(data), kArrival); });
     EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
     EXPECT_NE(std::string(error.what()).find("rank 2 makes no progress"), std::string::npos)

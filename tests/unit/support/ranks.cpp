@@ -17,6 +17,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/engine/lane_communicator.h"
 
 namespace ctran::testing {
 namespace {
@@ -84,6 +85,14 @@ void runRanks(int size, const std::function<void(Communicator&)>& body, int rank
     }
     communicator->finalize();
   });
+}
+
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
+  Board& board = dynamic_cast<LaneCommunicator&>(communicator).core().board;
+  const int64_t giveUp = guardFromNow();
+  for (const int rank : ranks) {
+    while (board.control(rank).begun.load() < sequence) give(giveUp, "another rank to come");
+  }
 }
 
 Error errorOf(const std::function<void()>& body) {
