@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <barrier>
-#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -289,17 +288,6 @@ TEST(PlanServes, OnlyIfAllRanksAgree) {
     EXPECT_NE(std::string(error.what()).find("by another plan"), std::string::npos) << error.what();
   });
   ranks.expectSuccess();
-}
-
-/// In the state that a stopped process has in /proc.
-void awaitStop(pid_t pid) {
-  while (true) {
-    std::string text;
-    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
-    const size_t name = text.rfind(')');
-    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'T') return;
-    std::this_thread::yield();
-  }
 }
 
 /// Rank 2 comes, and stops before the others; the neighbours wait for each other, all of them in

@@ -45,6 +45,18 @@ void give(int64_t giveUp, const char* what) {
 
 int64_t guardFromNow() { return nowNanos() + std::chrono::nanoseconds(kGuard).count(); }
 
+/// Waits for that state of /proc.
+void awaitState(pid_t pid, char state, const char* what) {
+  const int64_t giveUp = guardFromNow();
+  while (true) {
+    std::string text;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+    const size_t name = text.rfind(')');  // "pid (name) S ..."
+    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == state) return;
+    give(giveUp, what);
+  }
+}
+
 }  // namespace
 
 bool testsEverything() {
@@ -151,16 +163,8 @@ void ForkedRanks::expectSuccess(const std::vector<int>& killed) {
   }
 }
 
-void awaitSleep(pid_t pid) {
-  const int64_t giveUp = guardFromNow();
-  while (true) {
-    std::string text;
-    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
-    const size_t name = text.rfind(')');  // "pid (name) S ..."
-    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'S') return;
-    give(giveUp, "a process to sleep");
-  }
-}
+void awaitSleep(pid_t pid) { awaitState(pid, 'S', "a process to sleep"); }
+void awaitStop(pid_t pid) { awaitState(pid, 'T', "a process to be stopped"); }
 
 void awaitFlag(const std::atomic<bool>& flag) {
   const int64_t giveUp = guardFromNow();

@@ -93,6 +93,8 @@ class ForkedRanks {
 
 /// Waits until the only, or main, thread of a process sleeps.
 void awaitSleep(pid_t pid);
+/// Waits until a process is stopped, as by SIGSTOP.
+void awaitStop(pid_t pid);
 
 /// Waits until the flag is set.
 void awaitFlag(const std::atomic<bool>& flag);
