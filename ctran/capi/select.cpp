@@ -29,6 +29,11 @@ std::shared_ptr<LocalCommunicator> communicatorOf(const Json& request) {
                   "by the hint ctran::algorithm and by size alone");
 }
 
+std::shared_ptr<Explainer> explainerOf(const Json& request) {
+  return findExplainer(request.at("communicator").asString(),
+                       static_cast<int>(request.at("rank").asInt()));
+}
+
 Json explained(const Json& request) {
   const std::string& name = request.at("collective").asString();
   const auto kind = collectiveKindNamed(name);
@@ -38,6 +43,8 @@ Json explained(const Json& request) {
   const int64_t bytes = request.at("bytes").asInt();
   if (bytes < 0) throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
   if (request.find("communicator") != nullptr) {
+    const auto explainer = explainerOf(request);
+    if (explainer) return explainer->explain(*kind, static_cast<size_t>(bytes)).toJson();
     return communicatorOf(request)->explain(*kind, static_cast<size_t>(bytes)).toJson();
   }
   const auto ranks = static_cast<int>(request.at("ranks").asInt());
