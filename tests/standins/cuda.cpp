@@ -208,6 +208,11 @@ STAND_IN Result cuDeviceGet(Device* device, int ordinal) {
   return kSuccess;
 }
 
+STAND_IN Result cuDeviceGetName(char* name, int bytes, Device) {
+  std::snprintf(name, bytes, "Stand-in");
+  return kSuccess;
+}
+
 STAND_IN Result cuDevicePrimaryCtxRetain(Context* context, Device) {
   static char primary;
   *context = reinterpret_cast<Context>(&primary);
