@@ -3,6 +3,7 @@
 #include <thread>
 
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
@@ -106,17 +107,15 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
 /// if it names nobody it is about `self`.
 Error inGroup(const Error& error, std::span<const int> ranks, int self, const std::string& name) {
   std::vector<int> named;
-  std::string members;
   for (const int r : error.ranks()) {
     if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
   }
   if (named.empty()) named.push_back(self);
-  for (const int r : ranks) members += (members.empty() ? "" : ", ") + std::to_string(r);
   std::string what = error.what();
   if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
   return Error(error.kind(),
                "split: rank " + std::to_string(self) + " could not make '" + name + "' of ranks " +
-                   members + " (numbered from 0 here): " + what,
+                   listed({ranks.begin(), ranks.end()}) + " (numbered from 0 here): " + what,
                named, "split", error.hint());
 }
 

@@ -6,6 +6,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/local_communicator.h"
 #include "ctran/select/plans.h"
@@ -28,12 +29,6 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
-
-std::string listed(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
-}
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();

@@ -70,15 +70,13 @@ void runThreads(int size, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost,
-              const std::string& algorithm) {
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(size, [&](int rank) {
     auto options = optionsFor(rank, size, store);
     if (ranksPerHost > 0) {
       options.hints["ctran::host"] = "host" + std::to_string(rank / ranksPerHost);
     }
-    if (!algorithm.empty()) options.hints["ctran::algorithm"] = algorithm;
     const auto communicator = Communicator::create(options);
     // The others must not wait for what this rank will not do.
     if (!guarded([&] { body(*communicator); }, "rank " + std::to_string(rank))) {

@@ -45,9 +45,8 @@ CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
 void runThreads(int size, const std::function<void(int)>& body);
 
 /// The same with a communicator per rank, which ends with the body. With `ranksPerHost` the ranks
-/// count as on different hosts, so many on each; with `algorithm` that one is preferred.
-void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0,
-              const std::string& algorithm = "");
+/// count as on different hosts, so many on each.
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0);
 
 /// The error that `body` throws; fails the test if it throws none.
 Error errorOf(const std::function<void()>& body);
