@@ -57,7 +57,8 @@ GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       memory_(control_->rank(), control_->size(), device),
-      staging_(device) {}
+      staging_(device),
+      user_(userPreferences()) {}
 
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
                                                          int device, WaitHooks* hooks) {
@@ -217,29 +218,57 @@ std::shared_ptr<const PlanAlgorithm> GpuCommunicator::planFor(const Collective& 
   });
 }
 
-/// The ranks hand over memory for a plan when they first call it; all do so, as all choose alike.
-GpuPlan& GpuCommunicator::setUp(const Collective& c, WaitHooks* hooks) {
-  const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
-  const std::pair key(c.plan->hash(), root);
-  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+/// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
+/// `variable` settles how much, the same on all ranks.
+template <class Part, class Make>
+std::unique_ptr<Part> GpuCommunicator::setUp(const char* variable, WaitHooks* hooks,
+                                             const Make& make) {
   const gpu::RelaxedCapture relaxed(runtime_);
-  std::unique_ptr<GpuPlan> made;
+  std::unique_ptr<Part> made;
   UniqueFd memory;
   const auto all = agree(hooks, [&](Introduction& own) {
-    made = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    made = make();
     memory = made->allocate();
     own.scratchBytes = made->memoryBytes();
-    made->prepare(c);
   });
   const HostGroup group = control_->handOver(PeerMemory::deskBytes(1), std::move(memory), hooks);
   agree(hooks, [&](Introduction&) {
     for (const Introduction& one : all) {
       if (one.scratchBytes == made->memoryBytes()) continue;
-      throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_PLAN_BYTES differs among the ranks");
+      throw Error(ErrorKind::InvalidArgument, std::string(variable) + " differs among the ranks");
     }
     made->connect(group);
   });
+  return made;
+}
+
+GpuPlan& GpuCommunicator::setUpPlan(const Collective& c, WaitHooks* hooks) {
+  const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
+  const std::pair key(c.plan->hash(), root);
+  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+  auto made = setUp<GpuPlan>("CTRAN_GPU_PLAN_BYTES", hooks, [&] {
+    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    plan->prepare(c);
+    return plan;
+  });
   return *(plans_[key] = std::move(made));
+}
+
+CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
+  if (!copies_) {
+    copies_ = setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks, [&] {
+      return std::make_unique<CopyEngines>(memory_.team(), device_);
+    });
+  }
+  return *copies_;
+}
+
+bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
+  if (!CopyEngines::serves(kind) || control_->size() == 1) return false;
+  for (const Preferences* preferences : {&control_->hint(), &user_}) {
+    if (const std::string* name = preferences->of(kind)) return *name == CopyEngines::kName;
+  }
+  return false;
 }
 
 uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream,
@@ -259,12 +288,17 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   signature_ = extendSignature(signature_, collective);
   desk.operations.begin(makeRecord(collective, number, signature_));
+  const bool copies = !collective.plan && prefersCopies(collective.kind);
+  // Before it waits for the others, who have to see if they call something else.
+  if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
   if (collective.plan) {
-    // Before it waits for the others, who have to see if they call something else.
-    desk.issued.store(number, std::memory_order_release);
-    GpuPlan& plan = setUp(collective, hooks);
+    GpuPlan& plan = setUpPlan(collective, hooks);
     order(stream, true);
     plan.launch(collective, staging_, stream);
+  } else if (copies) {
+    CopyEngines& engines = setUpCopies(hooks);
+    order(stream, true);
+    engines.launch(collective, stream);
   } else {
     order(stream, true);
     launcher_->launch(collective, stream);
@@ -284,6 +318,9 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   if (const auto plan = planFor(call)) {
     explanation.algorithm = "plan " + plan->plan().name;
     explanation.why = "a plan is registered for it";
+  } else if (prefersCopies(kind)) {
+    explanation.algorithm = CopyEngines::kName;
+    explanation.why = control_->hint().of(kind) ? "the hint ctran::algorithm" : "CTRAN_ALGORITHM";
   } else {
     explanation.algorithm = "native";
     explanation.why = "kernels of the engine, by size";

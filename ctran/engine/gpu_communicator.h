@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/gpu/launcher.h"
 #include "ctran/collective/plan/gpu.h"
 #include "ctran/engine/communicator.h"
@@ -27,8 +28,9 @@ class LocalCommunicator;
 /// other's deaths, and learn of failures.
 ///
 /// Operations are put on streams and run in the order of the calls, whichever streams they are on.
-/// A registered plan that can serve a call does, as a kernel. The first call that it serves on a
-/// communicator waits for the other ranks, to map each other's memory.
+/// A registered plan that can serve a call does, as a kernel; else copy engines, where they are
+/// preferred. The first call that one of these serves on a communicator waits for the other ranks,
+/// to map each other's memory.
 ///
 /// One thread at a time; `trouble`, `fail` and `stop` from any thread.
 class GpuCommunicator final : public Explainer {
@@ -79,7 +81,11 @@ class GpuCommunicator final : public Explainer {
   void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
-  GpuPlan& setUp(const Collective& collective, WaitHooks* hooks);
+  bool prefersCopies(CollectiveKind kind) const;
+  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
+  CopyEngines& setUpCopies(WaitHooks* hooks);
+  template <class Part, class Make>
+  std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
   std::vector<int> awaitedByKernels(int rank) const;
   std::vector<int> missing(uint64_t number) const;
@@ -93,6 +99,8 @@ class GpuCommunicator final : public Explainer {
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
   std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
   StagingMemory staging_;
+  const Preferences user_;
+  std::unique_ptr<CopyEngines> copies_;
   std::shared_ptr<gpu::EventPool> events_;
   gpu::PooledEvent last_;  ///< behind the last operation that was not captured
   gpu::Stream lastStream_ = nullptr;

@@ -31,6 +31,8 @@ class LocalCommunicator final : public LaneCommunicator {
   /// Collective.
   HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
   Arena& arena() { return arena_; }
+  /// The same on all ranks.
+  const Preferences& hint() const { return hint_; }
 
  private:
   Lane& collectives() override { return collectives_; }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import gpu_ranks.copies
 import gpu_ranks.ncclx
 import gpu_ranks.plans
 import gpu_ranks.trouble

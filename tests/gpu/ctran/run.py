@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_ranks.copies
 import gpu_ranks.ncclx
 import gpu_ranks.plans
 import gpu_ranks.trouble
