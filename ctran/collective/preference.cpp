@@ -8,6 +8,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/base/sha256.h"
+#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/tcp_algorithms.h"
 
@@ -26,6 +27,10 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
     CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
 
+bool isOfGpus(CollectiveKind kind, const std::string& name) {
+  return name == CopyEngines::kName && CopyEngines::serves(kind);
+}
+
 bool isOfHosts(CollectiveKind kind, const std::string& name) {
   return name == kGroup || hasTcpAlgorithm(kind, name);
 }
@@ -35,7 +40,7 @@ void check(const WantedAlgorithm& wanted, const std::string& source) {
   std::string names;
   for (const CollectiveKind one : kKinds) {
     if (kind && *kind != one) continue;
-    if (isOfHosts(one, name)) return;
+    if (isOfHosts(one, name) || isOfGpus(one, name)) return;
     for (const ShmChoice& choice : shmChoices(one)) {
       const std::string known(choice.name);
       if (known == name) return;
@@ -48,7 +53,8 @@ void check(const WantedAlgorithm& wanted, const std::string& source) {
               source + " names the algorithm '" + name + "', which " +
                   (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
                   "; on one host there are: " + names + "; between hosts: group, " +
-                  tcpAlgorithmNames(kind ? &*kind : nullptr));
+                  tcpAlgorithmNames(kind ? &*kind : nullptr) +
+                  "; on GPUs copy_engine, of all_gather and all_to_all");
 }
 
 }  // namespace
