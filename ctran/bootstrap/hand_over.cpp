@@ -7,6 +7,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 
@@ -66,12 +67,9 @@ std::span<std::byte> bytesOf(T& value) {
 
 Error missingError(int waiting, uint64_t missing) {
   std::vector<int> ranks;
-  std::string text;
-  for (; missing != 0; missing &= missing - 1) {
-    ranks.push_back(std::countr_zero(missing));
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks.back());
-  }
-  if (ranks.empty()) text = "of 64 and more";  // there is no room for more bits in an Answer
+  for (; missing != 0; missing &= missing - 1) ranks.push_back(std::countr_zero(missing));
+  // There is no room for more bits in an Answer.
+  const std::string text = ranks.empty() ? "of 64 and more" : listed(ranks);
   return Error(ErrorKind::Timeout,
                "rank " + std::to_string(waiting) + " waited for rank" +
                    (ranks.size() == 1 ? " " : "s ") + text + ", who did not join",
@@ -504,14 +502,12 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
                 "see its output for the reason");
   } catch (const Error& error) {
     if (interrupted) throw;  // not of these ranks, nor in their numbers
-    std::string names;
-    for (const int r : local) names += (names.empty() ? "" : ", ") + std::to_string(r);
     std::vector<int> ranks;
     for (const int r : error.ranks()) {
       if (r >= 0 && r < size) ranks.push_back(local[r]);
     }
     throw Error(error.kind(),
-                std::string("ranks ") + names + " share a host, but not its memory yet (as its " +
+                "ranks " + listed(local) + " share a host, but not its memory yet (as its " +
                     "ranks 0, 1, ...): " + error.what(),
                 ranks, kOp);
   }

@@ -100,6 +100,9 @@ class Core {
   uint64_t beginMessage(const OperationRecord& record);
   void endMessage(uint64_t record);
 
+  /// To be called after a counter that others of this host look at was moved, see Board::published.
+  void published() { bed_->published(); }
+
   /// Wakes this rank's own sleepers, e.g. because an operation has ended on another thread.
   void wakeOwn() { bed_->wake(bed_->rank()); }
 

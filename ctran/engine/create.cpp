@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
@@ -85,21 +86,21 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
 }
 
 /// An error of a group that is being made, in the numbers of the communicator that it is made from;
-/// if it names nobody it is about `self`.
-Error inGroup(const Error& error, std::span<const int> ranks, int self, const std::string& name) {
+/// if it names nobody it is about `self`, which could not `doing`.
+Error inGroup(const Error& error, std::span<const int> ranks, int self, const char* op,
+              const std::string& doing) {
   std::vector<int> named;
-  std::string members;
   for (const int r : error.ranks()) {
     if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
   }
   if (named.empty()) named.push_back(self);
-  for (const int r : ranks) members += (members.empty() ? "" : ", ") + std::to_string(r);
   std::string what = error.what();
   if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
   return Error(error.kind(),
-               "split: rank " + std::to_string(self) + " could not make '" + name + "' of ranks " +
-                   members + " (numbered from 0 here): " + what,
-               named, "split", error.hint());
+               std::string(op) + ": rank " + std::to_string(self) + " could not " + doing +
+                   " ranks " + listed({ranks.begin(), ranks.end()}) +
+                   " (numbered from 0 here): " + what,
+               named, op, error.hint());
 }
 
 /// Ends what waits for members of a new group when the communicator that it is made from fails: a
@@ -266,7 +267,46 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
     core_.throwIfFailed();  // that is why others have given up
     if (error.kind() == ErrorKind::InvalidArgument) throw;
     // The others wait for this rank, and only this communicator can tell them.
-    throw core_.fail(inGroup(error, ranks, rank(), name));
+    throw core_.fail(inGroup(error, ranks, rank(), "split", "make '" + name + "' of"));
+  }
+}
+
+HostGroup LaneCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
+  const std::vector<int> near = neighbours();
+  const auto count = static_cast<int>(near.size());
+  const auto index = static_cast<int>(std::find(near.begin(), near.end(), rank()) - near.begin());
+  std::unique_ptr<Leader> leader;
+  LeaderAddress own;
+  if (index == 0) {
+    leader = std::make_unique<Leader>();
+    own = leader->address();
+  }
+  std::vector<LeaderAddress> all(size());
+  Collective exchange;
+  exchange.kind = CollectiveKind::AllGather;
+  exchange.type = DataType::Opaque1;
+  exchange.count = sizeof own;
+  exchange.input = reinterpret_cast<const std::byte*>(&own);
+  exchange.output = reinterpret_cast<std::byte*>(all.data());
+  run(exchange, {}, hooks);
+
+  const Deadline deadline = deadlineAfter(timeout());
+  WhileItWorks whileThisWorks(core_, hooks);
+  const Interrupt interrupt = interruptOf(&whileThisWorks);
+  try {
+    if (leader) {
+      return leader->gather(count, createSharedMemory("ctran", bytes), deadline, interrupt,
+                            std::move(brings));
+    }
+    auto group = join(all[near[0]], index, count, deadline, interrupt, nullptr, hostIdentity(),
+                      std::move(brings));
+    if (group) return std::move(*group);
+    throw Error(ErrorKind::PeerLost, "its rank 0 died, or gave up", {0}, {},
+                "see its output for the reason");
+  } catch (const Error& error) {
+    core_.poll();
+    core_.throwIfFailed();  // that is why others have given up
+    throw core_.fail(inGroup(error, near, rank(), "new_window", "share memory with"));
   }
 }
 

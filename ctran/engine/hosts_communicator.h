@@ -38,6 +38,7 @@ class HostsCommunicator final : public LaneCommunicator,
 
   bool isAborted() const override;
   void leave() override;
+  std::vector<int> neighbours() const override { return map_.local(); }
 
   TcpTransport& transport() { return transport_; }
   const HostMap& map() const { return map_; }

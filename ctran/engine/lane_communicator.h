@@ -53,6 +53,11 @@ class LaneCommunicator : public Communicator,
 
   // For what is built on a communicator of its own: windows.
 
+  /// The ranks with which this one shares memory, itself among them, in order.
+  virtual std::vector<int> neighbours() const = 0;
+  /// Gives to those `bytes` of fresh memory and what each of them brings, in their order.
+  /// Collective over all ranks.
+  HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
   /// One more lane. Before anything was posted.
   Lane& addLane(std::unique_ptr<Lane> lane);
   /// The lane of the sends to a rank, or of the receives from it.

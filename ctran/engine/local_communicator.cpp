@@ -99,30 +99,7 @@ std::unique_ptr<Lane> LocalCommunicator::makeChannel(int peer, bool sends) {
   return std::make_unique<ChannelLane>(core_, arena_, peer, sends);
 }
 
-HostGroup LocalCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
-  std::unique_ptr<Leader> leader;
-  LeaderAddress address;
-  if (rank() == 0) {
-    leader = std::make_unique<Leader>();
-    address = leader->address();
-  }
-  Collective tell;
-  tell.kind = CollectiveKind::Broadcast;
-  tell.type = DataType::Opaque1;
-  tell.count = sizeof address;
-  tell.output = reinterpret_cast<std::byte*>(&address);
-  run(tell, {}, hooks);
-  const Deadline deadline = deadlineAfter(timeout());
-  if (leader) {
-    return leader->gather(size(), createSharedMemory("ctran", bytes), deadline, interruptOf(hooks),
-                          std::move(brings));
-  }
-  auto group = join(address, rank(), size(), deadline, interruptOf(hooks), nullptr, hostIdentity(),
-                    std::move(brings));
-  if (group) return std::move(*group);
-  throw Error(ErrorKind::PeerLost, "rank 0 of '" + name() + "' died, or gave up", {0}, {},
-              "see its output for the reason");
-}
+std::vector<int> LocalCommunicator::neighbours() const { return allRanks(size()); }
 
 LocalCommunicator::~LocalCommunicator() {
   if (core_.belongsHere()) leave();

@@ -26,11 +26,10 @@ class LocalCommunicator final : public LaneCommunicator {
   /// communicators of as many ranks on machines like this one. Collective; in nobody's hurry.
   TuningTable tune(const TuneOptions& options);
   void leave() override;
-
-  /// Gives `bytes` of fresh memory to all ranks, and to all what each brings: for windows.
-  /// Collective.
-  HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
+  std::vector<int> neighbours() const override;
   Arena& arena() { return arena_; }
+  /// The same on all ranks.
+  const Preferences& hint() const { return hint_; }
 
  private:
   Lane& collectives() override { return collectives_; }

@@ -19,7 +19,7 @@ Collective message(CollectiveKind kind, int peer, size_t bytes) {
 
 }  // namespace
 
-WindowService::WindowService(LocalCommunicator& communicator, SignalBoard& board,
+WindowService::WindowService(LaneCommunicator& communicator, SignalBoard& board,
                              std::span<std::byte> memory, size_t signalWords)
     : communicator_(communicator),
       board_(board),

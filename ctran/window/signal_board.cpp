@@ -4,10 +4,10 @@ namespace ctran {
 namespace {
 
 /// Where each rank's part begins, and at the end how much that is, in bytes.
-std::vector<size_t> layout(const std::vector<size_t>& words) {
+std::vector<size_t> layout(const SignalBoard::Words& words) {
   std::vector<size_t> offsets{0};
-  for (const size_t count : words) {
-    const size_t used = (8 + words.size() + count) * sizeof(uint64_t);
+  for (const auto& count : words) {
+    const size_t used = count ? (8 + words.size() + *count) * sizeof(uint64_t) : 0;
     offsets.push_back(offsets.back() + (used + 63) / 64 * 64);
   }
   return offsets;
@@ -15,11 +15,11 @@ std::vector<size_t> layout(const std::vector<size_t>& words) {
 
 }  // namespace
 
-size_t SignalBoard::bytesFor(const std::vector<size_t>& words) {
+size_t SignalBoard::bytesFor(const Words& words) {
   return (layout(words).back() + 4095) / 4096 * 4096;
 }
 
-SignalBoard::SignalBoard(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words)
+SignalBoard::SignalBoard(std::shared_ptr<SharedMapping> memory, const Words& words)
     : memory_(std::move(memory)), size_(words.size()), offsets_(layout(words)) {}
 
 }  // namespace ctran

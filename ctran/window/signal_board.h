@@ -4,21 +4,23 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "ctran/os/shared_memory.h"
 
 namespace ctran {
 
-/// The signals of a window: for every rank, in memory that all ranks of the host share,
+/// The signals of a window: for every rank of a host, in memory that these ranks share,
 ///   - one counter per origin: how often that rank has signalled this one,
 ///   - numbered words that any rank may set,
 ///   - how many signals of either kind have arrived, so that a waiter need not know who comes.
 class SignalBoard {
  public:
-  /// `words[r]`: how many numbered words rank r has.
-  static size_t bytesFor(const std::vector<size_t>& words);
-  SignalBoard(std::shared_ptr<SharedMapping> memory, const std::vector<size_t>& words);
+  /// Per rank, how many numbered words it has; none if it is on another host.
+  using Words = std::vector<std::optional<size_t>>;
+  static size_t bytesFor(const Words& words);
+  SignalBoard(std::shared_ptr<SharedMapping> memory, const Words& words);
 
   std::atomic<uint64_t>& arrivals(int rank) { return at(rank)[0]; }
   std::atomic<uint64_t>& count(int rank, int origin) { return at(rank)[kLine + origin]; }

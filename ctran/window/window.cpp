@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "ctran/bootstrap/hand_over.h"
-#include "ctran/window/local_window.h"
+#include "ctran/window/lane_window.h"
 
 namespace ctran {
 namespace {
@@ -71,11 +71,11 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   }
   std::vector<int> ranks(parent.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto communicator = std::dynamic_pointer_cast<LocalCommunicator>(
+  const auto communicator = std::dynamic_pointer_cast<LaneCommunicator>(
       parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks));
   if (!communicator) {
-    throw Error(ErrorKind::Unsupported, "windows need all ranks of a communicator on one host", {},
-                "new_window", "split() the communicator by hosts");
+    throw Error(ErrorKind::Unsupported, "this kind of communicator has no windows", {},
+                "new_window");
   }
   const int rank = parent.rank();
 
@@ -87,29 +87,36 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
     own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
   }
   const std::vector<Announcement> all = announce(*communicator, own, hooks);
-  std::vector<size_t> words;
-  for (const Announcement& region : all) words.push_back(region.signalWords);
-  const size_t boardBytes = SignalBoard::bytesFor(words);
 
+  // What the ranks of this host map; the rest goes by messages.
+  const std::vector<int> near = communicator->neighbours();
+  SignalBoard::Words words(all.size());
+  for (const int r : near) words[r] = all[r].signalWords;
+  const size_t boardBytes = SignalBoard::bytesFor(words);
   const HostGroup group = communicator->handOver(
       boardBytes, allocation ? allocation->fd().duplicate() : openOwnPidFd(), hooks);
 
-  std::vector<LocalWindow::Region> regions;
-  bool served = false;  // whether there is memory that not all can map
-  for (int r = 0; r < parent.size(); ++r) {
-    LocalWindow::Region region{all[r].bytes, all[r].signalWords, all[r].fileBytes != 0, nullptr};
-    if (region.direct) region.mapped = mapRegion(all[r], group.brought[r]);
-    served |= !region.direct && parent.size() > 1;
-    if (r == rank && !region.direct) {
-      region.direct = true;  // here it needs no mapping
-      region.mapped = {std::shared_ptr<void>(), memory.data()};
-    }
-    regions.push_back(std::move(region));
+  std::vector<LaneWindow::Region> regions;
+  // Whether some memory cannot be mapped by all: all say the same.
+  bool served = near.size() < all.size();
+  for (const Announcement& region : all) {
+    regions.push_back({region.bytes, region.signalWords, false, nullptr});
+    served |= region.fileBytes == 0 && all.size() > 1;
   }
-  auto window =
-      std::make_unique<LocalWindow>(communicator, std::move(regions),
-                                    SharedMapping::map(group.memory, boardBytes), memory, served);
-  if (auto* local = dynamic_cast<LaneCommunicator*>(&parent)) local->addDependent(communicator);
+  for (size_t i = 0; i < near.size(); ++i) {
+    const Announcement& announced = all[near[i]];
+    LaneWindow::Region& region = regions[near[i]];
+    region.direct = announced.fileBytes != 0;
+    if (region.direct) region.mapped = mapRegion(announced, group.brought[i]);
+  }
+  if (!regions[rank].direct) {  // here it needs no mapping
+    regions[rank].direct = true;
+    regions[rank].mapped = {std::shared_ptr<void>(), memory.data()};
+  }
+  auto window = std::make_unique<LaneWindow>(
+      communicator, std::move(regions),
+      SignalBoard(SharedMapping::map(group.memory, boardBytes), words), memory, served);
+  if (auto* lanes = dynamic_cast<LaneCommunicator*>(&parent)) lanes->addDependent(communicator);
   communicator->run({}, {}, hooks);  // everybody listens from here on
   return window;
 }

@@ -19,6 +19,9 @@ UNIFIED = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
 SEPARATE = TorchCommWinAccessType.WIN_ACCESS_TYPE_SEPARATE
 
 
+WORLDS = pytest.mark.parametrize(("size", "hosts"), [(1, 1), (2, 1), (4, 1), (2, 2), (4, 2)])
+
+
 def _value(origin: int, target: int, count: int) -> torch.Tensor:
     return torch.arange(count, dtype=torch.float32) + 1000 * origin + 100 * target
 
@@ -48,8 +51,8 @@ def _exchange(comm: TorchComm, window: TorchCommWindow, own: torch.Tensor) -> No
         comm.barrier(False)
 
 
-def registers_ordinary_tensors(rank: Rank, count: int) -> None:
-    comm = rank.comm(BACKEND)
+def registers_ordinary_tensors(rank: Rank, count: int, hosts: int) -> None:
+    comm = rank.comm(BACKEND, hosts)
     window = comm.new_window()
     tensor = torch.zeros(count * rank.size)
     window.tensor_register(tensor)
@@ -75,14 +78,14 @@ def registers_ordinary_tensors(rank: Rank, count: int) -> None:
     again.tensor_deregister()
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@WORLDS
 @pytest.mark.parametrize("count", [1, 3000, 400_000])
-def test_ordinary_tensors(ranks: MakeRanks, size: int, count: int) -> None:
-    ranks(size).run(registers_ordinary_tensors, count)
+def test_ordinary_tensors(ranks: MakeRanks, size: int, hosts: int, count: int) -> None:
+    ranks(size).run(registers_ordinary_tensors, count, hosts)
 
 
-def allocates(rank: Rank, count: int) -> None:
-    comm = rank.comm(BACKEND)
+def allocates(rank: Rank, count: int, hosts: int) -> None:
+    comm = rank.comm(BACKEND, hosts)
     window = comm.window_allocate(window_size=4 * count * rank.size, signal_size=64)
     assert window.get_size() == 4 * count * rank.size
     own = window.get_tensor(rank.rank, [count * rank.size], torch.float32)
@@ -91,16 +94,26 @@ def allocates(rank: Rank, count: int) -> None:
     comm.barrier(False)
     _exchange(comm, window, own)
     comm.barrier(False)
-    # Each rank's memory as a tensor, here.
-    views = []
+    # Each rank's memory as a tensor, here, if it is on this host.
+    views = {}
     for other in range(rank.size):
+        if rank.host(hosts, other) != rank.host(hosts):
+            assert window.get_attr(other).access_type == SEPARATE
+            with pytest.raises(torchcomms.CommError, match="SEPARATE"):
+                window.get_tensor(other, [count], torch.float32)
+            continue
         assert window.get_attr(other).access_type == UNIFIED
         view = window.get_tensor(rank=other, sizes=[count], dtype=torch.float32, offset=0)
         assert view is not None
-        views.append(view)
+        views[other] = view
         torch.testing.assert_close(view, _value(7, other, count))
     comm.barrier(False)
-    views[(rank.rank + 1) % rank.size].fill_(rank.rank + 0.5)
+    following = (rank.rank + 1) % rank.size
+    if following in views:
+        views[following].fill_(rank.rank + 0.5)
+    else:
+        window.put(torch.full((count,), rank.rank + 0.5), following, 0, False)
+        window.flush(following, False)
     comm.barrier(False)
     assert own[0] == (rank.rank - 1) % rank.size + 0.5
     comm.barrier(False)
@@ -108,15 +121,15 @@ def allocates(rank: Rank, count: int) -> None:
     views[rank.rank][0] = 3.0  # the view outlives the window
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@WORLDS
 @pytest.mark.parametrize("count", [1, 3000, 400_000])
-def test_allocated_memory(ranks: MakeRanks, size: int, count: int) -> None:
-    ranks(size).run(allocates, count)
+def test_allocated_memory(ranks: MakeRanks, size: int, hosts: int, count: int) -> None:
+    ranks(size).run(allocates, count, hosts)
 
 
-def passes_a_token(rank: Rank) -> None:
+def passes_a_token(rank: Rank, hosts: int) -> None:
     """The signals of the older spelling: numbered, set and compared with."""
-    comm = rank.comm(BACKEND)
+    comm = rank.comm(BACKEND, hosts)
     window = comm.window_allocate(64, cpu_buf=True, signal_size=64)
     following = (rank.rank + 1) % rank.size
     for lap in range(1, 5):
@@ -133,12 +146,16 @@ def passes_a_token(rank: Rank) -> None:
     window.tensor_deregister()
 
 
-def test_numbered_signals(ranks: MakeRanks) -> None:
-    ranks(3).run(passes_a_token)
+HOSTS = pytest.mark.parametrize("hosts", [1, 2])
 
 
-def flushes(rank: Rank, allocated: bool) -> None:
-    comm = rank.comm(BACKEND)
+@HOSTS
+def test_numbered_signals(ranks: MakeRanks, hosts: int) -> None:
+    ranks(3).run(passes_a_token, hosts)
+
+
+def flushes(rank: Rank, allocated: bool, hosts: int) -> None:
+    comm = rank.comm(BACKEND, hosts)
     if allocated:
         window = comm.window_allocate(4000 * rank.size)
     else:
@@ -154,13 +171,14 @@ def flushes(rank: Rank, allocated: bool) -> None:
     window.tensor_deregister()
 
 
+@HOSTS
 @pytest.mark.parametrize("allocated", [False, True], ids=["registered", "allocated"])
-def test_flush(ranks: MakeRanks, allocated: bool) -> None:
-    ranks(3).run(flushes, allocated)
+def test_flush(ranks: MakeRanks, allocated: bool, hosts: int) -> None:
+    ranks(3).run(flushes, allocated, hosts)
 
 
-def refuses(rank: Rank) -> None:
-    comm = rank.comm(BACKEND)
+def refuses(rank: Rank, hosts: int) -> None:
+    comm = rank.comm(BACKEND, hosts)
     window = comm.new_window()
     tensor = torch.zeros(10)
     other = (rank.rank + 1) % rank.size
@@ -194,21 +212,24 @@ def refuses(rank: Rank) -> None:
     rejected("must not be negative", lambda: comm.window_allocate(-1))
 
 
-def test_wrong_arguments_write_nothing(ranks: MakeRanks) -> None:
-    ranks(2).run(refuses)
+@HOSTS
+def test_wrong_arguments_write_nothing(ranks: MakeRanks, hosts: int) -> None:
+    ranks(2).run(refuses, hosts)
 
 
-def waits_in_vain(rank: Rank) -> str:
-    comm = rank.comm(BACKEND)
+def waits_in_vain(rank: Rank, hosts: int) -> str:
+    comm = rank.comm(BACKEND, hosts)
     window = comm.new_window(torch.zeros(4))
+    comm.barrier(False)  # all have it now
     limit = timedelta(milliseconds=100 if rank.rank == 0 else 60_000)
     with pytest.raises(torchcomms.CommTimeoutError) as error:
         window.wait_signal((rank.rank + 1) % rank.size, False, timeout=limit)
     return str(error.value)
 
 
-def test_a_wait_is_bounded_and_says_for_whom(fresh_ranks: MakeRanks) -> None:
-    said = fresh_ranks(2).run(waits_in_vain)
+@HOSTS
+def test_a_wait_is_bounded_and_says_for_whom(fresh_ranks: MakeRanks, hosts: int) -> None:
+    said = fresh_ranks(2).run(waits_in_vain, hosts)
     assert all("a signal from rank 1 has not come" in text for text in said)
 
 

@@ -1,5 +1,5 @@
-// A rank whose window is served, and a peer that sends it requests of any kind. The input is a
-// program of bytes:
+// A rank whose window is served, and a peer that sends it requests of any kind. The input is a byte
+// that says whether they are on two hosts, if it is odd, and a program of bytes:
 //
 //   0  the peer sends a request: kind, offset (4, signed), bytes (4, signed), value; and as many
 //      bytes as it says, if the next byte is even, otherwise one more
@@ -25,20 +25,21 @@ constexpr std::chrono::seconds kGuard{20};
 /// Rank 0 has the window; rank 1 is the input.
 class Pair {
  public:
-  Pair() : memory_(kMemory) {
+  explicit Pair(bool onTwoHosts) : memory_(kMemory) {
     const auto store = std::make_shared<MemoryStore>();
-    const auto create = [&store](int rank) {
+    const auto create = [&](int rank) {
       CommunicatorOptions options;
       options.rank = rank;
       options.size = 2;
       options.store = store;
       options.timeout = kGuard;
-      return std::dynamic_pointer_cast<LocalCommunicator>(Communicator::create(options));
+      if (onTwoHosts) options.hints["ctran::host"] = "host" + std::to_string(rank);
+      return std::dynamic_pointer_cast<LaneCommunicator>(Communicator::create(options));
     };
     auto other = std::async(std::launch::async, [&] { return create(1); });
     own_ = create(0);
     peer_ = other.get();
-    const std::vector<size_t> words{kWords, 0};
+    const SignalBoard::Words words{kWords, 0};
     const size_t bytes = SignalBoard::bytesFor(words);
     board_ = std::make_unique<SignalBoard>(
         SharedMapping::map(createSharedMemory("fuzz", bytes), bytes), words);
@@ -95,13 +96,13 @@ class Pair {
 
  private:
   std::vector<std::byte> memory_;
-  std::shared_ptr<LocalCommunicator> own_, peer_;
+  std::shared_ptr<LaneCommunicator> own_, peer_;
   std::unique_ptr<SignalBoard> board_;
   std::shared_ptr<WindowService> service_;
 };
 
 void run(Input input) {
-  Pair pair;
+  Pair pair(input.take<uint8_t>() % 2 == 1);
   for (int steps = 0; !input.empty() && !pair.broken() && !pair.over() && steps < 100; ++steps) {
     switch (input.take<uint8_t>()) {
       case 0: {

@@ -61,13 +61,23 @@ class Rank:
         self.size = size
         self._process = process
 
-    def comm(self, backend: str = "ctran") -> torchcomms.TorchComm:
-        """The communicator of this many ranks on that backend; stays from case to case."""
-        key = (backend, self.size)
+    def comm(self, backend: str = "ctran", hosts: int = 1) -> torchcomms.TorchComm:
+        """The communicator of this many ranks on that backend; stays from case to case.
+
+        With several `hosts` the ranks count as on so many, the first ones on the first.
+        """
+        key = (backend, self.size, hosts)
         made = self._process.comms
         if key not in made:
-            made[key] = self.new_comm(backend, f"{backend}-{self.size}")
+            name, hints = f"{backend}-{self.size}", {}
+            if hosts > 1:
+                name, hints = f"{name}-{hosts}", {"ctran::host": f"host{self.host(hosts)}"}
+            made[key] = self.new_comm(backend, name, hints=hints)
         return made[key]
+
+    def host(self, hosts: int, rank: int | None = None) -> int:
+        """The host of a rank, or of this one, in such a communicator."""
+        return (self.rank if rank is None else rank) * hosts // self.size
 
     def new_comm(self, backend: str, name: str, **options: Any) -> torchcomms.TorchComm:
         """A new communicator of all ranks of this case."""
@@ -118,7 +128,7 @@ class Rank:
 class Worker:
     def __init__(self, connection: Connection, store_file: str) -> None:
         self.connection = connection
-        self.comms: dict[tuple[str, int], torchcomms.TorchComm] = {}
+        self.comms: dict[tuple[str, int, int], torchcomms.TorchComm] = {}
         self._store_file = store_file
         self.folder = Path(store_file).parent
         self._store: dist.Store | None = None

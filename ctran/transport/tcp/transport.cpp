@@ -73,7 +73,7 @@ std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
       return failure.data();
     case FrameType::Goodbye:
       hasLeft = true;
-      transport.board_.control(rank).state.store(Board::RankState::Left, std::memory_order_release);
+      transport.left_.push_back(rank);
       transport.moved_ = true;
       return nullptr;
     case FrameType::Opened:
@@ -403,6 +403,7 @@ void TcpTransport::report(const Error& error) {
 
 bool TcpTransport::poll() {
   std::optional<Error> failure;
+  std::vector<int> left;
   bool moved;
   {
     if (wanted_.load(std::memory_order_relaxed) > 0) return false;
@@ -411,9 +412,14 @@ bool TcpTransport::poll() {
     pollLocked(0);
     moved = std::exchange(moved_, false);
     failure.swap(failure_);
+    left.swap(left_);
   }
   if (!moved) return false;
   if (failure) listener_.failed(*failure);
+  // Who has failed and left is known for the former.
+  for (const int rank : left) {
+    board_.control(rank).state.store(Board::RankState::Left, std::memory_order_release);
+  }
   wakeOwn();
   return true;
 }

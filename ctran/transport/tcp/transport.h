@@ -189,7 +189,8 @@ class TcpTransport final {
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
   std::vector<std::unique_ptr<Peer>> peers_;
-  std::optional<Error> failure_;  // to be reported without the lock
+  std::optional<Error> failure_;  // to be reported without the lock,
+  std::vector<int> left_;         // and then who has left
   bool moved_ = false;
   bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
   std::string toldText_;

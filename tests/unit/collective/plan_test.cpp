@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <barrier>
-#include <fstream>
 #include <optional>
 #include <thread>
 
@@ -256,8 +255,7 @@ TEST(PlanServes, WithADeadlineThatNamesWhoIsMissing) {
     runRanks(4, [&](Communicator& communicator) {
       std::vector<float> data(100'000);
       if (communicator.rank() != 2) {
-        const Error error =
-            errorOf([&] { communicator.run(allReduce(data), std::chrono::milliseconds(100)); });
+        const Error error = errorOf([&] { communicator.run(allReduce(data), kArrival); });
         EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
         EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
       }
@@ -292,17 +290,6 @@ TEST(PlanServes, OnlyIfAllRanksAgree) {
   ranks.expectSuccess();
 }
 
-/// In the state that a stopped process has in /proc.
-void awaitStop(pid_t pid) {
-  while (true) {
-    std::string text;
-    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
-    const size_t name = text.rfind(')');
-    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'T') return;
-    std::this_thread::yield();
-  }
-}
-
 /// Rank 2 comes, and stops before the others; the neighbours wait for each other, all of them in
 /// the end for rank 2.
 TEST(PlanServes, WithADeadlineThatNamesWhoHoldsUpTheOthers) {
@@ -321,8 +308,7 @@ TEST(PlanServes, WithADeadlineThatNamesWhoHoldsUpTheOthers) {
       return;
     }
     awaitFlag(*stopped);
-    const Error error =
-        errorOf([&] { communicator->run(allReduce(data), std::chrono::milliseconds(200)); });
+    const Error error = errorOf([&] { communicator->run(allReduce(data), kArrival); });
     EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
     EXPECT_NE(std::string(error.what()).find("rank 2 makes no progress"), std::string::npos)

@@ -17,6 +17,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/engine/lane_communicator.h"
 
 namespace ctran::testing {
 namespace {
@@ -44,6 +45,18 @@ void give(int64_t giveUp, const char* what) {
 
 int64_t guardFromNow() { return nowNanos() + std::chrono::nanoseconds(kGuard).count(); }
 
+/// Waits for that state of /proc.
+void awaitState(pid_t pid, char state, const char* what) {
+  const int64_t giveUp = guardFromNow();
+  while (true) {
+    std::string text;
+    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
+    const size_t name = text.rfind(')');  // "pid (name) S ..."
+    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == state) return;
+    give(giveUp, what);
+  }
+}
+
 }  // namespace
 
 bool testsEverything() {
@@ -70,15 +83,13 @@ void runThreads(int size, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost,
-              const std::string& algorithm) {
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(size, [&](int rank) {
     auto options = optionsFor(rank, size, store);
     if (ranksPerHost > 0) {
       options.hints["ctran::host"] = "host" + std::to_string(rank / ranksPerHost);
     }
-    if (!algorithm.empty()) options.hints["ctran::algorithm"] = algorithm;
     const auto communicator = Communicator::create(options);
     // The others must not wait for what this rank will not do.
     if (!guarded([&] { body(*communicator); }, "rank " + std::to_string(rank))) {
@@ -86,6 +97,14 @@ void runRanks(int size, const std::function<void(Communicator&)>& body, int rank
     }
     communicator->finalize();
   });
+}
+
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
+  Board& board = dynamic_cast<LaneCommunicator&>(communicator).core().board;
+  const int64_t giveUp = guardFromNow();
+  for (const int rank : ranks) {
+    while (board.control(rank).begun.load() < sequence) give(giveUp, "another rank to come");
+  }
 }
 
 Error errorOf(const std::function<void()>& body) {
@@ -144,16 +163,8 @@ void ForkedRanks::expectSuccess(const std::vector<int>& killed) {
   }
 }
 
-void awaitSleep(pid_t pid) {
-  const int64_t giveUp = guardFromNow();
-  while (true) {
-    std::string text;
-    std::getline(std::ifstream("/proc/" + std::to_string(pid) + "/stat"), text);
-    const size_t name = text.rfind(')');  // "pid (name) S ..."
-    if (name != std::string::npos && text.size() > name + 2 && text[name + 2] == 'S') return;
-    give(giveUp, "a process to sleep");
-  }
-}
+void awaitSleep(pid_t pid) { awaitState(pid, 'S', "a process to sleep"); }
+void awaitStop(pid_t pid) { awaitState(pid, 'T', "a process to be stopped"); }
 
 void awaitFlag(const std::atomic<bool>& flag) {
   const int64_t giveUp = guardFromNow();

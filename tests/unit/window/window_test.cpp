@@ -3,11 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include <sched.h>
+
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/memory/shared_allocation.h"
+#include "tests/unit/support/network.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -32,16 +36,29 @@ struct Memory {
 /// Which ranks' memory can be mapped.
 enum class Kind { Unified, Separate, Mixed };
 
-class Windows : public ::testing::TestWithParam<std::tuple<Kind, int>> {
+/// How many ranks, and where.
+struct World {
+  int size;
+  int ranksPerHost = 0;  ///< 0: all on one host
+};
+
+class Windows : public ::testing::TestWithParam<std::tuple<Kind, World>> {
  protected:
   bool isShared(int rank) const {
     const Kind kind = std::get<0>(GetParam());
     return kind == Kind::Unified || (kind == Kind::Mixed && rank % 2 == 0);
   }
-  int size() const { return std::get<1>(GetParam()); }
+  World world() const { return std::get<1>(GetParam()); }
+  int size() const { return world().size; }
+  bool onOneHost(int a, int b) const {
+    return world().ranksPerHost == 0 || a / world().ranksPerHost == b / world().ranksPerHost;
+  }
 
+  void onRanks(const std::function<void(Communicator&)>& body) {
+    runRanks(size(), body, world().ranksPerHost);
+  }
   void run(size_t bytes, const std::function<void(Window&, std::span<std::byte>)>& body) {
-    runRanks(size(), [&](Communicator& communicator) {
+    onRanks([&](Communicator& communicator) {
       Memory memory(isShared(communicator.rank()), bytes);
       const auto window = Window::create(communicator, memory.span, {.signalWords = 4});
       body(*window, memory.span);
@@ -60,14 +77,23 @@ std::vector<std::byte> data(int origin, int target, size_t bytes, int round = 0)
   return all;
 }
 
+/// Rank `root` goes on when all others have their windows: it may break its own now.
+void awaitOthers(Window& window, int root) {
+  if (window.rank() != root) window.signal(root);
+  for (int r = 0; window.rank() == root && r < window.size(); ++r) {
+    if (r != root) Window::finish(window.waitSignal(r));
+  }
+}
+
 TEST_P(Windows, SayWhatEveryRankExposes) {
-  runRanks(size(), [&](Communicator& communicator) {
+  onRanks([&](Communicator& communicator) {
     Memory memory(isShared(communicator.rank()), 100 + communicator.rank());
     const auto window = Window::create(communicator, memory.span, {.signalWords = 3});
     for (int r = 0; r < size(); ++r) {
       EXPECT_EQ(window->bytes(r), 100u + r);
       EXPECT_EQ(window->signalWords(r), 3u);
-      const bool unified = isShared(r) || r == communicator.rank();
+      const bool mapped = isShared(r) && onOneHost(r, communicator.rank());
+      const bool unified = mapped || r == communicator.rank();
       EXPECT_EQ(window->access(r), unified ? WindowAccess::Unified : WindowAccess::Separate);
       EXPECT_EQ(window->mapped(r) != nullptr, unified);
     }
@@ -202,9 +228,10 @@ TEST_P(Windows, RefuseWhatIsOutside) {
 
 TEST_P(Windows, WaitsAreBoundedAndSayForWhat) {
   if (size() == 1) GTEST_SKIP() << "nobody else could signal";
-  runRanks(size(), [&](Communicator& communicator) {
+  onRanks([&](Communicator& communicator) {
     Memory memory(isShared(communicator.rank()), 8);
     const auto window = Window::create(communicator, memory.span, {});
+    awaitOthers(*window, 0);
     if (communicator.rank() == 0) {
       const Error error =
           errorOf([&] { Window::finish(window->waitSignal(1, std::chrono::milliseconds(50))); });
@@ -220,9 +247,10 @@ TEST_P(Windows, WaitsAreBoundedAndSayForWhat) {
 
 TEST_P(Windows, EndWithTheirCommunicator) {
   if (size() == 1) GTEST_SKIP() << "nobody else waits";
-  runRanks(size(), [&](Communicator& communicator) {
+  onRanks([&](Communicator& communicator) {
     Memory memory(isShared(communicator.rank()), 8);
     const auto window = Window::create(communicator, memory.span, {});
+    awaitOthers(*window, 0);
     if (communicator.rank() == 0) {
       communicator.abort("enough");
     } else {
@@ -233,7 +261,7 @@ TEST_P(Windows, EndWithTheirCommunicator) {
 }
 
 TEST_P(Windows, AfterCloseAreNoMore) {
-  runRanks(size(), [&](Communicator& communicator) {
+  onRanks([&](Communicator& communicator) {
     Memory memory(isShared(communicator.rank()), 8);
     const auto window = Window::create(communicator, memory.span, {});
     window->close();
@@ -244,7 +272,7 @@ TEST_P(Windows, AfterCloseAreNoMore) {
 }
 
 TEST_P(Windows, ThatAreDroppedLeaveTheCommunicatorAlone) {
-  runRanks(size(), [&](Communicator& communicator) {
+  onRanks([&](Communicator& communicator) {
     {
       Memory memory(isShared(communicator.rank()), 8);
       const auto window = Window::create(communicator, memory.span, {});
@@ -254,36 +282,182 @@ TEST_P(Windows, ThatAreDroppedLeaveTheCommunicatorAlone) {
   });
 }
 
-std::string nameOfCase(const ::testing::TestParamInfo<std::tuple<Kind, int>>& info) {
+std::string nameOfCase(const ::testing::TestParamInfo<std::tuple<Kind, World>>& info) {
   static constexpr const char* kNames[] = {"Unified", "Separate", "Mixed"};
-  return kNames[static_cast<int>(std::get<0>(info.param))] +
-         std::to_string(std::get<1>(info.param));
+  const auto& [kind, world] = info.param;
+  return kNames[static_cast<int>(kind)] + std::to_string(world.size) +
+         (world.ranksPerHost == 0 ? "" : "By" + std::to_string(world.ranksPerHost));
 }
 
-INSTANTIATE_TEST_SUITE_P(Of, Windows,
-                         ::testing::Combine(::testing::Values(Kind::Unified, Kind::Separate,
-                                                              Kind::Mixed),
-                                            ::testing::Values(1, 2, 4)),
-                         nameOfCase);
+INSTANTIATE_TEST_SUITE_P(
+    Of, Windows,
+    ::testing::Combine(::testing::Values(Kind::Unified, Kind::Separate, Kind::Mixed),
+                       ::testing::Values(World{1}, World{2}, World{4}, World{2, 1}, World{3, 2},
+                                         World{4, 2})),
+    nameOfCase);
+
+/// Options of one of two ranks, on one host or on two.
+CommunicatorOptions oneOfTwo(const TemporaryDirectory& directory, int rank, bool onTwoHosts,
+                             const std::string& name) {
+  auto options = optionsFor(rank, 2, std::make_shared<DirectoryStore>(directory.path()), name);
+  if (onTwoHosts) options.hints["ctran::host"] = "host" + std::to_string(rank);
+  return options;
+}
 
 TEST(Window, OfDeadRankNamesIt) {
   if (kThreadSanitizer) GTEST_SKIP() << "forks";
   const TemporaryDirectory directory;
-  for (const bool shared : {true, false}) {
+  for (const bool onTwoHosts : {false, true}) {
+    for (const bool shared : {true, false}) {
+      for (const bool puts : {true, false}) {
+        ForkedRanks ranks(2, [&](int rank) {
+          const std::string name = std::to_string(4 * onTwoHosts + 2 * shared + puts);
+          const auto communicator =
+              Communicator::create(oneOfTwo(directory, rank, onTwoHosts, name));
+          Memory memory(shared, 100'000);
+          const auto window = Window::create(*communicator, memory.span, {});
+          awaitOthers(*window, 1);
+          if (rank == 1) ::raise(SIGKILL);
+          const Error error = errorOf([&] {
+            const std::vector<std::byte> source(100'000);
+            while (puts) Window::finish(window->put(1, 0, source));
+            Window::finish(window->waitSignal(1));
+          });
+          EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+          EXPECT_EQ(error.ranks(), std::vector{1});
+        });
+        ranks.expectSuccess({1});
+      }
+    }
+  }
+}
+
+/// A process that is stopped serves nobody.
+TEST(Window, OfStoppedRankTimesOut) {
+  if (kThreadSanitizer) GTEST_SKIP() << "forks";
+  const TemporaryDirectory directory;
+  for (const bool onTwoHosts : {false, true}) {
+    const Shared<std::atomic<bool>> stopped, ended;
     ForkedRanks ranks(2, [&](int rank) {
-      const auto store = std::make_shared<DirectoryStore>(directory.path());
-      const auto communicator =
-          Communicator::create(optionsFor(rank, 2, store, shared ? "a" : "b"));
-      Memory memory(shared, 64);
+      const auto communicator = Communicator::create(
+          oneOfTwo(directory, rank, onTwoHosts, onTwoHosts ? "two hosts" : "one host"));
+      Memory memory(false, 100'000);
       const auto window = Window::create(*communicator, memory.span, {});
-      if (rank == 1) ::raise(SIGKILL);
-      const Error error = errorOf([&] { Window::finish(window->waitSignal(1)); });
-      EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
-      EXPECT_EQ(error.ranks(), std::vector{1});
+      awaitOthers(*window, 1);
+      if (rank == 1) ::raise(SIGSTOP);
+      awaitFlag(*stopped);
+      std::vector<std::byte> result(100'000);
+      const Error error = errorOf(
+          [&] { Window::finish(window->get(1, 0, result, std::chrono::milliseconds(100))); });
+      EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector{1}) << error.what();
+      *ended = true;
     });
+    awaitStop(ranks.pid(1));
+    *stopped = true;
+    awaitFlag(*ended);
+    ranks.kill(1, SIGKILL);
     ranks.expectSuccess({1});
   }
 }
+
+TEST(Window, ThatIsDroppedEndsTheWaitsOfOthers) {
+  for (const int ranksPerHost : {0, 1, 2}) {
+    runRanks(
+        3,
+        [&](Communicator& communicator) {
+          Memory memory(false, 8);
+          auto window = Window::create(communicator, memory.span, {});
+          awaitOthers(*window, 1);
+          if (communicator.rank() == 1) return window.reset();
+          const Error error = errorOf([&] { Window::finish(window->waitSignal(1)); });
+          EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+          EXPECT_EQ(error.ranks(), std::vector{1}) << error.what();
+        },
+        ranksPerHost);
+  }
+}
+
+/// More than the network buffers, of small and of large ones, before anybody waits.
+TEST(Window, TakesManyPutsAtOnce) {
+  for (const size_t bytes : {size_t{64}, size_t{20'000}, size_t{300'000}}) {
+    const size_t count = bytes < 100'000 ? 3000 : 10;
+    runRanks(
+        2,
+        [&](Communicator& communicator) {
+          Memory memory(false, bytes * count);
+          const auto window = Window::create(communicator, memory.span, {});
+          const int other = 1 - communicator.rank();
+          const auto source = data(communicator.rank(), other, bytes * count);
+          for (size_t i = 0; i < count; ++i) {
+            window->put(other, i * bytes, std::span(source).subspan(i * bytes, bytes));
+          }
+          window->signal(other);
+          Window::finish(window->waitSignal(other));
+          const auto expected = data(other, communicator.rank(), bytes * count);
+          EXPECT_EQ(0, std::memcmp(memory.span.data(), expected.data(), expected.size()));
+          window->close();
+        },
+        1);
+  }
+}
+
+#if !defined(__SANITIZE_THREAD__)
+
+TEST(Window, SpansNetworks) {
+  const NetworkOfHosts network(2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  const TemporaryDirectory directory;
+  constexpr size_t kStripe = 200'000;
+  ForkedRanks ranks(4, [&](int rank) {
+    network.enter(rank / 2);
+    const auto communicator = Communicator::create(
+        optionsFor(rank, 4, std::make_shared<DirectoryStore>(directory.path())));
+    Memory memory(true, 4 * kStripe);
+    const auto window = Window::create(*communicator, memory.span, {});
+    std::vector<std::vector<std::byte>> sources;
+    for (int target = 0; target < 4; ++target) {
+      EXPECT_EQ(window->access(target),
+                target / 2 == rank / 2 ? WindowAccess::Unified : WindowAccess::Separate);
+      sources.push_back(data(rank, target, kStripe));
+      window->put(target, kStripe * rank, sources.back());
+      window->signal(target);
+    }
+    for (int origin = 0; origin < 4; ++origin) {
+      Window::finish(window->waitSignal(origin));
+      const auto expected = data(origin, rank, kStripe);
+      EXPECT_EQ(0, std::memcmp(memory.span.data() + kStripe * origin, expected.data(), kStripe));
+    }
+    window->close();
+    communicator->finalize();
+  });
+  ranks.expectSuccess();
+}
+
+TEST(Window, OfHostThatDisappearsNamesIt) {
+  const NetworkOfHosts network(2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  const TemporaryDirectory directory;
+  const Shared<std::atomic<int>> arrived;
+  ForkedRanks ranks(2, [&](int rank) {
+    network.enter(rank);
+    ::setenv("CTRAN_TCP_LOST_MILLIS", "1000", 1);
+    const auto communicator = Communicator::create(
+        optionsFor(rank, 2, std::make_shared<DirectoryStore>(directory.path())));
+    Memory memory(true, 8);
+    const auto window = Window::create(*communicator, memory.span, {});
+    ++*arrived;
+    const Error error = errorOf([&] { Window::finish(window->waitSignal(1 - rank)); });
+    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector{1 - rank}) << error.what();
+  });
+  while (*arrived < 2) ::sched_yield();
+  awaitSleep(ranks.pid(0));
+  network.cut(1);
+  ranks.expectSuccess();
+}
+
+#endif
 
 TEST(SharedAllocation, IsFoundByAnyRangeInIt) {
   const auto allocation = SharedAllocation::allocate(10'000);

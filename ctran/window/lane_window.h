@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "ctran/engine/local_communicator.h"
+#include "ctran/engine/lane_communicator.h"
 #include "ctran/memory/shared_allocation.h"
 #include "ctran/window/service.h"
 #include "ctran/window/wait_lane.h"
@@ -11,9 +11,9 @@
 
 namespace ctran {
 
-/// The window of ranks that share one host. Memory that they can map is read and written by the
-/// caller itself; the rest goes through a WindowService.
-class LocalWindow final : public Window {
+/// The window of the ranks of a communicator. Memory that this rank can map, as its owner is on the
+/// same host, is read and written by the caller itself; the rest goes through a WindowService.
+class LaneWindow final : public Window {
  public:
   struct Region {
     size_t bytes = 0;
@@ -22,9 +22,10 @@ class LocalWindow final : public Window {
     std::shared_ptr<std::byte> mapped;
   };
 
-  LocalWindow(std::shared_ptr<LocalCommunicator> communicator, std::vector<Region> regions,
-              std::shared_ptr<SharedMapping> boardMemory, std::span<std::byte> memory, bool served);
-  ~LocalWindow() override;
+  /// `board`: the signals of this host's ranks. `served`: some ranks reach others by messages.
+  LaneWindow(std::shared_ptr<LaneCommunicator> communicator, std::vector<Region> regions,
+             SignalBoard board, std::span<std::byte> memory, bool served);
+  ~LaneWindow() override;
 
   int rank() const override { return communicator_->rank(); }
   int size() const override { return communicator_->size(); }
@@ -55,7 +56,7 @@ class LocalWindow final : public Window {
   WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout);
   WorkPtr awaitAnswer(int target, uint64_t number, Timeout timeout);
 
-  std::shared_ptr<LocalCommunicator> communicator_;
+  std::shared_ptr<LaneCommunicator> communicator_;
   const std::vector<Region> regions_;
   SignalBoard board_;
   std::shared_ptr<WindowService> service_;  // null where everybody maps all memory

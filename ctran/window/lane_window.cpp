@@ -1,4 +1,4 @@
-#include "ctran/window/local_window.h"
+#include "ctran/window/lane_window.h"
 
 #include <cstring>
 #include <numeric>
@@ -8,25 +8,18 @@
 namespace ctran {
 namespace {
 
-std::vector<size_t> wordsOf(const std::vector<LocalWindow::Region>& regions) {
-  std::vector<size_t> words;
-  for (const auto& region : regions) words.push_back(region.signalWords);
-  return words;
-}
-
-WaitLane* addWaitLane(LocalCommunicator& communicator, SignalBoard& board) {
+WaitLane* addWaitLane(LaneCommunicator& communicator, SignalBoard& board) {
   return static_cast<WaitLane*>(
       &communicator.addLane(std::make_unique<WaitLane>(communicator.core(), board)));
 }
 
 }  // namespace
 
-LocalWindow::LocalWindow(std::shared_ptr<LocalCommunicator> communicator,
-                         std::vector<Region> regions, std::shared_ptr<SharedMapping> boardMemory,
-                         std::span<std::byte> memory, bool served)
+LaneWindow::LaneWindow(std::shared_ptr<LaneCommunicator> communicator, std::vector<Region> regions,
+                       SignalBoard board, std::span<std::byte> memory, bool served)
     : communicator_(std::move(communicator)),
       regions_(std::move(regions)),
-      board_(std::move(boardMemory), wordsOf(regions_)),
+      board_(std::move(board)),
       waited_(regions_.size()) {
   for (int r = 0; r < size(); ++r) {
     signalLanes_.push_back(addWaitLane(*communicator_, board_));
@@ -39,7 +32,7 @@ LocalWindow::LocalWindow(std::shared_ptr<LocalCommunicator> communicator,
   service_->start();
 }
 
-LocalWindow::~LocalWindow() {
+LaneWindow::~LaneWindow() {
   if (closed_ || !communicator_->core().belongsHere()) return;
   if (service_) {
     // Nobody may write to memory that its owner is about to free.
@@ -49,7 +42,7 @@ LocalWindow::~LocalWindow() {
   communicator_->leave();
 }
 
-const LocalWindow::Region& LocalWindow::region(int rank) const {
+const LaneWindow::Region& LaneWindow::region(int rank) const {
   if (rank < 0 || rank >= size()) {
     throw Error(ErrorKind::InvalidArgument, "window: rank " + std::to_string(rank) +
                                                 " is not in [0, " + std::to_string(size()) + ")");
@@ -58,7 +51,7 @@ const LocalWindow::Region& LocalWindow::region(int rank) const {
 }
 
 /// What every operation that names a rank starts with.
-void LocalWindow::begin(int rank) const {
+void LaneWindow::begin(int rank) const {
   region(rank);
   if (closed_) throw Error(ErrorKind::InvalidArgument, "the window is closed");
   if (!communicator_->core().belongsHere()) throw communicator_->core().forkError();
@@ -66,7 +59,7 @@ void LocalWindow::begin(int rank) const {
 }
 
 /// What every operation on that range starts with.
-void LocalWindow::checkRange(int target, size_t offset, size_t bytes, const char* what) const {
+void LaneWindow::checkRange(int target, size_t offset, size_t bytes, const char* what) const {
   begin(target);
   const Region& memory = region(target);
   if (offset > memory.bytes || bytes > memory.bytes - offset) {
@@ -79,7 +72,7 @@ void LocalWindow::checkRange(int target, size_t offset, size_t bytes, const char
   }
 }
 
-void LocalWindow::checkWord(int rank, size_t word) const {
+void LaneWindow::checkWord(int rank, size_t word) const {
   begin(rank);
   if (word >= signalWords(rank)) {
     throw Error(ErrorKind::InvalidArgument,
@@ -89,8 +82,8 @@ void LocalWindow::checkWord(int rank, size_t word) const {
   }
 }
 
-Window::WorkPtr LocalWindow::put(int target, size_t offset, std::span<const std::byte> source,
-                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
+Window::WorkPtr LaneWindow::put(int target, size_t offset, std::span<const std::byte> source,
+                                Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, source.size(), "put");
   if (source.empty()) return nullptr;
   const Region& memory = region(target);
@@ -99,8 +92,8 @@ Window::WorkPtr LocalWindow::put(int target, size_t offset, std::span<const std:
   return nullptr;
 }
 
-Window::WorkPtr LocalWindow::get(int target, size_t offset, std::span<std::byte> destination,
-                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
+Window::WorkPtr LaneWindow::get(int target, size_t offset, std::span<std::byte> destination,
+                                Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, destination.size(), "get");
   if (destination.empty()) return nullptr;
   const Region& memory = region(target);
@@ -112,13 +105,13 @@ Window::WorkPtr LocalWindow::get(int target, size_t offset, std::span<std::byte>
   return nullptr;
 }
 
-Window::WorkPtr LocalWindow::flush(int target, Timeout timeout) {
+Window::WorkPtr LaneWindow::flush(int target, Timeout timeout) {
   begin(target);
   if (region(target).direct) return nullptr;
   return awaitAnswer(target, service_->ask(target, 0, {}, timeout, nullptr), timeout);
 }
 
-Window::WorkPtr LocalWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
+Window::WorkPtr LaneWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
   const std::atomic<uint64_t>& answers = service_->answers(target);
   return wait(*answerLanes_[target], target,
               {{reinterpret_cast<const std::byte*>(&answers), 0, number, target, target + 1},
@@ -126,23 +119,23 @@ Window::WorkPtr LocalWindow::awaitAnswer(int target, uint64_t number, Timeout ti
               timeout);
 }
 
-Window::WorkPtr LocalWindow::signal(int target, Timeout timeout) {
+Window::WorkPtr LaneWindow::signal(int target, Timeout timeout) {
   begin(target);
   if (!region(target).direct) return service_->signal(target, timeout);
   board_.add(target, rank());
-  communicator_->core().board.published();
+  communicator_->core().published();
   return nullptr;
 }
 
-Window::WorkPtr LocalWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
+Window::WorkPtr LaneWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
   checkWord(target, word);
   if (!region(target).direct) return service_->setWord(target, word, value, timeout);
   board_.set(target, word, value);
-  communicator_->core().board.published();
+  communicator_->core().published();
   return nullptr;
 }
 
-Window::WorkPtr LocalWindow::waitSignal(int origin, Timeout timeout) {
+Window::WorkPtr LaneWindow::waitSignal(int origin, Timeout timeout) {
   begin(origin);
   const std::atomic<uint64_t>& count = board_.count(rank(), origin);
   const uint64_t wanted = ++waited_[origin];
@@ -154,8 +147,8 @@ Window::WorkPtr LocalWindow::waitSignal(int origin, Timeout timeout) {
               timeout);
 }
 
-Window::WorkPtr LocalWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
-                                      Timeout timeout) {
+Window::WorkPtr LaneWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
+                                     Timeout timeout) {
   checkWord(rank(), word);
   const uint64_t now = board_.word(rank(), word).load(std::memory_order_acquire);
   if (wordLane_->idle() && compare(now, comparison, value)) return nullptr;
@@ -164,7 +157,7 @@ Window::WorkPtr LocalWindow::waitWord(size_t word, Comparison comparison, uint64
   return wait(*wordLane_, -1, {{}, what, word, comparison, value}, timeout);
 }
 
-Window::WorkPtr LocalWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout) {
+Window::WorkPtr LaneWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout) {
   Collective c;
   c.kind = CollectiveKind::WaitSignal;
   c.root = origin;
@@ -172,7 +165,7 @@ Window::WorkPtr LocalWindow::wait(WaitLane& lane, int origin, WindowWait what, T
   return communicator_->submit(lane, std::move(c), timeout, nullptr, /*lazily=*/true);
 }
 
-void LocalWindow::close(WaitHooks* hooks) {
+void LaneWindow::close(WaitHooks* hooks) {
   if (closed_) return;
   begin(rank());
   for (int target = 0; service_ && target < size(); ++target) {
