@@ -29,11 +29,15 @@ Task HostsLane::start(const Collective& collective) {
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
-/// A rank of another host that is late may wait for a neighbour, whom it can name.
+/// A rank of another host that is late may wait for a neighbour, whom it can name; and a neighbour
+/// that has come, for one of those.
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
   const int rank = waiting.awaited();
   const HostMap& map = hosts_.map;
-  return hosts_.isShared() && rank >= 0 && map.hostOf(rank) != map.host() ? kGraceNanos : 0;
+  if (!hosts_.isShared() || rank < 0) return 0;
+  const bool hasCome =
+      core.board.control(rank).begun.load(std::memory_order_acquire) >= call_.sequence();
+  return map.hostOf(rank) != map.host() || hasCome ? kGraceNanos : 0;
 }
 
 Error HostsLane::timeoutError(const Collective& collective, const Condition& waiting,

@@ -302,6 +302,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     sendToSelf(*message);
     return message;
   }
+  bytesSent_.fetch_add(bytes, std::memory_order_relaxed);
   Peer& peer = peerOf(rank);
   ensure(peer);
   if (bytes <= kEagerBytes) {
