@@ -30,14 +30,17 @@ Task HostsLane::start(const Collective& collective) {
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
 /// A rank of another host that is late may wait for a neighbour, whom it can name; and a neighbour
-/// that has come, for one of those.
+/// that has come, for a rank of another host.
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
   const int rank = waiting.awaited();
   const HostMap& map = hosts_.map;
   if (!hosts_.isShared() || rank < 0) return 0;
-  const bool hasCome =
-      core.board.control(rank).begun.load(std::memory_order_acquire) >= call_.sequence();
-  return map.hostOf(rank) != map.host() || hasCome ? kGraceNanos : 0;
+  return map.hostOf(rank) != map.host() || hasCome(rank) ? kGraceNanos : 0;
+}
+
+bool HostsLane::hasCome(int rank) const {
+  const auto& begun = core.board.control(rank).begun;
+  return begun.load(std::memory_order_acquire) >= call_.sequence();
 }
 
 Error HostsLane::timeoutError(const Collective& collective, const Condition& waiting,

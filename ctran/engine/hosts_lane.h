@@ -21,6 +21,8 @@ class HostsLane final : public Lane {
                      int64_t timeoutNanos) override;
 
  private:
+  bool hasCome(int rank) const;
+
   const HostsPreference preference_;
   HostsCall call_;
   HostsContext hosts_;
