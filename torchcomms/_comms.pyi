@@ -84,6 +84,12 @@ class OpName:
     scatter: ClassVar[OpName]
     gather: ClassVar[OpName]
     gather_single: ClassVar[OpName]
+    all_to_all_v_dynamic: ClassVar[OpName]
+    device_alltoallv_single: ClassVar[OpName]
+    alltoallv_dynamic_dispatch: ClassVar[OpName]
+    alltoallv_dynamic_combine: ClassVar[OpName]
+    all_to_all_v_dedup: ClassVar[OpName]
+    all_to_all_v_dedup_combine: ClassVar[OpName]
     batch_op_issue: ClassVar[OpName]
     split: ClassVar[OpName]
     new_window: ClassVar[OpName]
@@ -952,6 +958,162 @@ class TorchComm:
         *,
         options: AllToAllvSingleOptions | None = None,
     ) -> TorchWork: ...
+    def all_to_all_v_dynamic(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Tensor,
+        input_split_sizes: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """As all_to_all_v_single(), where only the senders know the sizes.
+
+        Sizes are int64 tensors of comm_size elements on the communicator's device. Those of the
+        input are read when the operation starts, so an operation issued before it may write them.
+
+        Args:
+            output: receives all rows that are sent here, in the order of the senders; as large as
+                what may come at most. What is behind them is not touched.
+            input: rows of dimension 0, as large as those of `output`; shares no memory with it.
+            output_split_sizes: element r becomes the number of rows that came from rank r.
+            input_split_sizes: element r is the number of rows that go to rank r, one part after
+                another.
+
+        Raises:
+            CommError: the sizes make no sense on this rank; nothing was sent.
+            MismatchError: more comes than fits; it names who sends too much, and breaks the
+                communicator. Nothing was written."""
+    def device_alltoallv_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Tensor,
+        input_split_sizes: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """As all_to_all_v_single(), with sizes in int64 tensors on the communicator's device.
+
+        They are read when the operation starts: after those issued before it, which may write
+        them."""
+    def alltoallv_dynamic_dispatch(
+        self,
+        output_tensor_list: list[Tensor],
+        output_chunk_sizes_per_rank: Tensor,
+        input_tensor: Tensor,
+        input_chunk_sizes: Tensor,
+        input_chunk_indices: Tensor,
+        input_chunk_count_per_rank: Tensor,
+        hidden_dim: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """Sends each rank the chunks of `input_tensor` that are listed for it.
+
+        Chunks are runs of rows of `hidden_dim` elements. All ranks have as many chunks; sizes,
+        indices and counts are int64 tensors, read when the operation starts.
+
+        Args:
+            output_tensor_list: tensor r receives what rank r sends here, chunk after chunk in the
+                order of its list; as large as what may come at most.
+            output_chunk_sizes_per_rank: [comm_size * chunks] element r * chunks + k becomes the
+                number of rows that came of chunk k of rank r; 0 if rank r did not list it for this
+                one.
+            input_tensor: the chunks, one after another.
+            input_chunk_sizes: [chunks] rows of each.
+            input_chunk_indices: which chunks go to rank 0, which to rank 1, and so on. A chunk may
+                go to any number of ranks.
+            input_chunk_count_per_rank: [comm_size] how many of the indices are for each rank.
+            hidden_dim: elements of a row.
+
+        Raises as all_to_all_v_dynamic()."""
+    def alltoallv_dynamic_combine(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        input_chunk_sizes: Tensor,
+        input_chunk_indices: Tensor,
+        input_chunk_count_per_rank: Tensor,
+        hidden_dim: int,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """As alltoallv_dynamic_dispatch(), with all that comes one after another in one tensor.
+
+        For the way back: whoever dispatched knows what returns, in the order of the ranks."""
+    def all_to_all_v_dedup(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes: Tensor,
+        input_indices: Tensor,
+        input_split_sizes: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """As all_to_all_v_dynamic(), of listed rows, each of which crosses to another host once.
+
+        A row that several ranks of one host need, or one rank several times, goes there once and is
+        fanned out inside, as tokens do that go to several experts.
+
+        Args:
+            output: receives all rows that are sent here, in the order of the senders, and of their
+                lists; as large as what may come at most.
+            input: rows of dimension 0; shares no memory with `output`.
+            output_split_sizes: int64 [comm_size], becomes the number of rows from each rank.
+            input_indices: int64, the rows for rank 0, then those for rank 1, and so on.
+            input_split_sizes: int64 [comm_size], how many of the indices are for each rank.
+
+        Raises as all_to_all_v_dynamic()."""
+    def all_to_all_v_dedup_combine(
+        self,
+        output: Tensor,
+        input: Tensor,
+        weights: Tensor | None,
+        input_split_sizes: Tensor,
+        output_indices: Tensor,
+        output_split_sizes: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork:
+        """The way back of all_to_all_v_dedup(): what returns for a row is summed.
+
+        Sums are in fp32 (of float64 in fp64), by hosts in order and inside a host by ranks in
+        order, and rounded once. To another host goes one sum per row, 4 bytes an element (float64:
+        8).
+
+        Args:
+            output: [rows of the dispatch's input, ...] row `output_indices[i]` becomes the sum of
+                all rows that return for it, each times its weight; zeros if none does. Of float16,
+                bfloat16, float32 or float64.
+            input: what the dispatch left here, or what was made of it: as many rows, in that order.
+            weights: float32, one per row of `input`; None for a plain sum.
+            input_split_sizes: what the dispatch wrote to `output_split_sizes`.
+            output_indices: the dispatch's `input_indices`.
+            output_split_sizes: the dispatch's `input_split_sizes`.
+
+        Raises:
+            CommError: numbers make no sense on this rank; nothing was sent.
+            MismatchError: a rank returns another number of rows than is listed for it."""
     @overload
     def all_to_all(
         self,
@@ -1176,6 +1338,16 @@ class AllToAllVSinglePreHookArgs(OpPreHookArgs):
     @property
     def output_split_sizes(self) -> list[int]: ...
 
+class AllToAllVDynamicPreHookArgs(OpPreHookArgs):
+    @property
+    def input(self) -> Tensor: ...
+    @property
+    def output(self) -> list[Tensor]: ...
+    @property
+    def input_split_sizes(self) -> Tensor: ...
+    @property
+    def output_split_sizes(self) -> Tensor | None: ...
+
 class AllToAllPreHookArgs(OpPreHookArgs):
     @property
     def input(self) -> list[Tensor]: ...
@@ -1272,6 +1444,7 @@ _PreHookArgs: TypeAlias = (
     | ReduceScatterSinglePreHookArgs
     | AllToAllSinglePreHookArgs
     | AllToAllVSinglePreHookArgs
+    | AllToAllVDynamicPreHookArgs
     | AllToAllPreHookArgs
     | BarrierPreHookArgs
     | ScatterPreHookArgs

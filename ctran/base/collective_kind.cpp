@@ -6,11 +6,23 @@
 namespace ctran {
 namespace {
 
-constexpr std::string_view kNames[] = {
-    "barrier",    "broadcast",    "all_reduce",     "reduce",
-    "all_gather", "all_gather_v", "reduce_scatter", "reduce_scatter_v",
-    "scatter",    "gather",       "all_to_all",     "all_to_all_v",
-    "send",       "recv",         "wait_signal"};
+constexpr std::string_view kNames[] = {"barrier",
+                                       "broadcast",
+                                       "all_reduce",
+                                       "reduce",
+                                       "all_gather",
+                                       "all_gather_v",
+                                       "reduce_scatter",
+                                       "reduce_scatter_v",
+                                       "scatter",
+                                       "gather",
+                                       "all_to_all",
+                                       "all_to_all_v",
+                                       "send",
+                                       "recv",
+                                       "wait_signal",
+                                       "all_to_all_v_dynamic",
+                                       "all_to_all_v_combine"};
 
 }  // namespace
 

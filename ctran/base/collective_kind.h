@@ -22,6 +22,8 @@ enum class CollectiveKind : uint8_t {
   Send,
   Recv,
   WaitSignal,
+  AllToAllVDynamic,
+  AllToAllVCombine,
 };
 
 /// "all_reduce".

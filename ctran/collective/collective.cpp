@@ -1,6 +1,7 @@
 #include "ctran/collective/collective.h"
 
 #include "ctran/base/error.h"
+#include "ctran/reduce/weighted_sum.h"
 
 namespace ctran {
 namespace {
@@ -33,6 +34,22 @@ void checkPointer(const Collective& c, const char* name, const std::byte* data,
   if (blocks.empty() && c.count != 0 && data == nullptr) {
     reject(c, std::string(name) + " is null");
   }
+}
+
+void checkRows(const Collective& c, int size) {
+  if (c.rows == nullptr) reject(c, "rows are not described");
+  const RowExchange& x = *c.rows;
+  if (x.sendCounts == nullptr) reject(c, "counts are null");
+  if (x.sendIndices == nullptr && x.indices != 0) reject(c, "indices are null");
+  if (x.inputRows != 0) checkPointer(c, "input", c.input, {});
+  if (c.outputs.empty() && x.outputRows != 0) checkPointer(c, "output", c.output, {});
+  if (!c.outputs.empty()) checkList(c, "outputs", c.outputs, size, true, false);
+  if (x.dedup && x.chunkRows != nullptr) reject(c, "chunks cannot be sent once per host");
+  if (x.chunks != 0 && x.chunkRows == nullptr) reject(c, "the rows of the chunks are null");
+  if (c.kind != CollectiveKind::AllToAllVCombine) return;
+  if (x.received == nullptr) reject(c, "the counts of what is returned are null");
+  if (x.chunkRows != nullptr || !c.outputs.empty()) reject(c, "rows return one by one");
+  static_cast<void>(WeightedSum(c.type));
 }
 
 }  // namespace
@@ -108,6 +125,9 @@ void validate(const Collective& c, int rank, int size) {
       return checkPointer(c, "output", c.output, {});
     case Kind::WaitSignal:  // a window checks its own
       return;
+    case Kind::AllToAllVDynamic:
+    case Kind::AllToAllVCombine:
+      return checkRows(c, size);
   }
   reject(c, "no such operation");
 }

@@ -9,6 +9,7 @@
 #include "ctran/base/collective_kind.h"
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
+#include "ctran/collective/row_exchange.h"
 
 namespace ctran {
 
@@ -39,6 +40,12 @@ struct Block {
 ///   Send            | 1 block                     | -                           | of the block
 ///   Recv            | -                           | 1 block                     | of the block
 ///   WaitSignal      | -                           | -                           | -
+///   AllToAllV-      | rows                        | rows, or one block of rows  | of a row
+///     Dynamic       |                             |   per rank, listed          |
+///   AllToAllV-      | rows                        | rows                        | of a row
+///     Combine       |                             |                             |
+///
+/// Rows: see RowExchange; their input and output do not overlap.
 ///
 /// "One block per rank" is contiguous (block r at `input + r * count` elements) unless listed in
 /// `inputs`/`outputs`, which then hold one Block per rank. Input and output may be the same memory
@@ -56,6 +63,8 @@ struct Collective {
   std::vector<Block> outputs;
   /// The plan that does it; none: a native algorithm. Chosen when the call is made.
   std::shared_ptr<const PlanAlgorithm> plan;
+  /// Of AllToAllVDynamic and AllToAllVCombine: which rows.
+  std::shared_ptr<const RowExchange> rows;
 
   size_t blockBytes() const { return count * sizeOf(type); }
   Block inputBlock(int rank) const {

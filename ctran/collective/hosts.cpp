@@ -1,3 +1,4 @@
+#include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/tcp_algorithms.h"
 
@@ -32,6 +33,8 @@ HostsAlgorithm groupAlgorithm(const HostMap& map, const Collective& c) {
     case Kind::Send:
     case Kind::Recv:
     case Kind::WaitSignal:
+    case Kind::AllToAllVDynamic:  // do so in any case
+    case Kind::AllToAllVCombine:
       break;
   }
   return nullptr;
@@ -46,6 +49,7 @@ bool reduces(CollectiveKind kind) {
 
 Task startBetweenHosts(HostsContext& hosts, const Collective& c,
                        const HostsPreference& preference) {
+  if (c.rows) return exchangeRows(hosts.beginRows(), c);
   const bool inRankOrder = preference.inRankOrder() && reduces(c.kind);
   const std::string& name = preference.algorithm(c.kind);
   const bool sumsPartially =

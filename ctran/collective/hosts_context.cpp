@@ -26,6 +26,13 @@ Task HostsContext::local(const Collective& step) {
   return choice.run(*shm_, step);
 }
 
+RowPaths& HostsContext::beginRows() {
+  all.prepare(all.size);
+  if (!rows_) rows_ = std::make_unique<RowPaths>(map, &all, shm_.get());
+  if (shm_) shm_->beginStep(call.board, call.record());
+  return *rows_;
+}
+
 int HostsContext::delegate(int host, int root) const {
   if (map.hostOf(root) == host) return root;
   const std::vector<int>& ranks = map.ranks(host);

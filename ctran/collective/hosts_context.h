@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/collective/tcp_context.h"
 #include "ctran/topology/host_map.h"
@@ -34,6 +35,8 @@ class HostsContext {
 
   /// Starts a step among the ranks of this host.
   Task local(const Collective& step);
+  /// For an exchange of rows, which is one step.
+  RowPaths& beginRows();
 
   /// Whether this rank is on a rail: see HostMap.
   bool onRail() const { return map.index() < map.rails(); }
@@ -56,6 +59,7 @@ class HostsContext {
   std::unique_ptr<TcpContext> rail_;
   std::map<int, std::unique_ptr<TcpContext>> around_;  // by root
   std::vector<std::byte> scratch_;
+  std::unique_ptr<RowPaths> rows_;
 };
 
 /// `c` as a step in which nothing is divided yet: a sum instead of an average.

@@ -156,6 +156,8 @@ size_t contributionBytes(const Collective& c, int size) {
     case Kind::Send:
     case Kind::Recv:
     case Kind::WaitSignal:
+    case Kind::AllToAllVDynamic:
+    case Kind::AllToAllVCombine:
       break;
   }
   throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");

@@ -53,6 +53,13 @@ Collective unpack(uint64_t what) {
   return c;
 }
 
+/// Of a row exchange, what all ranks have to pass alike but for the size of a row.
+uint64_t formOf(const RowExchange& x) {
+  const uint64_t flags =
+      (x.dedup ? 1 : 0) | (x.weights != nullptr ? 2 : 0) | (x.chunkRows != nullptr ? 4 : 0);
+  return mix(flags, x.chunks);
+}
+
 }  // namespace
 
 uint64_t extendSignature(uint64_t before, const Collective& c) {
@@ -68,6 +75,9 @@ uint64_t extendSignature(uint64_t before, const Collective& c) {
     case CollectiveKind::AllToAllV:  // counts belong to pairs of ranks; they compare them
     case CollectiveKind::Barrier:
       return hash;
+    case CollectiveKind::AllToAllVDynamic:
+    case CollectiveKind::AllToAllVCombine:
+      return mix(mix(hash, c.count), formOf(*c.rows));
     default:
       return mix(hash, c.count);
   }
@@ -100,7 +110,11 @@ std::string Collective::describe() const {
   }
   if (hasReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
   text += nameOf(type);
-  if (kind != CollectiveKind::AllToAllV) text += ", " + std::to_string(count) + " elements";
+  const bool ofRows =
+      kind == CollectiveKind::AllToAllVDynamic || kind == CollectiveKind::AllToAllVCombine;
+  if (kind != CollectiveKind::AllToAllV) {
+    text += (ofRows ? ", rows of " : ", ") + std::to_string(count) + " elements";
+  }
   if (kind == CollectiveKind::Send) {
     text += ", to rank " + std::to_string(root);
   } else if (kind == CollectiveKind::Recv) {

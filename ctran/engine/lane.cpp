@@ -186,8 +186,16 @@ int64_t Lane::checkStuck(int64_t now) {
   }
 }
 
+CollectiveLane::CollectiveLane(Core& core, Arena& arena)
+    : Lane(core),
+      selector(arena.size()),
+      shm_(arena),
+      map_(std::vector<std::string>(arena.size()), arena.rank(), arena.size()),
+      rows_(map_, nullptr, &shm_) {}
+
 Task CollectiveLane::start(const Collective& collective) {
   shm_.begin(collective);
+  if (collective.rows) return exchangeRows(rows_, collective);
   if (collective.plan) return runPlan(shm_, collective);
   return selector.choose(collective).run(shm_, collective);
 }

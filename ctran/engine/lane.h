@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 
+#include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/send_recv/shm.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
@@ -83,7 +84,7 @@ class Lane {
 /// The collectives of a communicator on one host.
 class CollectiveLane final : public Lane {
  public:
-  CollectiveLane(Core& core, Arena& arena) : Lane(core), selector(arena.size()), shm_(arena) {}
+  CollectiveLane(Core& core, Arena& arena);
   Task start(const Collective& collective) override;
   void ended() override { shm_.end(); }
   void checkPeers() override { shm_.checkSignatures(); }
@@ -94,6 +95,8 @@ class CollectiveLane final : public Lane {
 
  private:
   ShmContext shm_;
+  const HostMap map_;  // of one host
+  RowPaths rows_;
 };
 
 /// What is sent to, or received from, one peer on the same host.

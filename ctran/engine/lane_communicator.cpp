@@ -26,6 +26,7 @@ size_t bytesOf(const Collective& collective) {
   size_t count = collective.count;
   for (const Block& block : collective.inputs) count += block.count;
   for (const Block& block : collective.outputs) count += block.count;
+  if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
 }
 
@@ -105,6 +106,14 @@ std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective&
   return spansHosts() ? nullptr : choosePlan(collective, size(), name());
 }
 
+/// Numbers that the caller passes in memory are what they will be when nothing runs any more: then
+/// what is wrong with them is told at the call.
+void LaneCommunicator::checkLists(const Collective& collective, const Lane& lane) const {
+  if (!collective.rows || !lane.idle()) return;
+  static_cast<void>(RowLists(collective, rank(), size()));
+  if (collective.kind == CollectiveKind::AllToAllVCombine) receivedRows(collective, rank(), size());
+}
+
 Lane& LaneCommunicator::laneFor(const Collective& collective) {
   if (collective.kind != CollectiveKind::Send && collective.kind != CollectiveKind::Recv) {
     return collectives();
@@ -126,6 +135,7 @@ void LaneCommunicator::run(const Collective& collective, std::chrono::nanosecond
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
   Lane& lane = laneFor(collective);
+  checkLists(collective, lane);
   if (!lane.idle()) {
     // The caller's buffers outlive this call, or the communicator is broken by then.
     const auto operation = enqueue(lane, collective, nanos, nullptr);
@@ -156,6 +166,7 @@ std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
   Lane& lane = laneFor(collective);
+  checkLists(collective, lane);
   return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
 }
 

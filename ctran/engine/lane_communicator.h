@@ -98,6 +98,7 @@ class LaneCommunicator : public Communicator,
  private:
   class Entered;
   Lane& laneFor(const Collective& collective);
+  void checkLists(const Collective& collective, const Lane& lane) const;
   std::shared_ptr<Operation> enqueue(Lane& lane, Collective collective, int64_t timeoutNanos,
                                      std::shared_ptr<void> keepAlive);
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;

@@ -34,7 +34,7 @@ def test_it_gathers_again_and_again(ranks: MakeRanks, backend: str) -> None:
 
 
 def exchanges_again_and_again(rank: Rank, backend: str, per_host: int, count: int) -> None:
-    """Position p of the part that rank a has for rank b in step k: 1000 a + 100 b + 10 k + p % 7."""
+    """Position p of what rank a has for rank b in step k is 1000 a + 100 b + 10 k + p % 7."""
     hints = {"ctran::host": f"host{rank.rank // per_host}"} if per_host else {}
     comm = rank.new_comm(backend, f"persistent{per_host}", hints=hints)
     position = (torch.arange(count) % 7).float()

@@ -308,6 +308,14 @@ TorchComm::WorkPtr TorchComm::all_to_all(const Tensors& output_tensor_list,
       input_tensor_list, output_tensor_list);
 }
 
+TorchComm::WorkPtr TorchComm::exchangeRows(const RowExchangeCall& call, bool async_op,
+                                           const AllToAllvSingleOptions& options) {
+  return hooked<AllToAllVDynamicPreHookArgs>(
+      call.op, async_op, options, [&] { return impl_->exchange_rows(call, async_op, options); },
+      call.input, call.output, call.sendCounts,
+      call.received.defined() ? call.received : call.expected);
+}
+
 TorchComm::WorkPtr TorchComm::barrier(bool async_op, const BarrierOptions& options) {
   begin(OpName::barrier);
   return hooked<BarrierPreHookArgs>(OpName::barrier, async_op, options,

@@ -21,6 +21,11 @@ TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
   return gather(parts, input, root, async_op, gatherOptions);
 }
 
+TorchCommBackend::WorkPtr TorchCommBackend::exchange_rows(const RowExchangeCall& call, bool,
+                                                          const AllToAllvSingleOptions&) {
+  unsupported(toString(call.op));
+}
+
 std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("new_window"); }
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }

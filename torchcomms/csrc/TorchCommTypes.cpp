@@ -68,6 +68,18 @@ std::string_view toString(OpName op) {
       return "gather";
     case OpName::gather_single:
       return "gather_single";
+    case OpName::all_to_all_v_dynamic:
+      return "all_to_all_v_dynamic";
+    case OpName::device_alltoallv_single:
+      return "device_alltoallv_single";
+    case OpName::alltoallv_dynamic_dispatch:
+      return "alltoallv_dynamic_dispatch";
+    case OpName::alltoallv_dynamic_combine:
+      return "alltoallv_dynamic_combine";
+    case OpName::all_to_all_v_dedup:
+      return "all_to_all_v_dedup";
+    case OpName::all_to_all_v_dedup_combine:
+      return "all_to_all_v_dedup_combine";
     case OpName::batch_op_issue:
       return "batch_op_issue";
     case OpName::split:

@@ -89,6 +89,25 @@ void ArgumentChecks::sameOrApart(const at::Tensor& a, const at::Tensor& b) const
   }
 }
 
+void ArgumentChecks::apart(const at::Tensor& a, const at::Tensor& b) const {
+  if (overlap(start(a), a.nbytes(), start(b), b.nbytes())) {
+    fail("Input and output of " + std::string(toString(op)) + " overlap");
+  }
+}
+
+void ArgumentChecks::numbers(const at::Tensor& tensor, int64_t count, std::string_view name) const {
+  usable(tensor);
+  const std::string where = " for " + std::string(toString(op));
+  if (tensor.scalar_type() != at::kLong) {
+    fail(std::string(name) + " must be an int64 tensor" + where + ", but is of " +
+         c10::toString(tensor.scalar_type()));
+  }
+  if (count >= 0 && tensor.numel() != count) {
+    fail(std::string(name) + " must have " + std::to_string(count) + " elements" + where +
+         ", but has " + std::to_string(tensor.numel()));
+  }
+}
+
 void ArgumentChecks::splits(const at::Tensor& tensor, const std::vector<uint64_t>& sizes,
                             const std::string& which) const {
   const std::string where = " for " + std::string(toString(op));

@@ -69,6 +69,11 @@ struct ArgumentChecks {
   /// Both are the same memory, or share none.
   void sameOrApart(const at::Tensor& a, const at::Tensor& b) const;
 
+  /// Both share no memory.
+  void apart(const at::Tensor& a, const at::Tensor& b) const;
+  /// An int64 tensor; of `count` elements unless that is negative. `name` is the argument's.
+  void numbers(const at::Tensor& tensor, int64_t count, std::string_view name) const;
+
   /// Split sizes of all_to_all_v_single: `which` is "input" or "output".
   void splits(const at::Tensor& tensor, const std::vector<uint64_t>& sizes,
               const std::string& which) const;

@@ -219,6 +219,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     sendToSelf(*message);
     return message;
   }
+  bytesSent_.fetch_add(bytes, std::memory_order_relaxed);
   Peer& peer = peerOf(rank);
   if (bytes <= kEagerBytes) {
     peer.windows[name.lane].waiting.push_back(message.get());

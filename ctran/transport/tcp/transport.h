@@ -119,6 +119,8 @@ class TcpTransport final {
   std::string describe(int rank) const;
   uint64_t refusedCallers();
   int connections();
+  /// Bytes of messages, without their headers, that this rank has been given for other ranks.
+  uint64_t bytesSent() const { return bytesSent_.load(std::memory_order_relaxed); }
 
  private:
   friend class Inbound;
@@ -186,6 +188,7 @@ class TcpTransport final {
   const std::vector<NetAddress> ownAddresses_;
   UniqueFd epoll_;
 
+  std::atomic<uint64_t> bytesSent_{0};
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
   std::vector<std::unique_ptr<Peer>> peers_;

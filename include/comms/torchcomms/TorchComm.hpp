@@ -84,6 +84,58 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
                               const AllToAllvSingleOptions& options = {});
   WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
                      bool async_op, const AllToAllOptions& options = {});
+
+  // Forms of all_to_all_v for sizes that only the senders know. Sizes, counts and indices are int64
+  // tensors on the communicator's device; they are read when the operation starts, after those
+  // issued before it, which may write them. `input` and outputs do not overlap.
+
+  /// Rank r is sent `input_split_sizes[r]` rows of `input`, of dimension 0, one part after another.
+  /// `output` receives all that is sent here, in the order of the senders, and
+  /// `output_split_sizes[r]` becomes how many rows came from rank r. What does not fit is an error
+  /// that names the sender, and nothing is written.
+  WorkPtr all_to_all_v_dynamic(at::Tensor& output, const at::Tensor& input,
+                               at::Tensor& output_split_sizes, const at::Tensor& input_split_sizes,
+                               bool async_op, const AllToAllvSingleOptions& options = {});
+  /// As all_to_all_v_single, with sizes in tensors.
+  WorkPtr device_alltoallv_single(at::Tensor& output, const at::Tensor& input,
+                                  const at::Tensor& output_split_sizes,
+                                  const at::Tensor& input_split_sizes, bool async_op,
+                                  const AllToAllvSingleOptions& options = {});
+  /// `input_tensor` is chunks of `input_chunk_sizes` rows of `hidden_dim` elements. Rank r is sent
+  /// those that `input_chunk_indices` lists for it: `input_chunk_count_per_rank[r]`, rank after
+  /// rank. `output_tensor_list[r]` receives what rank r sends, and
+  /// `output_chunk_sizes_per_rank[r * chunks + k]` becomes the rows that came of its chunk k. All
+  /// ranks have as many chunks.
+  WorkPtr alltoallv_dynamic_dispatch(
+      const Tensors& output_tensor_list, at::Tensor& output_chunk_sizes_per_rank,
+      const at::Tensor& input_tensor, const at::Tensor& input_chunk_sizes,
+      const at::Tensor& input_chunk_indices, const at::Tensor& input_chunk_count_per_rank,
+      int64_t hidden_dim, bool async_op, const AllToAllvSingleOptions& options = {});
+  /// The way back: as alltoallv_dynamic_dispatch, with what comes one after another in
+  /// `output_tensor`, in the order of the senders.
+  WorkPtr alltoallv_dynamic_combine(at::Tensor& output_tensor, const at::Tensor& input_tensor,
+                                    const at::Tensor& input_chunk_sizes,
+                                    const at::Tensor& input_chunk_indices,
+                                    const at::Tensor& input_chunk_count_per_rank,
+                                    int64_t hidden_dim, bool async_op,
+                                    const AllToAllvSingleOptions& options = {});
+  /// As all_to_all_v_dynamic, of the rows of `input` that `input_indices` lists:
+  /// `input_split_sizes[r]` for rank r, rank after rank. A row that is listed for several ranks of
+  /// another host crosses the network once.
+  WorkPtr all_to_all_v_dedup(at::Tensor& output, const at::Tensor& input,
+                             at::Tensor& output_split_sizes, const at::Tensor& input_indices,
+                             const at::Tensor& input_split_sizes, bool async_op,
+                             const AllToAllvSingleOptions& options = {});
+  /// The way back of all_to_all_v_dedup: `input` is what came, `input_split_sizes[r]` rows from
+  /// rank r; they return there. Row `output_indices[i]` of `output` becomes the sum of all rows
+  /// that return for it, each times its entry in `weights` (float32, per row of `input`; undefined:
+  /// 1), or zeros; `output_indices` and `output_split_sizes` are those of the dispatch. Sums are in
+  /// fp32 (float64: fp64), and what crosses the network is one sum per row and host.
+  WorkPtr all_to_all_v_dedup_combine(at::Tensor& output, const at::Tensor& input,
+                                     const at::Tensor& weights, const at::Tensor& input_split_sizes,
+                                     const at::Tensor& output_indices,
+                                     const at::Tensor& output_split_sizes, bool async_op,
+                                     const AllToAllvSingleOptions& options = {});
   WorkPtr barrier(bool async_op, const BarrierOptions& options = {});
   WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
                   bool async_op, const ScatterOptions& options = {});
@@ -146,6 +198,8 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   template <typename Args, typename Issue, typename... Fields>
   WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,
                  const Fields&... fields);
+  WorkPtr exchangeRows(const RowExchangeCall& call, bool async_op,
+                       const AllToAllvSingleOptions& options);
   void listenForFailures();
   std::shared_ptr<TorchCommWindow> makeWindow(const at::Tensor& tensor,
                                               c10::function_ref<void(TorchCommWindow&)> prepare);

@@ -20,6 +20,25 @@ namespace torch::comms {
 /// A backend is loaded only if it was compiled against exactly this.
 inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.3";
 
+/// What the dynamic forms of all-to-all move: rows, whose numbers stand in int64 tensors that are
+/// read when the operation starts. See ctran/collective/row_exchange.h for what it means.
+struct RowExchangeCall {
+  OpName op;
+  int64_t rowElements = 1;
+  at::Tensor input{};
+  std::vector<at::Tensor> output{};  ///< one, or one per rank
+  at::Tensor sendCounts{};           ///< [size]
+  at::Tensor sendIndices{};          ///< undefined: all in order
+  at::Tensor chunkRows{};            ///< undefined: rows are listed one by one
+  at::Tensor received{};             ///< [size] written; of a combine read; may be undefined
+  at::Tensor expected{};             ///< [size] or undefined
+  at::Tensor receivedChunks{};       ///< [size * chunks] written; may be undefined
+  at::Tensor weights{};  ///< of a combine, float32 per row of the input; may be undefined
+
+  bool isCombine() const { return op == OpName::all_to_all_v_dedup_combine; }
+  bool sendsOnce() const { return op == OpName::all_to_all_v_dedup || isCombine(); }
+};
+
 /// What carries out the operations of a TorchComm.
 ///
 /// TorchComm has checked the arguments before a backend sees them: ranks and split sizes are in
@@ -115,6 +134,10 @@ class TorchCommBackend {
                                                   const CommOptions& options) = 0;
 
   // What a backend may leave out. The defaults throw "<what> not supported by backend <name>".
+
+  /// The dynamic forms of all_to_all_v.
+  virtual WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
+                                const AllToAllvSingleOptions& options = {});
 
   /// A window in which nothing is exposed yet. Local.
   virtual std::shared_ptr<TorchCommWindow> new_window();

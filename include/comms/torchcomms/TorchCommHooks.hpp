@@ -89,6 +89,13 @@ struct AllToAllVSinglePreHookArgs : OpPreHookArgs {
   std::vector<uint64_t> input_split_sizes;
   std::vector<uint64_t> output_split_sizes;
 };
+/// Of all_to_all_v_dynamic, device_alltoallv_single, alltoallv_dynamic_* and all_to_all_v_dedup*.
+struct AllToAllVDynamicPreHookArgs : OpPreHookArgs {
+  at::Tensor input;
+  std::vector<at::Tensor> output;  ///< one, or one per rank
+  at::Tensor input_split_sizes;    ///< rows, or chunks, listed for each rank
+  at::Tensor output_split_sizes;   ///< rows from each rank; undefined where nobody asks for them
+};
 struct AllToAllPreHookArgs : OpPreHookArgs {
   std::vector<at::Tensor> input;
   std::vector<at::Tensor> output;
@@ -147,11 +154,11 @@ using PreHookArgs =
                  AllReducePreHookArgs, ReducePreHookArgs, AllGatherPreHookArgs,
                  AllGatherVPreHookArgs, AllGatherSinglePreHookArgs, ReduceScatterPreHookArgs,
                  ReduceScatterVPreHookArgs, ReduceScatterSinglePreHookArgs,
-                 AllToAllSinglePreHookArgs, AllToAllVSinglePreHookArgs, AllToAllPreHookArgs,
-                 BarrierPreHookArgs, ScatterPreHookArgs, GatherPreHookArgs, GatherSinglePreHookArgs,
-                 SplitPreHookArgs, NewWindowPreHookArgs, FinalizePreHookArgs,
-                 ReconfigurePreHookArgs, PutPreHookArgs, GetPreHookArgs, FlushPreHookArgs,
-                 SignalPreHookArgs, WaitSignalPreHookArgs>;
+                 AllToAllSinglePreHookArgs, AllToAllVSinglePreHookArgs, AllToAllVDynamicPreHookArgs,
+                 AllToAllPreHookArgs, BarrierPreHookArgs, ScatterPreHookArgs, GatherPreHookArgs,
+                 GatherSinglePreHookArgs, SplitPreHookArgs, NewWindowPreHookArgs,
+                 FinalizePreHookArgs, ReconfigurePreHookArgs, PutPreHookArgs, GetPreHookArgs,
+                 FlushPreHookArgs, SignalPreHookArgs, WaitSignalPreHookArgs>;
 
 // What a post-hook is told.
 

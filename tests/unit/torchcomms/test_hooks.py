@@ -25,6 +25,7 @@ SOON = timedelta(milliseconds=50)
 T = torch.zeros(8)
 PART, WHOLE = torch.zeros(2), torch.zeros(8)
 PARTS = [torch.zeros(2) for _ in range(4)]
+COUNTS, LEARNED, INDICES = (torch.ones(n, dtype=torch.int64) for n in (4, 4, 4))
 
 
 def batch(comm: TorchComm, async_op: bool) -> object:
@@ -79,6 +80,37 @@ CALLS: dict[str, tuple[Callable[[TorchComm, bool], object], dict[str, Any]]] = {
             "output_split_sizes": [1, 2, 3, 2],
         },
     ),
+    "all_to_all_v_dynamic": (
+        lambda c, a: c.all_to_all_v_dynamic(WHOLE, T, LEARNED, COUNTS, a),
+        {
+            "input": T,
+            "output": [WHOLE],
+            "input_split_sizes": COUNTS,
+            "output_split_sizes": LEARNED,
+        },
+    ),
+    "device_alltoallv_single": (
+        lambda c, a: c.device_alltoallv_single(WHOLE, T, LEARNED, COUNTS, a),
+        {"input": T, "output": [WHOLE], "output_split_sizes": LEARNED},
+    ),
+    "alltoallv_dynamic_dispatch": (
+        lambda c, a: c.alltoallv_dynamic_dispatch(
+            PARTS, torch.zeros(16, dtype=torch.int64), T, INDICES, INDICES, COUNTS, 2, a
+        ),
+        {"input": T, "output": PARTS, "input_split_sizes": COUNTS, "output_split_sizes": None},
+    ),
+    "alltoallv_dynamic_combine": (
+        lambda c, a: c.alltoallv_dynamic_combine(WHOLE, T, INDICES, INDICES, COUNTS, 2, a),
+        {"input": T, "output": [WHOLE], "input_split_sizes": COUNTS},
+    ),
+    "all_to_all_v_dedup": (
+        lambda c, a: c.all_to_all_v_dedup(WHOLE, T, LEARNED, INDICES, COUNTS, a),
+        {"input": T, "output": [WHOLE], "output_split_sizes": LEARNED},
+    ),
+    "all_to_all_v_dedup_combine": (
+        lambda c, a: c.all_to_all_v_dedup_combine(WHOLE, T, None, LEARNED, INDICES, COUNTS, a),
+        {"input": T, "output": [WHOLE], "input_split_sizes": COUNTS},
+    ),
     "all_to_all": (lambda c, a: c.all_to_all(PARTS, PARTS, a), {"input": PARTS, "output": PARTS}),
     "barrier": (lambda c, a: c.barrier(a), {}),
     "scatter": (
@@ -97,6 +129,8 @@ CALLS: dict[str, tuple[Callable[[TorchComm, bool], object], dict[str, Any]]] = {
 
 
 def class_name(operation: str) -> str:
+    if operation.startswith(("all_to_all_v_d", "alltoallv_d", "device_alltoallv")):
+        return "AllToAllVDynamic"
     return "".join(part.capitalize() for part in operation.split("_"))
 
 

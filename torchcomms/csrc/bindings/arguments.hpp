@@ -20,7 +20,7 @@ struct Parameter {
 /// `hints`, `timeout` and `options` follow.
 class Signature {
  public:
-  static constexpr int kMost = 9;
+  static constexpr int kMost = 11;
   using Values = std::array<PyObject*, kMost>;
 
   Signature(const char* function, std::initializer_list<Parameter> parameters);
@@ -53,6 +53,10 @@ class Call {
       : signature_(signature), values_(signature.parse(args, positional, keywordNames)) {}
 
   at::Tensor& tensor(int index) const;
+  /// As `tensor`; None is an undefined one.
+  at::Tensor tensorOrNone(int index) const {
+    return isGiven(values_[index]) ? tensor(index) : at::Tensor();
+  }
   std::vector<at::Tensor> tensors(int index) const;
   /// As `tensors`; None is an empty list.
   std::vector<at::Tensor> tensorsOrNone(int index) const;

@@ -63,6 +63,9 @@ void bindPreHookArgs(py::module_& module) {
   inputAndOutput(ARGS(AllToAllVSinglePreHookArgs))
       .def_readonly("input_split_sizes", &AllToAllVSinglePreHookArgs::input_split_sizes)
       .def_readonly("output_split_sizes", &AllToAllVSinglePreHookArgs::output_split_sizes);
+  inputAndOutput(ARGS(AllToAllVDynamicPreHookArgs))
+      .def_readonly("input_split_sizes", &AllToAllVDynamicPreHookArgs::input_split_sizes)
+      .def_readonly("output_split_sizes", &AllToAllVDynamicPreHookArgs::output_split_sizes);
   inputAndOutput(ARGS(AllToAllPreHookArgs));
   py::class_<BarrierPreHookArgs, OpPreHookArgs>(module, "BarrierPreHookArgs");
   rooted(ARGS(ScatterPreHookArgs));

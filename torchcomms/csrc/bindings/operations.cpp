@@ -143,6 +143,79 @@ PyObject* allToAll(PyObject* self, Args args, Py_ssize_t count, PyObject* names)
   });
 }
 
+PyObject* allToAllVDynamic(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature(
+      "all_to_all_v_dynamic",
+      {{"output"}, {"input"}, {"output_split_sizes"}, {"input_split_sizes"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.all_to_all_v_dynamic(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                     c.asyncOp(), c.options<AllToAllvSingleOptions>());
+  });
+}
+
+PyObject* deviceAllToAllV(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature(
+      "device_alltoallv_single",
+      {{"output"}, {"input"}, {"output_split_sizes"}, {"input_split_sizes"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.device_alltoallv_single(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                        c.asyncOp(), c.options<AllToAllvSingleOptions>());
+  });
+}
+
+PyObject* dynamicDispatch(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature("alltoallv_dynamic_dispatch", {{"output_tensor_list"},
+                                                                  {"output_chunk_sizes_per_rank"},
+                                                                  {"input_tensor"},
+                                                                  {"input_chunk_sizes"},
+                                                                  {"input_chunk_indices"},
+                                                                  {"input_chunk_count_per_rank"},
+                                                                  {"hidden_dim"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.alltoallv_dynamic_dispatch(c.tensors(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                           c.tensor(4), c.tensor(5), c.integer(6), c.asyncOp(),
+                                           c.options<AllToAllvSingleOptions>());
+  });
+}
+
+PyObject* dynamicCombine(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature("alltoallv_dynamic_combine", {{"output_tensor"},
+                                                                 {"input_tensor"},
+                                                                 {"input_chunk_sizes"},
+                                                                 {"input_chunk_indices"},
+                                                                 {"input_chunk_count_per_rank"},
+                                                                 {"hidden_dim"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.alltoallv_dynamic_combine(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
+                                          c.tensor(4), c.integer(5), c.asyncOp(),
+                                          c.options<AllToAllvSingleOptions>());
+  });
+}
+
+PyObject* dedup(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature(
+      "all_to_all_v_dedup",
+      {{"output"}, {"input"}, {"output_split_sizes"}, {"input_indices"}, {"input_split_sizes"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.all_to_all_v_dedup(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
+                                   c.asyncOp(), c.options<AllToAllvSingleOptions>());
+  });
+}
+
+PyObject* dedupCombine(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature("all_to_all_v_dedup_combine", {{"output"},
+                                                                  {"input"},
+                                                                  {"weights"},
+                                                                  {"input_split_sizes"},
+                                                                  {"output_indices"},
+                                                                  {"output_split_sizes"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.all_to_all_v_dedup_combine(c.tensor(0), c.tensor(1), c.tensorOrNone(2), c.tensor(3),
+                                           c.tensor(4), c.tensor(5), c.asyncOp(),
+                                           c.options<AllToAllvSingleOptions>());
+  });
+}
+
 PyObject* barrier(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("barrier", {});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
@@ -216,6 +289,27 @@ PyMethodDef operations[] = {
     OPERATION("all_to_all", allToAll, "output_tensor_list, input_tensor_list, ",
               "`output_tensor_list[r]` becomes `input_tensor_list[rank]` of rank r. Also spelt "
               "`output_list`, `input_list`."),
+    OPERATION("all_to_all_v_dynamic", allToAllVDynamic,
+              "output, input, output_split_sizes, input_split_sizes, ",
+              "As all_to_all_v_single, where only the senders know the sizes: "
+              "`output_split_sizes`, an int64 tensor, becomes the rows that came from each rank."),
+    OPERATION("device_alltoallv_single", deviceAllToAllV,
+              "output, input, output_split_sizes, input_split_sizes, ",
+              "As all_to_all_v_single, with sizes in int64 tensors that are read when it starts."),
+    OPERATION("alltoallv_dynamic_dispatch", dynamicDispatch,
+              "output_tensor_list, output_chunk_sizes_per_rank, input_tensor, input_chunk_sizes, "
+              "input_chunk_indices, input_chunk_count_per_rank, hidden_dim, ",
+              "Sends each rank the chunks of `input_tensor` that are listed for it."),
+    OPERATION("alltoallv_dynamic_combine", dynamicCombine,
+              "output_tensor, input_tensor, input_chunk_sizes, input_chunk_indices, "
+              "input_chunk_count_per_rank, hidden_dim, ",
+              "As alltoallv_dynamic_dispatch, with all that comes in one tensor."),
+    OPERATION("all_to_all_v_dedup", dedup,
+              "output, input, output_split_sizes, input_indices, input_split_sizes, ",
+              "As all_to_all_v_dynamic, of listed rows; each crosses to another host once."),
+    OPERATION("all_to_all_v_dedup_combine", dedupCombine,
+              "output, input, weights, input_split_sizes, output_indices, output_split_sizes, ",
+              "The way back of all_to_all_v_dedup: what returns for a row is summed."),
     OPERATION("barrier", barrier, "", "Ends when every rank has called it."),
     OPERATION("scatter", scatter, "output_tensor, input_tensor_list, root, ",
               "`output_tensor` becomes `input_tensor_list[rank]` of rank `root`; the list matters "

@@ -63,6 +63,14 @@ std::string messageName(const FlightRecorder::Group& group, bool sends, int peer
          std::to_string(placeOf(group, peer));
 }
 
+/// fr_trace knows one gather, and of what a rank alone knows the sizes one operation.
+OpName knownToTrace(OpName name) {
+  if (name == OpName::gather_single) return OpName::gather;
+  const bool dynamic =
+      name >= OpName::all_to_all_v_dynamic && name <= OpName::all_to_all_v_dedup_combine;
+  return dynamic ? OpName::all_to_all_v_single : name;
+}
+
 }  // namespace
 
 void FlightRecorder::reserve(size_t capacity) {
@@ -146,9 +154,8 @@ FlightRecorder::Records FlightRecorder::begin(const GroupPtr& group, OpName name
         view.outputs, view.timeout, /*isPointToPoint=*/true);
   } else {
     ++group->collectives;
-    // fr_trace knows one gather.
-    const OpName known = name == OpName::gather_single ? OpName::gather : name;
-    add(group, opId, std::string(toString(known)), view.inputs, view.outputs, view.timeout,
+    add(group, opId, std::string(toString(knownToTrace(name))), view.inputs, view.outputs,
+        view.timeout,
         /*isPointToPoint=*/false);
   }
   const Records records{first, next_};

@@ -474,6 +474,42 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_
                  input_tensor_list);
 }
 
+TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
+                                                      const AllToAllvSingleOptions& options) {
+  if (gpu_) unsupported(std::string(toString(call.op)) + " on GPUs");
+  Collective c = movement(
+      call.isCombine() ? CollectiveKind::AllToAllVCombine : CollectiveKind::AllToAllVDynamic,
+      call.input, static_cast<size_t>(call.rowElements));
+  const auto rowsOf = [&](const at::Tensor& tensor) {
+    if (call.rowElements == 0) return static_cast<size_t>(tensor.size(0));
+    return countOf(tensor) / static_cast<size_t>(call.rowElements);
+  };
+  const auto numbers = [](const at::Tensor& tensor) -> int64_t* {
+    return tensor.defined() ? reinterpret_cast<int64_t*>(writable(tensor)) : nullptr;
+  };
+  auto rows = std::make_shared<ctran::RowExchange>();
+  c.input = readable(call.input);
+  rows->inputRows = rowsOf(call.input);
+  if (call.output.size() == 1) {
+    c.output = writable(call.output[0]);
+    rows->outputRows = rowsOf(call.output[0]);
+  } else {
+    c.outputs = writableBlocks(call.output);
+  }
+  rows->sendCounts = numbers(call.sendCounts);
+  rows->sendIndices = numbers(call.sendIndices);
+  rows->indices = call.sendIndices.defined() ? countOf(call.sendIndices) : 0;
+  rows->chunkRows = numbers(call.chunkRows);
+  rows->chunks = call.chunkRows.defined() ? countOf(call.chunkRows) : 0;
+  rows->received = numbers(call.received);
+  rows->expected = numbers(call.expected);
+  rows->receivedChunks = numbers(call.receivedChunks);
+  rows->weights = call.weights.defined() ? call.weights.const_data_ptr<float>() : nullptr;
+  rows->dedup = call.sendsOnce();
+  c.rows = std::move(rows);
+  return execute(call.op, std::move(c), async_op, options, call);
+}
+
 TorchCommBackend::WorkPtr CtranBackend::barrier(bool async_op, const BarrierOptions& options) {
   return execute(OpName::barrier, Collective{}, async_op, options);
 }

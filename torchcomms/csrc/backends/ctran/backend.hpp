@@ -65,6 +65,8 @@ class CtranBackend final : public TorchCommBackend {
                               const AllToAllvSingleOptions& options) override;
   WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
                      bool async_op, const AllToAllOptions& options) override;
+  WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
+                        const AllToAllvSingleOptions& options) override;
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
   WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
                   bool async_op, const ScatterOptions& options) override;

@@ -74,6 +74,9 @@ class FakeBackend final : public TorchCommBackend {
   WorkPtr all_to_all(const Tensors&, const Tensors&, bool, const AllToAllOptions&) override {
     return done();
   }
+  WorkPtr exchange_rows(const RowExchangeCall&, bool, const AllToAllvSingleOptions&) override {
+    return done();
+  }
   WorkPtr barrier(bool, const BarrierOptions&) override { return done(); }
   WorkPtr scatter(at::Tensor&, const Tensors&, int, bool, const ScatterOptions&) override {
     return done();

@@ -1,0 +1,103 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ctran/base/error.h"
+#include "ctran/collective/all_to_all/rows.h"
+
+namespace ctran {
+
+/// What the ranks of one host get from one rank, each row once: who needs which of them.
+struct HostShare {
+  /// [0] rows; [1 + i] how many of them, with repetition, the i-th rank of the host needs.
+  std::vector<uint64_t> note;
+  std::vector<uint32_t> positions;  ///< which, rank after rank
+  std::vector<int64_t> rows;        ///< at the sender: where they are
+
+  HostShare() = default;
+  /// At the sender. `seen`: kUnseen for every row, and so again in the end.
+  HostShare(const RowLists& lists, const std::vector<int>& ranks, std::vector<uint32_t>& seen) {
+    note.push_back(0);
+    for (const int r : ranks) {
+      note.push_back(lists.listed(r).size());
+      for (const int64_t row : lists.listed(r)) {
+        if (seen[row] == kUnseen) {
+          seen[row] = static_cast<uint32_t>(rows.size());
+          rows.push_back(row);
+        }
+        positions.push_back(seen[row]);
+      }
+    }
+    for (const int64_t row : rows) seen[row] = kUnseen;
+    note[0] = rows.size();
+  }
+  static constexpr uint32_t kUnseen = UINT32_MAX;
+
+  size_t positionBytes() const { return positions.size() * sizeof(uint32_t); }
+
+  /// Where the positions of the i-th rank are.
+  const uint32_t* positionsOf(int index) const {
+    const uint32_t* at = positions.data();
+    for (int i = 0; i < index; ++i) at += note[1 + i];
+    return at;
+  }
+};
+
+/// A HostShare that another host's rank sends this one.
+struct CarriedShare {
+  CarriedShare(int source, size_t ranks) : source(source) { share.note.resize(1 + ranks); }
+
+  int source;
+  HostShare share;
+  std::vector<std::byte> data;  ///< of the rows
+  Arrival note, positions, rows;
+
+  /// When the note is here.
+  void receivePositions(TcpContext& tcp, uint32_t buffer) {
+    size_t count = 0;
+    for (size_t i = 1; i < share.note.size(); ++i) count += share.note[i];
+    share.positions.resize(count);
+    positions = tcp.receive(source, buffer, reinterpret_cast<std::byte*>(share.positions.data()),
+                            share.positionBytes());
+  }
+  /// When they are here. What comes over the network is not trusted with memory.
+  void checkPositions(const Collective& c) const {
+    for (const uint32_t position : share.positions) {
+      if (position < share.note[0]) continue;
+      throw Error(ErrorKind::Mismatch,
+                  "rank " + std::to_string(source) + " sends a position beyond its rows", {source},
+                  c.describe());
+    }
+  }
+};
+
+/// The shares that a rank sends, and those that it takes for its host.
+class HostShares {
+ public:
+  HostShares(RowPaths& paths, const Collective& c, const RowLists& lists, size_t rowsKnown);
+
+  /// Sends notes and positions to the other hosts (buffers 0 and 1), and binds memory to theirs.
+  void sendNotes();
+  const std::vector<HostShare>& sent() const { return sent_; }  ///< per host; empty for this one
+  std::vector<CarriedShare>& carried() { return carried_; }     ///< in the order of the sources
+
+  /// The rank of this host that takes what comes from a rank; itself, if it is of this host.
+  int carrierOf(int source) const {
+    return paths_.isFar(source) ? paths_.delegate(paths_.map.host(), source) : source;
+  }
+  /// The rank of that host which takes this rank's share.
+  int delegateAt(int host) const { return paths_.delegate(host, paths_.rank()); }
+
+  /// A message to be waited for in the end.
+  void add(Dispatch dispatch) { dispatches_.push_back(std::move(dispatch)); }
+  std::vector<Dispatch>& dispatches() { return dispatches_; }
+
+ private:
+  RowPaths& paths_;
+  std::vector<HostShare> sent_;
+  std::vector<CarriedShare> carried_;
+  std::vector<Dispatch> dispatches_;  // of what stands above
+};
+
+}  // namespace ctran

@@ -1,0 +1,67 @@
+#pragma once
+
+#include "ctran/collective/all_to_all/row_lists.h"
+#include "ctran/collective/tcp_context.h"
+#include "ctran/topology/host_map.h"
+
+namespace ctran {
+
+/// What a row exchange moves data through: shared memory inside a host, TCP between hosts; one
+/// algorithm serves every mixture.
+struct RowPaths {
+  RowPaths(const HostMap& map, TcpContext* tcp, ShmContext* shm) : map(map), tcp(tcp), shm(shm) {}
+
+  const HostMap& map;
+  TcpContext* const tcp;  ///< of all ranks; null if there is one host
+  ShmContext* const shm;  ///< of this host's ranks, in a step; null if no ranks share a host
+  FrameMemory frame;
+
+  int rank() const { return map.local()[map.index()]; }
+  int size() const;
+  /// The place of a rank of this host, in shared memory.
+  int placeOf(int rank) const { return shm == nullptr ? 0 : map.indexOf(rank); }
+  int places() const { return shm == nullptr ? 1 : static_cast<int>(map.local().size()); }
+  bool isFar(int rank) const { return map.hostOf(rank) != map.host(); }
+  /// Which rank of a host takes what comes there from, or goes back to, a rank of another.
+  int delegate(int host, int of) const;
+};
+
+/// Starts all_to_all_v_dynamic or all_to_all_v_combine.
+Task exchangeRows(RowPaths& paths, const Collective& c);
+
+Task dispatchRows(RowPaths& paths, const Collective& c);
+Task dispatchRowsOnce(RowPaths& paths, const Collective& c);
+Task combineRows(RowPaths& paths, const Collective& c);
+
+/// A block as bytes to be sent.
+inline const std::byte* bytesOf(const std::vector<uint64_t>& words) {
+  return reinterpret_cast<const std::byte*>(words.data());
+}
+inline std::byte* bytesOf(std::vector<uint64_t>& words) {
+  return reinterpret_cast<std::byte*>(words.data());
+}
+
+/// Pieces as one message: where they are, if that is one place, or copied together. To be kept
+/// until the message has ended.
+class PackedPieces {
+ public:
+  explicit PackedPieces(const Pieces& pieces) : bytes_(pieces.bytes()) {
+    if (pieces.isWhole()) {
+      data_ = pieces.whole();
+    } else {
+      copy_.resize(bytes_);
+      pieces.read(0, bytes_, copy_.data());
+      data_ = copy_.data();
+    }
+  }
+  PackedPieces(PackedPieces&&) = default;  // the copy stays where it is
+  const std::byte* data() const { return data_; }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> copy_;
+  const std::byte* data_;
+  size_t bytes_;
+};
+
+}  // namespace ctran

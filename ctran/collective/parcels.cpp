@@ -1,0 +1,183 @@
+#include "ctran/collective/parcels.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+/// At the start of every rank's contribution.
+struct Announcement {
+  uint64_t largest;                  ///< bytes of its largest stream; 0: all are behind this
+  uint64_t bytes[Arena::kMaxRanks];  ///< for each rank
+};
+
+/// What a rank sends others, itself aside.
+size_t bytesForOthers(const Parcels& parcels, int rank) {
+  size_t bytes = 0;
+  for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
+    if (r != rank) bytes += parcels.out[r].bytes();
+  }
+  return bytes;
+}
+
+void announce(const Parcels& parcels, int rank, std::byte* to) {
+  Announcement announcement{};
+  const bool fits = sizeof announcement + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
+  std::byte* data = to + sizeof announcement;
+  for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
+    const size_t bytes = parcels.out[r].bytes();
+    announcement.bytes[r] = bytes;
+    if (r == rank) continue;
+    if (fits) {
+      parcels.out[r].read(0, bytes, data);
+      data += bytes;
+    } else {
+      announcement.largest = std::max<uint64_t>(announcement.largest, bytes);
+    }
+  }
+  std::memcpy(to, &announcement, sizeof announcement);
+}
+
+void requireRoom(const Parcels& parcels) {
+  for (size_t r = 0; r < parcels.in.size(); ++r) {
+    if (parcels.in[r].bytes() == parcels.sizes[r]) continue;
+    throw Error(ErrorKind::System, "there are " + std::to_string(parcels.in[r].bytes()) +
+                                       " bytes of room for " + std::to_string(parcels.sizes[r]) +
+                                       " that come");
+  }
+}
+
+void learn(Parcels& parcels) {
+  if (parcels.learned) parcels.learned();
+  requireRoom(parcels);
+}
+
+}  // namespace
+
+void Pieces::add(const void* data, size_t bytes) {
+  if (bytes == 0) return;
+  auto* const start = static_cast<std::byte*>(const_cast<void*>(data));
+  const size_t before = this->bytes();
+  if (!pieces_.empty()) {
+    Piece& last = pieces_.back();
+    const size_t begin = pieces_.size() == 1 ? 0 : pieces_[pieces_.size() - 2].end;
+    if (last.data + (last.end - begin) == start) {
+      last.end += bytes;
+      return;
+    }
+  }
+  pieces_.push_back({start, before + bytes});
+}
+
+template <class Visit>
+void Pieces::visit(size_t offset, size_t bytes, Visit visit) const {
+  if (bytes == 0) return;
+  auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                                [](size_t at, const Piece& p) { return at < p.end; });
+  size_t begin = piece == pieces_.begin() ? 0 : std::prev(piece)->end;
+  for (; bytes > 0; ++piece) {
+    const size_t n = std::min(bytes, piece->end - offset);
+    visit(piece->data + (offset - begin), n);
+    offset += n;
+    bytes -= n;
+    begin = piece->end;
+  }
+}
+
+void Pieces::read(size_t offset, size_t bytes, std::byte* to) const {
+  visit(offset, bytes, [&to](const std::byte* from, size_t n) {
+    std::memcpy(to, from, n);
+    to += n;
+  });
+}
+
+void Pieces::write(size_t offset, size_t bytes, const std::byte* from) const {
+  visit(offset, bytes, [&from](std::byte* to, size_t n) {
+    std::memcpy(to, from, n);
+    from += n;
+  });
+}
+
+void Pieces::copyFrom(const Pieces& from) const {
+  size_t offset = 0;
+  from.visit(0, from.bytes(), [&](const std::byte* data, size_t n) {
+    write(offset, n, data);
+    offset += n;
+  });
+}
+
+Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
+  if (shm == nullptr) {
+    parcels.sizes[0] = parcels.out[0].bytes();
+    learn(parcels);
+    parcels.in[0].copyFrom(parcels.out[0]);
+    co_return;
+  }
+  const int rank = shm->rank, size = shm->size;
+  shm->beginRounds(1, Arena::kStepBytes);
+  if (first) co_await shm->slotFree();
+  co_await shm->roundFree(0);
+  announce(parcels, rank, shm->buffer(0));
+  if (first) {
+    shm->publishSlot();
+    co_await shm->allArrived();
+    shm->checkAll();
+  } else {
+    shm->fillTo(0);
+    co_await shm->allFilled(0);
+  }
+
+  uint64_t largest = 0;
+  uint64_t inRounds = 0;  // bit per rank
+  for (int r = 0; r < size; ++r) {
+    Announcement announcement;
+    std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
+    parcels.sizes[r] = announcement.bytes[rank];
+    largest = std::max(largest, announcement.largest);
+    if (announcement.largest > 0) inRounds |= uint64_t{1} << r;
+  }
+  const auto sendsInRounds = [inRounds](int r) { return (inRounds >> r & 1) != 0; };
+  learn(parcels);
+  parcels.in[rank].copyFrom(parcels.out[rank]);
+  for (int r = 0; r < size; ++r) {
+    if (r == rank || sendsInRounds(r)) continue;
+    Announcement announcement;
+    std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
+    size_t offset = sizeof announcement;
+    for (int before = 0; before < rank; ++before) {
+      if (before != r) offset += announcement.bytes[before];
+    }
+    parcels.in[r].write(0, parcels.sizes[r], shm->bufferOf(r, 0) + offset);
+  }
+  shm->endRounds();
+  if (largest == 0) co_return;
+
+  const size_t share = shareBytes(largest, size, 1);
+  const uint64_t rounds = roundsFor(largest, share);
+  shm->beginRounds(rounds, share * size);
+  for (uint64_t k = 0; k < rounds; ++k) {
+    if (sendsInRounds(rank)) {
+      co_await shm->roundFree(k);
+      for (int r = 0; r < size; ++r) {
+        if (r == rank) continue;
+        const Piece piece(parcels.out[r].bytes(), share, k);
+        parcels.out[r].read(piece.offset, piece.bytes, shm->buffer(k) + r * share);
+      }
+    }
+    shm->fillTo(k);
+    for (int step = 1; step < size; ++step) {
+      const int peer = (rank + step) % size;
+      if (!sendsInRounds(peer)) continue;
+      co_await shm->filledBy(peer, k);
+      const Piece piece(parcels.sizes[peer], share, k);
+      parcels.in[peer].write(piece.offset, piece.bytes, shm->bufferOf(peer, k) + rank * share);
+    }
+    shm->drainTo(k);
+  }
+  shm->endRounds();
+}
+
+}  // namespace ctran
