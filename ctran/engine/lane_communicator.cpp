@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ctran/base/clock.h"
+#include "ctran/collective/plan/run.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
@@ -100,9 +101,10 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
   return std::min(timeout, kLongestTimeout).count();
 }
 
-/// The plan that serves this call, if one does. They run over shared memory.
+/// The plan that serves this call, if one does.
 std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
-  return spansHosts() ? nullptr : choosePlan(collective, size(), name());
+  auto plan = choosePlan(collective, size(), name());
+  return plan && spansHosts() && !canSpanHosts(*plan, collective) ? nullptr : plan;
 }
 
 Lane& LaneCommunicator::laneFor(const Collective& collective) {
