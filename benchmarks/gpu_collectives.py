@@ -2,11 +2,16 @@
 
 Usage, with torchcomms installed (or on PYTHONPATH), on a machine with GPUs:
     python3 benchmarks/gpu_collectives.py [--out DIR] [--ranks N] [--ops OP...] [--sizes BYTES...]
+        [--also ncclx plan symm ...]
 
 Microseconds per operation by replay of a CUDA graph, the slowest rank's mean; and of eager calls,
 the CPU time of a call and of a call with its end. Bytes are those of the full buffer: of one block
 times the number of ranks. Outputs are poisoned and checked before anything is timed. NVLink
 multicast is switched off. Writes gpu_collectives.jsonl and .md.
+
+--also: what else is measured, in columns of its own: backend ncclx; `plan`, the operation by a plan
+of the library; `copies`, by copy engines (all_gather, all_to_all); `symm`, all_reduce of torch's
+symmetric memory, one-shot or two-shot, the faster.
 """
 
 from __future__ import annotations
@@ -25,66 +30,111 @@ from typing import Any
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 SIZES = [512 << (2 * k) for k in range(11)] + [1 << 30]
 EAGER_SIZE = 8192
+PLANS = {
+    "all_reduce": "all_reduce.two_shot",
+    "reduce_scatter": "reduce_scatter.direct",
+    "all_gather": "all_gather.direct",
+    "all_to_all": "all_to_all.direct",
+    "broadcast": "broadcast.scatter_gather",
+}
+COPIED = ("all_gather", "all_to_all")
+ALSO = ("ncclx", "plan", "copies", "symm")
 
 
-def _calls(op: str, nbytes: int, comm: Any, rank: int, size: int) -> tuple[Any, Any, Callable]:
-    """What makes the operation with ctran, with NCCL, and says how many elements are wrong."""
-    import torch
-    import torch.distributed as dist
+class _Case:
+    """An operation of so many bytes on this rank: its tensors, and what they hold afterwards."""
 
-    from torchcomms import ReduceOp
+    def __init__(self, op: str, nbytes: int, rank: int, size: int) -> None:
+        import torch
 
-    device = torch.device("cuda", rank)
-    count = max(nbytes // 2 // size, 1)
-    whole = count * size
+        self.op, self.nbytes, self.rank, self.size = op, nbytes, rank, size
+        device = torch.device("cuda", rank)
+        count = max(nbytes // 2 // size, 1)
+        whole = count * size
 
-    def data(of: int, n: int) -> torch.Tensor:
-        return (torch.arange(n, device=device).remainder_(61) + of).to(torch.bfloat16)
+        def data(of: int, n: int) -> torch.Tensor:
+            return (torch.arange(n, device=device).remainder_(61) + of).to(torch.bfloat16)
 
-    if op == "all_reduce":
-        buffer = data(rank, whole)
-        expected = sum(data(r, whole).float() for r in range(size)).to(torch.bfloat16)
-        source = buffer.clone()
-        ours = lambda: comm.all_reduce(buffer, ReduceOp.SUM, False)  # noqa: E731
-        theirs = lambda: dist.all_reduce(buffer)  # noqa: E731
-        reset = lambda: buffer.copy_(source)  # noqa: E731
-        result = buffer
-    elif op == "broadcast":
-        buffer = data(rank, whole)
-        expected = data(0, whole)
-        ours = lambda: comm.broadcast(buffer, 0, False)  # noqa: E731
-        theirs = lambda: dist.broadcast(buffer, 0)  # noqa: E731
-        reset = lambda: buffer.fill_(-1) if rank else None  # noqa: E731
-        result = buffer
-    elif op == "reduce_scatter":
-        source, result = data(rank, whole), torch.empty(count, dtype=torch.bfloat16, device=device)
-        parts = (data(r, whole)[rank * count : (rank + 1) * count].float() for r in range(size))
-        expected = sum(parts).to(torch.bfloat16)
-        ours = lambda: comm.reduce_scatter_single(result, source, ReduceOp.SUM, False)  # noqa: E731
-        theirs = lambda: dist.reduce_scatter_tensor(result, source)  # noqa: E731
-        reset = lambda: result.fill_(-1)  # noqa: E731
-    else:
-        result = torch.empty(whole, dtype=torch.bfloat16, device=device)
-        reset = lambda: result.fill_(-1)  # noqa: E731
-        if op == "all_gather":
-            source = data(rank, count)
-            expected = torch.cat([data(r, count) for r in range(size)])
-            ours = lambda: comm.all_gather_single(result, source, False)  # noqa: E731
-            theirs = lambda: dist.all_gather_into_tensor(result, source)  # noqa: E731
+        own = slice(rank * count, (rank + 1) * count)
+        self.source = data(rank, count if op == "all_gather" else whole)
+        if op == "all_reduce":
+            self.result = self.source.clone()
+            total = sum(data(r, whole).float() for r in range(size))
+            self.expected = total.to(torch.bfloat16)
+        elif op == "broadcast":
+            self.result = self.source.clone()
+            self.expected = data(0, whole)
+        elif op == "reduce_scatter":
+            self.result = torch.empty(count, dtype=torch.bfloat16, device=device)
+            total = sum(data(r, whole)[own].float() for r in range(size))
+            self.expected = total.to(torch.bfloat16)
         else:
-            source = data(rank, whole)
-            own = slice(rank * count, (rank + 1) * count)
-            expected = torch.cat([data(r, whole)[own] for r in range(size)])
-            ours = lambda: comm.all_to_all_single(result, source, False)  # noqa: E731
-            theirs = lambda: dist.all_to_all_single(result, source)  # noqa: E731
+            self.result = torch.empty(whole, dtype=torch.bfloat16, device=device)
+            gathers = op == "all_gather"
+            parts = [data(r, count) if gathers else data(r, whole)[own] for r in range(size)]
+            self.expected = torch.cat(parts)
 
-    def wrong(call: Callable[[], Any]) -> int:
-        reset()
+    def of_comm(self, comm: Any) -> Callable[[], Any]:
+        """As torchcomms makes it."""
+        from torchcomms import ReduceOp
+
+        result, source = self.result, self.source
+        return {
+            "all_reduce": lambda: comm.all_reduce(result, ReduceOp.SUM, False),
+            "broadcast": lambda: comm.broadcast(result, 0, False),
+            "reduce_scatter": lambda: comm.reduce_scatter_single(
+                result, source, ReduceOp.SUM, False
+            ),
+            "all_gather": lambda: comm.all_gather_single(result, source, False),
+            "all_to_all": lambda: comm.all_to_all_single(result, source, False),
+        }[self.op]
+
+    def of_torch(self) -> Callable[[], Any]:
+        """As torch makes it, with NCCL."""
+        import torch.distributed as dist
+
+        result, source = self.result, self.source
+        return {
+            "all_reduce": lambda: dist.all_reduce(result),
+            "broadcast": lambda: dist.broadcast(result, 0),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(result, source),
+            "all_gather": lambda: dist.all_gather_into_tensor(result, source),
+            "all_to_all": lambda: dist.all_to_all_single(result, source),
+        }[self.op]
+
+    def wrong(self, call: Callable[[], Any]) -> int:
+        """How many elements the call leaves wrong."""
+        import torch
+
+        if self.op == "all_reduce" or (self.op == "broadcast" and self.rank == 0):
+            self.result.copy_(self.source)
+        else:
+            self.result.fill_(-1)
+        torch.cuda.synchronize()
         call()
         torch.cuda.synchronize()
-        return int((result != expected).sum())
+        return int((self.result != self.expected).sum())
 
-    return ours, theirs, wrong
+
+def _symmetric_us(nbytes: int, device: Any) -> float:
+    """All-reduce of torch's symmetric memory, without multicast."""
+    import torch
+    import torch.distributed as dist
+    import torch.distributed._symmetric_memory as symm_mem
+
+    buffer = symm_mem.empty(max(nbytes // 2, 1), dtype=torch.bfloat16, device=device)
+    group = dist.group.WORLD.group_name
+    symm_mem.rendezvous(buffer, group)
+    buffer.fill_(1)
+    times = []
+    if nbytes <= 4 << 20:
+        times.append(
+            _replay_us(lambda: torch.ops.symm_mem.one_shot_all_reduce(buffer, "sum", group), nbytes)
+        )
+    times.append(
+        _replay_us(lambda: torch.ops.symm_mem.two_shot_all_reduce_(buffer, "sum", group), nbytes)
+    )
+    return min(times)
 
 
 def _replay_us(call: Callable[[], Any], nbytes: int) -> float:
@@ -136,6 +186,7 @@ def worker() -> None:
     import torch.distributed as dist
 
     import torchcomms
+    import torchcomms.plan
     from torchcomms import ReduceOp
 
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -172,16 +223,43 @@ def worker() -> None:
         issued, ended = _eager_us(call)
         row = {"cpu_us": round(slowest(issued), 2), "end_us": round(slowest(ended), 2)}
         say({"op": f"eager all_reduce, {name}", "bytes": EAGER_SIZE} | row)
+    also = [name for name in os.environ["ALSO"].split(",") if name]
+    comms = {"ctran": comm}
+    if "ncclx" in also:
+        comms["ncclx"] = torchcomms.new_comm("ncclx", device, "faster")
+    if "plan" in also:
+        comms["plan"] = torchcomms.new_comm("ctran", device, "plans")
+    if "copies" in also:
+        hints = {"ctran::algorithm": "copy_engine"}
+        comms["copies"] = torchcomms.new_comm("ctran", device, "copies", hints=hints)
+    registered = []
     for op in os.environ["OPS"].split(","):
+        if "plan" in also:
+            registered.append(torchcomms.plan.make(PLANS[op], size).register("plans"))
         for nbytes in map(int, os.environ["SIZES"].split(",")):
-            ours, theirs, wrong = _calls(op, nbytes, comm, rank, size)
-            errors = slowest(wrong(ours))
-            row = {"op": op, "bytes": nbytes, "wrong": errors}
-            row["ctran_us"] = round(slowest(_replay_us(ours, nbytes)), 2)
+            case = _Case(op, nbytes, rank, size)
+            row: dict[str, Any] = {"op": op, "bytes": nbytes, "wrong": 0.0}
+            for name, one in comms.items():
+                if name == "copies" and op not in COPIED:
+                    continue
+                call = case.of_comm(one)
+                errors = slowest(case.wrong(call))
+                if errors:
+                    row["wrong"] += errors
+                    row[f"{name}_wrong"] = errors
+                row[f"{name}_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+            if "ncclx" in also:
+                row["ncclx_is"] = comms["ncclx"].explain(op, case.source.nbytes).algorithm
             if os.environ["NCCL"] == "1":
-                row["nccl_us"] = round(slowest(_replay_us(theirs, nbytes)), 2)
+                row["nccl_us"] = round(slowest(_replay_us(case.of_torch(), nbytes)), 2)
+            if "symm" in also and op == "all_reduce" and nbytes <= 1 << 28:
+                try:
+                    row["symm_us"] = round(slowest(_symmetric_us(nbytes, device)), 2)
+                except RuntimeError as error:  # of all ranks alike: this torch cannot
+                    print(f"symmetric memory: {error}", file=sys.stderr)
+                    also.remove("symm")
             say(row)
-            del ours, theirs, wrong
+            del case, call
             torch.cuda.empty_cache()
     dist.barrier()
     torch.cuda.synchronize()
@@ -199,6 +277,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         "OPS": ",".join(arguments.ops),
         "SIZES": ",".join(map(str, arguments.sizes)),
         "NCCL": "0" if arguments.without_nccl else "1",
+        "ALSO": ",".join(arguments.also),
         "NCCL_NVLS_ENABLE": "0",
         "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
         "PYTHONUNBUFFERED": "1",
@@ -226,15 +305,19 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    lines = ["| operation | bytes | ctran | NCCL | ratio | wrong |", "|---|---|---|---|---|---|"]
+    columns = ["ctran", "nccl", *(n for n in ALSO if any(f"{n}_us" in row for row in rows))]
+    lines = [
+        "| operation | bytes | " + " | ".join(columns) + " | nccl / ctran | wrong |",
+        "|---" * (len(columns) + 4) + "|",
+    ]
     for row in rows:
         if "ctran_us" not in row:
             continue
+        times = [str(row.get(f"{name}_us", "-")) for name in columns]
         nccl = row.get("nccl_us")
         ratio = f"{nccl / row['ctran_us']:.2f}" if nccl else "-"
         lines.append(
-            f"| {row['op']} | {row['bytes']} | {row['ctran_us']} | {nccl or '-'} | {ratio} | "
-            f"{row['wrong']:.0f} |"
+            f"| {row['op']} | {row['bytes']} | {' | '.join(times)} | {ratio} | {row['wrong']:.0f} |"
         )
     lines += ["", *(json.dumps(row) for row in rows if "ctran_us" not in row)]
     return lines
@@ -248,6 +331,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     parser.add_argument("--seconds", type=float, default=150)
     parser.add_argument("--without-nccl", action="store_true")
+    parser.add_argument("--also", nargs="*", default=[], choices=ALSO)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.worker:

@@ -26,6 +26,17 @@ if(device_sources)
   list(APPEND ctran_sources ${embedded})
 endif()
 
+# What backend ncclx goes by (ctran/select/members.h) is what was measured last.
+set(h200_results ${PROJECT_SOURCE_DIR}/benchmarks/results)
+foreach(gpus 2 4)
+  set(rows ${h200_results}/h200x${gpus}/gpu_collectives.jsonl)
+  file(READ ${rows} MEASURED_ON_${gpus}_H200)
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${rows})
+endforeach()
+configure_file(${PROJECT_SOURCE_DIR}/ctran/select/measured_on_h200.cpp.in
+  ${PROJECT_BINARY_DIR}/measured_on_h200.cpp @ONLY)
+list(APPEND ctran_sources ${PROJECT_BINARY_DIR}/measured_on_h200.cpp)
+
 target_sources(ctran PRIVATE ${ctran_sources})
 target_link_libraries(ctran PRIVATE own_code ${CMAKE_DL_LIBS})
 target_link_options(ctran PRIVATE ${no_undefined_symbols})

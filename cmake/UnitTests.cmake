@@ -49,16 +49,14 @@ add_custom_command(OUTPUT ${generated}/plan_kernels.h
 target_sources(ctran_tests PRIVATE ${generated}/plan_kernels.h)
 target_include_directories(ctran_tests PRIVATE ${generated})
 
-# The timeout is a guard against hangs, far above what any test takes.
 gtest_discover_tests(ctran_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-  PROPERTIES TIMEOUT 300 ENVIRONMENT "${environment}")
+  PROPERTIES ENVIRONMENT "${environment}")
 
-# ctran_soak: breaks ranks on purpose; ctest runs a few seconds of it. Only on one host: between
-# hosts about one fault in a hundred still ends in an error that names the wrong rank.
+# ctran_soak: breaks ranks on purpose; ctest runs a few seconds of it.
 if(NOT SANITIZE)
   file(GLOB fault_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/faults/*.cpp)
   add_executable(ctran_soak ${fault_sources} ${PROJECT_SOURCE_DIR}/tests/unit/support/cases.cpp)
   target_link_libraries(ctran_soak PRIVATE own_code ctran ${CMAKE_DL_LIBS})
-  add_test(NAME Soak COMMAND ctran_soak --one-host --faults 1000 --seconds 8)
+  add_test(NAME Soak COMMAND ctran_soak --faults 1000 --seconds 10)
   set_tests_properties(Soak PROPERTIES TIMEOUT 600)
 endif()

@@ -1,8 +1,12 @@
 #!/usr/bin/env python3
 """An all-reduce of one's own: written, proved, simulated, drawn, and then serving all_reduce.
 
-torchrun --nproc-per-node 4 examples/plan.py
+torchrun --nproc-per-node 4 examples/plan.py          # with the CPUs
+torchrun --nproc-per-node 4 examples/plan.py cuda     # with a GPU for each rank
 """
+
+import os
+import sys
 
 import torch
 
@@ -30,7 +34,11 @@ def ring(ranks: int) -> plan.Plan:
 
 
 def main() -> None:
-    comm = new_comm("ctran", torch.device("cpu"), name="main_comm")
+    device = torch.device(sys.argv[1] if len(sys.argv) > 1 else "cpu")
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    comm = new_comm("ctran", device, name="main_comm")
     mine = ring(comm.get_size())
     assert mine.verify(), mine.verify()
     if comm.get_rank() == 0:
@@ -38,10 +46,10 @@ def main() -> None:
         with open("my_ring.svg", "w") as file:
             file.write(mine.simulate(1 << 20).svg())
     with mine.register("main_comm"):
-        tensor = torch.arange(10_001) * (comm.get_rank() + 1)
+        tensor = torch.arange(10_001, device=device) * (comm.get_rank() + 1)
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
     expected = torch.arange(10_001) * sum(range(1, comm.get_size() + 1))
-    torch.testing.assert_close(tensor, expected, rtol=0, atol=0)
+    torch.testing.assert_close(tensor.cpu(), expected, rtol=0, atol=0)
     print(f"[rank {comm.get_rank()}] served by {mine.name}\n", end="", flush=True)
     comm.finalize()
 

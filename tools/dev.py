@@ -25,7 +25,7 @@ from environment import Environment
 SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 
 # What `make test-full` does longer than `make test`, or besides.
-FULL_FUZZING = {"FUZZ_SECONDS": "60"}
+FULL = {"CTRAN_TEST_FULL": "1", "FUZZ_SECONDS": "60"}
 SOAK = ["--faults", "10000", "--seed", "1"]
 
 
@@ -36,6 +36,8 @@ def torch_requirement() -> str:
 def prepared(*, tests: bool) -> Environment:
     """A virtual environment with torch, the tools, and torchcomms built."""
     system.install_missing(tests=tests)
+    if tests:
+        system.install_compiler_cache()
     environment = Environment()
     environment.create()
     environment.install_torch(torch_requirement())
@@ -56,9 +58,15 @@ def configured_tests(environment: Environment, sanitizer: str = "") -> str:
     return folder
 
 
-def cpp_tests(environment: Environment, how: str) -> None:
+def guard(*, full: bool) -> list[str]:
+    """Guards against hangs, far above what any test takes: seconds."""
+    return ["--timeout", "7200" if full else "300"]
+
+
+def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
     folder = configured_tests(environment, SANITIZERS[how])
-    variables = environment.variables()
+    full = full and not SANITIZERS[how]  # they would take days
+    variables = {**environment.variables(), **(FULL if full else {})}
     run(
         f"Building the C++ tests ({how})",
         [environment.tool("cmake"), "--build", folder],
@@ -68,7 +76,7 @@ def cpp_tests(environment: Environment, how: str) -> None:
     command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs, "--output-on-failure"]
     run(
         f"Running the C++ tests ({how})",
-        [*command, "--no-tests=error"],
+        [*command, "--no-tests=error", *guard(full=full)],
         env=variables,
         show=r"tests passed|tests failed|\(Failed\)|\(Timeout\)",
         tail=200,
@@ -112,7 +120,7 @@ def fuzzing(environment: Environment, compiler: str, *, full: bool) -> None:
     """tests/fuzz: the parsers of what comes from outside, by Clang."""
     folder = "build/fuzz"
     cmake = environment.tool("cmake")
-    variables = {**environment.variables(), **(FULL_FUZZING if full else {}), "CXX": compiler}
+    variables = {**environment.variables(), **(FULL if full else {}), "CXX": compiler}
     if not (ROOT / folder / "build.ninja").exists():
         command = [cmake, "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON", "-DSANITIZE=address"]
         run(f"Configuring {folder}", command, env=variables)
@@ -137,7 +145,9 @@ def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
     system.install_fuzzer()
     parts: dict[str, Callable[[], None]] = {
-        f"C++ unit tests, {how}": lambda how=how: cpp_tests(environment, how)  # type: ignore[misc]
+        f"C++ unit tests, {how}": lambda how=how: cpp_tests(  # type: ignore[misc]
+            environment, how, full=full
+        )
         for how in SANITIZERS
     }
     clang = system.compiler_with_fuzzer()
@@ -180,6 +190,8 @@ def bench() -> None:
     for title, program in (
         ("Timing torchcomms beside PyTorch's Gloo", ["bench.py"]),
         ("Timing ctran beside the MPIs and Gloo", ["compare_cpu.py", "--install"]),
+        ("Timing ctran over TCP beside Gloo and sockets", ["compare_tcp.py"]),
+        ("Timing a training step on ctran beside Gloo", ["train_step.py"]),
     ):
         script: list[str | Path] = [
             environment.tool("python"),

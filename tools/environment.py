@@ -68,6 +68,10 @@ class Environment:
             PIP_DISABLE_PIP_VERSION_CHECK="1",
             PIP_NO_INPUT="1",
         )
+        if shutil.which("ccache"):
+            for language in ("C", "CXX"):
+                result.setdefault(f"CMAKE_{language}_COMPILER_LAUNCHER", "ccache")
+            result.setdefault("CCACHE_NOHASHDIR", "1")  # what one build folder has, others get
         return result
 
     def ask(self, code: str) -> str:

@@ -79,26 +79,39 @@ def compiler_with_fuzzer() -> str | None:
     return clang if clang and _compiles(source, flags, compiler=clang) else None
 
 
+def _try_to_install(purpose: str, *packages: str) -> bool:
+    """Whether that could be done, and was."""
+    prefix = _administrator()
+    if shutil.which("apt-get") is None or prefix is None:
+        return False
+    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    try:
+        run("Reading the list of system packages", [*prefix, "apt-get", "update"])
+        run(
+            f"Installing for {purpose}: {' '.join(packages)}",
+            [*command, "--no-install-recommends", *packages],
+        )
+    except CommandFailed:
+        return False
+    return True
+
+
 def install_fuzzer() -> None:
     """Installs Clang and libFuzzer where that can be done; without them there is no fuzzing."""
     # The library is in a package of its own on newer systems.
     for packages in (["clang"], ["clang", "libclang-rt-dev"]):
         if compiler_with_fuzzer() is not None:
             return
-        prefix = _administrator()
-        if shutil.which("apt-get") is None or prefix is None:
-            break
-        command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
-        try:
-            run("Reading the list of system packages", [*prefix, "apt-get", "update"])
-            run(
-                f"Installing for tests/fuzz: {' '.join(packages)}",
-                [*command, "--no-install-recommends", *packages],
-            )
-        except CommandFailed:
+        if not _try_to_install("tests/fuzz", *packages):
             break
     if compiler_with_fuzzer() is None:
         say("no Clang with libFuzzer (Debian and Ubuntu: clang libclang-rt-dev): no fuzzing")
+
+
+def install_compiler_cache() -> None:
+    """Installs ccache where that can be done: the engine is in several builds. See environment."""
+    if shutil.which("ccache") is None and not _try_to_install("quicker builds", "ccache"):
+        say("no ccache: the engine is compiled once for each build that it is in")
 
 
 def needs(*, tests: bool) -> list[Need]:

@@ -28,7 +28,9 @@ def _load_backend(name: str) -> None:
     if entry is None and name.endswith("-lazy"):
         from torchcomms import _lazy
 
-        _lazy.register(name)
+        backend = name.removesuffix(_lazy.SUFFIX)
+        _load_backend(backend)
+        _lazy.register(backend)
         return
     if entry is None:
         raise ModuleNotFoundError(

@@ -50,6 +50,11 @@ def hints_of(backend_options: Any) -> dict[str, str]:
     return {}
 
 
+def _is_asked_to_reconfigure(*options: Any) -> bool:
+    """Whether one of them says so; that of torch before 2.15 cannot."""
+    return any(getattr(one, "enable_reconfigure", False) for one in options)
+
+
 def _backends() -> Any:
     """torch.distributed.Backend; None while torch has not come that far."""
     module = sys.modules.get("torch.distributed.distributed_c10d")
@@ -70,6 +75,7 @@ def _create(backend: str, device: str, options: Any, backend_options: Any) -> An
         store=options.store,
         timeout=options.timeout,
         hints=hints_of(backend_options),
+        enable_reconfigure=_is_asked_to_reconfigure(options, backend_options),
     )
     return _BackendWrapper(comm)
 

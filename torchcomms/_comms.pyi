@@ -710,6 +710,30 @@ class TorchComm:
         """Part r of the handle's output becomes `input` of rank r, as by all_gather_single()."""
     def all_gather_p_free(self, handle: PersistentAllGather) -> None:
         """Lets go of the output. Raises CommError if that has happened already."""
+    def all_to_all_p_init(
+        self,
+        output: Tensor,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> PersistentAllToAll:
+        """Prepares an all-to-all into `output` that will be carried out again and again.
+
+        `output` has comm_size parts of equal size. The handle holds it until all_to_all_p_free().
+        Raises CommError where all_to_all_single() would refuse `output`."""
+    def all_to_all_p_exec(
+        self,
+        handle: PersistentAllToAll,
+        input: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+    ) -> TorchWork:
+        """Part r of the handle's output becomes part `rank` of `input` of rank r.
+
+        As by all_to_all_single(). With `async_op` several may be in flight; they end in order, and
+        each overwrites the output of the one before."""
+    def all_to_all_p_free(self, handle: PersistentAllToAll) -> None:
+        """Lets go of the output. Raises CommError if that has happened already."""
     def get_mem_allocator(self) -> Any:
         """The MemAllocator of the backend. Raises CommError if it has none.
 
@@ -1035,6 +1059,13 @@ class TorchComm:
 
 class PersistentAllGather:
     """What all_gather_p_init() returns."""
+
+    @property
+    def output(self) -> Tensor | None:
+        """None when it is freed."""
+
+class PersistentAllToAll:
+    """What all_to_all_p_init() returns."""
 
     @property
     def output(self) -> Tensor | None:

@@ -214,15 +214,8 @@ for _name in (
     setattr(LazyBackend, _name, _collective(_name))
 
 
-def register(name: str) -> None:
-    """Makes "<name>-lazy" known.
-
-    Raises:
-        ModuleNotFoundError: there is no backend <name>.
-    """
-    from torchcomms._backends import _load_backend
-
-    backend = name.removesuffix(SUFFIX)
-    _load_backend(backend)
+def register(backend: str) -> None:
+    """Makes "<backend>-lazy" known; <backend> is."""
+    name = backend + SUFFIX
     if not _is_backend_registered(name):
         register_backend(name, type(f"Lazy_{backend}", (LazyBackend,), {"backend": backend}))

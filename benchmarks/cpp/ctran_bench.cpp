@@ -14,6 +14,8 @@
 
 #include "benchmarks/cpp/placement.h"
 #include "benchmarks/cpp/plans.h"
+#include "benchmarks/cpp/setup.h"
+#include "benchmarks/cpp/sockets.h"
 #include "benchmarks/cpp/sweep.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
@@ -35,6 +37,7 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
 
   -n, --ranks N        processes, default 2
       --hosts N        count as on so many hosts: over TCP; default 1
+      --sockets        a bare TCP socket between 2 ranks instead of ctran (send_recv, barrier)
       --ops LIST       of all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, barrier,
                        reduce, gather, scatter, send_recv, copy; default all
       --sizes LIST     bytes, with K and M; default 8,64,512,4K,32K,256K,1M,2M,16M,64M
@@ -44,6 +47,7 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
       --pin WHERE      auto (a CPU of its own for each rank if there are enough), none, or 0,1,...
       --plans WHICH    all: the plans of the library beside the native algorithms, or shape: those
                        of the same shape
+      --setup          times new communicators and splits, and looks at their memory, instead
       --json FILE      append a line per operation and size
       --control PATH   take orders from the Unix socket PATH instead (for compare_cpu.py)
 )";
@@ -114,6 +118,8 @@ class CtranLibrary {
 struct Options {
   int ranks = 2;
   int hosts = 1;
+  bool sockets = false;
+  bool setup = false;
   std::string pin = "auto";
   std::string control;
   std::string plans;
@@ -158,6 +164,8 @@ Options parse(int argc, char** argv) {
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
   const option names[] = {{"ranks", required_argument, nullptr, 'n'},
                           {"hosts", required_argument, nullptr, 'H'},
+                          {"sockets", no_argument, nullptr, 'S'},
+                          {"setup", no_argument, nullptr, 'u'},
                           {"ops", required_argument, nullptr, 'o'},
                           {"sizes", required_argument, nullptr, 's'},
                           {"repeats", required_argument, nullptr, 'r'},
@@ -177,6 +185,14 @@ Options parse(int argc, char** argv) {
         break;
       case 'H':
         options.hosts = std::stoi(value);
+        break;
+      case 'S':
+        options.sockets = true;
+        options.sweep.library = "sockets";
+        setOps(options.sweep, "send_recv,barrier");
+        break;
+      case 'u':
+        options.setup = true;
         break;
       case 'o':
         setOps(options.sweep, value);
@@ -219,6 +235,9 @@ Options parse(int argc, char** argv) {
   if (options.ranks < 2 || options.sweep.repeats < 1 || optind != argc) {
     throw std::invalid_argument("at least 2 ranks and 1 repeat, and no other arguments");
   }
+  if (options.sockets && options.ranks != 2) {
+    throw std::invalid_argument("--sockets is between 2 ranks");
+  }
   return options;
 }
 
@@ -248,16 +267,31 @@ int runRank(int rank, const Options& options, const std::vector<int>& cpus,
   bench::pin(cpus, rank);
   bench::Channel channel =
       options.control.empty() ? bench::Channel(controlFd) : bench::Channel(options.control);
-  ctran::CommunicatorOptions commOptions;
-  commOptions.rank = rank;
-  commOptions.size = options.ranks;
-  commOptions.name = "bench";
-  commOptions.store = std::make_shared<ctran::DirectoryStore>(storePath);
-  if (options.hosts > 1) {
-    commOptions.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
+  const auto store = std::make_shared<ctran::DirectoryStore>(storePath);
+  if (options.sockets) {
+    bench::SocketLibrary library(rank, *store);
+    bench::serve(channel, library);
+    return 0;
   }
-  commOptions.timeout = std::chrono::seconds(60);
-  const auto comm = ctran::Communicator::create(commOptions);
+  const auto create = [&](const std::string& name) {
+    ctran::CommunicatorOptions of;
+    of.rank = rank;
+    of.size = options.ranks;
+    of.name = name;
+    of.store = store;
+    if (options.hosts > 1) {
+      of.hints["ctran::host"] = std::to_string(rank * options.hosts / options.ranks);
+    }
+    of.timeout = std::chrono::seconds(60);
+    return ctran::Communicator::create(of);
+  };
+  const auto comm = create("bench");
+  if (options.setup) {
+    channel.send("hello " + std::to_string(rank));
+    bench::timeSetup(*comm, create, options.sweep.repeats);
+    comm->finalize();
+    return 0;
+  }
   CtranLibrary library(comm);
   bench::serve(channel, library);
   comm->finalize();
@@ -298,11 +332,13 @@ int launch(const Options& options) {
       std::string hello;
       ok &= channel.receive(hello);
     }
-    ok = ok && (options.plans.empty()
-                    ? bench::sweep(channels, options.sweep)
-                    : bench::sweepPlans(channels, options.sweep, options.plans == "shape"));
+    if (ok && !options.setup) {
+      ok = options.plans.empty()
+               ? bench::sweep(channels, options.sweep)
+               : bench::sweepPlans(channels, options.sweep, options.plans == "shape");
+    }
     for (bench::Channel& channel : channels) {
-      if (ok) channel.send("quit");
+      if (ok && !options.setup) channel.send("quit");
     }
     channels.clear();
   }

@@ -4,7 +4,8 @@ Every rank of every library connects to a Unix socket of ours and then sleeps un
 time something (the protocol is in cpp/control.h), so that all of them can be up at once and take
 turns on the same CPUs. Names of libraries:
 
-- ``ctran-bench``: the engine from C++
+- ``ctran-bench``: the engine from C++; ``ctran-bench+tcp``: each rank as on a host of its own
+- ``sockets``: a bare TCP socket between two ranks, from C++
 - ``openmpi``, ``mpich``, ``impi``: an MPI from C++, through the same loop
 - ``c10d/gloo``: torch.distributed's own Gloo from Python
 - ``torchcomms/NAME``: a backend of torchcomms from Python
@@ -29,6 +30,13 @@ from rich.console import Console
 
 BENCHMARKS = Path(__file__).resolve().parent.parent
 REPOSITORY = BENCHMARKS.parent
+
+CTRAN_BENCH_OPTIONS: dict[str, list[str]] = {
+    "ctran-bench": [],
+    "ctran-bench+tcp": ["--hosts", "{}"],
+    "sockets": ["--sockets"],
+}
+"""What runs in ctran-bench, and how it is told to; {} is the number of ranks."""
 
 MPIS = {"openmpi": ["openmpi"], "mpich": ["mpich"], "impi": ["impi-rt", "impi-devel"]}
 """The MPIs, and the Python packages that bring library, launcher and headers."""
@@ -219,10 +227,11 @@ class Library:
 
     def _start(self, scratch: Path, control: Path, cpus: str) -> None:
         environment = {"GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        if self.name == "ctran-bench":
+        if self.name in CTRAN_BENCH_OPTIONS:
             program = str(ctran_bench_program())
             options = ["--ranks", str(self.ranks), "--control", str(control), "--pin", cpus]
-            commands = [[program, *options]]
+            special = [word.format(self.ranks) for word in CTRAN_BENCH_OPTIONS[self.name]]
+            commands = [[program, *options, *special]]
             environment["TMPDIR"] = str(scratch)
         elif self.name in MPIS:
             commands = [mpi_command(self.name, self.ranks, control, cpus)]

@@ -7,6 +7,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 
@@ -66,12 +67,9 @@ std::span<std::byte> bytesOf(T& value) {
 
 Error missingError(int waiting, uint64_t missing) {
   std::vector<int> ranks;
-  std::string text;
-  for (; missing != 0; missing &= missing - 1) {
-    ranks.push_back(std::countr_zero(missing));
-    text += (text.empty() ? "" : ", ") + std::to_string(ranks.back());
-  }
-  if (ranks.empty()) text = "of 64 and more";  // there is no room for more bits in an Answer
+  for (; missing != 0; missing &= missing - 1) ranks.push_back(std::countr_zero(missing));
+  // There is no room for more bits in an Answer.
+  const std::string text = ranks.empty() ? "of 64 and more" : listed(ranks);
   return Error(ErrorKind::Timeout,
                "rank " + std::to_string(waiting) + " waited for rank" +
                    (ranks.size() == 1 ? " " : "s ") + text + ", who did not join",
@@ -146,6 +144,7 @@ class Reception {
     group_.brought[0] = std::move(brings);
     group_.pids.assign(size, ::getpid());
     group_.processes.assign(size, processToken());
+    if (doorman_ != nullptr) doorman_->expect(key_, size);
   }
 
   /// Hears whoever calls, until all have joined.
@@ -318,7 +317,8 @@ class Reception {
     hosts->key = key_;
     hosts->places.resize(size());
     hosts->local = std::make_unique<Leader>(key_);
-    hosts->places[0] = placeAt(host_, doorman_->addresses());
+    hosts->doorman = std::make_unique<Doorman>(localAddresses(), key_, 0, size());
+    hosts->places[0] = placeAt(host_, hosts->doorman->addresses());
     hosts->places[0].socketName = hosts->local->address().socketName;
     int rank = 0;
     try {
@@ -348,7 +348,7 @@ class Reception {
 
   const UniqueFd& listener_;
   Doorman* const doorman_;  // null without a network
-  const JobKey& key_;
+  const JobKey key_;
   const std::string host_;
   HostGroup group_;
   std::vector<UniqueFd> unheard_;  // connected, have not said who they are; oldest first
@@ -357,9 +357,9 @@ class Reception {
   int present_ = 0;
 };
 
-/// Connects to a leader on another host; empty, and `why`, if it cannot be reached.
+/// Connects to a leader on another host; empty, and `notJoined`, if it cannot be reached.
 TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                     const Interrupt& interrupt, std::string& why) {
+                     const Interrupt& interrupt, NotJoined& notJoined) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
   const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
@@ -370,7 +370,7 @@ TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline d
       case Caller::State::Welcome:
         return caller.takeSocket();
       case Caller::State::Failed:
-        why = caller.why();
+        notJoined = {caller.why(), caller.somebodyListens()};
         return {};
       case Caller::State::Refused:
         if (caller.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
@@ -385,7 +385,7 @@ TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline d
       waitReadable(fds, deadline, interrupt);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Timeout) throw;
-      why = "it did not answer in time";
+      notJoined = {"it did not answer in time", true};
       return {};
     }
   }
@@ -455,12 +455,12 @@ Leader::Leader(const JobKey& key) {
   listener_ = listenAbstract(name, kMaxRanks);
 }
 
-Leader::Leader(int size, const std::string& host) : Leader(randomKey()) {
+Leader::Leader(Reach reach, const std::string& host) : Leader(randomKey()) {
   address_.host = {};
   copyText(address_.host, host);
-  if (size <= 1) return;
+  if (reach == Reach::OneHost) return;
   try {
-    doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, size);
+    doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, 0);
     address_.addresses = placeAt(host, doorman_->addresses()).addresses;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::InvalidArgument) throw;
@@ -470,11 +470,9 @@ Leader::Leader(int size, const std::string& host) : Leader(randomKey()) {
 
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
-  HostGroup group = Reception(listener_, doorman_.get(), address_.forOccasion(occasion), size,
-                              std::move(memory), std::move(brings))
-                        .run(deadline, interrupt);
-  if (group.hosts) group.hosts->doorman = std::move(doorman_);
-  return group;
+  return Reception(listener_, doorman_.get(), address_.forOccasion(occasion), size,
+                   std::move(memory), std::move(brings))
+      .run(deadline, interrupt);
 }
 
 HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
@@ -503,22 +501,20 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
                 "see its output for the reason");
   } catch (const Error& error) {
     if (interrupted) throw;  // not of these ranks, nor in their numbers
-    std::string names;
-    for (const int r : local) names += (names.empty() ? "" : ", ") + std::to_string(r);
     std::vector<int> ranks;
     for (const int r : error.ranks()) {
       if (r >= 0 && r < size) ranks.push_back(local[r]);
     }
     throw Error(error.kind(),
-                std::string("ranks ") + names + " share a host, but not its memory yet (as its " +
+                "ranks " + listed(local) + " share a host, but not its memory yet (as its " +
                     "ranks 0, 1, ...): " + error.what(),
                 ranks, kOp);
   }
 }
 
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt, std::string* why, const std::string& host,
-                              UniqueFd brings) {
+                              const Interrupt& interrupt, NotJoined* notJoined,
+                              const std::string& host, UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
   const bool sameHost = host == textOf(leader.host);
   UniqueFd local;
@@ -527,10 +523,10 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     local = connectAbstract(textOf(leader.socketName), deadline);
     if (!local) return std::nullopt;
   } else {
-    std::string reason;
+    NotJoined reason;
     remote = callLeader(leader, rank, size, deadline, interrupt, reason);
     if (!remote) {
-      if (why != nullptr) *why = reason;
+      if (notJoined != nullptr) *notJoined = reason;
       return std::nullopt;
     }
   }

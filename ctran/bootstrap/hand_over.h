@@ -45,8 +45,8 @@ struct HostGroup;
 /// Rank 0: listens from construction on, then hands `memory` to everybody who proves the key.
 class Leader {
  public:
-  /// With the size of the world it lets in ranks of other hosts too.
-  explicit Leader(int size = 0, const std::string& host = hostIdentity());
+  enum class Reach { OneHost, AllHosts };
+  explicit Leader(Reach reach = Reach::OneHost, const std::string& host = hostIdentity());
   /// For ranks of the same host, who know the key already.
   explicit Leader(const JobKey& key);
   const LeaderAddress& address() const { return address_; }
@@ -55,7 +55,7 @@ class Leader {
   /// prove the key are turned away, silent ones do not keep others waiting. Throws Error: Timeout
   /// naming those who did not come, PeerLost naming one that came and died, Mismatch naming one
   /// that was started with another size. Ranks on several hosts, or too many for one, get to know
-  /// each other's places instead of the memory and of what they bring.
+  /// each other's places instead of the memory and of what they bring. Can be called again.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
                    std::string_view occasion = {});
@@ -88,10 +88,17 @@ struct HostGroup {
 HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
                     Deadline deadline, const Interrupt& interrupt = nullptr);
 
-/// Any other rank. Nothing, and `why`, when nobody listens at the address (any more). Throws Error;
-/// it waits a moment longer than the deadline, so that the leader can say who is missing.
+/// Why a leader could not be joined.
+struct NotJoined {
+  std::string why;
+  bool somebodyListens = false;  ///< who has turned this rank away
+};
+
+/// Any other rank. Nothing, and `notJoined`, when nobody listens at the address (any more), or only
+/// somebody who turns this rank away. Throws Error; it waits a moment longer than the deadline, so
+/// that the leader can say who is missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt = nullptr, std::string* why = nullptr,
+                              const Interrupt& interrupt = nullptr, NotJoined* notJoined = nullptr,
                               const std::string& host = hostIdentity(),
                               UniqueFd brings = openOwnPidFd());
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <system_error>
 #include <type_traits>
 
@@ -21,7 +22,9 @@ const ConfigInt kHandshakeMillis{"CTRAN_TCP_HANDSHAKE_MILLIS", 5000,
                                  "the job before it is turned away.",
                                  1, 3600 * 1000};
 
-constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their index
+constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their index,
+constexpr uint64_t kProven = uint64_t{1}
+                             << 32;  // those who wait for a decision their rank beside it
 constexpr int kRetries = 8;
 
 static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 88 && sizeof(VerdictMessage) == 40);
@@ -136,8 +139,7 @@ void Doorman::seat(TcpSocket socket, int64_t now) {
   }
 }
 
-void Doorman::hear(Seat& seat, const std::function<Verdict(const Introduction&)>& admit,
-                   const std::function<void(const Introduction&, TcpSocket)>& take) {
+void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
   const Transfer read = readSome(seat.socket, bytesOf(seat.hello).subspan(seat.heard));
   if (read.end == Transfer::End::WouldBlock) return;
   if (read.end != Transfer::End::None) return turnAway(seat);
@@ -150,7 +152,17 @@ void Doorman::hear(Seat& seat, const std::function<Verdict(const Introduction&)>
   if (!sameDigest(seat.hello.proof, proofOf(key_, seat.challenge, seat.hello))) {
     return turnAway(seat);
   }
+  if (decide(seat, admit, take)) return;
+  const int rank = seat.hello.who.rank;
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kProven | static_cast<uint64_t>(rank);
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, seat.socket.get(), &event);
+  proven_.erase(rank);
+  proven_.emplace(rank, std::move(seat));
+}
 
+bool Doorman::decide(Seat& seat, const Admit& admit, const Take& take) {
   const Introduction who = seat.hello.who;
   VerdictMessage message;
   if (who.size != size_) {
@@ -159,33 +171,45 @@ void Doorman::hear(Seat& seat, const std::function<Verdict(const Introduction&)>
     message.verdict = Verdict::OtherTarget;
   } else if (who.rank < 0 || who.rank >= size_ || who.rank == rank_) {
     message.verdict = Verdict::NoSuchRank;
+  } else if (const auto verdict = admit(who)) {
+    message.verdict = *verdict;
   } else {
-    message.verdict = admit(who);
+    return false;
   }
   message.proof = proofOf(key_, seat.challenge, seat.hello, message.verdict);
   const bool told = writeSome(seat.socket, bytesOf(message)).bytes == sizeof message;
-  if (message.verdict != Verdict::Welcome || !told) return turnAway(seat);
+  if (message.verdict != Verdict::Welcome || !told) {
+    turnAway(seat);
+    return true;
+  }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, seat.socket.get(), nullptr);
   TcpSocket socket = std::move(seat.socket);
   take(who, std::move(socket));
+  return true;
 }
 
-void Doorman::poll(const std::function<Verdict(const Introduction&)>& admit,
-                   const std::function<void(const Introduction&, TcpSocket)>& take) {
+void Doorman::poll(const Admit& admit, const Take& take) {
   epoll_event events[16];
   const int n = ::epoll_wait(epoll_.get(), events, std::size(events), 0);
   const int64_t now = nowNanos();
   for (int i = 0; i < n; ++i) {
-    if (events[i].data.u64 == kListener) {
+    const uint64_t id = events[i].data.u64;
+    if (id == kListener) {
       // As many as there are seats; the rest next time.
       for (size_t k = 0; k < kSeats; ++k) {
         TcpSocket socket = acceptTcp(listener_);
         if (!socket) break;
         seat(std::move(socket), now);
       }
-    } else if (Seat& seat = seats_[events[i].data.u64]; seat.socket) {
+    } else if ((id & kProven) != 0) {
+      // It has nothing to say before it is told the verdict: it has hung up.
+      proven_.erase(static_cast<int>(id & (kProven - 1)));
+    } else if (Seat& seat = seats_[id]; seat.socket) {
       hear(seat, admit, take);
     }
+  }
+  for (auto next = proven_.begin(); next != proven_.end();) {
+    next = decide(next->second, admit, take) ? proven_.erase(next) : std::next(next);
   }
   for (Seat& seat : seats_) {
     if (seat.socket && now - seat.since > patienceNanos_) turnAway(seat);
@@ -209,6 +233,7 @@ bool Caller::next(const std::string& why) {
     } catch (const Error& error) {
       if (error.op() == kMakingSockets) throw;
       why_ = error.what();
+      hungUp_ = false;
     }
   }
   socket_.close();
@@ -231,12 +256,15 @@ Caller::State Caller::poll() {
                                  : bytesOf(challenge_).subspan(heard_);
     const Transfer read = readSome(socket_, into);
     if (read.end == Transfer::End::WouldBlock) return State::Pending;
-    if (read.end == Transfer::End::Failed) {  // also when there was no connection
-      return fail(std::generic_category().message(read.error));
-    }
-    if (read.end == Transfer::End::Closed) {
-      // It may have been in a hurry with too many callers.
+    if (read.end == Transfer::End::Closed ||
+        (read.end == Transfer::End::Failed && read.error == ECONNRESET)) {
+      // It may have been in a hurry with too many callers. If it is no more, the next call shows.
+      hungUp_ = true;
       return fail("it hung up during the handshake", /*again=*/++retries_ <= kRetries);
+    }
+    if (read.end == Transfer::End::Failed) {  // also when there was no connection
+      hungUp_ = false;
+      return fail(std::generic_category().message(read.error));
     }
     heard_ += read.bytes;
     if (heard_ < end) continue;

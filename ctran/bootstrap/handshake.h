@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -76,19 +77,28 @@ class Doorman {
  public:
   static constexpr size_t kSeats = 64;
 
+  /// Decides about a caller that has proved the key and fits in; or not yet, and is asked again at
+  /// the next `poll`. Of each rank one caller waits for that, the last, and keeps nobody out.
+  using Admit = std::function<std::optional<Verdict>(const Introduction&)>;
+  using Take = std::function<void(const Introduction&, TcpSocket)>;
+
   /// Listens at `addresses`, whose ports are set.
   Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
+
+  /// Who calls from now on has to prove this key, and to know this size of the world.
+  void expect(const JobKey& key, int size) {
+    key_ = key;
+    size_ = size;
+  }
 
   const std::vector<NetAddress>& addresses() const { return addresses_; }
 
   /// Readable when `poll` may have something to do.
   int fd() const { return epoll_.get(); }
 
-  /// Hears the callers, without waiting. `admit` decides about one that has proved the key and fits
-  /// in; `take` gets its connection after it was told of its welcome. Those who fail, or are late,
-  /// are turned away.
-  void poll(const std::function<Verdict(const Introduction&)>& admit,
-            const std::function<void(const Introduction&, TcpSocket)>& take);
+  /// Hears the callers, without waiting. `take` gets the connection of one that was admitted, after
+  /// it was told of its welcome. Those who fail, or are late, are turned away.
+  void poll(const Admit& admit, const Take& take);
 
   uint64_t refused() const { return refused_; }
 
@@ -102,18 +112,20 @@ class Doorman {
   };
 
   void seat(TcpSocket socket, int64_t now);
-  void hear(Seat& seat, const std::function<Verdict(const Introduction&)>& admit,
-            const std::function<void(const Introduction&, TcpSocket)>& take);
+  void hear(Seat& seat, const Admit& admit, const Take& take);
+  /// Whether it is decided.
+  bool decide(Seat& seat, const Admit& admit, const Take& take);
   void turnAway(Seat& seat);
 
   std::vector<NetAddress> addresses_;
-  const JobKey key_;
+  JobKey key_;
   const int rank_;
-  const int size_;
+  int size_;
   const int64_t patienceNanos_;
   UniqueFd epoll_;
   TcpSocket listener_;
   std::array<Seat, kSeats> seats_;
+  std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
   uint64_t refused_ = 0;
 };
 
@@ -131,6 +143,7 @@ class Caller {
   int fd() const { return socket_.get(); }  ///< to be read from; may be another after each poll
   Verdict verdict() const { return answer_.verdict; }    ///< when Refused
   const std::string& why() const { return why_; }        ///< when Failed, for people
+  bool somebodyListens() const { return hungUp_; }       ///< when Failed, at the last address
   TcpSocket takeSocket() { return std::move(socket_); }  ///< when Welcome
 
  private:
@@ -143,6 +156,7 @@ class Caller {
   const JobKey key_;
   TcpSocket socket_;
   bool failed_ = false;
+  bool hungUp_ = false;
   Challenge challenge_;
   Hello hello_;
   VerdictMessage answer_;

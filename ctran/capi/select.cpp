@@ -29,6 +29,11 @@ std::shared_ptr<LocalCommunicator> communicatorOf(const Json& request) {
                   "by the hint ctran::algorithm and by size alone");
 }
 
+std::shared_ptr<Explainer> explainerOf(const Json& request) {
+  return findExplainer(request.at("communicator").asString(),
+                       static_cast<int>(request.at("rank").asInt()));
+}
+
 Json explained(const Json& request) {
   const std::string& name = request.at("collective").asString();
   const auto kind = collectiveKindNamed(name);
@@ -38,6 +43,8 @@ Json explained(const Json& request) {
   const int64_t bytes = request.at("bytes").asInt();
   if (bytes < 0) throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
   if (request.find("communicator") != nullptr) {
+    const auto explainer = explainerOf(request);
+    if (explainer) return explainer->explain(*kind, static_cast<size_t>(bytes)).toJson();
     return communicatorOf(request)->explain(*kind, static_cast<size_t>(bytes)).toJson();
   }
   const auto ranks = static_cast<int>(request.at("ranks").asInt());
@@ -49,6 +56,30 @@ Json explained(const Json& request) {
   selector.prefer({}, userPreferences());
   selector.use(TuningTable::load(ranks));
   return selector.explain(*kind, static_cast<size_t>(bytes)).toJson();
+}
+
+std::shared_ptr<Explainer> measuredOf(const Json& request) {
+  if (auto found = explainerOf(request)) return found;
+  throw Error(ErrorKind::InvalidArgument, "there is no communicator '" +
+                                              request.at("communicator").asString() +
+                                              "' whose members could be measured");
+}
+
+Json forced(const Json& request) {
+  measuredOf(request)->force(request.at("algorithm").asString());
+  return Json::object();
+}
+
+/// "save": keeps it, too.
+Json used(const Json& request) {
+  Json table = Json::object();
+  table.set("format", Json(1)).set("machine", Json("")).set("ranks", Json(0));
+  table.set("measured", request.at("measured"));
+  const TuningTable kept = measuredOf(request)->use(TuningTable::fromJson(table));
+  if (request.at("save").asBool()) kept.save();
+  Json answer = Json::object();
+  answer.set("path", Json(TuningTable::pathFor(kept.ranks, kept.machine)));
+  return answer;
 }
 
 Json tuned(const Json& request, Progress progress) {
@@ -73,6 +104,8 @@ Json answer(const Json& request, Progress progress) {
   if (what == "host") return thisHost().toJson();
   if (what == "explain") return explained(request);
   if (what == "tune") return tuned(request, progress);
+  if (what == "force") return forced(request);
+  if (what == "use") return used(request);
   throw Error(ErrorKind::InvalidArgument, "there is nothing to do called '" + what + "'");
 }
 

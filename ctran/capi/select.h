@@ -8,6 +8,8 @@
 ///            "measured_us",
 ///                                                       "why_not"}, ...]}
 ///   tune     communicator, rank, seconds            -> {"path": of the table, "measured": [...]}
+///   force    communicator, rank, algorithm          -> {}, for measurements; "" for no more
+///   use      communicator, rank, measured, save     -> {"path": where it is, or would be, kept}
 ///
 /// `bytes` are what a rank contributes. `tune` is collective, takes about that long and calls
 /// `progress`, if it is not null, with how much is done, from 0 to 1, and what is next.

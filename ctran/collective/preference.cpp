@@ -3,10 +3,12 @@
 #include <cstring>
 #include <span>
 #include <sstream>
+#include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/base/sha256.h"
+#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/tcp_algorithms.h"
 
@@ -25,20 +27,20 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
     CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
 
+bool isOfGpus(CollectiveKind kind, const std::string& name) {
+  return name == CopyEngines::kName && CopyEngines::serves(kind);
+}
+
 bool isOfHosts(CollectiveKind kind, const std::string& name) {
   return name == kGroup || hasTcpAlgorithm(kind, name);
 }
 
-}  // namespace
-
-std::string wantedAlgorithms() { return kAlgorithm.get(); }
-
-void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
-                    const std::string& source) {
+void check(const WantedAlgorithm& wanted, const std::string& source) {
+  const auto& [kind, name] = wanted;
   std::string names;
   for (const CollectiveKind one : kKinds) {
     if (kind && *kind != one) continue;
-    if (isOfHosts(one, name)) return;
+    if (isOfHosts(one, name) || isOfGpus(one, name)) return;
     for (const ShmChoice& choice : shmChoices(one)) {
       const std::string known(choice.name);
       if (known == name) return;
@@ -51,16 +53,41 @@ void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
               source + " names the algorithm '" + name + "', which " +
                   (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
                   "; on one host there are: " + names + "; between hosts: group, " +
-                  tcpAlgorithmNames(kind ? &*kind : nullptr));
+                  tcpAlgorithmNames(kind ? &*kind : nullptr) +
+                  "; on GPUs copy_engine, of all_gather and all_to_all");
+}
+
+}  // namespace
+
+std::string wantedAlgorithms() { return kAlgorithm.get(); }
+
+std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std::string& source) {
+  std::vector<WantedAlgorithm> all;
+  std::istringstream words(text);
+  for (std::string word; std::getline(words, word, ',');) {
+    const size_t equals = word.find('=');
+    WantedAlgorithm wanted;
+    wanted.name = equals == std::string::npos ? word : word.substr(equals + 1);
+    if (equals != std::string::npos) {
+      wanted.kind = collectiveKindNamed(word.substr(0, equals));
+      if (!wanted.kind) {
+        throw Error(ErrorKind::InvalidArgument, source + " names the collective '" +
+                                                    word.substr(0, equals) + "', which is none");
+      }
+    }
+    check(wanted, source);
+    all.push_back(std::move(wanted));
+  }
+  return all;
 }
 
 HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hints) {
   HostsPreference preference;
   const auto hint = hints.find("ctran::algorithm");
   if (hint != hints.end()) {
-    preference.parse(hint->second, "the hint ctran::algorithm");
+    preference.take(hint->second, "the hint ctran::algorithm");
   } else {
-    preference.parse(wantedAlgorithms(), "CTRAN_ALGORITHM");
+    preference.take(wantedAlgorithms(), "CTRAN_ALGORITHM");
   }
   if (const auto order = hints.find("ctran::deterministic"); order != hints.end()) {
     if (order->second != "rank_order") {
@@ -72,23 +99,13 @@ HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hi
   return preference;
 }
 
-void HostsPreference::parse(const std::string& text, const std::string& where) {
-  std::istringstream words(text);
-  for (std::string word; std::getline(words, word, ',');) {
-    const size_t equals = word.find('=');
-    const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
-    if (equals == std::string::npos) {
-      checkAlgorithm(std::nullopt, name, where);
-      any_ = name;
-      continue;
-    }
-    const auto kind = collectiveKindNamed(word.substr(0, equals));
+void HostsPreference::take(const std::string& text, const std::string& source) {
+  for (const auto& [kind, name] : parseAlgorithms(text, source)) {
     if (!kind) {
-      throw Error(ErrorKind::InvalidArgument,
-                  where + " names the collective '" + word.substr(0, equals) + "', which is none");
+      any_ = name;
+    } else if (isOfHosts(*kind, name)) {
+      named_[*kind] = name;
     }
-    checkAlgorithm(kind, name, where);
-    if (isOfHosts(*kind, name)) named_[*kind] = name;
   }
 }
 

@@ -4,6 +4,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "ctran/base/collective_kind.h"
 
@@ -12,11 +13,16 @@ namespace ctran {
 /// What CTRAN_ALGORITHM says.
 std::string wantedAlgorithms();
 
-/// Throws Error(InvalidArgument) if the collective, or without one no collective at all, has an
-/// algorithm of that name, on one host or between several: one setting may serve both. `source`
-/// says who asks for it.
-void checkAlgorithm(std::optional<CollectiveKind> kind, const std::string& name,
-                    const std::string& source);
+/// An algorithm that somebody wants, for one collective or for every one that has one of that name.
+struct WantedAlgorithm {
+  std::optional<CollectiveKind> kind;
+  std::string name;
+};
+
+/// Of "two_phase" or "all_reduce=ring,all_gather=bruck"; of several for the same the last counts.
+/// Throws Error(InvalidArgument) if no collective has such an algorithm, on one host or between
+/// several: one setting may serve both. `source` says who asks for it.
+std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std::string& source);
 
 /// Which algorithms the user wants between hosts; all ranks the same.
 class HostsPreference {
@@ -32,7 +38,7 @@ class HostsPreference {
   uint64_t hash() const;
 
  private:
-  void parse(const std::string& text, const std::string& where);
+  void take(const std::string& text, const std::string& source);
 
   std::string any_;
   std::map<CollectiveKind, std::string> named_;

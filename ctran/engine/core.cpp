@@ -61,6 +61,7 @@ int Core::goneRank(const Condition& waiting) {
   const int awaited = now.awaited();
   const auto& state = board.control(awaited).state;
   if (state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
+  if (driver != nullptr && driver->mayHear(awaited)) return -1;
   return now.holds() ? -1 : awaited;  // it may have moved its counter just before it left
 }
 

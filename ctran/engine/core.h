@@ -26,6 +26,8 @@ class Driver {
   /// A thread is about to sleep: from now on, until that has happened once, wake this rank's
   /// sleepers when `poll` may have something to do.
   virtual void arm() = 0;
+  /// Whether something that a rank sent before it left may still be on its way.
+  virtual bool mayHear(int rank) = 0;
   /// Tells the other hosts of a failure.
   virtual void tell(const Error& error) = 0;
 };

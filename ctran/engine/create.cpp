@@ -1,8 +1,11 @@
 // How communicators are made: from a store, or from another communicator.
+#include "ctran/engine/create.h"
+
 #include <algorithm>
 #include <thread>
 
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
@@ -11,49 +14,28 @@
 namespace ctran {
 namespace {
 
-/// Far more than one host needs, and few enough for tables of all ranks.
-constexpr int kMaxRanks = 4096;
-
-/// Where this rank is, as hint or environment say: see hostIdentity.
-std::string hostOf(const CommunicatorOptions& options) {
-  const auto hint = options.hints.find("ctran::host");
-  return hostIdentity(hint == options.hints.end() ? "" : hint->second);
-}
-
-std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
-                                               Deadline deadline, WaitHooks* hooks) {
-  if (group.hosts) {
-    const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
-    const std::vector<int>& local = map.local();
-    HostGroup shared;
-    if (local.size() > 1) {
-      const size_t bytes = HostsCommunicator::bytesFor(static_cast<int>(local.size()));
-      shared = shareHost(*group.hosts, local, options.rank, bytes, deadline, interruptOf(hooks));
-    }
-    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
-                                                            std::move(shared));
-    communicator->start(hooks);
-    return communicator;
+HostGroup shareMemory(const CommunicatorOptions& options, Hosts& hosts, const HostMap& map,
+                      Deadline deadline, WaitHooks* hooks) {
+  const std::vector<int>& local = map.local();
+  if (local.size() < 2) return {};
+  try {
+    return shareHost(hosts, local, options.rank,
+                     HostsCommunicator::bytesFor(static_cast<int>(local.size())), deadline,
+                     interruptOf(hooks));
+  } catch (const Error& error) {
+    HostsCommunicator::cannotJoin(options, std::move(hosts), map, error);
+    throw;
   }
-  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
-  communicator->start(hooks);
-  announce(communicator);
-  return communicator;
-}
-
-HostGroup makeGroup(Leader& leader, int size, Deadline deadline, const Interrupt& interrupt) {
-  UniqueFd memory;
-  if (size <= Arena::kMaxRanks) memory = createSharedMemory("ctran", Arena::bytesFor(size));
-  return leader.gather(size, std::move(memory), deadline, interrupt);
 }
 
 HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
                const Interrupt& interrupt) {
-  Leader leader(options.size, hostOf(options));
-  if (options.size == 1) return makeGroup(leader, 1, deadline, interrupt);
+  using Reach = Leader::Reach;
+  Leader leader(options.size > 1 ? Reach::AllHosts : Reach::OneHost, hostOf(options.hints));
+  if (options.size == 1) return leader.gather(1, memoryFor(1), deadline, interrupt);
   options.store->set(key, leader.address().serialize());
   try {
-    HostGroup group = makeGroup(leader, options.size, deadline, interrupt);
+    HostGroup group = leader.gather(options.size, memoryFor(options.size), deadline, interrupt);
     options.store->remove(key);  // everybody has read it; the name is free for another communicator
     return group;
   } catch (...) {
@@ -82,18 +64,19 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
                       options.name + "', which did not come (" + error.what() + ")",
                   {0}, "new_comm", "see whether it started, with the same name and store");
     }
-    std::string why;
+    NotJoined reason;
     auto group = join(LeaderAddress::parse(text), options.rank, options.size, deadline, interrupt,
-                      &why, hostOf(options));
+                      &reason, hostOf(options.hints));
     if (group) return std::move(*group);
     // An address that an earlier run has left behind: rank 0 will replace it.
     if (left.count() <= 0) {
-      throw Error(ErrorKind::Timeout,
-                  "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
-                      options.name +
-                      (why.empty() ? "'; the store only holds the address of one that has ended"
-                                   : "', on another host, which cannot be reached: " + why),
-                  {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
+      throw Error(
+          ErrorKind::Timeout,
+          "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
+              options.name +
+              (reason.why.empty() ? "'; the store only holds the address of one that has ended"
+                                  : "', on another host, which cannot be reached: " + reason.why),
+          {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
     }
     if (!stale) log(LogLevel::Debug, "the store holds a stale address of '%s'", key.c_str());
     stale = true;
@@ -107,17 +90,16 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
 Error inGroup(const Error& error, std::span<const int> ranks, int self, const char* op,
               const std::string& doing) {
   std::vector<int> named;
-  std::string members;
   for (const int r : error.ranks()) {
     if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
   }
   if (named.empty()) named.push_back(self);
-  for (const int r : ranks) members += (members.empty() ? "" : ", ") + std::to_string(r);
   std::string what = error.what();
   if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
   return Error(error.kind(),
                std::string(op) + ": rank " + std::to_string(self) + " could not " + doing +
-                   " ranks " + members + " (numbered from 0 here): " + what,
+                   " ranks " + listed({ranks.begin(), ranks.end()}) +
+                   " (numbered from 0 here): " + what,
                named, op, error.hint());
 }
 
@@ -151,6 +133,32 @@ HostGroup rendezvous(const CommunicatorOptions& options, Deadline deadline,
 }
 
 }  // namespace
+
+std::string hostOf(const std::map<std::string, std::string>& hints) {
+  const auto hint = hints.find("ctran::host");
+  return hostIdentity(hint == hints.end() ? "" : hint->second);
+}
+
+UniqueFd memoryFor(int size) {
+  if (size > Arena::kMaxRanks) return {};
+  return createSharedMemory("ctran", Arena::bytesFor(size));
+}
+
+std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
+                                               Deadline deadline, WaitHooks* hooks) {
+  if (group.hosts) {
+    const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
+    HostGroup shared = shareMemory(options, *group.hosts, map, deadline, hooks);
+    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
+                                                            std::move(shared));
+    communicator->start(hooks);
+    return communicator;
+  }
+  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
+  communicator->start(hooks);
+  announce(communicator);
+  return communicator;
+}
 
 std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& options,
                                                    WaitHooks* hooks) {
@@ -215,8 +223,9 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
   own.ranks = Sha256().add(std::as_bytes(ranks)).finish();
   std::unique_ptr<Leader> leader;
   if (!ranks.empty() && newRank == 0) {
-    leader = std::make_unique<Leader>(spansHosts() ? static_cast<int>(ranks.size()) : 0,
-                                      hostOf(options));
+    const bool reachesAll = spansHosts() && ranks.size() > 1;
+    leader = std::make_unique<Leader>(reachesAll ? Leader::Reach::AllHosts : Leader::Reach::OneHost,
+                                      hostOf(options.hints));
     own.leader = leader->address();
   }
   std::vector<Announcement> all(size());
@@ -241,9 +250,10 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
   WhileItWorks whileThisWorks(core_, hooks);
   const Interrupt interrupt = interruptOf(&whileThisWorks);
   try {
-    std::optional<HostGroup> group = leader ? makeGroup(*leader, options.size, deadline, interrupt)
-                                            : join(all[ranks[0]].leader, newRank, options.size,
-                                                   deadline, interrupt, nullptr, hostOf(options));
+    std::optional<HostGroup> group =
+        leader ? leader->gather(options.size, memoryFor(options.size), deadline, interrupt)
+               : join(all[ranks[0]].leader, newRank, options.size, deadline, interrupt, nullptr,
+                      hostOf(options.hints));
     if (!group) {
       const bool late = std::chrono::steady_clock::now() >= deadline;
       throw Error(late ? ErrorKind::Timeout : ErrorKind::PeerLost,

@@ -6,8 +6,10 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/local_communicator.h"
+#include "ctran/select/plans.h"
 
 namespace ctran {
 namespace {
@@ -27,12 +29,6 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
-
-std::string listed(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
-}
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -60,7 +56,9 @@ GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int
     : control_(std::move(control)),
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
-      memory_(control_->rank(), control_->size(), device) {}
+      memory_(control_->rank(), control_->size(), device),
+      staging_(device),
+      user_(userPreferences()) {}
 
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
                                                          int device, WaitHooks* hooks) {
@@ -74,6 +72,7 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communi
   }
   std::shared_ptr<GpuCommunicator> made(new GpuCommunicator(std::move(local), device));
   made->connect(hooks);
+  announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;
 }
 
@@ -121,10 +120,10 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
       control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
-    uint32_t blocks = device::kMaxBlocks;
+    blocks_ = device::kMaxBlocks;
     for (const Introduction& one : first) {
       bytes.push_back(one.scratchBytes);
-      blocks = std::min(blocks, one.blocks);
+      blocks_ = std::min(blocks_, one.blocks);
       if (one.stepBytes != memory_.stepBytes()) {
         throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
       }
@@ -133,7 +132,7 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
     setTimeout(control_->timeout());
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
-    launcher_.emplace(memory_.team(), device_, blocks);
+    launcher_.emplace(memory_.team(), device_, blocks_);
   });
   agree(hooks, [&](Introduction&) { probe(); });
 }
@@ -213,17 +212,120 @@ void GpuCommunicator::order(gpu::Stream stream, bool before) {
   }
 }
 
-uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream) {
+std::shared_ptr<const PlanAlgorithm> GpuCommunicator::planFor(const Collective& c) const {
+  return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
+    return GpuPlan::whyNot(algorithm, c, blocks_).empty();
+  });
+}
+
+/// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
+/// `variable` settles how much, the same on all ranks.
+template <class Part, class Make>
+std::unique_ptr<Part> GpuCommunicator::setUp(const char* variable, WaitHooks* hooks,
+                                             const Make& make) {
+  const gpu::RelaxedCapture relaxed(runtime_);
+  std::unique_ptr<Part> made;
+  UniqueFd memory;
+  const auto all = agree(hooks, [&](Introduction& own) {
+    made = make();
+    memory = made->allocate();
+    own.scratchBytes = made->memoryBytes();
+  });
+  const HostGroup group = control_->handOver(PeerMemory::deskBytes(1), std::move(memory), hooks);
+  agree(hooks, [&](Introduction&) {
+    for (const Introduction& one : all) {
+      if (one.scratchBytes == made->memoryBytes()) continue;
+      throw Error(ErrorKind::InvalidArgument, std::string(variable) + " differs among the ranks");
+    }
+    made->connect(group);
+  });
+  return made;
+}
+
+GpuPlan& GpuCommunicator::setUpPlan(const Collective& c, WaitHooks* hooks) {
+  const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
+  const std::pair key(c.plan->hash(), root);
+  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+  auto made = setUp<GpuPlan>("CTRAN_GPU_PLAN_BYTES", hooks, [&] {
+    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    plan->prepare(c);
+    return plan;
+  });
+  return *(plans_[key] = std::move(made));
+}
+
+CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
+  if (!copies_) {
+    copies_ = setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks, [&] {
+      return std::make_unique<CopyEngines>(memory_.team(), device_);
+    });
+  }
+  return *copies_;
+}
+
+bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
+  if (!CopyEngines::serves(kind) || control_->size() == 1) return false;
+  for (const Preferences* preferences : {&control_->hint(), &user_}) {
+    if (const std::string* name = preferences->of(kind)) return *name == CopyEngines::kName;
+  }
+  return false;
+}
+
+uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream,
+                                  WaitHooks* hooks) {
   validate(collective, control_->rank(), control_->size());
+  if (auto plan = planFor(collective)) [[unlikely]] {
+    Collective planned = collective;
+    planned.plan = std::move(plan);
+    return issue(planned, stream, hooks);
+  }
+  return issue(collective, stream, hooks);
+}
+
+uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream,
+                                WaitHooks* hooks) {
   GpuDesk& desk = memory_.desk(control_->rank());
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   signature_ = extendSignature(signature_, collective);
   desk.operations.begin(makeRecord(collective, number, signature_));
-  order(stream, true);
-  launcher_->launch(collective, stream);
+  const bool copies = !collective.plan && prefersCopies(collective.kind);
+  // Before it waits for the others, who have to see if they call something else.
+  if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
+  if (collective.plan) {
+    GpuPlan& plan = setUpPlan(collective, hooks);
+    order(stream, true);
+    plan.launch(collective, staging_, stream);
+  } else if (copies) {
+    CopyEngines& engines = setUpCopies(hooks);
+    order(stream, true);
+    engines.launch(collective, stream);
+  } else {
+    order(stream, true);
+    launcher_->launch(collective, stream);
+  }
   order(stream, false);
   desk.issued.store(number, std::memory_order_release);
   return number;
+}
+
+Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
+  Collective call;
+  call.kind = kind;
+  call.type = DataType::UInt8;
+  const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
+  call.count = inBlocks ? bytes / control_->size() : bytes;
+  Explanation explanation;
+  if (const auto plan = planFor(call)) {
+    explanation.algorithm = "plan " + plan->plan().name;
+    explanation.why = "a plan is registered for it";
+  } else if (prefersCopies(kind)) {
+    explanation.algorithm = CopyEngines::kName;
+    explanation.why = control_->hint().of(kind) ? "the hint ctran::algorithm" : "CTRAN_ALGORITHM";
+  } else {
+    explanation.algorithm = "native";
+    explanation.why = "kernels of the engine, by size";
+  }
+  return explanation;
 }
 
 void GpuCommunicator::enqueueMessages(std::span<const Collective> messages, gpu::Stream stream) {

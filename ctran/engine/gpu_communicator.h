@@ -2,15 +2,20 @@
 
 #include <atomic>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/gpu/launcher.h"
+#include "ctran/collective/plan/gpu.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/named.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/transport/nvlink/peer_memory.h"
 
@@ -23,14 +28,18 @@ class LocalCommunicator;
 /// other's deaths, and learn of failures.
 ///
 /// Operations are put on streams and run in the order of the calls, whichever streams they are on.
+/// A registered plan that can serve a call does, as a kernel; else copy engines, where they are
+/// preferred. The first call that one of these serves on a communicator waits for the other ranks,
+/// to map each other's memory.
+///
 /// One thread at a time; `trouble`, `fail` and `stop` from any thread.
-class GpuCommunicator {
+class GpuCommunicator final : public Explainer {
  public:
   /// Collective over the ranks of `control`, which this owns from then on; each names its device.
   /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory.
   static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control, int device,
                                                  WaitHooks* hooks = nullptr);
-  ~GpuCommunicator();
+  ~GpuCommunicator() override;
   GpuCommunicator(const GpuCommunicator&) = delete;
   GpuCommunicator& operator=(const GpuCommunicator&) = delete;
 
@@ -41,10 +50,14 @@ class GpuCommunicator {
   void setTimeout(std::chrono::nanoseconds timeout);
 
   /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
-  /// current. Throws Error(InvalidArgument), or what the driver says.
-  uint64_t enqueue(const Collective& collective, gpu::Stream stream);
+  /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
+  /// Communicator::run.
+  uint64_t enqueue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks = nullptr);
   /// Sends and receives, which run at the same time.
   void enqueueMessages(std::span<const Collective> messages, gpu::Stream stream);
+
+  /// What would serve a call in which every rank contributes that many bytes, and why.
+  Explanation explain(CollectiveKind kind, size_t bytes) const override;
 
   /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
   bool hasFailed() const;
@@ -66,6 +79,13 @@ class GpuCommunicator {
   void connect(WaitHooks* hooks);
   void probe();
   void order(gpu::Stream stream, bool before);
+  uint64_t issue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks);
+  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
+  bool prefersCopies(CollectiveKind kind) const;
+  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
+  CopyEngines& setUpCopies(WaitHooks* hooks);
+  template <class Part, class Make>
+  std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
   std::vector<int> awaitedByKernels(int rank) const;
   std::vector<int> missing(uint64_t number) const;
@@ -74,7 +94,13 @@ class GpuCommunicator {
   const int device_;
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
+  uint32_t blocks_ = 1;  ///< the most that a kernel may have, the same on all ranks
   std::optional<GpuLauncher> launcher_;
+  /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
+  std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
+  StagingMemory staging_;
+  const Preferences user_;
+  std::unique_ptr<CopyEngines> copies_;
   std::shared_ptr<gpu::EventPool> events_;
   gpu::PooledEvent last_;  ///< behind the last operation that was not captured
   gpu::Stream lastStream_ = nullptr;

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ctran/base/log.h"
 #include "ctran/engine/peer_watcher.h"
 
 namespace ctran {
@@ -30,6 +31,12 @@ Board makeBoard(const HostMap& map, const std::shared_ptr<SharedMapping>& memory
   if (!memory) return {std::move(own), rank, size, false};
   const size_t arena = Arena::bytesFor(static_cast<int>(map.local().size()));
   return {memory, arena, rank, size, map.local(), std::move(own)};
+}
+
+/// The rank of the next host to whom this one tells what befalls its own.
+int confidantOf(const HostMap& map) {
+  const std::vector<int>& next = map.ranks((map.host() + 1) % map.hosts());
+  return next[map.index() % next.size()];
 }
 
 }  // namespace
@@ -63,6 +70,24 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
   core_.driver = this;
 }
 
+void HostsCommunicator::cannotJoin(const CommunicatorOptions& options, Hosts hosts,
+                                   const HostMap& map, const Error& error) {
+  class Nobody final : public TcpTransport::Listener {
+    void failed(const Error&) override {}
+    void wakeUp() override {}
+  } nobody;
+  if (map.hosts() < 2) return;
+  try {
+    Board board(privateMemory(Board::bytesFor(options.size)), options.rank, options.size, false);
+    TcpTransport transport(board, std::move(hosts), nobody);
+    transport.connect(confidantOf(map));
+    transport.tell(error);
+    transport.leave(kLinger);
+  } catch (const Error& another) {  // as this rank has no descriptors left, which may be the reason
+    log(LogLevel::Debug, "could not tell other hosts of a failure: %s", another.what());
+  }
+}
+
 Arena& HostsCommunicator::makeArena(std::shared_ptr<SharedMapping> memory) {
   arena_.emplace(std::move(memory), map_.index(), static_cast<int>(map_.local().size()),
                  map_.local().data());
@@ -81,8 +106,7 @@ void HostsCommunicator::start(WaitHooks* hooks) {
   localWatch_.start(shared_from_this());
   if (arena_) {
     // Whoever fails has somebody to tell on another host.
-    const std::vector<int>& next = map_.ranks((map_.host() + 1) % map_.hosts());
-    transport_.connect(next[map_.index() % next.size()]);
+    transport_.connect(confidantOf(map_));
   }
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;

@@ -29,6 +29,10 @@ class HostsCommunicator final : public LaneCommunicator,
   /// What so many ranks of a host share.
   static size_t bytesFor(int ranks);
 
+  /// For a rank that cannot be one of them: tells the others why.
+  static void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
+                         const Error& error);
+
   /// Waits until all ranks are here.
   void start(WaitHooks* hooks);
 
@@ -51,6 +55,7 @@ class HostsCommunicator final : public LaneCommunicator,
 
   bool poll() override;
   void arm() override;
+  bool mayHear(int rank) override { return transport_.mayHear(rank); }
   void tell(const Error& error) override;
   void tellFailure();
   void failed(const Error& error) override { core_.fail(error); }

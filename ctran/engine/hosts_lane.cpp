@@ -32,13 +32,14 @@ Task HostsLane::start(const Collective& collective) {
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
-/// A rank of another host that is late may wait for a neighbour, whom it can name; and one that is
-/// in the same plan for another one, as anybody waits for anybody there.
+/// A rank of another host that is late may wait for a neighbour, whom it can name; and one that has
+/// come for another one: a neighbour for a rank of another host, in plans anybody for anybody.
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
-  const int rank = inPlan_ ? awaitedOf(waiting) : waiting.awaited();
-  if (inPlan_ && hasCome(rank)) return kGraceNanos;
-  const HostMap& map = hosts_.map;
-  return hosts_.isShared() && rank >= 0 && map.hostOf(rank) != map.host() ? kGraceNanos : 0;
+  const int rank = awaitedOf(waiting);
+  if (rank < 0) return 0;
+  const bool isElsewhere = hosts_.map.hostOf(rank) != hosts_.map.host();
+  const bool mayKnow = hosts_.isShared() && (isElsewhere || hasCome(rank));
+  return mayKnow || (inPlan_ && hasCome(rank)) ? kGraceNanos : 0;
 }
 
 bool HostsLane::hasCome(int rank) const {

@@ -5,9 +5,8 @@
 #include <string_view>
 #include <thread>
 
-#include "ctran/engine/local_communicator.h"
-#include "ctran/os/shared_memory.h"
-#include "ctran/transport/shm/arena.h"
+#include "ctran/engine/create.h"
+#include "ctran/engine/lane_communicator.h"
 
 namespace ctran {
 namespace {
@@ -44,17 +43,31 @@ LeaderAddress read(const std::string& handle) {
 }
 
 /// Tries again while the leader is there and means another occasion, or none yet.
-HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                     const Interrupt& interrupt) {
+HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std::string& host,
+                     Deadline deadline, const Interrupt& interrupt) {
   while (true) {
+    NotJoined notJoined;
     try {
-      auto group = join(leader, rank, size, deadline, interrupt);
+      auto group = join(leader, rank, size, deadline, interrupt, &notJoined, host);
       if (group) return std::move(*group);
-      throw Error(ErrorKind::PeerLost, "rank 0 of the new members has ended", {0}, kOp,
-                  "leave its handle out");
     } catch (const Error& error) {
-      const bool turnedAway = error.kind() == ErrorKind::PeerLost && error.op() != kOp;
-      if (!turnedAway || std::chrono::steady_clock::now() >= deadline) throw;
+      // What it says of another rank stands.
+      const bool turnedAway =
+          error.kind() == ErrorKind::PeerLost && error.ranks() == std::vector<int>{0};
+      if (!turnedAway) throw;
+      notJoined = {error.what(), true};
+    }
+    if (!notJoined.somebodyListens) {
+      throw Error(ErrorKind::PeerLost,
+                  "rank 0 of the new members has ended" +
+                      (notJoined.why.empty() ? "" : ", or cannot be reached: " + notJoined.why),
+                  {0}, kOp, "leave its handle out");
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Error(ErrorKind::Timeout,
+                  "rank " + std::to_string(rank) + " waited for rank 0, which means another " +
+                      "occasion, or none: " + notJoined.why,
+                  {0}, kOp, "call it on all members, with the same name of the occasion");
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kPause);
@@ -63,7 +76,8 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, Deadline d
 
 }  // namespace
 
-InitPoint::InitPoint() : handle_(written(leader_.address())) {}
+InitPoint::InitPoint(const std::string& host)
+    : host_(host), leader_(Leader::Reach::AllHosts, host), handle_(written(leader_.address())) {}
 
 std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& handles,
                                               const std::string& occasion,
@@ -76,8 +90,8 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   if (std::set<std::string>(handles.begin(), handles.end()).size() != handles.size()) {
     reject("a handle appears multiple times among those of the members");
   }
-  if (handles.size() > Arena::kMaxRanks) {
-    reject("a communicator has at most " + std::to_string(Arena::kMaxRanks) + " ranks");
+  if (handles.size() > kMaxRanks) {
+    reject("a communicator has at most " + std::to_string(kMaxRanks) + " ranks");
   }
   std::vector<LeaderAddress> addresses;
   for (const std::string& handle : handles) addresses.push_back(read(handle));
@@ -86,15 +100,12 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   options.size = static_cast<int>(handles.size());
   const Deadline deadline = deadlineAfter(options.timeout);
   const Interrupt interrupt = interruptOf(hooks);
-  HostGroup group =
-      options.rank == 0
-          ? leader_.gather(options.size, createSharedMemory("ctran", Arena::bytesFor(options.size)),
-                           deadline, interrupt, openOwnPidFd(), occasion)
-          : joinLeader(addresses[0].forOccasion(occasion), options.rank, options.size, deadline,
-                       interrupt);
-  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
-  communicator->start(hooks);
-  return communicator;
+  HostGroup group = options.rank == 0
+                        ? leader_.gather(options.size, memoryFor(options.size), deadline, interrupt,
+                                         openOwnPidFd(), occasion)
+                        : joinLeader(addresses[0].forOccasion(occasion), options.rank, options.size,
+                                     host_, deadline, interrupt);
+  return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 
 }  // namespace ctran

@@ -9,11 +9,12 @@
 
 namespace ctran {
 
-/// Where a process can be reached by others that want to form a communicator with it, again and
-/// again, without a store. Whoever knows its handle can.
+/// Where a process can be reached by others, of this host and of others, that want to form a
+/// communicator with it, again and again, without a store. Whoever knows its handle can.
 class InitPoint {
  public:
-  InitPoint();
+  /// On this host, or as if it were on another one: see hostIdentity.
+  explicit InitPoint(const std::string& host = hostIdentity());
 
   /// A word of ASCII, to be given to the others.
   const std::string& handle() const { return handle_; }
@@ -28,6 +29,7 @@ class InitPoint {
                                      WaitHooks* hooks = nullptr);
 
  private:
+  const std::string host_;
   Leader leader_;
   std::string handle_;
 };

@@ -103,8 +103,10 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does.
 std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
-  auto plan = choosePlan(collective, size(), name());
-  return plan && spansHosts() && !canSpanHosts(*plan, collective) ? nullptr : plan;
+  if (!spansHosts()) return choosePlan(collective, size(), name());
+  return choosePlan(collective, size(), name(), [&collective](const PlanAlgorithm& plan) {
+    return canSpanHosts(plan, collective);
+  });
 }
 
 Lane& LaneCommunicator::laneFor(const Collective& collective) {

@@ -28,6 +28,8 @@ class LocalCommunicator final : public LaneCommunicator {
   void leave() override;
   std::vector<int> neighbours() const override;
   Arena& arena() { return arena_; }
+  /// The same on all ranks.
+  const Preferences& hint() const { return hint_; }
 
  private:
   Lane& collectives() override { return collectives_; }

@@ -4,12 +4,15 @@
 #include <mutex>
 #include <utility>
 
+#include "ctran/base/error.h"
+
 namespace ctran {
 namespace {
 
 struct Named {
   std::mutex mutex;
   std::map<std::pair<std::string, int>, std::weak_ptr<Communicator>> byName;
+  std::map<std::pair<std::string, int>, std::weak_ptr<Explainer>> explainers;
 };
 
 Named& named() {
@@ -30,6 +33,29 @@ std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank
   std::lock_guard lock(named().mutex);
   const auto entry = named().byName.find({name, rank});
   if (entry != named().byName.end()) found = entry->second.lock();
+  return found;
+}
+
+void Explainer::force(const std::string&) {
+  throw Error(ErrorKind::Unsupported, "nothing is measured of this communicator");
+}
+
+TuningTable Explainer::use(TuningTable table) {
+  force({});
+  return table;
+}
+
+void announceExplainer(const std::string& name, int rank, std::weak_ptr<Explainer> explainer) {
+  std::lock_guard lock(named().mutex);
+  std::erase_if(named().explainers, [](const auto& entry) { return entry.second.expired(); });
+  named().explainers[{name, rank}] = std::move(explainer);
+}
+
+std::shared_ptr<Explainer> findExplainer(const std::string& name, int rank) {
+  std::shared_ptr<Explainer> found;  // let go of after the lock
+  std::lock_guard lock(named().mutex);
+  const auto entry = named().explainers.find({name, rank});
+  if (entry != named().explainers.end()) found = entry->second.lock();
   return found;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "ctran/engine/communicator.h"
+#include "ctran/select/selector.h"
 
 namespace ctran {
 
@@ -12,5 +13,23 @@ namespace ctran {
 void announce(const std::shared_ptr<Communicator>& communicator);
 /// Null if there is none, or it is gone.
 std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
+
+/// Knows what serves the calls of a communicator whose tensors are not the CPU's.
+class Explainer {
+ public:
+  virtual ~Explainer() = default;
+  /// `bytes`: that every rank contributes, see contributionBytes.
+  virtual Explanation explain(CollectiveKind kind, size_t bytes) const = 0;
+  /// Takes nothing but this where there is a choice, until it is told otherwise with "": for
+  /// measurements. The same on all ranks. Throws Error(Unsupported) where there is no choice.
+  virtual void force(const std::string& algorithm);
+  /// From now on goes by what was measured, which is the same on all ranks; returns it as it is to
+  /// be kept. Throws as `force`.
+  virtual TuningTable use(TuningTable table);
+};
+
+/// The last one of a name stands.
+void announceExplainer(const std::string& name, int rank, std::weak_ptr<Explainer> explainer);
+std::shared_ptr<Explainer> findExplainer(const std::string& name, int rank);
 
 }  // namespace ctran

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
 
 namespace ctran {
@@ -16,9 +17,7 @@ std::string seconds(int64_t nanos) {
 }
 
 std::string list(const std::vector<int>& ranks) {
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
-  return text;
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listed(ranks);
 }
 
 std::string rollCall(Core& core) {

@@ -126,6 +126,15 @@ std::string architecture(int device) {
   return "sm_" + std::to_string(major) + std::to_string(minor);
 }
 
+std::string deviceName(int device) {
+  const Driver& driver = Driver::get();
+  Device handle = 0;
+  check(driver.deviceGet(&handle, device), "cuDeviceGet");
+  char name[128] = {};
+  check(driver.deviceGetName(name, sizeof name - 1, handle), "cuDeviceGetName");
+  return name;
+}
+
 int deviceCount() {
   int count = 0;
   check(Driver::get().deviceGetCount(&count), "cuDeviceGetCount");

@@ -253,6 +253,9 @@ class DeviceGuard {
 /// The exact architecture of a device as compilers spell it: "sm_90".
 std::string architecture(int device);
 
+/// "NVIDIA H200".
+std::string deviceName(int device);
+
 int deviceCount();
 
 }  // namespace ctran::gpu

@@ -43,6 +43,26 @@ size_t Plan::stepCount() const {
   return count;
 }
 
+Plan withRoot(const Plan& plan, int root) {
+  const auto moved = [&](int rank) { return (rank + root - plan.root + plan.ranks) % plan.ranks; };
+  Plan result = plan;
+  result.root = root;
+  for (Channel& channel : result.channels) {
+    channel.from.rank = moved(channel.from.rank);
+    channel.to.rank = moved(channel.to.rank);
+  }
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    auto& lanes = result.programs[moved(rank)] = plan.programs[rank];
+    for (Lane& lane : lanes) {
+      for (Step& step : lane) {
+        for (Place& place : step.to) place.rank = moved(place.rank);
+        for (Place& place : step.from) place.rank = moved(place.rank);
+      }
+    }
+  }
+  return result;
+}
+
 uint64_t Plan::hash() const {
   uint64_t hash = 0xcbf29ce484222325;  // FNV-1a
   for (const char c : toJson(*this).print()) {

@@ -131,6 +131,9 @@ bool isPlannable(CollectiveKind kind);
 /// indices out of range, shapes that do not fit, channels used by others than their ends.
 void check(const Plan& plan);
 
+/// The same broadcast from another root: every rank takes the place of the one before it, or so.
+Plan withRoot(const Plan& plan, int root);
+
 /// For people: one line per step.
 std::string toText(const Plan& plan);
 std::string toText(const Plan& plan, const Step& step, int rank);

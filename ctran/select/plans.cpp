@@ -52,7 +52,8 @@ bool removePlan(uint64_t number) {
 }
 
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
-                                                const std::string& communicator) {
+                                                const std::string& communicator,
+                                                const PlanFilter& filter) {
   if (registry().count.load(std::memory_order_acquire) == 0 || size < 2) return nullptr;
   const size_t bytes = collective.blockBytes();
   std::lock_guard lock(registry().mutex);
@@ -60,7 +61,7 @@ std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, in
   const auto found = std::find_if(plans.rbegin(), plans.rend(), [&](const Registered& r) {
     const bool named = r.use.communicator.empty() || r.use.communicator == communicator;
     return named && bytes >= r.use.minBytes && bytes <= r.use.maxBytes &&
-           r.algorithm->whyNot(collective, size).empty();
+           r.algorithm->whyNot(collective, size).empty() && (!filter || filter(*r.algorithm));
   });
   return found == plans.rend() ? nullptr : found->algorithm;
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -26,9 +27,13 @@ uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
 /// Calls that are under way go on with it. Whether it was there.
 bool removePlan(uint64_t number);
 
+/// What else a plan has to be able to do, as far as all ranks agree about it.
+using PlanFilter = std::function<bool(const PlanAlgorithm&)>;
+
 /// The plan that serves a call; none: a native algorithm does. Costs a few nanoseconds as long as
 /// there are no plans.
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
-                                                const std::string& communicator);
+                                                const std::string& communicator,
+                                                const PlanFilter& filter = nullptr);
 
 }  // namespace ctran

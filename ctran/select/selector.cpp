@@ -2,9 +2,6 @@
 
 #include <cstdio>
 
-#include "ctran/base/error.h"
-#include "ctran/collective/preference.h"
-
 namespace ctran {
 namespace {
 
@@ -16,34 +13,17 @@ std::string inMicros(double us) {
 
 }  // namespace
 
-Preferences::Preferences(const std::string& text, const std::string& source) : text_(text) {
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    const std::string word = text.substr(begin, end - begin);
-    begin = end + 1;
-    const size_t equals = word.find('=');
-    std::optional<CollectiveKind> kind;
-    if (equals != std::string::npos) {
-      kind = collectiveKindNamed(word.substr(0, equals));
-      if (!kind) {
-        throw Error(
-            ErrorKind::InvalidArgument,
-            source + " names the collective '" + word.substr(0, equals) + "', which there is not");
-      }
-    }
-    const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
-    checkAlgorithm(kind, name, source);
-    wanted_.emplace_back(kind, name);
-  }
-}
+Preferences::Preferences(const std::string& text, const std::string& source)
+    : text_(text), wanted_(parseAlgorithms(text, source)) {}
 
 const std::string* Preferences::of(CollectiveKind kind) const {
   const std::string* general = nullptr;
+  const std::string* own = nullptr;
   for (const auto& [one, name] : wanted_) {
-    if (one == kind) return &name;
     if (!one) general = &name;
+    if (one == kind) own = &name;
   }
-  return general;
+  return own != nullptr ? own : general;
 }
 
 Preferences userPreferences() { return {wantedAlgorithms(), "CTRAN_ALGORITHM"}; }

@@ -6,17 +6,16 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/collective/preference.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/select/tuning_table.h"
 
 namespace ctran {
 
-/// Algorithms that somebody wants: "two_phase" for every collective that has one of that name, or
-/// "all_reduce=two_phase,all_gather=rounds".
+/// Algorithms that somebody wants, as `parseAlgorithms` reads them.
 class Preferences {
  public:
   Preferences() = default;
-  /// Throws Error(InvalidArgument) if no collective has such an algorithm; `source` says who asks.
   Preferences(const std::string& text, const std::string& source);
 
   const std::string* of(CollectiveKind kind) const;
@@ -24,7 +23,7 @@ class Preferences {
 
  private:
   std::string text_;
-  std::vector<std::pair<std::optional<CollectiveKind>, std::string>> wanted_;
+  std::vector<WantedAlgorithm> wanted_;
 };
 
 /// What would run, and why.

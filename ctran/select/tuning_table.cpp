@@ -103,19 +103,21 @@ TuningTable TuningTable::fromJson(const Json& json) {
   return table;
 }
 
-std::string TuningTable::pathFor(int ranks) {
-  return directory() / ("tuning-" + thisHost().key() + "-" + std::to_string(ranks) + ".json");
+std::string TuningTable::pathFor(int ranks, const std::string& machine) {
+  const std::string key = machine.empty() ? thisHost().key() : machine;
+  return directory() / ("tuning-" + key + "-" + std::to_string(ranks) + ".json");
 }
 
-TuningTable TuningTable::load(int ranks) {
-  const std::string path = pathFor(ranks);
+TuningTable TuningTable::load(int ranks, const std::string& machine) {
+  const std::string path = pathFor(ranks, machine);
   std::ifstream file(path);
   if (!file) return {};
   std::ostringstream text;
   text << file.rdbuf();
   try {
     TuningTable table = fromJson(Json::parse(text.str(), path));
-    if (table.machine == thisHost().key() && table.ranks == ranks) return table;
+    const std::string& key = machine.empty() ? thisHost().key() : machine;
+    if (table.machine == key && table.ranks == ranks) return table;
   } catch (const Error& error) {
     log(LogLevel::Warn, "ignored the tuning table %s: %s", path.c_str(), error.what());
   }
@@ -123,7 +125,7 @@ TuningTable TuningTable::load(int ranks) {
 }
 
 void TuningTable::save() const {
-  const std::filesystem::path path = pathFor(ranks);
+  const std::filesystem::path path = pathFor(ranks, machine);
   std::error_code failed;
   std::filesystem::create_directories(path.parent_path(), failed);
   const std::filesystem::path fresh = path.string() + "." + std::to_string(::getpid());

@@ -30,11 +30,12 @@ struct TuningTable {
   /// Throws Error(InvalidArgument).
   static TuningTable fromJson(const Json& json);
 
-  /// Where the table of this machine for so many ranks is kept: in CTRAN_TUNING_DIR.
-  static std::string pathFor(int ranks);
+  /// Where the table of a machine, by default this host, for so many ranks is kept: in
+  /// CTRAN_TUNING_DIR.
+  static std::string pathFor(int ranks, const std::string& machine = {});
   /// That file. Empty if there is none, or it is another machine's; says so if it cannot be read.
-  static TuningTable load(int ranks);
-  /// Replaces that file at once. Throws Error(System).
+  static TuningTable load(int ranks, const std::string& machine = {});
+  /// Replaces its file at once. Throws Error(System).
   void save() const;
 };
 

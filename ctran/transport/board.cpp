@@ -53,6 +53,12 @@ Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool sha
   }
 }
 
+bool Board::isShared(int rank) const {
+  return shared_ ||
+         (!controls_.empty() && reinterpret_cast<std::byte*>(controls_[rank]) !=
+                                    others_->data() + kHeaderBytes + rank * kControlBytes);
+}
+
 uint32_t Board::prepareSleep(int awaited) {
   Control& own = control(rank_);
   const uint32_t ticket = own.doorbell.load(std::memory_order_acquire);

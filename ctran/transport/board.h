@@ -54,6 +54,9 @@ class Board {
     return *at<Control>(kHeaderBytes + rank * kControlBytes);
   }
 
+  /// Whether that rank writes its part itself.
+  bool isShared(int rank) const;
+
   /// To be called after a counter was moved: wakes the ranks that sleep until this one does so.
   void published() {
     // The counter's store must not pass the load below, or a sleeper who looked at the counter just

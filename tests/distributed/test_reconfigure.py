@@ -18,11 +18,17 @@ MakeRanks = Callable[[int], Ranks]
 GUARD = timedelta(seconds=60)
 
 
-def open_comm(name: str = "elastic") -> TorchComm:
+HOSTS = pytest.mark.parametrize("per_host", [0, 2, 1], ids=["one_host", "two_hosts", "hosts"])
+
+
+def open_comm(rank: Rank, per_host: int = 0) -> TorchComm:
+    """With so many ranks on each host; 0: all on this one."""
+    host = "" if per_host == 0 else f"host{rank.rank // per_host}"
     return torchcomms.new_comm(
         "ctran",
         torch.device("cpu"),
-        name,
+        "elastic",
+        hints={"ctran::host": host},
         enable_reconfigure=True,
         abort_process_on_timeout_or_error=False,
         timeout=GUARD,
@@ -42,9 +48,9 @@ def members(comm: TorchComm, rank: Rank) -> list[int]:
     return found
 
 
-def changes(rank: Rank) -> None:
-    store = rank.store("changes")
-    comm = open_comm()
+def changes(rank: Rank, per_host: int) -> None:
+    store = rank.store(f"changes {per_host}")
+    comm = open_comm(rank, per_host)
     for call in (
         lambda: comm.barrier(async_op=False),
         lambda: comm.split([0]),
@@ -94,13 +100,14 @@ def changes(rank: Rank) -> None:
         comm.reconfigure("late", handles)
 
 
-def test_members_change(ranks: MakeRanks) -> None:
-    ranks(4).run(changes)
+@HOSTS
+def test_members_change(ranks: MakeRanks, per_host: int) -> None:
+    ranks(4).run(changes, per_host)
 
 
-def survives(rank: Rank) -> list[int] | None:
+def survives(rank: Rank, per_host: int) -> list[int] | None:
     store = rank.store("survives")
-    comm = open_comm()
+    comm = open_comm(rank, per_host)
     told: list[str] = []
     comm.register_abort_hook(lambda: told.append("broken"))
     comm.register_pre_hook(lambda name, _id, _args: told.append(name.name))
@@ -131,9 +138,10 @@ def survives(rank: Rank) -> list[int] | None:
     return found
 
 
-def test_survivors_go_on(fresh_ranks: MakeRanks) -> None:
+@HOSTS
+def test_survivors_go_on(fresh_ranks: MakeRanks, per_host: int) -> None:
     ranks = fresh_ranks(3)
-    job = ranks.start(survives)
+    job = ranks.start(survives, per_host)
     assert [job.hear(r) for r in range(3)] == ["ready"] * 3
     ranks.processes[1].signal(signal.SIGKILL)
     until_dead(job, 1)
@@ -144,9 +152,9 @@ def test_survivors_go_on(fresh_ranks: MakeRanks) -> None:
     assert [outcomes[r] for r in (0, 2)] == [Returned([2, 0])] * 2
 
 
-def refuses(rank: Rank) -> None:
-    store = rank.store("refuses")
-    comm = open_comm()
+def refuses(rank: Rank, per_host: int) -> None:
+    store = rank.store(f"refuses {per_host}")
+    comm = open_comm(rank, per_host)
     store.set(f"handle/{rank.rank}", comm.get_init_handle())
     handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
     own = handles[rank.rank]
@@ -183,5 +191,6 @@ def refuses(rank: Rank) -> None:
         plain.reconfigure("plain", handles)
 
 
-def test_what_cannot_be_is_refused(ranks: MakeRanks) -> None:
-    ranks(2).run(refuses)
+@HOSTS
+def test_what_cannot_be_is_refused(ranks: MakeRanks, per_host: int) -> None:
+    ranks(2).run(refuses, per_host)

@@ -225,6 +225,7 @@ bool Conductor::run(const Scenario& scenario) {
   for (auto& calls : stage_->calls) calls = 0;
   stage_->brokenAt = 0;
   stage_->recovered = 0;
+  std::memset(stage_->handles, 0, sizeof stage_->handles);
   const std::string store = folder_ + "/" + std::to_string(scenario.number);
   std::filesystem::create_directory(store);
   std::snprintf(stage_->store, sizeof stage_->store, "%s", store.c_str());

@@ -1,4 +1,6 @@
 // ctran_soak: see README.md.
+#include <signal.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -74,8 +76,15 @@ void progress(const Tally& tally, uint64_t of, double seconds) {
                static_cast<unsigned long long>(tally.failures));
 }
 
+volatile sig_atomic_t gStopped = 0;
+
+/// Ends after the fault that is being judged, so that nothing is left behind.
+void stopSoon(int) { gStopped = 1; }
+
 int soak(const Arguments& arguments) {
   Conductor conductor(arguments.hold);
+  ::signal(SIGINT, stopSoon);
+  ::signal(SIGTERM, stopSoon);
   uint32_t kinds = arguments.kinds;
   const uint32_t memory = 1u << static_cast<int>(Fault::Memory);
   if ((kinds & memory) != 0 && !conductor.cgroup().whyNot().empty()) {
@@ -103,6 +112,7 @@ int soak(const Arguments& arguments) {
       told = seconds();
       progress(tally, arguments.faults, told);
     }
+    if (gStopped != 0) break;
     if (tally.failures >= 10 || (arguments.seconds > 0 && seconds() > arguments.seconds)) break;
   }
   const Tally& tally = conductor.tally();

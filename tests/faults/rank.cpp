@@ -17,6 +17,7 @@
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/init_point.h"
 
 namespace ctran::testing {
 namespace {
@@ -85,8 +86,17 @@ class Caller {
         std::vector<int> all(static_cast<size_t>(size));
         for (int r = 0; r < size; ++r) all[static_cast<size_t>(r)] = r;
         const auto child = communicator_.split(all, "child", milliseconds(scenario_.timeoutMillis));
-        collective(*child, c);
-        child->finalize();
+        try {
+          collective(*child, c);
+          child->finalize();
+        } catch (const Error& error) {
+          // The fault was the child's. Others may have come through it: all go on as if this rank
+          // had too, and meet what is left of the fault in the communicator itself.
+          if (!scenario_.breaks()) throw;
+          const bool right = scenario_.fault == Fault::Reset || scenario_.fault == Fault::Stop ||
+                             error.ranks() == std::vector<int>{scenario_.victim};
+          if (!right) copyText(account_.wrong, std::string("in a child: ") + error.what());
+        }
         return;
       }
     }
@@ -243,13 +253,28 @@ void takePart(const Orders& orders, Stage& stage, Account& account) {
 }
 
 /// Those who are left, in a new communicator.
-void recover(const Orders& orders, Stage& stage, Account& account) {
+std::shared_ptr<Communicator> createAgain(const Orders& orders, Stage& stage, InitPoint* point) {
   const Scenario& scenario = orders.scenario;
+  constexpr milliseconds kTimeout{60'000};
+  if (point != nullptr) {
+    std::vector<std::string> handles;
+    for (int r = 0; r < scenario.size; ++r) {
+      if (!scenario.kills() || r != scenario.victim) handles.emplace_back(stage.handles[r]);
+    }
+    CommunicatorOptions options;
+    options.timeout = kTimeout;
+    return point->form(handles, "second", options);
+  }
   const bool smaller = scenario.kills();
   const int size = scenario.size - (smaller ? 1 : 0);
   const int rank = orders.rank - (smaller && orders.rank > scenario.victim ? 1 : 0);
+  return create(scenario, stage, rank, size, "second", kTimeout);
+}
+
+void recover(const Orders& orders, Stage& stage, InitPoint* point, Account& account) {
+  const Scenario& scenario = orders.scenario;
   try {
-    const auto communicator = create(scenario, stage, rank, size, "second", milliseconds(60'000));
+    const auto communicator = createAgain(orders, stage, point);
     Caller caller(scenario, *communicator, account);
     for (uint64_t i = 0; i < 3; ++i) caller.call(1'000'000 + i);
     communicator->finalize();
@@ -290,6 +315,8 @@ Belongings countBelongings() {
 
 void serveAsRank(int orders, Stage& stage, Injection& injection) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::signal(SIGINT, SIG_IGN);  // the conductor ends this process
+  ::signal(SIGTERM, SIG_IGN);
   rlimit descriptors{};
   ::getrlimit(RLIMIT_NOFILE, &descriptors);
   ::signal(SIGUSR1, resetConnection);
@@ -300,6 +327,11 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
     if (::recv(orders, &next, sizeof next, MSG_WAITALL) != sizeof next) ::_exit(0);
     Account account;
     account.number = next.scenario.number;
+    std::unique_ptr<InitPoint> point;
+    if (next.scenario.reforms) {
+      point = std::make_unique<InitPoint>(hostIdentity(next.scenario.host(next.rank)));
+      copyText(stage.handles[next.rank], point->handle());
+    }
     try {
       takePart(next, stage, account);
     } catch (const std::exception& error) {
@@ -312,7 +344,8 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
       ::_exit(0);
     }
     ::setrlimit(RLIMIT_NOFILE, &descriptors);
-    recover(next, stage, account);
+    recover(next, stage, point.get(), account);
+    point.reset();
     account.belongings = countBelongings();
     // The engine's threads let go of what they used a moment later.
     const int64_t giveUp = nowNanos() + 2'000'000'000;

@@ -16,6 +16,7 @@ struct Stage {
   std::atomic<int64_t> brokenAt;                       ///< nanos of the monotonic clock
   std::atomic<int> recovered;                          ///< ranks that are through with the new one
   char store[128];                                     ///< a directory
+  char handles[kMaxRanks][1024];                       ///< of their InitPoints
 };
 
 /// What belongs to a process and could leak.

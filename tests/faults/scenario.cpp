@@ -81,6 +81,7 @@ Scenario drawScenario(uint64_t seed, uint64_t number, uint32_t faults) {
   s.delayMicros = static_cast<uint32_t>(dice.below(dice.chance(80) ? 2000 : 10'000));
   s.calls = 4 + static_cast<int>(dice.below(20));
   s.timeoutMillis = s.fault == Fault::Stop ? 500 : 30'000;
+  s.reforms = dice.chance(40);
   return s;
 }
 

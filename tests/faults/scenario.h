@@ -28,6 +28,7 @@ struct Scenario {
   uint32_t delayMicros = 0;    ///< from when all are under way
   int calls = 0;               ///< where nothing may fail: so many
   int timeoutMillis = 0;       ///< of operations
+  bool reforms = false;        ///< the survivors meet by their handles, as reconfigure does
 
   /// Whether ranks call until they get an error.
   bool breaks() const {

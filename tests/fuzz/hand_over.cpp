@@ -32,8 +32,8 @@ void fromStore(Input input) {
     // At a host that is not this one and has no address that could be tried.
     LeaderAddress other = address;
     other.addresses = {};
-    std::string why;
-    require(!join(other, 1, 3, Deadline{}, nullptr, &why, kHost), "nobody listens there");
+    NotJoined reason;
+    require(!join(other, 1, 3, Deadline{}, nullptr, &reason, kHost), "nobody listens there");
   } catch (const Error& error) {
     require(error.kind() == ErrorKind::System || error.kind() == ErrorKind::Timeout,
             "what the store holds is no argument of the caller");
@@ -68,7 +68,7 @@ void fromLeader(Input input) {
 
 void fromCaller(Input input) {
   const auto how = input.take<uint8_t>();
-  Leader leader(0, kHost);
+  Leader leader(Leader::Reach::OneHost, kHost);
   const std::string name(leader.address().socketName.data());
   const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
   UniqueFd socket = connectAbstract(name, soon);

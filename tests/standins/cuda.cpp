@@ -25,6 +25,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -79,13 +80,17 @@ struct EventTag {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0;
-  uint64_t reached = 0;
+  std::set<uint64_t> ahead;  ///< records that their streams have not reached yet, in any order
   std::atomic<StreamTag*> capturedBy{nullptr};
+  uint64_t captured = 0;  ///< how much that stream had captured by then
 };
 
 namespace {
 
+/// What streams capture: the one that began it, and those that have been made to wait for it. It is
+/// replayed in the order of the calls, one of those that a GPU may choose.
 struct Capture {
+  std::vector<StreamTag*> joined;
   CaptureMode mode = CaptureMode::Global;
   CaptureStatus status = CaptureStatus::Active;
   std::thread::id thread = std::this_thread::get_id();
@@ -129,6 +134,8 @@ struct StreamTag {
   bool busy = false;
   bool closed = false;
   std::shared_ptr<Capture> capture;
+  uint64_t captured = 0;    ///< so much of it
+  uint64_t waitedUpTo = 0;  ///< so much of that, another stream of the capture waits for
   std::thread thread{[this] { serve(); }};
 
   void serve() {
@@ -153,6 +160,7 @@ struct StreamTag {
     if (capture) {
       if (capture->status != CaptureStatus::Active) return kCaptureInvalidated;
       capture->graph->nodes.push_back({std::move(task)});
+      ++captured;
       return kSuccess;
     }
     tasks.push_back(std::move(task));
@@ -205,6 +213,11 @@ STAND_IN Result cuDeviceGetCount(int* count) {
 
 STAND_IN Result cuDeviceGet(Device* device, int ordinal) {
   *device = ordinal;
+  return kSuccess;
+}
+
+STAND_IN Result cuDeviceGetName(char* name, int bytes, Device) {
+  std::snprintf(name, bytes, "Stand-in");
   return kSuccess;
 }
 
@@ -289,6 +302,7 @@ STAND_IN Result cuStreamBeginCapture_v2(Stream stream, CaptureMode mode) {
   auto capture = std::make_shared<Capture>();
   capture->mode = mode;
   capture->id = ++ids;
+  capture->joined.push_back(stream);
   {
     const std::lock_guard lock(capturesMutex);
     captures.push_back(capture);
@@ -308,6 +322,12 @@ STAND_IN Result cuStreamEndCapture(Stream stream, Graph* graph) {
     capture.swap(one.capture);
   }
   if (!capture) return kInvalidValue;
+  for (StreamTag* other : capture->joined) {
+    if (other == stream) continue;
+    const std::lock_guard lock(other->mutex);
+    other->capture = nullptr;
+    if (other->waitedUpTo < other->captured) capture->status = CaptureStatus::Invalidated;
+  }
   if (capture->mode == CaptureMode::Global) --globalCaptures;
   const std::lock_guard lock(capturesMutex);
   std::erase(captures, capture);
@@ -367,6 +387,7 @@ STAND_IN Result cuEventRecord(Event event, Stream stream) {
     const std::lock_guard lock(one.mutex);
     if (one.capture) {
       event->capturedBy = &one;
+      event->captured = one.captured;
       return kSuccess;
     }
   }
@@ -375,10 +396,11 @@ STAND_IN Result cuEventRecord(Event event, Stream stream) {
   {
     const std::lock_guard lock(event->mutex);
     version = ++event->recorded;
+    event->ahead.insert(version);
   }
   return one.push([event, version] {
     const std::lock_guard lock(event->mutex);
-    event->reached = std::max(event->reached, version);
+    event->ahead.erase(version);
     event->changed.notify_all();
   });
 }
@@ -412,15 +434,27 @@ STAND_IN Result cuEventQuery(Event event) {
   }
   if (const Result result = unsafeCall()) return result;
   const std::lock_guard lock(event->mutex);
-  return event->reached == event->recorded ? kSuccess : kNotReady;
+  return event->ahead.count(event->recorded) == 0 ? kSuccess : kNotReady;
 }
 
 STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
   StreamTag& one = of(stream);
+  StreamTag* const by = event->capturedBy;
+  std::shared_ptr<Capture> theirs;
+  if (by != nullptr && by != &one) {
+    const std::lock_guard lock(by->mutex);
+    theirs = by->capture;
+    if (theirs) by->waitedUpTo = std::max(by->waitedUpTo, event->captured);
+  }
   {
     const std::lock_guard lock(one.mutex);
+    if (theirs && !one.capture) {
+      one.capture = theirs;
+      one.captured = one.waitedUpTo = 0;
+      theirs->joined.push_back(&one);
+    }
     if (one.capture) {
-      if (event->capturedBy == &one) return kSuccess;
+      if (by == &one || one.capture == theirs) return kSuccess;
       one.capture->status = CaptureStatus::Invalidated;
       return kCaptureIsolation;
     }
@@ -432,7 +466,7 @@ STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
   }
   return one.push([event, version] {
     std::unique_lock lock(event->mutex);
-    event->changed.wait(lock, [&] { return event->reached >= version; });
+    event->changed.wait(lock, [&] { return event->ahead.count(version) == 0; });
   });
 }
 

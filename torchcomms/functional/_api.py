@@ -58,6 +58,20 @@ def _run(
     return [AsyncTensor(tensor, read) for tensor in result]
 
 
+def _run_reduction(
+    name: str,
+    comm: Comm,
+    arguments: tuple[Any, ...],
+    op: ReduceOp,
+    read: Sequence[Tensor],
+    async_op: bool,
+    hints: Hints,
+    timeout: Timeout,
+) -> Any:
+    kind, scale, factor = _reduction(op)
+    return _run(name, comm, (*arguments, kind), read, async_op, hints, timeout, scale, factor)
+
+
 def all_reduce(
     comm: Comm,
     tensor: Tensor,
@@ -67,10 +81,7 @@ def all_reduce(
     timeout: Timeout = None,
 ) -> Any:
     """The reduction of all ranks' `tensor`, of its shape."""
-    kind, scale, factor = _reduction(op)
-    return _run(
-        "all_reduce", comm, (tensor, kind), [tensor], async_op, hints, timeout, scale, factor
-    )
+    return _run_reduction("all_reduce", comm, (tensor,), op, [tensor], async_op, hints, timeout)
 
 
 def reduce(
@@ -83,10 +94,7 @@ def reduce(
     timeout: Timeout = None,
 ) -> Any:
     """At rank `root`, as all_reduce; elsewhere a copy of `tensor`."""
-    kind, scale, factor = _reduction(op)
-    return _run(
-        "reduce", comm, (tensor, root, kind), [tensor], async_op, hints, timeout, scale, factor
-    )
+    return _run_reduction("reduce", comm, (tensor, root), op, [tensor], async_op, hints, timeout)
 
 
 def broadcast(
@@ -144,11 +152,8 @@ def reduce_scatter(
     timeout: Timeout = None,
 ) -> Any:
     """The reduction of all ranks' `input_list[rank]`."""
-    kind, scale, factor = _reduction(op)
     inputs = list(input_list)
-    return _run(
-        "reduce_scatter", comm, (inputs, kind), inputs, async_op, hints, timeout, scale, factor
-    )
+    return _run_reduction("reduce_scatter", comm, (inputs,), op, inputs, async_op, hints, timeout)
 
 
 def reduce_scatter_v(
@@ -160,11 +165,8 @@ def reduce_scatter_v(
     timeout: Timeout = None,
 ) -> Any:
     """As reduce_scatter; the tensors of a list may differ in size."""
-    kind, scale, factor = _reduction(op)
     inputs = list(input_list)
-    return _run(
-        "reduce_scatter_v", comm, (inputs, kind), inputs, async_op, hints, timeout, scale, factor
-    )
+    return _run_reduction("reduce_scatter_v", comm, (inputs,), op, inputs, async_op, hints, timeout)
 
 
 def reduce_scatter_single(
@@ -176,18 +178,8 @@ def reduce_scatter_single(
     timeout: Timeout = None,
 ) -> Any:
     """The reduction of part `rank` of all ranks' `input`, cut in dimension 0."""
-    kind, scale, factor = _reduction(op)
-    return _run(
-        "reduce_scatter_single",
-        comm,
-        (input, kind),
-        [input],
-        async_op,
-        hints,
-        timeout,
-        scale,
-        factor,
-    )
+    name = "reduce_scatter_single"
+    return _run_reduction(name, comm, (input,), op, [input], async_op, hints, timeout)
 
 
 def all_to_all_single(

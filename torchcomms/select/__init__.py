@@ -14,6 +14,7 @@ import torch
 
 from torchcomms import _comms
 from torchcomms._errors import CommError
+from torchcomms.select import _members
 
 __all__ = ["Alternative", "Explanation", "explain", "host"]
 
@@ -113,14 +114,16 @@ def comm_explain(
 ) -> Explanation:
     """What would run if this communicator's ranks called `op` now, why, and what else there is.
 
+    Of backend ncclx: which member, ctran or nccl, and what was measured of both.
+
     Args:
         op: the name of a collective, such as ``"all_reduce"``.
         nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
             all_to_all all of its blocks.
-        dtype: does not change the choice on one host.
+        dtype: does not change the choice on one host; types that NCCL does not reduce go to ctran.
 
     Raises:
-        ValueError: there is no such collective, or the communicator is not one of ctran.
+        ValueError: there is no such collective, or the communicator is not one of ctran or ncclx.
         CommError: its ranks are on several hosts.
     """
     answer = _call(
@@ -140,6 +143,8 @@ def comm_tune(
 ) -> Path:
     """Measures the algorithms of every collective and uses the fastest from now on. Collective.
 
+    Of backend ncclx: measures its members, ctran and NCCL, with tensors of bfloat16.
+
     Rank 0 keeps the result in CTRAN_TUNING_DIR; later communicators of as many ranks use it on
     machines that are alike, if all of their ranks find the same.
 
@@ -151,16 +156,20 @@ def comm_tune(
         Where the table is.
 
     Raises:
-        ValueError: the time is not positive, or the communicator is not one of ctran.
-        CommError: its ranks are on several hosts, or the table cannot be written.
+        ValueError: the time is not positive, or the communicator is not one of ctran or ncclx.
+        CommError: its ranks are on several hosts, or the table cannot be written, or there is only
+            one member.
     """
-    answer = _call(
-        "tune",
-        progress,
-        communicator=self.get_name(),
-        rank=self.get_rank(),
-        seconds=float(seconds),
-    )
+    if not seconds > 0:
+        raise ValueError("the time to tune in must be positive")
+    who = {"communicator": self.get_name(), "rank": self.get_rank()}
+    if self.get_backend() == "ncclx":
+        rows = _members.measure(
+            self, seconds, lambda member: _call("force", algorithm=member, **who), progress
+        )
+        answer = _call("use", measured=rows, save=self.get_rank() == 0, **who)
+    else:
+        answer = _call("tune", progress, seconds=float(seconds), **who)
     return Path(answer["path"])
 
 

@@ -26,6 +26,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     explain.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
     tune = commands.add_parser("tune", help="measure what is best on this machine")
     tune.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
+    tune.add_argument(
+        "--backend",
+        choices=("ctran", "ncclx"),
+        default="ctran",
+        help="algorithms of ctran on CPUs (default), or ctran and NCCL on GPUs",
+    )
     tune.add_argument("--seconds", type=float, default=30, help="about how long (default 30)")
 
 
@@ -41,7 +47,7 @@ def explain(arguments: argparse.Namespace) -> int:
 def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them."""
     if _WORKER in os.environ:
-        return _tune_as_rank(arguments.seconds)
+        return _tune_as_rank(arguments.seconds, arguments.backend)
     if arguments.ranks < 2 or arguments.seconds <= 0:
         print("error: at least 2 ranks and some time", file=sys.stderr)
         return 2
@@ -55,7 +61,8 @@ def tune(arguments: argparse.Namespace) -> int:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
     }
-    command = [sys.executable, "-m", "torchcomms", "tune", "--seconds", str(arguments.seconds)]
+    command = [sys.executable, "-m", "torchcomms", "tune", "--backend", arguments.backend]
+    command += ["--seconds", str(arguments.seconds)]
     ranks = [
         subprocess.Popen(command, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
         for r in range(arguments.ranks)
@@ -64,12 +71,16 @@ def tune(arguments: argparse.Namespace) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _tune_as_rank(seconds: float) -> int:
+def _tune_as_rank(seconds: float, backend: str) -> int:
     import torch
 
     import torchcomms
 
-    comm = torchcomms.new_comm("ctran", torch.device("cpu"), name="tune")
+    device = torch.device("cpu")
+    if backend == "ncclx":
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    comm = torchcomms.new_comm(backend, device, name="tune")
     first = comm.get_rank() == 0
 
     def show(done: float, following: str) -> None:

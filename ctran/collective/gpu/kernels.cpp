@@ -109,6 +109,10 @@ bool fitsPackets(const DeviceReduction& reduction) { return reduction.elementByt
 
 }  // namespace
 
+gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name) {
+  return find(load(device, request), name.c_str());
+}
+
 DeviceReduction deviceReduction(DataType type, ReduceKind op) {
   const size_t bytes = sizeOf(type);
   if (type == DataType::Bool) {

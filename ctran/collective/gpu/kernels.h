@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
 #include "ctran/gpu/driver.h"
@@ -27,6 +29,10 @@ struct ReducingKernels {
 
   static const ReducingKernels& of(int device, int ranks, DataType type, ReduceKind op);
 };
+
+/// A kernel that is compiled, or taken from the cache, and loaded for good. May be called while a
+/// stream captures.
+gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name);
 
 /// How they are compiled, for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);

@@ -78,20 +78,12 @@ class KernelWriter {
     }
     text += "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n";
     text += "}  // namespace ctran::device::" + space + "\n\n";
-    text +=
-        "#if CTRAN_ON_GPU\n"
-        "extern \"C\" __global__ void __launch_bounds__(512)\n"
-        "    " +
-        kernel.entry +
-        "(const __grid_constant__ ctran::device::PlanTeam plan,\n"
-        "              const ctran::device::CTRAN_ELEMENT* input,\n"
-        "              ctran::device::CTRAN_ELEMENT* output, ctran::device::u64 count) {\n"
-        "  using namespace ctran::device;\n"
-        "  __shared__ Guard guard;\n"
-        "  " +
-        space +
-        "::run<CTRAN_ELEMENT, CTRAN_OP>(plan, thisBlock(&guard), input, output,"
-        " count);\n}\n#endif\n";
+    text += "#ifdef CTRAN_ELEMENT\nCTRAN_KERNEL(" + kernel.entry +
+            ", PlanArguments, 512,\n             (" + space +
+            "::run<CTRAN_ELEMENT, CTRAN_OP>(arguments.plan, block,\n"
+            "                 static_cast<const CTRAN_ELEMENT*>(arguments.input),\n"
+            "                 static_cast<CTRAN_ELEMENT*>(arguments.output), arguments.count)))\n"
+            "#endif\n";
     return kernel;
   }
 

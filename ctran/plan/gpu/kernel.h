@@ -11,7 +11,7 @@ namespace ctran::plan {
 /// without an interpreter, that reads like `toText`.
 ///
 /// It is launched with `lanes` x slices blocks, all of which have to be on the GPU together, as
-/// entry(PlanTeam, input, output, count of a block); see plan/gpu/run.cuh for what that needs.
+/// entry(PlanArguments); see plan/gpu/run.cuh for what that needs.
 /// It knows by itself how often it has run, so that a captured launch can be replayed. Every launch
 /// of a plan has the same number of slices; plans share neither signals nor scratch.
 struct Kernel {

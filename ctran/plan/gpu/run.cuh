@@ -18,6 +18,14 @@ struct PlanTeam {
   u64 unitBytes;            ///< of a chunk, in each slice; a multiple of 16
 };
 
+/// What a kernel is launched with: the user's buffers, and the elements of a block.
+struct PlanArguments {
+  PlanTeam plan;
+  const void* input;
+  void* output;
+  u64 count;
+};
+
 /// As in ctran::plan::Plan.
 struct PlanShape {
   u32 lanes;
@@ -96,7 +104,7 @@ class PlanRun {
       // A difference, so that counters may wrap around.
       for (u32 polls = 1; static_cast<i32>(loadAcquire(counter) - target) < 0; ++polls) {
         if (polls % kPollsPerCheck == 0 &&
-            !keepWaiting(plan_.team, block_, static_cast<u32>(execution()) + 1, 1u << wait.from)) {
+            !keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, 1u << wait.from)) {
           break;
         }
       }

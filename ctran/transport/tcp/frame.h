@@ -20,7 +20,19 @@ namespace ctran {
 ///  - Of larger ones an Announce tells, and Data frames follow when the receiver has bound memory
 ///  and
 ///    said so with Ready: they are received into place.
-enum class FrameType : uint32_t { Eager = 1, Announce, Ready, Data, Credit, Failure, Goodbye };
+///
+/// Opened is the first that a caller sends: before, the acceptor cannot know whether the caller has
+/// seen its welcome, or has hung up. Goodbye is the last of a rank that leaves.
+enum class FrameType : uint32_t {
+  Eager = 1,
+  Announce,
+  Ready,
+  Data,
+  Credit,
+  Failure,
+  Goodbye,
+  Opened
+};
 
 inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
 inline constexpr size_t kEagerBytes = 64 << 10;
@@ -63,6 +75,7 @@ inline const char* whyInvalid(const FrameHeader& frame) {
     case FrameType::Ready:
     case FrameType::Credit:
     case FrameType::Goodbye:
+    case FrameType::Opened:
       return frame.bytes == 0 ? nullptr : "a payload where there is none";
   }
   return "a frame of an unknown type";

@@ -82,6 +82,7 @@ std::string Link::read(Reader& reader) {
       return std::generic_category().message(errno);
     }
     const auto bytes = static_cast<size_t>(n);
+    hasHeard_ = true;
     try {
       const size_t placed = std::min(bytes, direct);
       if (placed > 0) {

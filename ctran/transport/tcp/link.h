@@ -37,10 +37,18 @@ class Link {
     virtual void end(const FrameHeader& frame) = 0;
   };
 
-  void open(TcpSocket socket) { socket_ = std::move(socket); }
+  /// What waits to be written stays, frames that have begun from their start.
+  void open(TcpSocket socket) {
+    socket_ = std::move(socket);
+    hasHeard_ = false;
+    sent_ = headBytes_ = remaining_ = 0;
+    into_ = nullptr;
+  }
   void close() { socket_.close(); }
   bool isOpen() const { return static_cast<bool>(socket_); }
   const TcpSocket& socket() const { return socket_; }
+  /// Whether anything has come since `open`.
+  bool hasHeard() const { return hasHeard_; }
 
   /// Urgent frames pass those that are not, which carry bulk data.
   void push(Outgoing frame, bool urgent) { (urgent ? urgent_ : bulk_).push_back(std::move(frame)); }
@@ -72,6 +80,7 @@ class Link {
   void parse(Reader& reader, std::span<const std::byte> data);
 
   TcpSocket socket_;
+  bool hasHeard_ = false;
   std::deque<Outgoing> urgent_, bulk_;
   std::deque<Outgoing> picked_;  // in the order in which they leave
   size_t sent_ = 0;              // bytes of the first of them, with its header

@@ -41,8 +41,8 @@ struct TcpTransport::Peer final : Link::Reader {
   int callerFd = -1;
   Link link;
   bool wantsToWrite = false;  // epoll tells when the socket has room
-  bool hasLeft = false;
-  bool isNear = false;  // shares this rank's board, in which it writes itself
+  bool hasLeft = false;       // has said goodbye
+  bool isNear = false;        // shares this rank's board, in which it writes itself
 
   std::map<MessageName, Inbound*> bound;      // not complete
   std::map<MessageName, Early> early;         // complete, or on the way, and not bound
@@ -69,6 +69,18 @@ struct TcpTransport::Peer final : Link::Reader {
   std::byte* begin(const FrameHeader& frame) override;
   void end(const FrameHeader& frame) override;
 
+  /// Whether an operation of this rank waits for it.
+  bool isNeeded() const {
+    const auto waits = [](const Window& window) { return !window.waiting.empty(); };
+    return !bound.empty() || !unready.empty() || link.hasOutput() ||
+           std::any_of(std::begin(windows), std::end(windows), waits);
+  }
+  /// Whether the link may carry what is in it.
+  bool isOpen() const {
+    return state == State::Up ||
+           (state == State::Accepted && (transport.told_ || transport.leaving_));
+  }
+
  private:
   std::byte* beginEager(const FrameHeader& frame);
   std::byte* beginData(const FrameHeader& frame);
@@ -81,6 +93,7 @@ struct TcpTransport::Peer final : Link::Reader {
 std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
   inbound = nullptr;
   arriving = nullptr;
+  if (state == State::Accepted) state = State::Up;
   transport.heard(*this, frame);
   switch (frame.type) {
     case FrameType::Eager:
@@ -130,6 +143,8 @@ std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
       hasLeft = true;
       transport.left_.push_back(rank);
       transport.moved_ = true;
+      return nullptr;
+    case FrameType::Opened:
       return nullptr;
   }
   return nullptr;
@@ -212,8 +227,7 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
   if (!epoll_) throw systemError("epoll_create1", errno);
   for (int r = 0; r < size_; ++r) {
     peers_.push_back(std::make_unique<Peer>(*this, r));
-    const auto& host = hosts_.places[r].host;
-    peers_[r]->isNear = host[0] != 0 && host == hosts_.places[rank_].host;
+    peers_[r]->isNear = board_.isShared(r);
   }
   watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
 }
@@ -517,16 +531,9 @@ void TcpTransport::pollCaller(Peer& peer) {
       if (peer.callerFd == socket.get()) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
       }
-      return connected(peer, std::move(socket));
+      return connected(peer, std::move(socket), State::Up);
     }
     case Caller::State::Refused:
-      // Both have called each other: this rank is called back, see `handle`.
-      if (peer.caller->verdict() == Verdict::RankTaken) {
-        peer.state = State::Awaited;
-        peer.caller.reset();
-        peer.callerFd = -1;
-        return;
-      }
       return giveUp(peer,
                     std::string("it refused this rank, which ") + text(peer.caller->verdict()));
     case Caller::State::Failed:
@@ -534,31 +541,64 @@ void TcpTransport::pollCaller(Peer& peer) {
   }
 }
 
-/// A call has failed. Where it was made in advance, the peer may have done its part and left.
+/// A call has failed. Where nobody waits for the peer, it may have done its part and left.
 void TcpTransport::giveUp(Peer& peer, const std::string& why) {
-  const auto waits = [](const Peer::Window& window) { return !window.waiting.empty(); };
-  if (!peer.bound.empty() || !peer.unready.empty() || peer.link.hasOutput() ||
-      std::any_of(std::begin(peer.windows), std::end(peer.windows), waits)) {
-    return lose(peer, why);
-  }
   peer.state = State::Unknown;
   peer.caller.reset();
   peer.callerFd = -1;
+  pollDoorman();  // it may have called meanwhile
+  if (peer.state == State::Unknown && peer.isNeeded()) lose(peer, why);
 }
 
-void TcpTransport::connected(Peer& peer, TcpSocket socket) {
+/// The caller of a connection that this rank has accepted has never used it: it has left, or died,
+/// or was in two minds. Who waits for it calls back, which tells.
+void TcpTransport::hungUp(Peer& peer) {
+  peer.state = State::Unknown;
+  peer.link.close();
+  pollDoorman();
+  if (peer.state == State::Unknown && !told_ && peer.isNeeded()) ensure(peer);
+}
+
+std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
+  if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
+  switch (peerOf(who.rank).state) {
+    case State::Unknown:
+      return Verdict::Welcome;
+    case State::Calling:
+      if (who.rank < rank_) return Verdict::Welcome;
+      return std::nullopt;  // its own call of this rank is on the way: see State
+    case State::Accepted:
+      return std::nullopt;  // it may have hung up on the one before, and the news not be here yet
+    case State::Up:
+    case State::Gone:
+      break;
+  }
+  return Verdict::RankTaken;
+}
+
+void TcpTransport::pollDoorman() {
+  if (!hosts_.doorman) return;
+  hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
+                       [this](const Introduction& who, TcpSocket socket) {
+                         connected(peerOf(who.rank), std::move(socket), State::Accepted);
+                       });
+}
+
+void TcpTransport::connected(Peer& peer, TcpSocket socket, State state) {
   peer.caller.reset();
   peer.callerFd = -1;
   peer.link.open(std::move(socket));
-  peer.state = State::Up;
+  peer.state = state;
+  peer.wantsToWrite = false;
   watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank), EPOLLIN, true);
   log(LogLevel::Debug, "connected to %s", describe(peer.rank).c_str());
-  if (told_) return pushFailure(peer);
-  flush(peer);
+  if (state == State::Up) pushControl(peer, FrameType::Opened, {}, 0, {});
+  if (told_) pushFailure(peer);
+  if (leaving_) pushControl(peer, FrameType::Goodbye, {}, 0, {});
 }
 
 void TcpTransport::flush(Peer& peer) {
-  if (peer.state != State::Up) return;
+  if (!peer.isOpen()) return;
   const bool works = peer.link.write([this](void* owner, size_t bytes) {
     auto& message = *static_cast<Outbound*>(owner);
     message.moved += bytes;
@@ -575,8 +615,13 @@ void TcpTransport::flush(Peer& peer) {
 void TcpTransport::pollLink(Peer& peer, uint32_t events) {
   if ((events & EPOLLOUT) != 0) flush(peer);
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
+  const bool wasOpen = peer.isOpen();
   const std::string ended = peer.link.read(peer);
-  if (!ended.empty()) lose(peer, ended);
+  if (!ended.empty()) {
+    return peer.state == State::Accepted && !peer.link.hasHeard() ? hungUp(peer)
+                                                                  : lose(peer, ended);
+  }
+  if (!wasOpen) flush(peer);
 }
 
 void TcpTransport::lose(Peer& peer, const std::string& why) {
@@ -586,6 +631,9 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
   peer.link.close();
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
+  // Whoever shares the board has said there that it leaves.
+  const auto& state = board_.control(peer.rank).state;
+  if (state.load(std::memory_order_acquire) == Board::RankState::Left) return;
   report(Error(ErrorKind::PeerLost,
                describe(peer.rank) + " is lost to rank " + std::to_string(rank_) + ": " + why,
                {peer.rank}, {},
@@ -634,25 +682,11 @@ void TcpTransport::pollLocked(int waitMillis) {
 }
 
 void TcpTransport::handle(uint64_t id, uint32_t events) {
-  if (id == kDoorman) {
-    hosts_.doorman->poll(
-        [this](const Introduction& who) {
-          const Peer& peer = peerOf(who.rank);
-          if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
-          // When both call each other, the call of the lower rank counts.
-          const bool free = peer.state == State::Unknown || peer.state == State::Awaited ||
-                            (peer.state == State::Calling && who.rank < rank_);
-          return free ? Verdict::Welcome : Verdict::RankTaken;
-        },
-        [this](const Introduction& who, TcpSocket socket) {
-          connected(peerOf(who.rank), std::move(socket));
-        });
-    return;
-  }
+  if (id == kDoorman) return pollDoorman();
   Peer& peer = peerOf(static_cast<int>(id & (kCallerBit - 1)));
   if ((id & kCallerBit) != 0) {
     if (peer.state == State::Calling) pollCaller(peer);
-  } else if (peer.state == State::Up) {
+  } else if (peer.state == State::Up || peer.state == State::Accepted) {
     pollLink(peer, events);
   }
 }
@@ -692,8 +726,15 @@ uint64_t TcpTransport::refusedCallers() {
 
 int TcpTransport::connections() {
   const Lock lock(*this);
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
-                                        [](const auto& peer) { return peer->state == State::Up; }));
+  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) {
+    return peer->state == State::Up || peer->state == State::Accepted;
+  }));
+}
+
+bool TcpTransport::mayHear(int rank) {
+  const Lock lock(*this);
+  const Peer& peer = peerOf(rank);
+  return !peer.hasLeft && (peer.state == State::Up || peer.state == State::Accepted);
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -719,15 +760,14 @@ void TcpTransport::tell(const Error& error) {
   told_ = true;
   toldText_ = serializeFailure(error, rank_);
   for (const auto& peer : peers_) {
-    if (peer->state == State::Up) pushFailure(*peer);
+    if (peer->isOpen()) pushFailure(*peer);
   }
   // The process may end in a moment, and would take with it what has not left. Who has just
   // accepted this rank's call, and does not know yet, would take this rank for the one that died.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
   const auto pending = [this] {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Calling || peer->state == State::Awaited ||
-             (peer->state == State::Up && peer->link.hasOutput());
+      return peer->state == State::Calling || (peer->isOpen() && peer->link.hasOutput());
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);
@@ -738,15 +778,15 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {
-    if (peer->state != State::Up) continue;
-    pushControl(*peer, FrameType::Goodbye, {}, 0, {});
+    if (peer->isOpen()) pushControl(*peer, FrameType::Goodbye, {}, 0, {});
   }
+  pollLocked(0);  // who has called, or has answered, hears it too
   // A socket that is closed while something is unread in it drops what it has not delivered yet: so
-  // everything has to have arrived before.
+  // everything has to have arrived before. A call that nobody has answered yet needs no goodbye:
+  // see State.
   const auto pending = [this] {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Up &&
-             (peer->link.hasOutput() || peer->link.socket().unacknowledged() > 0);
+      return peer->isOpen() && (peer->link.hasOutput() || peer->link.socket().unacknowledged() > 0);
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);

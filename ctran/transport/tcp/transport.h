@@ -104,6 +104,10 @@ class TcpTransport final {
   bool poll();
   int fd() const { return epoll_.get(); }  ///< readable when `poll` may have something to do
 
+  /// Whether something that the rank has sent may still be on its way: there is a connection, on
+  /// which it has not said goodbye yet.
+  bool mayHear(int peer);
+
   /// Tells the others, those that are connected, of the failure of this communicator; they pass it
   /// on.
   void tell(const Error& error);
@@ -119,7 +123,18 @@ class TcpTransport final {
  private:
   friend class Inbound;
   friend class Outbound;
-  enum class State { Unknown, Calling, Awaited, Up, Gone };
+  /// How far a connection is. One that this rank has accepted is Accepted until its caller has been
+  /// heard on it: so long nothing is sent that would be lost if the caller has hung up, and its end
+  /// is no loss.
+  ///
+  ///     Unknown --call--> Calling --welcome--> Up --end--> Gone
+  ///       |  ^               |                 ^
+  ///       |  +--no answer----+                 |
+  ///       +-----accept--> Accepted --heard-----+
+  ///
+  /// When both ranks call each other, the call of the lower one counts: it keeps the other's
+  /// waiting until its own has come through, or failed.
+  enum class State { Unknown, Calling, Accepted, Up, Gone };
   struct Early {  // an eager message that is not bound yet
     std::vector<std::byte> data;
     OperationRecord operation;
@@ -132,8 +147,11 @@ class TcpTransport final {
   Peer& peerOf(int rank) { return *peers_[rank]; }
   void ensure(Peer& peer);
   void pollCaller(Peer& peer);
+  void pollDoorman();
+  std::optional<Verdict> admit(const Introduction& who);
   void giveUp(Peer& peer, const std::string& why);
-  void connected(Peer& peer, TcpSocket socket);
+  void hungUp(Peer& peer);
+  void connected(Peer& peer, TcpSocket socket, State state);
   void pollLink(Peer& peer, uint32_t events);
   void flush(Peer& peer);
   void lose(Peer& peer, const std::string& why);

@@ -4,8 +4,10 @@
 
 #include <chrono>
 #include <comms/torchcomms/TorchComm.hpp>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
@@ -108,6 +110,16 @@ class BackendWrapper final : public c10d::Backend {
   bool supportsCompletionHooks() const override { return true; }
   void registerCompletionHook(int64_t hookId, c10d::CompletionHook hook) override;
   void unregisterCompletionHook(int64_t hookId) override;
+  /// Called once, when this rank learns that the communicator is broken.
+  bool supportsAbortHooks() const override { return true; }
+  void registerAbortHook(int64_t hookId, c10d::AbortHook hook) override;
+  void unregisterAbortHook(int64_t hookId) override;
+  /// Whether there are windows says the first: new_window throws where the backend has none.
+  bool supportsWindow() const override { return true; }
+  c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
+  bool supportsReconfigure() const override { return comm_->getOptions().enable_reconfigure; }
+  c10d::ReconfigureHandle get_reconfigure_handle() const override;
+  c10::intrusive_ptr<c10d::Work> reconfigure(const c10d::ReconfigureOptions& opts) override;
 #endif
 
  private:
@@ -128,6 +140,8 @@ class BackendWrapper final : public c10d::Backend {
   uint64_t sequence_ = 0;
   uint64_t monitoredBarriers_ = 0;
   const std::shared_ptr<CompletionHooks> hooks_;
+  std::mutex aborting_;
+  std::map<int64_t, RemovableHandle> abortHooks_;  ///< guarded by aborting_
 };
 
 }  // namespace torch::comms

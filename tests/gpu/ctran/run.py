@@ -15,8 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_ranks.copies
+import gpu_ranks.ncclx
+import gpu_ranks.plans
 import gpu_ranks.trouble
-import gpu_ranks.use  # noqa: F401  (both register their cases)
+import gpu_ranks.use  # noqa: F401  (all register their cases)
 import torch
 from gpu_ranks import BACKEND, CASES
 from harness.devices import has_gpu

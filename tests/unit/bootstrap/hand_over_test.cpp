@@ -175,7 +175,7 @@ TEST(HandOver, RanksThatDoNotExistOrAreTakenAreTurnedAway) {
 }
 
 TEST(HandOver, MissingRanksAreNamedOnAllRanks) {
-  const Deadline deadline = soon();
+  const Deadline deadline = std::chrono::steady_clock::now() + kArrival;
   Leading leading(5, deadline);
   std::vector<Error> errors;
   std::mutex mutex;
@@ -252,15 +252,16 @@ TEST(HandOver, LeaderThatNeverAnswersIsGivenUp) {
 
 TEST(HandOver, LeaderOfAnotherHostThatListensNowhereIsNotFound) {
   const Leader leader;  // for its own host only
-  std::string why;
-  EXPECT_FALSE(join(leader.address(), 1, 2, later(), nullptr, &why, hostIdentity("elsewhere")));
-  EXPECT_NE(why.find("no address"), std::string::npos) << why;
+  NotJoined reason;
+  EXPECT_FALSE(join(leader.address(), 1, 2, later(), nullptr, &reason, hostIdentity("elsewhere")));
+  EXPECT_NE(reason.why.find("no address"), std::string::npos) << reason.why;
+  EXPECT_FALSE(reason.somebodyListens);
 }
 
 TEST(HandOver, RanksOfSeveralHostsAreToldEachOthersPlaces) {
   constexpr int kSize = 5;
   const auto hostOf = [](int rank) { return hostIdentity("host" + std::to_string(rank / 2)); };
-  Leader leader(kSize, hostOf(0));
+  Leader leader(Leader::Reach::AllHosts, hostOf(0));
   runThreads(kSize, [&](int rank) {
     const HostGroup group =
         rank == 0 ? leader.gather(kSize, createSharedMemory("test", kBytes), later())
@@ -280,7 +281,7 @@ TEST(HandOver, RanksOfSeveralHostsAreToldEachOthersPlaces) {
 }
 
 TEST(HandOver, RankOfAnotherHostThatLeavesIsNamedAndStrangersAreNot) {
-  Leader leader(3);
+  Leader leader(Leader::Reach::AllHosts);
   const LeaderAddress address = leader.address();
   const std::vector<NetAddress> there{
       *std::find_if(address.addresses.rbegin(), address.addresses.rend(),

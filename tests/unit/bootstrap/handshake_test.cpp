@@ -24,18 +24,21 @@ class Door {
       : key(key), doorman(localAddresses(), key, 0, kSize) {}
 
   void poll() {
-    doorman.poll([this](const Introduction& who) { return admit ? admit(who) : Verdict::Welcome; },
-                 [this](const Introduction& who, TcpSocket socket) {
-                   admitted.push_back(who);
-                   sockets.push_back(std::move(socket));
-                 });
+    doorman.poll(
+        [this](const Introduction& who) -> std::optional<Verdict> {
+          return admit ? admit(who) : Verdict::Welcome;
+        },
+        [this](const Introduction& who, TcpSocket socket) {
+          admitted.push_back(who);
+          sockets.push_back(std::move(socket));
+        });
   }
 
   NetAddress address() const { return doorman.addresses().back(); }
 
   const JobKey key;
   Doorman doorman;
-  std::function<Verdict(const Introduction&)> admit;
+  std::function<std::optional<Verdict>(const Introduction&)> admit;
   std::vector<Introduction> admitted;
   std::vector<TcpSocket> sockets;
 };
@@ -304,6 +307,65 @@ TEST(Handshake, RefusesWhomTheRankRefuses) {
   EXPECT_EQ(call(door, caller), Caller::State::Refused);
   EXPECT_EQ(caller.verdict(), Verdict::RankTaken);
   expectNobody(door);
+}
+
+TEST(Handshake, KeepsWaitingAboutWhomNothingIsDecidedYet) {
+  Door door;
+  int asked = 0;
+  door.admit = [&](const Introduction&) -> std::optional<Verdict> {
+    ++asked;
+    return std::nullopt;
+  };
+  Caller first({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  Caller second({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
+  const auto bothWait = [&] {
+    door.poll();
+    EXPECT_EQ(first.poll(), Caller::State::Pending);
+    EXPECT_EQ(second.poll(), Caller::State::Pending);
+  };
+  until([&] {
+    bothWait();
+    return asked >= 10;
+  });
+  // They have proved the key: others who have not do not push them out.
+  std::vector<std::unique_ptr<Stranger>> strangers;
+  for (size_t i = 0; i < 2 * Doorman::kSeats; ++i) {
+    strangers.push_back(std::make_unique<Stranger>(door));
+    bothWait();
+  }
+  door.admit = [](const Introduction& who) {
+    return who.rank == 1 ? Verdict::Welcome : Verdict::RankTaken;
+  };
+  EXPECT_EQ(call(door, first), Caller::State::Welcome) << first.why();
+  EXPECT_EQ(call(door, second), Caller::State::Refused);
+  ASSERT_EQ(door.admitted.size(), 1u);
+  EXPECT_EQ(door.admitted[0].rank, 1);
+}
+
+TEST(Handshake, ForgetsWhoHangsUpBeforeAnythingIsDecided) {
+  Door door;
+  int asked = 0;
+  door.admit = [&](const Introduction&) -> std::optional<Verdict> {
+    ++asked;
+    return std::nullopt;
+  };
+  for (int i = 0; i < 3; ++i) {
+    Caller caller({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+    until([&] {
+      door.poll();
+      EXPECT_EQ(caller.poll(), Caller::State::Pending);
+      return asked > 0;
+    });
+    asked = 0;
+  }
+  // Nobody is asked about any more.
+  until([&] {
+    asked = 0;
+    door.poll();
+    return asked == 0;
+  });
+  door.admit = nullptr;
+  expectStillWorks(door);
 }
 
 /// A caller that is deceived: an acceptor without the key, or one that changes the verdict.

@@ -70,7 +70,7 @@ std::atomic<int> gReports{0};
 
 TEST_F(SelectCalls, WhatIsTunedIsUsedHereAndLater) {
   runRanks(3, [](Communicator& communicator) {
-    const std::string tune = R"({"do": "tune", "seconds": 0.2, "communicator": ")" +
+    const std::string tune = R"({"do": "tune", "seconds": 2, "communicator": ")" +
                              communicator.name() + R"(", "rank": )" +
                              std::to_string(communicator.rank()) + "}";
     const Json answer = call(tune, [](double, const char*) { ++gReports; });

@@ -106,7 +106,7 @@ TEST(Create, MissingRankIsNamedOnAllRanks) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(3, [&](int rank) {
     auto options = optionsFor(rank, 4, store);
-    options.timeout = std::chrono::milliseconds(300);
+    options.timeout = kArrival;
     const Error error = errorOf([&] { Communicator::create(options); });
     EXPECT_EQ(error.kind(), ErrorKind::Timeout);
     EXPECT_EQ(error.ranks(), std::vector<int>{3}) << error.what();

@@ -113,9 +113,8 @@ TEST(HostGroups, WhoDoesNotComeIsNamed) {
     runJoined([&](Communicator& communicator, int rank) {
       if (rank == missing) return;
       std::vector<std::byte> data;
-      const Error error = errorOf([&] {
-        communicator.run(collective(Kind::AllReduce, data, 1000), std::chrono::milliseconds(200));
-      });
+      const Error error =
+          errorOf([&] { communicator.run(collective(Kind::AllReduce, data, 1000), kArrival); });
       EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
       EXPECT_EQ(error.ranks(), std::vector<int>{missing}) << error.what();
     });

@@ -116,7 +116,7 @@ TEST(Hosts, MissingRankIsNamed) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(2, [&](int rank) {
     auto options = hostPerRank(rank, 3, store);
-    options.timeout = std::chrono::milliseconds(300);
+    options.timeout = kArrival;
     const Error error = errorOf([&] { Communicator::create(options); });
     EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
@@ -424,10 +424,8 @@ TEST(HostsTimeout, NamesTheRankThatDoesNotCome) {
     const auto communicator = Communicator::create(hostPerRank(rank, 3, store));
     if (rank != 2) {
       std::vector<std::byte> data;
-      const Error error = errorOf([&] {
-        communicator->run(collective(Kind::AllReduce, data, 1000, 3),
-                          std::chrono::milliseconds(200));
-      });
+      const Error error =
+          errorOf([&] { communicator->run(collective(Kind::AllReduce, data, 1000, 3), kArrival); });
       EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
       EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
     }

@@ -31,20 +31,30 @@ std::vector<int32_t> gather(Communicator& communicator, int32_t own) {
   return all;
 }
 
+/// Where a thread is, if so many are on each host; 0: all on this one.
+std::string hostOf(int rank, int perHost) {
+  return hostIdentity(perHost == 0 ? "" : "host" + std::to_string(rank / perHost));
+}
+
 /// Threads with an InitPoint each, who know each other's handles.
-void runPoints(int size, const std::function<void(int, InitPoint&, const Handles&)>& body) {
+void runPoints(int size, const std::function<void(int, InitPoint&, const Handles&)>& body,
+               int perHost = 0) {
   Handles handles(size);
   std::barrier together(size);
   runThreads(size, [&](int rank) {
-    InitPoint point;
+    InitPoint point(hostOf(rank, perHost));
     handles[rank] = point.handle();
     together.arrive_and_wait();
     body(rank, point, handles);
   });
 }
 
-TEST(InitPoint, FormsOneCommunicatorAfterAnother) {
-  runPoints(4, [](int own, InitPoint& point, const Handles& handles) {
+/// So many ranks on each host; 0: all on this one.
+class InitPoints : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Hosts, InitPoints, ::testing::Values(0, 1, 2));
+
+TEST_P(InitPoints, FormOneCommunicatorAfterAnother) {
+  const auto body = [](int own, InitPoint& point, const Handles& handles) {
     const auto form = [&](const std::string& occasion, const std::vector<int32_t>& members) {
       if (std::find(members.begin(), members.end(), own) == members.end()) return;
       Handles chosen;
@@ -59,13 +69,26 @@ TEST(InitPoint, FormsOneCommunicatorAfterAnother) {
     form("alone", {own});
     form("fewer", {3, 1, 0});
     form("merged", {0, 1, 2, 3});
-  });
+  };
+  runPoints(4, body, GetParam());
 }
 
-TEST(InitPoint, TellsOccasionsApart) {
+TEST_P(InitPoints, ServeManyOccasions) {
+  const auto body = [](int own, InitPoint& point, const Handles& handles) {
+    for (int i = 0; i < 20; ++i) {
+      Handles chosen = handles;  // each leads in turn
+      std::rotate(chosen.begin(), chosen.begin() + i % 4, chosen.end());
+      const auto communicator = point.form(chosen, "occasion " + std::to_string(i), options());
+      EXPECT_EQ(gather(*communicator, own)[0], i % 4);
+    }
+  };
+  runPoints(4, body, GetParam());
+}
+
+TEST_P(InitPoints, TellOccasionsApart) {
   // Rank 1 comes for the second occasion while rank 0 still waits for the first.
   std::barrier together(3);
-  runPoints(3, [&](int own, InitPoint& point, const Handles& handles) {
+  const auto body = [&](int own, InitPoint& point, const Handles& handles) {
     if (own == 0) {
       const Error error = errorOf([&] {
         point.form({handles[0], handles[1], handles[2]}, "first",
@@ -78,18 +101,29 @@ TEST(InitPoint, TellsOccasionsApart) {
     const auto communicator = point.form({handles[0], handles[1]}, "second", options());
     EXPECT_EQ(gather(*communicator, own), (std::vector<int32_t>{0, 1}));
     together.arrive_and_drop();
-  });
+  };
+  runPoints(3, body, GetParam());
 }
 
-TEST(InitPoint, NamesALeaderThatIsNoMore) {
+TEST_P(InitPoints, NameALeaderThatDoesNotCome) {
+  const InitPoint idle(hostOf(0, GetParam()));
+  InitPoint point(hostOf(1, GetParam()));
+  const Error error = errorOf([&] {
+    point.form({idle.handle(), point.handle()}, "alone", options(std::chrono::milliseconds(100)));
+  });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+}
+
+TEST_P(InitPoints, NameALeaderThatIsNoMore) {
   std::string gone;
   {
-    const InitPoint point;
+    const InitPoint point(hostOf(0, GetParam()));
     gone = point.handle();
   }
-  InitPoint point;
+  InitPoint point(hostOf(1, GetParam()));
   const Error error = errorOf([&] { point.form({gone, point.handle()}, "late", options()); });
-  EXPECT_EQ(error.kind(), ErrorKind::PeerLost);
+  EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
 }
 

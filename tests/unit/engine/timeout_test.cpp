@@ -59,13 +59,17 @@ TEST_P(Timeout, NamesWhoIsMissingAndSaysWhatEachDidLast) {
     // Where the missing rank is the root, everybody waits for it; otherwise the root does.
     const bool rootless = kind != Kind::Gather && kind != Kind::Reduce;
     const Call call(kind, count, kRanks, rootless ? kMissing : 0);
+    // One rank's deadline passes, after the others have come.
+    const bool isLast = communicator.rank() == 0;
+    if (isLast) awaitBegun(communicator, {1, 3}, 2);
+    const std::chrono::nanoseconds timeout = isLast ? kShort : std::chrono::nanoseconds(0);
     const Error error = errorOf([&] {
       if (posted) {
-        communicator.post(call.collective, kShort)->wait();
+        communicator.post(call.collective, timeout)->wait();
       } else {
-        communicator.run(call.collective, kShort);
+        communicator.run(call.collective, timeout);
       }
-      communicator.run({}, kShort);
+      communicator.run({}, timeout);
     });
     EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{kMissing}) << error.what();

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "ctran/plan/builder.h"
+#include "ctran/plan/library.h"
+#include "ctran/plan/verify.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::plan {
@@ -169,6 +171,19 @@ TEST(Builder, LinksUseTheirSlotsInTurns) {
     EXPECT_EQ(plan.programs[1][0][k].from[0].index, k % 2);
   }
   EXPECT_EQ(plan.channels[1].credits, 2);
+}
+
+TEST(Plan, OfABroadcastMayHaveAnotherRoot) {
+  for (const BuiltIn& builtIn : library()) {
+    if (builtIn.kind != CollectiveKind::Broadcast) continue;
+    const Plan plan = makePlan(builtIn.name, {4, 1});
+    for (int root = 0; root < 4; ++root) {
+      const Plan moved = withRoot(plan, root);
+      EXPECT_EQ(moved.root, root);
+      EXPECT_TRUE(verify(moved).ok()) << verify(moved).toText();
+      EXPECT_EQ(withRoot(moved, 1), plan);
+    }
+  }
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/engine/lane_communicator.h"
 
 namespace ctran::testing {
 namespace {
@@ -82,15 +83,13 @@ void runThreads(int size, const std::function<void(int)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost,
-              const std::string& algorithm) {
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(size, [&](int rank) {
     auto options = optionsFor(rank, size, store);
     if (ranksPerHost > 0) {
       options.hints["ctran::host"] = "host" + std::to_string(rank / ranksPerHost);
     }
-    if (!algorithm.empty()) options.hints["ctran::algorithm"] = algorithm;
     const auto communicator = Communicator::create(options);
     // The others must not wait for what this rank will not do.
     if (!guarded([&] { body(*communicator); }, "rank " + std::to_string(rank))) {
@@ -98,6 +97,14 @@ void runRanks(int size, const std::function<void(Communicator&)>& body, int rank
     }
     communicator->finalize();
   });
+}
+
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
+  Board& board = dynamic_cast<LaneCommunicator&>(communicator).core().board;
+  const int64_t giveUp = guardFromNow();
+  for (const int rank : ranks) {
+    while (board.control(rank).begun.load() < sequence) give(giveUp, "another rank to come");
+  }
 }
 
 Error errorOf(const std::function<void()>& body) {

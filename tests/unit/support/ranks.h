@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -34,6 +35,10 @@ inline constexpr bool kAddressSanitizer = false;
 /// A guard against hangs, far above what anything takes, also on a busy machine.
 inline constexpr std::chrono::seconds kGuard{120};
 
+/// A deadline that passes in a test, and within which all others come to where they wait with it,
+/// also on a busy machine.
+inline constexpr std::chrono::milliseconds kArrival{1500};
+
 /// Whether everything is to be tested, however long it takes.
 bool testsEverything();
 
@@ -45,9 +50,11 @@ CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
 void runThreads(int size, const std::function<void(int)>& body);
 
 /// The same with a communicator per rank, which ends with the body. With `ranksPerHost` the ranks
-/// count as on different hosts, so many on each; with `algorithm` that one is preferred.
-void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0,
-              const std::string& algorithm = "");
+/// count as on different hosts, so many on each.
+void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0);
+
+/// Waits until each of `ranks`, which share memory with this one, is in collective `sequence`.
+void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence);
 
 /// The error that `body` throws; fails the test if it throws none.
 Error errorOf(const std::function<void()>& body);

@@ -1,4 +1,5 @@
-// What an authenticated peer that breaks the rules can do: nothing but lose its connection.
+// What an authenticated peer that breaks the rules can do: nothing but lose its connection. And
+// what two ranks see of each other when one leaves or dies, whatever their connection has come to.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -191,8 +192,45 @@ TEST_F(Pair, AnEndOfStreamWithoutGoodbyeIsALossAndNoneAfterIt) {
 }
 
 TEST_F(Pair, AnEndOfStreamIsALoss) {
+  say(frame(FrameType::Opened, 0));
   socket_.close();
   expectLost("closed the connection");
+}
+
+TEST_F(Pair, ACallerThatHangsUpBeforeItWasHeardIsNoLossUnlessItIsNeeded) {
+  EXPECT_EQ(transport_->connections(), 1);
+  socket_.close();
+  until([&] { return transport_->connections() == 0; });
+  EXPECT_EQ(error_, nullptr);
+  std::byte memory[8];
+  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  expectLost("no address");  // it is called back
+}
+
+TEST_F(Pair, ACallerThatHangsUpWhileItIsNeededIsCalledBack) {
+  std::byte memory[8];
+  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  socket_.close();
+  expectLost("no address");
+}
+
+TEST_F(Pair, NothingIsSentToACallerThatWasNotHeardYet) {
+  const std::byte memory[8]{};
+  const auto sent = transport_->send({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  for (int i = 0; i < 100; ++i) transport_->poll();
+  EXPECT_FALSE(ended(*sent));
+  std::byte anything;
+  EXPECT_EQ(readSome(socket_, {&anything, 1}).end, Transfer::End::WouldBlock);
+  say(frame(FrameType::Opened, 0));
+  until([&] { return ended(*sent); });
+}
+
+TEST_F(Pair, WhoLeavesSaysGoodbyeToACallerThatWasNotHeardYet) {
+  transport_->leave(kGuard);
+  FrameHeader header;
+  const Transfer read = readSome(socket_, std::as_writable_bytes(std::span(&header, 1)));
+  EXPECT_EQ(read.bytes, sizeof header);
+  EXPECT_EQ(header.type, FrameType::Goodbye);
 }
 
 TEST_F(Pair, AMessageOfAnotherSizeIsToldToItsReceiver) {
@@ -225,6 +263,180 @@ TEST_F(Pair, EndedBindingIsNotWrittenTo) {
   until([&] { return board_->control(1).state.load() == Board::RankState::Left; });
   EXPECT_EQ(memory, now);
   EXPECT_EQ(error_, nullptr);
+}
+
+/// One of two ranks, both of them here.
+class Side : public TcpTransport::Listener {
+ public:
+  explicit Side(int rank) : rank_(rank), board_(memory(), rank, 2, false) {}
+
+  static void introduce(Side& a, Side& b) {
+    const JobKey key = randomKey();
+    std::unique_ptr<Doorman> doormen[2];
+    std::vector<Place> places(2);
+    for (int r = 0; r < 2; ++r) {
+      doormen[r] = std::make_unique<Doorman>(localAddresses(), key, r, 2);
+      const auto& addresses = doormen[r]->addresses();
+      std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
+                  places[r].addresses.begin());
+    }
+    for (Side* side : {&a, &b}) {
+      Hosts hosts;
+      hosts.key = key;
+      hosts.places = places;
+      hosts.doorman = std::move(doormen[side->rank_]);
+      side->transport_ = std::make_unique<TcpTransport>(side->board_, std::move(hosts), *side);
+    }
+  }
+
+  TcpTransport& transport() { return *transport_; }
+  void call() { transport_->connect(1 - rank_); }
+  /// `times` polls, between which nobody else does anything.
+  void poll(int times) {
+    for (int i = 0; i < times; ++i) transport_->poll();
+  }
+  void die() { transport_.reset(); }
+  std::unique_ptr<Inbound> receive(std::byte& to) {
+    return transport_->receive({kCollectiveLane, 0, 1}, 1 - rank_, &to, 1, {});
+  }
+  std::unique_ptr<Outbound> send(const std::byte& from) {
+    return transport_->send({kCollectiveLane, 0, 1}, 1 - rank_, &from, 1, {});
+  }
+  bool knowsThatTheOtherLeft() {
+    return board_.control(1 - rank_).state.load() == Board::RankState::Left;
+  }
+
+  std::unique_ptr<Error> error;
+
+ private:
+  static std::shared_ptr<SharedMapping> memory() {
+    const size_t bytes = Board::bytesFor(2);
+    return SharedMapping::map(createSharedMemory("test", bytes), bytes);
+  }
+  void failed(const Error& what) override { error = std::make_unique<Error>(what); }
+  void wakeUp() override {}
+
+  const int rank_;
+  Board board_;
+  std::unique_ptr<TcpTransport> transport_;
+};
+
+/// The ways in which two ranks come to a connection: who calls, and how far each has come.
+struct Stage {
+  bool calls[2];
+  int polls[2];
+  int turns;
+};
+
+std::vector<Stage> stages() {
+  std::vector<Stage> all;
+  for (const auto& [low, high] : {std::pair{true, true}, {true, false}, {false, true}}) {
+    for (int turns = 0; turns < 8; ++turns) {
+      for (const auto& [a, b] : {std::pair{1, 1}, {1, 2}, {2, 1}, {4, 0}, {0, 4}}) {
+        all.push_back({{low, high}, {a, b}, turns});
+      }
+    }
+  }
+  return all;
+}
+
+template <class Condition>
+void pollUntil(std::initializer_list<Side*> sides, Condition condition) {
+  const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();
+  while (!condition()) {
+    for (Side* side : sides) side->poll(1);
+    if (nowNanos() > giveUp) {
+      ADD_FAILURE() << "gave up waiting";
+      return;
+    }
+  }
+}
+
+/// Runs `then` for each stage, and for each of the two as the one to whom something happens.
+void atEachStage(const std::function<void(Side& one, Side& other)>& then) {
+  for (const Stage& stage : stages()) {
+    for (int who = 0; who < 2; ++who) {
+      SCOPED_TRACE(::testing::Message()
+                   << "rank " << who << ", " << stage.turns << " turns of " << stage.polls[0]
+                   << " and " << stage.polls[1] << (stage.calls[0] ? " 0 calls" : "")
+                   << (stage.calls[1] ? " 1 calls" : ""));
+      Side sides[2] = {Side(0), Side(1)};
+      Side::introduce(sides[0], sides[1]);
+      for (int r = 0; r < 2; ++r) {
+        if (stage.calls[r]) sides[r].call();
+      }
+      for (int turn = 0; turn < stage.turns; ++turn) {
+        for (int r = 0; r < 2; ++r) sides[r].poll(stage.polls[r]);
+      }
+      then(sides[who], sides[1 - who]);
+      if (::testing::Test::HasFailure()) return;
+    }
+  }
+}
+
+TEST(TwoRanks, WhoLeavesIsNeverALoss) {
+  atEachStage([](Side& one, Side& other) {
+    one.transport().leave(kGuard);
+    pollUntil({&other}, [&] { return other.transport().connections() == 0; });
+    other.poll(100);
+    EXPECT_EQ(other.transport().connections(), 0);
+    EXPECT_EQ(other.error, nullptr) << other.error->what();
+    other.transport().leave(kGuard);
+    EXPECT_EQ(other.error, nullptr) << other.error->what();
+  });
+}
+
+TEST(TwoRanks, WhatWasSentByOneThatLeavesArrives) {
+  atEachStage([](Side& one, Side& other) {
+    const std::byte from{17};
+    std::byte to{};
+    const auto sent = one.send(from);
+    const auto isSent = [&] { return Condition(sent->ended()).holds(); };
+    pollUntil({&one, &other}, isSent);
+    one.transport().leave(kGuard);
+    const auto received = other.receive(to);
+    pollUntil({&other}, [&] { return Condition(received->ended()).holds(); });
+    EXPECT_EQ(to, from);
+    pollUntil({&other}, [&] { return other.knowsThatTheOtherLeft(); });
+    EXPECT_EQ(other.error, nullptr) << other.error->what();
+  });
+}
+
+TEST(TwoRanks, WhoDiesIsLostToOneThatNeedsIt) {
+  atEachStage([](Side& one, Side& other) {
+    std::byte to{};
+    const auto received = other.receive(to);
+    one.die();
+    pollUntil({&other}, [&] { return other.error != nullptr; });
+    ASSERT_NE(other.error, nullptr);
+    EXPECT_EQ(other.error->kind(), ErrorKind::PeerLost);
+  });
+}
+
+TEST(TwoRanks, FindEachOtherHoweverBothBegin) {
+  atEachStage([](Side& one, Side& other) {
+    const std::byte from[2] = {std::byte{1}, std::byte{2}};
+    std::byte to[2] = {};
+    const auto first = one.receive(to[0]), second = other.receive(to[1]);
+    const auto back = one.send(from[1]), forth = other.send(from[0]);
+    pollUntil({&one, &other}, [&] {
+      return Condition(first->ended()).holds() && Condition(second->ended()).holds();
+    });
+    EXPECT_EQ(to[0], from[0]);
+    EXPECT_EQ(to[1], from[1]);
+    EXPECT_EQ(one.transport().connections(), 1);
+    EXPECT_EQ(other.transport().connections(), 1);
+  });
+}
+
+TEST(TwoRanks, AFailureIsToldToOneThatCallsLater) {
+  atEachStage([](Side& one, Side& other) {
+    one.transport().tell(Error(ErrorKind::Aborted, "enough"));
+    other.call();
+    pollUntil({&one, &other}, [&] { return other.error != nullptr; });
+    ASSERT_NE(other.error, nullptr);
+    EXPECT_EQ(other.error->kind(), ErrorKind::Aborted) << other.error->what();
+  });
 }
 
 TEST(Failures, TravelAsTheyAre) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 
 namespace torch::comms {
@@ -33,12 +34,6 @@ milliseconds left(Clock::time_point deadline) {
 
 std::string arrivalKey(const std::string& prefix, int rank) {
   return prefix + "/" + std::to_string(rank);
-}
-
-std::string listed(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
 }
 
 /// Ranks whose arrival has not been noted by the deadline. Forgets the arrivals.
@@ -88,8 +83,8 @@ c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& stor
     // Whoever came has read it, and nobody leaves before the word below: the next meeting at this
     // key cannot be mistaken for this one.
     keys.remove(key);
-    keys.set(prefix + "/all", missing.empty() ? kCome : listed(missing));
-    if (!missing.empty()) someMissing(key, listed(missing), missing, timeout);
+    keys.set(prefix + "/all", missing.empty() ? kCome : ctran::listed(missing));
+    if (!missing.empty()) someMissing(key, ctran::listed(missing), missing, timeout);
   } else {
     prefix = keys.get(key, timeout);
     keys.set(arrivalKey(prefix, rank), kCome);

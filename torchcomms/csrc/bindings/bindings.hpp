@@ -24,7 +24,7 @@ void bindMemory(pybind11::module_& module);
 void bindReconfigure(pybind11::module_& module);
 /// FlightRecorderHook, clog, NanCheckHook.
 void bindReadyHooks(pybind11::module_& module);
-/// Persistent all-gather. After bindComm.
+/// Persistent operations. After bindComm.
 void bindPersistent(pybind11::module_& module);
 /// The list of environment variables.
 void bindConfig(pybind11::module_& module);

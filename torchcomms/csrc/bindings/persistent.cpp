@@ -9,75 +9,108 @@ namespace torch::comms {
 
 namespace {
 
-/// An all-gather that is carried out again and again into the same memory.
-struct PersistentAllGather {
+/// An operation that is carried out again and again into the same memory.
+struct Persistent {
   std::optional<at::Tensor> output;
   std::weak_ptr<TorchComm> comm;  ///< whose it is
 };
 
-[[noreturn]] void refuse(const char* operation, const std::string& what, const char* hint) {
+struct AllGather : Persistent {
+  static constexpr const char* kClass = "PersistentAllGather";
+  static constexpr const char* kInit = "all_gather_p_init";
+  static constexpr const char* kExec = "all_gather_p_exec";
+  static constexpr const char* kFree = "all_gather_p_free";
+  static constexpr const char* kOperation = "all_gather_single";
+  static constexpr const char* kRightSize =
+      "give it the size of the input times the number of ranks";
+};
+
+struct AllToAll : Persistent {
+  static constexpr const char* kClass = "PersistentAllToAll";
+  static constexpr const char* kInit = "all_to_all_p_init";
+  static constexpr const char* kExec = "all_to_all_p_exec";
+  static constexpr const char* kFree = "all_to_all_p_free";
+  static constexpr const char* kOperation = "all_to_all_single";
+  static constexpr const char* kRightSize = "give it the size of the input, a part for each rank";
+};
+
+[[noreturn]] void refuse(const char* operation, const std::string& what, const std::string& hint) {
   throw ctran::Error(ctran::ErrorKind::InvalidArgument, what, {}, operation, hint);
 }
 
-PersistentAllGather init(const std::shared_ptr<TorchComm>& self, const at::Tensor& output,
-                         const py::object&, const py::object&) {
-  constexpr const char* kName = "all_gather_p_init";
+template <typename Handle>
+Handle init(const std::shared_ptr<TorchComm>& self, const at::Tensor& output, const py::object&,
+            const py::object&) {
   if (!output.is_contiguous()) {
-    refuse(kName, "output is not contiguous", "make it so with contiguous()");
+    refuse(Handle::kInit, "output is not contiguous", "make it so with contiguous()");
   }
   if (output.device().type() != self->getDevice().type()) {
-    refuse(kName,
+    refuse(Handle::kInit,
            "output is on " + output.device().str() + ", the communicator on " +
                self->getDevice().str(),
            "move the tensor there");
   }
   if (output.numel() % self->getSize() != 0) {
-    refuse(kName,
+    refuse(Handle::kInit,
            "output has " + std::to_string(output.numel()) + " elements, which " +
                std::to_string(self->getSize()) + " ranks cannot share equally",
-           "give it the size of the input times the number of ranks");
+           Handle::kRightSize);
   }
-  return {output, self};
+  Handle handle;
+  handle.output = output;
+  handle.comm = self;
+  return handle;
 }
 
-void check(const TorchComm& self, const PersistentAllGather& handle, const char* operation) {
+template <typename Handle>
+void check(const TorchComm& self, const Handle& handle, const char* operation) {
   if (handle.comm.lock().get() != &self) {
     refuse(operation, "the handle is of another communicator",
-           "pass what all_gather_p_init of this one returned");
+           std::string("pass what ") + Handle::kInit + " of this one returned");
   }
-  if (!handle.output) refuse(operation, "the handle is freed", "make one with all_gather_p_init");
+  if (!handle.output) {
+    refuse(operation, "the handle is freed", std::string("make one with ") + Handle::kInit);
+  }
+}
+
+template <typename Handle>
+void bind(py::module_& module, const char* ofClass, const char* ofInit, const char* ofExec) {
+  py::class_<Handle>(module, Handle::kClass, ofClass)
+      .def_property_readonly(
+          "output", [](const Handle& self) { return self.output; }, "None when it is freed.");
+  py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
+      module.attr("TorchComm"))
+      .def(Handle::kInit, &init<Handle>, py::arg("output"), py::arg("hints") = py::none(),
+           py::arg("timeout") = py::none(), ofInit)
+      .def(
+          Handle::kExec,
+          [](const py::object& self, const Handle& handle, const py::object& input, bool asyncOp,
+             const py::object& hints, const py::object& timeout) -> py::object {
+            check(self.cast<const TorchComm&>(), handle, Handle::kExec);
+            return self.attr(Handle::kOperation)(*handle.output, input, asyncOp, hints, timeout);
+          },
+          py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
+          py::arg("timeout") = py::none(), ofExec)
+      .def(
+          Handle::kFree,
+          [](const TorchComm& self, Handle& handle) {
+            check(self, handle, Handle::kFree);
+            handle.output.reset();
+          },
+          py::arg("handle"), "Lets go of the output.");
 }
 
 }  // namespace
 
 void bindPersistent(py::module_& module) {
-  py::class_<PersistentAllGather>(module, "PersistentAllGather",
-                                  "What all_gather_p_init() returns.")
-      .def_property_readonly(
-          "output", [](const PersistentAllGather& self) { return self.output; },
-          "None when it is freed.");
-  py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
-      module.attr("TorchComm"))
-      .def("all_gather_p_init", &init, py::arg("output"), py::arg("hints") = py::none(),
-           py::arg("timeout") = py::none(),
-           "Prepares an all-gather into `output` that will be carried out again and again.")
-      .def(
-          "all_gather_p_exec",
-          [](const py::object& self, const PersistentAllGather& handle, const py::object& input,
-             bool asyncOp, const py::object& hints, const py::object& timeout) -> py::object {
-            check(self.cast<const TorchComm&>(), handle, "all_gather_p_exec");
-            return self.attr("all_gather_single")(*handle.output, input, asyncOp, hints, timeout);
-          },
-          py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
-          py::arg("timeout") = py::none(),
-          "Part r of the handle's output becomes `input` of rank r, as by all_gather_single().")
-      .def(
-          "all_gather_p_free",
-          [](const TorchComm& self, PersistentAllGather& handle) {
-            check(self, handle, "all_gather_p_free");
-            handle.output.reset();
-          },
-          py::arg("handle"), "Lets go of the output.");
+  bind<AllGather>(module, "What all_gather_p_init() returns.",
+                  "Prepares an all-gather into `output` that will be carried out again and again.",
+                  "Part r of the handle's output becomes `input` of rank r, as by "
+                  "all_gather_single().");
+  bind<AllToAll>(module, "What all_to_all_p_init() returns.",
+                 "Prepares an all-to-all into `output` that will be carried out again and again.",
+                 "Part r of the handle's output becomes part `rank` of `input` of rank r, as by "
+                 "all_to_all_single().");
 }
 
 }  // namespace torch::comms

@@ -5,6 +5,7 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/c10d/issue.hpp"
+#include "torchcomms/csrc/c10d/window_wrapper.hpp"
 
 namespace torch::comms {
 
@@ -15,7 +16,9 @@ BackendWrapper::BackendWrapper(std::shared_ptr<TorchComm> comm)
                                             comm_->getOptions().timeout)),
       hooks_(std::make_shared<CompletionHooks>()) {}
 
-BackendWrapper::~BackendWrapper() = default;
+BackendWrapper::~BackendWrapper() {
+  for (const auto& [id, handle] : abortHooks_) handle.remove();
+}
 
 BackendWrapper::WorkPtr BackendWrapper::wrap(const Call& call, uint64_t sequence, Tensors results,
                                              c10::intrusive_ptr<TorchWork> work) {
@@ -160,6 +163,67 @@ void BackendWrapper::registerCompletionHook(int64_t hookId, c10d::CompletionHook
 void BackendWrapper::unregisterCompletionHook(int64_t hookId) {
   const std::lock_guard lock(hooks_->mutex);
   hooks_->hooks.erase(hookId);
+}
+
+void BackendWrapper::registerAbortHook(int64_t hookId, c10d::AbortHook hook) {
+  const std::lock_guard lock(aborting_);
+  if (abortHooks_.count(hookId) != 0) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "There is an abort hook " + std::to_string(hookId) + " already");
+  }
+  abortHooks_.emplace(hookId, comm_->registerAbortHook(std::move(hook)));
+}
+
+void BackendWrapper::unregisterAbortHook(int64_t hookId) {
+  const auto taken = [&] {
+    const std::lock_guard lock(aborting_);
+    return abortHooks_.extract(hookId);
+  }();
+  // Without the lock: the hook may be of Python, and its end needs the interpreter.
+  if (taken) taken.mapped().remove();
+}
+
+c10::intrusive_ptr<c10d::Window> BackendWrapper::new_window(
+    const std::optional<at::Tensor>& tensor) {
+  const std::lock_guard lock(issuing_);
+  // The window keeps the backend; what it does after the communicator's end throws.
+  auto self = c10::intrusive_ptr<BackendWrapper>::reclaim_copy(this);
+  return c10::make_intrusive<WindowWrapper>(
+      comm_->new_window(tensor),
+      [self](OpName name, std::chrono::milliseconds timeout, bool asyncOp, const auto& operation) {
+        const Call call{c10d::OpType::UNKNOWN, name, std::max(timeout, kNoTimeout), asyncOp};
+        c10::intrusive_ptr<TorchWork> work;
+        {
+          const std::lock_guard issuing(self->issuing_);
+          work = operation(call.timeout);
+        }
+        if (!asyncOp) work->wait();
+        return self->wrap(call, 0, {}, std::move(work));
+      });
+}
+
+c10d::ReconfigureHandle BackendWrapper::get_reconfigure_handle() const {
+  return comm_->getInitHandle();
+}
+
+c10::intrusive_ptr<c10d::Work> BackendWrapper::reconfigure(const c10d::ReconfigureOptions& opts) {
+  ReconfigureOptions options;
+  options.uuid = std::to_string(opts.uuid);
+  std::visit(
+      [&](const auto& handles) {
+        options.init_handles = {handles.begin(), handles.end()};
+      },
+      opts.handles);
+  options.ordered = opts.handles.index() == 1;
+  options.timeout = opts.timeout.value_or(kNoTimeout);
+  options.hints.insert(opts.hints.begin(), opts.hints.end());
+  const std::lock_guard lock(issuing_);
+  comm_->reconfigure(options);
+  rank_ = comm_->getRank();
+  size_ = comm_->getSize();
+  sequence_ = 0;
+  const Call call{c10d::OpType::UNKNOWN, OpName::reconfigure, kNoTimeout, false};
+  return wrap(call, 0, {}, TorchWorkCompleted::shared());
 }
 
 #endif

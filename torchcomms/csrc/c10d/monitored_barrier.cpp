@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "ctran/base/error.h"
+#include "ctran/base/rank_list.h"
 
 namespace torch::comms {
 
@@ -80,10 +81,9 @@ class Meeting {
   }
 
   std::string failure(const std::vector<int>& missing) const {
-    std::string ranks;
-    for (const int r : missing) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
-    return "[Rank 0]: " + std::string(missing.size() == 1 ? "Rank " : "Ranks ") + ranks +
-           " failed to pass monitoredBarrier in " + std::to_string(timeout_.count()) + " ms";
+    return "[Rank 0]: " + std::string(missing.size() == 1 ? "Rank " : "Ranks ") +
+           ctran::listed(missing) + " failed to pass monitoredBarrier in " +
+           std::to_string(timeout_.count()) + " ms";
   }
 
   [[noreturn]] static void fail(const std::string& message, std::vector<int> ranks) {

@@ -7,6 +7,7 @@
 #include <array>
 #include <limits>
 
+#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/hooks/structure_writer.hpp"
 
 namespace torch::comms {
@@ -204,13 +205,11 @@ void FlightRecorder::write(StructureWriter& writer, bool includeCompleted,
   writer.key("pg_config");
   writer.beginDict();
   for (const GroupPtr& group : groups_) {
-    std::string ranks;
-    for (const int r : group->ranks) ranks += (ranks.empty() ? "" : ", ") + std::to_string(r);
     writer.key(group->name);
     writer.beginDict();
     writer.text("name", group->name);
     writer.text("desc", "undefined");
-    writer.text("ranks", "[" + ranks + "]");
+    writer.text("ranks", "[" + ctran::listed(group->ranks) + "]");
     writer.endDict();
   }
   writer.endDict();

@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <comms/torchcomms/TorchCommFactory.hpp>
+#include <map>
+#include <string>
 #include <tuple>
 
 #include "ctran/base/error.h"
+#include "ctran/engine/create.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
@@ -167,7 +170,10 @@ std::string CtranBackend::getInitHandle() const {
                        "Communicator '" + options_.name + "' cannot be reconfigured", {},
                        "get_init_handle", "make it with enable_reconfigure=True");
   }
-  if (!initPoint_) initPoint_ = std::make_unique<ctran::InitPoint>();
+  if (!initPoint_) {
+    const std::map<std::string, std::string> hints{options_.hints.begin(), options_.hints.end()};
+    initPoint_ = std::make_unique<ctran::InitPoint>(ctran::hostOf(hints));
+  }
   return initPoint_->handle();
 }
 

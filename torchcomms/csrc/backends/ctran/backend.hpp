@@ -89,6 +89,11 @@ class CtranBackend final : public TorchCommBackend {
     monitor_->listen(std::move(listener));
   }
 
+  /// Null on the CPU.
+  const std::shared_ptr<GpuGroup>& group() const { return gpu_; }
+  /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
+  ctran::Communicator& engine() const;
+
  private:
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
   void settle(at::Device device, const CommOptions& options);
@@ -109,9 +114,6 @@ class CtranBackend final : public TorchCommBackend {
   /// Calls the engine; an error that breaks the communicator and reaches the program is seen.
   template <typename Call>
   auto visibly(Call call);
-
-  /// Throws where there is none yet.
-  ctran::Communicator& engine() const;
 
   std::shared_ptr<ctran::Communicator> comm_;  ///< null until the first reconfigure
   std::shared_ptr<GpuGroup> gpu_;              ///< null on the CPU; else comm_ controls it

@@ -1,5 +1,6 @@
 #include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
 
+#include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms {
@@ -37,7 +38,16 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Coll
   if (operations.empty() || isMessage(operations[0].kind)) {
     engine_->enqueueMessages(operations, stream);
   } else {
-    number = engine_->enqueue(operations[0], stream);
+    EngineWaitHooks hooks;
+    try {
+      number = engine_->enqueue(operations[0], stream, &hooks);
+    } catch (const ctran::Error&) {
+      if (engine_->hasFailed()) {  // while it waited for the other ranks
+        monitor().seen();
+        diagnose();
+      }
+      throw;
+    }
   }
   if (capturing) {
     keepWithGraph(stream, hold());

@@ -87,6 +87,9 @@ class NcclBackend final : public TorchCommBackend {
     group_->monitor().listen(std::move(listener));
   }
 
+  const std::shared_ptr<nccl::Group>& group() const { return group_; }
+  const nccl::Library& library() const { return *library_; }
+
  private:
   /// One call while it is being issued.
   struct Call {

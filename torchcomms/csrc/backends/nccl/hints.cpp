@@ -70,6 +70,12 @@ bool isHighPriority(const std::string& key) {
 
 }  // namespace
 
+bool wantsHighPriority(const torch::comms::Hints& hints) {
+  return std::any_of(hints.begin(), hints.end(), [](const auto& hint) {
+    return isHighPriority(hint.first) && parseBool(hint.first, hint.second);
+  });
+}
+
 Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
   Hints parsed;
   parsed.config.blocking = 1;

@@ -22,6 +22,9 @@ struct Hints {
   bool isBlocking() const { return config.blocking != 0; }
 };
 
+/// Whether a hint asks for a stream of high priority. Throws std::invalid_argument.
+bool wantsHighPriority(const torch::comms::Hints& hints);
+
 /// Unknown hints are noted in the log. Throws std::invalid_argument for a value that makes no
 /// sense.
 Hints parseHints(const torch::comms::Hints& hints, const Library& library);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/config.h"
+#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
@@ -23,12 +24,6 @@ constexpr milliseconds kBulletinInterval{500};
 /// How long other ranks may take to say that they wait, too; and the store to tell.
 constexpr milliseconds kMissingPatience{1500};
 constexpr milliseconds kStorePatience{500};
-
-std::string listed(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ", ") + std::to_string(r);
-  return text;
-}
 
 }  // namespace
 
@@ -101,7 +96,7 @@ void Group::lookAtDeadlines(Clock::time_point now) {
     std::string found;
     if (missing) {
       found = missing->empty() ? "; all ranks wait in it"
-                               : "; not waiting in it: rank " + listed(*missing);
+                               : "; not waiting in it: rank " + ctran::listed(*missing);
     }
     const ctran::Error error = timedOut(late->what, late->timeout);
     breakWith(ctran::Error(ErrorKind::Timeout,
@@ -140,7 +135,7 @@ void Group::lookAtBulletin(Clock::time_point now) {
     if (news.error) return breakWith(*news.error, /*announce=*/false);
     if (news.dead.empty() || !waitsLong(now)) return;
     breakWith(ctran::Error(ErrorKind::PeerLost,
-                           "Rank " + listed(news.dead) + " of communicator '" + setup_.name +
+                           "Rank " + ctran::listed(news.dead) + " of communicator '" + setup_.name +
                                "' has died; an operation of rank " + std::to_string(rank()) +
                                " waits for it",
                            news.dead, {}, "look at what that rank has written"));

@@ -71,9 +71,6 @@ struct Registration {
 #if TORCHCOMMS_USE_NCCL
 const Registration kNccl("nccl");
 #endif
-#if TORCHCOMMS_USE_NCCLX
-const Registration kNcclx("ncclx");
-#endif
 #if TORCHCOMMS_USE_RCCL
 const Registration kRccl("rccl");
 #endif

@@ -39,6 +39,11 @@ void StreamGroup::throwError() const {
   throw ctran::Error(*error_);
 }
 
+std::optional<ctran::Error> StreamGroup::error() const {
+  const std::lock_guard lock(errorMutex_);
+  return error_;
+}
+
 void StreamGroup::breakWith(const ctran::Error& error, bool announce) {
   {
     const std::lock_guard lock(errorMutex_);

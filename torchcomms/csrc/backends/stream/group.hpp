@@ -58,6 +58,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// Throws the error that broke the group, if one has.
   void requireWhole() const;
   bool isBroken() const { return broken_; }
+  /// What broke the group, if something has.
+  std::optional<ctran::Error> error() const;
   /// From now on the group is broken: what is on its way ends with the error, kernels too. The
   /// first error stays. `announce`: the other ranks are told.
   void breakWith(const ctran::Error& error, bool announce = true);

@@ -89,6 +89,8 @@ class StreamWork final : public TorchWork {
   explicit StreamWork(std::shared_ptr<Operation> operation) : operation_(std::move(operation)) {}
   ~StreamWork() override { operation_->abandon(); }
 
+  const std::shared_ptr<Operation>& operation() const { return operation_; }
+
   WorkStatus status() const override { return operation_->status(); }
   std::exception_ptr exception() const override { return operation_->exception(); }
   void setCallback(std::function<void()> callback) override {

@@ -1,0 +1,103 @@
+#include "benchmarks/cpp/setup.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <numeric>
+#include <vector>
+
+namespace bench {
+namespace {
+
+using ctran::Collective;
+using ctran::CollectiveKind;
+
+/// The largest of all ranks.
+double largest(ctran::Communicator& communicator, double own) {
+  Collective collective;
+  collective.kind = CollectiveKind::AllReduce;
+  collective.type = ctran::DataType::Float64;
+  collective.op.kind = ctran::ReduceKind::Max;
+  collective.count = 1;
+  collective.input = collective.output = reinterpret_cast<std::byte*>(&own);
+  communicator.run(collective);
+  return own;
+}
+
+/// What this process has of memory, shared pages by the share of it.
+double residentKilobytes() {
+  std::ifstream file("/proc/self/smaps_rollup");
+  for (std::string word; file >> word;) {
+    if (word != "Pss:") continue;
+    double kilobytes = 0;
+    file >> kilobytes;
+    return kilobytes;
+  }
+  return 0;
+}
+
+/// A few small collectives of each kind.
+void use(ctran::Communicator& communicator) {
+  std::vector<double> data(static_cast<size_t>(communicator.size()));
+  for (const CollectiveKind kind :
+       {CollectiveKind::AllReduce, CollectiveKind::Broadcast, CollectiveKind::AllGather,
+        CollectiveKind::AllToAll, CollectiveKind::Barrier}) {
+    Collective collective;
+    collective.kind = kind;
+    collective.type = ctran::DataType::Float64;
+    collective.count = 1;
+    std::vector<double> output(data.size());
+    collective.input = reinterpret_cast<const std::byte*>(data.data());
+    collective.output = reinterpret_cast<std::byte*>(output.data());
+    for (int i = 0; i < 4; ++i) communicator.run(collective);
+  }
+}
+
+/// Seconds of the slowest rank, once all have come.
+double timed(ctran::Communicator& base, const std::function<void()>& body) {
+  base.run({});
+  const auto begin = std::chrono::steady_clock::now();
+  body();
+  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - begin;
+  return largest(base, elapsed.count());
+}
+
+void print(const ctran::Communicator& base, const char* what, std::vector<double> values,
+           const char* unit) {
+  if (base.rank() != 0) return;
+  std::sort(values.begin(), values.end());
+  std::printf("%-34s %9.2f %9.2f %9.2f  %s\n", what, values[values.size() / 2], values.front(),
+              values.back(), unit);
+}
+
+}  // namespace
+
+void timeSetup(ctran::Communicator& base, const Create& create, int repeats) {
+  std::vector<int> all(static_cast<size_t>(base.size()));
+  std::iota(all.begin(), all.end(), 0);
+  std::vector<double> creations, splits, memory;
+  use(base);  // the first uses memory of the process's own
+  for (int i = 0; i < repeats; ++i) {
+    const std::string number = std::to_string(i);
+    std::shared_ptr<ctran::Communicator> made, split;
+    const double before = residentKilobytes();
+    creations.push_back(1e3 * timed(base, [&] { made = create("setup-" + number); }));
+    use(*made);
+    base.run({});
+    memory.push_back(largest(base, residentKilobytes() - before));
+    splits.push_back(1e3 * timed(base, [&] { split = base.split(all, "split-" + number); }));
+    split->finalize();
+    made->finalize();
+  }
+  if (base.rank() == 0) {
+    std::printf("ctran-bench, %d ranks; median (least, most) of %d repeats, the slowest rank\n\n",
+                base.size(), repeats);
+  }
+  print(base, "create, through the store", creations, "ms");
+  print(base, "split, all ranks", splits, "ms");
+  print(base, "memory of a rank, small calls only", memory, "KB");
+  std::fflush(stdout);  // the process may end without that
+}
+
+}  // namespace bench

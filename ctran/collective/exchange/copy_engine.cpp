@@ -1,0 +1,185 @@
+#include "ctran/collective/exchange/copy_engine.h"
+
+#include <algorithm>
+
+#include "ctran/base/config.h"
+#include "ctran/collective/exchange/copy_signals.cuh"
+#include "ctran/collective/gpu/kernels.h"
+#include "ctran/gpu/driver.h"
+
+namespace ctran {
+namespace {
+
+using gpu::check;
+using gpu::DevicePtr;
+using gpu::Driver;
+
+const ConfigInt kCopyBytes{
+    "CTRAN_GPU_COPY_BYTES", 16 << 20,
+    "What copy engines send at a time (ctran::algorithm=copy_engine). A communicator that uses "
+    "them "
+    "takes twice that on each GPU for every other rank. The same on all ranks.",
+    4096, 1 << 30};
+
+constexpr size_t kDepth = 2;
+/// Chunks that are not larger than a slot, but as many as keep both copies going.
+constexpr size_t kWantedChunks = 4;
+constexpr size_t kLeastChunk = 1 << 20;
+constexpr size_t kWords = 4;
+/// Distance of flags, so that no two share a sector.
+constexpr size_t kWordBytes = 32;
+constexpr size_t kHead = kWords * device::kMaxRanks * kDepth * kWordBytes;
+
+gpu::Function kernelNamed(int device, int ranks, const char* name) {
+  return loadKernel(device,
+                    {"copy-signals",
+                     "#include \"ctran/collective/exchange/copy_signals.cuh\"\n",
+                     gpu::architecture(device),
+                     {"CTRAN_RANKS=" + std::to_string(ranks)}},
+                    name);
+}
+
+}  // namespace
+
+bool CopyEngines::serves(CollectiveKind kind) {
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll;
+}
+
+CopyEngines::CopyEngines(const device::Team& team, int device)
+    : team_(team),
+      device_(device),
+      runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
+      slotBytes_(static_cast<size_t>(kCopyBytes.get()) / 256 * 256),
+      wait_(kernelNamed(device, static_cast<int>(team.size), "ctranWaitForCopy")),
+      signal_(kernelNamed(device, static_cast<int>(team.size), "ctranSignalCopy")),
+      events_(std::make_shared<gpu::EventPool>(runtime_, device, 2 * team.size + 1)),
+      others_(team.size) {
+  for (auto* directions : {&sends_, &receives_}) {
+    for (uint32_t r = 0; r < team.size; ++r) {
+      Direction direction;
+      if (r != team.rank) {
+        direction.stream = std::make_unique<gpu::OwnStream>(runtime_, device, false);
+        direction.end = gpu::PooledEvent(events_);
+      }
+      directions->push_back(std::move(direction));
+    }
+  }
+}
+
+UniqueFd CopyEngines::allocate() {
+  own_ = gpu::DeviceMemory::allocate(device_, kHead + (team_.size - 1) * kDepth * slotBytes_);
+  const gpu::OwnStream stream(runtime_, device_, false);
+  check(Driver::get().memsetD32Async(own_.address(), 0, kHead / 4, stream.get()),
+        "cuMemsetD32Async");
+  check(Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
+  return UniqueFd(own_.exportHandle());
+}
+
+void CopyEngines::connect(const HostGroup& group) {
+  for (uint32_t r = 0; r < team_.size; ++r) {
+    if (r == team_.rank) continue;
+    others_[r] = gpu::DeviceMemory::import(group.brought[r].get(), own_.size(), device_);
+  }
+}
+
+DevicePtr CopyEngines::word(uint32_t owner, Word word, uint32_t peer, size_t slot) const {
+  const DevicePtr base = owner == team_.rank ? own_.address() : others_[owner].address();
+  return base + ((word * device::kMaxRanks + peer) * kDepth + slot) * kWordBytes;
+}
+
+DevicePtr CopyEngines::slotOf(uint32_t owner, uint32_t from, size_t slot) const {
+  const DevicePtr base = owner == team_.rank ? own_.address() : others_[owner].address();
+  const uint32_t place = from < owner ? from : from - 1;
+  return base + kHead + (place * kDepth + slot) * slotBytes_;
+}
+
+void CopyEngines::signal(gpu::Function kernel, DevicePtr uses, DevicePtr flag, uint32_t peer,
+                         uint32_t ahead, gpu::Stream stream) const {
+  device::CopySignalArguments a{};
+  a.team = team_;
+  a.uses = reinterpret_cast<uint32_t*>(uses);
+  a.flag = reinterpret_cast<uint32_t*>(flag);
+  a.peer = peer;
+  a.ahead = ahead;
+  void* parameters[] = {&a};
+  check(Driver::get().launchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr),
+        "launching a kernel");
+}
+
+/// The slot is free when the receiver has used it as often as this rank.
+void CopyEngines::send(const std::byte* from, size_t bytes, uint32_t to, size_t slot) {
+  const gpu::Stream stream = sends_[to].stream->get();
+  const DevicePtr sent = word(team_.rank, Sent, to, slot);
+  signal(wait_, sent, word(team_.rank, Credit, to, slot), to, 0, stream);
+  check(Driver::get().memcpyAsync(slotOf(to, team_.rank, slot), reinterpret_cast<DevicePtr>(from),
+                                  bytes, stream),
+        "cuMemcpyAsync");
+  signal(signal_, sent, word(to, Ready, team_.rank, slot), to, 0, stream);
+}
+
+void CopyEngines::receive(std::byte* to, size_t bytes, uint32_t from, size_t slot) {
+  const gpu::Stream stream = receives_[from].stream->get();
+  const DevicePtr received = word(team_.rank, Received, from, slot);
+  signal(wait_, received, word(team_.rank, Ready, from, slot), from, 1, stream);
+  check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to), slotOf(team_.rank, from, slot),
+                                  bytes, stream),
+        "cuMemcpyAsync");
+  signal(signal_, received, word(from, Credit, team_.rank, slot), from, 0, stream);
+}
+
+void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
+  const size_t bytes = c.blockBytes();
+  if (bytes == 0) return;
+  const auto blockFor = [&](uint32_t r) -> const std::byte* {
+    return c.kind == CollectiveKind::AllGather ? c.input : c.inputBlock(static_cast<int>(r)).data;
+  };
+  const auto placeOf = [&](uint32_t r) { return c.outputBlock(static_cast<int>(r)).data; };
+  const auto behind = [&](gpu::Stream later, gpu::Event event) {
+    runtime_.check(runtime_.streamWaitEvent(later, event, 0), "making a stream wait");
+  };
+  const auto mark = [&](gpu::Event event, gpu::Stream at) {
+    runtime_.check(runtime_.eventRecord(event, at), "recording an event");
+  };
+
+  const gpu::PooledEvent begin(events_);
+  mark(begin.get(), stream);
+  for (uint32_t r = 0; r < team_.size; ++r) {
+    if (r == team_.rank) continue;
+    behind(sends_[r].stream->get(), begin.get());
+    behind(receives_[r].stream->get(), begin.get());
+  }
+  const std::byte* own = blockFor(team_.rank);
+  if (own != placeOf(team_.rank)) {
+    check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(placeOf(team_.rank)),
+                                    reinterpret_cast<DevicePtr>(own), bytes, stream),
+          "cuMemcpyAsync");
+  }
+  const size_t even = (bytes / kWantedChunks + 255) / 256 * 256;
+  const size_t chunk = std::min(slotBytes_, std::max(even, kLeastChunk));
+  for (size_t k = 0; k * chunk < bytes; ++k) {
+    const size_t at = k * chunk, length = std::min(chunk, bytes - at);
+    for (uint32_t step = 1; step < team_.size; ++step) {
+      const uint32_t to = (team_.rank + step) % team_.size;
+      send(blockFor(to) + at, length, to, k % kDepth);
+      // In place, a chunk has to have gone before the other one comes.
+      if (blockFor(to) == placeOf(to)) {
+        const gpu::PooledEvent gone(events_);
+        mark(gone.get(), sends_[to].stream->get());
+        behind(receives_[to].stream->get(), gone.get());
+      }
+    }
+    for (uint32_t step = 1; step < team_.size; ++step) {
+      const uint32_t from = (team_.rank + team_.size - step) % team_.size;
+      receive(placeOf(from) + at, length, from, k % kDepth);
+    }
+  }
+  for (auto* directions : {&sends_, &receives_}) {
+    for (Direction& direction : *directions) {
+      if (!direction.stream) continue;
+      mark(direction.end.get(), direction.stream->get());
+      behind(stream, direction.end.get());
+    }
+  }
+}
+
+}  // namespace ctran

@@ -1,0 +1,62 @@
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/collective/collective.h"
+#include "ctran/gpu/device/team.cuh"
+#include "ctran/gpu/memory.h"
+#include "ctran/gpu/runtime.h"
+
+namespace ctran {
+
+/// All-gather and all-to-all by the copy engines of the GPUs, with no multiprocessor: a chunk is
+/// copied into a slot of the receiver's memory, and there to where it belongs, while the next one
+/// comes. Each rank has two slots for every other; each direction of each pair has a stream of its
+/// own, which a graph captures.
+///
+/// Bytes over the links: those of the collective. Steps: one, in chunks of a slot.
+class CopyEngines {
+ public:
+  static constexpr const char* kName = "copy_engine";
+  static bool serves(CollectiveKind kind);
+
+  CopyEngines(const device::Team& team, int device);
+
+  /// Allocates this rank's slots. The descriptor is for the other ranks.
+  UniqueFd allocate();
+  /// As large on all ranks; depends on CTRAN_GPU_COPY_BYTES.
+  size_t memoryBytes() const { return own_.size(); }
+  void connect(const HostGroup& group);
+
+  /// Puts a collective, which it serves, on streams behind `stream`, and that behind them.
+  void launch(const Collective& collective, gpu::Stream stream);
+
+ private:
+  /// One direction between this rank and another one.
+  struct Direction {
+    std::unique_ptr<gpu::OwnStream> stream;
+    gpu::PooledEvent end;
+  };
+  enum Word : uint32_t { Ready, Credit, Sent, Received };
+
+  gpu::DevicePtr word(uint32_t owner, Word word, uint32_t peer, size_t slot) const;
+  gpu::DevicePtr slotOf(uint32_t owner, uint32_t from, size_t slot) const;
+  void signal(gpu::Function kernel, gpu::DevicePtr uses, gpu::DevicePtr flag, uint32_t peer,
+              uint32_t ahead, gpu::Stream stream) const;
+  void send(const std::byte* from, size_t bytes, uint32_t to, size_t slot);
+  void receive(std::byte* to, size_t bytes, uint32_t from, size_t slot);
+
+  const device::Team team_;
+  const int device_;
+  const gpu::Runtime& runtime_;
+  const size_t slotBytes_;
+  const gpu::Function wait_, signal_;
+  std::vector<Direction> sends_, receives_;  ///< by peer
+  std::shared_ptr<gpu::EventPool> events_;
+  gpu::DeviceMemory own_;
+  std::vector<gpu::DeviceMemory> others_;  ///< by rank, nothing for this one
+};
+
+}  // namespace ctran

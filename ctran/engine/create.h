@@ -1,0 +1,25 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/engine/communicator.h"
+
+namespace ctran {
+
+/// Far more than one host needs, and few enough for tables of all ranks.
+inline constexpr int kMaxRanks = 4096;
+
+/// Where this rank is, as the hint ctran::host or the environment say: see hostIdentity.
+std::string hostOf(const std::map<std::string, std::string>& hints);
+
+/// What a leader hands over to so many ranks if they share a host.
+UniqueFd memoryFor(int size);
+
+/// A communicator of the ranks of a group, whatever hosts they are on: collective over them.
+std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
+                                               Deadline deadline, WaitHooks* hooks);
+
+}  // namespace ctran

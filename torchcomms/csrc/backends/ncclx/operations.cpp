@@ -1,0 +1,218 @@
+// Which member an operation of NcclxBackend is of, and in which order they run.
+
+#include <ATen/ATen.h>
+
+#include "torchcomms/csrc/backends/ncclx/backend.hpp"
+#include "torchcomms/csrc/backends/stream/operation.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+/// What NCCL reduces as well as the engine does.
+bool canReduce(const at::Tensor& tensor, const ReduceOp& op) {
+  switch (op.type()) {
+    case RedOpType::SUM:
+    case RedOpType::MIN:
+    case RedOpType::MAX:
+      break;
+    case RedOpType::AVG:
+      if (!tensor.is_floating_point()) return false;
+      break;
+    default:
+      return false;
+  }
+  switch (tensor.scalar_type()) {
+    case at::kHalf:
+    case at::kBFloat16:
+    case at::kFloat:
+    case at::kDouble:
+    case at::kChar:
+    case at::kByte:
+    case at::kInt:
+    case at::kLong:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+template <typename Call>
+TorchCommBackend::WorkPtr NcclxBackend::issue(bool vendor, bool async_op, const Call& call) {
+  stream::StreamGroup* group = nullptr;
+  if (engine_ && vendor_) {
+    engine_->group()->requireWhole();
+    vendor_->group()->requireWhole();
+    group =
+        vendor ? static_cast<stream::StreamGroup*>(vendor_->group().get()) : engine_->group().get();
+    if (last_ && lastWasVendor_ != vendor) {
+      const stream::Stream current = group->currentStream();
+      if (!group->runtime().isCapturing(current)) {
+        const ctran::gpu::ActiveDevice active(group->runtime(), group->deviceIndex());
+        last_->orderBehind(async_op ? group->ownStream() : current);
+      }
+    }
+  }
+  WorkPtr work = vendor ? call(static_cast<TorchCommBackend&>(*vendor_))
+                        : call(static_cast<TorchCommBackend&>(*engine_));
+  if (group != nullptr) {
+    // Of what is captured there is nothing to wait for.
+    if (const auto* one = dynamic_cast<const stream::StreamWork*>(work.get())) {
+      last_ = one->operation();
+      lastWasVendor_ = vendor;
+    }
+  }
+  return work;
+}
+
+bool NcclxBackend::takesVendor(Kind kind, const at::Tensor& tensor, size_t bytes,
+                               const ReduceOp& op) const {
+  return choice_->takesVendor(kind, bytes, canReduce(tensor, op));
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
+                                                  const BroadcastOptions& options) {
+  return issue(takesVendor(Kind::Broadcast, tensor.nbytes()), async_op,
+               [&](auto& member) { return member.broadcast(tensor, root, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
+                                                   bool async_op, const AllReduceOptions& options) {
+  return issue(takesVendor(Kind::AllReduce, tensor, tensor.nbytes(), op), async_op,
+               [&](auto& member) { return member.all_reduce(tensor, op, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_gather_single(at::Tensor& output,
+                                                          const at::Tensor& input, bool async_op,
+                                                          const AllGatherSingleOptions& options) {
+  return issue(takesVendor(Kind::AllGather, input.nbytes()), async_op, [&](auto& member) {
+    return member.all_gather_single(output, input, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter_single(
+    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
+    const ReduceScatterSingleOptions& options) {
+  return issue(takesVendor(Kind::ReduceScatter, input, input.nbytes(), op), async_op,
+               [&](auto& member) {
+                 return member.reduce_scatter_single(output, input, op, async_op, options);
+               });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_to_all_single(at::Tensor& output,
+                                                          const at::Tensor& input, bool async_op,
+                                                          const AllToAllSingleOptions& options) {
+  return issue(takesVendor(Kind::AllToAll, input.nbytes()), async_op, [&](auto& member) {
+    return member.all_to_all_single(output, input, async_op, options);
+  });
+}
+
+// There is no choice: nobody has measured both, or ranks do not know the sizes of the others.
+
+TorchCommBackend::WorkPtr NcclxBackend::send(const at::Tensor& tensor, int dst, bool async_op,
+                                             const SendOptions& options) {
+  return issue(!engine_, async_op,
+               [&](auto& member) { return member.send(tensor, dst, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::recv(at::Tensor& tensor, int src, bool async_op,
+                                             const RecvOptions& options) {
+  return issue(!engine_, async_op,
+               [&](auto& member) { return member.recv(tensor, src, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
+                                                       const BatchP2POptions& options) {
+  return issue(!engine_, async_op,
+               [&](auto& member) { return member.batch_op_issue(ops, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
+                                               bool async_op, const ReduceOptions& options) {
+  return issue(!engine_, async_op,
+               [&](auto& member) { return member.reduce(tensor, root, op, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_gather(const Tensors& tensor_list,
+                                                   const at::Tensor& tensor, bool async_op,
+                                                   const AllGatherOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.all_gather(tensor_list, tensor, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_gather_v(const Tensors& tensor_list,
+                                                     const at::Tensor& tensor, bool async_op,
+                                                     const AllGatherOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.all_gather_v(tensor_list, tensor, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter(at::Tensor& output,
+                                                       const Tensors& input_list,
+                                                       const ReduceOp& op, bool async_op,
+                                                       const ReduceScatterOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.reduce_scatter(output, input_list, op, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter_v(at::Tensor& output,
+                                                         const Tensors& input_list,
+                                                         const ReduceOp& op, bool async_op,
+                                                         const ReduceScatterOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.reduce_scatter_v(output, input_list, op, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_to_all_v_single(
+    at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
+    const std::vector<uint64_t>& input_split_sizes, bool async_op,
+    const AllToAllvSingleOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.all_to_all_v_single(output, input, output_split_sizes, input_split_sizes,
+                                      async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::all_to_all(const Tensors& output_tensor_list,
+                                                   const Tensors& input_tensor_list, bool async_op,
+                                                   const AllToAllOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.all_to_all(output_tensor_list, input_tensor_list, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::barrier(bool async_op, const BarrierOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) { return member.barrier(async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::scatter(at::Tensor& output_tensor,
+                                                const Tensors& input_tensor_list, int root,
+                                                bool async_op, const ScatterOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.scatter(output_tensor, input_tensor_list, root, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::gather(const Tensors& output_tensor_list,
+                                               const at::Tensor& input_tensor, int root,
+                                               bool async_op, const GatherOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.gather(output_tensor_list, input_tensor, root, async_op, options);
+  });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::gather_single(at::Tensor& output, const at::Tensor& input,
+                                                      int root, bool async_op,
+                                                      const GatherSingleOptions& options) {
+  return issue(!engine_, async_op, [&](auto& member) {
+    return member.gather_single(output, input, root, async_op, options);
+  });
+}
+
+}  // namespace torch::comms
