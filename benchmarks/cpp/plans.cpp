@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "ctran/collective/plan/shm.h"
+#include "ctran/collective/plan/run.h"
 #include "ctran/plan/library.h"
 
 namespace bench {

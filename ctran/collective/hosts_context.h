@@ -32,6 +32,8 @@ class HostsContext {
   FrameMemory frame;
 
   bool isShared() const { return shm_ != nullptr; }
+  /// What the ranks of this host share; null if no ranks share a host.
+  ShmContext* shm() { return shm_.get(); }
 
   /// Starts a step among the ranks of this host.
   Task local(const Collective& step);

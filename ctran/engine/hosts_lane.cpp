@@ -4,6 +4,7 @@
 
 #include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/mismatch.h"
+#include "ctran/collective/plan/run.h"
 #include "ctran/collective/signature.h"
 #include "ctran/collective/tcp_algorithms.h"
 #include "ctran/engine/roll_call.h"
@@ -24,18 +25,21 @@ HostsLane::HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Ar
 
 Task HostsLane::start(const Collective& collective) {
   call_.begin(collective);
+  inPlan_ = collective.plan != nullptr;
+  if (inPlan_) return runPlan(hosts_, collective);
   return startBetweenHosts(hosts_, collective, preference_);
 }
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
-/// A rank of another host that is late may wait for a neighbour, whom it can name; and a neighbour
-/// that has come, for a rank of another host.
+/// A rank of another host that is late may wait for a neighbour, whom it can name; and one that has
+/// come for another one: a neighbour for a rank of another host, in plans anybody for anybody.
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
-  const int rank = waiting.awaited();
-  const HostMap& map = hosts_.map;
-  if (!hosts_.isShared() || rank < 0) return 0;
-  return map.hostOf(rank) != map.host() || hasCome(rank) ? kGraceNanos : 0;
+  const int rank = awaitedOf(waiting);
+  if (rank < 0) return 0;
+  const bool isElsewhere = hosts_.map.hostOf(rank) != hosts_.map.host();
+  const bool mayKnow = hosts_.isShared() && (isElsewhere || hasCome(rank));
+  return mayKnow || (inPlan_ && hasCome(rank)) ? kGraceNanos : 0;
 }
 
 bool HostsLane::hasCome(int rank) const {
@@ -43,9 +47,18 @@ bool HostsLane::hasCome(int rank) const {
   return begun.load(std::memory_order_acquire) >= call_.sequence();
 }
 
+/// For whom this rank waits: of several one that has not come, rather than one that has.
+int HostsLane::awaitedOf(const Condition& waiting) const {
+  for (int i = 0; i < waiting.alternativeCount; ++i) {
+    const int rank = waiting.alternatives[i].awaited();
+    if (!hasCome(rank)) return rank;
+  }
+  return waiting.alternativeCount > 0 ? waiting.alternatives[0].awaited() : waiting.awaited();
+}
+
 Error HostsLane::timeoutError(const Collective& collective, const Condition& waiting,
                               int64_t timeoutNanos) {
-  return remoteTimeout(core, collective, call_.sequence(), waiting.awaited(), timeoutNanos);
+  return remoteTimeout(core, collective, call_.sequence(), awaitedOf(waiting), timeoutNanos);
 }
 
 Task TcpChannelLane::start(const Collective& collective) {

@@ -22,10 +22,12 @@ class HostsLane final : public Lane {
 
  private:
   bool hasCome(int rank) const;
+  int awaitedOf(const Condition& waiting) const;
 
   const HostsPreference preference_;
   HostsCall call_;
   HostsContext hosts_;
+  bool inPlan_ = false;  ///< what runs is one
 };
 
 /// What is sent to, or received from, one peer.

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "ctran/base/clock.h"
-#include "ctran/collective/plan/shm.h"
+#include "ctran/collective/plan/run.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ctran/base/clock.h"
+#include "ctran/collective/plan/run.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
@@ -101,9 +102,12 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
   return std::min(timeout, kLongestTimeout).count();
 }
 
-/// The plan that serves this call, if one does. They run over shared memory.
+/// The plan that serves this call, if one does.
 std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
-  return spansHosts() ? nullptr : choosePlan(collective, size(), name());
+  if (!spansHosts()) return choosePlan(collective, size(), name());
+  return choosePlan(collective, size(), name(), [&collective](const PlanAlgorithm& plan) {
+    return canSpanHosts(plan, collective);
+  });
 }
 
 /// Numbers that the caller passes in memory are what they will be when nothing runs any more: then

@@ -30,8 +30,8 @@ def test_the_example_runs(tmp_path: Path) -> None:
 CANCELLING = (1e8, 1.0, -1e8)
 
 
-def sums(rank: Rank, name: str | None) -> list[float]:
-    comm = rank.comm("ctran")
+def sums(rank: Rank, name: str | None, hosts: int = 1) -> list[float]:
+    comm = rank.comm("ctran", hosts)
     tensor = torch.full((48,), CANCELLING[rank.rank])
     if name is None:
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
@@ -47,11 +47,12 @@ def test_the_plan_serves_and_keeps_its_order(ranks: MakeRanks) -> None:
     # Around the ring, the second piece is (-1e8 + 1e8) + 1.
     expected = [0.0] * 16 + [1.0] * 16 + [0.0] * 16
     assert ranks(3).run(sums, "all_reduce.ring") == [expected] * 3
+    assert ranks(3).run(sums, "all_reduce.ring", 2) == [expected] * 3
     assert ranks(3).run(sums, None) == [[0.0] * 48] * 3
 
 
-def every_collective(rank: Rank, names: list[str]) -> None:
-    comm, size = rank.comm("ctran"), 4
+def every_collective(rank: Rank, names: list[str], hosts: int) -> None:
+    comm, size = rank.comm("ctran", hosts), 4
     for name in names:
         with plan.make(name, size, ranks_per_host=2).register():
             for count in (1, 1001, 70_001):
@@ -85,8 +86,9 @@ def every_collective(rank: Rank, names: list[str]) -> None:
                 assert torch.equal(got, wanted), (name, count)
 
 
-def test_every_plan_of_the_library_serves(ranks: MakeRanks) -> None:
-    ranks(4).run(every_collective, list(plan.library()))
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_every_plan_of_the_library_serves(ranks: MakeRanks, hosts: int) -> None:
+    ranks(4).run(every_collective, list(plan.library()), hosts)
 
 
 def disagrees(rank: Rank) -> str:

@@ -27,7 +27,7 @@ namespace ctran {
 ///   It is used from end to end, and is larger than most second-level caches, because lines that
 ///   have left the caches of those who used them last are written much faster.
 /// - Signals are counters that a rank moves and others wait for. Plans use them, with the rings as
-///   their scratch, see collective/plan/shm.h.
+///   their scratch, see collective/plan/run.h.
 /// - A channel is a ring of bytes from one rank to another, for send and recv.
 ///
 /// All counters only grow, in 64 bits, so they never wrap.

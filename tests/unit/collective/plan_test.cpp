@@ -32,12 +32,19 @@ class Served {
   uint64_t number_;
 };
 
+/// How many ranks, and where.
+struct World {
+  int size;
+  int ranksPerHost = 0;  ///< 0: all on one host
+};
+
 /// Runs the cases one after another on all ranks, with a look at the results after each.
-void runCases(int size, const std::vector<Case>& cases, const std::string& name) {
+void runCases(const World& world, const std::vector<Case>& cases, const std::string& name) {
+  const int size = world.size;
   Inputs inputs(size);
   std::atomic<int> wrong{0};
   std::barrier together(size);
-  runRanks(size, [&](Communicator& communicator) {
+  const auto body = [&](Communicator& communicator) {
     const int rank = communicator.rank();
     for (const Case& c : cases) {
       inputs[rank] = inputsOf(c, rank, size);
@@ -63,7 +70,8 @@ void runCases(int size, const std::vector<Case>& cases, const std::string& name)
       together.arrive_and_wait();
       if (wrong > 3) return;
     }
-  });
+  };
+  runRanks(size, body, world.ranksPerHost);
 }
 
 /// Types in which the order of a sum makes no difference, or all if the plan keeps that of ranks.
@@ -105,25 +113,40 @@ std::vector<Case> casesFor(const PlanAlgorithm& algorithm, int size, uint64_t se
   return cases;
 }
 
-class PlanOf : public ::testing::TestWithParam<int> {};
+class PlanOf : public ::testing::TestWithParam<World> {};
 
 /// With the types that are exact, "what the native algorithm gives" is every bit of it.
 TEST_P(PlanOf, EveryPlanOfTheLibraryGivesWhatTheReferenceGives) {
-  const int size = GetParam();
+  const World& world = GetParam();
+  const int size = world.size;
   if ((kThreadSanitizer || kAddressSanitizer) && size > 3) GTEST_SKIP();  // nothing new, slowly
+  if (size > 4 && !testsEverything()) GTEST_SKIP();
   uint64_t seed = 1;
   for (const plan::BuiltIn& builtIn : plan::library()) {
-    const Recipe recipe{size, size / 2, 1 + size % 2, 1 + size % 3, size % 2 == 0 ? 2 : 1};
+    const int ranksPerHost = world.ranksPerHost > 0 ? world.ranksPerHost : size % 2 == 0 ? 2 : 1;
+    const Recipe recipe{size, size / 2, 1 + size % 2, 1 + size % 3, ranksPerHost};
     if (!builtIn.whyNot(recipe).empty()) continue;
     const plan::Plan plan = builtIn.make(recipe);
     const Served served(plan);
-    runCases(size, casesFor(PlanAlgorithm(plan), size, seed += 100), plan.name);
+    std::vector<Case> cases = casesFor(PlanAlgorithm(plan), size, seed += 100);
+    // Between hosts, of the small ones one will do.
+    if (world.ranksPerHost > 0) cases.erase(cases.begin() + 2, cases.begin() + 4);
+    runCases(world, cases, plan.name);
     if (HasFailure()) return;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Sizes, PlanOf, ::testing::Values(2, 3, 4),
-                         [](const auto& size) { return "Of" + std::to_string(size.param); });
+std::string nameOfWorld(const ::testing::TestParamInfo<World>& info) {
+  const World& world = info.param;
+  return "Of" + std::to_string(world.size) +
+         (world.ranksPerHost == 0 ? "" : "By" + std::to_string(world.ranksPerHost));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, PlanOf,
+                         ::testing::Values(World{2}, World{3}, World{4}, World{2, 1}, World{3, 2},
+                                           World{3, 1}, World{4, 2}, World{6, 2}, World{8, 2},
+                                           World{8, 4}),
+                         nameOfWorld);
 
 /// A plan that is right, but not in place: the executor makes up for it.
 TEST(PlanServes, InPlaceCallsWithPlansThatAreNot) {
@@ -147,7 +170,8 @@ TEST(PlanServes, InPlaceCallsWithPlansThatAreNot) {
   const plan::Plan plan = b.finish();
   ASSERT_FALSE(PlanAlgorithm(plan).properties().inPlaceSafe);
   const Served served(plan);
-  runCases(2, casesFor(PlanAlgorithm(plan), 2, 5), plan.name);
+  runCases({2}, casesFor(PlanAlgorithm(plan), 2, 5), plan.name);
+  runCases({2, 1}, casesFor(PlanAlgorithm(plan), 2, 6), plan.name);
 }
 
 /// A plan written for the output alone, as all-reduces in place are.
@@ -173,7 +197,39 @@ TEST(PlanServes, CallsOutOfPlaceWithPlansThatAreInPlace) {
   }
   const plan::Plan plan = b.finish();
   const Served served(plan);
-  runCases(2, casesFor(PlanAlgorithm(plan), 2, 9), plan.name);
+  runCases({2}, casesFor(PlanAlgorithm(plan), 2, 9), plan.name);
+  runCases({2, 1}, casesFor(PlanAlgorithm(plan), 2, 10), plan.name);
+}
+
+/// Steps that put into several ranks' scratch at once, near and elsewhere, signal each, and reduce
+/// on the way.
+TEST(PlanServes, WithStepsThatConcernSeveralRanks) {
+  constexpr int kRanks = 4;
+  plan::Builder b("fan out", CollectiveKind::AllReduce, kRanks, 3);
+  b.setDepth(2);
+  // Each rank adds its own to what the one before it has; the last tells all.
+  for (int r = 0; r < kRanks; ++r) {
+    plan::Step& add = b.step({r, 0});
+    if (r > 0) b.link({r - 1, 0}, {r, 0}, 3).arrive(add);
+    b.move(add, r + 1 < kRanks ? std::vector<plan::Place>{} : std::vector{b.output(r, 0)},
+           {b.input(r, 0)}, 3);
+    if (r > 0) b.link({r - 1, 0}, {r, 0}, 3).release(add);
+    if (r + 1 < kRanks) {
+      b.link({r, 0}, {r + 1, 0}, 3).put(add);
+      plan::Step& take = b.step({r, 1});
+      b.link({kRanks - 1, 0}, {r, 1}, 3, 1).arrive(take);
+      b.move(take, {b.output(r, 0)}, {}, 3);
+      b.link({kRanks - 1, 0}, {r, 1}, 3, 1).release(take);
+      continue;
+    }
+    for (int other = 0; other < r; ++other) b.link({r, 0}, {other, 1}, 3, 1).put(add);
+  }
+  const plan::Plan plan = b.finish();
+  const Served served(plan);
+  for (const int ranksPerHost : {0, 1, 2, 3}) {
+    runCases({kRanks, ranksPerHost}, casesFor(PlanAlgorithm(plan), kRanks, 11 + ranksPerHost),
+             plan.name);
+  }
 }
 
 Collective allReduce(std::vector<float>& data) {
@@ -188,25 +244,31 @@ Collective allReduce(std::vector<float>& data) {
 /// The native algorithm adds 1e8 + 1 - 1e8 to 0 in the order of ranks; around the ring, piece k
 /// begins at rank k + 1.
 TEST(PlanServes, TheCallAndNotTheNativeAlgorithm) {
-  const auto sumOf = [](const std::optional<std::string>& name) {
+  const auto sumOf = [](const std::optional<std::string>& name, int ranksPerHost) {
     std::optional<Served> served;
     if (name) served.emplace(makePlan(*name, {3}));
     std::vector<float> result;
-    runRanks(3, [&](Communicator& communicator) {
+    const auto body = [&](Communicator& communicator) {
       std::vector<float> data(48, communicator.rank() == 0   ? 1e8f
                                   : communicator.rank() == 1 ? 1.f
                                                              : -1e8f);
       communicator.run(allReduce(data));
       if (communicator.rank() == 0) result = data;
-    });
+    };
+    runRanks(3, body, ranksPerHost);
     return result;
   };
-  const std::vector<float> native = sumOf(std::nullopt);
-  EXPECT_EQ(native, std::vector<float>(48, 0.f));
-  EXPECT_EQ(sumOf("all_reduce.two_shot"), native);
-  std::vector<float> ring(48, 0.f);
-  std::fill(ring.begin() + 16, ring.begin() + 32, 1.f);  // (-1e8 + 1e8) + 1
-  EXPECT_EQ(sumOf("all_reduce.ring"), ring);
+  for (const int ranksPerHost : {0, 1, 2}) {
+    const std::vector<float> native(48, 0.f);
+    if (ranksPerHost == 0) {
+      EXPECT_EQ(sumOf(std::nullopt, 0), native);
+    }
+    EXPECT_EQ(sumOf("all_reduce.two_shot", ranksPerHost), native);
+    EXPECT_EQ(sumOf("all_reduce.two_shot_pull", ranksPerHost), native);
+    std::vector<float> ring(48, 0.f);
+    std::fill(ring.begin() + 16, ring.begin() + 32, 1.f);  // (-1e8 + 1e8) + 1
+    EXPECT_EQ(sumOf("all_reduce.ring", ranksPerHost), ring);
+  }
 }
 
 TEST(PlanServes, OnlyWhatItIsMeantFor) {
@@ -249,10 +311,10 @@ TEST(PlanServes, NothingIfItIsWrong) {
 // ------------------------------------------------------------------------
 
 TEST(PlanServes, WithADeadlineThatNamesWhoIsMissing) {
-  for (const char* name : {"all_reduce.ring", "all_reduce.two_shot_pull"}) {
+  const auto test = [](const char* name, int ranksPerHost) {
     const Served served(makePlan(name, {4}));
     std::barrier together(4);
-    runRanks(4, [&](Communicator& communicator) {
+    const auto body = [&](Communicator& communicator) {
       std::vector<float> data(100'000);
       if (communicator.rank() != 2) {
         const Error error = errorOf([&] { communicator.run(allReduce(data), kArrival); });
@@ -260,34 +322,53 @@ TEST(PlanServes, WithADeadlineThatNamesWhoIsMissing) {
         EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
       }
       together.arrive_and_wait();
-    });
-  }
+    };
+    runRanks(4, body, ranksPerHost);
+  };
+  test("all_reduce.ring", 0);
+  test("all_reduce.ring", 2);
+  test("all_reduce.two_shot_pull", 1);
 }
 
 TEST(PlanServes, UntilSomebodyAborts) {
   const Served served(makePlan("all_reduce.bidirectional_ring", {3}));
-  runRanks(3, [&](Communicator& communicator) {
-    std::vector<float> data(100'000);
-    if (communicator.rank() == 0) return communicator.abort("enough");
-    const Error error = errorOf([&] { communicator.run(allReduce(data)); });
-    EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
-  });
+  for (const int ranksPerHost : {0, 1, 2}) {
+    std::barrier together(3);
+    const auto body = [&](Communicator& communicator) {
+      together.arrive_and_wait();
+      std::vector<float> data(100'000);
+      if (communicator.rank() == 0) return communicator.abort("enough");
+      const Error error = errorOf([&] { communicator.run(allReduce(data)); });
+      EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+    };
+    runRanks(3, body, ranksPerHost);
+  }
+}
+
+/// A communicator of processes, on one host or each on one of its own.
+std::shared_ptr<Communicator> join(const TemporaryDirectory& directory, int rank, int size,
+                                   bool onSeveralHosts) {
+  auto options = optionsFor(rank, size, std::make_shared<DirectoryStore>(directory.path()));
+  if (onSeveralHosts) options.hints["ctran::host"] = "host" + std::to_string(rank);
+  return Communicator::create(options);
 }
 
 TEST(PlanServes, OnlyIfAllRanksAgree) {
   if (kThreadSanitizer) GTEST_SKIP();
-  TemporaryDirectory directory;
-  ForkedRanks ranks(2, [&](int rank) {
-    std::optional<Served> served;
-    if (rank == 0) served.emplace(makePlan("all_reduce.ring", {2}));
-    const auto store = std::make_shared<DirectoryStore>(directory.path());
-    const auto communicator = Communicator::create(optionsFor(rank, 2, store));
-    std::vector<float> data(1000);
-    const Error error = errorOf([&] { communicator->run(allReduce(data)); });
-    EXPECT_EQ(error.kind(), ErrorKind::Mismatch) << error.what();
-    EXPECT_NE(std::string(error.what()).find("by another plan"), std::string::npos) << error.what();
-  });
-  ranks.expectSuccess();
+  for (const bool onTwoHosts : {false, true}) {
+    TemporaryDirectory directory;
+    ForkedRanks ranks(2, [&](int rank) {
+      std::optional<Served> served;
+      if (rank == 0) served.emplace(makePlan("all_reduce.ring", {2}));
+      const auto communicator = join(directory, rank, 2, onTwoHosts);
+      std::vector<float> data(1000);
+      const Error error = errorOf([&] { communicator->run(allReduce(data)); });
+      EXPECT_EQ(error.kind(), ErrorKind::Mismatch) << error.what();
+      EXPECT_NE(std::string(error.what()).find("by another plan"), std::string::npos)
+          << error.what();
+    });
+    ranks.expectSuccess();
+  }
 }
 
 /// Rank 2 comes, and stops before the others; the neighbours wait for each other, all of them in
@@ -324,25 +405,29 @@ TEST(PlanServes, WithADeadlineThatNamesWhoHoldsUpTheOthers) {
 
 TEST(PlanServes, UntilARankDies) {
   if (kThreadSanitizer) GTEST_SKIP();
-  TemporaryDirectory directory;
-  ForkedRanks ranks(3, [&](int rank) {
-    const Served served(makePlan("all_reduce.ring", {3}));
-    const auto store = std::make_shared<DirectoryStore>(directory.path());
-    const auto communicator = Communicator::create(optionsFor(rank, 3, store));
-    std::vector<float> data(100'000);
-    communicator->run(allReduce(data));
-    if (rank == 1) ::raise(SIGKILL);
-    const Error error = errorOf([&] { communicator->run(allReduce(data)); });
-    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
-    EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
-  });
-  ranks.expectSuccess({1});
+  for (const bool onThreeHosts : {false, true}) {
+    TemporaryDirectory directory;
+    ForkedRanks ranks(3, [&](int rank) {
+      const Served served(makePlan("all_reduce.ring", {3}));
+      const auto communicator = join(directory, rank, 3, onThreeHosts);
+      std::vector<float> data(100'000);
+      communicator->run(allReduce(data));
+      communicator->run({});
+      if (rank == 1) ::raise(SIGKILL);
+      const Error error = errorOf([&] {
+        while (true) communicator->run(allReduce(data));
+      });
+      EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+    });
+    ranks.expectSuccess({1});
+  }
 }
 
 TEST(PlanServes, BetweenNativeAlgorithms) {
   // They share memory: each kind follows each other kind, large and small.
   const Served served(makePlan("all_reduce.two_shot_pull", {4}));
-  runRanks(4, [&](Communicator& communicator) {
+  const auto body = [&](Communicator& communicator) {
     for (int i = 0; i < 40; ++i) {
       const size_t count = i % 3 == 0 ? 10 : 30'000;
       std::vector<int32_t> data(count, communicator.rank() + i), all(4 * count);
@@ -359,7 +444,8 @@ TEST(PlanServes, BetweenNativeAlgorithms) {
         ASSERT_EQ(all[(b + 1) * count - 1], expected);
       }
     }
-  });
+  };
+  for (const int ranksPerHost : {0, 1, 2}) runRanks(4, body, ranksPerHost);
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/collective/hosts_context.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/plan/plan.h"
 
@@ -10,6 +11,13 @@ namespace ctran {
 /// fit the scratch, and the plan is executed once for each; a rank's lanes take turns on the thread
 /// that drives the operation.
 Task runPlan(ShmContext& shm, const Collective& collective);
+
+/// The same for ranks of several hosts: what goes from one to another is messages, see
+/// PlanMessages; ranks of one host share memory as above.
+Task runPlan(HostsContext& hosts, const Collective& collective);
+
+/// Whether that is possible for a call that the plan can serve.
+bool canSpanHosts(const PlanAlgorithm& algorithm, const Collective& collective);
 
 /// How many units a block of so many elements is cut into.
 uint64_t unitsOf(const plan::Plan& plan, size_t count, size_t elementBytes);

@@ -1,0 +1,136 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <map>
+#include <vector>
+
+#include "ctran/collective/plan/algorithm.h"
+#include "ctran/collective/plan/memory.h"
+#include "ctran/collective/tcp_context.h"
+#include "ctran/topology/host_map.h"
+
+namespace ctran {
+
+/// What goes between this rank of a plan and the ranks of other hosts while the plan is executed.
+///
+/// Everybody has the whole plan, so both ends of a message know of it beforehand. A step of lane l
+/// of rank A sends to rank B, in this order:
+///
+///   - a request, if it reads scratch of B, who answers with the data, piece by piece;
+///   - what it puts into scratch of B, piece by piece; B receives it in place, for whatever was
+///     there before the sender has waited;
+///   - a byte, if it signals B and no piece can tell of that: there is none, or the step puts into
+///     scratch of other ranks elsewhere too, and signals when all of that has left.
+///
+/// B counts the signals of a step when all of its messages are there. Messages are numbered by
+/// lane and direction; those that a lane waits for are few, as each of its steps ends before the
+/// next.
+class PlanMessages {
+ public:
+  PlanMessages(TcpContext& tcp, const HostMap& map, const PlanAlgorithm& algorithm,
+               const PlanMemory& memory);
+
+  /// Whether messages can do the plan: the numbers of a call's messages have to suffice. All ranks
+  /// say the same.
+  static bool canDo(const PlanAlgorithm& algorithm, uint64_t units);
+
+  // --- Steps of this rank -----------------------------------------------------------------------
+
+  /// Whether a step has to do with other hosts.
+  bool concerns(int lane, size_t step) const { return !own_[lane][step].empty(); }
+  /// Begins it: asks for what it reads from there.
+  void ask(int lane, size_t step, uint64_t unit);
+  /// Whether that has come; if not, what it waits for.
+  bool hasAnswers(int lane, Condition& waiting);
+  /// What has come for `from[source]`, chunk `offset`.
+  const std::byte* answer(int lane, int offset, size_t source) const {
+    return laneOf_[lane].answers.at({offset, source});
+  }
+  /// Room for a result that is only to be sent.
+  std::byte* staging(int lane, size_t bytes);
+  /// Puts a chunk of the step into scratch of a rank elsewhere.
+  void put(int lane, int rank, const std::byte* data, size_t bytes);
+  /// All of the step has been put.
+  void endPuts(int lane, size_t step, uint64_t unit);
+  /// Whether that has left; if not, what it waits for.
+  bool hasLeft(int lane, Condition& waiting);
+  /// The step has ended: signals those who were not told with the data.
+  void endStep(int lane, size_t step, uint64_t unit);
+
+  // --- Signals of other hosts, and of this rank to itself where there is no arena ---------------
+
+  std::atomic<uint64_t>& signal(int channel) { return signals_[channel]; }
+  Condition signalled(int channel, uint64_t number);
+
+  // --- What others do ---------------------------------------------------------------------------
+
+  /// Receives and answers as far as possible; whether something happened.
+  bool advance();
+  /// What that waits for.
+  void addConditions(std::vector<Condition>& conditions) const;
+  bool ended() const { return loose_.empty() && live_ == 0; }
+
+ private:
+  /// What a step has with one rank elsewhere.
+  struct Traffic {
+    int rank;     ///< the other one
+    size_t step;  ///< of its lane
+    const plan::Step* does;
+    const PlanAlgorithm::Step* prepared;
+    std::vector<size_t> gets, puts;  ///< indices in from and to
+    std::vector<PlanAlgorithm::Signal> signals;
+    bool alone = true;  ///< it puts into scratch of nobody else elsewhere
+  };
+  /// Of a lane of this rank.
+  struct LaneState {
+    std::vector<uint32_t> sent, asked;  // per rank: numbers of the next messages
+    std::deque<Arrival> arriving;
+    std::deque<Dispatch> leaving;
+    std::map<std::pair<int, size_t>, const std::byte*> answers;
+    std::deque<std::vector<std::byte>> memory;
+  };
+  /// A message that a lane elsewhere sends to this rank.
+  struct Expected {
+    Arrival arrival;
+    const Traffic* asks = nullptr;     ///< it is the request of that
+    const Traffic* signals = nullptr;  ///< it is the last one of that
+    uint64_t unit = 0;
+  };
+  /// All of those.
+  struct Stream {
+    plan::LaneId lane;
+    std::vector<Traffic> steps;
+    uint64_t unit = 0;  // the next that is expected
+    size_t next = 0;
+    uint32_t received = 0, answered = 0;
+    std::deque<Expected> expected;
+  };
+
+  std::vector<Traffic> trafficOf(plan::LaneId lane, size_t step) const;
+  bool isNear(int a, int b) const {
+    return map_.hostOf(memory_.real(a)) == map_.hostOf(memory_.real(b));
+  }
+  bool hasPieces(const Traffic& traffic, const std::vector<size_t>& places, uint64_t unit) const;
+  bool hasByte(const Traffic& traffic, uint64_t unit) const {
+    return !traffic.signals.empty() && (!traffic.alone || !hasPieces(traffic, traffic.puts, unit));
+  }
+  void expectMore(Stream& stream);
+  void expect(Stream& stream, const Traffic& traffic, uint64_t unit);
+  void answer(Stream& stream, const Traffic& traffic, uint64_t unit);
+  void sendByte(int lane, int rank);
+
+  TcpContext& tcp_;
+  const HostMap& map_;
+  const PlanAlgorithm& algorithm_;
+  const PlanMemory& memory_;
+  std::byte ignored_{};                                 // where bytes without a meaning go
+  std::vector<std::vector<std::vector<Traffic>>> own_;  // [lane][step]
+  std::deque<LaneState> laneOf_;
+  std::deque<Stream> streams_;
+  size_t live_ = 0;  // streams that have not ended
+  std::vector<Dispatch> loose_;
+  std::vector<std::atomic<uint64_t>> signals_;  // per channel
+};
+
+}  // namespace ctran
