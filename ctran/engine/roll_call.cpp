@@ -100,11 +100,21 @@ Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence,
 
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos) {
   const bool sends = collective.kind == CollectiveKind::Send;
-  const std::string peer = "rank " + std::to_string(collective.root);
+  std::vector<int> peers{collective.root};
+  if (collective.root == kAnyRank) {
+    peers.clear();
+    for (int r = 0; r < core.size(); ++r) {
+      if (r != core.rank()) peers.push_back(r);
+    }
+  }
   return Error(ErrorKind::Timeout,
-               prefix(core, collective, timeoutNanos) + peer +
-                   (sends ? " has not received it" : " has not sent it") + rollCall(core),
-               {collective.root}, collective.describe(), kHint);
+               prefix(core, collective, timeoutNanos) +
+                   (collective.root == kAnyRank ? "no rank" : list(peers)) +
+                   (sends                         ? " has not received it"
+                    : collective.root == kAnyRank ? " has sent it"
+                                                  : " has not sent it") +
+                   rollCall(core),
+               peers, collective.describe(), kHint);
 }
 
 Error waitTimeout(Core& core, const Collective& collective, const std::string& what, int waitedFor,
