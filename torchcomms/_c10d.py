@@ -30,7 +30,8 @@ def register_backend(name: str, devices: list[str], backend: str | None = None) 
     """
 
     def create(options: Any, backend_options: Any) -> Any:
-        return _create(backend or name, devices[0], options, backend_options)
+        device = _device_of(options.store, options.group_rank) or devices[0]
+        return _create(backend or name, device, options, backend_options)
 
     _backends().register_backend(name, create, extended_api=True, devices=devices)
 
@@ -61,6 +62,25 @@ def _backends() -> Any:
     return getattr(module, "Backend", None)
 
 
+def _device_of(store: Any, rank: int) -> str | None:
+    """The type of device in "cuda:ctran". Torch tells it by the prefix of the store alone, which
+    shows in the key that what it stores has underneath."""
+    underneath = getattr(store, "underlying_store", None)
+    if underneath is None:
+        return None
+    key = f"torchcomms/device/{rank}"
+    store.set(key, "")
+    return next((kind for kind in ("cpu", "cuda") if underneath.check([f"{kind}//{key}"])), None)
+
+
+def _place_of(device: str) -> torch.device:
+    """That device; of several, the one that is current."""
+    module = getattr(torch, device)
+    if device != "cpu" and module.is_available():
+        return torch.device(device, module.current_device())
+    return torch.device(device)
+
+
 def _create(backend: str, device: str, options: Any, backend_options: Any) -> Any:
     """The backend of a new ProcessGroup. Collective over its ranks."""
     from torchcomms._comms import CommOptions, _BackendWrapper, new_comm
@@ -69,7 +89,7 @@ def _create(backend: str, device: str, options: Any, backend_options: Any) -> An
     place.rank, place.size = options.group_rank, options.group_size
     comm = new_comm(
         backend,
-        torch.device(device),
+        _place_of(device),
         options.group_id,
         options=place,
         store=options.store,

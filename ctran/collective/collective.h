@@ -10,10 +10,14 @@
 #include "ctran/base/data_type.h"
 #include "ctran/base/reduce_op.h"
 #include "ctran/collective/row_exchange.h"
+#include "ctran/transport/condition.h"
 
 namespace ctran {
 
 class PlanAlgorithm;
+
+/// As the peer of Recv and WaitSignal: whoever comes first.
+inline constexpr int kAnyRank = -1;
 
 /// `count` elements at `data`.
 struct Block {
@@ -54,13 +58,17 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op;
-  int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for, or -1
+  int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for
   int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
   std::vector<Block> inputs;
   std::vector<Block> outputs;
+  int* source =
+      nullptr;  ///< of Recv: gets the sender's rank, if not null; lives as the buffer does
+  /// Of Recv, set by the communicator: what has to hold before a message is taken, for each peer.
+  std::vector<Condition> after;
   /// The plan that does it; none: a native algorithm. Chosen when the call is made.
   std::shared_ptr<const PlanAlgorithm> plan;
   /// Of AllToAllVDynamic and AllToAllVCombine: which rows.

@@ -118,7 +118,7 @@ std::string Collective::describe() const {
   if (kind == CollectiveKind::Send) {
     text += ", to rank " + std::to_string(root);
   } else if (kind == CollectiveKind::Recv) {
-    text += ", from rank " + std::to_string(root);
+    text += root == kAnyRank ? ", from any rank" : ", from rank " + std::to_string(root);
   } else if (hasRoot(kind)) {
     text += ", root " + std::to_string(root);
   }

@@ -51,13 +51,17 @@ void Core::throwFailure() {
 }
 
 int Core::goneRank(const Condition& waiting) {
-  // Each of several is needed in the end: one that is hopeless is enough.
+  int last = -1;
   for (int i = 0; i < waiting.alternativeCount; ++i) {
-    const int gone = goneRank(waiting.alternatives[i]);
-    if (gone >= 0) return gone;
+    const Condition& one = waiting.alternatives[i];
+    if (waiting.anyWillDo && one.awaited() == rank()) continue;  // which waits, and does nothing
+    const int gone = goneRank(one);
+    if ((gone >= 0) != waiting.anyWillDo) return gone;
+    last = gone;
   }
   Condition now = waiting;
-  if (now.alternativeCount > 0 || now.rank < 0 || now.holds()) return -1;
+  if (now.alternativeCount > 0) return last;
+  if (now.rank < 0 || now.holds()) return -1;
   const int awaited = now.awaited();
   const auto& state = board.control(awaited).state;
   if (state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;

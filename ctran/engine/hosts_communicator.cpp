@@ -118,11 +118,14 @@ HostsCommunicator::~HostsCommunicator() {
   forgetLanes();
 }
 
-std::unique_ptr<Lane> HostsCommunicator::makeChannel(int peer, bool sends) {
-  if (arena_ && map_.hostOf(peer) == map_.host()) {
-    return std::make_unique<ChannelLane>(core_, *arena_, map_.indexOf(peer), sends);
-  }
-  return std::make_unique<TcpChannelLane>(core_, transport_, peer, sends);
+std::unique_ptr<Lane> HostsCommunicator::makeSendLane(int peer) {
+  if (sharesMemory(peer)) return std::make_unique<ShmSendLane>(core_, *arena_, map_.indexOf(peer));
+  return std::make_unique<TcpSendLane>(core_, transport_, peer);
+}
+
+std::unique_ptr<Mailbox> HostsCommunicator::makeMailbox(int peer) {
+  if (sharesMemory(peer)) return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer));
+  return std::make_unique<TcpMailbox>(transport_, rank(), peer);
 }
 
 bool HostsCommunicator::poll() {

@@ -50,8 +50,10 @@ class HostsCommunicator final : public LaneCommunicator,
   Arena& makeArena(std::shared_ptr<SharedMapping> memory);
 
   Lane& collectives() override { return collectives_; }
-  std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
+  std::unique_ptr<Lane> makeSendLane(int peer) override;
+  std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return true; }
+  bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
 
   bool poll() override;
   void arm() override;

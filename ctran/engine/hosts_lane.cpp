@@ -61,14 +61,9 @@ Error HostsLane::timeoutError(const Collective& collective, const Condition& wai
   return remoteTimeout(core, collective, call_.sequence(), awaitedOf(waiting), timeoutNanos);
 }
 
-Task TcpChannelLane::start(const Collective& collective) {
-  record_ = core.beginMessage(makeRecord(collective, 0, 0));
-  return sends_ ? sendTcp(channel_, collective) : recvTcp(channel_, collective);
-}
-
-Error TcpChannelLane::timeoutError(const Collective& collective, const Condition&,
-                                   int64_t timeoutNanos) {
-  return channelTimeout(core, collective, timeoutNanos);
+Task TcpSendLane::start(const Collective& collective) {
+  begin(collective);
+  return sendTcp(channel_, collective);
 }
 
 }  // namespace ctran

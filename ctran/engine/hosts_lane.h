@@ -30,20 +30,15 @@ class HostsLane final : public Lane {
   bool inPlan_ = false;  ///< what runs is one
 };
 
-/// What is sent to, or received from, one peer.
-class TcpChannelLane final : public Lane {
+/// What is sent to one peer on another host.
+class TcpSendLane final : public MessageLane {
  public:
-  TcpChannelLane(Core& core, TcpTransport& transport, int peer, bool sends)
-      : Lane(core), channel_(transport, core.rank(), peer), sends_(sends) {}
+  TcpSendLane(Core& core, TcpTransport& transport, int peer)
+      : MessageLane(core), channel_(transport, core.rank(), peer) {}
   Task start(const Collective& collective) override;
-  void ended() override { core.endMessage(record_); }
-  Error timeoutError(const Collective& collective, const Condition& waiting,
-                     int64_t timeoutNanos) override;
 
  private:
   TcpChannel channel_;
-  const bool sends_;
-  uint64_t record_ = 0;
 };
 
 }  // namespace ctran

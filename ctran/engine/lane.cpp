@@ -82,12 +82,22 @@ void Lane::pop() {
   std::lock_guard lock(queueMutex_);
   const int64_t deadline = queue_.front()->deadlineNanos();
   queue_.pop_front();
+  ended_.fetch_add(1, std::memory_order_release);
   if (deadline == earliestDeadline_) {
     earliestDeadline_ = INT64_MAX;
     for (const auto& operation : queue_) {
       earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
     }
   }
+}
+
+Condition Lane::ended(int tag) {
+  std::lock_guard lock(queueMutex_);
+  uint64_t count = 0;
+  for (size_t i = 0; i < queue_.size(); ++i) {
+    if (queue_[i]->collective().tag == tag) count = ended_.load(std::memory_order_relaxed) + i + 1;
+  }
+  return count == 0 ? Condition() : Condition::ofAnybody(ended_, count);
 }
 
 bool Lane::advance() {
@@ -207,16 +217,23 @@ Error CollectiveLane::timeoutError(const Collective& collective, const Condition
   return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
 }
 
-Task ChannelLane::start(const Collective& collective) {
+void MessageLane::begin(const Collective& collective) {
   record_ = core.beginMessage(makeRecord(collective, 0, 0));
-  return sends_ ? sendShm(channel_, collective) : recvShm(channel_, collective);
 }
 
-void ChannelLane::ended() { core.endMessage(record_); }
-
-Error ChannelLane::timeoutError(const Collective& collective, const Condition&,
+Error MessageLane::timeoutError(const Collective& collective, const Condition&,
                                 int64_t timeoutNanos) {
   return channelTimeout(core, collective, timeoutNanos);
+}
+
+Task ShmSendLane::start(const Collective& collective) {
+  begin(collective);
+  return sendShm(channel_, collective);
+}
+
+Task ReceiveLane::start(const Collective& collective) {
+  begin(collective);
+  return receive(context_, collective);
 }
 
 }  // namespace ctran

@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "ctran/collective/all_to_all/rows.h"
+#include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/send_recv/shm.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
@@ -49,7 +51,14 @@ class Lane {
 
   /// Threads that wait for an operation of this lane and drive it meanwhile.
   std::atomic<int> waiters{0};
+  /// One more lane for the same; made when all others are taken. Read without locks.
+  std::atomic<Lane*> next{nullptr};
+
   bool needsDriver() const { return !idle() && waiters.load(std::memory_order_acquire) == 0; }
+
+  /// That all operations with a tag that have been queued so far have ended. Holds at once if there
+  /// are none.
+  Condition ended(int tag);
 
   /// Goes as far as possible without waiting, unless another thread is doing so; true if something
   /// happened. All errors end in the operations.
@@ -76,7 +85,8 @@ class Lane {
   std::mutex driving_;
   Task task_;  // of the head
   std::atomic<size_t> pending_{0};
-  std::mutex queueMutex_;  // guards what follows
+  std::atomic<uint64_t> ended_{0};  // operations that have been queued and have ended
+  std::mutex queueMutex_;           // guards what follows
   std::deque<std::shared_ptr<Operation>> queue_;
   int64_t earliestDeadline_ = INT64_MAX;  // of the queue
 };
@@ -99,20 +109,40 @@ class CollectiveLane final : public Lane {
   RowPaths rows_;
 };
 
-/// What is sent to, or received from, one peer on the same host.
-class ChannelLane final : public Lane {
+/// A lane of messages.
+class MessageLane : public Lane {
  public:
-  ChannelLane(Core& core, Arena& arena, int peer, bool sends)
-      : Lane(core), channel_(arena, peer, sends), sends_(sends) {}
-  Task start(const Collective& collective) override;
-  void ended() override;
+  explicit MessageLane(Core& core) : Lane(core) {}
+  void ended() override { core.endMessage(record_); }
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
 
+ protected:
+  void begin(const Collective& collective);
+
+ private:
+  uint64_t record_ = 0;
+};
+
+/// What is sent to one peer on the same host.
+class ShmSendLane final : public MessageLane {
+ public:
+  ShmSendLane(Core& core, Arena& arena, int peer) : MessageLane(core), channel_(arena, peer) {}
+  Task start(const Collective& collective) override;
+
  private:
   ShmChannel channel_;
-  bool sends_;
-  uint64_t record_ = 0;
+};
+
+/// What is received from one peer, or from all of them, wherever they are.
+class ReceiveLane final : public MessageLane {
+ public:
+  ReceiveLane(Core& core, const std::vector<Mailbox*>& mailboxes)
+      : MessageLane(core), context_(mailboxes) {}
+  Task start(const Collective& collective) override;
+
+ private:
+  ReceiveContext context_;
 };
 
 }  // namespace ctran

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ctran/base/clock.h"
 #include "ctran/collective/plan/run.h"
@@ -74,13 +75,18 @@ LaneCommunicator::LaneCommunicator(const CommunicatorOptions& options, Board& bo
     : core_(options.name, board, sharers),
       hints_(options.hints),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
-      channels_(2 * options.size) {}
+      channels_(2 * options.size + 1),
+      mailboxes_(options.size) {}
 
 LaneCommunicator::~LaneCommunicator() { forgetLanes(); }
 
 void LaneCommunicator::forgetLanes() {
-  for (auto& channel : channels_) delete channel.exchange(nullptr, std::memory_order_acq_rel);
+  for (auto& channel : channels_) {
+    const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
+    while (lane != nullptr) delete std::exchange(lane, lane->next.load(std::memory_order_relaxed));
+  }
   added_.clear();
+  mailboxes_.clear();
 }
 
 std::chrono::nanoseconds LaneCommunicator::timeout() const {
@@ -119,18 +125,73 @@ void LaneCommunicator::checkLists(const Collective& collective, const Lane& lane
 }
 
 Lane& LaneCommunicator::laneFor(const Collective& collective) {
-  if (collective.kind != CollectiveKind::Send && collective.kind != CollectiveKind::Recv) {
-    return collectives();
+  switch (collective.kind) {
+    case CollectiveKind::Send:
+      return messageLane(collective.root, true);
+    case CollectiveKind::Recv:
+      return receiveLane(collective.root, collective.tag);
+    default:
+      return collectives();
   }
-  return messageLane(collective.root, collective.kind == CollectiveKind::Send);
 }
 
 Lane& LaneCommunicator::messageLane(int peer, bool sends) {
   std::atomic<Lane*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
   if (channel.load(std::memory_order_acquire) == nullptr) {
-    channel.store(makeChannel(peer, sends).release(), std::memory_order_release);
+    auto lane = sends ? makeSendLane(peer) : makeReceiveLane(peer);
+    channel.store(lane.release(), std::memory_order_release);
   }
   return *channel.load(std::memory_order_acquire);
+}
+
+/// Receives of one tag wait in one lane, in their order; those of different tags do not wait for
+/// one another.
+Lane& LaneCommunicator::receiveLane(int source, int tag) {
+  std::atomic<Lane*>* link = &(source == kAnyRank ? channels_.back() : channels_[2 * source]);
+  Lane* free = nullptr;
+  while (Lane* const lane = link->load(std::memory_order_acquire)) {
+    if (lane->idle()) {
+      if (free == nullptr) free = lane;
+    } else if (!lane->ended(tag).holds()) {
+      return *lane;
+    }
+    link = &lane->next;
+  }
+  if (free == nullptr) {
+    free = makeReceiveLane(source).release();
+    link->store(free, std::memory_order_release);
+  }
+  return *free;
+}
+
+std::unique_ptr<Lane> LaneCommunicator::makeReceiveLane(int source) {
+  std::vector<Mailbox*> mailboxes;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (source != kAnyRank && source != peer) continue;
+    auto& mailbox = mailboxes_[peer];
+    if (!mailbox) mailbox = makeMailbox(peer);
+    mailboxes.push_back(mailbox.get());
+  }
+  return std::make_unique<ReceiveLane>(core_, mailboxes);
+}
+
+std::vector<Condition> LaneCommunicator::olderReceives(const Collective& collective) {
+  if (collective.kind != CollectiveKind::Recv) return {};
+  const auto pending = [&](const std::atomic<Lane*>& lanes) {
+    Lane* lane = lanes.load(std::memory_order_acquire);
+    for (; lane != nullptr; lane = lane->next.load(std::memory_order_acquire)) {
+      Condition ended = lane->ended(collective.tag);
+      if (!ended.holds()) return ended;
+    }
+    return Condition();
+  };
+  std::vector<Condition> older;
+  if (collective.root == kAnyRank) {
+    for (int peer = 0; peer < size(); ++peer) older.push_back(pending(channels_[2 * peer]));
+  } else if (channels_.back().load(std::memory_order_acquire) != nullptr) {
+    older.push_back(pending(channels_.back()));
+  }
+  return older;
 }
 
 void LaneCommunicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
@@ -154,11 +215,13 @@ void LaneCommunicator::run(const Collective& collective, std::chrono::nanosecond
     }
   }
   auto plan = planFor(collective);
-  if (collective.op.kind != ReduceKind::PremulSum && !plan) {
+  auto older = olderReceives(collective);
+  if (collective.op.kind != ReduceKind::PremulSum && !plan && older.empty()) {
     return lane.run(collective, nanos, hooks);
   }
   Collective scaled = collective;
   scaled.plan = std::move(plan);
+  scaled.after = std::move(older);
   const std::vector<std::byte> scratch = applyPremul(scaled, size());
   lane.run(scaled, nanos, hooks);
 }
@@ -178,6 +241,7 @@ std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective coll
                                                      int64_t timeoutNanos,
                                                      std::shared_ptr<void> keepAlive) {
   collective.plan = planFor(collective);
+  collective.after = olderReceives(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
   const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kStepBytes;
@@ -216,9 +280,8 @@ void LaneCommunicator::forEachLane(Visit visit) {
   visit(collectives());
   for (const auto& lane : added_) visit(*lane);
   for (const auto& channel : channels_) {
-    if (Lane* lane = channel.load(std::memory_order_acquire)) {
-      visit(*lane);
-    }
+    Lane* lane = channel.load(std::memory_order_acquire);
+    for (; lane != nullptr; lane = lane->next.load(std::memory_order_acquire)) visit(*lane);
   }
 }
 

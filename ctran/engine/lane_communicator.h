@@ -85,7 +85,8 @@ class LaneCommunicator : public Communicator,
   LaneCommunicator(const CommunicatorOptions& options, Board& board, int sharers);
 
   virtual Lane& collectives() = 0;
-  virtual std::unique_ptr<Lane> makeChannel(int peer, bool sends) = 0;
+  virtual std::unique_ptr<Lane> makeSendLane(int peer) = 0;
+  virtual std::unique_ptr<Mailbox> makeMailbox(int peer) = 0;
 
   /// For destructors: the lanes refer to what derived classes own.
   void forgetLanes();
@@ -99,6 +100,10 @@ class LaneCommunicator : public Communicator,
   class Entered;
   Lane& laneFor(const Collective& collective);
   void checkLists(const Collective& collective, const Lane& lane) const;
+  Lane& receiveLane(int source, int tag);
+  std::unique_ptr<Lane> makeReceiveLane(int source);
+  /// Of a receive: the receives with which it shares messages, and which were called before it.
+  std::vector<Condition> olderReceives(const Collective& collective);
   std::shared_ptr<Operation> enqueue(Lane& lane, Collective collective, int64_t timeoutNanos,
                                      std::shared_ptr<void> keepAlive);
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
@@ -112,8 +117,11 @@ class LaneCommunicator : public Communicator,
   std::atomic<bool> entered_{false};  // by a thread that is in a call
   std::atomic<bool> finalized_{false};
 
-  /// [2 * peer + (1 if sending)], made when first used. Read without locks by the progress thread.
+  /// [2 * peer + (1 if sending)], the last for receives from any rank. Made when first used; of
+  /// receives as many as there are tags that are waited for at a time. Read without locks by the
+  /// progress thread.
   std::vector<std::atomic<Lane*>> channels_;
+  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  ///< made when first used
   std::vector<std::unique_ptr<Lane>> added_;
   std::atomic<bool> serves_{false};
   std::mutex dependentsMutex_;

@@ -95,8 +95,12 @@ TuningTable LocalCommunicator::tune(const TuneOptions& options) {
   return table;
 }
 
-std::unique_ptr<Lane> LocalCommunicator::makeChannel(int peer, bool sends) {
-  return std::make_unique<ChannelLane>(core_, arena_, peer, sends);
+std::unique_ptr<Lane> LocalCommunicator::makeSendLane(int peer) {
+  return std::make_unique<ShmSendLane>(core_, arena_, peer);
+}
+
+std::unique_ptr<Mailbox> LocalCommunicator::makeMailbox(int peer) {
+  return std::make_unique<ShmMailbox>(arena_, peer);
 }
 
 std::vector<int> LocalCommunicator::neighbours() const { return allRanks(size()); }

@@ -33,7 +33,8 @@ class LocalCommunicator final : public LaneCommunicator {
 
  private:
   Lane& collectives() override { return collectives_; }
-  std::unique_ptr<Lane> makeChannel(int peer, bool sends) override;
+  std::unique_ptr<Lane> makeSendLane(int peer) override;
+  std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return false; }
   void agree(WaitHooks* hooks);
 

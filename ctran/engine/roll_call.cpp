@@ -130,6 +130,15 @@ Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence,
 
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos) {
   const bool sends = collective.kind == CollectiveKind::Send;
+  if (collective.root == kAnyRank) {
+    std::vector<int> others;
+    for (int r = 0; r < core.size(); ++r) {
+      if (r != core.rank()) others.push_back(r);
+    }
+    return Error(ErrorKind::Timeout,
+                 prefix(core, collective, timeoutNanos) + "no rank has sent it" + rollCall(core),
+                 others, collective.describe(), kHint);
+  }
   const std::vector<int> chain = chainFrom(core, collective.root);
   std::string message = prefix(core, collective, timeoutNanos) + list({chain[0]}) +
                         (sends ? " has not received it" : " has not sent it");

@@ -20,6 +20,8 @@ struct Condition {
   /// If there are any: instead of the above, that one of these holds.
   const Condition* alternatives = nullptr;
   int alternativeCount = 0;
+  /// Of those: there is hope as long as one may hold. Otherwise each is needed in the end.
+  bool anyWillDo = false;
 
   /// That any of `count` conditions holds, which stay where they are meanwhile.
   static Condition any(const Condition* conditions, int count) {

@@ -9,48 +9,21 @@ namespace {
 
 constexpr size_t kLine = 64;
 
-using MessageHeader = ShmChannel::MessageHeader;
-using Message = ShmChannel::Message;
-
 /// The parts of [position, position + bytes) before and after the end of the ring.
-template <class Copy>
-void inRing(const ShmChannel& channel, uint64_t position, size_t bytes, Copy copy) {
-  const size_t at = position & (channel.capacity - 1);
-  const size_t first = std::min(bytes, channel.capacity - at);
-  copy(channel.ring + at, 0, first);
-  if (bytes > first) copy(channel.ring, first, bytes - first);
+template <class Byte, class Copy>
+void inRing(Byte* ring, size_t capacity, uint64_t position, size_t bytes, Copy copy) {
+  const size_t at = position & (capacity - 1);
+  const size_t first = std::min(bytes, capacity - at);
+  copy(ring + at, 0, first);
+  if (bytes > first) copy(ring, first, bytes - first);
 }
 
 size_t padded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
 /// One counter of the channel; the peer's move is waited for.
-Condition reached(const ShmChannel& channel, const std::atomic<uint64_t>& counter,
+Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& counter,
                   uint64_t target) {
-  return {reinterpret_cast<const std::byte*>(&counter),
-          0,
-          target,
-          channel.peer,
-          channel.peer + 1,
-          channel.arena.names()};
-}
-
-/// That a message is the one that the receive describes. Throws Error(Mismatch).
-void requireSame(const MessageHeader& header, const Collective& c, const ShmChannel& channel) {
-  if (header.count == c.count && header.type == static_cast<uint64_t>(c.type)) return;
-  const int rank = channel.arena.nameOf(channel.arena.rank());
-  const int peer = channel.arena.nameOf(channel.peer);
-  Collective sent;
-  sent.kind = CollectiveKind::Send;
-  sent.count = header.count;
-  sent.type = static_cast<DataType>(header.type);
-  sent.root = rank;
-  sent.tag = c.tag;
-  throw Error(
-      ErrorKind::Mismatch,
-      "rank " + std::to_string(rank) + " called " + c.describe() + ", but rank " +
-          std::to_string(peer) + " called " + sent.describe(),
-      {rank, peer}, c.describe(),
-      "messages of a pair of ranks and a tag are matched in order; type and size must agree");
+  return {reinterpret_cast<const std::byte*>(&counter), 0, target, peer, peer + 1, arena.names()};
 }
 
 }  // namespace
@@ -64,16 +37,17 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
   const auto room = [&channel](size_t need) {
     const uint64_t end = channel.position + need;
     const uint64_t target = end > channel.capacity ? end - channel.capacity : 0;
-    return reached(channel, channel.counters.consumed, target);
+    return reached(channel.arena, channel.peer, channel.counters.consumed, target);
   };
 
   size_t sent = std::min(bytes, largest - kLine);
   co_await room(kLine + padded(sent));
-  const MessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
+  const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
   std::memcpy(channel.ring + (channel.position & (channel.capacity - 1)), &header, sizeof header);
-  inRing(channel, channel.position + kLine, sent, [&c](std::byte* to, size_t from, size_t n) {
-    if (n != 0) std::memcpy(to, c.input + from, n);
-  });
+  inRing(channel.ring, channel.capacity, channel.position + kLine, sent,
+         [&c](std::byte* to, size_t from, size_t n) {
+           if (n != 0) std::memcpy(to, c.input + from, n);
+         });
   channel.position += kLine + padded(sent);
   channel.counters.produced.store(channel.position, std::memory_order_release);
   channel.arena.published();
@@ -81,9 +55,10 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
   while (sent < bytes) {
     const size_t chunk = std::min(bytes - sent, largest);
     co_await room(padded(chunk));
-    inRing(channel, channel.position, chunk, [&c, sent](std::byte* to, size_t from, size_t n) {
-      std::memcpy(to, c.input + sent + from, n);
-    });
+    inRing(channel.ring, channel.capacity, channel.position, chunk,
+           [&c, sent](std::byte* to, size_t from, size_t n) {
+             std::memcpy(to, c.input + sent + from, n);
+           });
     sent += chunk;
     channel.position += padded(chunk);
     channel.counters.produced.store(channel.position, std::memory_order_release);
@@ -91,60 +66,163 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
   }
 }
 
-/// Takes the next message of the channel that has the tag; it must be of the same type and count.
-/// Those before it are kept for the receives that will ask for them, so that their senders can go
-/// on.
-Task recvShm(ShmChannel& channel, const Collective& c) {
-  const size_t largest = channel.capacity / 4;
-  const auto produced = [&channel](size_t need) {
-    return reached(channel, channel.counters.produced, channel.position + need);
-  };
+/// A receive in this mailbox.
+class ShmMailbox::Receiver final : public Reception {
+ public:
+  explicit Receiver(ShmMailbox& mailbox) : mailbox_(mailbox) {}
 
-  const auto early =
-      std::find_if(channel.early.begin(), channel.early.end(),
-                   [&c](const Message& message) { return message.header.tag == c.tag; });
-  if (early != channel.early.end()) {
-    requireSame(early->header, c, channel);
-    if (!early->data.empty()) std::memcpy(c.output, early->data.data(), early->data.size());
-    channel.early.erase(early);
-    co_return;
+  void begin(const Collective& receive, Claim& claim) override;
+  bool poll() override;
+  Condition waiting() const override {
+    return reached(mailbox_.arena_, mailbox_.peer_, mailbox_.counters_.produced, target_);
+  }
+  void end() noexcept override;
+
+ private:
+  friend class ShmMailbox;
+  bool claims(const ShmMessageHeader& header) {
+    return header.tag == receive_->tag && claim_->take(mailbox_.arena_.nameOf(mailbox_.peer_));
+  }
+  bool fits(const ShmMessageHeader& header) const {
+    return header.count == receive_->count && header.type == static_cast<uint64_t>(receive_->type);
   }
 
-  while (true) {
-    co_await produced(kLine);
-    MessageHeader header;
-    std::memcpy(&header, channel.ring + (channel.position & (channel.capacity - 1)), sizeof header);
-    const bool wanted = header.tag == c.tag;
-    if (wanted) requireSame(header, c, channel);
-    const size_t bytes = header.bytes();
-    std::vector<std::byte> kept(wanted ? 0 : bytes);
-    std::byte* const output = wanted ? c.output : kept.data();
+  ShmMailbox& mailbox_;
+  const Collective* receive_ = nullptr;
+  Claim* claim_ = nullptr;
+  std::atomic<bool> ended_{false};
+  uint64_t target_ = 0;  // how far the ring has to be filled
+  // Guarded by the mailbox until it has ended.
+  bool isWrong_ = false;
+  ShmMessageHeader header_{};  // if that
+};
 
-    size_t received = std::min(bytes, largest - kLine);
-    co_await produced(kLine + padded(received));
-    inRing(channel, channel.position + kLine, received,
-           [output](std::byte* from, size_t to, size_t n) {
-             if (n != 0) std::memcpy(output + to, from, n);
-           });
-    channel.position += kLine + padded(received);
-    channel.counters.consumed.store(channel.position, std::memory_order_release);
-    channel.arena.published();
+std::unique_ptr<Reception> ShmMailbox::reception() { return std::make_unique<Receiver>(*this); }
 
-    while (received < bytes) {
-      const size_t chunk = std::min(bytes - received, largest);
-      co_await produced(padded(chunk));
-      inRing(channel, channel.position, chunk,
-             [output, received](std::byte* from, size_t to, size_t n) {
-               std::memcpy(output + received + to, from, n);
-             });
-      received += chunk;
-      channel.position += padded(chunk);
-      channel.counters.consumed.store(channel.position, std::memory_order_release);
-      channel.arena.published();
+void ShmMailbox::Receiver::begin(const Collective& receive, Claim& claim) {
+  receive_ = &receive;
+  claim_ = &claim;
+  ended_.store(false, std::memory_order_relaxed);
+  isWrong_ = false;
+  const std::lock_guard lock(mailbox_.mutex_);
+  auto& kept = mailbox_.kept_;
+  const auto early = std::find_if(
+      kept.begin(), kept.end(), [this](const Message& message) { return claims(message.header); });
+  if (early == kept.end()) {
+    mailbox_.waiting_.push_back(this);
+    target_ = mailbox_.pump();
+    return;
+  }
+  if (!fits(early->header)) throw mailbox_.mismatch(early->header, receive);
+  if (!early->data.empty()) std::memcpy(receive.output, early->data.data(), early->data.size());
+  kept.erase(early);
+  ended_.store(true, std::memory_order_relaxed);
+}
+
+bool ShmMailbox::Receiver::poll() {
+  if (!ended_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock(mailbox_.mutex_);
+    target_ = mailbox_.pump();
+    if (!ended_.load(std::memory_order_relaxed)) return false;
+  }
+  if (isWrong_) throw mailbox_.mismatch(header_, *receive_);
+  return true;
+}
+
+void ShmMailbox::Receiver::end() noexcept {
+  const std::lock_guard lock(mailbox_.mutex_);
+  std::erase(mailbox_.waiting_, this);
+  if (mailbox_.receiver_ == this) mailbox_.receiver_ = nullptr;
+}
+
+/// Takes what is in the ring for as long as somebody waits. Returns up to where the ring has to be
+/// filled to go on.
+uint64_t ShmMailbox::pump() {
+  const size_t largest = capacity_ / 4;
+  while (isOpen_ || !waiting_.empty()) {
+    const uint64_t available = counters_.produced.load(std::memory_order_acquire) - position_;
+    if (!isOpen_) {
+      if (available < kLine) return position_ + kLine;
+      open();
     }
-    if (wanted) co_return;
-    channel.early.push_back({header, std::move(kept)});
+    const size_t bytes = header_.bytes();
+    const size_t chunk = std::min(bytes - received_, largest - lead_);
+    const size_t need = lead_ + padded(chunk);
+    if (available < need) return position_ + need;
+    // Null: the receive has been given up, and the communicator with it.
+    std::byte* const output = receiver_ != nullptr    ? receiver_->receive_->output
+                              : data_.size() == bytes ? data_.data()
+                                                      : nullptr;
+    inRing(ring_, capacity_, position_ + lead_, chunk,
+           [output, this](const std::byte* from, size_t to, size_t n) {
+             if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
+           });
+    received_ += chunk;
+    position_ += need;
+    lead_ = 0;
+    counters_.consumed.store(position_, std::memory_order_release);
+    arena_.published();
+    if (received_ == bytes) close();
   }
+  return position_;
+}
+
+/// Reads the next header and finds the receive that the message is for.
+void ShmMailbox::open() {
+  std::memcpy(&header_, ring_ + (position_ & (capacity_ - 1)), sizeof header_);
+  isOpen_ = true;
+  lead_ = kLine;
+  received_ = 0;
+  receiver_ = takeReceiver();
+  if (receiver_ == nullptr) data_.resize(header_.bytes());
+}
+
+/// The first that waits for a message like the open one; one that it does not fit fails.
+ShmMailbox::Receiver* ShmMailbox::takeReceiver() {
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [this](Receiver* receiver) { return receiver->claims(header_); });
+  if (found == waiting_.end()) return nullptr;
+  Receiver* const receiver = *found;
+  waiting_.erase(found);
+  if (receiver->fits(header_)) return receiver;
+  receiver->isWrong_ = true;
+  receiver->header_ = header_;
+  receiver->ended_.store(true, std::memory_order_release);
+  return nullptr;
+}
+
+void ShmMailbox::close() {
+  isOpen_ = false;
+  const size_t bytes = header_.bytes();
+  if (receiver_ == nullptr && data_.size() == bytes) {
+    // Somebody may have come while it was being kept.
+    receiver_ = takeReceiver();
+    if (receiver_ == nullptr) {
+      kept_.push_back({header_, std::move(data_)});
+    } else if (bytes != 0) {
+      std::memcpy(receiver_->receive_->output, data_.data(), bytes);
+    }
+  }
+  data_.clear();
+  if (receiver_ != nullptr) receiver_->ended_.store(true, std::memory_order_release);
+  receiver_ = nullptr;
+}
+
+Error ShmMailbox::mismatch(const ShmMessageHeader& header, const Collective& c) const {
+  const int rank = arena_.nameOf(arena_.rank());
+  const int peer = arena_.nameOf(peer_);
+  Collective sent;
+  sent.kind = CollectiveKind::Send;
+  sent.count = header.count;
+  sent.type = static_cast<DataType>(header.type);
+  sent.root = rank;
+  sent.tag = c.tag;
+  return {ErrorKind::Mismatch,
+          "rank " + std::to_string(rank) + " called " + c.describe() + ", but rank " +
+              std::to_string(peer) + " called " + sent.describe(),
+          {rank, peer},
+          c.describe(),
+          "messages of a pair of ranks and a tag are matched in order; type and size must agree"};
 }
 
 }  // namespace ctran

@@ -1,37 +1,35 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <mutex>
 #include <vector>
 
 #include "ctran/collective/collective.h"
+#include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/task.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
 
-/// This rank's end of the channel to, or from, one peer. Messages of one tag are matched in order;
-/// each is a header of one cache line and its bytes, padded to a cache line.
+/// In the ring: a header of one cache line and its bytes, padded to a cache line.
+struct ShmMessageHeader {
+  uint64_t count;
+  uint64_t type;
+  int64_t tag;
+
+  size_t bytes() const { return count * sizeOf(static_cast<DataType>(type)); }
+};
+
+/// The sending end of the channel to one peer.
 class ShmChannel {
  public:
-  struct MessageHeader {
-    uint64_t count;
-    uint64_t type;
-    int64_t tag;
-
-    size_t bytes() const { return count * sizeOf(static_cast<DataType>(type)); }
-  };
-  struct Message {
-    MessageHeader header;
-    std::vector<std::byte> data;
-  };
-
-  /// `sends`: from this rank to `peer`; otherwise the other direction.
-  ShmChannel(Arena& arena, int peer, bool sends)
+  ShmChannel(Arena& arena, int peer)
       : arena(arena),
         peer(peer),
-        counters(sends ? arena.channel(arena.rank(), peer) : arena.channel(peer, arena.rank())),
-        ring(sends ? arena.channelData(arena.rank(), peer) : arena.channelData(peer, arena.rank())),
+        counters(arena.channel(arena.rank(), peer)),
+        ring(arena.channelData(arena.rank(), peer)),
         capacity(arena.channelCapacity()) {}
 
   Arena& arena;
@@ -40,11 +38,54 @@ class ShmChannel {
   Arena::Channel& counters;
   std::byte* const ring;
   const size_t capacity;
-  uint64_t position = 0;      ///< bytes of the ring that this end has used up
-  std::deque<Message> early;  ///< received while a receive of another tag was waited for
+  uint64_t position = 0;  ///< bytes of the ring that this end has used up
 };
 
 Task sendShm(ShmChannel& channel, const Collective& c);
-Task recvShm(ShmChannel& channel, const Collective& c);
+
+/// The receiving end. Whoever waits for a message empties the ring; what others wait for goes to
+/// them, and what nobody waits for yet is kept, so that its sender can go on.
+class ShmMailbox final : public Mailbox {
+ public:
+  ShmMailbox(Arena& arena, int peer)
+      : arena_(arena),
+        peer_(peer),
+        counters_(arena.channel(peer, arena.rank())),
+        ring_(arena.channelData(peer, arena.rank())),
+        capacity_(arena.channelCapacity()) {}
+
+  std::unique_ptr<Reception> reception() override;
+
+ private:
+  class Receiver;
+  struct Message {
+    ShmMessageHeader header;
+    std::vector<std::byte> data;
+  };
+
+  uint64_t pump();
+  void open();
+  Receiver* takeReceiver();
+  void close();
+  Error mismatch(const ShmMessageHeader& header, const Collective& c) const;
+
+  Arena& arena_;
+  const int peer_;
+  Arena::Channel& counters_;
+  const std::byte* const ring_;
+  const size_t capacity_;
+
+  std::mutex mutex_;                // guards what follows
+  uint64_t position_ = 0;           // bytes of the ring that have been taken
+  std::vector<Receiver*> waiting_;  // in the order in which they came
+  std::deque<Message> kept_;
+  // Of the message that is being taken.
+  bool isOpen_ = false;
+  ShmMessageHeader header_{};
+  size_t lead_ = 0;               // bytes of the header that are still in the ring
+  size_t received_ = 0;           // bytes of data that are not
+  Receiver* receiver_ = nullptr;  // null: it is kept
+  std::vector<std::byte> data_;
+};
 
 }  // namespace ctran

@@ -38,6 +38,7 @@ std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
       if (message == nullptr) {
         if (announced.size() >= kMaxPromises) throw std::string("it announced too many messages");
         announced[frame.name] = other;
+        transport.offer(frame.name);
       } else if (message->bytes != frame.offset) {
         transport.finishWrong(*message, other);
       }
@@ -93,6 +94,7 @@ std::byte* TcpTransport::Peer::beginEager(const FrameHeader& frame) {
     entry->second.operation = operationOf(frame);
     entry->second.data.resize(frame.bytes);
     arriving = &entry->second;
+    transport.offer(frame.name);
     return frame.bytes == 0 ? nullptr : arriving->data.data();
   }
   if (inbound->bytes != frame.bytes) {
@@ -240,6 +242,21 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
   return message;
 }
 
+/// A message has come, or been announced, that is not bound: threads that wait for any have to
+/// look.
+void TcpTransport::offer(const MessageName& name) {
+  if (name.lane != kMessageLane) return;
+  offers_.fetch_add(1, std::memory_order_release);
+  moved_ = true;
+}
+
+bool TcpTransport::hasOffer(const MessageName& name, int rank) {
+  const Lock lock(*this);
+  const Peer& peer = peerOf(rank);
+  return peer.early.count(name) != 0 || peer.announced.count(name) != 0 ||
+         (rank == rank_ && peer.unready.count(name) != 0);
+}
+
 void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
                                const OperationRecord& operation) {
   FrameHeader header{type, 0, name, offset};
@@ -341,6 +358,7 @@ void TcpTransport::sendToSelf(Outbound& message) {
     return;
   }
   Peer::Window& window = self.windows[message.name.lane];
+  offer(message.name);
   if (message.bytes > kEagerBytes || window.used + eagerCost(message.bytes) > kEagerWindow) {
     self.unready[message.name] = &message;
     return;

@@ -97,6 +97,16 @@ class TcpTransport final {
   std::unique_ptr<Outbound> send(const MessageName& name, int peer, const std::byte* data,
                                  size_t bytes, const OperationRecord& operation);
 
+  // For who takes a message from whoever sends one first: what is on offer is not bound yet.
+
+  /// The number of messages that have been offered so far.
+  uint64_t offers() const { return offers_.load(std::memory_order_acquire); }
+  /// That there are more than `seen`; of that rank, as far as known.
+  Condition offered(int peer, uint64_t seen) const {
+    return {reinterpret_cast<const std::byte*>(&offers_), 0, seen + 1, peer, peer + 1};
+  }
+  bool hasOffer(const MessageName& name, int peer);
+
   /// Begins to connect to a rank, so that both can tell each other of failures.
   void connect(int peer);
 
@@ -172,6 +182,7 @@ class TcpTransport final {
   void heard(Peer& peer, const FrameHeader& frame);
   void failureCame(Peer& peer, const std::string& text);
   void pushFailure(Peer& peer);
+  void offer(const MessageName& name);
   void forget(Inbound& message);
   void forget(Outbound& message);
   void report(const Error& error);
@@ -189,6 +200,7 @@ class TcpTransport final {
   UniqueFd epoll_;
 
   std::atomic<uint64_t> bytesSent_{0};
+  std::atomic<uint64_t> offers_{0};
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
   std::vector<std::unique_ptr<Peer>> peers_;

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -404,6 +405,16 @@ def mixed(rank: Rank) -> None:
         gathered = [None] * rank.size
         dist.all_gather_object(gathered, rank.rank)
         assert gathered == list(range(rank.size))
+
+
+def test_the_device_of_a_backend_counts() -> None:
+    """Not that of the backend's first device, which would refuse all tensors of a GPU later."""
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    options: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
+    for backend in ("cuda:ctran", "cpu:gloo,cuda:ctran"):
+        with pytest.raises(torchcomms.CommError, match=r"no device of type cuda|no support for"):
+            dist.init_process_group(backend, **options)
 
 
 def test_one_backend_of_several(ranks: MakeRanks) -> None:
