@@ -17,11 +17,10 @@ namespace {
 using gpu::check;
 using std::chrono::milliseconds;
 
-const ConfigInt kBlocks{"CTRAN_GPU_BLOCKS", 0,
-                        "The most blocks (512 threads each) that a kernel may have, so how many "
-                        "multiprocessors it takes; 0: as many as there are. The least of all ranks "
-                        "counts.",
-                        0, 1024};
+const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
+                          "How many multiprocessors a kernel of a communicator takes at most. The "
+                          "least of all ranks counts.",
+                          1, device::kMaxLanes};
 
 /// Hosts end what is late; a kernel does so later, where no host looks.
 constexpr std::chrono::seconds kDeviceGrace{1};
@@ -45,7 +44,7 @@ int multiprocessors(int device) {
 /// What a rank says of itself, and of how far it has come.
 struct GpuCommunicator::Introduction {
   uint64_t scratchBytes;
-  uint32_t blocks;
+  uint32_t budget;
   uint32_t stepBytes;
   ErrorKind kind;
   bool failed;
@@ -108,31 +107,33 @@ std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hoo
 }
 
 void GpuCommunicator::connect(WaitHooks* hooks) {
-  UniqueFd scratch;
-  const auto first = agree(hooks, [&](Introduction& own) {
-    scratch = memory_.allocate();
-    own.scratchBytes = memory_.scratchBytes();
-    own.blocks =
-        static_cast<uint32_t>(kBlocks.get() > 0 ? kBlocks.get() : multiprocessors(device_));
+  const auto all = agree(hooks, [&](Introduction& own) {
+    own.budget =
+        static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
     own.stepBytes = memory_.stepBytes();
+  });
+  blocks_ = device::kMaxLanes;
+  for (const Introduction& one : all) blocks_ = std::min(blocks_, one.budget);
+  UniqueFd scratch;
+  const auto allocated = agree(hooks, [&](Introduction& own) {
+    for (const Introduction& one : all) {
+      if (one.stepBytes != memory_.stepBytes()) {
+        throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
+      }
+    }
+    scratch = memory_.allocate(blocks_);
+    own.scratchBytes = memory_.scratchBytes();
   });
   const HostGroup group =
       control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
-    blocks_ = device::kMaxBlocks;
-    for (const Introduction& one : first) {
-      bytes.push_back(one.scratchBytes);
-      blocks_ = std::min(blocks_, one.blocks);
-      if (one.stepBytes != memory_.stepBytes()) {
-        throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
-      }
-    }
+    for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
     memory_.connect(group, bytes);
     setTimeout(control_->timeout());
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
-    launcher_.emplace(memory_.team(), device_, blocks_);
+    launcher_.emplace(memory_.team(), device_);
   });
   agree(hooks, [&](Introduction&) { probe(); });
 }

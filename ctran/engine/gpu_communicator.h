@@ -94,7 +94,7 @@ class GpuCommunicator final : public Explainer {
   const int device_;
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
-  uint32_t blocks_ = 1;  ///< the most that a kernel may have, the same on all ranks
+  uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuLauncher> launcher_;
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
   std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;

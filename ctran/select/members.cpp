@@ -35,7 +35,7 @@ Members::Members(TuningTable table, std::string origin)
     const double* vendor = timeOf(entry, kVendor);
     return engine == nullptr || vendor == nullptr || !(*engine > 0) || !(*vendor > 0);
   });
-  std::stable_sort(table_.entries.begin(), table_.entries.end(), [](const auto& a, const auto& b) {
+  std::sort(table_.entries.begin(), table_.entries.end(), [](const auto& a, const auto& b) {
     return std::pair(a.kind, a.bytes) < std::pair(b.kind, b.bytes);
   });
   for (size_t i = 0; i < table_.entries.size(); ++i) {

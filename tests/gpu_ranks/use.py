@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import torch
 from harness import Rank
 from harness.matrix import prepared
@@ -173,3 +175,26 @@ def _parts(rank: Rank) -> None:
 @case(world=2)
 def communicators_are_split(make: Make) -> None:
     make(2).run(_parts)
+
+
+def _budget(rank: Rank) -> None:
+    """The least of all ranks' budgets counts, down to one multiprocessor."""
+    os.environ["CTRAN_GPU_SM_BUDGET"] = str(1 + 2 * rank.rank)
+    comm = rank.new_comm(BACKEND, "budget")
+    del os.environ["CTRAN_GPU_SM_BUDGET"]
+    device = rank.device(BACKEND)
+    for count in COUNTS:
+        tensor = _ones(rank, count)
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        _check(rank, tensor, _sum(rank.size))
+        whole = torch.zeros(rank.size * count, device=device)
+        comm.all_gather_single(whole, _ones(rank, count), async_op=False)
+        part = torch.zeros(count, device=device)
+        comm.reduce_scatter_single(part, whole, ReduceOp.SUM, async_op=False)
+        _check(rank, part, (rank.rank + 1) * rank.size)
+    comm.finalize()
+
+
+@case(world=2)
+def a_budget_of_multiprocessors_is_kept(make: Make) -> None:
+    make(2).run(_budget)

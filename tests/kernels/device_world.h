@@ -19,6 +19,7 @@ namespace ctran::device {
 
 class DeviceWorld {
  public:
+  static constexpr u32 kLanes = 3;
   static constexpr u32 kStepBytes = 32768;
 
   struct Grid {
@@ -31,7 +32,7 @@ class DeviceWorld {
       : most_(most), controls_(ranks), reports_(ranks), states_(ranks), guards_(ranks) {
     for (u32 rank = 0; rank < ranks; ++rank) {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
-      steps_.push_back(std::make_unique<Word16[]>(ranks * kMaxLanes * kDepth * kStepBytes / 16));
+      steps_.push_back(std::make_unique<Word16[]>(ranks * kLanes * kDepth * kStepBytes / 16));
       flags_.push_back(std::make_unique<u32[]>(2 * kMaxRanks * kMaxLanes * kFlagWords));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
       for (u32 k = 0; k < 2 * kMaxRanks * kMaxLanes; ++k) flags_[rank][k * kFlagWords] = firstStep;
@@ -47,6 +48,7 @@ class DeviceWorld {
       team.rank = rank;
       team.size = ranks;
       team.slotBytes = slotBytes;
+      team.lanes = kLanes;
       team.stepBytes = kStepBytes;
       for (u32 peer = 0; peer < ranks; ++peer) {
         team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].get());

@@ -162,7 +162,7 @@ def comm_tune(
     """
     if not seconds > 0:
         raise ValueError("the time to tune in must be positive")
-    who = {"communicator": self.get_name(), "rank": self.get_rank()}
+    who: dict[str, Any] = {"communicator": self.get_name(), "rank": self.get_rank()}
     if self.get_backend() == "ncclx":
         rows = _members.measure(
             self, seconds, lambda member: _call("force", algorithm=member, **who), progress

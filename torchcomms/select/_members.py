@@ -16,6 +16,7 @@ _NAMES = {"ctran": "ctran", "nccl": "vendor"}
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 LEAST, MOST = 1 << 10, 1 << 30
 _BATCHES = 3
+_cuda: Any = torch.cuda  # not all of it is typed
 
 _Force = Callable[[str], Any]
 
@@ -63,7 +64,7 @@ class _Batch:
         call().wait_blocking()  # what is made at the first call is made
         if not torch.cuda.is_available():
             return
-        stream = torch.cuda.Stream()
+        stream = _cuda.Stream()
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, stream=stream):
             for _ in range(calls):
@@ -77,7 +78,7 @@ class _Batch:
                 self._call()
             self._call().wait_blocking()
             return (time.perf_counter() - start) * 1e6 / self._calls
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (_cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
         self._graph.replay()
         end.record()

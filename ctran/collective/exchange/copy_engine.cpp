@@ -4,7 +4,6 @@
 
 #include "ctran/base/config.h"
 #include "ctran/collective/exchange/copy_signals.cuh"
-#include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/driver.h"
 
 namespace ctran {
@@ -30,15 +29,6 @@ constexpr size_t kWords = 4;
 constexpr size_t kWordBytes = 32;
 constexpr size_t kHead = kWords * device::kMaxRanks * kDepth * kWordBytes;
 
-gpu::Function kernelNamed(int device, int ranks, const char* name) {
-  return loadKernel(device,
-                    {"copy-signals",
-                     "#include \"ctran/collective/exchange/copy_signals.cuh\"\n",
-                     gpu::architecture(device),
-                     {"CTRAN_RANKS=" + std::to_string(ranks)}},
-                    name);
-}
-
 }  // namespace
 
 bool CopyEngines::serves(CollectiveKind kind) {
@@ -50,8 +40,7 @@ CopyEngines::CopyEngines(const device::Team& team, int device)
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       slotBytes_(static_cast<size_t>(kCopyBytes.get()) / 256 * 256),
-      wait_(kernelNamed(device, static_cast<int>(team.size), "ctranWaitForCopy")),
-      signal_(kernelNamed(device, static_cast<int>(team.size), "ctranSignalCopy")),
+      kernels_(MovingKernels::of(device, static_cast<int>(team.size))),
       events_(std::make_shared<gpu::EventPool>(runtime_, device, 2 * team.size + 1)),
       others_(team.size) {
   for (auto* directions : {&sends_, &receives_}) {
@@ -110,21 +99,21 @@ void CopyEngines::signal(gpu::Function kernel, DevicePtr uses, DevicePtr flag, u
 void CopyEngines::send(const std::byte* from, size_t bytes, uint32_t to, size_t slot) {
   const gpu::Stream stream = sends_[to].stream->get();
   const DevicePtr sent = word(team_.rank, Sent, to, slot);
-  signal(wait_, sent, word(team_.rank, Credit, to, slot), to, 0, stream);
+  signal(kernels_.waitForCopy, sent, word(team_.rank, Credit, to, slot), to, 0, stream);
   check(Driver::get().memcpyAsync(slotOf(to, team_.rank, slot), reinterpret_cast<DevicePtr>(from),
                                   bytes, stream),
         "cuMemcpyAsync");
-  signal(signal_, sent, word(to, Ready, team_.rank, slot), to, 0, stream);
+  signal(kernels_.signalCopy, sent, word(to, Ready, team_.rank, slot), to, 0, stream);
 }
 
 void CopyEngines::receive(std::byte* to, size_t bytes, uint32_t from, size_t slot) {
   const gpu::Stream stream = receives_[from].stream->get();
   const DevicePtr received = word(team_.rank, Received, from, slot);
-  signal(wait_, received, word(team_.rank, Ready, from, slot), from, 1, stream);
+  signal(kernels_.waitForCopy, received, word(team_.rank, Ready, from, slot), from, 1, stream);
   check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to), slotOf(team_.rank, from, slot),
                                   bytes, stream),
         "cuMemcpyAsync");
-  signal(signal_, received, word(from, Credit, team_.rank, slot), from, 0, stream);
+  signal(kernels_.signalCopy, received, word(from, Credit, team_.rank, slot), from, 0, stream);
 }
 
 void CopyEngines::launch(const Collective& c, gpu::Stream stream) {

@@ -5,6 +5,7 @@
 
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/collective/collective.h"
+#include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/memory.h"
 #include "ctran/gpu/runtime.h"
@@ -52,7 +53,7 @@ class CopyEngines {
   const int device_;
   const gpu::Runtime& runtime_;
   const size_t slotBytes_;
-  const gpu::Function wait_, signal_;
+  const MovingKernels& kernels_;
   std::vector<Direction> sends_, receives_;  ///< by peer
   std::shared_ptr<gpu::EventPool> events_;
   gpu::DeviceMemory own_;

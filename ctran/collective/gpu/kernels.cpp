@@ -139,6 +139,7 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
 
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
   return {"exchange",
+          "#include \"ctran/collective/exchange/copy_signals.cuh\"\n"
           "#include \"ctran/collective/exchange/lanes.cuh\"\n"
           "#include \"ctran/collective/exchange/packets.cuh\"\n",
           architecture,
@@ -169,8 +170,9 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
   const auto found = known.find({device, ranks});
   if (found != known.end()) return found->second;
   const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
-  return known[{device, ranks}] = {find(module, "ctranExchange"),
-                                   find(module, "ctranExchangePackets")};
+  return known[{device, ranks}] = {
+             find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
+             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy")};
 }
 
 const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {

@@ -37,12 +37,11 @@ const char* bytesAt(const std::byte* data) { return reinterpret_cast<const char*
 
 }  // namespace
 
-GpuLauncher::GpuLauncher(const device::Team& team, int device, uint32_t blocks)
+GpuLauncher::GpuLauncher(const device::Team& team, int device)
     : team_(team),
       device_(device),
       rank_(team.rank),
       size_(team.size),
-      blocks_(std::clamp(blocks, 1u, device::kMaxBlocks)),
       moving_(MovingKernels::of(device, static_cast<int>(team.size))) {}
 
 void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
@@ -54,7 +53,7 @@ void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
 }
 
 GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) const {
-  const uint32_t most = std::min(mostBlocks, blocks_);
+  const uint32_t most = std::min({mostBlocks, 2 * team_.lanes, device::kMaxBlocks});
   const auto shape = [&](uint32_t threads) {
     return Shape{static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(packets, threads), 1, most)),
                  threads};
@@ -67,7 +66,7 @@ GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) co
 
 uint32_t GpuLauncher::lanesFor(size_t bytes) const {
   // Sending and receiving blocks for every peer.
-  const size_t budget = std::max<size_t>(1, blocks_ / (2 * std::max(1u, size_ - 1)));
+  const size_t budget = std::max<size_t>(1, team_.lanes / std::max(1u, size_ - 1));
   const size_t most = std::min<size_t>(size_ <= 2 ? 32 : size_ <= 4 ? 21 : 9, budget);
   return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, team_.stepBytes), 1, most));
 }
@@ -331,7 +330,7 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
   // For what is not much, chunks of which every lane has one.
-  const size_t mostLanes = std::min(blocks_, device::kMaxLanes);
+  const size_t mostLanes = team_.lanes;
   const size_t room = a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2;
   const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), 512) * 512;
   a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));

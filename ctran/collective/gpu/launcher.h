@@ -14,8 +14,9 @@ namespace ctran {
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
 class GpuLauncher {
  public:
-  /// `blocks`: the most that a kernel may have, the same on all ranks.
-  GpuLauncher(const device::Team& team, int device, uint32_t blocks);
+  /// As many blocks as the team has lanes fit on a device at once, of every kernel; but for the
+  /// pipeline, twice as many.
+  GpuLauncher(const device::Team& team, int device);
 
   /// One collective, validated.
   void launch(const Collective& collective, gpu::Stream stream) const;
@@ -51,7 +52,6 @@ class GpuLauncher {
   const int device_;
   const uint32_t rank_;
   const uint32_t size_;
-  const uint32_t blocks_;
   const MovingKernels& moving_;
 };
 

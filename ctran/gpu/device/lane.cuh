@@ -16,7 +16,7 @@ namespace ctran::device {
 
 CTRAN_INLINE char* stepOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
   return team.steps[to] +
-         (static_cast<u64>(from * kMaxLanes + lane) * kDepth + step % kDepth) * team.stepBytes;
+         (static_cast<u64>(from * team.lanes + lane) * kDepth + step % kDepth) * team.stepBytes;
 }
 
 CTRAN_INLINE u32* readyOf(const Team& team, u32 from, u32 to, u32 lane) {

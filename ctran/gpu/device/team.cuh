@@ -10,9 +10,9 @@ namespace ctran::device {
 inline constexpr u32 kMaxRanks = 8;
 inline constexpr u32 kMaxBlocks = 128;
 
-/// Streams of steps from one rank to another, see lane.cuh: each lane has room for kDepth steps of
-/// Team::stepBytes.
-inline constexpr u32 kMaxLanes = 64;
+/// Streams of steps from one rank to another, see lane.cuh: Team::lanes of them, each with room for
+/// kDepth steps of Team::stepBytes.
+inline constexpr u32 kMaxLanes = 128;
 inline constexpr u32 kDepth = 4;
 inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two share a sector
 
@@ -50,10 +50,11 @@ struct State {
 struct Team {
   u32 rank;
   u32 size;
+  u32 lanes;
   u32 stepBytes;             ///< most that one step on a lane carries; a multiple of 32
   u64 slotBytes;             ///< room for what one rank sends to another within one operation
   char* scratch[kMaxRanks];  ///< every rank's packet slots as mapped here; [rank] is our own
-  char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lane][kDepth]
+  char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lanes][kDepth]
   u32* flags[kMaxRanks];     ///< every rank's flags: [kMaxRanks][kMaxLanes] ready, then credit
   State* state;
   const Control* control;

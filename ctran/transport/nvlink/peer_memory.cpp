@@ -21,7 +21,8 @@ const ConfigInt kStepBytes{
     "CTRAN_GPU_STEP_BYTES", 65536,
     "What GPUs send each other at a time, where there is much. The memory that a communicator "
     "takes "
-    "on each GPU is 256 times that for each rank, and 18 MiB. The same on all ranks.",
+    "on each GPU is this, times 4 * CTRAN_GPU_SM_BUDGET, for each rank, and 18 MiB. The same on "
+    "all ranks.",
     1024, 1 << 20};
 
 /// All ranks' packets to one rank, in one region.
@@ -35,12 +36,12 @@ struct Layout {
   size_t steps;
   size_t bytes;
 
-  Layout(int size, uint32_t stepBytes) {
+  Layout(int size, uint32_t lanes, uint32_t stepBytes) {
     slotBytes = kRegionBytes / size / kPage * kPage;
     packets = (2 * kMaxRanks * kMaxLanes * device::kFlagWords * sizeof(uint32_t) + kPage - 1) /
               kPage * kPage;
     steps = packets + device::kRegions * size * slotBytes;
-    bytes = steps + size_t{kMaxLanes} * size * device::kDepth * stepBytes;
+    bytes = steps + size_t{lanes} * size * device::kDepth * stepBytes;
   }
 };
 
@@ -62,10 +63,12 @@ GpuDesk& PeerMemory::desk(int rank) const {
   return *reinterpret_cast<GpuDesk*>(desks_->data() + kPage * rank);
 }
 
-UniqueFd PeerMemory::allocate() {
+UniqueFd PeerMemory::allocate(uint32_t lanes) {
+  team_.lanes = lanes;
   const gpu::DeviceGuard guard(device_);
   scratch_.resize(size_);
-  scratch_[rank_] = gpu::DeviceMemory::allocate(device_, Layout(size_, team_.stepBytes).bytes);
+  scratch_[rank_] =
+      gpu::DeviceMemory::allocate(device_, Layout(size_, lanes, team_.stepBytes).bytes);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
   clear(scratch_[rank_]);
   clear(state_);
@@ -89,7 +92,7 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
   gpu::DevicePtr desks = 0;
   check(driver.memHostGetDevicePointer(&desks, desks_->data(), 0), "cuMemHostGetDevicePointer");
 
-  const Layout layout(size_, team_.stepBytes);
+  const Layout layout(size_, team_.lanes, team_.stepBytes);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;

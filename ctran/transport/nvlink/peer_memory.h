@@ -33,8 +33,9 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// Allocates this rank's scratch, zeroed. The descriptor is for the other ranks.
-  UniqueFd allocate();
+  /// Allocates this rank's scratch, zeroed, with so many lanes. The descriptor is for the other
+  /// ranks.
+  UniqueFd allocate(uint32_t lanes);
   size_t scratchBytes() const { return scratch_.empty() ? 0 : scratch_[rank_].size(); }
   static size_t deskBytes(int size);
 

@@ -36,7 +36,10 @@ TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
   REQUIRE_NVRTC();
   for (const int ranks : {1, 2, 4, 8}) {
     const std::string cubin = compileUncached(movingRequest("sm_90", ranks));
-    EXPECT_NE(cubin.find("ctranExchangePackets"), std::string::npos);
+    for (const char* name :
+         {"ctranExchange", "ctranExchangePackets", "ctranWaitForCopy", "ctranSignalCopy"}) {
+      EXPECT_NE(cubin.find(name), std::string::npos) << name;
+    }
   }
 }
 
