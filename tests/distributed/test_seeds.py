@@ -6,15 +6,14 @@ Not here: what needs a GPU (CUDA graphs).
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from harness import Rank, Ranks
+from harness.ports import free_port
 from harness.programs import torchrun
 
 import torchcomms
@@ -33,13 +32,6 @@ DEVICES = {
 }
 # There is no torch.timedelta.
 ERRATA = {"torch.timedelta(": "torchcomms.Timeout("}
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def printed(name: str, backend: str, folder: Path) -> str:

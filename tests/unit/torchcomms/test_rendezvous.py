@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import textwrap
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch.distributed as dist
+from harness.ports import free_port
 
 from torchcomms import CommError, CommTimeoutError, _rendezvous
 from torchcomms._local_port import Notice
@@ -32,12 +32,6 @@ def empty_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def put(monkeypatch: pytest.MonkeyPatch, **variables: object) -> None:
     for name, value in variables.items():
         monkeypatch.setenv(name, str(value))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def place(name: str = "x") -> tuple[int, int]:
