@@ -219,13 +219,14 @@ def _error(call: Callable[[], Any], kind: type[Exception]) -> Any:
 
 def _late(rank: Rank, first: bool) -> Any:
     """A rank does not come: to the first call, for which the ranks meet, or to a later one."""
-    comm = rank.new_comm(BACKEND, "late", timeout=SOON)
+    comm = rank.new_comm(BACKEND, "late")
     tensor = torch.ones(1000, device=rank.device(BACKEND))
     with plan.make("all_reduce.two_shot", rank.size).register("late"):
         comm.barrier(async_op=False)
         if not first:
             comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
         rank.synchronize(BACKEND)
+        comm.set_timeout(SOON)  # kernels have been compiled by now
         if rank.rank == 1:
             rank.listen()  # until the other has given up
             return []
