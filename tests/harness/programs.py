@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-GUARD_SECONDS = 120.0
+GUARD_SECONDS = 240.0
 
 
 @dataclass(frozen=True)

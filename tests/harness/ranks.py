@@ -19,7 +19,7 @@ from harness import worker
 from harness.functions import FunctionName
 
 # Guards against hangs, not expectations: far above what anything here takes.
-GUARD_SECONDS = float(os.environ.get("HARNESS_GUARD_SECONDS", "90"))
+GUARD_SECONDS = float(os.environ.get("HARNESS_GUARD_SECONDS", "240"))
 # How long the other ranks may go on when one has failed.
 GRACE_SECONDS = 5.0
 
