@@ -35,7 +35,8 @@ int64_t HostsLane::graceNanos(const Condition& waiting) const {
   const int rank = waiting.awaited();
   const HostMap& map = hosts_.map;
   if (!hosts_.isShared() || rank < 0) return 0;
-  return map.hostOf(rank) != map.host() || hasCome(rank) ? kGraceNanos : 0;
+  if (map.hostOf(rank) != map.host()) return kGraceNanos;
+  return hasCome(rank) ? 2 * kGraceNanos : 0;  // that neighbour speaks first
 }
 
 bool HostsLane::hasCome(int rank) const {
