@@ -37,9 +37,10 @@ void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), cal
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
   const int rank = awaitedOf(waiting);
   if (rank < 0) return 0;
-  const bool isElsewhere = hosts_.map.hostOf(rank) != hosts_.map.host();
-  const bool mayKnow = hosts_.isShared() && (isElsewhere || hasCome(rank));
-  return mayKnow || (inPlan_ && hasCome(rank)) ? kGraceNanos : 0;
+  if (inPlan_ && hasCome(rank)) return kGraceNanos;
+  if (!hosts_.isShared()) return 0;
+  if (hosts_.map.hostOf(rank) != hosts_.map.host()) return kGraceNanos;
+  return hasCome(rank) ? 2 * kGraceNanos : 0;  // that neighbour speaks first
 }
 
 bool HostsLane::hasCome(int rank) const {

@@ -639,7 +639,7 @@ TEST_P(RowErrors, WhoIsKilledIsNamed) {
 
 #endif
 
-INSTANTIATE_TEST_SUITE_P(RanksPerHost, RowErrors, ::testing::Values(0, 1, 2),
+INSTANTIATE_TEST_SUITE_P(RanksPerHost, RowErrors, ::testing::Values(0, 1, 2, 3),
                          [](const auto& info) { return "Of" + std::to_string(info.param); });
 
 }  // namespace
