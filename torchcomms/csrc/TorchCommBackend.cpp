@@ -21,6 +21,11 @@ TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
   return gather(parts, input, root, async_op, gatherOptions);
 }
 
+TorchCommBackend::WorkPtr TorchCommBackend::recvAnySource(at::Tensor& /*tensor*/, bool /*async_op*/,
+                                                          const RecvOptions& /*options*/) {
+  unsupported("recv from any source");
+}
+
 std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("new_window"); }
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }

@@ -18,7 +18,7 @@
 namespace torch::comms {
 
 /// A backend is loaded only if it was compiled against exactly this.
-inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.3";
+inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.4";
 
 /// What carries out the operations of a TorchComm.
 ///
@@ -116,6 +116,10 @@ class TorchCommBackend {
 
   // What a backend may leave out. The defaults throw "<what> not supported by backend <name>".
 
+  /// The next message of the tag, whoever sends it; the work says who that was.
+  virtual WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options = {});
+
+  virtual bool supportsWindows() const { return false; }
   /// A window in which nothing is exposed yet. Local.
   virtual std::shared_ptr<TorchCommWindow> new_window();
 
