@@ -104,6 +104,13 @@ def records(rank: Rank, folder: str) -> None:
             batch.send(t, 1 - pair.get_rank())
             batch.recv(torch.zeros(4), 1 - pair.get_rank())
             batch.issue(async_op=False)
+        # Puts that nobody matches; one rank makes more of them.
+        window = pair.new_window(torch.zeros(4))
+        for _ in range(1 + me):
+            window.put(t, 1 - pair.get_rank(), 0, async_op=False)
+        window.signal(1 - pair.get_rank(), async_op=False)
+        window.wait_signal(1 - pair.get_rank(), async_op=False)
+        window.tensor_deregister()
         pair.all_reduce(t, ReduceOp.SUM, async_op=False)
     comm.all_reduce(t, ReduceOp.SUM, async_op=False)
     recorder.dump_file(rank.rank)
@@ -125,7 +132,12 @@ def test_the_analyzer_matches_all_operations(ranks: MakeRanks, tmp_path: Path) -
     # "pair" has the ranks in reverse; the analyzer numbers members in rising order.
     assert of_pair[0] == of_pair[-1] == "ctran:all_reduce"
     assert of_pair[1] in ("ctran:recv 0<-1", "ctran:send 1->0")
-    assert len(of_pair) == 3 + HAS_TABULATE
+    assert len(of_pair) == 4 + HAS_TABULATE  # with new_window
+    of_windows = [one.collective_name for one in collectives if one.group_id == "pair/windows"]
+    assert sorted(name.partition("coalesced ")[2] for name in of_windows) == [
+        *("put 0->1", "put 0->1", "put 1->0"),
+        *("signal 0->1", "signal 1->0", "wait_signal 0<-1", "wait_signal 1<-0"),
+    ]
     assert {group.id.partition("-")[0][:4] for group in database.groups} >= {"pair"}
     assert "mismatch" not in said.lower()
     assert "Not all ranks" not in said

@@ -135,13 +135,35 @@ def test_plugin_in_cpp(ranks: MakeRanks, counting: str) -> None:
     ranks(SIZE).run(uses_cpp, counting)
 
 
+ABI = "1.4"  # of the loader in C++
+
 # A backend that cannot be used, and what is said of it.
 UNUSABLE: dict[str, tuple[str, str]] = {
     "old": (
         "typedef struct { void *a, *b; const char* (*version)(void); } Loader;\n"
         'static const char* version(void) { return "0.9"; }\n'
         "Loader create_dynamic_loader_old(void) { Loader l = {0, 0, version}; return l; }\n",
-        r"ABI version mismatch: 1\.3 != 0\.9",
+        f"ABI version mismatch: {ABI} != 0.9",
+    ),
+    "voiceless": (
+        "typedef struct { void *a, *b, *version; } Loader;\n"
+        "Loader create_dynamic_loader_voiceless(void) { Loader l = {0}; return l; }\n",
+        f"ABI version mismatch: {ABI} != none",
+    ),
+    "hollow": (
+        "typedef struct { void *a, *b; const char* (*version)(void); } Loader;\n"
+        f'static const char* version(void) {{ return "{ABI}"; }}\n'
+        "Loader create_dynamic_loader_hollow(void) { Loader l = {0, 0, version}; return l; }\n",
+        "its loader lacks new_comm or destroy_comm",
+    ),
+    "barren": (
+        "typedef struct { void* (*a)(void); void (*b)(void*); const char* (*c)(void); } Loader;\n"
+        "static void* make(void) { return 0; }\n"
+        "static void end(void* made) { }\n"
+        f'static const char* version(void) {{ return "{ABI}"; }}\n'
+        "static Loader loader = {make, end, version};\n"
+        "Loader create_dynamic_loader_barren(void) { return loader; }\n",
+        "new_comm of the plug-in returned nothing",
     ),
     "newer": (
         "#include <comms/torchcomms/plugin.h>\n"
@@ -178,6 +200,75 @@ def test_what_cannot_be_used_is_refused(
     monkeypatch.setenv(f"TORCHCOMMS_BACKEND_LIB_PATH_{name.upper()}", library)
     with pytest.raises(torchcomms.CommError, match=message):
         torchcomms.new_comm(name, torch.device("cpu"))
+
+
+# Does what its hint "mode" says: nothing well.
+FAULTY = """
+#include <comms/torchcomms/plugin.h>
+#include <stdio.h>
+#include <string.h>
+static char mode[32];
+static int ended;
+static torchcomms_comm* create(const torchcomms_comm_options* o, char* error, size_t n) {
+  snprintf(mode, sizeof mode, "%s", o->hints[1]);
+  if (strcmp(mode, "create") == 0) { snprintf(error, n, "no cable"); return NULL; }
+  if (strcmp(mode, "silent") == 0) return NULL;
+  return (torchcomms_comm*)mode;
+}
+static void destroy(torchcomms_comm* c) { }
+static torchcomms_operation* start(torchcomms_comm* c, const torchcomms_call* call, char* error,
+                                   size_t n) {
+  if (strcmp(mode, "mute") == 0) return NULL;
+  if (strcmp(mode, "long") == 0) { memset(error, 'x', n - 1); error[n - 1] = 0; return NULL; }
+  return (torchcomms_operation*)&ended;
+}
+static int test(torchcomms_operation* o) {
+  return strcmp(mode, "odd") == 0 ? 7 : TORCHCOMMS_FAILED;
+}
+static int wait(torchcomms_operation* o, int64_t deadline) { return test(o); }
+static const char* why(torchcomms_operation* o) {
+  return strcmp(mode, "broken") == 0 ? "it fell off" : NULL;
+}
+static void release(torchcomms_operation* o) { }
+const torchcomms_plugin* torchcomms_plugin_faulty(uint32_t host) {
+  static torchcomms_plugin p = {.size = sizeof p, .version = 1, .name = NULL,
+    .create = create, .destroy = destroy, .start = start, .test = test, .wait = wait,
+    .cancel = NULL, .error = why, .release = release};
+  return &p;
+}
+"""
+
+
+def test_what_a_plugin_gets_wrong_is_told(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder / "faulty.c"
+    source.write_text(FAULTY)
+    library = compile_library(source, folder / "libfaulty.so")
+    monkeypatch.setenv("TORCHCOMMS_BACKEND_LIB_PATH_FAULTY", library)
+
+    def make(mode: str) -> torchcomms.TorchComm:
+        return torchcomms.new_comm("faulty", torch.device("cpu"), "x", hints={"mode": mode})
+
+    with pytest.raises(torchcomms.CommError, match="cannot make communicator 'x': no cable"):
+        make("create")
+    with pytest.raises(torchcomms.CommError, match=r"cannot make .*: no reason given"):
+        make("silent")
+    tensor = torch.ones(2)
+    for mode, message in {
+        "mute": "all_reduce on backend 'faulty': no reason given",
+        "long": "all_reduce on backend 'faulty': x{1000}",
+        "broken": "all_reduce .*it fell off",
+        "nameless": "all_reduce .*no reason given",
+        "odd": "all_reduce",
+    }.items():
+        comm = make(mode)
+        assert comm.get_backend_version() == ""
+        for async_op in (False, True):
+            with pytest.raises(torchcomms.CommError, match=message):
+                comm.all_reduce(tensor, ReduceOp.SUM, async_op).wait()
+        for unsupported in (comm.new_window, comm.abort, comm.get_init_handle):
+            with pytest.raises(torchcomms.CommError, match="not supported by backend faulty"):
+                unsupported()
+        comm.finalize()
 
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from harness import Rank, Ranks
 
 from torchcomms import OpName, SignalCmpOp
+from torchcomms.hooks import FlightRecorderHook
 
 MakeRanks = Callable[[int], Ranks]
 BACKEND = "ctran"
@@ -59,3 +61,54 @@ def tells(rank: Rank) -> None:
 
 def test_windows_tell_the_hooks_of_their_communicator(ranks: MakeRanks) -> None:
     ranks(2).run(tells)
+
+
+def is_recorded(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "with windows")
+    recorder = FlightRecorderHook(isolated=True)
+    recorder.register_with_comm(comm)
+    peer = 1 - rank.rank
+    window = comm.new_window(torch.zeros(8))
+    window.put(torch.ones(2), peer, 0, async_op=False)
+    window.signal(peer, async_op=True).wait()
+    window.wait_signal(peer, async_op=True).wait()
+    window.flush(peer, async_op=False)
+    window.get(torch.zeros(3), peer, 0, async_op=False)
+    window.tensor_deregister()
+    allocated = comm.window_allocate(64, True, 16)
+    allocated.signal(1, 5, rank.rank, async_op=False)
+    allocated.wait_signal(1, 5, SignalCmpOp.EQ, async_op=False)
+    dump = json.loads(recorder.dump_json())
+    assert [entry["profiling_name"].partition(":")[2] for entry in dump["entries"]] == [
+        "new_window",
+        f"put {rank.rank}->{peer}",
+        f"signal {rank.rank}->{peer}",
+        f"wait_signal {rank.rank}<-{peer}",
+        f"flush {rank.rank}->{peer}",
+        f"get {rank.rank}<-{peer}",
+        "new_window",
+        f"signal {rank.rank}->{rank.rank}",
+        f"wait_signal {rank.rank}<-?",
+    ]
+    assert all(entry["state"] == "completed" for entry in dump["entries"])
+    put, get = dump["entries"][1], dump["entries"][5]
+    assert (put["input_sizes"], put["output_sizes"]) == ([[2]], [])
+    assert (get["input_sizes"], get["output_sizes"]) == ([], [[3]])
+    # Nobody else has to match them: a group of this rank alone, with numbers of its own.
+    assert put["process_group"][0] == "with windows/windows"
+    assert dump["pg_config"]["with windows/windows"]["ranks"] == f"[{rank.rank}]"
+    assert [put["collective_seq_id"], get["collective_seq_id"]] == [1, 5]
+    assert [dump["entries"][i]["collective_seq_id"] for i in (0, 6)] == [1, 2]
+    # One that has not come yet.
+    late = allocated.wait_signal(1, 9, SignalCmpOp.EQ, async_op=True)
+    (waiting,) = json.loads(recorder.dump_json(include_completed=False))["entries"]
+    assert waiting["state"] in ("scheduled", "started")
+    allocated.signal(1, 9, rank.rank, async_op=False)
+    late.wait()
+    assert json.loads(recorder.dump_json(include_completed=False))["entries"] == []
+    allocated.tensor_deregister()
+    comm.finalize()
+
+
+def test_the_flight_recorder_records_windows(ranks: MakeRanks) -> None:
+    ranks(2).run(is_recorded)

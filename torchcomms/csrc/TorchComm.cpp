@@ -107,6 +107,15 @@ TorchComm::WorkPtr TorchComm::recv(at::Tensor& tensor, int src, bool async_op,
       tensor, src);
 }
 
+TorchComm::WorkPtr TorchComm::recvAnySource(at::Tensor& tensor, bool async_op,
+                                            const RecvOptions& options) {
+  const ArgumentChecks check = begin(OpName::recv);
+  check.usable(tensor);
+  return hooked<RecvPreHookArgs>(
+      OpName::recv, async_op, options,
+      [&] { return impl_->recvAnySource(tensor, async_op, options); }, tensor, -1);
+}
+
 TorchComm::WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                              const BatchP2POptions& options) {
   const ArgumentChecks check = begin(OpName::batch_op_issue);

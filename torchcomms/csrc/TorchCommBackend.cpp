@@ -26,6 +26,11 @@ TorchCommBackend::WorkPtr TorchCommBackend::exchange_rows(const RowExchangeCall&
   unsupported(toString(call.op));
 }
 
+TorchCommBackend::WorkPtr TorchCommBackend::recvAnySource(at::Tensor& /*tensor*/, bool /*async_op*/,
+                                                          const RecvOptions& /*options*/) {
+  unsupported("recv from any source");
+}
+
 std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("new_window"); }
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }

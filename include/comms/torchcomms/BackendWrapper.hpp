@@ -78,6 +78,8 @@ class BackendWrapper final : public c10d::Backend {
   WorkPtr barrier(const c10d::BarrierOptions& opts) override;
   WorkPtr send(Tensors& tensors, int dstRank, int tag) override;
   WorkPtr recv(Tensors& tensors, int srcRank, int tag) override;
+  /// The work's sourceRank() says who has sent the message.
+  WorkPtr recvAnysource(Tensors& tensors, int tag) override;
 #if TORCHCOMMS_TORCH_SINCE(14)
   WorkPtr gather_into_tensor(at::Tensor& output, at::Tensor& input,
                              const c10d::GatherOptions& opts) override;
@@ -114,8 +116,7 @@ class BackendWrapper final : public c10d::Backend {
   bool supportsAbortHooks() const override { return true; }
   void registerAbortHook(int64_t hookId, c10d::AbortHook hook) override;
   void unregisterAbortHook(int64_t hookId) override;
-  /// Whether there are windows says the first: new_window throws where the backend has none.
-  bool supportsWindow() const override { return true; }
+  bool supportsWindow() const override { return comm_->getBackendImpl()->supportsWindows(); }
   c10::intrusive_ptr<c10d::Window> new_window(const std::optional<at::Tensor>& tensor) override;
   bool supportsReconfigure() const override { return comm_->getOptions().enable_reconfigure; }
   c10d::ReconfigureHandle get_reconfigure_handle() const override;

@@ -54,6 +54,9 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op, const SendOptions& options = {});
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options = {});
+  /// The next message of the tag, whoever sends it: TorchWork::sourceRank says who. Takes part in
+  /// the order of messages: what receives that were called before wait for goes to them.
+  WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options = {});
   BatchSendRecv batch_op_create() { return BatchSendRecv(shared_from_this()); }
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options = {});

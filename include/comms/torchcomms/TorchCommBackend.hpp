@@ -18,7 +18,7 @@
 namespace torch::comms {
 
 /// A backend is loaded only if it was compiled against exactly this.
-inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.3";
+inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.4";
 
 /// What the dynamic forms of all-to-all move: rows, whose numbers stand in int64 tensors that are
 /// read when the operation starts. See ctran/collective/row_exchange.h for what it means.
@@ -139,6 +139,10 @@ class TorchCommBackend {
   virtual WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
                                 const AllToAllvSingleOptions& options = {});
 
+  /// The next message of the tag, whoever sends it; the work says who that was.
+  virtual WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options = {});
+
+  virtual bool supportsWindows() const { return false; }
   /// A window in which nothing is exposed yet. Local.
   virtual std::shared_ptr<TorchCommWindow> new_window();
 

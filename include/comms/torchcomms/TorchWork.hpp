@@ -46,6 +46,8 @@ class TorchWork : public c10::intrusive_ptr_target {
   /// The error of a failed operation, else null. Never blocks. Whoever reads an error has seen it:
   /// see CommOptions::abort_process_on_timeout_or_error.
   virtual std::exception_ptr exception() const = 0;
+  /// Of a receive from any rank that has completed: who has sent it; -1 of other works.
+  virtual int sourceRank() const { return -1; }
 
   /// `callback` is called once when the operation ends, on the thread that ended it, or at once if
   /// it has. It must not block, wait or throw.

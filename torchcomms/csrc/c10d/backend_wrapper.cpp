@@ -102,6 +102,20 @@ BackendWrapper::WorkPtr BackendWrapper::recv(Tensors& tensors, int srcRank, int 
   return exchange(P2POp::Type::RECV, tensors, srcRank, tag);
 }
 
+BackendWrapper::WorkPtr BackendWrapper::recvAnysource(Tensors& tensors, int tag) {
+  const auto refuse = [](const std::string& why) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "recv: " + why, {}, "recv");
+  };
+  if (tensors.size() != 1) refuse("takes one tensor, got " + std::to_string(tensors.size()));
+  const Call call{c10d::OpType::RECVANYSOURCE, OpName::recv, kNoTimeout, true};
+  RecvOptions options;
+  options.tag = tag;
+  const std::lock_guard lock(issuing_);
+  if (coalescing_) refuse("coalesced receives name their source");
+  auto work = comm_->recvAnySource(tensors[0], /*async_op=*/true, options);
+  return wrap(call, 0, tensors, std::move(work));
+}
+
 uint64_t BackendWrapper::getSequenceNumberForGroup() {
   const std::lock_guard lock(issuing_);
   return sequence_;

@@ -53,6 +53,7 @@ WorkWrapper::WorkWrapper(c10::intrusive_ptr<TorchWork> work, const Facts& facts,
       key_(nextKey()) {}
 
 int WorkWrapper::sourceRank() const {
+  if (retrieveOpType() == c10d::OpType::RECVANYSOURCE) return work_->sourceRank();
   throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                      "sourceRank() is for works of recv_anysource alone");
 }

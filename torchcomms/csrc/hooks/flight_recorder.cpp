@@ -57,10 +57,11 @@ int placeOf(const FlightRecorder::Group& group, int rank) {
                                         [&](int other) { return other < group.ranks[rank]; }));
 }
 
-std::string messageName(const FlightRecorder::Group& group, bool sends, int peer) {
-  const std::string self = std::to_string(placeOf(group, group.rank));
-  return (sends ? "send " : "recv ") + self + (sends ? "->" : "<-") +
-         std::to_string(placeOf(group, peer));
+/// "send 0->1"; a peer of -1 is any.
+std::string messageName(const FlightRecorder::Group& group, std::string_view what, bool leaves,
+                        int peer) {
+  return std::string(what) + " " + std::to_string(placeOf(group, group.rank)) +
+         (leaves ? "->" : "<-") + (peer < 0 ? "?" : std::to_string(placeOf(group, peer)));
 }
 
 /// fr_trace knows one gather, and of what a rank alone knows the sizes one operation.
@@ -70,6 +71,8 @@ OpName knownToTrace(OpName name) {
       name >= OpName::all_to_all_v_dynamic && name <= OpName::all_to_all_v_dedup_combine;
   return dynamic ? OpName::all_to_all_v_single : name;
 }
+
+bool isOneSided(OpName name) { return name > OpName::reconfigure; }
 
 }  // namespace
 
@@ -82,10 +85,16 @@ FlightRecorder::GroupPtr FlightRecorder::addGroup(const std::string& name,
                                                   const std::string& backend,
                                                   std::vector<int> ranks, int rank) {
   const std::lock_guard lock(mutex_);
+  return addLocked(name, backend, std::move(ranks), rank);
+}
+
+FlightRecorder::GroupPtr FlightRecorder::addLocked(std::string name, const std::string& backend,
+                                                   std::vector<int> ranks, int rank) {
   const int sameName = names_[name]++;
+  if (sameName != 0) name += "#" + std::to_string(sameName + 1);
   auto group = std::make_shared<Group>();
   group->id = static_cast<int>(groups_.size());
-  group->name = sameName == 0 ? name : name + "#" + std::to_string(sameName + 1);
+  group->name = std::move(name);
   group->backend = backend;
   group->ranks = std::move(ranks);
   group->rank = rank;
@@ -103,7 +112,7 @@ void FlightRecorder::add(const GroupPtr& group, uint64_t opId, std::string name,
   entry.collectiveNumber = group->collectives;
   entry.pointToPointNumber = group->pointToPoints;
   entry.opId = opId;
-  entry.name = group->backend + ":" + std::move(name);
+  entry.name = std::move(name);
   entry.inputSizes = sizesOf(inputs);
   entry.outputSizes = sizesOf(outputs);
   entry.inputTypes = typesOf(inputs);
@@ -144,14 +153,16 @@ FlightRecorder::Records FlightRecorder::begin(const GroupPtr& group, OpName name
       const bool sends = op.type == P2POp::Type::SEND;
       const std::vector<at::Tensor> none;
       const std::vector<at::Tensor> one{op.tensor};
-      add(group, opId, messageName(*group, sends, op.peer), sends ? one : none, sends ? none : one,
-          view.timeout, /*isPointToPoint=*/true);
+      add(group, opId, messageName(*group, sends ? "send" : "recv", sends, op.peer),
+          sends ? one : none, sends ? none : one, view.timeout, /*isPointToPoint=*/true);
     }
     if (batch->ops.size() > 1) add(group, opId, "coalesced", {}, {}, view.timeout, true);
+  } else if (isOneSided(name)) {
+    beginOneSided(group, name, opId, view);
   } else if (view.peer) {
     ++group->pointToPoints;
-    add(group, opId, messageName(*group, name == OpName::send, *view.peer), view.inputs,
-        view.outputs, view.timeout, /*isPointToPoint=*/true);
+    add(group, opId, messageName(*group, toString(name), name == OpName::send, *view.peer),
+        view.inputs, view.outputs, view.timeout, /*isPointToPoint=*/true);
   } else {
     ++group->collectives;
     add(group, opId, std::string(toString(knownToTrace(name))), view.inputs, view.outputs,
@@ -161,6 +172,19 @@ FlightRecorder::Records FlightRecorder::begin(const GroupPtr& group, OpName name
   const Records records{first, next_};
   if (!view.async_op) change(records, [&](Entry& entry) { start(entry, entry.created); });
   return records;
+}
+
+void FlightRecorder::beginOneSided(const GroupPtr& group, OpName name, uint64_t opId,
+                                   const OperationView& view) {
+  if (!group->oneSided) {
+    group->oneSided =
+        addLocked(group->name + "/windows", group->backend, {group->ranks[group->rank]}, 0);
+  }
+  ++group->oneSided->collectives;
+  const bool leaves = name != OpName::get && name != OpName::wait_signal;
+  add(group->oneSided, opId, messageName(*group, toString(name), leaves, view.peer.value_or(-1)),
+      view.inputs, view.outputs, view.timeout, /*isPointToPoint=*/false);
+  entries_.back().isOneSided = true;
 }
 
 void FlightRecorder::started(Records records) {
@@ -190,21 +214,17 @@ size_t FlightRecorder::size() const {
 
 std::string FlightRecorder::json(bool includeCompleted) const {
   JsonWriter writer;
-  write(writer, includeCompleted, 0);
+  write(writer, includeCompleted, /*forAnalyzer=*/false);
   return writer.result();
 }
 
 std::string FlightRecorder::pickle(bool includeCompleted) const {
-  // The reader of this form, fr_trace, takes neighbours with one number for one batch, also a
-  // collective and a send: here those numbers must be apart.
-  constexpr int64_t kApart = int64_t{1} << 32;
   PickleWriter writer;
-  write(writer, includeCompleted, kApart);
+  write(writer, includeCompleted, /*forAnalyzer=*/true);
   return writer.result();
 }
 
-void FlightRecorder::write(StructureWriter& writer, bool includeCompleted,
-                           int64_t firstPointToPoint) const {
+void FlightRecorder::write(StructureWriter& writer, bool includeCompleted, bool forAnalyzer) const {
   const std::lock_guard lock(mutex_);
   writer.beginDict();
   writer.text("version", "2.10");
@@ -235,15 +255,18 @@ void FlightRecorder::write(StructureWriter& writer, bool includeCompleted,
   writer.beginList();
   for (const Entry& entry : entries_) {
     if (includeCompleted || entry.state != State::Completed) {
-      writeEntry(writer, entry, firstPointToPoint);
+      writeEntry(writer, entry, forAnalyzer);
     }
   }
   writer.endList();
   writer.endDict();
 }
 
-void FlightRecorder::writeEntry(StructureWriter& writer, const Entry& entry,
-                                int64_t firstPointToPoint) {
+/// For the analyzer, fr_trace, some things have to be said in its own way. It takes neighbours with
+/// one number for one batch, also a collective and a send: their numbers must be apart. It refuses
+/// operations that it does not know, but for "coalesced".
+void FlightRecorder::writeEntry(StructureWriter& writer, const Entry& entry, bool forAnalyzer) {
+  constexpr int64_t kApart = int64_t{1} << 32;
   const auto sizes = [&](std::string_view name, const std::vector<std::vector<int64_t>>& all) {
     writer.key(name);
     writer.beginList();
@@ -280,9 +303,11 @@ void FlightRecorder::writeEntry(StructureWriter& writer, const Entry& entry,
   writer.text("thread_id", std::to_string(entry.threadId));
   writer.integer("collective_seq_id", entry.collectiveNumber);
   writer.integer("p2p_seq_id",
-                 entry.pointToPointNumber + (entry.isPointToPoint ? firstPointToPoint : 0));
+                 entry.pointToPointNumber + (entry.isPointToPoint && forAnalyzer ? kApart : 0));
   writer.integer("op_id", static_cast<int64_t>(entry.opId));
-  writer.text("profiling_name", entry.name);
+  const bool disguised = entry.isOneSided && forAnalyzer;
+  writer.text("profiling_name",
+              entry.group->backend + (disguised ? ":coalesced " : ":") + entry.name);
   writer.integer("time_created_ns", entry.created);
   writer.key("duration_ms");
   if (done) {

@@ -24,6 +24,7 @@ class FlightRecorder {
     std::string backend;
     std::vector<int> ranks;  ///< by rank of the communicator: ranks of the one it was split from
     int rank;
+    std::shared_ptr<Group> oneSided = nullptr;  ///< see begin
     int64_t collectives = 0;
     int64_t pointToPoints = 0;
     int64_t lastStarted = -1;
@@ -40,7 +41,8 @@ class FlightRecorder {
 
   /// An operation that is about to be issued. Returns the numbers of its entries, first and behind
   /// last: a batch has one for each send and receive, and one for itself. A synchronous operation
-  /// starts with its call.
+  /// starts with its call. Operations on windows, which no other rank has to match, count in a
+  /// group "<name>/windows" that this rank has for itself.
   struct Records {
     uint64_t first = 0;
     uint64_t end = 0;
@@ -64,13 +66,14 @@ class FlightRecorder {
     int64_t collectiveNumber;
     int64_t pointToPointNumber;
     uint64_t opId;
-    std::string name;
+    std::string name;  ///< "all_reduce", "send 0->1"
     std::vector<std::vector<int64_t>> inputSizes;
     std::vector<std::vector<int64_t>> outputSizes;
     std::vector<std::string> inputTypes;
     std::vector<std::string> outputTypes;
     int64_t timeoutMillis;
     bool isPointToPoint;
+    bool isOneSided = false;
     std::string threadName;
     int threadId;
     int64_t created;
@@ -79,14 +82,17 @@ class FlightRecorder {
     State state = State::Scheduled;
   };
 
+  GroupPtr addLocked(std::string name, const std::string& backend, std::vector<int> ranks,
+                     int rank);
+  void beginOneSided(const GroupPtr& group, OpName name, uint64_t opId, const OperationView& view);
   void add(const GroupPtr& group, uint64_t opId, std::string name,
            const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
            std::chrono::milliseconds timeout, bool isPointToPoint);
   void start(Entry& entry, int64_t at);
   template <typename Change>
   void change(Records records, Change change);
-  void write(StructureWriter& writer, bool includeCompleted, int64_t firstPointToPoint) const;
-  static void writeEntry(StructureWriter& writer, const Entry& entry, int64_t firstPointToPoint);
+  void write(StructureWriter& writer, bool includeCompleted, bool forAnalyzer) const;
+  static void writeEntry(StructureWriter& writer, const Entry& entry, bool forAnalyzer);
 
   mutable std::mutex mutex_;  // guards what follows
   size_t capacity_;

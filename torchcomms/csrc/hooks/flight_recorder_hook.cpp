@@ -66,8 +66,8 @@ std::string dump(const FlightRecorder& recorder, int rank, bool includeCompleted
   return path;
 }
 
-/// Operations that fr_trace knows; it refuses traces with others.
-bool isRecorded(OpName name) { return name < OpName::finalize; }
+/// The changes of a communicator as a whole are not.
+bool isRecorded(OpName name) { return name != OpName::finalize && name != OpName::reconfigure; }
 
 /// The hooks of one communicator.
 class Recording {

@@ -20,6 +20,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+/// As a peer: whoever sends.
+constexpr int kAnySource = -1;
+
+std::optional<int> rankOf(int peer) {
+  return peer == kAnySource ? std::nullopt : std::optional(peer);
+}
+
 }  // namespace
 
 C10dBackend::C10dBackend(std::string backendName, C10dFactory factory)
@@ -146,6 +153,12 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
   return TorchWorkCompleted::shared();
 }
 
+TorchCommBackend::WorkPtr C10dBackend::recvAnySource(at::Tensor& tensor, bool async_op,
+                                                     const RecvOptions& options) {
+  return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, kAnySource, options.tag}}, async_op,
+                  options);
+}
+
 TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2POp>& ops,
                                                 bool async_op, const OpOptions& options) {
   const auto sends = [](const P2POp& one) { return one.type == P2POp::Type::SEND; };
@@ -168,10 +181,11 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
     std::vector<at::Tensor> bytes{bytesOf(one.tensor)};
     try {
       const std::lock_guard lock(group_->issuing);
-      issued.push_back(sends(one) ? group_->backend->send(bytes, one.peer, one.tag)
-                                  : group_->backend->recv(bytes, one.peer, one.tag));
+      issued.push_back(sends(one)               ? group_->backend->send(bytes, one.peer, one.tag)
+                       : one.peer == kAnySource ? group_->backend->recvAnysource(bytes, one.tag)
+                                                : group_->backend->recv(bytes, one.peer, one.tag));
     } catch (...) {
-      const auto error = translated(std::current_exception(), op, group_->name, one.peer);
+      const auto error = translated(std::current_exception(), op, group_->name, rankOf(one.peer));
       group_->breakWith(error);
       group_->monitor->seen();
       std::rethrow_exception(error);
@@ -185,8 +199,9 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
           try {
             const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now());
             part->wait(std::max(left, milliseconds(1)));
+            if (peer == kAnySource) operation->cameFrom(part->sourceRank());
           } catch (...) {
-            error = translated(std::current_exception(), op, group->name, peer);
+            error = translated(std::current_exception(), op, group->name, rankOf(peer));
             group->breakWith(error);
           }
           part.reset();
@@ -200,7 +215,7 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
     group_->monitor->seen();
     throw;
   }
-  return TorchWorkCompleted::shared();
+  return work;
 }
 
 std::shared_ptr<TorchCommBackend> C10dBackend::split(const std::vector<int>& ranks,

@@ -23,9 +23,9 @@ using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
 /// Any c10d backend that works on tensors of the CPU, as a backend of ours.
 ///
 /// Of the c10d backend it uses allreduce, reduce, broadcast, allgather, gather, scatter,
-/// alltoall_base, barrier, send and recv. All of them move bytes, so every dtype can be moved;
-/// what is reduced is encoded (see Reduction). Reduce-scatter exchanges the parts and reduces them
-/// here, in the order of ranks.
+/// alltoall_base, barrier, send, recv and recvAnysource. All of them move bytes, so every dtype can
+/// be moved; what is reduced is encoded (see Reduction). Reduce-scatter exchanges the parts and
+/// reduces them here, in the order of ranks.
 ///
 /// Collectives run one after another on a lane; a synchronous one that finds the lane idle runs on
 /// the caller's thread. Sends and receives have a lane per peer and direction, on which they are
@@ -55,6 +55,7 @@ class C10dBackend final : public TorchCommBackend {
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options) override;
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options) override;
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,

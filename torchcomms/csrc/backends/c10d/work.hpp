@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
@@ -24,6 +25,10 @@ class C10dOperation {
       : op_(op), monitor_(std::move(monitor)), left_(parts) {}
 
   void started();
+  /// Before it ends.
+  void cameFrom(int rank) { source_.store(rank, std::memory_order_relaxed); }
+  /// -1 unless it has come from whoever was first.
+  int source() const { return source_.load(std::memory_order_relaxed); }
   void partEnded(const std::exception_ptr& error);
 
   WorkStatus status() const;
@@ -44,6 +49,7 @@ class C10dOperation {
 
   const OpName op_;
   const std::shared_ptr<ErrorMonitor> monitor_;
+  std::atomic<int> source_{-1};
   mutable std::mutex mutex_;
   std::condition_variable endedCondition_;
   WorkStatus status_ = WorkStatus::NOT_STARTED;
@@ -62,6 +68,7 @@ class C10dWork final : public TorchWork {
 
   WorkStatus status() const override { return operation_->status(); }
   std::exception_ptr exception() const override { return operation_->exception(); }
+  int sourceRank() const override { return operation_->source(); }
   void setCallback(Hook callback) override { operation_->setCallback(std::move(callback)); }
 
  protected:

@@ -304,6 +304,26 @@ TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool a
   return execute(OpName::recv, std::move(c), async_op, options, tensor);
 }
 
+TorchCommBackend::WorkPtr CtranBackend::recvAnySource(at::Tensor& tensor, bool async_op,
+                                                      const RecvOptions& options) {
+  if (gpu_) unsupported("recv from any source on a GPU");
+  struct Held {
+    at::Tensor tensor;
+    int source = -1;
+  };
+  const auto held = std::make_shared<Held>(Held{tensor});
+  Collective c = movement(CollectiveKind::Recv, tensor, countOf(tensor));
+  c.output = writable(tensor);
+  c.root = ctran::kAnyRank;
+  c.tag = options.tag;
+  c.source = &held->source;
+  auto work = CtranWork::make(
+      OpName::recv, visibly([&] { return engine().post(std::move(c), options.timeout, held); }),
+      monitor_, std::shared_ptr<const int>(held, &held->source));
+  if (!async_op) work->wait();
+  return work;
+}
+
 TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops, bool async_op,
                                                    const BatchP2POptions& options) {
   std::vector<Collective> messages;

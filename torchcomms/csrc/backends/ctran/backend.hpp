@@ -37,6 +37,7 @@ class CtranBackend final : public TorchCommBackend {
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options) override;
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options) override;
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -78,6 +79,7 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  bool supportsWindows() const override { return !gpu_; }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }

@@ -30,13 +30,14 @@ class Counted {
 }  // namespace
 
 CtranWork::CtranWork(OpName op, std::shared_ptr<ctran::Work> work,
-                     std::shared_ptr<ErrorMonitor> monitor)
-    : op_(op), work_(std::move(work)), monitor_(std::move(monitor)) {}
+                     std::shared_ptr<ErrorMonitor> monitor, std::shared_ptr<const int> source)
+    : op_(op), work_(std::move(work)), monitor_(std::move(monitor)), source_(std::move(source)) {}
 
 c10::intrusive_ptr<CtranWork> CtranWork::make(OpName op, std::shared_ptr<ctran::Work> work,
-                                              std::shared_ptr<ErrorMonitor> monitor) {
+                                              std::shared_ptr<ErrorMonitor> monitor,
+                                              std::shared_ptr<const int> source) {
   auto made = c10::intrusive_ptr<CtranWork>::unsafe_steal_from_new(
-      new CtranWork(op, std::move(work), std::move(monitor)));
+      new CtranWork(op, std::move(work), std::move(monitor), std::move(source)));
   // The engine's work outlives the call, so a plain pointer to it does; an owning one would be a
   // cycle.
   made->work_->onDone([op, self = c10::weak_intrusive_ptr<CtranWork>(made),

@@ -28,12 +28,17 @@ class EngineWaitHooks final : public ctran::WaitHooks {
 /// A posted operation of the engine.
 class CtranWork final : public TorchWork {
  public:
+  /// `source`: where the engine says from whom a receive from any rank was.
   static c10::intrusive_ptr<CtranWork> make(OpName op, std::shared_ptr<ctran::Work> work,
-                                            std::shared_ptr<ErrorMonitor> monitor);
+                                            std::shared_ptr<ErrorMonitor> monitor,
+                                            std::shared_ptr<const int> source = nullptr);
   ~CtranWork() override;
 
   WorkStatus status() const override;
   std::exception_ptr exception() const override;
+  int sourceRank() const override {
+    return source_ && work_->state() == ctran::WorkState::Completed ? *source_ : -1;
+  }
   void setCallback(Hook callback) override { work_->onDone(std::move(callback)); }
   void setStartCallback(Hook callback) override { work_->onStart(std::move(callback)); }
 
@@ -42,7 +47,8 @@ class CtranWork final : public TorchWork {
 
  private:
   friend class c10::intrusive_ptr<CtranWork>;
-  CtranWork(OpName op, std::shared_ptr<ctran::Work> work, std::shared_ptr<ErrorMonitor> monitor);
+  CtranWork(OpName op, std::shared_ptr<ctran::Work> work, std::shared_ptr<ErrorMonitor> monitor,
+            std::shared_ptr<const int> source);
 
   void ended();
   void throwIfFailed() const;
@@ -50,6 +56,7 @@ class CtranWork final : public TorchWork {
   const OpName op_;
   const std::shared_ptr<ctran::Work> work_;
   const std::shared_ptr<ErrorMonitor> monitor_;
+  const std::shared_ptr<const int> source_;
   std::atomic<int> waiting_{0};  ///< threads that will see how the operation ends
 };
 

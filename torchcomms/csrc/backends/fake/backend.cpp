@@ -30,6 +30,7 @@ class FakeBackend final : public TorchCommBackend {
 
   WorkPtr send(const at::Tensor&, int, bool, const SendOptions&) override { return done(); }
   WorkPtr recv(at::Tensor&, int, bool, const RecvOptions&) override { return done(); }
+  WorkPtr recvAnySource(at::Tensor&, bool, const RecvOptions&) override { return done(); }
   WorkPtr batch_op_issue(const std::vector<P2POp>&, bool, const BatchP2POptions&) override {
     return done();
   }

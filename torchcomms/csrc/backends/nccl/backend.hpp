@@ -75,6 +75,7 @@ class NcclBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
+  bool supportsWindows() const override { return vendor_.platform == ctran::gpu::Platform::Cuda; }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }

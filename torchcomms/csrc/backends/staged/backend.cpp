@@ -55,6 +55,7 @@ class StagedWork final : public TorchWork {
 
   WorkStatus status() const override { return inner_->status(); }
   std::exception_ptr exception() const override { return inner_->exception(); }
+  int sourceRank() const override { return inner_->sourceRank(); }
   void setCallback(Hook callback) override { inner_->setCallback(std::move(callback)); }
 
  protected:
@@ -120,6 +121,13 @@ TorchCommBackend::WorkPtr StagedBackend::recv(at::Tensor& tensor, int src, bool 
   if (direct()) return inner_->recv(tensor, src, async_op, options);
   return staged({tensor}, false, async_op,
                 [&](Tensors& host) { return inner_->recv(host[0], src, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr StagedBackend::recvAnySource(at::Tensor& tensor, bool async_op,
+                                                       const RecvOptions& options) {
+  if (direct()) return inner_->recvAnySource(tensor, async_op, options);
+  return staged({tensor}, false, async_op,
+                [&](Tensors& host) { return inner_->recvAnySource(host[0], async_op, options); });
 }
 
 TorchCommBackend::WorkPtr StagedBackend::batch_op_issue(const std::vector<P2POp>& ops,

@@ -27,6 +27,7 @@ class StagedBackend final : public TorchCommBackend {
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
                const SendOptions& options) override;
   WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
+  WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options) override;
   WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                          const BatchP2POptions& options) override;
   WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
