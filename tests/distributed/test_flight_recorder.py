@@ -135,7 +135,7 @@ def test_the_analyzer_matches_all_operations(ranks: MakeRanks, tmp_path: Path) -
     assert len(of_pair) == 4 + HAS_TABULATE  # with new_window
     of_windows = [one.collective_name for one in collectives if one.group_id == "pair/windows"]
     assert sorted(name.partition("coalesced ")[2] for name in of_windows) == [
-        *("put 0->1", "put 0->1", "put 1->0"),
+        *("put 0->1", "put 1->0", "put 1->0"),
         *("signal 0->1", "signal 1->0", "wait_signal 0<-1", "wait_signal 1<-0"),
     ]
     assert {group.id.partition("-")[0][:4] for group in database.groups} >= {"pair"}

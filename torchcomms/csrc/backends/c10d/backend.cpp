@@ -155,6 +155,12 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
 
 TorchCommBackend::WorkPtr C10dBackend::recvAnySource(at::Tensor& tensor, bool async_op,
                                                      const RecvOptions& options) {
+  if (tensor.numel() == 0) {  // Gloo would fail, and break the communicator
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "backend " + std::string(getBackendName()) +
+                           " does not receive empty tensors from any source",
+                       {}, "recv", "name the source, or use backend ctran");
+  }
   return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, kAnySource, options.tag}}, async_op,
                   options);
 }

@@ -34,15 +34,7 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
                        "Backend gloo is PyTorch's own Gloo, which only Python programs can make",
                        {}, {}, "use backend ctran, or a Python program that imports torchcomms");
   }
-  auto gloo = factory()(store, rank, size, timeout, device);
-  // A rank may be done, and gone, while others still connect to it: they would take it for lost.
-  try {
-    if (size > 1) gloo->barrier()->wait();
-  } catch (const std::exception& error) {
-    throw ctran::Error(ctran::ErrorKind::System,
-                       std::string("PyTorch's Gloo could not be made: ") + error.what());
-  }
-  return gloo;
+  return factory()(store, rank, size, timeout, device);
 }
 
 const BackendRegistration kRegistration("gloo", [] {

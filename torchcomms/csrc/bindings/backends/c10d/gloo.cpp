@@ -41,8 +41,12 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
     const py::object made = device.isDefault()
                                 ? gloo(store, rank, size, timeout)
                                 : gloo(store, rank, size, makeOptions(gloo, timeout, device));
-    return made.cast<c10::intrusive_ptr<c10d::Backend>>();
-  } catch (py::error_already_set& error) {
+    auto backend = made.cast<c10::intrusive_ptr<c10d::Backend>>();
+    // A rank may be done, and gone, while others still connect to it: they would take it for lost.
+    const py::gil_scoped_release free;
+    if (size > 1) backend->barrier()->wait();
+    return backend;
+  } catch (std::exception& error) {  // of Python, or of Gloo
     throw ctran::Error(ctran::ErrorKind::System,
                        std::string("PyTorch's Gloo could not be made: ") + error.what());
   }
