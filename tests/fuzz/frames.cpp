@@ -41,6 +41,7 @@ class Pair : public TcpTransport::Listener {
     require(error.kind() != ErrorKind::InvalidArgument, "no peer's fault is a bad argument");
     ++failures_;
   }
+  void wakeUp() override {}  // nobody sleeps here
 
   void say(std::span<const std::byte> bytes) {
     while (!bytes.empty() && peer_ && transport_->connections() == 1) {

@@ -84,11 +84,11 @@ class PlanMessages {
   };
   /// Of a lane of this rank.
   struct LaneState {
-    std::vector<uint32_t> sent, asked;  // per rank: numbers of the next messages
+    std::vector<uint32_t> sent, asked;          // per rank: numbers of the next messages
+    std::deque<std::vector<std::byte>> memory;  // of the messages below, which go before it
     std::deque<Arrival> arriving;
     std::deque<Dispatch> leaving;
     std::map<std::pair<int, size_t>, const std::byte*> answers;
-    std::deque<std::vector<std::byte>> memory;
   };
   /// A message that a lane elsewhere sends to this rank.
   struct Expected {
