@@ -90,7 +90,9 @@ Error parseFailure(const std::string& text, int sender) {
   const std::string message = parser.string();
   const std::string op = parser.string();
   const std::string hint = parser.string();
-  if (!parser.works() || kind < 0 || kind > static_cast<int32_t>(ErrorKind::System)) {
+  // A wrong argument, kind 0, breaks nothing and is not told to others.
+  static_assert(static_cast<int32_t>(ErrorKind::InvalidArgument) == 0);
+  if (!parser.works() || kind <= 0 || kind > static_cast<int32_t>(ErrorKind::System)) {
     return Error(ErrorKind::Aborted,
                  "rank " + std::to_string(sender) + " failed, and did not say why", {sender});
   }
