@@ -10,6 +10,7 @@
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
 #include "ctran/engine/named.h"
+#include "ctran/engine/say_all.h"
 
 namespace ctran {
 namespace {
@@ -98,8 +99,7 @@ Error inGroup(const Error& error, std::span<const int> ranks, int self, const ch
   if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
   return Error(error.kind(),
                std::string(op) + ": rank " + std::to_string(self) + " could not " + doing +
-                   " ranks " + listed({ranks.begin(), ranks.end()}) +
-                   " (numbered from 0 here): " + what,
+                   " ranks " + listed(ranks) + " (numbered from 0 here): " + what,
                named, op, error.hint());
 }
 
@@ -228,14 +228,7 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
                                       hostOf(options.hints));
     own.leader = leader->address();
   }
-  std::vector<Announcement> all(size());
-  Collective exchange;
-  exchange.kind = CollectiveKind::AllGather;
-  exchange.type = DataType::Opaque1;
-  exchange.count = sizeof own;
-  exchange.input = reinterpret_cast<const std::byte*>(&own);
-  exchange.output = reinterpret_cast<std::byte*>(all.data());
-  run(exchange, timeout, hooks);
+  const std::vector<Announcement> all = sayAll(*this, own, timeout, hooks);
   if (ranks.empty()) return nullptr;
   for (const int r : ranks) {
     if (all[r].count != own.count || all[r].ranks != own.ranks) {
@@ -281,14 +274,7 @@ HostGroup LaneCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* h
     leader = std::make_unique<Leader>();
     own = leader->address();
   }
-  std::vector<LeaderAddress> all(size());
-  Collective exchange;
-  exchange.kind = CollectiveKind::AllGather;
-  exchange.type = DataType::Opaque1;
-  exchange.count = sizeof own;
-  exchange.input = reinterpret_cast<const std::byte*>(&own);
-  exchange.output = reinterpret_cast<std::byte*>(all.data());
-  run(exchange, {}, hooks);
+  const std::vector<LeaderAddress> all = sayAll(*this, own, {}, hooks);
 
   const Deadline deadline = deadlineAfter(timeout());
   WhileItWorks whileThisWorks(core_, hooks);

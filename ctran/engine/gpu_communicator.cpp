@@ -9,6 +9,7 @@
 #include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/local_communicator.h"
+#include "ctran/engine/say_all.h"
 #include "ctran/select/plans.h"
 
 namespace ctran {
@@ -86,14 +87,7 @@ std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hoo
     own.kind = error.kind();
     std::strncpy(own.why, error.what(), sizeof own.why - 1);
   }
-  std::vector<Introduction> all(control_->size());
-  Collective exchange;
-  exchange.kind = CollectiveKind::AllGather;
-  exchange.type = DataType::Opaque1;
-  exchange.count = sizeof own;
-  exchange.input = reinterpret_cast<const std::byte*>(&own);
-  exchange.output = reinterpret_cast<std::byte*>(all.data());
-  control_->run(exchange, {}, hooks);
+  std::vector<Introduction> all = sayAll(*control_, own, {}, hooks);
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
     throw Error(all[r].kind,

@@ -3,6 +3,7 @@
 #include <numeric>
 
 #include "ctran/bootstrap/hand_over.h"
+#include "ctran/engine/say_all.h"
 #include "ctran/window/lane_window.h"
 
 namespace ctran {
@@ -15,19 +16,6 @@ struct Announcement {
   uint64_t fileBytes;  ///< of the shared memory that it lies in; 0: in none
   uint64_t fileOffset;
 };
-
-std::vector<Announcement> announce(Communicator& communicator, const Announcement& own,
-                                   WaitHooks* hooks) {
-  std::vector<Announcement> all(communicator.size());
-  Collective exchange;
-  exchange.kind = CollectiveKind::AllGather;
-  exchange.type = DataType::Opaque1;
-  exchange.count = sizeof own;
-  exchange.input = reinterpret_cast<const std::byte*>(&own);
-  exchange.output = reinterpret_cast<std::byte*>(all.data());
-  communicator.run(exchange, {}, hooks);
-  return all;
-}
 
 /// The memory of a rank through the descriptor that it brought.
 std::shared_ptr<std::byte> mapRegion(const Announcement& region, const UniqueFd& fd) {
@@ -86,7 +74,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
     own.fileBytes = allocation->size();
     own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
   }
-  const std::vector<Announcement> all = announce(*communicator, own, hooks);
+  const std::vector<Announcement> all = sayAll(*communicator, own, {}, hooks);
 
   // What the ranks of this host map; the rest goes by messages.
   const std::vector<int> near = communicator->neighbours();

@@ -1,0 +1,27 @@
+#pragma once
+
+#include <chrono>
+#include <type_traits>
+#include <vector>
+
+#include "ctran/engine/communicator.h"
+
+namespace ctran {
+
+/// What each rank says, by rank. Collective; all pass the same T, which is plain data.
+template <class T>
+std::vector<T> sayAll(Communicator& communicator, const T& own,
+                      std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  std::vector<T> all(communicator.size());
+  Collective exchange;
+  exchange.kind = CollectiveKind::AllGather;
+  exchange.type = DataType::Opaque1;
+  exchange.count = sizeof own;
+  exchange.input = reinterpret_cast<const std::byte*>(&own);
+  exchange.output = reinterpret_cast<std::byte*>(all.data());
+  communicator.run(exchange, timeout, hooks);
+  return all;
+}
+
+}  // namespace ctran
