@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 from harness import Rank
+from harness.failing import error_of
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
@@ -114,14 +114,6 @@ def copy_engines_are_captured(make: Make) -> None:
     make(2).run(_captured)
 
 
-def _error(call: Callable[[], Any], kind: type[Exception]) -> Any:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def _late(rank: Rank, aborts: bool) -> Any:
     comm = _made(rank, "late")
     device = rank.device(BACKEND)
@@ -139,7 +131,7 @@ def _late(rank: Rank, aborts: bool) -> Any:
     work = comm.all_gather_single(whole, own, async_op=True, timeout=timeout)
     if aborts:
         rank.say("waiting")
-    error = _error(work.wait_blocking, kind)
+    error = error_of(work.wait_blocking, kind)
     rank.synchronize(BACKEND)  # the streams are free again
     if not aborts:
         rank.say("gave up")

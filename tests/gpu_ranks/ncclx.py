@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import torch
 from harness import Rank
+from harness.failing import error_of
 from harness.operations import OPERATIONS, Arguments, Call
 
 import torchcomms
@@ -47,14 +47,6 @@ def _check(rank: Rank, tensor: torch.Tensor, expected: float) -> None:
     assert (found == expected).all(), f"{found[0]} instead of {expected}"
 
 
-def _error(call: Callable[[], Any], kind: type[Exception] = torchcomms.CommError) -> Any:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def _chooses(rank: Rank) -> None:
     hints = {"torchcomm::ncclx::high_priority_stream": "true"}
     comm = rank.new_comm(BACKEND, "chooses", hints=hints)
@@ -75,7 +67,7 @@ def _chooses(rank: Rank) -> None:
         one.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
         _check(rank, tensor, 3)
         one.finalize()
-    wrong = str(_error(lambda: rank.new_comm(BACKEND, "no", hints={"ncclx::member": "gloo"})))
+    wrong = str(error_of(lambda: rank.new_comm(BACKEND, "no", hints={"ncclx::member": "gloo"})))
     assert "it can be ctran or nccl" in wrong, wrong
 
 
@@ -207,15 +199,15 @@ def _late(rank: Rank, count: int) -> Any:
     rank.synchronize(BACKEND)
     if rank.rank == 1:
         rank.listen()  # until the other has given up
-        error = _error(lambda: comm.all_reduce(_ones(rank, SMALL), ReduceOp.SUM, True).wait())
+        error = error_of(lambda: comm.all_reduce(_ones(rank, SMALL), ReduceOp.SUM, True).wait())
         return error.ranks
     work = comm.all_reduce(_ones(rank, count), ReduceOp.SUM, async_op=True, timeout=SOON)
-    error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
+    error = error_of(work.wait_blocking, torchcomms.CommTimeoutError)
     assert work.status == WorkStatus.TIMEDOUT
     assert comm.is_aborted()
     rank.synchronize(BACKEND)  # the stream is free again
     for other in (SMALL, LARGE):
-        again = _error(
+        again = error_of(
             lambda other=other: comm.all_reduce(_ones(rank, other), ReduceOp.SUM, False),
             torchcomms.CommTimeoutError,
         )
@@ -240,12 +232,12 @@ def _aborted(rank: Rank) -> Any:
     if rank.rank == 1:
         rank.listen()
         comm.abort()
-        return _error(lambda: comm.barrier(async_op=False), torchcomms.AbortedError).ranks
+        return error_of(lambda: comm.barrier(async_op=False), torchcomms.AbortedError).ranks
     work = comm.all_reduce(_ones(rank, SMALL), ReduceOp.SUM, async_op=True)
     rank.say("waiting")
-    error = _error(work.wait_blocking, torchcomms.AbortedError)
+    error = error_of(work.wait_blocking, torchcomms.AbortedError)
     rank.synchronize(BACKEND)
-    large = _error(lambda: comm.all_reduce(_ones(rank, LARGE), ReduceOp.SUM, False))
+    large = error_of(lambda: comm.all_reduce(_ones(rank, LARGE), ReduceOp.SUM, False))
     assert isinstance(large, torchcomms.AbortedError)
     return error.ranks
 
@@ -272,7 +264,7 @@ def _without(rank: Rank, variable: str, where: int) -> tuple[str, str]:
             tensor, 1, async_op=False
         )
     told = comm.explain("all_reduce", 1 << 30)
-    only = str(_error(lambda: comm.tune(1.0)))
+    only = str(error_of(lambda: comm.tune(1.0)))
     assert "nothing to choose from" in only, only
     comm.finalize()
     return told.algorithm, told.why

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from harness import Rank
 from harness.devices import has_gpu
+from harness.failing import error_of
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
@@ -209,14 +210,6 @@ def plans_take_blocks_that_lie_anywhere(make: Make) -> None:
     make(2).run(_lists)
 
 
-def _error(call: Callable[[], Any], kind: type[Exception]) -> Any:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def _late(rank: Rank, first: bool) -> Any:
     """A rank does not come: to the first call, for which the ranks meet, or to a later one."""
     comm = rank.new_comm(BACKEND, "late")
@@ -238,7 +231,7 @@ def _late(rank: Rank, first: bool) -> Any:
             finally:
                 assert work.status == WorkStatus.TIMEDOUT
 
-        error = _error(call, torchcomms.CommTimeoutError)
+        error = error_of(call, torchcomms.CommTimeoutError)
     assert comm.is_aborted()
     rank.synchronize(BACKEND)  # the stream is free again
     rank.say("gave up")
@@ -266,7 +259,7 @@ def _aborted(rank: Rank) -> Any:
             return [1]
         work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
         rank.say("waiting")
-        error = _error(work.wait_blocking, torchcomms.AbortedError)
+        error = error_of(work.wait_blocking, torchcomms.AbortedError)
     rank.synchronize(BACKEND)
     return error.ranks
 
@@ -291,8 +284,8 @@ def _disagrees(rank: Rank) -> str:
 
     if rank.rank == 0:
         with plan.make("all_reduce.ring", 2).register("disagree"):
-            return str(_error(call, torchcomms.MismatchError))
-    return str(_error(call, torchcomms.MismatchError))
+            return str(error_of(call, torchcomms.MismatchError))
+    return str(error_of(call, torchcomms.MismatchError))
 
 
 @case(world=2, breaks=True)

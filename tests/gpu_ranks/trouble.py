@@ -6,12 +6,12 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 from harness import Died, Rank, Returned
+from harness.failing import error_of
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
@@ -23,14 +23,6 @@ SMALL, LARGE = 1000, 2_000_000
 
 def _tensor(rank: Rank, count: int = SMALL) -> torch.Tensor:
     return torch.ones(count, device=rank.device(BACKEND))
-
-
-def _error(call: Callable[[], Any], kind: type[Exception] = torchcomms.CommError) -> Any:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
 
 
 def _works_again(rank: Rank) -> None:
@@ -46,15 +38,15 @@ def _works_again(rank: Rank) -> None:
 def _refused(rank: Rank) -> None:
     comm = rank.comm(BACKEND)
     tensor = _tensor(rank)
-    told = str(_error(lambda: comm.send(tensor, rank.rank, async_op=False)))
+    told = str(error_of(lambda: comm.send(tensor, rank.rank, async_op=False)))
     assert "cannot send to itself" in told, told
-    told = str(_error(lambda: comm.recv(tensor, rank.rank, async_op=True)))
+    told = str(error_of(lambda: comm.recv(tensor, rank.rank, async_op=True)))
     assert "cannot send to itself" in told, told
-    told = str(_error(comm.new_window))
+    told = str(error_of(comm.new_window))
     assert "no windows of GPU memory" in told, told
-    told = str(_error(lambda: comm.all_reduce(tensor, ReduceOp.BAND, async_op=False)))
+    told = str(error_of(lambda: comm.all_reduce(tensor, ReduceOp.BAND, async_op=False)))
     assert "band" in told, told
-    told = str(_error(lambda: rank.new_comm(BACKEND, "x", enable_reconfigure=True)))
+    told = str(error_of(lambda: rank.new_comm(BACKEND, "x", enable_reconfigure=True)))
     assert "cannot be reconfigured" in told, told
     # The communicator is as it was.
     comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
@@ -73,11 +65,11 @@ def _late(rank: Rank, async_op: bool, count: int) -> Any:
     rank.synchronize(BACKEND)
     if rank.rank == 1:
         rank.listen()  # until the others have given up
-        error = _error(lambda: comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op))
+        error = error_of(lambda: comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op))
         _works_again(rank)
         return str(error), error.ranks
     work = comm.all_reduce(_tensor(rank, count), ReduceOp.SUM, async_op, timeout=SOON)
-    error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
+    error = error_of(work.wait_blocking, torchcomms.CommTimeoutError)
     assert work.status == WorkStatus.TIMEDOUT
     assert comm.is_aborted()
     rank.synchronize(BACKEND)  # the stream is free again
@@ -115,11 +107,11 @@ def _aborted(rank: Rank, count: int) -> Any:
         rank.listen()  # until the others wait
         comm.abort()
         assert comm.is_aborted()
-        error = _error(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
+        error = error_of(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
         return error.ranks, 0.0
     work = comm.all_reduce(_tensor(rank, count), ReduceOp.SUM, async_op=True)
     rank.say("waiting")
-    error = _error(work.wait_blocking, torchcomms.AbortedError)
+    error = error_of(work.wait_blocking, torchcomms.AbortedError)
     rank.synchronize(BACKEND)
     return error.ranks, 0.0
 
@@ -152,7 +144,7 @@ def _aborts_itself(rank: Rank) -> float:
         rank.synchronize(BACKEND)
         taken = (time.perf_counter() - began[0]) * 1e3
         timer.join()
-        error = _error(work.wait_blocking, torchcomms.AbortedError)
+        error = error_of(work.wait_blocking, torchcomms.AbortedError)
         assert "abort() was called on rank 0" in str(error)
     _works_again(rank)
     return taken
@@ -171,7 +163,7 @@ def _dies(rank: Rank) -> Any:
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
-    error = _error(work.wait_blocking, torchcomms.PeerLostError)
+    error = error_of(work.wait_blocking, torchcomms.PeerLostError)
     rank.synchronize(BACKEND)
     return error.ranks
 
@@ -197,7 +189,7 @@ def _disagrees(rank: Rank) -> str:
         for _ in range(1000):  # what was sent may have been enough for the kernel
             comm.barrier(async_op=False).wait_blocking()
 
-    error = _error(look, torchcomms.MismatchError)
+    error = error_of(look, torchcomms.MismatchError)
     return str(error)
 
 
@@ -221,7 +213,7 @@ def _replays_alone(rank: Rank) -> Any:
     rank.synchronize(BACKEND)  # the kernel gives up by itself
     while not comm.is_aborted():
         pass
-    error = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    error = error_of(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
     rank.say("done")
     return error.ranks
 

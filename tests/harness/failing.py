@@ -10,7 +10,16 @@ from typing import Any
 import torch
 
 from harness.ranks import GUARD_SECONDS, Job
-from torchcomms import ReduceOp
+from torchcomms import CommError, ReduceOp
+
+
+def error_of(call: Callable[[], Any], kind: type[Exception] = CommError) -> Any:
+    """What the call raises, which is of that kind."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"no {kind.__name__}")
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

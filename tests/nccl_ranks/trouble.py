@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from harness import Died, Raised, Rank, Returned
+from harness.failing import error_of
 
 import torchcomms
 from nccl_ranks import Make, case
@@ -25,27 +25,20 @@ def _tensor(rank: Rank, count: int = 1000, dtype: torch.dtype = torch.float32) -
     return torch.ones(count, dtype=dtype, device=rank.device("nccl"))
 
 
-def _error(call: Callable[[], Any], kind: type[Exception] = torchcomms.CommError) -> Any:
-    try:
-        call()
-    except kind as error:
-        return error
-    raise AssertionError(f"no {kind.__name__}")
-
-
 def _refused(rank: Rank) -> None:
     comm = rank.comm("nccl")
     bits = _tensor(rank, dtype=torch.int32)
-    told = str(_error(lambda: comm.all_reduce(bits, ReduceOp.BAND, async_op=False)))
+    told = str(error_of(lambda: comm.all_reduce(bits, ReduceOp.BAND, async_op=False)))
     assert "Cannot use ReduceOp.BAND with NCCL" in told, told
     short = _tensor(rank, dtype=torch.int16)
-    told = str(_error(lambda: comm.all_reduce(short, ReduceOp.SUM, async_op=False)))
+    told = str(error_of(lambda: comm.all_reduce(short, ReduceOp.SUM, async_op=False)))
     assert "Short" in told, told
-    told = str(_error(lambda: comm.send(bits, rank.rank, async_op=False)))
+    told = str(error_of(lambda: comm.send(bits, rank.rank, async_op=False)))
     assert "Cannot send to self" in told, told
-    told = str(_error(lambda: rank.new_comm("nccl", "x", hints={"blocking": "maybe"}), ValueError))
+    hints = {"blocking": "maybe"}
+    told = str(error_of(lambda: rank.new_comm("nccl", "x", hints=hints), ValueError))
     assert told == "Invalid hint value for key 'blocking': maybe", told
-    told = str(_error(lambda: torchcomms.new_comm("nccl", torch.device("meta"))))
+    told = str(error_of(lambda: torchcomms.new_comm("nccl", torch.device("meta"))))
     assert "has no support for device" in told, told
     # The communicator is as it was.
     tensor = _tensor(rank)
@@ -78,15 +71,15 @@ def _late(rank: Rank, async_op: bool, hints: dict[str, str]) -> Any:
     if rank.rank == 1:
         rank.listen()  # until the others have given up
         # What they had sent before may still be enough for the first of these.
-        error = _error(lambda: [_all_reduce(comm, rank, async_op) for _ in range(3)])
+        error = error_of(lambda: [_all_reduce(comm, rank, async_op) for _ in range(3)])
         return str(error), error.ranks
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op, timeout=SOON)
-    error = _error(work.wait_blocking, torchcomms.CommTimeoutError)
+    error = error_of(work.wait_blocking, torchcomms.CommTimeoutError)
     assert work.status == WorkStatus.TIMEDOUT
     assert work.is_completed()
     assert comm.is_aborted()
     _device_works(rank)  # its streams are free again
-    again = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    again = error_of(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
     assert str(again) == str(error)
     rank.say("gave up")
     return str(error), error.ranks
@@ -150,11 +143,11 @@ def _aborted(rank: Rank) -> Any:
         rank.listen()  # until the others wait
         comm.abort()
         assert comm.is_aborted()
-        error = _error(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
+        error = error_of(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
         return error.ranks
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
     rank.say("waiting")
-    error = _error(work.wait_blocking, torchcomms.AbortedError)
+    error = error_of(work.wait_blocking, torchcomms.AbortedError)
     rank.synchronize("nccl")
     return error.ranks
 
@@ -175,7 +168,7 @@ def _aborts_itself(rank: Rank, hints: dict[str, str]) -> None:
         work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=False)
         timer = threading.Timer(0.3, comm.abort)
         timer.start()
-        error = _error(work.wait_blocking, torchcomms.AbortedError)
+        error = error_of(work.wait_blocking, torchcomms.AbortedError)
         assert "abort() was called on rank 0" in str(error)
         timer.join()
         rank.synchronize("nccl")
@@ -215,7 +208,7 @@ def _connects_alone(rank: Rank, op: str, hints: dict[str, str], aborts: bool) ->
         else:
             comm.all_reduce(_tensor(rank), ReduceOp.SUM, False, timeout=timeout).wait_blocking()
 
-    error = _error(first, torchcomms.AbortedError if aborts else torchcomms.CommTimeoutError)
+    error = error_of(first, torchcomms.AbortedError if aborts else torchcomms.CommTimeoutError)
     assert comm.is_aborted()
     _device_works(rank)
     rank.say("gave up")
@@ -259,7 +252,7 @@ def _two_stuck(rank: Rank) -> Any:
     if rank.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     works = [comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True) for comm in comms]
-    ranks = [_error(work.wait_blocking).ranks for work in works]
+    ranks = [error_of(work.wait_blocking).ranks for work in works]
     _device_works(rank)
     return ranks
 
@@ -307,7 +300,7 @@ def _replays_late(rank: Rank) -> Any:
     replay()
     while not comm.is_aborted():
         pass
-    error = _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    error = error_of(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
     assert "Operation 2, all_reduce of communicator 'replays-late'" in str(error), error
     assert "in a replay of its graph, has not ended within 2000 ms" in str(error), error
     _device_works(rank)
@@ -340,7 +333,7 @@ def _dies(rank: Rank, watched: bool) -> Any:
         os.kill(os.getpid(), signal.SIGKILL)
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
     kind = torchcomms.PeerLostError if watched else torchcomms.CommTimeoutError
-    error = _error(work.wait_blocking, kind)
+    error = error_of(work.wait_blocking, kind)
     rank.synchronize("nccl")
     return error.ranks
 
@@ -381,7 +374,7 @@ def _host_dies(rank: Rank) -> Any:
     if rank.rank == 0:
         os.kill(os.getpid(), signal.SIGKILL)
     work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
-    error = _error(work.wait_blocking, torchcomms.PeerLostError)
+    error = error_of(work.wait_blocking, torchcomms.PeerLostError)
     _device_works(rank)
     return error.ranks
 
@@ -395,7 +388,7 @@ def a_dead_host_of_the_store_is_named(make: Make) -> None:
 def _absent(rank: Rank) -> Any:
     if rank.rank == 1:
         return None
-    error = _error(
+    error = error_of(
         lambda: rank.new_comm("nccl", "absent", timeout=SOON), torchcomms.CommTimeoutError
     )
     return error.ranks
@@ -456,9 +449,9 @@ def _splits_alone(rank: Rank) -> None:
     if rank.rank == 1:
         rank.listen()
         return
-    _error(lambda: comm.split([0]), torchcomms.CommTimeoutError)
+    error_of(lambda: comm.split([0]), torchcomms.CommTimeoutError)
     assert comm.is_aborted()
-    _error(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
+    error_of(lambda: comm.barrier(async_op=False), torchcomms.CommTimeoutError)
 
 
 @case(world=2, breaks=True)
