@@ -303,6 +303,8 @@ class TorchCommWindow:
         It is contiguous, and may outlive the window. Without a rank: the registered tensor, None if
         the window does not hold it. Raises CommError where get_attr() says SEPARATE, or when the
         view is not inside that memory."""
+    def __copy__(self) -> TorchCommWindow: ...
+    def __deepcopy__(self, memo: dict[int, Any]) -> TorchCommWindow: ...
     def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:
         """How the memory of that rank is reached."""
     def get_size(self) -> int:

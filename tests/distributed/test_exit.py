@@ -10,6 +10,8 @@ from harness.failing import until
 from harness.programs import Program, kill, run_ranks
 from harness.ranks import state_of
 
+import torchcomms
+
 PRELUDE = """
 import sys
 from datetime import timedelta
@@ -44,12 +46,25 @@ holder.itself, holder.comm = holder, comm
 del comm
 """,
     "by sys.exit in the middle": "sys.exit(0)",
+    "with callbacks and hooks in a cycle": """
+class Holder: pass
+holder = Holder()
+holder.itself, holder.comm = holder, comm
+comm.register_pre_hook(lambda *args: holder)
+holder.work = comm.all_reduce(torch.ones(3_000_000), ReduceOp.SUM, async_op=True)
+holder.work.add_done_callback(lambda work: holder)
+del comm
+""",
 }
 
 
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
 @pytest.mark.parametrize("ending", ENDINGS)
-def test_end_is_clean(tmp_path: Path, ending: str) -> None:
-    for ended in run_ranks(PRELUDE + ENDINGS[ending], 2, tmp_path):
+def test_end_is_clean(tmp_path: Path, ending: str, backend: str) -> None:
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip("built with USE_GLOO=0")
+    program = PRELUDE.replace('"ctran"', f'"{backend}"') + ENDINGS[ending]
+    for ended in run_ranks(program, 2, tmp_path):
         assert (ended.code, ended.err) == (0, "")
 
 

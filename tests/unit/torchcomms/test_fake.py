@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -148,6 +149,7 @@ def test_windows_are_there_and_touch_nothing(fake: Make, device: str) -> None:
     comm = fake(rank=1, size=4, device=torch.device(device))
     tensor = torch.arange(8.0, device=device)
     window = comm.new_window(tensor)
+    assert copy.copy(window) is copy.deepcopy(window) is window
     assert (window.get_size(), window.dtype, window.shape) == (32, torch.float32, (8,))
     for work in (
         window.put(torch.ones(4, device=device), 3, 4, async_op=True),

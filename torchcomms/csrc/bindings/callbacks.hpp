@@ -8,13 +8,27 @@
 
 namespace torch::comms {
 
-/// A Python callable that may be copied, called and let go of on any thread.
+/// Whether the interpreter is about to go, and this thread is not the one that takes it down.
+/// Another one that asked for the interpreter's lock then would be ended in the middle of what it
+/// does.
+inline bool interpreterGoes() {
+  if (Py_IsInitialized() == 0) return true;
+#if PY_VERSION_HEX >= 0x030d0000
+  const bool ends = Py_IsFinalizing() != 0;
+#else
+  const bool ends = _Py_IsFinalizing() != 0;
+#endif
+  return ends && PyGILState_Check() == 0;
+}
+
+/// A Python callable that may be copied, called and let go of on any thread. When the interpreter
+/// goes it is not called any more.
 class Callback {
  public:
   explicit Callback(pybind11::function function)
       : function_(function.release().ptr(), [](PyObject* object) {
           // At the very end of the process there is nobody left to give it to.
-          if (Py_IsInitialized() == 0) return;
+          if (interpreterGoes()) return;
           const pybind11::gil_scoped_acquire lock;
           Py_DECREF(object);
         }) {}
@@ -29,6 +43,7 @@ class Callback {
   /// For threads on which nobody could catch what it raises: that goes to sys.unraisablehook.
   template <typename... Arguments>
   void quietly(const Arguments&... arguments) const noexcept {
+    if (interpreterGoes()) return;
     const pybind11::gil_scoped_acquire lock;
     try {
       call(pybind11::cast(arguments)...);

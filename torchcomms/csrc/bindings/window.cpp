@@ -161,6 +161,11 @@ void bindWindow(py::module_& module) {
           "strides are those of a contiguous tensor. Without a rank: the registered tensor, None "
           "if "
           "the window does not hold it.")
+      // A copy is the same window: there is no other memory behind it.
+      .def("__copy__", [](const py::object& self) { return self; })
+      .def(
+          "__deepcopy__", [](const py::object& self, const py::dict&) { return self; },
+          py::arg("memo"))
       .def("get_attr", &TorchCommWindow::get_attr, py::arg("peer_rank"),
            "How the memory of that rank is reached.")
       .def("get_size", &TorchCommWindow::get_size, "Bytes that this rank exposes.")

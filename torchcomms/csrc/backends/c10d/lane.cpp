@@ -7,6 +7,32 @@
 
 namespace torch::comms {
 
+namespace {
+
+/// The tasks of all lanes that have not ended. Never destroyed: threads of lanes may be the last to
+/// use it.
+struct Census {
+  std::mutex mutex;
+  std::condition_variable changed;
+  size_t tasks = 0;
+
+  static Census& get() {
+    static Census* const census = new Census;
+    return *census;
+  }
+  void begun() {
+    const std::lock_guard lock(mutex);
+    ++tasks;
+  }
+  void ended(size_t count) {
+    const std::lock_guard lock(mutex);
+    tasks -= count;
+    changed.notify_all();
+  }
+};
+
+}  // namespace
+
 /// Shared with the thread, which may outlive the lane by one task.
 struct Lane::State {
   mutable std::mutex mutex;
@@ -27,6 +53,7 @@ struct Lane::State {
       lock.unlock();
       task();
       task = nullptr;  // what it holds goes while it still counts as running
+      Census::get().ended(1);
       lock.lock();
       busy = false;
     }
@@ -40,6 +67,7 @@ Lane::~Lane() {
   const std::lock_guard lock(state_->mutex);
   state_->closed = true;
   dropped.swap(state_->tasks);
+  Census::get().ended(dropped.size());
   state_->posted.notify_one();
 }
 
@@ -52,7 +80,14 @@ void Lane::post(Task task) {
     state_->threadRuns = true;
   }
   state_->tasks.push_back(std::move(task));
+  Census::get().begun();
   state_->posted.notify_one();
+}
+
+void Lane::settleAll(std::chrono::milliseconds limit) {
+  Census& census = Census::get();
+  std::unique_lock lock(census.mutex);
+  census.changed.wait_for(lock, limit, [&] { return census.tasks == 0; });
 }
 
 bool Lane::idle() const {

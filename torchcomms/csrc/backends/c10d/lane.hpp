@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -21,6 +22,9 @@ class Lane {
   void post(Task task);
   /// Whether all tasks have ended. What they did is visible then.
   bool idle() const;
+
+  /// Waits until the tasks of all lanes of the process have ended, at most so long.
+  static void settleAll(std::chrono::milliseconds limit);
 
  private:
   struct State;
