@@ -226,8 +226,9 @@ std::vector<NetPath> pathsBetween(const std::vector<NetAddress>& own,
   };
   std::vector<Use> here = candidates(own), there = candidates(peer);
   // So that the path to it is made first.
-  std::stable_partition(there.begin(), there.end(),
-                        [&first](const Use& use) { return use.address.ip == first.ip; });
+  const auto it = std::find_if(there.begin(), there.end(),
+                               [&first](const Use& use) { return use.address.ip == first.ip; });
+  if (it != there.end()) std::rotate(there.begin(), it, it + 1);
   std::vector<NetPath> paths;
   for (const bool near : {true, false}) {
     const auto joins = [near](const Use& from, const Use& to) {

@@ -173,12 +173,12 @@ void TcpTransport::flush(Peer& peer) {
   };
   static Link::Frames nothing;  // stays so
   for (const auto& connection : peer.connections) {
-    while (connection->isOpen() && connection->link.write(nothing, written)) continue;
+    while (connection->isOpen() && connection->link.write(nothing, SIZE_MAX, written)) continue;
   }
   while (!peer.bulk.empty()) {
     Connection* const connection = peer.emptiest();
     if (connection == nullptr) break;
-    connection->link.write(peer.bulk, written);
+    connection->link.write(peer.bulk, peer.isShared() ? kDataBytes : SIZE_MAX, written);
   }
   for (const auto& connection : peer.connections) {
     if (!connection->isOpen()) continue;

@@ -43,7 +43,7 @@ inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
 inline constexpr size_t kEagerBytes = 64 << 10;
 inline constexpr size_t kEagerWindow = 1 << 20;
 inline constexpr size_t kFrameBytes = 1 << 20;
-/// What this rank sends in one Data frame, so that several connections share even one message.
+/// What this rank sends in one Data frame where several connections share a message.
 inline constexpr size_t kDataBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
 /// Connections of a pair, at most.

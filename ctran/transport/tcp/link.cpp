@@ -13,16 +13,15 @@ namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kReadAtOnce = 4 << 20;
-constexpr size_t kPicked = 16;              // frames in one system call,
-constexpr size_t kPickedBytes = 256 << 10;  // and how much of them is enough
+constexpr size_t kPicked = 16;  // frames in one system call
 
 }  // namespace
 
-bool Link::write(Frames& bulk, const std::function<void(void*, size_t)>& written) {
+bool Link::write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written) {
   if (isBroken_) return false;
   size_t waiting = 0;
   for (const Outgoing& frame : picked_) waiting += frame.header.bytes;
-  while (picked_.size() < kPicked && waiting < kPickedBytes) {
+  while (picked_.size() < kPicked && waiting < enough) {
     Frames& from = urgent_.empty() ? bulk : urgent_;
     if (from.empty()) break;
     waiting += from.front().header.bytes;

@@ -56,9 +56,10 @@ class Link {
   /// A frame that passes bulk data.
   void push(Outgoing frame) { urgent_.push_back(std::move(frame)); }
 
-  /// Writes some of what waits here, and then of `bulk`. `written(owner, bytes)` for each frame
-  /// that has left. True if there may be room for more; false too when the connection is broken.
-  bool write(Frames& bulk, const std::function<void(void*, size_t)>& written);
+  /// Writes some of what waits here, and then of `bulk`, of which it takes frames until they are
+  /// `enough` bytes. `written(owner, bytes)` for each frame that has left. True if there may be
+  /// room for more; false too when the connection is broken.
+  bool write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written);
   /// Whether frames wait here, or have begun to leave.
   bool hasOutput() const { return !picked_.empty() || !urgent_.empty(); }
   /// Whether writing has failed. What the peer has said last can still be read.

@@ -104,6 +104,8 @@ struct TcpTransport::Peer {
   State state() const { return first().state; }
   bool isThere() const { return first().isThere(); }
 
+  /// Whether several connections share what there is to send.
+  bool isShared() const { return connections.size() > 1; }
   /// Whether something waits to be sent.
   bool hasOutput() const {
     return !bulk.empty() || std::any_of(connections.begin(), connections.end(),
@@ -123,7 +125,7 @@ struct TcpTransport::Peer {
     for (const auto& connection : connections) {
       const Link& link = connection->link;
       if (!connection->isOpen() || link.hasOutput() || link.isBroken()) continue;
-      const size_t onItsWay = connections.size() == 1 ? 0 : link.socket().unacknowledged();
+      const size_t onItsWay = isShared() ? link.socket().unacknowledged() : 0;
       if (found != nullptr && onItsWay >= least) continue;
       least = onItsWay;
       found = connection.get();
