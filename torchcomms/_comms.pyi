@@ -1225,6 +1225,9 @@ class PersistentAllGather:
     @property
     def output(self) -> Tensor | None:
         """None when it is freed."""
+    @property
+    def comm(self) -> TorchComm | None:
+        """Whose it is; None when that has gone."""
 
 class PersistentAllToAll:
     """What all_to_all_p_init() returns."""
@@ -1232,6 +1235,9 @@ class PersistentAllToAll:
     @property
     def output(self) -> Tensor | None:
         """None when it is freed."""
+    @property
+    def comm(self) -> TorchComm | None:
+        """Whose it is; None when that has gone."""
 
 class OpPreHookArgs:
     """What the arguments of operations that move data have in common."""

@@ -15,10 +15,13 @@ from torchcomms._when_imported import when_imported
 
 
 def _teach(builder: ModuleType) -> None:
-    from torchcomms._comms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
+    import torchcomms
+    from torchcomms._comms import OpOptions, ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
 
-    ours = (TorchComm, TorchCommWindow)
-    constants = (*ours, ReduceOp, SignalCmpOp)
+    # What compiled code may make, of constants.
+    made = (ReduceOp, torchcomms.Timeout, *OpOptions.__subclasses__())
+    ours = (TorchComm, TorchCommWindow, *made)
+    constants = (*ours, SignalCmpOp)
     premul_sum = ReduceOp.PREMUL_SUM
     of_sources: Any = builder.VariableBuilder
     of_values: Any = builder.SourcelessBuilder
@@ -29,6 +32,10 @@ def _teach(builder: ModuleType) -> None:
             from torchcomms.functional._dynamo import variable_of
 
             return variable_of(self, value)
+        if isinstance(value, type) and value in made:
+            from torchcomms.functional._dynamo import constructor
+
+            return constructor(self, value)
         if value is premul_sum:
             return _create(self.tx, value)
         return wrap(self, value)

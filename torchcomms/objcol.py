@@ -48,6 +48,7 @@ def all_gather_object(
         ValueError: `object_list` has another length.
         pickle.UnpicklingError: an object needs `weights_only=False`; the text names its rank.
     """
+    _require_list("object_list", object_list)
     _require_length("object_list", object_list, comm.get_size())
     data = _encoded(obj, comm)
     sizes = _gathered_sizes(comm, data, timeout)
@@ -77,6 +78,8 @@ def gather_object(
     """
     is_root = comm.get_rank() == root
     if is_root:
+        if object_gather_list is not None:
+            _require_list("object_gather_list", object_gather_list)
         _require_length("object_gather_list", object_gather_list, comm.get_size())
     elif object_gather_list is not None:
         raise ValueError("object_gather_list belongs to the root alone")
@@ -96,6 +99,7 @@ def send_object_list(
     comm: TorchComm, object_list: Sequence[Any], dst: int, timeout: timedelta | None = None
 ) -> None:
     """Sends the objects to rank `dst`, which calls `recv_object_list` with a list as long."""
+    _require_sequence("object_list", object_list)
     sizes, data = _encoded_list(object_list, comm)
     comm.send(sizes, dst, False, timeout=timeout)
     comm.send(data, dst, False, timeout=timeout)
@@ -113,6 +117,7 @@ def recv_object_list(
     Raises:
         pickle.UnpicklingError: as in `all_gather_object`.
     """
+    _require_list("object_list", object_list)
     sizes = _new_sizes(len(object_list), comm)
     comm.recv(sizes, src, False, timeout=timeout)
     data = _new_bytes(int(sizes.sum()), comm)
@@ -136,6 +141,7 @@ def broadcast_object_list(
         pickle.UnpicklingError: as in `all_gather_object`.
     """
     is_root = comm.get_rank() == root
+    _require_list("object_list", object_list)
     sizes = _new_sizes(len(object_list), comm)
     if is_root:
         sizes, data = _encoded_list(object_list, comm)
@@ -165,6 +171,7 @@ def scatter_object_list(
         ValueError: a list has the wrong length.
         pickle.UnpicklingError: as in `all_gather_object`.
     """
+    _require_list("scatter_object_output_list", scatter_object_output_list)
     if not scatter_object_output_list:
         raise ValueError("scatter_object_output_list must have an entry for the object")
     own = _new_sizes(2, comm)  # bytes of the object, and of the longest
@@ -184,9 +191,22 @@ def scatter_object_list(
 
 
 def _require_length(name: str, values: Sequence[Any] | None, length: int) -> None:
+    if values is not None:
+        _require_sequence(name, values)
     if values is None or len(values) != length:
         given = "None" if values is None else str(len(values))
         raise ValueError(f"{name} must have {length} entries, one per rank; got {given}")
+
+
+def _require_list(name: str, values: Any) -> None:
+    """Where a list gets objects, or its length is told to others."""
+    if not isinstance(values, list):
+        raise TypeError(f"{name} must be a list, not {type(values).__name__}")
+
+
+def _require_sequence(name: str, values: Any) -> None:
+    if not isinstance(values, Sequence) or isinstance(values, (str, bytes)):
+        raise TypeError(f"{name} must be a list, not {type(values).__name__}")
 
 
 def _uses_pickle() -> bool:

@@ -18,6 +18,7 @@ class LaneWindow final : public Window {
   struct Region {
     size_t bytes = 0;
     size_t signalWords = 0;
+    uint32_t tag = 0;
     bool direct = false;  ///< it is read and written here; otherwise reached by messages
     std::shared_ptr<std::byte> mapped;
   };
@@ -31,6 +32,7 @@ class LaneWindow final : public Window {
   int size() const override { return communicator_->size(); }
   size_t bytes(int rank) const override { return region(rank).bytes; }
   size_t signalWords(int rank) const override { return region(rank).signalWords; }
+  uint32_t tag(int rank) const override { return region(rank).tag; }
   WindowAccess access(int rank) const override {
     return region(rank).direct ? WindowAccess::Unified : WindowAccess::Separate;
   }

@@ -13,6 +13,7 @@ namespace {
 struct Announcement {
   uint64_t bytes;
   uint64_t signalWords;
+  uint64_t tag;
   uint64_t fileBytes;  ///< of the shared memory that it lies in; 0: in none
   uint64_t fileOffset;
 };
@@ -69,7 +70,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
 
   const auto allocation =
       memory.empty() ? nullptr : SharedAllocation::find(memory.data(), memory.size());
-  Announcement own{memory.size(), options.signalWords, 0, 0};
+  Announcement own{memory.size(), options.signalWords, options.tag, 0, 0};
   if (allocation) {
     own.fileBytes = allocation->size();
     own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
@@ -88,7 +89,8 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   // Whether some memory cannot be mapped by all: all say the same.
   bool served = near.size() < all.size();
   for (const Announcement& region : all) {
-    regions.push_back({region.bytes, region.signalWords, false, nullptr});
+    const auto tag = static_cast<uint32_t>(region.tag);
+    regions.push_back({region.bytes, region.signalWords, tag, false, nullptr});
     served |= region.fileBytes == 0 && all.size() > 1;
   }
   for (size_t i = 0; i < near.size(); ++i) {

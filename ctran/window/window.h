@@ -24,6 +24,7 @@ enum class WindowAccess : uint8_t { Unified, Separate };
 
 struct WindowOptions {
   size_t signalWords = 8;  ///< numbered words that others may set on this rank
+  uint32_t tag = 0;        ///< what this rank tells the others of its memory, in their terms
   std::string name = "window";
   std::chrono::nanoseconds timeout{};  ///< of creation and of operations; 0: the communicator's
 };
@@ -54,6 +55,7 @@ class Window {
   virtual int size() const = 0;
   virtual size_t bytes(int rank) const = 0;        ///< that it exposes
   virtual size_t signalWords(int rank) const = 0;  ///< that it has
+  virtual uint32_t tag(int rank) const = 0;        ///< that it gave
   virtual WindowAccess access(int rank) const = 0;
   /// That rank's memory, here; null when it is Separate. Whoever uses it longer than the window
   /// lives holds what it points into.

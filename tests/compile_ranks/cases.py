@@ -163,3 +163,90 @@ CASES = [
     Case("recv", _ring, _one),
     Case("batch_op_issue", _batch, _gathers),
 ]
+
+
+# Rows whose numbers stand in tensors: first what is written.
+
+
+def _counts(rank: int, size: int) -> list[int]:
+    """Rows for each rank, and from it."""
+    return [1 + (rank + r) % 2 for r in range(size)]
+
+
+def _rows_in_order(rank: int, size: int) -> list[Tensor]:
+    counts = _counts(rank, size)
+    room = torch.full((sum(counts) + 1, 2), -1.0).double()
+    told = torch.full((size,), -1)
+    return [room, told, _data(rank, sum(counts), 2), torch.tensor(counts)]
+
+
+def _rows_known(rank: int, size: int) -> list[Tensor]:
+    room, _, sent, counts = _rows_in_order(rank, size)
+    return [room, sent, counts.clone(), counts]
+
+
+def _chunks(rank: int, size: int) -> list[Tensor]:
+    """Two chunks, of two rows and one; the second goes to everybody."""
+    listed = [[0, 1] if (rank + r) % 2 == 0 else [1] for r in range(size)]
+    indices = torch.tensor([index for part in listed for index in part])
+    rooms = [torch.full((8,), -1.0).double() for _ in range(size)]
+    counts = torch.tensor([len(part) for part in listed])
+    told = torch.full((2 * size,), -1)
+    return [told, _data(rank, 6), torch.tensor([2, 1]), indices, counts, *rooms]
+
+
+def _chunks_together(rank: int, size: int) -> list[Tensor]:
+    _, *sent = _chunks(rank, size)[:5]
+    return [torch.full((8 * size,), -1.0).double(), *sent]
+
+
+def _rows_once(rank: int, size: int) -> list[Tensor]:
+    room = torch.full((2 * size, 2), -1.0).double()
+    told = torch.full((size,), -1)
+    listed = torch.tensor([(rank + r) % 3 for r in range(2 * size)])
+    return [room, told, _data(rank, 3, 2), listed, torch.tensor([2] * size)]
+
+
+def _rows_back(rank: int, size: int) -> list[Tensor]:
+    _, _, sent, listed, counts = _rows_once(rank, size)
+    weights = torch.arange(2.0 * size) / 4
+    return [sent, _data(rank, 2 * size, 2, seed=1), weights, counts.clone(), listed, counts]
+
+
+def _dispatch(comm: TorchComm, t: list[Tensor], async_op: bool) -> None:
+    told, sent, sizes, indices, counts, *rooms = t
+    comm.alltoallv_dynamic_dispatch(
+        rooms, told, sent, sizes, indices, counts, 2, async_op=async_op
+    ).wait()
+
+
+ROW_EXCHANGES = [
+    Case(
+        "all_to_all_v_dynamic",
+        lambda c, t, a: c.all_to_all_v_dynamic(t[0], t[2], t[1], t[3], a).wait(),
+        _rows_in_order,
+    ),
+    Case(
+        "device_alltoallv_single",
+        lambda c, t, a: c.device_alltoallv_single(
+            t[0], t[1], output_split_sizes=t[2], input_split_sizes=t[3], async_op=a
+        ).wait(),
+        _rows_known,
+    ),
+    Case("alltoallv_dynamic_dispatch", _dispatch, _chunks),
+    Case(
+        "alltoallv_dynamic_combine",
+        lambda c, t, a: c.alltoallv_dynamic_combine(*t[:5], hidden_dim=2, async_op=a).wait(),
+        _chunks_together,
+    ),
+    Case(
+        "all_to_all_v_dedup",
+        lambda c, t, a: c.all_to_all_v_dedup(t[0], t[2], t[1], t[3], t[4], a).wait(),
+        _rows_once,
+    ),
+    Case(
+        "all_to_all_v_dedup_combine",
+        lambda c, t, a: c.all_to_all_v_dedup_combine(*t, a).wait(),
+        _rows_back,
+    ),
+]

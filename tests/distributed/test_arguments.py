@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from harness import Rank, Ranks
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 import torchcomms
 from torchcomms import ReduceOp
@@ -252,3 +254,29 @@ def refuses(rank: Rank) -> None:
     with pytest.raises(ValueError, match="negative"):
         comm.all_to_all_v_single(two, two, [2] * n, [-1] * n, False)
     _sum(comm)
+
+
+def refuses_what_has_no_memory(rank: Rank, backend: str) -> None:
+    """Such tensors say that they are dense and on the CPU."""
+    comm = rank.comm(backend)
+    freed = torch.ones(4)
+    freed.untyped_storage().resize_(0)
+    cut = torch.ones(1 << 20)
+    cut.untyped_storage().resize_(4)
+    with FakeTensorMode():
+        fake = torch.ones(4)
+    for wrong in (freed, cut, fake, TwoTensor(torch.ones(4), torch.ones(4))):
+        for call in (
+            lambda t=wrong: comm.all_reduce(t, ReduceOp.SUM, False),
+            lambda t=wrong: comm.broadcast(t, 0, True),
+            lambda t=wrong: comm.send(t, 1 - rank.rank, False),
+            lambda t=wrong: comm.all_gather([t, torch.ones(4)], torch.ones(t.shape), False),
+        ):
+            with pytest.raises(torchcomms.CommError, match=r"not in its storage.*\n.*plain tensor"):
+                call()
+    assert _sum(comm) == 3
+
+
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+def test_tensors_without_memory(ranks: MakeRanks, backend: str) -> None:
+    ranks(2).run(refuses_what_has_no_memory, backend)

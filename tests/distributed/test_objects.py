@@ -119,6 +119,23 @@ def miscounts(rank: Rank) -> None:
         objcol.scatter_object_list(comm, 0, [])
     with pytest.raises(ValueError, match="got None"):
         objcol.scatter_object_list(comm, rank.rank, [None])
+    none: Any = None
+    text: Any = "abc"
+    for name, call in (
+        ("object_list", lambda: objcol.all_gather_object(comm, none, 1)),
+        ("object_list", lambda: objcol.broadcast_object_list(comm, none, 0)),
+        ("object_list", lambda: objcol.broadcast_object_list(comm, text, 0)),
+        ("object_list", lambda: objcol.send_object_list(comm, none, 0)),
+        ("object_list", lambda: objcol.recv_object_list(comm, none, 0)),
+        ("object_gather_list", lambda: objcol.gather_object(comm, 1, rank.rank, text)),
+        ("scatter_object_output_list", lambda: objcol.scatter_object_list(comm, 0, none)),
+        (
+            "scatter_object_input_list",
+            lambda: objcol.scatter_object_list(comm, rank.rank, [None], text),
+        ),
+    ):
+        with pytest.raises(TypeError, match=f"{name} must be a list, not (NoneType|str)"):
+            call()
     comm.barrier(False)
 
 

@@ -196,7 +196,15 @@ def refuses(rank: Rank, hosts: int) -> None:
     rejected(outside, lambda: window.put(torch.zeros(5), other, 6, False))
     rejected(outside, lambda: window.put(tensor, other, -1, False))
     rejected(outside, lambda: window.get(torch.zeros(11), other, 0, False))
-    rejected(outside, lambda: window.put(torch.zeros(6, dtype=torch.float64), other, 0, False))
+    longer = torch.zeros(6, dtype=torch.float64)
+    rejected(outside, lambda: window.put(longer.view(torch.uint8), other, 0, False))
+    another = f"the tensor is Double, the memory of rank {other} Float\n.*view"
+    rejected("put]: " + another, lambda: window.put(longer[:2], other, 0, False))
+    rejected("get]: " + another, lambda: window.get(longer[:2], other, 0, False))
+    freed = torch.zeros(4)
+    freed.untyped_storage().resize_(0)
+    rejected("not in its storage", lambda: window.put(freed, other, 0, False))
+    rejected("not in its storage", lambda: window.get(freed, other, 0, False))
     rejected("contiguous", lambda: window.put(torch.zeros(4, 2)[:, 0], other, 0, False))
     rejected("rank must be in range", lambda: window.put(tensor, rank.size, 0, False))
     rejected("rank must be in range", lambda: window.signal(-1, False))
@@ -209,7 +217,8 @@ def refuses(rank: Rank, hosts: int) -> None:
     comm.barrier(False)
     assert not tensor.any(), "something was written"
     window.tensor_deregister()
-    rejected("must not be negative", lambda: comm.window_allocate(-1))
+    rejected("window_size must not be negative", lambda: comm.window_allocate(-1))
+    rejected("signal_size must not be negative", lambda: comm.window_allocate(8, signal_size=-8))
 
 
 @HOSTS

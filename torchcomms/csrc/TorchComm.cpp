@@ -435,7 +435,13 @@ void TorchComm::reconfigure(const ReconfigureOptions& options) {
 }
 
 void TorchComm::tensorRegister(const at::Tensor& tensor) {
-  if (!tensor.defined() || !tensor.is_contiguous() || tensor.device().type() != device_.type()) {
+  if (finalized_) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "TorchComm '" + std::string(getCommName()) + "' already finalized", {},
+                       "tensor_register");
+  }
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_nested() ||
+      !tensor.is_contiguous() || tensor.device().type() != device_.type() || !hasMemory(tensor)) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "contiguous tensor required, on " + device_.str(), {}, "tensor_register");
   }
@@ -448,8 +454,8 @@ void TorchComm::tensorRegister(const at::Tensor& tensor) {
 }
 
 void TorchComm::tensorDeregister(const at::Tensor& tensor) {
-  const auto found =
-      tensor.defined() ? registered_.find(tensor.const_data_ptr()) : registered_.end();
+  const bool usable = tensor.defined() && tensor.layout() == at::kStrided && hasMemory(tensor);
+  const auto found = usable ? registered_.find(tensor.const_data_ptr()) : registered_.end();
   if (found == registered_.end()) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This tensor is not registered", {},
                        "tensor_deregister");
@@ -474,6 +480,8 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size,
   const ArgumentChecks check = begin(OpName::new_window);
   check.require(!cpu_buf || device_.is_cpu(),
                 "window_allocate: memory of the host is only for communicators of the CPU");
+  check.require(window_size >= 0, "window_allocate: window_size must not be negative");
+  check.require(signal_size.value_or(0) >= 0, "window_allocate: signal_size must not be negative");
   constexpr int64_t kSignals = 64;
   return makeWindow({}, [&](TorchCommWindow& window) {
     window.allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);

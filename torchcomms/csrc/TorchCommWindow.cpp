@@ -5,6 +5,7 @@
 #include <string>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
 
 namespace torch::comms {
@@ -54,9 +55,9 @@ void TorchCommWindow::allocate(int64_t bytes, int64_t signals) {
 }
 
 void TorchCommWindow::expose(const at::Tensor& tensor, int64_t signals) {
+  dtype_ = tensor.scalar_type();
   open(flatBytes(tensor), signals);
   open_ = true;
-  dtype_ = tensor.scalar_type();
   shape_ = tensor.sizes().vec();
 }
 
@@ -72,6 +73,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::put(const at::Tensor& tensor, int dst,
   checkOpen();
   checkRank(dst);
   checkTensor(tensor, "put");
+  checkType(tensor, dst, "put");
   const int64_t at = checkedOffset(dst, offset, tensor.numel(), tensor.element_size(), "put");
   return hooked<PutPreHookArgs>(
       OpName::put, async_op, options, [&] { return putBytes(tensor, dst, at, async_op, options); },
@@ -83,6 +85,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::get(at::Tensor& tensor, int src, int64
   checkOpen();
   checkRank(src);
   checkTensor(tensor, "get");
+  checkType(tensor, src, "get");
   const int64_t at = checkedOffset(src, offset, tensor.numel(), tensor.element_size(), "get");
   return hooked<GetPreHookArgs>(
       OpName::get, async_op, options, [&] { return getBytes(tensor, src, at, async_op, options); },
@@ -165,9 +168,9 @@ at::Tensor TorchCommWindow::get_tensor(int rank, at::IntArrayRef sizes, at::Scal
   }
   const std::shared_ptr<void> memory = mapped(rank);
   void* const data = static_cast<std::byte*>(memory.get()) + at;
-  // The view holds the mapping, so that it may outlive the window.
+  // The view holds the mapping, or the tensor itself, so that it may outlive the window.
   return at::for_blob(data, sizes)
-      .deleter([memory](void*) {})
+      .deleter([memory, own = rank == rank_ ? tensor_ : std::nullopt](void*) {})
       .options(at::TensorOptions(device_).dtype(dtype))
       .target_device(device_)  // also where the memory itself is another one's
       .make_tensor();
@@ -207,14 +210,28 @@ void TorchCommWindow::checkRank(int rank) const {
 
 void TorchCommWindow::checkTensor(const at::Tensor& tensor, const char* what) const {
   const std::string prefix = std::string("[") + what + "]: ";
-  if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
-      tensor.is_conj() || tensor.is_neg()) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_nested() ||
+      !tensor.is_contiguous() || tensor.is_conj() || tensor.is_neg()) {
     reject(prefix + "contiguous tensor required.", "call contiguous() first");
   }
   if (tensor.device().type() != device_.type()) {
     reject(prefix + "the tensor is on " + tensor.device().str() + ", the window on " +
            device_.str());
   }
+  if (!hasMemory(tensor) && device_.type() != at::kMeta) {
+    const auto [missing, hint] = missingMemory(tensor);
+    reject(prefix + missing, hint);
+  }
+}
+
+void TorchCommWindow::checkType(const at::Tensor& tensor, int rank, const char* what) const {
+  const auto type = typeOf(rank).value_or(at::kByte);
+  if (type == at::kByte || tensor.scalar_type() == at::kByte || tensor.scalar_type() == type) {
+    return;
+  }
+  reject(std::string("[") + what + "]: the tensor is " + c10::toString(tensor.scalar_type()) +
+             ", the memory of rank " + std::to_string(rank) + " " + c10::toString(type),
+         "convert the tensor, or pass tensor.view(torch.uint8) to move bytes");
 }
 
 /// In bytes.

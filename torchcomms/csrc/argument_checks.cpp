@@ -29,6 +29,22 @@ const std::byte* start(const at::Tensor& tensor) {
 
 }  // namespace
 
+bool hasMemory(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return true;
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (!impl->has_storage()) return false;
+  const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  const auto end = static_cast<size_t>(impl->storage_offset() + impl->numel());
+  return storage->data() != nullptr && storage->nbytes() >= end * tensor.itemsize();
+}
+
+std::pair<std::string, std::string> missingMemory(const at::Tensor& tensor) {
+  return {"The elements of the tensor, of shape " + c10::str(tensor.sizes()) +
+              ", are not in its storage",
+          "pass a plain tensor: subclasses (DTensor, FakeTensor) keep theirs elsewhere, as "
+          "to_local() of a DTensor gives; or its storage has been freed or resized"};
+}
+
 void ArgumentChecks::fail(const std::string& message, const std::string& hint) const {
   throw ctran::Error(ctran::ErrorKind::InvalidArgument, message, {}, std::string(toString(op)),
                      hint);
@@ -48,14 +64,24 @@ void ArgumentChecks::unusable(const at::Tensor& tensor) const {
     };
     fail("Expected tensor on " + name(device) + " but found tensor on " + name(tensor.device()));
   }
-  if (tensor.layout() != at::kStrided) {
+  if (tensor.layout() != at::kStrided || tensor.is_nested()) {
     fail("Tensor must be dense for " + label(backend) + " operations", "call .to_dense()");
+  }
+  if (tensor.is_quantized()) {
+    fail("Tensor must not be quantized", "pass its int_repr(); scale and zero point go separately");
   }
   if (tensor.is_conj() || tensor.is_neg()) {
     fail("Tensor is a view with a conjugation or negation that has not been carried out",
          "call .resolve_conj() or .resolve_neg()");
   }
   fail("Tensor must be contiguous for " + label(backend) + " operations", "call .contiguous()");
+}
+
+void ArgumentChecks::withoutMemory(const at::Tensor& tensor) const {
+  // Nobody would touch it.
+  if (backend == "fake" || device.type() == at::kMeta) return;
+  const auto [what, hint] = missingMemory(tensor);
+  fail(what, hint);
 }
 
 void ArgumentChecks::typesDiffer(const at::Tensor& a, const at::Tensor& b) const {

@@ -6,9 +6,16 @@
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace torch::comms {
+
+/// Whether the elements of a contiguous tensor are in its own storage. Those of a subclass that
+/// wraps other tensors are not, nor those of a storage that has been resized since.
+bool hasMemory(const at::Tensor& tensor);
+/// What is told about a tensor of which that is not so, and what to do.
+std::pair<std::string, std::string> missingMemory(const at::Tensor& tensor);
 
 /// What TorchComm asks of the arguments of one call. Every check throws ctran::Error
 /// (InvalidArgument) that says what is wrong; the communicator is untouched.
@@ -28,9 +35,12 @@ struct ArgumentChecks {
   /// Dense, contiguous, not lazily conjugated or negated, on the communicator's device.
   void usable(const at::Tensor& tensor) const {
     if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
-        tensor.is_conj() || tensor.is_neg() || !onDevice(tensor.device())) [[unlikely]] {
+        tensor.is_conj() || tensor.is_neg() || tensor.is_nested() || tensor.is_quantized() ||
+        !onDevice(tensor.device())) [[unlikely]] {
       unusable(tensor);
     }
+    if (!hasMemory(tensor)) [[unlikely]]
+      withoutMemory(tensor);
   }
   void usable(const std::vector<at::Tensor>& tensors) const {
     for (const at::Tensor& tensor : tensors) usable(tensor);
@@ -90,6 +100,7 @@ struct ArgumentChecks {
   }
   [[noreturn]] void rankOutOfRange(std::string_view what, int rank) const;
   [[noreturn]] void unusable(const at::Tensor& tensor) const;
+  void withoutMemory(const at::Tensor& tensor) const;
   [[noreturn]] void typesDiffer(const at::Tensor& a, const at::Tensor& b) const;
 };
 

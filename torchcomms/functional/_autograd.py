@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchcomms.functional import _ops  # noqa: F401  (they must be there)
+from torchcomms.functional import _ops
 from torchcomms.functional._definitions import LIBRARY, operation
 from torchcomms.functional._registry import comm_of
 
@@ -307,7 +307,20 @@ def _cut(ctx: Ctx, *_: Any) -> tuple[Any, ...]:
     return tuple(None if n is None else [None] * n for n in ctx.lists[: _given(ctx)])
 
 
+def _refuse(name: str) -> None:
+    """Where a gradient would be wanted, the call raises."""
+
+    def setup(*_: Any) -> None:
+        raise RuntimeError(
+            f"{name} has no gradient: call it on tensors that require none, as detach() makes them"
+        )
+
+    _plain(name, setup, _cut)
+
+
 _plain("scatter", _setup_scatter, _scatter)
 _plain("wait_tensors", _setup_wait, _wait)
 for _name in ("send", "recv", "batch_op_issue", "window_put", "window_get"):
     _plain(_name, _counted, _cut)
+for _name in _ops.ROW_EXCHANGES:
+    _refuse(_name)

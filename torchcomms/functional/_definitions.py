@@ -8,6 +8,7 @@ number, or `factor`, a tensor.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -107,6 +108,22 @@ def listed(outputs: Tensor | Sequence[Tensor]) -> Sequence[Tensor]:
     return [outputs] if isinstance(outputs, Tensor) else outputs
 
 
+def tensors_in(values: Sequence[Any]) -> list[Tensor]:
+    """The tensors among them, and in the lists among them."""
+    found = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found.extend([v for v in value if isinstance(v, Tensor)])
+    return found
+
+
+def written(arguments: str) -> list[int]:
+    """Which of the arguments after the first a schema says are written."""
+    return [i for i, argument in enumerate(arguments.split(", ")[1:]) if "!" in argument]
+
+
 def operation(name: str) -> Any:
     """The overload torchcomm_<name>."""
     return getattr(torch.ops.torchcomms, f"torchcomm_{name}").default
@@ -187,6 +204,38 @@ def changing(name: str, arguments: str, extra: str = "") -> None:
     define(name, arguments, "Tensor", kernel, fake)
     binder = Binder(operation(name)._schema)
     define_lowered(f"_{name}_", arguments.replace("Tensor tensor", "Tensor(a!) tensor"), in_place)
+
+
+def updating(name: str, arguments: str) -> None:
+    """Defines an operation that changes parts of the tensors that `arguments` marks as written:
+    here, of copies, which it returns one after another."""
+    indices = written(arguments)
+
+    def fresh(value: Any, index: int) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [fresh(v, index) for v in value]
+        if not isinstance(value, Tensor):
+            return value
+        if index in indices:
+            return value.clone(memory_format=torch.contiguous_format)
+        return value.contiguous()
+
+    def kernel(*args: Any, **kwargs: Any) -> list[Tensor]:
+        given = binder(args, kwargs)
+        required = [fresh(value, index) for index, value in enumerate(given.required)]
+        outputs = tensors_in([required[index] for index in indices])
+        work = call_method(name, given, required)
+        if given.async_op:
+            works.add(outputs, work)
+        return outputs
+
+    def fake(*args: Any, **kwargs: Any) -> list[Tensor]:
+        required = binder(args, kwargs).required
+        changed = tensors_in([required[index] for index in indices])
+        return [torch.empty_like(t, memory_format=torch.contiguous_format) for t in changed]
+
+    define(name, f"{re.sub(r'[(].!?[)]', '', arguments)}, {TAIL}", "Tensor[]", kernel, fake)
+    binder = Binder(operation(name)._schema)
 
 
 def define_lowered(name: str, arguments: str, kernel: Callable[..., None]) -> None:

@@ -11,7 +11,7 @@ import datetime
 import math
 from typing import Any
 
-import torch  # noqa: F401
+import torch
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
@@ -19,7 +19,10 @@ from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.lists import TupleVariable
 from torch._dynamo.variables.misc import GetAttrVariable
 from torch._dynamo.variables.tensor import TensorVariable
-from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+from torch._dynamo.variables.user_defined import (
+    UserDefinedClassVariable,
+    UserDefinedObjectVariable,
+)
 
 from torchcomms._comms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
 from torchcomms.functional import _methods
@@ -45,6 +48,45 @@ _COMM = {
     "scatter": ("output_tensor", "input_tensor_list", "root"),
     "gather": ("output_tensor_list", "input_tensor", "root"),
     "gather_single": ("output", "input", "root"),
+    "all_to_all_v_dynamic": ("output", "input", "output_split_sizes", "input_split_sizes"),
+    "device_alltoallv_single": ("output", "input", "output_split_sizes", "input_split_sizes"),
+    "alltoallv_dynamic_dispatch": (
+        "output_tensor_list",
+        "output_chunk_sizes_per_rank",
+        "input_tensor",
+        "input_chunk_sizes",
+        "input_chunk_indices",
+        "input_chunk_count_per_rank",
+        "hidden_dim",
+    ),
+    "alltoallv_dynamic_combine": (
+        "output_tensor",
+        "input_tensor",
+        "input_chunk_sizes",
+        "input_chunk_indices",
+        "input_chunk_count_per_rank",
+        "hidden_dim",
+    ),
+    "all_to_all_v_dedup": (
+        "output",
+        "input",
+        "output_split_sizes",
+        "input_indices",
+        "input_split_sizes",
+    ),
+    "all_to_all_v_dedup_combine": (
+        "output",
+        "input",
+        "weights",
+        "input_split_sizes",
+        "output_indices",
+        "output_split_sizes",
+    ),
+}
+# Persistent operations, and what they carry out into the output of their handle.
+_PERSISTENT = {
+    "all_gather_p_exec": "all_gather_single",
+    "all_to_all_p_exec": "all_to_all_single",
 }
 _WINDOW = {
     "put": ("tensor", "dst_rank", "offset"),
@@ -222,7 +264,37 @@ def _issue(
     return _inline(tx, _methods.issue, args)
 
 
-class _Ours(UserDefinedObjectVariable):
+class _Held(UserDefinedObjectVariable):
+    """An object that operations are told something with. Functions that Dynamo itself calls get
+    it; before torch 2.11 it asks the variable for it."""
+
+    def reconstruct(self, codegen: Any) -> None:
+        """Without a source, where a graph breaks."""
+        name = codegen.tx.output.install_global_by_id("torchcomms_held", self.value)
+        codegen.append_output(codegen.create_load_global(name, add=True))
+
+    if torch.__version__.split(".")[:2] in (["2", "8"], ["2", "9"], ["2", "10"]):
+
+        def as_python_constant(self) -> Any:
+            if self.source is not None:
+                install_guard(self.source.make_guard(GuardBuilder.ID_MATCH))
+            return self.value
+
+
+class ConstructorVariable(UserDefinedClassVariable):
+    """A class of what compiled code may make, of constants, and pass to operations."""
+
+    def call_function(
+        self, tx: Any, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        try:
+            made = self.value(*map(_real, args), **{k: _real(v) for k, v in kwargs.items()})
+        except _NotTraceable:
+            return super().call_function(tx, args, kwargs)
+        return _Held(made)
+
+
+class _Ours(_Held):
     """An object whose methods `_trace` knows."""
 
     _traced: frozenset[str] = frozenset()
@@ -257,7 +329,7 @@ class _Ours(UserDefinedObjectVariable):
 class CommVariable(_Ours):
     """A TorchComm."""
 
-    _traced = frozenset((*_COMM, *_CONSTANT_METHODS, "batch_op_create"))
+    _traced = frozenset((*_COMM, *_PERSISTENT, *_CONSTANT_METHODS, "batch_op_create"))
 
     def _trace(
         self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
@@ -268,7 +340,21 @@ class CommVariable(_Ours):
         owner = register(self.value)  # type: ignore[arg-type]
         if name == "batch_op_create":
             return _inline(tx, _methods.batch_op_create, [_constant(owner)])
+        if name in _PERSISTENT:
+            bound = _bound(("handle", "input"), args, kwargs)
+            bound["output"] = self._output_of(tx, bound.pop("handle"))
+            name = _PERSISTENT[name]
+            return _issue(tx, name, owner, _COMM[name], bound)
         return _issue(tx, name, owner, _COMM[name], _bound(_COMM[name], args, kwargs))
+
+    def _output_of(self, tx: Any, handle: VariableTracker) -> VariableTracker:
+        """Of a persistent operation."""
+        found = _real(handle)
+        source = handle.source
+        is_own = getattr(found, "comm", None) is self.value
+        if source is None or not is_own or found.output is None:
+            raise _NotTraceable
+        return VariableTracker.build(tx, found.output, AttrSource(source, "output"))  # type: ignore[no-any-return]
 
 
 class WindowVariable(_Ours):
@@ -303,12 +389,17 @@ def variable_of_constant(value: Any) -> VariableTracker:
     """Of an object that compiled code has come by without a source that could be guarded."""
     if value is ReduceOp.PREMUL_SUM:
         return PremulSumVariable()
-    kind = _KINDS.get(type(value), UserDefinedObjectVariable)
-    return kind(value)
+    return _KINDS.get(type(value), _Held)(value)
 
 
 def variable_of(builder: Any, value: Any) -> VariableTracker:
-    """What VariableBuilder makes of a communicator or a window."""
+    """What VariableBuilder makes of a communicator, a window, or what operations are told."""
     builder.install_guards(GuardBuilder.ID_MATCH)
-    result = _KINDS[type(value)](value, source=builder.source)
+    result = _KINDS.get(type(value), _Held)(value, source=builder.source)
     return builder.tx.output.side_effects.track_object_existing(value, result)  # type: ignore[no-any-return]
+
+
+def constructor(builder: Any, value: type) -> VariableTracker:
+    """What VariableBuilder makes of a class that ConstructorVariable is for."""
+    builder.install_guards(GuardBuilder.ID_MATCH)
+    return ConstructorVariable(value, source=builder.source)

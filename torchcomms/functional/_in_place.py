@@ -21,11 +21,17 @@ from torchcomms.functional._definitions import (
     call_method,
     listed,
     operation,
+    tensors_in,
+    written,
 )
+from torchcomms.functional._ops import ROW_EXCHANGES
 from torchcomms.functional._registry import is_plain, works
 
 # Of what the method requires, what the functional operation does.
 _FUNCTIONAL: dict[str, Callable[..., Sequence[Any]]] = {}
+
+# Of what the method requires, which arguments it writes.
+_WRITTEN: dict[str, list[int]] = {}
 
 
 def functional_arguments(name: str, required: Sequence[Any]) -> Sequence[Any]:
@@ -33,15 +39,9 @@ def functional_arguments(name: str, required: Sequence[Any]) -> Sequence[Any]:
     return _FUNCTIONAL[name](*required)
 
 
-def tensors_in(values: Sequence[Any]) -> list[Tensor]:
-    """The tensors among them, and in the lists among them."""
-    found = []
-    for value in values:
-        if isinstance(value, Tensor):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found.extend([v for v in value if isinstance(v, Tensor)])
-    return found
+def written_tensors(name: str, required: Sequence[Any]) -> list[Tensor]:
+    """Of what torchcomm_<name>_ requires, what it writes."""
+    return tensors_in([required[index] for index in _WRITTEN[name]])
 
 
 def _define(
@@ -49,7 +49,7 @@ def _define(
 ) -> None:
     def kernel(*args: Any, **kwargs: Any) -> None:
         given = binder(args, kwargs)
-        outputs = listed(given.required[0])
+        outputs = written_tensors(name, given.required)
         if is_plain(*tensors_in([*given.required, given.factor])):
             work = call_method(name, given, binder.with_reduce_op(given))
             if given.async_op:
@@ -63,6 +63,7 @@ def _define(
                 output.copy_(value.reshape(output.shape))
 
     _FUNCTIONAL[name] = functional
+    _WRITTEN[name] = written(arguments)
     LIBRARY.define(f"torchcomm_{name}_({arguments}, {TAIL}{extra}) -> ()")
     LIBRARY.impl(f"torchcomm_{name}_", kernel, "CompositeImplicitAutograd")
     binder = Binder(getattr(torch.ops.torchcomms, f"torchcomm_{name}_").default._schema)
@@ -121,6 +122,8 @@ _arguments = "str comm, Tensor(a!)[] output_tensor_list, Tensor input_tensor, in
 _define("gather", _arguments, _without_output)
 _define("gather_single", "str comm, Tensor(a!) output, Tensor input, int root", _without_output)
 _define("recv", "str comm, Tensor(a!) tensor, int src", _same, TAG)
+for _name, _arguments in ROW_EXCHANGES.items():
+    _define(_name, f"str comm, {_arguments}", _same)
 _define("window_get", "str window, Tensor(a!) tensor, int src_rank, SymInt offset", _same)
 
 

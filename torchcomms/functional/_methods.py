@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from torchcomms.functional._in_place import functional_arguments, tensors_in
+from torchcomms._comms import BatchP2POptions
+from torchcomms.functional._definitions import tensors_in
+from torchcomms.functional._in_place import functional_arguments, written_tensors
 from torchcomms.functional._registry import works
 
 # Operations that write no tensor of this rank.
@@ -87,7 +90,17 @@ def issue(
         return Work([], [], [])
     arguments = functional_arguments(name, required)
     values = getattr(operations, f"torchcomm_{name}")(owner, *arguments, True, *rest)
-    return Work(_as_list(values), tensors_in(arguments), _as_list(required[0]))
+    return Work(_as_list(values), tensors_in(arguments), written_tensors(name, required))
+
+
+def _tail(options: BatchP2POptions) -> tuple[list[str] | None, int]:
+    """`hints` and `timeout` as operations take them."""
+    flat = [word for pair in options.hints.items() for word in pair]
+    return flat or None, math.ceil(options.timeout / datetime.timedelta(milliseconds=1))
+
+
+# Dynamo calls it, and takes the result for a constant.
+_tail._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 class Batch:
@@ -105,10 +118,9 @@ class Batch:
         """As BatchSendRecv.recv()."""
         self.ops.append((tensor, False, src, tag))
 
-    def issue(self, async_op: bool, options: None = None) -> Work:
-        """As BatchSendRecv.issue(); options are not supported in compiled code."""
-        if options is not None:
-            raise NotImplementedError("Batches take no options in compiled code")
+    def issue(self, async_op: bool, options: BatchP2POptions | None = None) -> Work:
+        """As BatchSendRecv.issue()."""
+        hints, timeout = (None, 0) if options is None else _tail(options)
         tensors = [op[0] for op in self.ops]
         targets = [op[0] for op in self.ops if not op[1]]
         values = torch.ops.torchcomms.torchcomm_batch_op_issue(
@@ -118,6 +130,8 @@ class Batch:
             [op[2] for op in self.ops],
             [op[3] for op in self.ops],
             async_op,
+            hints,
+            timeout,
         )
         if async_op:
             return Work(list(values), tensors, targets)

@@ -25,6 +25,7 @@ from torchcomms.functional._definitions import (
     define,
     define_lowered,
     into_new,
+    updating,
 )
 from torchcomms.functional._registry import comm_of, window_of, works
 
@@ -199,6 +200,26 @@ into_new(
     "Tensor[]",
     call=_batch,
 )
+
+# Rows whose numbers stand in tensors; what is marked is written.
+ROW_EXCHANGES = {
+    "all_to_all_v_dynamic": "Tensor(a!) output, Tensor input, Tensor(b!) output_split_sizes, "
+    "Tensor input_split_sizes",
+    "device_alltoallv_single": "Tensor(a!) output, Tensor input, Tensor output_split_sizes, "
+    "Tensor input_split_sizes",
+    "alltoallv_dynamic_dispatch": "Tensor(a!)[] output_tensor_list, "
+    "Tensor(b!) output_chunk_sizes_per_rank, Tensor input_tensor, Tensor input_chunk_sizes, "
+    "Tensor input_chunk_indices, Tensor input_chunk_count_per_rank, int hidden_dim",
+    "alltoallv_dynamic_combine": "Tensor(a!) output_tensor, Tensor input_tensor, "
+    "Tensor input_chunk_sizes, Tensor input_chunk_indices, Tensor input_chunk_count_per_rank, "
+    "int hidden_dim",
+    "all_to_all_v_dedup": "Tensor(a!) output, Tensor input, Tensor(b!) output_split_sizes, "
+    "Tensor input_indices, Tensor input_split_sizes",
+    "all_to_all_v_dedup_combine": "Tensor(a!) output, Tensor input, Tensor? weights, "
+    "Tensor input_split_sizes, Tensor output_indices, Tensor output_split_sizes",
+}
+for _name, _arguments in ROW_EXCHANGES.items():
+    updating(_name, f"str comm, {_arguments}")
 
 # Windows. What is put and got is counted in elements of the tensor.
 into_new("window_put", "str window, Tensor tensor, int dst_rank, SymInt offset", _ticket, _sent)

@@ -103,6 +103,8 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   virtual at::Tensor newMemory(int64_t bytes) = 0;  ///< bytes, zeros, UNIFIED
   virtual int64_t bytesOf(int rank) const = 0;
   virtual int64_t signalsOf(int rank) const = 0;
+  /// What that rank's memory holds, kByte for anything; none where ranks do not tell each other.
+  virtual std::optional<at::ScalarType> typeOf(int /*rank*/) const { return std::nullopt; }
   virtual TorchCommWinAccessType accessOf(int rank) const = 0;
   virtual std::shared_ptr<void> mapped(int rank) const = 0;
   virtual WorkPtr putBytes(const at::Tensor& source, int dst, int64_t offset, bool async_op,
@@ -117,6 +119,9 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   virtual WorkPtr compareSignal(int64_t index, uint64_t value, SignalCmpOp op, bool async_op,
                                 const OpOptions& options) = 0;
 
+  /// Of the memory that `open` exposes.
+  at::ScalarType exposedType() const { return dtype_; }
+
  private:
   friend class TorchComm;
 
@@ -128,6 +133,7 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   void checkOpen() const;
   void checkRank(int rank) const;
   void checkTensor(const at::Tensor& tensor, const char* what) const;
+  void checkType(const at::Tensor& tensor, int rank, const char* what) const;
   int64_t checkedOffset(int rank, int64_t offset, int64_t count, int64_t elementSize,
                         const char* what) const;
   void checkSignal(int rank, int64_t index) const;

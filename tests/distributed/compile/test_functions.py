@@ -15,7 +15,17 @@ from compile_ranks import compiled, run
 from harness import Rank, Ranks
 from torch import Tensor
 
-from torchcomms import AllReduceOptions, OpName, ReduceOp, TorchComm, functional
+from torchcomms import (
+    AllReduceOptions,
+    BatchP2POptions,
+    BroadcastOptions,
+    OpName,
+    RedOpType,
+    ReduceOp,
+    Timeout,
+    TorchComm,
+    functional,
+)
 
 MakeRanks = Callable[[int], Ranks]
 
@@ -189,6 +199,54 @@ def test_options(ranks: MakeRanks) -> None:
 
 def test_several_communicators(ranks: MakeRanks) -> None:
     run(ranks(2), another_communicator)
+
+
+def tells_operations_things(rank: Rank) -> None:
+    """Objects that compiled code makes, or finds."""
+    comm = rank.comm("ctran")
+    outside = BatchP2POptions(timeout=Timeout(seconds=31))
+    seen: list[timedelta] = []
+    handle = comm.register_pre_hook(lambda _, __, args: seen.append(args.timeout))  # type: ignore[union-attr]
+    peer = 1 - rank.rank
+
+    def step(x: Tensor, y: Tensor) -> Tensor:
+        timeout = Timeout(seconds=32)
+        comm.all_reduce(x, ReduceOp(RedOpType.SUM), False, timeout=timeout)
+        comm.broadcast(x, 0, False, options=BroadcastOptions(timeout=Timeout(minutes=1)))
+        for options in (outside, BatchP2POptions(hints={"a": "b"}, timeout=timeout)):
+            batch = comm.batch_op_create()
+            batch.send(x, peer)
+            batch.recv(y, peer)
+            batch.issue(True, options).wait()
+        return functional.all_reduce(comm, y, ReduceOp.MAX, timeout=timeout)
+
+    traced, _ = compiled(step)
+    result = traced(torch.full((2,), rank.rank + 1.0), torch.zeros(2))
+    handle.remove()
+    assert result.tolist() == [3.0, 3.0]
+    assert [limit.total_seconds() for limit in seen] == [32, 60, 31, 32, 32]
+
+
+def breaks_graphs(rank: Rank) -> None:
+    """What has been made is there behind a break, too."""
+    comm = rank.comm("ctran")
+
+    def step(x: Tensor) -> Tensor:
+        options, op = AllReduceOptions(timeout=Timeout(seconds=20)), ReduceOp.PREMUL_SUM(2.0)
+        torch._dynamo.graph_break()
+        comm.all_reduce(x, op, False, options=options)
+        return x
+
+    torch._dynamo.reset()
+    assert torch.compile(step, backend="aot_eager")(torch.ones(2)).tolist() == [4.0, 4.0]
+
+
+def test_objects_that_operations_are_told(ranks: MakeRanks) -> None:
+    run(ranks(2), tells_operations_things)
+
+
+def test_objects_behind_a_break(ranks: MakeRanks) -> None:
+    run(ranks(2), breaks_graphs)
 
 
 def test_errors(ranks: MakeRanks) -> None:

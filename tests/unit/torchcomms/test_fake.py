@@ -8,7 +8,15 @@ from datetime import timedelta
 import pytest
 import torch
 
-from torchcomms import AbortedError, CommError, ReduceOp, TorchComm, WorkStatus, new_comm
+from torchcomms import (
+    AbortedError,
+    CommError,
+    ReduceOp,
+    SignalCmpOp,
+    TorchComm,
+    WorkStatus,
+    new_comm,
+)
 
 Make = Callable[..., TorchComm]
 Every = Callable[[TorchComm, torch.Tensor], list[Callable[[], object]]]
@@ -133,3 +141,34 @@ def test_a_fake_world_can_be_reconfigured() -> None:
     comm.barrier(async_op=False)
     with pytest.raises(CommError, match="own handle"):
         comm.reconfigure(2, ["somebody"])
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_windows_are_there_and_touch_nothing(fake: Make, device: str) -> None:
+    comm = fake(rank=1, size=4, device=torch.device(device))
+    tensor = torch.arange(8.0, device=device)
+    window = comm.new_window(tensor)
+    assert (window.get_size(), window.dtype, window.shape) == (32, torch.float32, (8,))
+    for work in (
+        window.put(torch.ones(4, device=device), 3, 4, async_op=True),
+        window.get(torch.ones(4, device=device), 3, 4, async_op=True),
+        window.flush(3, True),
+        window.signal(3, True),
+        window.wait_signal(3, True),
+        window.signal(7, 1, 3, True),
+        window.wait_signal(7, 1, SignalCmpOp.GE, True),
+    ):
+        assert work.is_completed()
+    with pytest.raises(CommError, match="exceeds the window size"):
+        window.put(torch.ones(4, device=device), 3, 5, False)
+    window.tensor_deregister()
+    if device == "cpu":
+        assert torch.equal(tensor, torch.arange(8.0))
+        allocated = comm.window_allocate(32)
+        theirs = allocated.get_tensor(2, [8], torch.float32, 0)
+        del allocated
+        assert theirs is not None
+        assert theirs.tolist() == [0.0] * 8
+    comm.abort()
+    with pytest.raises(AbortedError):
+        comm.new_window(tensor)

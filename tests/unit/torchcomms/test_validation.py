@@ -246,6 +246,16 @@ def test_tensors_are_usable(
             call()
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_tensors_are_plain(fake: Make, every_operation: Every) -> None:
+    nested = torch._nested_tensor_from_tensor_list([t(3), t(5)])
+    quantized = torch._empty_affine_quantized([8], scale=1.0, zero_point=0, dtype=torch.qint8)
+    for bad, message in ((nested, "Tensor must be dense"), (quantized, "int_repr")):
+        for call in every_operation(fake(), bad):
+            with pytest.raises(CommError, match=message):
+                call()
+
+
 def test_tensors_are_on_the_device_of_the_communicator(fake: Make, every_operation: Every) -> None:
     comm = fake(device=torch.device("cuda", 1))
     assert comm.get_device() == torch.device("cuda", 1)
@@ -287,7 +297,14 @@ def test_split(fake: Make, ranks: list[int], message: str) -> None:
         fake(rank=1).split(ranks, "part")
 
 
+RANKS = r"argument '%s' must be a list of ranks, or a list of such lists, but is or has a %s$"
 CALLS: list[tuple[str, Wrong]] = [
+    (RANKS % ("ranks", "str"), lambda c: c.split("01")),  # type: ignore[arg-type]
+    (RANKS % ("ranks", "int"), lambda c: c.split(1)),  # type: ignore[arg-type]
+    (RANKS % ("ranks", "float"), lambda c: c.split([0, 1.0])),  # type: ignore[list-item]
+    (RANKS % ("ranks", "NoneType"), lambda c: c.split([None])),  # type: ignore[list-item]
+    (RANKS % ("rank_groups", "str"), lambda c: c.split(rank_groups=[[0], "1"])),  # type: ignore[list-item]
+    (RANKS % ("rank_groups", "int"), lambda c: c.split(rank_groups=[[0], 1])),  # type: ignore[list-item]
     (
         r"all_reduce\(\): argument 'tensor' must be Tensor, not list",
         lambda c: c.all_reduce([1.0], SUM, False),  # type: ignore[arg-type]
@@ -352,3 +369,5 @@ def test_calls_of_another_shape(fake: Make, message: str, wrong: Wrong) -> None:
 def test_negative_split_sizes(fake: Make) -> None:
     with pytest.raises(ValueError, match="'input_split_sizes' has a negative size"):
         fake().all_to_all_v_single(t(4), t(4), [1] * 4, [-1, 1, 1, 1], False)
+    with pytest.raises(ValueError, match="'output_split_sizes' has a size beyond 64 bits"):
+        fake().all_to_all_v_single(t(4), t(4), [2**70, 1, 1, 1], [1] * 4, False)

@@ -154,8 +154,12 @@ std::vector<uint64_t> Call::sizes(int index) const {
     }
     const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(item));
     if (!number) throw py::error_already_set();
-    const long long size = PyLong_AsLongLong(number.ptr());
-    if (size == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    int overflow = 0;
+    const long long size = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+    if (overflow > 0) {
+      throw std::invalid_argument(std::string(signature_.function()) + "(): argument '" +
+                                  signature_.nameOf(index) + "' has a size beyond 64 bits");
+    }
     if (size < 0) {
       throw std::invalid_argument(std::string(signature_.function()) + "(): argument '" +
                                   signature_.nameOf(index) + "' has a negative size");

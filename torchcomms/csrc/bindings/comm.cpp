@@ -1,6 +1,9 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <climits>
+
 #include <comms/torchcomms/TorchCommPlugin.hpp>
 
 #include "torchcomms/csrc/bindings/arguments.hpp"
@@ -72,13 +75,39 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object&
   return new_comm(backend, where, options.name, options);
 }
 
+bool isList(py::handle object) {
+  return PySequence_Check(object.ptr()) != 0 && !py::isinstance<py::str>(object) &&
+         !py::isinstance<py::bytes>(object);
+}
+
+[[noreturn]] void wrongRanks(const char* argument, py::handle found) {
+  throw py::type_error("split(): argument '" + std::string(argument) +
+                       "' must be a list of ranks, or a list of such lists, but is or has a " +
+                       Py_TYPE(found.ptr())->tp_name);
+}
+
+std::vector<int> ranksOf(const char* argument, py::handle list) {
+  std::vector<int> ranks;
+  for (const py::handle rank : list) {
+    if (!PyIndex_Check(rank.ptr())) wrongRanks(argument, rank);
+    // What is too large is out of range like others.
+    const Py_ssize_t number = PyNumber_AsSsize_t(rank.ptr(), nullptr);
+    if (number == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
+    ranks.push_back(static_cast<int>(std::clamp<Py_ssize_t>(number, INT_MIN, INT_MAX)));
+  }
+  return ranks;
+}
+
 /// The list of ranks of `rank` in either form: one group, or several of which it is in at most one.
-std::vector<int> ownGroup(const py::object& ranks, int rank) {
-  const auto list = ranks.cast<py::list>();
+std::vector<int> ownGroup(const char* argument, const py::object& ranks, int rank) {
+  if (!isList(ranks)) wrongRanks(argument, ranks);
+  const py::list list(ranks);
   const bool several = !list.empty() && !PyIndex_Check(list[0].ptr());
-  if (!several) return ranks.cast<std::vector<int>>();
+  if (!several) return ranksOf(argument, list);
   std::vector<int> own;
-  for (const auto& group : ranks.cast<std::vector<std::vector<int>>>()) {
+  for (const py::handle part : list) {
+    if (!isList(part)) wrongRanks(argument, part);
+    const std::vector<int> group = ranksOf(argument, part);
     if (std::find(group.begin(), group.end(), rank) == group.end()) continue;
     if (!own.empty()) {
       throw ctran::Error(ctran::ErrorKind::InvalidArgument,
@@ -100,7 +129,9 @@ std::shared_ptr<TorchComm> split(TorchComm& self, const std::optional<py::object
   CommOptions options = self.getOptions();
   if (hints) options.hints = std::move(*hints);
   if (timeout) options.timeout = toTimeout(*timeout);
-  return self.split(ownGroup(ranks ? *ranks : *rankGroups, self.getRank()), name, options);
+  return self.split(ranks ? ownGroup("ranks", *ranks, self.getRank())
+                          : ownGroup("rank_groups", *rankGroups, self.getRank()),
+                    name, options);
 }
 
 void bindBatch(py::module_& module) {

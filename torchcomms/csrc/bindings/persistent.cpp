@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
 namespace py = pybind11;
@@ -39,8 +40,12 @@ struct AllToAll : Persistent {
 }
 
 template <typename Handle>
-Handle init(const std::shared_ptr<TorchComm>& self, const at::Tensor& output, const py::object&,
-            const py::object&) {
+Handle init(const std::shared_ptr<TorchComm>& self, const at::Tensor& output,
+            const std::optional<Hints>& /*hints*/, const std::optional<py::object>& timeout) {
+  if (timeout) toTimeout(*timeout);
+  if (output.layout() != at::kStrided || output.is_nested()) {
+    refuse(Handle::kInit, "output is not dense", "make it so with to_dense()");
+  }
   if (!output.is_contiguous()) {
     refuse(Handle::kInit, "output is not contiguous", "make it so with contiguous()");
   }
@@ -77,7 +82,10 @@ template <typename Handle>
 void bind(py::module_& module, const char* ofClass, const char* ofInit, const char* ofExec) {
   py::class_<Handle>(module, Handle::kClass, ofClass)
       .def_property_readonly(
-          "output", [](const Handle& self) { return self.output; }, "None when it is freed.");
+          "output", [](const Handle& self) { return self.output; }, "None when it is freed.")
+      .def_property_readonly(
+          "comm", [](const Handle& self) { return self.comm.lock(); },
+          "Whose it is; None when that has gone.");
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))
       .def(Handle::kInit, &init<Handle>, py::arg("output"), py::arg("hints") = py::none(),

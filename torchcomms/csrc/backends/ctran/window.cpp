@@ -55,6 +55,7 @@ CtranWindow::~CtranWindow() {
 void CtranWindow::open(const at::Tensor& memory, int64_t signals) {
   ctran::WindowOptions options;
   options.signalWords = static_cast<size_t>(signals);
+  options.tag = static_cast<uint32_t>(exposedType());
   const HostWait wait;
   EngineWaitHooks hooks;
   window_ = ctran::Window::create(*comm_, {dataOf(memory), static_cast<size_t>(memory.numel())},
@@ -74,6 +75,10 @@ int64_t CtranWindow::bytesOf(int rank) const { return static_cast<int64_t>(windo
 
 int64_t CtranWindow::signalsOf(int rank) const {
   return static_cast<int64_t>(window_->signalWords(rank));
+}
+
+std::optional<at::ScalarType> CtranWindow::typeOf(int rank) const {
+  return static_cast<at::ScalarType>(window_->tag(rank));
 }
 
 TorchCommWinAccessType CtranWindow::accessOf(int rank) const {

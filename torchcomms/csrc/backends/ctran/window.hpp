@@ -23,6 +23,7 @@ class CtranWindow final : public TorchCommWindow {
   at::Tensor newMemory(int64_t bytes) override;
   int64_t bytesOf(int rank) const override;
   int64_t signalsOf(int rank) const override;
+  std::optional<at::ScalarType> typeOf(int rank) const override;
   TorchCommWinAccessType accessOf(int rank) const override;
   std::shared_ptr<void> mapped(int rank) const override;
   WorkPtr putBytes(const at::Tensor& source, int dst, int64_t offset, bool async_op,

@@ -4,6 +4,7 @@
 #include <comms/torchcomms/TorchCommFactory.hpp>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/fake/window.hpp"
 
 namespace torch::comms {
 
@@ -11,7 +12,8 @@ namespace {
 
 /// Operations that succeed at once and touch nothing, on any device and for any rank of any size,
 /// with no other process: for tests of programs that communicate.
-class FakeBackend final : public TorchCommBackend {
+class FakeBackend final : public TorchCommBackend,
+                          public std::enable_shared_from_this<FakeBackend> {
  public:
   void init(at::Device device, std::string_view name, const CommOptions& options) override {
     device_ = device;
@@ -101,6 +103,13 @@ class FakeBackend final : public TorchCommBackend {
     auto child = std::make_shared<FakeBackend>();
     child->init(device_, name, childOptions);
     return child;
+  }
+
+  bool supportsWindows() const override { return true; }
+  std::shared_ptr<TorchCommWindow> new_window() override {
+    done();
+    return std::make_shared<FakeWindow>(getRank(), getSize(), device_,
+                                        [self = shared_from_this()] { return self->done(); });
   }
 
   bool isAbortSupported() const override { return true; }
