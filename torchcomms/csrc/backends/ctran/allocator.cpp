@@ -1,8 +1,19 @@
+// Memory that other processes of the host can map: of the CPU, as an allocator of torch's, and of
+// GPUs, as the functions that a torch.cuda.memory.CUDAPluggableAllocator asks for.
+// torchcomms/_gpu_memory.py hands those over.
+
 #include <c10/core/Allocator.h>
+#include <sys/types.h>
 
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <cstring>
+#include <map>
+#include <mutex>
 
+#include "ctran/base/error.h"
+#include "ctran/base/log.h"
+#include "ctran/gpu/runtime.h"
+#include "ctran/memory/device_segment.h"
 #include "ctran/memory/shared_allocation.h"
 
 namespace torch::comms {
@@ -37,6 +48,63 @@ struct Registration {
   }
 } const kRegistration;
 
+/// What has been given away. Never destroyed: tensors may outlive static objects.
+struct Segments {
+  std::mutex mutex;
+  std::map<void*, std::shared_ptr<ctran::DeviceSegment>> held;
+};
+
+Segments& segments() {
+  static Segments& all = *new Segments;
+  return all;
+}
+
+/// Null where there is no memory left: torch then frees what it can, and asks again.
+void* allocateSegment(size_t bytes, int device) {
+  const ctran::gpu::RelaxedCapture relaxed(ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda));
+  try {
+    auto segment = ctran::DeviceSegment::allocate(device, bytes);
+    void* const address = reinterpret_cast<void*>(segment->address());
+    Segments& all = segments();
+    const std::lock_guard lock(all.mutex);
+    all.held[address] = std::move(segment);
+    return address;
+  } catch (const ctran::Error& error) {
+    ctran::log(ctran::LogLevel::Debug, "no memory for a pool: %s", error.what());
+    return nullptr;
+  }
+}
+
+/// What runs on the device may still use it, as far as torch knows: as cudaFree, this waits.
+void freeSegment(void* address, int device) noexcept {
+  try {
+    const auto& driver = ctran::gpu::Driver::get();
+    const ctran::gpu::DeviceGuard active(device);
+    const ctran::gpu::RelaxedCapture relaxed(ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda));
+    ctran::gpu::check(driver.ctxSynchronize(), "cuCtxSynchronize");
+  } catch (const std::exception& error) {
+    ctran::log(ctran::LogLevel::Debug, "freeing memory of a pool: %s", error.what());
+  }
+  std::shared_ptr<ctran::DeviceSegment> last;
+  Segments& all = segments();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.held.find(address);
+  if (found == all.held.end()) return;
+  last = std::move(found->second);
+  all.held.erase(found);
+}
+
 }  // namespace
+
+extern "C" __attribute__((visibility("default"))) void* torchcomms_ctran_allocate(
+    ssize_t bytes, int device, ctran::gpu::Stream) {
+  return allocateSegment(static_cast<size_t>(bytes), device);
+}
+
+extern "C" __attribute__((visibility("default"))) void torchcomms_ctran_free(void* address, ssize_t,
+                                                                             int device,
+                                                                             ctran::gpu::Stream) {
+  freeSegment(address, device);
+}
 
 }  // namespace torch::comms

@@ -1,5 +1,6 @@
 #include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
 
+#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
@@ -16,9 +17,11 @@ bool isMessage(ctran::CollectiveKind kind) {
 GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine)
     : StreamGroup(std::move(setup)), engine_(std::move(engine)) {}
 
-TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
-                                          bool async_op, std::chrono::milliseconds timeout,
-                                          const std::function<std::shared_ptr<void>()>& hold) {
+template <typename Put>
+TorchCommBackend::WorkPtr GpuGroup::place(OpName op, bool async_op,
+                                          std::chrono::milliseconds timeout, const Put& put,
+                                          const std::function<std::shared_ptr<void>()>& hold,
+                                          std::vector<int> awaited) {
   requireWhole();
   if (engine_->hasFailed()) [[unlikely]] {
     diagnose();
@@ -34,21 +37,7 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Coll
     runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
     runtime().check(runtime().streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
   }
-  uint64_t number = 0;
-  if (operations.empty() || isMessage(operations[0].kind)) {
-    engine_->enqueueMessages(operations, stream);
-  } else {
-    EngineWaitHooks hooks;
-    try {
-      number = engine_->enqueue(operations[0], stream, &hooks);
-    } catch (const ctran::Error&) {
-      if (engine_->hasFailed()) {  // while it waited for the other ranks
-        monitor().seen();
-        diagnose();
-      }
-      throw;
-    }
-  }
+  const uint64_t number = put(stream);
   if (capturing) {
     keepWithGraph(stream, hold());
     return TorchWorkCompleted::shared();
@@ -60,8 +49,44 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Coll
   auto operation = std::make_shared<stream::Operation>(
       op, shared_from_this(), number, timeout, std::move(end), stream,
       isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
+  if (!awaited.empty()) operation->setAwaited(std::move(awaited));
   watch(stream, operation);
   return c10::make_intrusive<stream::StreamWork>(std::move(operation));
+}
+
+TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
+                                          bool async_op, std::chrono::milliseconds timeout,
+                                          const std::function<std::shared_ptr<void>()>& hold) {
+  const auto put = [&](stream::Stream stream) -> uint64_t {
+    if (operations.empty() || isMessage(operations[0].kind)) {
+      engine_->enqueueMessages(operations, stream);
+      return 0;
+    }
+    EngineWaitHooks hooks;
+    try {
+      return engine_->enqueue(operations[0], stream, &hooks);
+    } catch (const ctran::Error&) {
+      if (engine_->hasFailed()) {  // while it waited for the other ranks
+        monitor().seen();
+        diagnose();
+      }
+      throw;
+    }
+  };
+  return place(op, async_op, timeout, put, hold, {});
+}
+
+TorchCommBackend::WorkPtr GpuGroup::issueBeside(OpName op, bool async_op,
+                                                std::chrono::milliseconds timeout,
+                                                const std::function<void(stream::Stream)>& put,
+                                                std::shared_ptr<void> hold,
+                                                std::vector<int> awaited) {
+  const auto beside = [&](stream::Stream stream) -> uint64_t {
+    put(stream);
+    return 0;
+  };
+  return place(
+      op, async_op, timeout, beside, [&] { return hold; }, std::move(awaited));
 }
 
 void GpuGroup::diagnose() {
@@ -73,6 +98,7 @@ bool GpuGroup::patrol() {
     retireEnded();
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
+    engine_->shareMemory();
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
@@ -85,15 +111,26 @@ bool GpuGroup::patrol() {
 void GpuGroup::lookAtDeadlines() {
   const auto late = findLate(stream::Clock::now());
   if (!late) return;
+  const std::string name(toString(late->op()));
+  if (!late->awaited().empty()) {
+    return breakWith(ctran::Error(ctran::ErrorKind::Timeout,
+                                  describe(late->op(), *this) + " has not ended within " +
+                                      std::to_string(late->timeout().count()) +
+                                      " ms: it waited for rank " + ctran::listed(late->awaited()),
+                                  late->awaited(), name,
+                                  "does every signal that is waited for get sent?"));
+  }
   const ctran::Error error =
       engine_->timedOut(describe(late->op(), *this), late->sequence(), late->timeout());
-  breakWith(ctran::Error(error.kind(), error.what(), error.ranks(),
-                         std::string(toString(late->op())), ""));
+  breakWith(ctran::Error(error.kind(), error.what(), error.ranks(), name, ""));
 }
 
 void GpuGroup::endKernels() {
-  const std::lock_guard lock(errorMutex_);
-  engine_->fail(*error_);
+  {
+    const std::lock_guard lock(errorMutex_);
+    engine_->fail(*error_);
+  }
+  releaseAll();
 }
 
 }  // namespace torch::comms
