@@ -9,6 +9,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
 #include "ctran/os/unix_socket.h"
 
@@ -127,8 +128,8 @@ class Server {
 
 std::atomic<size_t> DeviceSegment::count_{0};
 
-DeviceSegment::DeviceSegment(gpu::DeviceMemory memory)
-    : memory_(std::move(memory)), number_([] {
+DeviceSegment::DeviceSegment(int device, gpu::DeviceMemory memory)
+    : device_(device), memory_(std::move(memory)), number_([] {
         Segments& all = segments();
         const std::lock_guard lock(all.mutex);
         return ++all.last;
@@ -138,7 +139,7 @@ DeviceSegment::DeviceSegment(gpu::DeviceMemory memory)
 
 std::shared_ptr<DeviceSegment> DeviceSegment::allocate(int device, size_t bytes) {
   std::shared_ptr<DeviceSegment> made(
-      new DeviceSegment(gpu::DeviceMemory::allocate(device, std::max<size_t>(bytes, 1))));
+      new DeviceSegment(device, gpu::DeviceMemory::allocate(device, std::max<size_t>(bytes, 1))));
   letPeersIn(made->memory_, device);
   Segments& all = segments();
   const std::lock_guard lock(all.mutex);
@@ -175,6 +176,16 @@ std::shared_ptr<gpu::DeviceMemory> DeviceSegment::open(const Ticket& ticket, int
   const std::vector<UniqueFd> got = receiveAll(socket, {&found, 1}, 1, soon());
   return std::make_shared<gpu::DeviceMemory>(
       gpu::DeviceMemory::import(got[0].get(), ticket.bytes, device));
+}
+
+void DeviceSegment::release(std::shared_ptr<DeviceSegment> last) noexcept {
+  try {
+    const gpu::DeviceGuard guard(last->device_);
+    const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+    gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
+  } catch (const std::exception& error) {  // the device is lost
+    log(LogLevel::Debug, "freeing a segment of GPU memory: %s", error.what());
+  }
 }
 
 DeviceSegment::~DeviceSegment() {

@@ -41,22 +41,28 @@ class DeviceSegment {
   /// The segment behind a ticket, as `device` reads and writes it. Throws Error, within a second.
   static std::shared_ptr<gpu::DeviceMemory> open(const Ticket& ticket, int device);
 
+  /// How its last user lets go of it: when all that runs on its device has ended, as with
+  /// cuMemFree; then, too, do the others no longer touch it. Never throws.
+  static void release(std::shared_ptr<DeviceSegment> last) noexcept;
+
   ~DeviceSegment();
   DeviceSegment(const DeviceSegment&) = delete;
   DeviceSegment& operator=(const DeviceSegment&) = delete;
 
   /// Throws Error(System) if this process cannot serve it.
   Ticket ticket() const;
+  int device() const { return device_; }
   gpu::DevicePtr address() const { return memory_.address(); }
   size_t size() const { return memory_.size(); }
   uint64_t number() const { return number_; }  ///< another one for every segment of this process
   int exportHandle() const { return memory_.exportHandle(); }
 
  private:
-  explicit DeviceSegment(gpu::DeviceMemory memory);
+  DeviceSegment(int device, gpu::DeviceMemory memory);
   static std::shared_ptr<DeviceSegment> search(const void* address, size_t bytes);
 
   static std::atomic<size_t> count_;
+  const int device_;
   gpu::DeviceMemory memory_;
   const uint64_t number_;
 };

@@ -5,10 +5,12 @@
 #include <c10/core/Allocator.h>
 #include <sys/types.h>
 
+#include <chrono>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
@@ -48,10 +50,17 @@ struct Registration {
   }
 } const kRegistration;
 
+using Clock = std::chrono::steady_clock;
+
+/// So long after it was freed, other processes may still have a segment mapped.
+constexpr std::chrono::seconds kUnmapping{2};
+constexpr std::chrono::milliseconds kPause{10};
+
 /// What has been given away. Never destroyed: tensors may outlive static objects.
 struct Segments {
   std::mutex mutex;
   std::map<void*, std::shared_ptr<ctran::DeviceSegment>> held;
+  Clock::time_point freed{};  ///< the last of those that are not held any more
 };
 
 Segments& segments() {
@@ -62,36 +71,38 @@ Segments& segments() {
 /// Null where there is no memory left: torch then frees what it can, and asks again.
 void* allocateSegment(size_t bytes, int device) {
   const ctran::gpu::RelaxedCapture relaxed(ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda));
-  try {
-    auto segment = ctran::DeviceSegment::allocate(device, bytes);
-    void* const address = reinterpret_cast<void*>(segment->address());
-    Segments& all = segments();
-    const std::lock_guard lock(all.mutex);
-    all.held[address] = std::move(segment);
-    return address;
-  } catch (const ctran::Error& error) {
-    ctran::log(ctran::LogLevel::Debug, "no memory for a pool: %s", error.what());
-    return nullptr;
+  Segments& all = segments();
+  while (true) {
+    try {
+      auto segment = ctran::DeviceSegment::allocate(device, bytes);
+      void* const address = reinterpret_cast<void*>(segment->address());
+      const std::lock_guard lock(all.mutex);
+      all.held[address] = std::move(segment);
+      return address;
+    } catch (const ctran::Error& error) {
+      const std::lock_guard lock(all.mutex);
+      if (Clock::now() - all.freed > kUnmapping) {
+        ctran::log(ctran::LogLevel::Debug, "no memory for a pool: %s", error.what());
+        return nullptr;
+      }
+    }
+    std::this_thread::sleep_for(kPause);
   }
 }
 
-/// What runs on the device may still use it, as far as torch knows: as cudaFree, this waits.
-void freeSegment(void* address, int device) noexcept {
-  try {
-    const auto& driver = ctran::gpu::Driver::get();
-    const ctran::gpu::DeviceGuard active(device);
-    const ctran::gpu::RelaxedCapture relaxed(ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda));
-    ctran::gpu::check(driver.ctxSynchronize(), "cuCtxSynchronize");
-  } catch (const std::exception& error) {
-    ctran::log(ctran::LogLevel::Debug, "freeing memory of a pool: %s", error.what());
-  }
+void freeSegment(void* address) noexcept {
   std::shared_ptr<ctran::DeviceSegment> last;
-  Segments& all = segments();
-  const std::lock_guard lock(all.mutex);
-  const auto found = all.held.find(address);
-  if (found == all.held.end()) return;
-  last = std::move(found->second);
-  all.held.erase(found);
+  {
+    Segments& all = segments();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.held.find(address);
+    if (found == all.held.end()) return;
+    last = std::move(found->second);
+    all.held.erase(found);
+  }
+  ctran::DeviceSegment::release(std::move(last));
+  const std::lock_guard lock(segments().mutex);
+  segments().freed = Clock::now();
 }
 
 }  // namespace
@@ -102,9 +113,9 @@ extern "C" __attribute__((visibility("default"))) void* torchcomms_ctran_allocat
 }
 
 extern "C" __attribute__((visibility("default"))) void torchcomms_ctran_free(void* address, ssize_t,
-                                                                             int device,
+                                                                             int,
                                                                              ctran::gpu::Stream) {
-  freeSegment(address, device);
+  freeSegment(address);
 }
 
 }  // namespace torch::comms

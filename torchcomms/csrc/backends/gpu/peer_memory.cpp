@@ -5,6 +5,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/gpu/runtime.h"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::gpu {
 
@@ -88,7 +89,16 @@ std::shared_ptr<void> allocate(size_t bytes, int device) {
   const DeviceGuard active(device);
   const auto segment = ctran::DeviceSegment::allocate(device, bytes);
   clear(segment->address(), segment->size(), device);
-  return {segment, pointer(segment->address())};
+  // Not on whatever thread lets go last: that may be the watchdog, which has to end what the device
+  // waits for.
+  return {pointer(segment->address()), [segment](void*) {
+            const auto release = [segment] { ctran::DeviceSegment::release(segment); };
+            try {
+              stream::Watchdog::spawn("ctran-free", release);
+            } catch (const ctran::Error&) {
+              release();
+            }
+          }};
 }
 
 std::shared_ptr<void> allocateWords(size_t words, int device) {
