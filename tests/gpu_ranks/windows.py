@@ -33,5 +33,10 @@ def a_signal_that_does_not_come_times_out(make: Make) -> None:
 
 
 @case(world=2, breaks=True)
+def a_signal_that_a_replay_waits_for_times_out(make: Make) -> None:
+    windows.a_signal_that_a_replay_waits_for_times_out(make, BACKEND)
+
+
+@case(world=2, breaks=True)
 def an_abort_ends_a_wait_for_a_signal(make: Make) -> None:
     windows.an_abort_ends_a_wait_for_a_signal(make, BACKEND)

@@ -196,7 +196,7 @@ def wrong_calls_of_windows_are_refused(make: Callable[[int], Ranks], backend: st
 
 def _waits_in_vain(rank: Rank, backend: str, end: str) -> object:
     """The stream, and others, are free again afterwards."""
-    limit = timedelta(seconds=2 if end == "timeout" else 30)
+    limit = timedelta(seconds=30 if end == "abort" else 2)
     comm = rank.new_comm(backend, f"vain-{end}", timeout=timedelta(seconds=30))
     comm.all_reduce(_value(rank, backend, 0, 0), ReduceOp.SUM, async_op=False)
     window = comm.window_allocate(64, signal_size=64)
@@ -206,10 +206,19 @@ def _waits_in_vain(rank: Rank, backend: str, end: str) -> object:
         if end == "abort":
             comm.abort()
         return None
-    works = [window.wait_signal(1, async_op=True, timeout=limit)]
-    works.append(window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit))
+    if end == "replay":
+
+        def step() -> None:
+            window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit)
+
+        replay = rank.gpu().capture(step)
+        replay()
+        works = [comm.all_reduce(_value(rank, backend, 0, 0), ReduceOp.SUM, async_op=False)]
+    else:
+        works = [window.wait_signal(1, async_op=True, timeout=limit)]
+        works.append(window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit))
     rank.say("waiting")
-    kind = torchcomms.CommTimeoutError if end == "timeout" else torchcomms.AbortedError
+    kind = torchcomms.AbortedError if end == "abort" else torchcomms.CommTimeoutError
     try:
         works[0].wait_blocking()
     except kind as error:
@@ -222,11 +231,19 @@ def _waits_in_vain(rank: Rank, backend: str, end: str) -> object:
     return ranks
 
 
-def a_signal_that_does_not_come_times_out(make: Callable[[int], Ranks], backend: str) -> None:
-    job = make(2).start(_waits_in_vain, backend, "timeout")
+def _expect_timeout(make: Callable[[int], Ranks], backend: str, end: str) -> None:
+    job = make(2).start(_waits_in_vain, backend, end)
     assert [job.hear(0), job.hear(0)] == ["waiting", "gave up"]
     job.say(1)
     assert job.results() == [[1], None]
+
+
+def a_signal_that_does_not_come_times_out(make: Callable[[int], Ranks], backend: str) -> None:
+    _expect_timeout(make, backend, "timeout")
+
+
+def a_signal_that_a_replay_waits_for_times_out(make: Callable[[int], Ranks], backend: str) -> None:
+    _expect_timeout(make, backend, "replay")
 
 
 def an_abort_ends_a_wait_for_a_signal(make: Callable[[int], Ranks], backend: str) -> None:

@@ -267,7 +267,10 @@ STAND_IN Result cuStreamDestroy_v2(Stream stream) {
     stream->changed.notify_all();
   }
   stream->thread.join();
-  delete stream;
+  // Somebody may wait for the whole device, and for this one with it: it is kept.
+  static std::vector<Stream>& graveyard = *new std::vector<Stream>;
+  const std::lock_guard lock(streamsMutex);
+  graveyard.push_back(stream);
   return kSuccess;
 }
 

@@ -66,7 +66,7 @@ CTRAN_INLINE bool awaitPeers(const Team& team, const Block& block, const Flag& f
 /// it. All is aligned to sixteen bytes; an element is read and written by one thread. Out of line,
 /// so that it costs the others no registers. False: somebody has not offered.
 template <class Element, class Op, u32 kRanks>
-CTRAN_NOINLINE bool reduceDirectly(const ReduceArguments& a, const Block& block) {
+CTRAN_NOINLINE bool reduceDirectly(const ReduceArguments& a, const Block block) {
   const Team& team = a.team;
   Word16 offers[kRanks];
   bool all = true;
@@ -138,14 +138,15 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   if (!enter(team, block)) return;
   const u32 rank = team.rank;
   const u32 lane = block.index;
-  const u64 d = a.lookahead;
+  const u32 d = a.lookahead;
   const bool shares = a.shareWith != 0;
   const u32 words = a.chunkBytes / 16;
-  u64 chunks = lane < a.chunks ? (a.chunks - lane + block.count - 1) / block.count : 0;
-  u64 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);        // that we send
-  const bool hasRest = kRanks > 1 && a.chunks > d * block.count;  // beyond d chunks of each lane
-  const bool offers = hasRest && isOffer(a.offers[(rank + 1) % kRanks]);
-  bool direct = false;
+  u32 chunks =
+      static_cast<u32>(lane < a.chunks ? (a.chunks - lane + block.count - 1) / block.count : 0);
+  u32 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);  // that we send
+  const bool hasRest =
+      kRanks > 1 && a.chunks > u64{d} * block.count;  // beyond d chunks of each lane
+  const auto offers = [&] { return hasRest && isOffer(a.offers[rank == 0 ? 1 % kRanks : 0]); };
   const auto chunkAt = [&](auto* part, u32 r, u64 chunk) {
     return chunkOf(part, a.counts[r] * sizeof(Element), chunk * block.count + lane, a.chunkBytes);
   };
@@ -165,17 +166,17 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   // Whether there is room for a step, which the end of the step before asks. Peers free the room of
   // step s - kDepth in their round s - kDepth + d, for which they need nothing that we have yet to
   // publish, as d <= kDepth - 2.
-  const auto awaitRoom = [&](u64 s) {
+  const auto awaitRoom = [&](u32 s) {
     return awaitPeers<kRanks>(team, block, [&](u32 peer) {
       if (s >= steps) return;
-      const u32 number = team.state->sent[peer][lane] + static_cast<u32>(s);
+      const u32 number = team.state->sent[peer][lane] + s;
       awaitFlag(team, block, creditOf(team, rank, peer, lane), number + 1 - kDepth, peer);
     });
   };
   // Whether everybody's step s - d is here.
-  const auto awaitSteps = [&](u64 s) {
+  const auto awaitSteps = [&](u32 s) {
     return awaitPeers<kRanks>(team, block, [&](u32 peer) {
-      const u32 number = team.state->received[peer][lane] + static_cast<u32>(s - d);
+      const u32 number = team.state->received[peer][lane] + s - d;
       awaitFlag(team, block, readyOf(team, peer, rank, lane), number + 1, peer);
     });
   };
@@ -185,17 +186,15 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
     char* slot = stepOf(team, rank, peer, lane, team.state->sent[peer][lane]);
     reinterpret_cast<Word16*>(slot)[words] = a.offers[peer];
   }
-  for (u64 s = 0; s < (chunks == 0 ? 0 : steps + d); ++s) {
-    const u32 now = static_cast<u32>(s);
-    const u32 arrived = now - static_cast<u32>(d);
+  for (u32 s = 0; s < (chunks == 0 ? 0 : steps + d); ++s) {
+    const u32 arrived = s - d;
     const auto slotOfStep = [&](u32 step) {
       return reinterpret_cast<Word16*>(
-          stepOf(team, rank, (rank + step) % kRanks, lane, sent[step] + now));
+          stepOf(team, rank, (rank + step) % kRanks, lane, sent[step] + s));
     };
-    if (offers && s == d) {  // before anything else is sent
+    if (s == d && offers()) {  // before anything else is sent
       if (!awaitSteps(s)) return;
-      direct = reduceDirectly<Element, Op, kRanks>(a, block);
-      if (direct) {
+      if (reduceDirectly<Element, Op, kRanks>(a, block)) {
         chunks = d;
         steps = d + (shares ? d : 0);
       }
@@ -265,7 +264,7 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
       if (peer == rank) continue;
       fenceSystem();
       if (s < steps) {
-        storeFenced(readyOf(team, rank, peer, lane), team.state->sent[peer][lane] + now + 1);
+        storeFenced(readyOf(team, rank, peer, lane), team.state->sent[peer][lane] + s + 1);
       }
       if (s >= d) {
         storeFenced(creditOf(team, peer, rank, lane),
@@ -274,8 +273,8 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
     }
   }
   // Without results no step tells that the others have read our input.
-  if (direct && !shares && !awaitPeers<kRanks>(team, block, [&](u32 peer) {
-        const u32 number = team.state->sent[peer][lane] + static_cast<u32>(steps);
+  if (!shares && steps == d && offers() && !awaitPeers<kRanks>(team, block, [&](u32 peer) {
+        const u32 number = team.state->sent[peer][lane] + steps;
         awaitFlag(team, block, creditOf(team, rank, peer, lane), number, peer);
       })) {
     return;
@@ -283,8 +282,8 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   block.sync();
   for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {
     if (peer == rank) continue;
-    team.state->sent[peer][lane] += static_cast<u32>(steps);
-    team.state->received[peer][lane] += static_cast<u32>(steps);
+    team.state->sent[peer][lane] += steps;
+    team.state->received[peer][lane] += steps;
   }
 }
 

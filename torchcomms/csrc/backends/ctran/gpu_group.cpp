@@ -8,6 +8,21 @@ namespace torch::comms {
 
 namespace {
 
+/// Ranks as bits, and back: there are at most eight.
+uint64_t maskOf(const std::vector<int>& ranks) {
+  uint64_t mask = 0;
+  for (const int rank : ranks) mask |= uint64_t{1} << rank;
+  return mask;
+}
+
+std::vector<int> ranksOf(uint64_t mask) {
+  std::vector<int> ranks;
+  for (int rank = 0; mask != 0; ++rank, mask >>= 1) {
+    if (mask & 1) ranks.push_back(rank);
+  }
+  return ranks;
+}
+
 bool isMessage(ctran::CollectiveKind kind) {
   return kind == ctran::CollectiveKind::Send || kind == ctran::CollectiveKind::Recv;
 }
@@ -15,7 +30,7 @@ bool isMessage(ctran::CollectiveKind kind) {
 }  // namespace
 
 GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine)
-    : StreamGroup(std::move(setup)), engine_(std::move(engine)) {}
+    : StreamGroup(std::move(setup)), engine_(std::move(engine)), replays_(runtime(), events()) {}
 
 template <typename Put>
 TorchCommBackend::WorkPtr GpuGroup::place(OpName op, bool async_op,
@@ -37,11 +52,18 @@ TorchCommBackend::WorkPtr GpuGroup::place(OpName op, bool async_op,
     runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
     runtime().check(runtime().streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
   }
-  const uint64_t number = put(stream);
   if (capturing) {
-    keepWithGraph(stream, hold());
+    const auto captured = awaited.empty() ? nullptr : replays_.enter(stream);
+    put(stream);
+    if (captured) replays_.leave(*captured, stream, op, maskOf(awaited), timeout);
+    // The group, which goes last, is kept too: `captured` belongs to it.
+    keepWithGraph(stream,
+                  captured ? std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(
+                                 hold(), captured)
+                           : hold());
     return TorchWorkCompleted::shared();
   }
+  const uint64_t number = put(stream);
   ctran::gpu::PooledEvent end(events());
   runtime().check(runtime().eventRecord(end.get(), stream), "recording an event");
   // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
@@ -98,6 +120,7 @@ bool GpuGroup::patrol() {
     retireEnded();
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
+    if (!isBroken() && isKept()) lookAtReplays();
     engine_->shareMemory();
   } catch (const ctran::Error& error) {
     breakWith(error);
@@ -113,16 +136,34 @@ void GpuGroup::lookAtDeadlines() {
   if (!late) return;
   const std::string name(toString(late->op()));
   if (!late->awaited().empty()) {
-    return breakWith(ctran::Error(ctran::ErrorKind::Timeout,
-                                  describe(late->op(), *this) + " has not ended within " +
-                                      std::to_string(late->timeout().count()) +
-                                      " ms: it waited for rank " + ctran::listed(late->awaited()),
-                                  late->awaited(), name,
-                                  "does every signal that is waited for get sent?"));
+    return breakWith(lateSignal(describe(late->op(), *this), late->timeout(), late->awaited()));
   }
   const ctran::Error error =
       engine_->timedOut(describe(late->op(), *this), late->sequence(), late->timeout());
   breakWith(ctran::Error(error.kind(), error.what(), error.ranks(), name, ""));
+}
+
+void GpuGroup::lookAtReplays() {
+  const auto now = stream::Clock::now();
+  const auto running = replays_.mostUrgent(now);
+  if (!running || running->deadline() > now) return;
+  breakWith(lateSignal(describe(running->op, *this) + ", in a replay of its graph,",
+                       running->timeout, ranksOf(running->sequence)));
+}
+
+std::optional<OpName> GpuGroup::replayed() {
+  const auto running = replays_.mostUrgent(stream::Clock::now());
+  return running ? std::optional(running->op) : std::nullopt;
+}
+
+ctran::Error GpuGroup::lateSignal(const std::string& what, std::chrono::milliseconds timeout,
+                                  std::vector<int> ranks) const {
+  const std::string whom = ctran::listed(ranks);
+  return {ctran::ErrorKind::Timeout,
+          what + " has not ended within " + std::to_string(timeout.count()) +
+              " ms: it waited for rank " + whom,
+          std::move(ranks), std::string(toString(OpName::wait_signal)),
+          "does every signal that is waited for get sent?"};
 }
 
 void GpuGroup::endKernels() {

@@ -3,11 +3,13 @@
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "ctran/engine/gpu_communicator.h"
 #include "torchcomms/csrc/backends/stream/group.hpp"
+#include "torchcomms/csrc/backends/stream/replays.hpp"
 
 namespace torch::comms {
 
@@ -44,8 +46,13 @@ class GpuGroup final : public stream::StreamGroup {
                                   std::vector<int> awaited);
   void endKernels() override;
   void lookAtDeadlines();
+  void lookAtReplays();
+  std::optional<OpName> replayed() override;
+  [[nodiscard]] ctran::Error lateSignal(const std::string& what, std::chrono::milliseconds timeout,
+                                        std::vector<int> ranks) const;
 
   const std::shared_ptr<ctran::GpuCommunicator> engine_;
+  stream::Replays replays_;  ///< of what waits beside the engine, whose kernels end by themselves
 };
 
 }  // namespace torch::comms

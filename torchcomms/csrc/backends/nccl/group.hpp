@@ -16,15 +16,16 @@
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
-#include "torchcomms/csrc/backends/nccl/replays.hpp"
 #include "torchcomms/csrc/backends/stream/group.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/replays.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
 
 using ctran::gpu::Stream;
 using stream::Clock;
+using stream::Replays;
 
 /// What a group is made of besides its handle.
 struct GroupSetup {
