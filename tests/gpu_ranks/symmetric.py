@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 from harness import Rank
 
+import torchcomms
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, TorchComm, TorchCommWindow
 
@@ -219,35 +222,61 @@ def segments_come_and_go(make: Make) -> None:
     make(2).run(_comes_and_goes)
 
 
+@contextmanager
+def _pooled(rank: Rank, comm: TorchComm, count: int) -> Iterator[torch.Tensor]:
+    """A tensor of the communicator's allocator: of a pool of torch's, where torch knows the GPU."""
+    if rank.gpu().is_real:
+        pool = torch.cuda.MemPool(comm.mem_allocator)
+        with torch.cuda.use_mem_pool(pool):
+            tensor = torch.empty(count, device=rank.device(BACKEND))
+        yield tensor
+        del tensor, pool
+        torch.cuda.empty_cache()
+        return
+    library = ctypes.CDLL(str(Path(torchcomms._comms.__file__).parent / "lib/libtorchcomms.so"))
+    library.torchcomms_ctran_allocate.restype = ctypes.c_void_p
+    library.torchcomms_ctran_allocate.argtypes = (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+    library.torchcomms_ctran_free.argtypes = (
+        ctypes.c_void_p,
+        *library.torchcomms_ctran_allocate.argtypes,
+    )
+    address = library.torchcomms_ctran_allocate(4 * count, 0, None)
+    assert address
+    memory = (ctypes.c_char * (4 * count)).from_address(address)
+    yield torch.frombuffer(memory, dtype=torch.float32)
+    library.torchcomms_ctran_free(address, 4 * count, 0, None)
+
+
 def _pool(rank: Rank) -> None:
-    """Tensors of torch.cuda.MemPool are symmetric, and windows take them."""
-    if not rank.gpu().is_real:
-        return  # torch has no pool of the stand-in's memory
-    comm = rank.new_comm(BACKEND, "pool")
-    pool = torch.cuda.MemPool(comm.mem_allocator)
-    device = rank.device(BACKEND)
-    with torch.cuda.use_mem_pool(pool):
-        tensor = torch.empty(1 << 23, device=device)
-    comm.tensor_register(tensor)
-    total = torch.stack([_data(r, len(tensor)) for r in range(rank.size)]).sum(0)
-    for turn in range(3):
-        tensor.copy_(_data(rank.rank, len(tensor)))
-        comm.all_reduce(tensor, ReduceOp.SUM, async_op=turn == 1).wait()
-        _equal(rank, tensor, total, f"turn {turn}")
-        assert _named(comm) > turn
-    window = comm.new_window(tensor)
+    """Tensors of the allocator are symmetric, and windows take them."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "pool")
+    count = 1 << 22
+    total = torch.stack([_data(r, count) for r in range(rank.size)]).sum(0)
     following, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
-    window.put(torch.full((1000,), rank.rank + 0.5, device=device), following, 0, async_op=False)
-    window.signal(following, async_op=False)
-    window.wait_signal(before, async_op=False)
-    _equal(rank, tensor[:1000], torch.full((1000,), before + 0.5), "put")
-    view = window.map_remote_tensor(following)
-    _equal(rank, view[:1000], torch.full((1000,), rank.rank + 0.5), "view")
-    del view
-    window.tensor_deregister()
-    comm.tensor_deregister(tensor)
-    del tensor, window, pool
-    torch.cuda.empty_cache()
+    for _ in range(3):
+        with _pooled(rank, comm, count) as tensor:
+            comm.tensor_register(tensor)
+            for async_op in (False, True):
+                earlier = _named(comm)
+                tensor.copy_(_data(rank.rank, count))
+                rank.synchronize(BACKEND)
+                comm.all_reduce(tensor, ReduceOp.SUM, async_op=async_op).wait()
+                _equal(rank, tensor, total, "all_reduce")
+                assert _named(comm) > earlier
+            comm.tensor_deregister(tensor)
+            window = comm.new_window(tensor)
+            own = torch.full((1000,), rank.rank + 0.5, device=tensor.device)
+            window.put(own, following, 10, async_op=False)
+            window.signal(following, async_op=False)
+            window.wait_signal(before, async_op=False)
+            _equal(rank, tensor[10:1010], torch.full((1000,), before + 0.5), "put")
+            view = window.map_remote_tensor(following)
+            assert view.shape == tensor.shape
+            _equal(rank, view[10:1010], own.cpu(), "view")
+            del view
+            window.tensor_deregister()
+            del tensor, window
     comm.finalize()
 
 

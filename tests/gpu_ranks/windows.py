@@ -13,6 +13,11 @@ def windows_are_written_by_others(make: Make) -> None:
 
 
 @case(world=2)
+def ncclx_has_the_same_windows(make: Make) -> None:
+    windows.windows_are_written_by_others(make, "ncclx")
+
+
+@case(world=2)
 def windows_expose_ordinary_tensors(make: Make) -> None:
     windows.windows_expose_ordinary_tensors(make, BACKEND)
 
