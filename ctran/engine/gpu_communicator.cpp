@@ -29,6 +29,7 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -447,7 +448,7 @@ void GpuCommunicator::shareMemory() {
 }
 
 void GpuCommunicator::registerMemory(const void* address, size_t bytes) {
-  symmetric_.find(address, bytes, /*patient=*/true);
+  symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
 }
 
 void GpuCommunicator::stop() {

@@ -69,8 +69,8 @@ class GpuCommunicator final : public Explainer {
   Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
   /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
   void shareMemory();
-  /// Waits a moment until the other ranks have mapped the symmetric memory that holds that range,
-  /// if any does, instead of at some time after its first use.
+  /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
+  /// holds that range, if any does, instead of at some time after its first use.
   void registerMemory(const void* address, size_t bytes);
   /// Breaks the communicator on all ranks, and ends their kernels.
   void fail(const Error& error);

@@ -20,7 +20,7 @@ constexpr size_t kPage = 4096;
 constexpr size_t kAlignment = 16;
 /// How long a capture waits for the others to map what it will use: they look several times a
 /// second.
-constexpr std::chrono::seconds kPatience{2};
+constexpr std::chrono::seconds kPatience{10};
 /// With the number of a version: could not be mapped.
 constexpr uint32_t kRefused = 1u << 31;
 
@@ -59,32 +59,45 @@ void SymmetricMemory::connect(std::shared_ptr<SharedMapping> memory, size_t offs
   state_ = state;
 }
 
-device::Place SymmetricMemory::find(const void* address, size_t bytes, bool patient) {
+SymmetricMemory::Found SymmetricMemory::look(const void* address, size_t bytes, bool awaits) {
   const auto segment = DeviceSegment::find(address, bytes);
   if (!segment) [[likely]]
     return {};
   const size_t offset = reinterpret_cast<gpu::DevicePtr>(address) - segment->address();
   if (offset % kAlignment != 0) return {};
-  uint32_t slot = 0;
+  const std::lock_guard lock(mutex_);
+  const auto known = own_.find(segment->number());
+  Own* own = known != own_.end() ? &known->second : publish(segment);
+  if (own == nullptr) return {};
+  return {
+      progressOf(own->slot), {own->slot + 1, offset}, awaits && !std::exchange(own->awaited, true)};
+}
+
+/// Without the lock: the watchdog goes on, perhaps for another rank that waits for this one.
+SymmetricMemory::Progress SymmetricMemory::wait(uint32_t slot,
+                                                std::chrono::nanoseconds limit) const {
+  const auto until = std::chrono::steady_clock::now() + limit;
   Progress progress;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = own_.find(segment->number());
-    Own* own = known != own_.end() ? &known->second : publish(segment);
-    if (own == nullptr) return {};
-    slot = own->slot;
-    progress = progressOf(slot);
-    patient = patient && progress == Progress::Pending && !std::exchange(own->awaited, true);
-  }
-  // Without the lock: the watchdog goes on, perhaps for another rank that waits for this one.
-  const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (patient && progress == Progress::Pending && std::chrono::steady_clock::now() < until) {
+  while ((progress = progressOf(slot)) == Progress::Pending &&
+         std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    progress = progressOf(slot);
   }
-  if (progress != Progress::Done) return {};
+  return progress;
+}
+
+device::Place SymmetricMemory::find(const void* address, size_t bytes, bool patient) {
+  Found found = look(address, bytes, patient);
+  if (found.progress == Progress::Pending && found.isFirst) {
+    found.progress = wait(found.place.segment - 1, kPatience);
+  }
+  if (found.progress != Progress::Done) return {};
   found_.fetch_add(1, std::memory_order_relaxed);
-  return {slot + 1, offset};
+  return found.place;
+}
+
+void SymmetricMemory::await(const void* address, size_t bytes, std::chrono::nanoseconds limit) {
+  const Found found = look(address, bytes, false);
+  if (found.progress == Progress::Pending) wait(found.place.segment - 1, limit);
 }
 
 size_t SymmetricMemory::mapped() const {

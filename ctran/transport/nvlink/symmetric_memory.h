@@ -30,8 +30,11 @@ class SymmetricMemory {
   void connect(std::shared_ptr<SharedMapping> memory, size_t offset, device::State* state);
 
   /// Where [address, address + bytes) is, if all other ranks have it mapped and it is aligned for
-  /// kernels; else nowhere. `patient`: waits a moment for those that have not mapped it yet.
+  /// kernels; else nowhere. `patient`: waits some seconds, once for a segment, for those that have
+  /// not mapped it yet.
   device::Place find(const void* address, size_t bytes, bool patient);
+  /// Waits for them, if there is something to wait for.
+  void await(const void* address, size_t bytes, std::chrono::nanoseconds limit);
   /// Does what the other ranks have asked for; by the watchdog, now and then. Never throws.
   void serve();
   /// How many segments of this rank all others have mapped.
@@ -45,11 +48,18 @@ class SymmetricMemory {
   struct Own {
     std::weak_ptr<DeviceSegment> segment;
     uint32_t slot;
-    bool awaited = false;  ///< once, in vain or not
+    bool awaited = false;  ///< by a patient `find`, in vain or not
   };
   enum class Progress { Pending, Done, Refused };
+  struct Found {
+    Progress progress = Progress::Refused;
+    device::Place place;
+    bool isFirst = false;  ///< nobody has been told so yet, if it is pending
+  };
 
   Board& board(int rank) const;
+  Found look(const void* address, size_t bytes, bool awaits);
+  Progress wait(uint32_t slot, std::chrono::nanoseconds limit) const;
   Own* publish(const std::shared_ptr<DeviceSegment>& segment);
   Progress progressOf(uint32_t slot) const;
   void withdraw();
