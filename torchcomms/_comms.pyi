@@ -743,7 +743,8 @@ class TorchComm:
     def get_mem_allocator(self) -> Any:
         """The MemAllocator of the backend. Raises CommError if it has none.
 
-        Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
+        On CUDA devices, what torch.cuda.MemPool takes, a torch._C._cuda_CUDAAllocator: of ctran
+        and ncclx, symmetric memory."""
     @property
     def mem_allocator(self) -> Any:
         """get_mem_allocator()."""

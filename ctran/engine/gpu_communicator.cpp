@@ -29,6 +29,7 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -57,6 +58,7 @@ GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       memory_(control_->rank(), control_->size(), device),
+      symmetric_(control_->rank(), control_->size(), device),
       staging_(device),
       user_(userPreferences()) {}
 
@@ -118,16 +120,18 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
     scratch = memory_.allocate(blocks_);
     own.scratchBytes = memory_.scratchBytes();
   });
-  const HostGroup group =
-      control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
+  const size_t desks = PeerMemory::deskBytes(control_->size());
+  const size_t boards = SymmetricMemory::boardBytes(control_->size());
+  const HostGroup group = control_->handOver(desks + boards, std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
     for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
-    memory_.connect(group, bytes);
+    memory_.connect(group, bytes, boards);
     setTimeout(control_->timeout());
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
-    launcher_.emplace(memory_.team(), device_);
+    symmetric_.connect(memory_.desks(), desks, memory_.team().state);
+    launcher_.emplace(memory_.team(), device_, symmetric_);
   });
   agree(hooks, [&](Introduction&) { probe(); });
 }
@@ -319,6 +323,13 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   } else {
     explanation.algorithm = "native";
     explanation.why = "kernels of the engine, by size";
+    if (const size_t segments = symmetric_.mapped()) {
+      explanation.why +=
+          "; much data straight between tensors of symmetric memory, of which "
+          "this rank has " +
+          std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
+          " times";
+    }
   }
   return explanation;
 }
@@ -429,6 +440,15 @@ std::optional<Error> GpuCommunicator::trouble() {
     return error;
   }
   return std::nullopt;
+}
+
+/// What a kernel of a broken communicator still touches has to stay.
+void GpuCommunicator::shareMemory() {
+  if (!hasFailed()) symmetric_.serve();
+}
+
+void GpuCommunicator::registerMemory(const void* address, size_t bytes) {
+  symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
 }
 
 void GpuCommunicator::stop() {

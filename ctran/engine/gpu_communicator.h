@@ -18,6 +18,7 @@
 #include "ctran/engine/named.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/transport/nvlink/peer_memory.h"
+#include "ctran/transport/nvlink/symmetric_memory.h"
 
 namespace ctran {
 
@@ -66,6 +67,11 @@ class GpuCommunicator final : public Explainer {
   /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
   /// rank's kernels, and says who was waited for.
   Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
+  /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
+  void shareMemory();
+  /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
+  /// holds that range, if any does, instead of at some time after its first use.
+  void registerMemory(const void* address, size_t bytes);
   /// Breaks the communicator on all ranks, and ends their kernels.
   void fail(const Error& error);
   /// Ends this rank's kernels, and all that come.
@@ -94,6 +100,7 @@ class GpuCommunicator final : public Explainer {
   const int device_;
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
+  SymmetricMemory symmetric_;
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuLauncher> launcher_;
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.

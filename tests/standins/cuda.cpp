@@ -181,6 +181,9 @@ struct StreamTag {
 
 namespace {
 
+std::mutex streamsMutex;
+std::set<StreamTag*> streams;
+
 StreamTag& of(Stream stream) {
   // Never destroyed: its thread runs until the process ends.
   static StreamTag& byDefault = *new StreamTag;
@@ -248,23 +251,44 @@ STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 STAND_IN Result cuStreamCreateWithPriority(Stream* stream, unsigned, int) {
   if (!currentContext) return 201;
   *stream = new StreamTag;
+  const std::lock_guard lock(streamsMutex);
+  streams.insert(*stream);
   return kSuccess;
 }
 
 STAND_IN Result cuStreamDestroy_v2(Stream stream) {
+  {
+    const std::lock_guard lock(streamsMutex);
+    streams.erase(stream);
+  }
   {
     const std::lock_guard lock(stream->mutex);
     stream->closed = true;
     stream->changed.notify_all();
   }
   stream->thread.join();
-  delete stream;
+  // Somebody may wait for the whole device, and for this one with it: it is kept.
+  static std::vector<Stream>& graveyard = *new std::vector<Stream>;
+  const std::lock_guard lock(streamsMutex);
+  graveyard.push_back(stream);
   return kSuccess;
 }
 
 STAND_IN Result cuStreamSynchronize(Stream stream) {
   if (const Result result = unsafeCall()) return result;
   of(stream).drain();
+  return kSuccess;
+}
+
+STAND_IN Result cuCtxSynchronize() {
+  if (const Result result = unsafeCall()) return result;
+  std::vector<StreamTag*> present;
+  {
+    const std::lock_guard lock(streamsMutex);
+    present.assign(streams.begin(), streams.end());
+  }
+  for (StreamTag* stream : present) stream->drain();
+  of(nullptr).drain();
   return kSuccess;
 }
 

@@ -7,8 +7,13 @@
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/driver.h"
+#include "ctran/transport/nvlink/symmetric_memory.h"
 
 namespace ctran {
+
+namespace device {
+struct ReduceArguments;
+}
 
 /// Chooses kernels and their shapes, and puts them on streams. What it chooses depends on the
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
@@ -16,7 +21,8 @@ class GpuLauncher {
  public:
   /// As many blocks as the team has lanes fit on a device at once, of every kernel; but for the
   /// pipeline, twice as many.
-  GpuLauncher(const device::Team& team, int device);
+  /// `symmetric` outlives it.
+  GpuLauncher(const device::Team& team, int device, SymmetricMemory& symmetric);
 
   /// One collective, validated.
   void launch(const Collective& collective, gpu::Stream stream) const;
@@ -37,6 +43,9 @@ class GpuLauncher {
     uint32_t threads;
   };
 
+  device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
+  /// For the pipeline: fills in `offers`, if all that a rank could offer is symmetric memory.
+  void offer(device::ReduceArguments& arguments, size_t elementBytes, gpu::Stream stream) const;
   Messages messagesOf(const Collective& collective) const;
   void exchange(const Messages& messages, bool inPackets, gpu::Stream stream) const;
   void exchangePackets(const Messages& messages, gpu::Stream stream) const;
@@ -53,6 +62,7 @@ class GpuLauncher {
   const uint32_t rank_;
   const uint32_t size_;
   const MovingKernels& moving_;
+  SymmetricMemory& symmetric_;
 };
 
 }  // namespace ctran

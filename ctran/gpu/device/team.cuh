@@ -21,6 +21,9 @@ inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two sha
 /// kernel), so the third region is in nobody's hands.
 inline constexpr u32 kRegions = 3;
 
+/// Of one rank's memory, that others have mapped.
+inline constexpr u32 kSegments = 128;
+
 /// Why a kernel gave up.
 enum : u32 { kRunning = 0, kAborted = 1, kTimedOut = 2 };
 
@@ -44,6 +47,7 @@ struct State {
   u32 failed;             ///< not kRunning: every later kernel returns at once
   u32 sent[kMaxRanks][kMaxLanes];      ///< steps so far, to that rank on that lane
   u32 received[kMaxRanks][kMaxLanes];  ///< steps so far, from that rank
+  u64 mapped[kMaxRanks][kSegments];    ///< where segments of that rank are here, see symmetric.cuh
 };
 
 /// Passed by value to every kernel.

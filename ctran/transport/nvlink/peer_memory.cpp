@@ -75,7 +75,7 @@ UniqueFd PeerMemory::allocate(uint32_t lanes) {
   return UniqueFd(scratch_[rank_].exportHandle());
 }
 
-void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes) {
+void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside) {
   const Driver& driver = Driver::get();
   const gpu::DeviceGuard guard(device_);
   for (int r = 0; r < size_; ++r) {
@@ -83,7 +83,7 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
       scratch_[r] = gpu::DeviceMemory::import(group.brought[r].get(), bytes[r], device_);
     }
   }
-  desks_ = SharedMapping::map(group.memory, deskBytes(size_));
+  desks_ = SharedMapping::map(group.memory, deskBytes(size_) + beside);
   const gpu::Result result = driver.memHostRegister(desks_->data(), desks_->size(),
                                                     gpu::kHostPortable | gpu::kHostDeviceMap);
   // Ranks that are threads of one process share one mapping.

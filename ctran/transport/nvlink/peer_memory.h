@@ -39,8 +39,10 @@ class PeerMemory {
   size_t scratchBytes() const { return scratch_.empty() ? 0 : scratch_[rank_].size(); }
   static size_t deskBytes(int size);
 
-  /// Maps what the others have allocated (`bytes` per rank), and the desks.
-  void connect(const HostGroup& group, const std::vector<size_t>& bytes);
+  /// Maps what the others have allocated (`bytes` per rank), and the desks, with `beside` bytes
+  /// after them.
+  void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside);
+  const std::shared_ptr<SharedMapping>& desks() const { return desks_; }
 
   const device::Team& team() const { return team_; }
   GpuDesk& desk(int rank) const;

@@ -18,8 +18,10 @@ from typing import Any
 import gpu_ranks.copies
 import gpu_ranks.ncclx
 import gpu_ranks.plans
+import gpu_ranks.symmetric
 import gpu_ranks.trouble
-import gpu_ranks.use  # noqa: F401  (all register their cases)
+import gpu_ranks.use
+import gpu_ranks.windows  # noqa: F401  (all register their cases)
 import torch
 from gpu_ranks import BACKEND, CASES
 from harness.devices import has_gpu

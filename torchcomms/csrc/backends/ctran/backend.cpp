@@ -13,6 +13,7 @@
 #include "ctran/engine/create.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
@@ -88,6 +89,8 @@ bool usesStandIn(at::Device device, const Hints& hints) {
 
 /// So often the watchdog looks whether operations have ended, or kernels failed.
 constexpr std::chrono::milliseconds kCheckInterval{20};
+/// … and, while nothing goes on, whether other ranks have memory to be mapped.
+constexpr std::chrono::milliseconds kIdleInterval{200};
 
 }  // namespace
 
@@ -223,6 +226,7 @@ void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
                             .size = getSize(),
                             .highPriority = options_.is_high_priority_stream,
                             .checkInterval = kCheckInterval,
+                            .idleInterval = kIdleInterval,
                             .monitor = monitor_};
   const int index = device_.has_index() ? device_.index() : 0;
   auto engine = visibly([&] { return ctran::GpuCommunicator::create(comm_, index, &hooks); });
@@ -582,12 +586,14 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
 
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
   engine();
-  if (gpu_) {
-    throw ctran::Error(ctran::ErrorKind::Unsupported,
-                       "Backend ctran has no windows of GPU memory in this version", {},
-                       "new_window", "use a communicator of the CPU for windows");
-  }
+  if (gpu_) return makeGpuWindow(*this);
   return std::make_shared<CtranWindow>(comm_, monitor_, device_);
+}
+
+void CtranBackend::tensorRegister(const at::Tensor& tensor) {
+  if (!gpu_) return;
+  const HostWait wait;
+  gpu_->engine().registerMemory(tensor.const_data_ptr(), tensor.nbytes());
 }
 
 void CtranBackend::abort() {

@@ -79,7 +79,8 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
-  bool supportsWindows() const override { return !gpu_; }
+  void tensorRegister(const at::Tensor& tensor) override;
+  bool supportsWindows() const override { return true; }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }

@@ -203,7 +203,7 @@ std::shared_ptr<TorchCommBackend> NcclxBackend::split(const std::vector<int>& ra
 }
 
 std::shared_ptr<TorchCommWindow> NcclxBackend::new_window() {
-  return vendor_ ? vendor_->new_window() : engine_->new_window();
+  return engine_ ? engine_->new_window() : vendor_->new_window();
 }
 
 void NcclxBackend::abort() {
@@ -224,6 +224,7 @@ void NcclxBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void NcclxBackend::tensorRegister(const at::Tensor& tensor) {
+  if (engine_) engine_->tensorRegister(tensor);
   if (vendor_) vendor_->tensorRegister(tensor);
 }
 

@@ -77,6 +77,7 @@ class NcclxBackend final : public TorchCommBackend {
 
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
+  bool supportsWindows() const override { return any().supportsWindows(); }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }

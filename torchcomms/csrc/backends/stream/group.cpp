@@ -160,11 +160,8 @@ void StreamGroup::retireEnded() {
     std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
   }
   if (ended.empty()) return;
-  std::optional<ctran::Error> error;
-  if (!isSound()) {
-    const std::lock_guard lock(errorMutex_);
-    error = error_;
-  }
+  // Those of a broken group may have been ended.
+  const std::optional<ctran::Error> error = this->error();
   for (const auto& operation : ended) {
     if (error) {
       operation->fail(*error);
@@ -187,6 +184,27 @@ std::shared_ptr<Operation> StreamGroup::findLate(Clock::time_point now) const {
     }
   }
   return late && !late->isOver() ? late : nullptr;
+}
+
+void StreamGroup::atEnd(std::weak_ptr<std::function<void()>> release) {
+  {
+    const std::lock_guard lock(errorMutex_);
+    std::erase_if(releases_, [](const auto& one) { return one.expired(); });
+    releases_.push_back(std::move(release));
+    if (!error_) return;
+  }
+  releaseAll();
+}
+
+void StreamGroup::releaseAll() {
+  std::vector<std::weak_ptr<std::function<void()>>> releases;
+  {
+    const std::lock_guard lock(errorMutex_);
+    releases.swap(releases_);
+  }
+  for (const auto& one : releases) {
+    if (const auto release = one.lock()) (*release)();
+  }
 }
 
 void StreamGroup::drain() {

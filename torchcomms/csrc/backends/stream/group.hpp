@@ -4,6 +4,7 @@
 #include <chrono>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -92,6 +93,10 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// Waits, under HostWait, until all that was issued has ended or failed.
   void drain();
 
+  /// Calls `release`, if somebody holds it, once the group is broken: for what waits on streams
+  /// for other reasons than kernels, which end by themselves.
+  void atEnd(std::weak_ptr<std::function<void()>> release);
+
  protected:
   struct Queue {
     Stream stream;
@@ -104,7 +109,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   void retireEnded();
   /// The earliest operation whose deadline has passed, if it has not ended after all.
   std::shared_ptr<Operation> findLate(Clock::time_point now) const;
-  /// Once, when the group has broken: ends what runs on the device.
+  void releaseAll();
+  /// Once, when the group has broken: ends what runs on the device, and releases all.
   virtual void endKernels() = 0;
   /// Whether some thread will see an error without looking at a work.
   virtual bool isCalling() const { return false; }
@@ -123,7 +129,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   const StreamSetup streams_;
   const std::shared_ptr<ctran::gpu::EventPool> events_;
   std::optional<ctran::gpu::OwnStream> ownStream_;
-  bool announce_ = false;  ///< guarded by errorMutex_
+  bool announce_ = false;                                       ///< guarded by errorMutex_
+  std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
   std::atomic<int> kept_{0};  ///< captured operations whose graphs exist
 };
