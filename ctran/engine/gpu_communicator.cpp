@@ -417,9 +417,15 @@ std::optional<Error> GpuCommunicator::trouble() {
     fail(*error);
     return error;
   }
+  device::Report& report = memory_.desk(control_->rank()).report;
+  const uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
+  if (state == device::kRefused) {
+    Error error = refused(report.refusal);
+    fail(error);
+    return error;
+  }
   const std::vector<int> awaited = awaitedByKernels(control_->rank());
-  const device::Report& report = memory_.desk(control_->rank()).report;
-  if (std::atomic_ref(const_cast<uint32_t&>(report.state)).load() == device::kTimedOut) {
+  if (state == device::kTimedOut) {
     Error error(ErrorKind::Timeout,
                 "a kernel of communicator '" + control_->name() + "' on rank " +
                     std::to_string(control_->rank()) + " waited too long for rank " +
@@ -429,6 +435,35 @@ std::optional<Error> GpuCommunicator::trouble() {
     return error;
   }
   return std::nullopt;
+}
+
+/// All ranks say the same: they have looked at the same numbers.
+Error GpuCommunicator::refused(const device::Refusal& refusal) const {
+  const int from = static_cast<int>(refusal.from), to = static_cast<int>(refusal.to);
+  const std::string what = "all_to_all_v of communicator '" + control_->name() + "': rank " +
+                           std::to_string(from) + " sends rank " + std::to_string(to) + ' ' +
+                           std::to_string(refusal.rows) + " rows, ";
+  const std::string limit = std::to_string(refusal.limit);
+  switch (refusal.why) {
+    case device::kRefusedSend:
+      return {ErrorKind::InvalidArgument,
+              what + "but its input has " + limit + " left",
+              {from},
+              {},
+              "input_split_sizes must be at least 0, and sum up to at most the rows of input"};
+    case device::kRefusedExpected:
+      return {ErrorKind::Mismatch,
+              what + "which expects " + limit,
+              {from, to},
+              {},
+              "what rank i sends rank j, rank j has to expect from rank i"};
+    default:
+      return {ErrorKind::Mismatch,
+              what + "which has room for " + limit + " more",
+              {from, to},
+              {},
+              "give the output the size of all that the others may send"};
+  }
 }
 
 void GpuCommunicator::stop() {

@@ -87,6 +87,7 @@ class GpuCommunicator final : public Explainer {
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
+  Error refused(const device::Refusal& refusal) const;
   std::vector<int> awaitedByKernels(int rank) const;
   std::vector<int> missing(uint64_t number) const;
 

@@ -139,6 +139,7 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
 
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
   return {"exchange",
+          "#include \"ctran/collective/all_to_all/rows.cuh\"\n"
           "#include \"ctran/collective/exchange/copy_signals.cuh\"\n"
           "#include \"ctran/collective/exchange/lanes.cuh\"\n"
           "#include \"ctran/collective/exchange/packets.cuh\"\n",
@@ -171,8 +172,9 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
   if (found != known.end()) return found->second;
   const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
   return known[{device, ranks}] = {
-             find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
-             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy")};
+             find(module, "ctranExchange"),    find(module, "ctranExchangePackets"),
+             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
+             find(module, "ctranCountRows"),   find(module, "ctranMoveRows")};
 }
 
 const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {

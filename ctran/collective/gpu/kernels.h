@@ -15,6 +15,8 @@ struct MovingKernels {
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh
   gpu::Function waitForCopy = nullptr;  ///< this and the next: collective/exchange/copy_signals.cuh
   gpu::Function signalCopy = nullptr;
+  gpu::Function countRows = nullptr;  ///< this and the next: collective/all_to_all/rows.cuh
+  gpu::Function moveRows = nullptr;
 
   /// Loaded, and if need be compiled, at the first call in this process; kept for ever.
   static const MovingKernels& of(int device, int ranks);

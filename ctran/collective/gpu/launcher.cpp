@@ -4,9 +4,11 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/collective/all_to_all/rows.cuh"
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
 #include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/row_exchange.h"
 
 namespace ctran {
 namespace {
@@ -91,6 +93,8 @@ void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
     }
     case Kind::AllToAllV:  // what others exchange is not known here
       return exchange(messagesOf(c), false, stream);
+    case Kind::AllToAllVDynamic:
+      return exchangeRows(c, stream);
     case Kind::Send:
     case Kind::Recv:
       return launchMessages({&c, 1}, stream);
@@ -235,6 +239,31 @@ void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) cons
     blocks += lanes;
   }
   run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+}
+
+/// Rows in the order of the ranks, at both ends.
+void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
+  const RowExchange& x = *c.rows;
+  if (x.sendIndices || x.chunkRows || x.dedup || !c.outputs.empty()) {
+    throw Error(ErrorKind::Unsupported, "rows and chunks cannot be listed on GPUs in this version",
+                {}, std::string(nameOf(c.kind)),
+                "put the rows in the order of the ranks, and use device_alltoallv_single");
+  }
+  device::CountRowsArguments count{};
+  count.team = team_;
+  count.sendCounts = reinterpret_cast<const device::i64*>(x.sendCounts);
+  count.expected = reinterpret_cast<const device::i64*>(x.expected);
+  count.received = reinterpret_cast<device::i64*>(x.received);
+  count.inputRows = x.inputRows;
+  count.outputRows = x.outputRows;
+  count.rowBytes = c.blockBytes();
+  run(moving_.countRows, {1, 64}, &count, stream);
+  device::MoveRowsArguments move{};
+  move.team = team_;
+  move.input = bytesAt(c.input);
+  move.output = bytesAt(c.output);
+  move.lanes = lanesFor(~size_t{0} / 2);
+  run(moving_.moveRows, {device::moveRowsBlocks(size_, move.lanes), kLaneThreads}, &move, stream);
 }
 
 void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {

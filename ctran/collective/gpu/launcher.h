@@ -42,6 +42,7 @@ class GpuLauncher {
   void exchangePackets(const Messages& messages, gpu::Stream stream) const;
   void exchangeLanes(const Messages& messages, gpu::Stream stream) const;
   void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
+  void exchangeRows(const Collective& collective, gpu::Stream stream) const;
   void reduce(const Collective& collective, gpu::Stream stream) const;
   uint32_t lanesFor(size_t bytes) const;
   /// For packets, of which each thread should have one, if that needs not too many blocks.

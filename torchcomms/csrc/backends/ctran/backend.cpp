@@ -496,7 +496,6 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_
 
 TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
-  if (gpu_) unsupported(std::string(toString(call.op)) + " on GPUs");
   Collective c = movement(
       call.isCombine() ? CollectiveKind::AllToAllVCombine : CollectiveKind::AllToAllVDynamic,
       call.input, static_cast<size_t>(call.rowElements));

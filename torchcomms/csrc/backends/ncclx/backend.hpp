@@ -67,6 +67,8 @@ class NcclxBackend final : public TorchCommBackend {
                               const AllToAllvSingleOptions& options) override;
   WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
                      bool async_op, const AllToAllOptions& options) override;
+  WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
+                        const AllToAllvSingleOptions& options) override;
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
   WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
                   bool async_op, const ScatterOptions& options) override;
@@ -99,6 +101,8 @@ class NcclxBackend final : public TorchCommBackend {
     return choice_->takesVendor(kind, bytes, true);
   }
   bool takesVendor(Kind kind, const at::Tensor& tensor, size_t bytes, const ReduceOp& op) const;
+  /// Throws ctran::Error (Unsupported) if there is only the vendor's library.
+  void requireEngine(OpName op) const;
   /// Makes the call of the member, behind what the other one has been given.
   template <typename Call>
   WorkPtr issue(bool vendor, bool async_op, const Call& call);

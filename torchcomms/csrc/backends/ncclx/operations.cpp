@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
@@ -38,6 +39,14 @@ bool canReduce(const at::Tensor& tensor, const ReduceOp& op) {
 }
 
 }  // namespace
+
+void NcclxBackend::requireEngine(OpName op) const {
+  if (engine_) return;
+  throw ctran::Error(
+      ctran::ErrorKind::Unsupported,
+      std::string(toString(op)) + " needs ctran, which cannot: " + choice_->noEngine(), {},
+      std::string(toString(op)));
+}
 
 template <typename Call>
 TorchCommBackend::WorkPtr NcclxBackend::issue(bool vendor, bool async_op, const Call& call) {
@@ -185,6 +194,14 @@ TorchCommBackend::WorkPtr NcclxBackend::all_to_all(const Tensors& output_tensor_
   return issue(!engine_, async_op, [&](auto& member) {
     return member.all_to_all(output_tensor_list, input_tensor_list, async_op, options);
   });
+}
+
+/// The vendor's library has no such thing.
+TorchCommBackend::WorkPtr NcclxBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
+                                                      const AllToAllvSingleOptions& options) {
+  requireEngine(call.op);
+  return issue(false, async_op,
+               [&](auto& member) { return member.exchange_rows(call, async_op, options); });
 }
 
 TorchCommBackend::WorkPtr NcclxBackend::barrier(bool async_op, const BarrierOptions& options) {
