@@ -23,12 +23,19 @@ const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
                           "least of all ranks counts.",
                           1, device::kMaxLanes};
 
+const ConfigBool kThroughHost{
+    "CTRAN_GPU_THROUGH_HOST", false,
+    "Communicators of GPUs go through the host's memory, as they do where GPUs cannot reach each "
+    "other. One rank that has it set is enough."};
+
 /// Hosts end what is late; a kernel does so later, where no host looks.
 constexpr std::chrono::seconds kDeviceGrace{1};
 /// How long a kernel may take to end and to report, once it has been told to.
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+/// What is written into a mapping that does not work never comes.
+constexpr std::chrono::seconds kProbePatience{10};
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -47,6 +54,8 @@ struct GpuCommunicator::Introduction {
   uint64_t scratchBytes;
   uint32_t budget;
   uint32_t stepBytes;
+  bool wantsHost;  ///< CTRAN_GPU_THROUGH_HOST
+  bool takesHost;
   ErrorKind kind;
   bool failed;
   char why[230];
@@ -61,7 +70,8 @@ GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int
       user_(userPreferences()) {}
 
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
-                                                         int device, WaitHooks* hooks) {
+                                                         int device, WaitHooks* hooks,
+                                                         Detour detour) {
   auto local = std::dynamic_pointer_cast<LocalCommunicator>(control);
   if (!local || control->size() > static_cast<int>(device::kMaxRanks)) {
     throw Error(ErrorKind::Unsupported,
@@ -71,7 +81,7 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communi
                 {}, {}, "use backend nccl, or tensors of the CPU");
   }
   std::shared_ptr<GpuCommunicator> made(new GpuCommunicator(std::move(local), device));
-  made->connect(hooks);
+  made->connect(detour, hooks);
   announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;
 }
@@ -100,21 +110,50 @@ std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hoo
   return all;
 }
 
-void GpuCommunicator::connect(WaitHooks* hooks) {
+void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
     own.stepBytes = memory_.stepBytes();
+    own.wantsHost = kThroughHost.get();
+    own.takesHost = detour == Detour::HostMemory;
   });
-  blocks_ = device::kMaxLanes;
-  for (const Introduction& one : all) blocks_ = std::min(blocks_, one.budget);
-  UniqueFd scratch;
-  const auto allocated = agree(hooks, [&](Introduction& own) {
+  agree(hooks, [&](Introduction&) {
     for (const Introduction& one : all) {
       if (one.stepBytes != memory_.stepBytes()) {
         throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
       }
     }
+    MovingKernels::of(device_, control_->size());
+  });
+  blocks_ = device::kMaxLanes;
+  bool wantsHost = false, takesHost = true;
+  for (const Introduction& one : all) {
+    blocks_ = std::min(blocks_, one.budget);
+    wantsHost = wantsHost || one.wantsHost;
+    takesHost = takesHost && one.takesHost;
+  }
+  if (wantsHost && !takesHost) {
+    throw Error(ErrorKind::Unsupported, "CTRAN_GPU_THROUGH_HOST is set");
+  }
+  if (!wantsHost) {
+    try {
+      return share(hooks);
+    } catch (const Error& error) {  // on all ranks alike
+      if (error.kind() != ErrorKind::Unsupported || !takesHost) throw;
+      log(control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
+          "communicator '%s' goes through the host's memory: %s", control_->name().c_str(),
+          error.what());
+    }
+  }
+  launcher_.reset();
+  memory_.goThroughHost();
+  share(hooks);
+}
+
+void GpuCommunicator::share(WaitHooks* hooks) {
+  UniqueFd scratch;
+  const auto allocated = agree(hooks, [&](Introduction& own) {
     scratch = memory_.allocate(blocks_);
     own.scratchBytes = memory_.scratchBytes();
   });
@@ -123,13 +162,18 @@ void GpuCommunicator::connect(WaitHooks* hooks) {
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
     for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
-    memory_.connect(group, bytes);
-    setTimeout(control_->timeout());
+    try {
+      memory_.connect(group, bytes);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::Unsupported, error.what());
+    }
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
     launcher_.emplace(memory_.team(), device_);
   });
+  setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
   agree(hooks, [&](Introduction&) { probe(); });
+  setTimeout(control_->timeout());
 }
 
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
@@ -208,6 +252,7 @@ void GpuCommunicator::order(gpu::Stream stream, bool before) {
 }
 
 std::shared_ptr<const PlanAlgorithm> GpuCommunicator::planFor(const Collective& c) const {
+  if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
   return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
     return GpuPlan::whyNot(algorithm, c, blocks_).empty();
   });
@@ -259,7 +304,7 @@ CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
 }
 
 bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
-  if (!CopyEngines::serves(kind) || control_->size() == 1) return false;
+  if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
   for (const Preferences* preferences : {&control_->hint(), &user_}) {
     if (const std::string* name = preferences->of(kind)) return *name == CopyEngines::kName;
   }
@@ -303,6 +348,21 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
   return number;
 }
 
+uint64_t GpuCommunicator::enqueueQuantized(const Collective& collective,
+                                           const Quantization& quantization, gpu::Stream stream) {
+  validate(collective, control_->rank(), control_->size());
+  GpuDesk& desk = memory_.desk(control_->rank());
+  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  // Twice: it is another operation than the one that sends fp32.
+  signature_ = extendSignature(extendSignature(signature_, collective), collective);
+  desk.operations.begin(makeRecord(collective, number, signature_));
+  order(stream, true);
+  launcher_->launchQuantized(collective, quantization, stream);
+  order(stream, false);
+  desk.issued.store(number, std::memory_order_release);
+  return number;
+}
+
 Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   Collective call;
   call.kind = kind;
@@ -319,6 +379,7 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   } else {
     explanation.algorithm = "native";
     explanation.why = "kernels of the engine, by size";
+    if (isThroughHost()) explanation.why += ", through the host's memory";
   }
   return explanation;
 }

@@ -147,6 +147,13 @@ gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
           {"CTRAN_RANKS=" + std::to_string(ranks)}};
 }
 
+gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks) {
+  return {"reduce-quantized",
+          "#include \"ctran/collective/reduce_scatter/quantized.cuh\"\n",
+          architecture,
+          {"CTRAN_RANKS=" + std::to_string(ranks)}};
+}
+
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op) {
   const DeviceReduction reduction = deviceReduction(type, op);
@@ -197,6 +204,18 @@ const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type,
   made.elementBytes = reduction.elementBytes;
   made.perElement = reduction.perElement;
   return known[key] = made;
+}
+
+gpu::Function quantizedKernel(int device, int ranks) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::pair<int, int>, gpu::Function>;
+  const std::lock_guard lock(mutex);
+  gpu::Function& kernel = known[{device, ranks}];
+  if (kernel == nullptr) {
+    kernel = loadKernel(device, quantizedRequest(gpu::architecture(device), ranks),
+                        "ctranReduceQuantized");
+  }
+  return kernel;
 }
 
 }  // namespace ctran

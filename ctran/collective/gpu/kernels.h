@@ -34,12 +34,16 @@ struct ReducingKernels {
   static const ReducingKernels& of(int device, int ranks, DataType type, ReduceKind op);
 };
 
+/// collective/reduce_scatter/quantized.cuh, kept for ever.
+gpu::Function quantizedKernel(int device, int ranks);
+
 /// A kernel that is compiled, or taken from the cache, and loaded for good. May be called while a
 /// stream captures.
 gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name);
 
 /// How they are compiled, for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);
+gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op);
 

@@ -8,6 +8,7 @@
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
 #include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce_scatter/quantized.cuh"
 #include "ctran/collective/row_exchange.h"
 
 namespace ctran {
@@ -298,6 +299,37 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
   }
 }
 
+uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {
+  const size_t even = ceilDiv(ceilDiv(bytes, team_.lanes), 512) * 512;
+  return static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+}
+
+void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quantization,
+                                  gpu::Stream stream) const {
+  if (c.type != DataType::Float32 ||
+      (c.op.kind != ReduceKind::Sum && c.op.kind != ReduceKind::Avg)) {
+    throw Error(ErrorKind::Unsupported,
+                "a quantized reduce_scatter is a sum or an average of float32", {}, c.describe(),
+                "use reduce_scatter_single");
+  }
+  device::QuantizedArguments a{};
+  a.team = team_;
+  for (uint32_t r = 0; r < size_; ++r) {
+    a.parts[r] = reinterpret_cast<const float*>(c.inputBlock(static_cast<int>(r)).data);
+  }
+  a.output = reinterpret_cast<float*>(c.output);
+  a.count = c.count;
+  a.seed = quantization.seed;
+  a.seedAt = reinterpret_cast<const device::u64*>(quantization.seedAt);
+  a.average = c.op.kind == ReduceKind::Avg ? 1 : 0;
+  const size_t wire = c.count * 2;
+  a.chunkBytes = chunkFor(wire, team_.stepBytes);
+  a.chunks = ceilDiv(wire, a.chunkBytes);
+  if (a.chunks == 0) return;
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
+  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, kLaneThreads}, &a, stream);
+}
+
 void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
   using Kind = CollectiveKind;
   const ReducingKernels& kernels =
@@ -358,14 +390,10 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     }
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
-  // For what is not much, chunks of which every lane has one.
-  const size_t mostLanes = team_.lanes;
-  const size_t room = a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2;
-  const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), 512) * 512;
-  a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  a.chunkBytes = chunkFor(most * element, a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2);
   a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
-  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(mostLanes, a.chunks));
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
   a.lookahead = 1;
   run(kernels.pipeline, {lanes, kLaneThreads}, &a, stream);
 }

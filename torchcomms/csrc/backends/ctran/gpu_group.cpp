@@ -19,49 +19,42 @@ GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunic
 TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
                                           bool async_op, std::chrono::milliseconds timeout,
                                           const std::function<std::shared_ptr<void>()>& hold) {
+  return issue(op, async_op, timeout, hold, [&](stream::Stream stream) -> uint64_t {
+    if (operations.empty() || isMessage(operations[0].kind)) {
+      engine_->enqueueMessages(operations, stream);
+      return 0;
+    }
+    EngineWaitHooks hooks;
+    return engine_->enqueue(operations[0], stream, &hooks);
+  });
+}
+
+TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
+                                          std::chrono::milliseconds timeout,
+                                          const std::function<std::shared_ptr<void>()>& hold,
+                                          const std::function<uint64_t(stream::Stream)>& enqueue) {
   requireWhole();
   if (engine_->hasFailed()) [[unlikely]] {
     diagnose();
     requireWhole();
   }
   const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const stream::Stream current = currentStream();
-  const bool capturing = runtime().isCapturing(current);
-  stream::Stream stream = current;
-  if (async_op && !capturing) {
-    stream = ownStream();
-    const ctran::gpu::PooledEvent ready(events());
-    runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
-    runtime().check(runtime().streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
-  }
+  const stream::Place where = place(async_op);
   uint64_t number = 0;
-  if (operations.empty() || isMessage(operations[0].kind)) {
-    engine_->enqueueMessages(operations, stream);
-  } else {
-    EngineWaitHooks hooks;
-    try {
-      number = engine_->enqueue(operations[0], stream, &hooks);
-    } catch (const ctran::Error&) {
-      if (engine_->hasFailed()) {  // while it waited for the other ranks
-        monitor().seen();
-        diagnose();
-      }
-      throw;
+  try {
+    number = enqueue(where.stream);
+  } catch (const ctran::Error&) {
+    if (engine_->hasFailed()) {  // while it waited for the other ranks
+      monitor().seen();
+      diagnose();
     }
+    throw;
   }
-  if (capturing) {
-    keepWithGraph(stream, hold());
+  if (where.isCaptured) {
+    keepWithGraph(where.stream, hold());
     return TorchWorkCompleted::shared();
   }
-  ctran::gpu::PooledEvent end(events());
-  runtime().check(runtime().eventRecord(end.get(), stream), "recording an event");
-  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
-  const bool isOrdered = !device().is_cpu();
-  auto operation = std::make_shared<stream::Operation>(
-      op, shared_from_this(), number, timeout, std::move(end), stream,
-      isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
-  watch(stream, operation);
-  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
+  return finish(op, where, number, timeout, hold);
 }
 
 void GpuGroup::diagnose() {

@@ -24,6 +24,11 @@ class GpuGroup final : public stream::StreamGroup {
                                   bool async_op, std::chrono::milliseconds timeout,
                                   const std::function<std::shared_ptr<void>()>& hold);
 
+  /// The same of what `enqueue(stream)` puts there; it returns the operation's number.
+  TorchCommBackend::WorkPtr issue(OpName op, bool async_op, std::chrono::milliseconds timeout,
+                                  const std::function<std::shared_ptr<void>()>& hold,
+                                  const std::function<uint64_t(stream::Stream)>& enqueue);
+
   bool patrol() override;
   bool isSound() const override { return !engine_->hasFailed(); }
   void diagnose() override;

@@ -196,12 +196,22 @@ TorchCommBackend::WorkPtr NcclxBackend::all_to_all(const Tensors& output_tensor_
   });
 }
 
-/// The vendor's library has no such thing.
+// The vendor's library has no such thing.
+
 TorchCommBackend::WorkPtr NcclxBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
   requireEngine(call.op);
   return issue(false, async_op,
                [&](auto& member) { return member.exchange_rows(call, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter_quantized(
+    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, const at::Tensor& seed,
+    bool async_op, const ReduceScatterSingleOptions& options) {
+  requireEngine(OpName::reduce_scatter_quantized);
+  return issue(false, async_op, [&](auto& member) {
+    return member.reduce_scatter_quantized(output, input, op, seed, async_op, options);
+  });
 }
 
 TorchCommBackend::WorkPtr NcclxBackend::barrier(bool async_op, const BarrierOptions& options) {
