@@ -118,7 +118,9 @@ void expectRefusal(const std::function<void(Rows<3>&)>& spoil, bool expects,
 TEST(DeviceRows, WhatHasNoRoomIsRefused) {
   const i64 rows = rowsOf(2, 1, 1);
   ASSERT_GT(rows, 0);
-  const auto shorten = [](Rows<3>& one) { one.out[1].resize(one.out[1].size() - 2 * kRowBytes); };
+  const auto shorten = [](Rows<3>& one) {
+    one.out[1].erase(one.out[1].end() - 2 * kRowBytes, one.out[1].end());
+  };
   expectRefusal(shorten, false, {kRefusedRoom, 2, 1, 0, rows, rows - 1});
 }
 

@@ -783,7 +783,9 @@ decltype(cuMemHostGetDevicePointer_v2) hipHostGetDevicePointer;
 SAME_AS(cuUserObjectCreate) decltype(cuUserObjectCreate) hipUserObjectCreate;
 SAME_AS(cuGraphRetainUserObject) decltype(cuGraphRetainUserObject) hipGraphRetainUserObject;
 
+/// There the device has a context without asking.
 STAND_IN Result hipGetDevice(int* device) {
+  cuDevicePrimaryCtxRetain(&currentContext, 0);
   *device = 0;
   return kSuccess;
 }
