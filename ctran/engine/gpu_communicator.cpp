@@ -35,7 +35,7 @@ constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
 /// What is written into a mapping that does not work never comes.
-constexpr std::chrono::seconds kProbePatience{10};
+constexpr std::chrono::seconds kProbePatience{20};
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();

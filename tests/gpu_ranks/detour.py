@@ -98,7 +98,7 @@ def gpus_that_are_refused_to_each_other_go_through_the_host(make: Make) -> None:
 
 
 def _lost(rank: Rank) -> None:
-    _unreachable(rank, "lost", timeout=timedelta(seconds=2))
+    _unreachable(rank, "lost", timeout=timedelta(seconds=5))
 
 
 @case(world=2, breaks=True)
