@@ -188,16 +188,8 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
   }
 }
 
-CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
-  const Team& team = arguments.team;
-  if (!enter(team, block)) return;
-  u32 lane = block.index;
-  u32 which = 0;
-  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
-    lane -= arguments.transfers[which++].lanes;
-  }
-  if (which == arguments.count) return;
-  const Transfer& t = arguments.transfers[which];
+/// One lane of a message, by one block that has entered.
+CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer& t, u32 lane) {
   if (t.kind == kRelay) return relay(team, block, t, lane);
   const bool sends = t.kind == kSend || t.kind == kSwap;
   const bool receives = t.kind == kReceive || t.kind == kSwap;
@@ -230,6 +222,17 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
   if (block.thread != 0) return;
   if (sends) team.state->sent[t.peer][lane] = out.step;
   if (receives) team.state->received[t.peer][lane] = in.step;
+}
+
+CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
+  const Team& team = arguments.team;
+  if (!enter(team, block)) return;
+  u32 lane = block.index;
+  u32 which = 0;
+  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
+    lane -= arguments.transfers[which++].lanes;
+  }
+  if (which < arguments.count) transfer(team, block, arguments.transfers[which], lane);
 }
 
 }  // namespace ctran::device

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/collective/all_to_all/rows.cuh"
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
 #include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce_scatter/quantized.cuh"
+#include "ctran/collective/row_exchange.h"
 
 namespace ctran {
 namespace {
@@ -101,6 +104,8 @@ void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
     }
     case Kind::AllToAllV:  // what others exchange is not known here
       return exchange(messagesOf(c), false, stream);
+    case Kind::AllToAllVDynamic:
+      return exchangeRows(c, stream);
     case Kind::Send:
     case Kind::Recv:
       return launchMessages({&c, 1}, stream);
@@ -251,6 +256,31 @@ void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) cons
   run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
 }
 
+/// Rows in the order of the ranks, at both ends.
+void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
+  const RowExchange& x = *c.rows;
+  if (x.sendIndices || x.chunkRows || x.dedup || !c.outputs.empty()) {
+    throw Error(ErrorKind::Unsupported, "rows and chunks cannot be listed on GPUs in this version",
+                {}, std::string(nameOf(c.kind)),
+                "put the rows in the order of the ranks, and use device_alltoallv_single");
+  }
+  device::CountRowsArguments count{};
+  count.team = team_;
+  count.sendCounts = reinterpret_cast<const device::i64*>(x.sendCounts);
+  count.expected = reinterpret_cast<const device::i64*>(x.expected);
+  count.received = reinterpret_cast<device::i64*>(x.received);
+  count.inputRows = x.inputRows;
+  count.outputRows = x.outputRows;
+  count.rowBytes = c.blockBytes();
+  run(moving_.countRows, {1, 64}, &count, stream);
+  device::MoveRowsArguments move{};
+  move.team = team_;
+  move.input = bytesAt(c.input);
+  move.output = bytesAt(c.output);
+  move.lanes = lanesFor(~size_t{0} / 2);
+  run(moving_.moveRows, {device::moveRowsBlocks(size_, move.lanes), kLaneThreads}, &move, stream);
+}
+
 void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
   // A launch has at most one message of each peer and direction: the first of those left.
   std::vector<const Collective*> left;
@@ -302,6 +332,37 @@ void GpuLauncher::offer(device::ReduceArguments& a, size_t elementBytes, gpu::St
     offers[r] = device::makeOffer(in, out);
   }
   std::copy_n(offers, kMaxRanks, a.offers);
+}
+
+uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {
+  const size_t even = ceilDiv(ceilDiv(bytes, team_.lanes), kLeastGrain) * kLeastGrain;
+  return static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+}
+
+void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quantization,
+                                  gpu::Stream stream) const {
+  if (c.type != DataType::Float32 ||
+      (c.op.kind != ReduceKind::Sum && c.op.kind != ReduceKind::Avg)) {
+    throw Error(ErrorKind::Unsupported,
+                "a quantized reduce_scatter is a sum or an average of float32", {}, c.describe(),
+                "use reduce_scatter_single");
+  }
+  device::QuantizedArguments a{};
+  a.team = team_;
+  for (uint32_t r = 0; r < size_; ++r) {
+    a.parts[r] = reinterpret_cast<const float*>(c.inputBlock(static_cast<int>(r)).data);
+  }
+  a.output = reinterpret_cast<float*>(c.output);
+  a.count = c.count;
+  a.seed = quantization.seed;
+  a.seedAt = reinterpret_cast<const device::u64*>(quantization.seedAt);
+  a.average = c.op.kind == ReduceKind::Avg ? 1 : 0;
+  const size_t wire = c.count * 2;
+  a.chunkBytes = chunkFor(wire, team_.stepBytes);
+  a.chunks = ceilDiv(wire, a.chunkBytes);
+  if (a.chunks == 0) return;
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
+  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, kLaneThreads}, &a, stream);
 }
 
 void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
@@ -364,15 +425,12 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     }
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
-  // For what is not much, chunks of which every lane has one.
-  const size_t mostLanes = team_.lanes;
-  // The first step also has offers.
-  const size_t room = a.shareWith == 0 ? team_.stepBytes - kLeastGrain : team_.stepBytes / 2;
-  const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), kLeastGrain) * kLeastGrain;
-  a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  // For what is not much, chunks of which every lane has one. The first step also has offers.
+  a.chunkBytes = chunkFor(most * element,
+                          a.shareWith == 0 ? team_.stepBytes - kLeastGrain : team_.stepBytes / 2);
   a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
-  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(mostLanes, a.chunks));
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
   a.lookahead = 1;
   // Contributions that have to be scaled first cannot be read by others.
   if (a.chunks > a.lookahead * lanes && c.op.kind != ReduceKind::PremulSum) {

@@ -15,6 +15,12 @@ namespace device {
 struct ReduceArguments;
 }
 
+/// A reduce-scatter of fp32 sends bf16, rounded at random.
+struct Quantization {
+  uint64_t seed = 0;
+  const uint64_t* seedAt = nullptr;  ///< if not null, the seed is there, in device memory
+};
+
 /// Chooses kernels and their shapes, and puts them on streams. What it chooses depends on the
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
 class GpuLauncher {
@@ -26,6 +32,9 @@ class GpuLauncher {
 
   /// One collective, validated.
   void launch(const Collective& collective, gpu::Stream stream) const;
+  /// The same of a reduce-scatter, sum or average, of fp32.
+  void launchQuantized(const Collective& collective, const Quantization& quantization,
+                       gpu::Stream stream) const;
   /// Sends and receives that run at the same time. Those of one peer and direction keep their
   /// order.
   void launchMessages(std::span<const Collective> messages, gpu::Stream stream) const;
@@ -51,8 +60,12 @@ class GpuLauncher {
   void exchangePackets(const Messages& messages, gpu::Stream stream) const;
   void exchangeLanes(const Messages& messages, gpu::Stream stream) const;
   void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
+  void exchangeRows(const Collective& collective, gpu::Stream stream) const;
   void reduce(const Collective& collective, gpu::Stream stream) const;
   uint32_t lanesFor(size_t bytes) const;
+  /// Of `bytes`, in steps of up to `room`: for what is not much, chunks of which every lane has
+  /// one.
+  uint32_t chunkFor(size_t bytes, size_t room) const;
   /// For packets, of which each thread should have one, if that needs not too many blocks.
   Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, gpu::Stream stream) const;

@@ -61,7 +61,7 @@ void SymmetricMemory::connect(std::shared_ptr<SharedMapping> memory, size_t offs
 
 SymmetricMemory::Found SymmetricMemory::look(const void* address, size_t bytes, bool awaits) {
   const auto segment = DeviceSegment::find(address, bytes);
-  if (!segment) [[likely]]
+  if (!segment || !boards_) [[likely]]
     return {};
   const size_t offset = reinterpret_cast<gpu::DevicePtr>(address) - segment->address();
   if (offset % kAlignment != 0) return {};
@@ -156,6 +156,7 @@ void SymmetricMemory::withdraw() {
 }
 
 void SymmetricMemory::serve() {
+  if (!boards_) return;
   withdraw();
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) follow(r);

@@ -27,6 +27,7 @@ class SymmetricMemory {
   SymmetricMemory(int rank, int size, int device);
   static size_t boardBytes(int size);
   /// All ranks share `memory`, which has the boards from `offset` on; `state` is what kernels see.
+  /// Null: they map nothing of each other's.
   void connect(std::shared_ptr<SharedMapping> memory, size_t offset, device::State* state);
 
   /// Where [address, address + bytes) is, if all other ranks have it mapped and it is aligned for

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import gpu_ranks.copies
+import gpu_ranks.detour
 import gpu_ranks.ncclx
 import gpu_ranks.plans
+import gpu_ranks.quantized
+import gpu_ranks.rows
 import gpu_ranks.symmetric
 import gpu_ranks.trouble
 import gpu_ranks.use

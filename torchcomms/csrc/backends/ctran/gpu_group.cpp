@@ -32,10 +32,23 @@ bool isMessage(ctran::CollectiveKind kind) {
 GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine)
     : StreamGroup(std::move(setup)), engine_(std::move(engine)), replays_(runtime(), events()) {}
 
-template <typename Put>
-TorchCommBackend::WorkPtr GpuGroup::place(OpName op, bool async_op,
-                                          std::chrono::milliseconds timeout, const Put& put,
+TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
+                                          bool async_op, std::chrono::milliseconds timeout,
+                                          const std::function<std::shared_ptr<void>()>& hold) {
+  return issue(op, async_op, timeout, hold, [&](stream::Stream stream) -> uint64_t {
+    if (operations.empty() || isMessage(operations[0].kind)) {
+      engine_->enqueueMessages(operations, stream);
+      return 0;
+    }
+    EngineWaitHooks hooks;
+    return engine_->enqueue(operations[0], stream, &hooks);
+  });
+}
+
+TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
+                                          std::chrono::milliseconds timeout,
                                           const std::function<std::shared_ptr<void>()>& hold,
+                                          const std::function<uint64_t(stream::Stream)>& enqueue,
                                           std::vector<int> awaited) {
   requireWhole();
   if (engine_->hasFailed()) [[unlikely]] {
@@ -43,72 +56,29 @@ TorchCommBackend::WorkPtr GpuGroup::place(OpName op, bool async_op,
     requireWhole();
   }
   const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const stream::Stream current = currentStream();
-  const bool capturing = runtime().isCapturing(current);
-  stream::Stream stream = current;
-  if (async_op && !capturing) {
-    stream = ownStream();
-    const ctran::gpu::PooledEvent ready(events());
-    runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
-    runtime().check(runtime().streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
+  const stream::Place where = place(async_op);
+  const auto captured =
+      where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
+  uint64_t number = 0;
+  try {
+    number = enqueue(where.stream);
+  } catch (const ctran::Error&) {
+    if (engine_->hasFailed()) {  // while it waited for the other ranks
+      monitor().seen();
+      diagnose();
+    }
+    throw;
   }
-  if (capturing) {
-    const auto captured = awaited.empty() ? nullptr : replays_.enter(stream);
-    put(stream);
-    if (captured) replays_.leave(*captured, stream, op, maskOf(awaited), timeout);
+  if (where.isCaptured) {
+    if (captured) replays_.leave(*captured, where.stream, op, maskOf(awaited), timeout);
     // The group, which goes last, is kept too: `captured` belongs to it.
-    keepWithGraph(stream,
+    keepWithGraph(where.stream,
                   captured ? std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(
                                  hold(), captured)
                            : hold());
     return TorchWorkCompleted::shared();
   }
-  const uint64_t number = put(stream);
-  ctran::gpu::PooledEvent end(events());
-  runtime().check(runtime().eventRecord(end.get(), stream), "recording an event");
-  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
-  const bool isOrdered = !device().is_cpu();
-  auto operation = std::make_shared<stream::Operation>(
-      op, shared_from_this(), number, timeout, std::move(end), stream,
-      isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
-  if (!awaited.empty()) operation->setAwaited(std::move(awaited));
-  watch(stream, operation);
-  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
-}
-
-TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
-                                          bool async_op, std::chrono::milliseconds timeout,
-                                          const std::function<std::shared_ptr<void>()>& hold) {
-  const auto put = [&](stream::Stream stream) -> uint64_t {
-    if (operations.empty() || isMessage(operations[0].kind)) {
-      engine_->enqueueMessages(operations, stream);
-      return 0;
-    }
-    EngineWaitHooks hooks;
-    try {
-      return engine_->enqueue(operations[0], stream, &hooks);
-    } catch (const ctran::Error&) {
-      if (engine_->hasFailed()) {  // while it waited for the other ranks
-        monitor().seen();
-        diagnose();
-      }
-      throw;
-    }
-  };
-  return place(op, async_op, timeout, put, hold, {});
-}
-
-TorchCommBackend::WorkPtr GpuGroup::issueBeside(OpName op, bool async_op,
-                                                std::chrono::milliseconds timeout,
-                                                const std::function<void(stream::Stream)>& put,
-                                                std::shared_ptr<void> hold,
-                                                std::vector<int> awaited) {
-  const auto beside = [&](stream::Stream stream) -> uint64_t {
-    put(stream);
-    return 0;
-  };
-  return place(
-      op, async_op, timeout, beside, [&] { return hold; }, std::move(awaited));
+  return finish(op, where, number, timeout, hold, std::move(awaited));
 }
 
 void GpuGroup::diagnose() {

@@ -27,11 +27,12 @@ class GpuGroup final : public stream::StreamGroup {
                                   bool async_op, std::chrono::milliseconds timeout,
                                   const std::function<std::shared_ptr<void>()>& hold);
 
-  /// The same for what `put(stream)` puts there, beside the engine. `awaited`: the ranks without
-  /// which it does not end.
-  TorchCommBackend::WorkPtr issueBeside(OpName op, bool async_op, std::chrono::milliseconds timeout,
-                                        const std::function<void(stream::Stream)>& put,
-                                        std::shared_ptr<void> hold, std::vector<int> awaited);
+  /// The same of what `enqueue(stream)` puts there; it returns the operation's number, 0 if that is
+  /// beside the engine. `awaited`: the ranks without which it does not end, where they are known.
+  TorchCommBackend::WorkPtr issue(OpName op, bool async_op, std::chrono::milliseconds timeout,
+                                  const std::function<std::shared_ptr<void>()>& hold,
+                                  const std::function<uint64_t(stream::Stream)>& enqueue,
+                                  std::vector<int> awaited = {});
 
   bool patrol() override;
   bool isSound() const override { return !engine_->hasFailed(); }

@@ -18,7 +18,12 @@ class Host final : public gpu::WindowHost {
                                         std::vector<int> awaited) override {
     const auto timeout =
         options.timeout == kNoTimeout ? backend_.getOptions().timeout : options.timeout;
-    return group_->issueBeside(op, async_op, timeout, issue, std::move(hold), std::move(awaited));
+    const auto put = [&](stream::Stream stream) -> uint64_t {
+      issue(stream);
+      return 0;
+    };
+    return group_->issue(
+        op, async_op, timeout, [&] { return hold; }, put, std::move(awaited));
   }
 
   bool isCapturing() const override {

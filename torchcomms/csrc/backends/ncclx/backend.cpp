@@ -74,7 +74,10 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
   }
   auto engine = std::make_shared<CtranBackend>();
   try {
-    engine->init(device, name, optionsFor(options, false, device.is_cpu()));
+    CommOptions own = optionsFor(options, false, device.is_cpu());
+    // NCCL knows better ways where GPUs do not reach each other.
+    if (noVendor.empty()) own.hints["ctran::through_host"] = "0";
+    engine->init(device, name, own);
   } catch (const ctran::Error& error) {
     // On all ranks alike: some GPU cannot take part.
     if (error.kind() != ErrorKind::Unsupported) throw;
