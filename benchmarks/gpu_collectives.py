@@ -10,8 +10,9 @@ times the number of ranks. Outputs are poisoned and checked before anything is t
 multicast is switched off. Writes gpu_collectives.jsonl and .md.
 
 --also: what else is measured, in columns of its own: backend ncclx; `plan`, the operation by a plan
-of the library; `copies`, by copy engines (all_gather, all_to_all); `symm`, all_reduce of torch's
-symmetric memory, one-shot or two-shot, the faster.
+of the library; `copies`, by copy engines (all_gather, all_to_all); `direct`, backend ctran on its
+symmetric memory (comm.mem_allocator); `symm`, all_reduce of torch's symmetric memory, one-shot or
+two-shot, the faster.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ PLANS = {
     "broadcast": "broadcast.scatter_gather",
 }
 COPIED = ("all_gather", "all_to_all")
-ALSO = ("ncclx", "plan", "copies", "symm")
+ALSO = ("ncclx", "plan", "copies", "direct", "symm")
 
 
 class _Case:
@@ -73,6 +74,15 @@ class _Case:
             gathers = op == "all_gather"
             parts = [data(r, count) if gathers else data(r, whole)[own] for r in range(size)]
             self.expected = torch.cat(parts)
+
+    def moved_to(self, comm: Any, pool: Any) -> None:
+        """Gives it tensors of a pool that the other ranks can map."""
+        import torch
+
+        with torch.cuda.use_mem_pool(pool):
+            self.source, self.result = self.source.clone(), self.result.clone()
+        for tensor in (self.source, self.result):
+            comm.tensor_register(tensor)
 
     def of_comm(self, comm: Any) -> Callable[[], Any]:
         """As torchcomms makes it."""
@@ -232,6 +242,9 @@ def worker() -> None:
     if "copies" in also:
         hints = {"ctran::algorithm": "copy_engine"}
         comms["copies"] = torchcomms.new_comm("ctran", device, "copies", hints=hints)
+    if "direct" in also:
+        comms["direct"] = torchcomms.new_comm("ctran", device, "direct")
+        pool = torch.cuda.MemPool(comms["direct"].mem_allocator)
     registered = []
     for op in os.environ["OPS"].split(","):
         if "plan" in also:
@@ -240,7 +253,7 @@ def worker() -> None:
             case = _Case(op, nbytes, rank, size)
             row: dict[str, Any] = {"op": op, "bytes": nbytes, "wrong": 0.0}
             for name, one in comms.items():
-                if name == "copies" and op not in COPIED:
+                if name == "direct" or (name == "copies" and op not in COPIED):
                     continue
                 call = case.of_comm(one)
                 errors = slowest(case.wrong(call))
@@ -248,10 +261,18 @@ def worker() -> None:
                     row["wrong"] += errors
                     row[f"{name}_wrong"] = errors
                 row[f"{name}_us"] = round(slowest(_replay_us(call, nbytes)), 2)
-            if "ncclx" in also:
-                row["ncclx_is"] = comms["ncclx"].explain(op, case.source.nbytes).algorithm
             if os.environ["NCCL"] == "1":
                 row["nccl_us"] = round(slowest(_replay_us(case.of_torch(), nbytes)), 2)
+            if "direct" in also:  # after the others, who have ordinary tensors
+                direct = comms["direct"]
+                case.moved_to(direct, pool)
+                call = case.of_comm(direct)
+                row["wrong"] += slowest(case.wrong(call))
+                row["direct_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+                for tensor in (case.source, case.result):
+                    direct.tensor_deregister(tensor)
+            if "ncclx" in also:
+                row["ncclx_is"] = comms["ncclx"].explain(op, case.source.nbytes).algorithm
             if "symm" in also and op == "all_reduce" and nbytes <= 1 << 28:
                 try:
                     row["symm_us"] = round(slowest(_symmetric_us(nbytes, device)), 2)

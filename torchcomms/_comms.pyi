@@ -77,6 +77,7 @@ class OpName:
     reduce_scatter: ClassVar[OpName]
     reduce_scatter_v: ClassVar[OpName]
     reduce_scatter_single: ClassVar[OpName]
+    reduce_scatter_quantized: ClassVar[OpName]
     all_to_all_single: ClassVar[OpName]
     all_to_all_v_single: ClassVar[OpName]
     all_to_all: ClassVar[OpName]
@@ -745,7 +746,8 @@ class TorchComm:
     def get_mem_allocator(self) -> Any:
         """The MemAllocator of the backend. Raises CommError if it has none.
 
-        Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
+        On CUDA devices, what torch.cuda.MemPool takes, a torch._C._cuda_CUDAAllocator: of ctran
+        and ncclx, symmetric memory."""
     @property
     def mem_allocator(self) -> Any:
         """get_mem_allocator()."""
@@ -915,6 +917,23 @@ class TorchComm:
     ) -> TorchWork:
         """`output` becomes the reduction over all ranks of part `rank` of their `input`, which has
         comm_size times the elements."""
+    def reduce_scatter_quantized(
+        self,
+        output: Tensor,
+        input: Tensor,
+        op: ReduceOp,
+        seed: Tensor | None,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: ReduceScatterSingleOptions | None = None,
+    ) -> TorchWork:
+        """As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each other
+        is bfloat16, rounded up or down at random so that its expected value is what it was: half
+        the bytes. The same `seed`, an int64 tensor of one element on the communicator's device or
+        on the CPU, gives the same bits; ranks may pass different ones. None: drawn from torch's
+        generator of the CPU. Backends ctran and ncclx, on GPUs."""
     def all_to_all_single(
         self,
         output: Tensor,

@@ -77,6 +77,8 @@ const char* text(Verdict verdict) {
       return "wanted another rank";
     case Verdict::RankTaken:
       return "has joined already, as another process";
+    case Verdict::Enough:
+      return "has as many connections to it as it may";
   }
   return "was refused";
 }
@@ -216,8 +218,9 @@ void Doorman::poll(const Admit& admit, const Take& take) {
   }
 }
 
-Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who)
-    : addresses_(std::move(addresses)), key_(key) {
+Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
+               const NetAddress& from)
+    : addresses_(std::move(addresses)), from_(from), key_(key) {
   hello_.who = who;
   at_ = static_cast<size_t>(-1);
   next("it has told no address that can be reached from here");
@@ -228,7 +231,7 @@ bool Caller::next(const std::string& why) {
   heard_ = 0;
   while (++at_ < addresses_.size()) {
     try {
-      socket_ = beginConnect(addresses_[at_]);
+      socket_ = beginConnect(addresses_[at_], from_);
       return true;
     } catch (const Error& error) {
       if (error.op() == kMakingSockets) throw;

@@ -31,6 +31,7 @@ JobKey randomKey();
 enum class Purpose : uint32_t {
   Link,  ///< to move data
   Join,  ///< to be told where all ranks are; to rank 0, once
+  More,  ///< to move data on one more connection, beside a Link
 };
 
 struct Introduction {
@@ -40,7 +41,7 @@ struct Introduction {
   Purpose purpose = Purpose::Link;
 };
 
-enum class Verdict : uint32_t { Welcome, OtherSize, NoSuchRank, OtherTarget, RankTaken };
+enum class Verdict : uint32_t { Welcome, OtherSize, NoSuchRank, OtherTarget, RankTaken, Enough };
 
 /// How it is put to people: "has joined already".
 const char* text(Verdict verdict);
@@ -134,8 +135,9 @@ class Caller {
  public:
   enum class State { Pending, Welcome, Refused, Failed };
 
-  /// Tries the addresses in turn.
-  Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who);
+  /// Tries the addresses in turn, each from an address of this host, unless that is none.
+  Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
+         const NetAddress& from = {});
 
   /// Goes on without waiting.
   State poll();
@@ -153,6 +155,7 @@ class Caller {
 
   std::vector<NetAddress> addresses_;
   size_t at_ = 0;
+  const NetAddress from_;
   const JobKey key_;
   TcpSocket socket_;
   bool failed_ = false;

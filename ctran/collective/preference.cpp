@@ -54,7 +54,7 @@ void check(const WantedAlgorithm& wanted, const std::string& source) {
                   (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
                   "; on one host there are: " + names + "; between hosts: group, " +
                   tcpAlgorithmNames(kind ? &*kind : nullptr) +
-                  "; on GPUs copy_engine, of all_gather and all_to_all");
+                  "; on GPUs copy_engine, of all_gather, all_to_all and broadcast");
 }
 
 }  // namespace

@@ -70,12 +70,26 @@ double twoPhaseMicros(Kind, size_t bytes, int n) {
   return inRounds({b, 2 * b * (n - 1) / n, b * (n - 1) / n}, n, 2);
 }
 
+/// A byte that is read from the memory of another process, and a system call.
+constexpr double kReadProcess = 1 / 13e3, kSystemCall = 0.5;
+
+/// Each rank reads from each other one.
+double pullMicros(Kind kind, size_t bytes, int n) {
+  const double read = directTraffic(kind, static_cast<double>(bytes), n).read;
+  return 2 * (kStart + kStartPerRank * n) + (n - 1) * kSystemCall + read * kReadProcess;
+}
+
 std::string fitsStep(size_t bytes, int) {
   if (bytes <= Arena::kRoundBytes) return {};
   return "a rank contributes " + std::to_string(bytes) + " bytes, more than the " +
          std::to_string(Arena::kRoundBytes) + " of a step";
 }
 std::string always(size_t, int) { return {}; }
+std::string fitsAddresses(size_t, int size) {
+  constexpr size_t kMost = Arena::kSlotDataBytes / sizeof(void*);
+  if (static_cast<size_t>(size) <= kMost) return {};
+  return "a slot has no room for more than " + std::to_string(kMost) + " addresses";
+}
 
 constexpr ShmChoice kChoices[] = {
     {Kind::Barrier, "step", barrierStep, always, stepMicros},
@@ -89,8 +103,10 @@ constexpr ShmChoice kChoices[] = {
     {Kind::Reduce, "two_phase", reduceTwoPhase, always, twoPhaseMicros},
     {Kind::AllGather, "step", allGatherStep, fitsStep, stepMicros},
     {Kind::AllGather, "rounds", allGatherRounds, always, roundsMicros},
+    {Kind::AllGather, "pull", allGatherPull, always, pullMicros, true},
     {Kind::AllGatherV, "step", allGatherStep, fitsStep, stepMicros},
     {Kind::AllGatherV, "rounds", allGatherRounds, always, roundsMicros},
+    {Kind::AllGatherV, "pull", allGatherPull, always, pullMicros, true},
     {Kind::ReduceScatter, "step", reduceScatterStep, fitsStep, stepMicros},
     {Kind::ReduceScatter, "rounds", reduceScatterRounds, always, roundsMicros},
     {Kind::ReduceScatterV, "step", reduceScatterStep, fitsStep, stepMicros},
@@ -101,6 +117,7 @@ constexpr ShmChoice kChoices[] = {
     {Kind::Gather, "rounds", gatherRounds, always, roundsMicros},
     {Kind::AllToAll, "step", allToAllStep, fitsStep, stepMicros},
     {Kind::AllToAll, "rounds", allToAllRounds, always, roundsMicros},
+    {Kind::AllToAll, "pull", allToAllPull, fitsAddresses, pullMicros, true},
     // What it does follows from the counts, which ranks only know together.
     {Kind::AllToAllV, "rounds", allToAllV, always, roundsMicros},
 };
@@ -117,11 +134,11 @@ std::span<const ShmChoice> shmChoices(Kind kind) {
   return {first, last};
 }
 
-const ShmChoice& cheapestShm(Kind kind, size_t bytes, int size, double* micros) {
+const ShmChoice& cheapestShm(Kind kind, size_t bytes, int size, bool reads, double* micros) {
   const ShmChoice* best = nullptr;
   double least = 0;
   for (const ShmChoice& choice : shmChoices(kind)) {
-    if (!choice.whyNot(bytes, size).empty()) continue;
+    if ((choice.reads && !reads) || !choice.whyNot(bytes, size).empty()) continue;
     const double us = choice.micros(kind, bytes, size);
     if (best == nullptr || us < least) {
       best = &choice;

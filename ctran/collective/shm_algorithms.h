@@ -23,6 +23,7 @@ Task reduceDirect(ShmContext&, const Collective&);
 Task reduceTwoPhase(ShmContext&, const Collective&);
 Task allGatherStep(ShmContext&, const Collective&);
 Task allGatherRounds(ShmContext&, const Collective&);
+Task allGatherPull(ShmContext&, const Collective&);
 Task reduceScatterStep(ShmContext&, const Collective&);
 Task reduceScatterRounds(ShmContext&, const Collective&);
 Task scatterStep(ShmContext&, const Collective&);
@@ -31,6 +32,7 @@ Task gatherStep(ShmContext&, const Collective&);
 Task gatherRounds(ShmContext&, const Collective&);
 Task allToAllStep(ShmContext&, const Collective&);
 Task allToAllRounds(ShmContext&, const Collective&);
+Task allToAllPull(ShmContext&, const Collective&);
 Task allToAllV(ShmContext&, const Collective&);
 
 /// An algorithm as a user or the selector knows it. What can be asked is the same on all ranks, as
@@ -43,12 +45,16 @@ struct ShmChoice {
   std::string (*whyNot)(size_t bytes, int size);
   /// The cost model: microseconds.
   double (*micros)(CollectiveKind kind, size_t bytes, int size);
+  /// Whether ranks read the memory of others: see ShmContext::processes.
+  bool reads = false;
 };
 
 /// Those of a collective; none if it is no collective.
 std::span<const ShmChoice> shmChoices(CollectiveKind kind);
-/// The fastest that can serve by the cost model, which is `micros` then, if not null.
-const ShmChoice& cheapestShm(CollectiveKind kind, size_t bytes, int size, double* micros = nullptr);
+/// The fastest that can serve by the cost model, which is `micros` then, if not null. `reads`:
+/// whether it may be one that does.
+const ShmChoice& cheapestShm(CollectiveKind kind, size_t bytes, int size, bool reads = false,
+                             double* micros = nullptr);
 /// What serves all collectives of a single rank.
 const ShmChoice& shmAlone();
 

@@ -1,6 +1,9 @@
 #include "ctran/collective/shm_context.h"
 
+#include <cerrno>
+
 #include "ctran/collective/signature.h"
+#include "ctran/os/process_memory.h"
 
 namespace ctran {
 namespace {
@@ -24,7 +27,7 @@ void ShmContext::begin(const Collective& collective) {
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
   const size_t touched = touchedBytes(collective, size);
-  streams_ = choice_.begin(touched);
+  streams_ = choice_.begin(touched, position_ >= Arena::kRingBytes);
   streamsOutput_ = touched * size > lastLevelCacheBytes();
 }
 
@@ -41,6 +44,18 @@ void ShmContext::beginStep(Board& board, const OperationRecord& record) {
   wholeSequence_ = record.sequence;
   streams_ = streamsOutput_ = false;  // there is no end of a step at which to wait for such stores
   arena.control(rank).begun.store(sequence_, std::memory_order_release);
+}
+
+bool ShmContext::read(int peer, const Reading& reading) const {
+  const int error = readProcessMemory(processes[peer], reading.from, reading.to, reading.bytes);
+  if (error == 0) return true;
+  if (error == ESRCH || error == EFAULT) return false;
+  throw Error(ErrorKind::System,
+              "the memory of rank " + std::to_string(arena.nameOf(peer)) +
+                  " cannot be read any more: " + std::strerror(error),
+              {arena.nameOf(peer)}, {},
+              "do not take from a process what it had when its communicator was made, or prefer "
+              "another algorithm than \"pull\"");
 }
 
 void ShmContext::throwOther(int peer) {

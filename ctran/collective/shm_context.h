@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <vector>
 
 #include "ctran/collective/blocks.h"
 #include "ctran/collective/collective.h"
@@ -15,6 +16,13 @@
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
+
+/// What somebody else has for this rank, and where it goes.
+struct Reading {
+  const std::byte* from;
+  std::byte* to;
+  size_t bytes;
+};
 
 /// What the shared-memory collectives of one communicator work with: its arena, and where this rank
 /// stands in it. See Arena for the rules of slots and rounds; the members here keep them.
@@ -92,6 +100,9 @@ class ShmContext {
   }
   Condition allFilled(uint64_t round) { return arena.allFilled(endOf(round)); }
   Condition filledBy(int peer, uint64_t round) { return arena.filled(peer, endOf(round)); }
+  /// Of a rank that has ended in the middle: whoever looks after lost ranks will tell.
+  Condition neverFilledBy(int peer) { return arena.filled(peer, UINT64_MAX); }
+  Condition allDrained(uint64_t round) { return arena.allDrained(endOf(round)); }
   /// That all have published the first of two parts of a round.
   Condition allHalfFilled(uint64_t round) { return arena.allFilled(endOf(round) - stride_ / 2); }
 
@@ -116,6 +127,19 @@ class ShmContext {
   void reduce(const Collective& c, std::byte* to, const std::byte* const* from,
               size_t count) const {
     reduceFn(c.op.kind, c.type)(to, from, size, count, size);
+  }
+
+  // --- The memory of others ---------------------------------------------------------------------
+
+  /// The processes of the ranks, if all may read the memory of all others; else empty.
+  std::vector<int> processes;
+
+  /// Reads from a peer's memory. False if it is no longer there. Throws Error(System).
+  bool read(int peer, const Reading& reading) const;
+  /// A rank that has given up takes its memory back, but not before it has said so.
+  void throwIfFailed() const {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (arena.failed()) arena.throwFailure();
   }
 
   // --- Signals, of plans ------------------------------------------------------------------------

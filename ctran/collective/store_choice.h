@@ -22,11 +22,12 @@ class StoreChoice {
  public:
   static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
 
-  /// An operation of that many bytes begins; whether it is to write past the caches.
-  bool begin(size_t bytes) {
+  /// An operation of that many bytes begins; whether it is to write past the caches. `settled`: the
+  /// memory that it will write has all been touched; before that, times say nothing.
+  bool begin(size_t bytes, bool settled) {
     started_ = 0;
     current_ = nullptr;
-    if (bytes < kFewestBytes) return false;
+    if (bytes < kFewestBytes || !settled) return false;
     current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
     if (current_->operations == current_->period) {
       current_->operations = 0;
@@ -52,7 +53,7 @@ class StoreChoice {
  private:
   struct Class {
     uint32_t operations = 0;  // of the current period, which begins with the trial
-    uint32_t period = 64;     // doubles: the first operations also pay for untouched memory
+    uint32_t period = 64;     // doubles: the first operations also pay for the caller's memory
     bool streams = false;
     std::array<int64_t, 2> best{};  // nanoseconds: through the caches, past them
   };

@@ -23,12 +23,20 @@ const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
                           "least of all ranks counts.",
                           1, device::kMaxLanes};
 
+const ConfigBool kThroughHost{
+    "CTRAN_GPU_THROUGH_HOST", false,
+    "Communicators of GPUs go through the host's memory, as they do where GPUs cannot reach each "
+    "other. One rank that has it set is enough."};
+
 /// Hosts end what is late; a kernel does so later, where no host looks.
 constexpr std::chrono::seconds kDeviceGrace{1};
 /// How long a kernel may take to end and to report, once it has been told to.
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
+/// What is written into a mapping that does not work never comes.
+constexpr std::chrono::seconds kProbePatience{20};
 
 int multiprocessors(int device) {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -47,6 +55,8 @@ struct GpuCommunicator::Introduction {
   uint64_t scratchBytes;
   uint32_t budget;
   uint32_t stepBytes;
+  bool wantsHost;  ///< CTRAN_GPU_THROUGH_HOST
+  bool takesHost;
   ErrorKind kind;
   bool failed;
   char why[230];
@@ -57,11 +67,13 @@ GpuCommunicator::GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       memory_(control_->rank(), control_->size(), device),
+      symmetric_(control_->rank(), control_->size(), device),
       staging_(device),
       user_(userPreferences()) {}
 
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
-                                                         int device, WaitHooks* hooks) {
+                                                         int device, WaitHooks* hooks,
+                                                         Detour detour) {
   auto local = std::dynamic_pointer_cast<LocalCommunicator>(control);
   if (!local || control->size() > static_cast<int>(device::kMaxRanks)) {
     throw Error(ErrorKind::Unsupported,
@@ -71,7 +83,7 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communi
                 {}, {}, "use backend nccl, or tensors of the CPU");
   }
   std::shared_ptr<GpuCommunicator> made(new GpuCommunicator(std::move(local), device));
-  made->connect(hooks);
+  made->connect(detour, hooks);
   announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;
 }
@@ -100,36 +112,72 @@ std::vector<GpuCommunicator::Introduction> GpuCommunicator::agree(WaitHooks* hoo
   return all;
 }
 
-void GpuCommunicator::connect(WaitHooks* hooks) {
+void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
     own.stepBytes = memory_.stepBytes();
+    own.wantsHost = kThroughHost.get();
+    own.takesHost = detour == Detour::HostMemory;
   });
-  blocks_ = device::kMaxLanes;
-  for (const Introduction& one : all) blocks_ = std::min(blocks_, one.budget);
-  UniqueFd scratch;
-  const auto allocated = agree(hooks, [&](Introduction& own) {
+  agree(hooks, [&](Introduction&) {
     for (const Introduction& one : all) {
       if (one.stepBytes != memory_.stepBytes()) {
         throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
       }
     }
+    MovingKernels::of(device_, control_->size());
+  });
+  blocks_ = device::kMaxLanes;
+  bool wantsHost = false, takesHost = true;
+  for (const Introduction& one : all) {
+    blocks_ = std::min(blocks_, one.budget);
+    wantsHost = wantsHost || one.wantsHost;
+    takesHost = takesHost && one.takesHost;
+  }
+  if (wantsHost && !takesHost) {
+    throw Error(ErrorKind::Unsupported, "CTRAN_GPU_THROUGH_HOST is set");
+  }
+  if (!wantsHost) {
+    try {
+      return share(hooks);
+    } catch (const Error& error) {  // on all ranks alike
+      if (error.kind() != ErrorKind::Unsupported || !takesHost) throw;
+      log(control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
+          "communicator '%s' goes through the host's memory: %s", control_->name().c_str(),
+          error.what());
+    }
+  }
+  launcher_.reset();
+  memory_.goThroughHost();
+  share(hooks);
+}
+
+void GpuCommunicator::share(WaitHooks* hooks) {
+  UniqueFd scratch;
+  const auto allocated = agree(hooks, [&](Introduction& own) {
     scratch = memory_.allocate(blocks_);
     own.scratchBytes = memory_.scratchBytes();
   });
-  const HostGroup group =
-      control_->handOver(PeerMemory::deskBytes(control_->size()), std::move(scratch), hooks);
+  const size_t desks = PeerMemory::deskBytes(control_->size());
+  const size_t boards = SymmetricMemory::boardBytes(control_->size());
+  const HostGroup group = control_->handOver(desks + boards, std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
     for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
-    memory_.connect(group, bytes);
-    setTimeout(control_->timeout());
+    try {
+      memory_.connect(group, bytes, boards);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::Unsupported, error.what());
+    }
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
-    launcher_.emplace(memory_.team(), device_);
+    symmetric_.connect(isThroughHost() ? nullptr : memory_.desks(), desks, memory_.team().state);
+    launcher_.emplace(memory_.team(), device_, symmetric_);
   });
+  setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
   agree(hooks, [&](Introduction&) { probe(); });
+  setTimeout(control_->timeout());
 }
 
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
@@ -208,6 +256,7 @@ void GpuCommunicator::order(gpu::Stream stream, bool before) {
 }
 
 std::shared_ptr<const PlanAlgorithm> GpuCommunicator::planFor(const Collective& c) const {
+  if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
   return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
     return GpuPlan::whyNot(algorithm, c, blocks_).empty();
   });
@@ -259,7 +308,7 @@ CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
 }
 
 bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
-  if (!CopyEngines::serves(kind) || control_->size() == 1) return false;
+  if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
   for (const Preferences* preferences : {&control_->hint(), &user_}) {
     if (const std::string* name = preferences->of(kind)) return *name == CopyEngines::kName;
   }
@@ -303,6 +352,21 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
   return number;
 }
 
+uint64_t GpuCommunicator::enqueueQuantized(const Collective& collective,
+                                           const Quantization& quantization, gpu::Stream stream) {
+  validate(collective, control_->rank(), control_->size());
+  GpuDesk& desk = memory_.desk(control_->rank());
+  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  // Twice: it is another operation than the one that sends fp32.
+  signature_ = extendSignature(extendSignature(signature_, collective), collective);
+  desk.operations.begin(makeRecord(collective, number, signature_));
+  order(stream, true);
+  launcher_->launchQuantized(collective, quantization, stream);
+  order(stream, false);
+  desk.issued.store(number, std::memory_order_release);
+  return number;
+}
+
 Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   Collective call;
   call.kind = kind;
@@ -319,6 +383,14 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   } else {
     explanation.algorithm = "native";
     explanation.why = "kernels of the engine, by size";
+    if (const size_t segments = symmetric_.mapped()) {
+      explanation.why +=
+          "; much data straight between tensors of symmetric memory, of which "
+          "this rank has " +
+          std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
+          " times";
+    }
+    if (isThroughHost()) explanation.why += ", through the host's memory";
   }
   return explanation;
 }
@@ -417,9 +489,15 @@ std::optional<Error> GpuCommunicator::trouble() {
     fail(*error);
     return error;
   }
+  device::Report& report = memory_.desk(control_->rank()).report;
+  const uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
+  if (state == device::kRefused) {
+    Error error = refused(report.refusal);
+    fail(error);
+    return error;
+  }
   const std::vector<int> awaited = awaitedByKernels(control_->rank());
-  const device::Report& report = memory_.desk(control_->rank()).report;
-  if (std::atomic_ref(const_cast<uint32_t&>(report.state)).load() == device::kTimedOut) {
+  if (state == device::kTimedOut) {
     Error error(ErrorKind::Timeout,
                 "a kernel of communicator '" + control_->name() + "' on rank " +
                     std::to_string(control_->rank()) + " waited too long for rank " +
@@ -429,6 +507,44 @@ std::optional<Error> GpuCommunicator::trouble() {
     return error;
   }
   return std::nullopt;
+}
+
+/// What a kernel of a broken communicator still touches has to stay.
+void GpuCommunicator::shareMemory() {
+  if (!hasFailed()) symmetric_.serve();
+}
+
+void GpuCommunicator::registerMemory(const void* address, size_t bytes) {
+  symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
+}
+
+/// All ranks say the same: they have looked at the same numbers.
+Error GpuCommunicator::refused(const device::Refusal& refusal) const {
+  const int from = static_cast<int>(refusal.from), to = static_cast<int>(refusal.to);
+  const std::string what = "all_to_all_v of communicator '" + control_->name() + "': rank " +
+                           std::to_string(from) + " sends rank " + std::to_string(to) + ' ' +
+                           std::to_string(refusal.rows) + " rows, ";
+  const std::string limit = std::to_string(refusal.limit);
+  switch (refusal.why) {
+    case device::kRefusedSend:
+      return {ErrorKind::InvalidArgument,
+              what + "but its input has " + limit + " left",
+              {from},
+              {},
+              "input_split_sizes must be at least 0, and sum up to at most the rows of input"};
+    case device::kRefusedExpected:
+      return {ErrorKind::Mismatch,
+              what + "which expects " + limit,
+              {from, to},
+              {},
+              "what rank i sends rank j, rank j has to expect from rank i"};
+    default:
+      return {ErrorKind::Mismatch,
+              what + "which has room for " + limit + " more",
+              {from, to},
+              {},
+              "give the output the size of all that the others may send"};
+  }
 }
 
 void GpuCommunicator::stop() {

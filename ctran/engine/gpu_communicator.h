@@ -18,6 +18,7 @@
 #include "ctran/engine/named.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/transport/nvlink/peer_memory.h"
+#include "ctran/transport/nvlink/symmetric_memory.h"
 
 namespace ctran {
 
@@ -35,10 +36,15 @@ class LocalCommunicator;
 /// One thread at a time; `trouble`, `fail` and `stop` from any thread.
 class GpuCommunicator final : public Explainer {
  public:
+  /// What there is for GPUs that do not reach each other's memory.
+  enum class Detour { HostMemory, None };
+
   /// Collective over the ranks of `control`, which this owns from then on; each names its device.
-  /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory.
+  /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory and
+  /// some rank takes no detour.
   static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control, int device,
-                                                 WaitHooks* hooks = nullptr);
+                                                 WaitHooks* hooks = nullptr,
+                                                 Detour detour = Detour::HostMemory);
   ~GpuCommunicator() override;
   GpuCommunicator(const GpuCommunicator&) = delete;
   GpuCommunicator& operator=(const GpuCommunicator&) = delete;
@@ -46,6 +52,8 @@ class GpuCommunicator final : public Explainer {
   Communicator& control();
   int device() const { return device_; }
   size_t memoryBytes() const { return memory_.scratchBytes(); }
+  /// Whether data goes through the host's memory.
+  bool isThroughHost() const { return memory_.isThroughHost(); }
   /// Of a kernel; covers replays of graphs, whose ends nobody else watches.
   void setTimeout(std::chrono::nanoseconds timeout);
 
@@ -53,6 +61,9 @@ class GpuCommunicator final : public Explainer {
   /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
   /// Communicator::run.
   uint64_t enqueue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks = nullptr);
+  /// The same of a reduce-scatter whose contributions travel as bf16.
+  uint64_t enqueueQuantized(const Collective& collective, const Quantization& quantization,
+                            gpu::Stream stream);
   /// Sends and receives, which run at the same time.
   void enqueueMessages(std::span<const Collective> messages, gpu::Stream stream);
 
@@ -66,6 +77,11 @@ class GpuCommunicator final : public Explainer {
   /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
   /// rank's kernels, and says who was waited for.
   Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
+  /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
+  void shareMemory();
+  /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
+  /// holds that range, if any does, instead of at some time after its first use.
+  void registerMemory(const void* address, size_t bytes);
   /// Breaks the communicator on all ranks, and ends their kernels.
   void fail(const Error& error);
   /// Ends this rank's kernels, and all that come.
@@ -76,7 +92,8 @@ class GpuCommunicator final : public Explainer {
   GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int device);
   template <class Step>
   std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
-  void connect(WaitHooks* hooks);
+  void connect(Detour detour, WaitHooks* hooks);
+  void share(WaitHooks* hooks);
   void probe();
   void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks);
@@ -87,6 +104,7 @@ class GpuCommunicator final : public Explainer {
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
+  Error refused(const device::Refusal& refusal) const;
   std::vector<int> awaitedByKernels(int rank) const;
   std::vector<int> missing(uint64_t number) const;
 
@@ -94,6 +112,7 @@ class GpuCommunicator final : public Explainer {
   const int device_;
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
+  SymmetricMemory symmetric_;
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuLauncher> launcher_;
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.

@@ -210,6 +210,11 @@ Task CollectiveLane::start(const Collective& collective) {
   return selector.choose(collective).run(shm_, collective);
 }
 
+void CollectiveLane::useReading(std::vector<int> processes, std::string whyNot, bool pays) {
+  shm_.processes = std::move(processes);
+  selector.useReading(std::move(whyNot), pays);
+}
+
 Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
                                    int64_t timeoutNanos) {
   const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];

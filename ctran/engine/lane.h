@@ -102,6 +102,8 @@ class CollectiveLane final : public Lane {
                      int64_t timeoutNanos) override;
 
   Selector selector;  ///< only while nothing runs
+  /// See Selector; the ranks are in those processes. While nothing runs.
+  void useReading(std::vector<int> processes, std::string whyNot, bool pays);
 
  private:
   ShmContext shm_;

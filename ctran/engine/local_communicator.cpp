@@ -1,10 +1,17 @@
 #include "ctran/engine/local_communicator.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "ctran/base/log.h"
+#include "ctran/engine/say_all.h"
+#include "ctran/os/process.h"
+#include "ctran/os/process_memory.h"
 #include "ctran/select/plans.h"
+#include "ctran/topology/host.h"
 
 namespace ctran {
 namespace {
@@ -36,22 +43,49 @@ void LocalCommunicator::start(WaitHooks* hooks) {
   agree(hooks);
 }
 
+/// Sees whether all ranks can read the memory of all others, and whether that is likely to be
+/// faster than through shared memory: where there are many cores, data takes longer from one to
+/// another.
+void LocalCommunicator::tryReading(const std::vector<Memory>& memories, WaitHooks* hooks) {
+  constexpr size_t kManyCores = 8;
+  struct Answer {
+    bool can, pays;
+  } own{true, thisHost().cores.size() >= kManyCores};
+  std::vector<int> processes;
+  for (const Memory& memory : memories) {
+    uint64_t found = 0;
+    const int error = readProcessMemory(memory.process, memory.at,
+                                        reinterpret_cast<std::byte*>(&found), sizeof found);
+    own.can &= error == 0 && found == memory.token;
+    processes.push_back(memory.process);
+  }
+  std::string whyNot;
+  bool pays = true;
+  int rank = 0;
+  for (const Answer& answer : sayAll(*this, own, {}, hooks)) {
+    if (!answer.can && whyNot.empty()) {
+      whyNot = "rank " + std::to_string(rank) +
+               " may not read the memory of the others (process_vm_readv)";
+    }
+    pays &= answer.pays;
+    ++rank;
+  }
+  collectives_.useReading(std::move(processes), std::move(whyNot), pays);
+}
+
 /// Waits until all ranks are here, and sees whether they would choose the same algorithms.
 void LocalCommunicator::agree(WaitHooks* hooks) {
   const Preferences user = userPreferences();
   TuningTable table = TuningTable::load(size());
   struct Basis {
     uint64_t preferences, table;
+    Memory memory;
   };
-  const Basis own{std::hash<std::string>()(hint_.text() + ";" + user.text()), table.hash()};
-  std::vector<Basis> all(size());
-  Collective exchange;
-  exchange.kind = CollectiveKind::AllGather;
-  exchange.type = DataType::Opaque8;
-  exchange.count = sizeof own / 8;
-  exchange.input = reinterpret_cast<const std::byte*>(&own);
-  exchange.output = reinterpret_cast<std::byte*>(all.data());
-  run(exchange, {}, hooks);
+  const uint64_t token = processToken();
+  const Basis own{std::hash<std::string>()(hint_.text() + ";" + user.text()),
+                  table.hash(),
+                  {getpid(), reinterpret_cast<const std::byte*>(&token), token}};
+  const std::vector<Basis> all = sayAll(*this, own, {}, hooks);
   bool sameTable = true;
   for (int r = 0; r < size(); ++r) {
     if (all[r].preferences != own.preferences) {
@@ -64,6 +98,9 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
     }
     sameTable &= all[r].table == own.table;
   }
+  std::vector<Memory> memories;
+  for (const Basis& one : all) memories.push_back(one.memory);
+  tryReading(memories, hooks);
   collectives_.selector.prefer(hint_, user);
   if (sameTable) {
     collectives_.selector.use(std::move(table));

@@ -38,6 +38,14 @@ class LocalCommunicator final : public LaneCommunicator {
   bool spansHosts() const override { return false; }
   void agree(WaitHooks* hooks);
 
+  /// A number that a process has in its memory.
+  struct Memory {
+    int process;
+    const std::byte* at;
+    uint64_t token;
+  };
+  void tryReading(const std::vector<Memory>& memories, WaitHooks* hooks);
+
   Arena arena_;
   const Preferences hint_;
   LocalWatch watch_;

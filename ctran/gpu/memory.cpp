@@ -1,11 +1,18 @@
 #include "ctran/gpu/memory.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <utility>
 
+#include "ctran/base/error.h"
+
 namespace ctran::gpu {
 namespace {
+
+constexpr Result kAlreadyRegistered = 712;
 
 MemoryProperties propertiesFor(int device) {
   MemoryProperties properties;
@@ -95,5 +102,54 @@ MappedHostMemory::MappedHostMemory(size_t bytes) {
 }
 
 MappedHostMemory::~MappedHostMemory() { Driver::get().memFreeHost(host_); }
+
+SharedHostMemory SharedHostMemory::allocate(int device, const char* label, size_t bytes) {
+  UniqueFd file = createSharedMemory(label, bytes);
+  SharedHostMemory memory = map(device, file, bytes);
+  memory.file_ = std::move(file);
+  return memory;
+}
+
+SharedHostMemory SharedHostMemory::map(int device, const UniqueFd& fd, size_t bytes) {
+  const Driver& driver = Driver::get();
+  const DeviceGuard guard(device);
+  SharedHostMemory memory;
+  memory.device_ = device;
+  memory.mapping_ = SharedMapping::map(fd, bytes);
+  const Result result =
+      driver.memHostRegister(memory.host(), memory.size(), kHostPortable | kHostDeviceMap);
+  // Ranks that are threads of one process share one mapping.
+  if (result != kAlreadyRegistered) check(result, "cuMemHostRegister");
+  memory.registered_ = result == kSuccess;
+  check(driver.memHostGetDevicePointer(&memory.address_, memory.host(), 0),
+        "cuMemHostGetDevicePointer");
+  return memory;
+}
+
+UniqueFd SharedHostMemory::exportHandle() const {
+  const int fd = fcntl(file_.get(), F_DUPFD_CLOEXEC, 0);
+  if (fd < 0) {
+    throw Error(ErrorKind::System,
+                std::string("duplicating a descriptor: ") + std::strerror(errno));
+  }
+  return UniqueFd(fd);
+}
+
+void SharedHostMemory::swap(SharedHostMemory& other) noexcept {
+  std::swap(file_, other.file_);
+  std::swap(mapping_, other.mapping_);
+  std::swap(address_, other.address_);
+  std::swap(device_, other.device_);
+  std::swap(registered_, other.registered_);
+}
+
+SharedHostMemory::~SharedHostMemory() {
+  if (!registered_) return;
+  try {
+    const DeviceGuard guard(device_);
+    Driver::get().memHostUnregister(host());
+  } catch (const Error&) {  // the driver has gone before us
+  }
+}
 
 }  // namespace ctran::gpu

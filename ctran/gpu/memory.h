@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
 #include "ctran/gpu/driver.h"
+#include "ctran/os/shared_memory.h"
 
 namespace ctran::gpu {
 
@@ -58,6 +60,40 @@ class MappedHostMemory {
  private:
   void* host_ = nullptr;
   DevicePtr device_ = 0;
+};
+
+/// Host memory that processes share, page-locked, so that every device reads and writes it.
+/// Movable.
+class SharedHostMemory {
+ public:
+  /// Zeroed. For `device`'s process.
+  static SharedHostMemory allocate(int device, const char* label, size_t bytes);
+  /// What is behind a descriptor of such memory, of exactly `bytes`.
+  static SharedHostMemory map(int device, const UniqueFd& fd, size_t bytes);
+
+  SharedHostMemory() = default;
+  SharedHostMemory(SharedHostMemory&& other) noexcept { swap(other); }
+  SharedHostMemory& operator=(SharedHostMemory&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~SharedHostMemory();
+
+  /// A new descriptor of what was allocated here.
+  UniqueFd exportHandle() const;
+  std::byte* host() const { return mapping_->data(); }
+  const std::shared_ptr<SharedMapping>& mapping() const { return mapping_; }
+  DevicePtr address() const { return address_; }  ///< as devices see it
+  size_t size() const { return mapping_ ? mapping_->size() : 0; }
+
+ private:
+  void swap(SharedHostMemory& other) noexcept;
+
+  UniqueFd file_;  ///< of what was allocated here
+  std::shared_ptr<SharedMapping> mapping_;
+  DevicePtr address_ = 0;
+  int device_ = 0;
+  bool registered_ = false;
 };
 
 }  // namespace ctran::gpu

@@ -119,6 +119,11 @@ NetAddress NetAddress::from(const sockaddr* address) {
     result.family = 6;
     result.port = ntohs(in->sin6_port);
     std::memcpy(result.ip.data(), &in->sin6_addr, 16);
+    if (IN6_IS_ADDR_V4MAPPED(&in->sin6_addr)) {
+      result.family = 4;
+      std::copy_n(result.ip.begin() + 12, 4, result.ip.begin());
+      std::fill(result.ip.begin() + 4, result.ip.end(), 0);
+    }
   }
   return result;
 }
@@ -200,6 +205,58 @@ std::vector<NetAddress> byReach(const std::vector<NetAddress>& peer,
                        [&address](const NetAddress& mine) { return mine.sameNetwork(address); });
   };
   return inOrder(order, isNear);
+}
+
+bool interfacesAreNamed() { return kInterfaces.isSet(); }
+
+std::vector<NetPath> pathsBetween(const std::vector<NetAddress>& own,
+                                  const std::vector<NetAddress>& peer, const NetAddress& first) {
+  struct Use {
+    NetAddress address;
+    int paths = 0;
+  };
+  const auto candidates = [&first](const std::vector<NetAddress>& addresses) {
+    std::vector<Use> uses;
+    for (const NetAddress& address : addresses) {
+      if (address.family == first.family && address.isLoopback() == first.isLoopback()) {
+        uses.push_back({address});
+      }
+    }
+    return uses;
+  };
+  std::vector<Use> here = candidates(own), there = candidates(peer);
+  // So that the path to it is made first.
+  const auto it = std::find_if(there.begin(), there.end(),
+                               [&first](const Use& use) { return use.address.ip == first.ip; });
+  if (it != there.end()) std::rotate(there.begin(), it, it + 1);
+  std::vector<NetPath> paths;
+  for (const bool near : {true, false}) {
+    const auto joins = [near](const Use& from, const Use& to) {
+      return !near || from.address.sameNetwork(to.address);
+    };
+    const auto add = [&paths](Use* from, Use* to) {
+      if (from == nullptr || to == nullptr) return;
+      ++from->paths;
+      ++to->paths;
+      paths.push_back({from->address, to->address});
+    };
+    const auto leastUsed = [](std::vector<Use>& uses, auto fits) {
+      Use* least = nullptr;
+      for (Use& use : uses) {
+        if (fits(use) && (least == nullptr || use.paths < least->paths)) least = &use;
+      }
+      return least;
+    };
+    for (Use& to : there) {
+      add(leastUsed(here, [&](const Use& from) { return joins(from, to); }), &to);
+    }
+    for (Use& from : here) {
+      if (from.paths > 0) continue;
+      add(&from, leastUsed(there, [&](const Use& to) { return joins(from, to); }));
+    }
+    if (!paths.empty()) return paths;
+  }
+  return {{{}, first}};
 }
 
 }  // namespace ctran

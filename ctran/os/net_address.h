@@ -20,6 +20,7 @@ struct NetAddress {
   bool sameNetwork(const NetAddress& other) const;  ///< by this address' prefix
   std::string text() const;                         ///< "10.0.0.1:1234", "[fd00::1]:1234"
 
+  /// One of IPv4 that is written as one of IPv6 is taken for what it is.
   static NetAddress from(const sockaddr* address);
   socklen_t to(sockaddr_storage& address) const;
 };
@@ -33,6 +34,19 @@ std::vector<NetAddress> localAddresses();
 /// first; those of loopback last, and only if the peer may be on this machine.
 std::vector<NetAddress> byReach(const std::vector<NetAddress>& peer,
                                 const std::vector<NetAddress>& own, bool sameMachine);
+
+/// From an address of this host to one of a peer's.
+struct NetPath {
+  NetAddress from, to;
+};
+
+/// One path for each interface of the host that has more of them, within the networks that both are
+/// in, or, if there is none, between any two; first one to `first`. All of its version of IP.
+std::vector<NetPath> pathsBetween(const std::vector<NetAddress>& own,
+                                  const std::vector<NetAddress>& peer, const NetAddress& first);
+
+/// Whether CTRAN_TCP_INTERFACES says which to use.
+bool interfacesAreNamed();
 
 /// What CTRAN_TCP_INTERFACES means for one interface: whether `list` selects it. Entries are
 /// separated by commas: a name, the beginning of names followed by '*', a network such as

@@ -105,6 +105,13 @@ void TcpSocket::close() {
   const UniqueFd closing = std::move(fd_);
 }
 
+NetAddress TcpSocket::remote() const {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (!fd_ || ::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  return NetAddress::from(reinterpret_cast<sockaddr*>(&name));
+}
+
 size_t TcpSocket::unacknowledged() const {
   int bytes = 0;
   if (!fd_ || ::ioctl(fd_.get(), SIOCOUTQ, &bytes) != 0) return 0;
@@ -130,10 +137,19 @@ TcpSocket listenTcp(std::vector<NetAddress>& addresses) {
   return listener;
 }
 
-TcpSocket beginConnect(const NetAddress& address) {
+TcpSocket beginConnect(const NetAddress& address, const NetAddress& from) {
   TcpSocket socket(newSocket(address.family == 4 ? AF_INET : AF_INET6));
   tune(socket.get());
   sockaddr_storage name;
+  if (from.family != 0) {
+    NetAddress any = from;
+    any.port = 0;
+    set(socket.get(), IPPROTO_IP, IP_BIND_ADDRESS_NO_PORT, 1);
+    const socklen_t length = any.to(name);
+    if (::bind(socket.get(), reinterpret_cast<sockaddr*>(&name), length) != 0) {
+      throw systemError("bind to " + any.text(), errno);
+    }
+  }
   const socklen_t length = address.to(name);
   if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&name), length) != 0 &&
       errno != EINPROGRESS) {

@@ -24,6 +24,8 @@ class TcpSocket {
   explicit operator bool() const { return static_cast<bool>(fd_); }
   void close();
 
+  /// The other end's address; none if there is no connection.
+  NetAddress remote() const;
   /// Bytes that were written and that the peer's host has not acknowledged.
   size_t unacknowledged() const;
 
@@ -40,9 +42,9 @@ TcpSocket listenTcp(std::vector<NetAddress>& addresses);
 /// The `op` of errors that are of this process, as no descriptor is left, and not of an address.
 inline constexpr const char* kMakingSockets = "socket";
 
-/// Begins to connect; if that fails, reading says why. Throws Error(System) if there is no way to
-/// that address.
-TcpSocket beginConnect(const NetAddress& address);
+/// Begins to connect, from an address of this host or, if `from` is none, by the route; if that
+/// fails, reading says why. Throws Error(System) if there is no way to that address.
+TcpSocket beginConnect(const NetAddress& address, const NetAddress& from = {});
 
 /// Empty when nobody waits to be let in. Throws Error(System).
 TcpSocket acceptTcp(const TcpSocket& listener);

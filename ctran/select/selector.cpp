@@ -39,6 +39,17 @@ void Selector::use(TuningTable table) {
   forget();
 }
 
+void Selector::useReading(std::string whyNot, bool pays) {
+  readingPays_ = pays && whyNot.empty();
+  whyNotReading_ = std::move(whyNot);
+  forget();
+}
+
+std::string Selector::whyNot(const ShmChoice& choice, size_t bytes) const {
+  if (choice.reads && !whyNotReading_.empty()) return whyNotReading_;
+  return choice.whyNot(bytes, size_);
+}
+
 void Selector::force(const ShmChoice* choice) {
   forced_ = choice;
   forget();
@@ -59,7 +70,7 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
   const auto choices = shmChoices(kind);
   const auto named = [&](const std::string& name) -> const ShmChoice* {
     for (const ShmChoice& choice : choices) {
-      if (choice.name == name && choice.whyNot(bytes, size_).empty()) return &choice;
+      if (choice.name == name && whyNot(choice, bytes).empty()) return &choice;
     }
     return nullptr;
   };
@@ -67,7 +78,7 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
     if (why != nullptr) *why = reason;
     return choice;
   };
-  if (forced_ != nullptr && forced_->kind == kind && forced_->whyNot(bytes, size_).empty()) {
+  if (forced_ != nullptr && forced_->kind == kind && whyNot(*forced_, bytes).empty()) {
     return because(forced_, "being measured");
   }
   if (const std::string* name = hint_.of(kind)) {
@@ -85,7 +96,7 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
     }
   }
   double least = 0;
-  const ShmChoice* best = &cheapestShm(kind, bytes, size_, &least);
+  const ShmChoice* best = &cheapestShm(kind, bytes, size_, readingPays_, &least);
   return because(best, "the fastest by the cost model, " + inMicros(least));
 }
 
@@ -99,7 +110,7 @@ Explanation Selector::explain(CollectiveKind kind, size_t bytes) const {
   for (const ShmChoice& one : shmChoices(kind)) {
     Explanation::Alternative alternative;
     alternative.algorithm = one.name;
-    alternative.whyNot = one.whyNot(bytes, size_);
+    alternative.whyNot = whyNot(one, bytes);
     alternative.predicted = one.micros(kind, bytes, size_);
     if (entry != nullptr) {
       for (const auto& [name, us] : entry->micros) {

@@ -51,9 +51,15 @@ class Selector {
 
   void prefer(Preferences hint, Preferences user);
   void use(TuningTable table);
+  /// Why ranks may not read the memory of others, empty if they may; and whether the cost model is
+  /// to think that it pays. The same on all ranks.
+  void useReading(std::string whyNot, bool pays);
   const TuningTable& table() const { return table_; }
   /// From now on this one, whenever it can serve; null: no more. For measurements.
   void force(const ShmChoice* choice);
+
+  /// Why one cannot serve a call; empty if it can. `bytes`: see explain().
+  std::string whyNot(const ShmChoice& choice, size_t bytes) const;
 
   /// Costs some nanoseconds for sizes that come again.
   const ShmChoice& choose(const Collective& collective);
@@ -74,6 +80,8 @@ class Selector {
   Preferences hint_, user_;
   TuningTable table_;
   const ShmChoice* forced_ = nullptr;
+  std::string whyNotReading_ = "only ranks can tell whether they may read each other's memory";
+  bool readingPays_ = false;
   std::array<Decision, 64> decisions_;
 };
 

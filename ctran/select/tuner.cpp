@@ -25,14 +25,14 @@ struct Point {
   std::vector<const ShmChoice*> candidates;
 };
 
-std::vector<Point> pointsFor(int size) {
+std::vector<Point> pointsFor(const Selector& selector) {
   std::vector<Point> points;
   for (int k = 0; k <= static_cast<int>(CollectiveKind::AllToAllV); ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
     for (const size_t bytes : kSizes) {
       Point point{kind, bytes, {}};
       for (const ShmChoice& choice : shmChoices(kind)) {
-        if (choice.whyNot(bytes, size).empty()) point.candidates.push_back(&choice);
+        if (selector.whyNot(choice, bytes).empty()) point.candidates.push_back(&choice);
       }
       if (point.candidates.size() > 1) points.push_back(std::move(point));
     }
@@ -138,7 +138,7 @@ TuningTable tune(int size, Selector& selector, const Run& run, const TuneOptions
   TuningTable table;
   table.machine = thisHost().key();
   table.ranks = size;
-  const std::vector<Point> points = size > 1 ? pointsFor(size) : std::vector<Point>{};
+  const std::vector<Point> points = size > 1 ? pointsFor(selector) : std::vector<Point>{};
   const int64_t begin = nowNanos();
   for (size_t i = 0; i < points.size(); ++i) {
     const Point& point = points[i];

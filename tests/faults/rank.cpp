@@ -33,9 +33,14 @@ void copyText(char (&to)[n], const std::string& text) {
 
 // --- What the conductor has done to this rank, in its signal handlers ----------------------------
 
-/// Resets one TCP connection, as a middlebox may: connecting to nowhere drops it with an RST.
+/// Resets one TCP connection, each time another one, as a middlebox may: connecting to nowhere
+/// drops it with an RST.
 void resetConnection(int) {
-  for (int fd = 3; fd < 200; ++fd) {
+  constexpr int kFirst = 3, kLast = 200;
+  static int last = kFirst;
+  for (int i = 0; i < kLast - kFirst; ++i) {
+    last = last + 1 < kLast ? last + 1 : kFirst;
+    const int fd = last;
     int domain = 0, type = 0;
     socklen_t length = sizeof domain;
     if (::getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &length) != 0) continue;
@@ -194,6 +199,7 @@ std::shared_ptr<Communicator> create(const Scenario& scenario, const Stage& stag
   options.store = std::make_shared<DirectoryStore>(stage.store);
   options.timeout = timeout;
   options.hints["ctran::host"] = scenario.host(rank);
+  ::setenv("CTRAN_TCP_CONNECTIONS", std::to_string(scenario.connections).c_str(), 1);
   return Communicator::create(options);
 }
 

@@ -62,8 +62,9 @@ std::string Scenario::host(int rank) const {
 std::string Scenario::describe() const {
   return std::string(nameOf(fault)) + " rank " + std::to_string(victim) + " of " +
          std::to_string(size) + (whileCreating ? " while creating or later" : "") + " on " +
-         nameOf(reach) + " after " + std::to_string(delayMicros) + " us (--seed " +
-         std::to_string(seed) + " --only " + std::to_string(number) + ")";
+         nameOf(reach) + (connections > 1 ? " of several connections" : "") + " after " +
+         std::to_string(delayMicros) + " us (--seed " + std::to_string(seed) + " --only " +
+         std::to_string(number) + ")";
 }
 
 Scenario drawScenario(uint64_t seed, uint64_t number, uint32_t faults) {
@@ -82,6 +83,7 @@ Scenario drawScenario(uint64_t seed, uint64_t number, uint32_t faults) {
   s.calls = 4 + static_cast<int>(dice.below(20));
   s.timeoutMillis = s.fault == Fault::Stop ? 500 : 30'000;
   s.reforms = dice.chance(40);
+  s.connections = s.reach != Reach::OneHost && dice.chance(50) ? 3 : 1;
   return s;
 }
 

@@ -29,6 +29,7 @@ struct Scenario {
   int calls = 0;               ///< where nothing may fail: so many
   int timeoutMillis = 0;       ///< of operations
   bool reforms = false;        ///< the survivors meet by their handles, as reconfigure does
+  int connections = 1;         ///< of each pair of ranks on different hosts
 
   /// Whether ranks call until they get an error.
   bool breaks() const {

@@ -6,6 +6,9 @@
 //   3        this rank sends a message: the same
 //   4 i      this rank lets go of its i-th message
 //   5        the peer hangs up
+//   6        the peer calls once more, and opens that connection
+//   7        the peer says a frame on it: as 0
+//   8        the peer hangs up there
 //   other    this rank polls
 #include "ctran/transport/tcp/frame.h"
 
@@ -31,10 +34,18 @@ class Pair : public TcpTransport::Listener {
     loopback.ip = {127, 0, 0, 1};
     hosts.doorman = std::make_unique<Doorman>(std::vector{loopback}, hosts.key, 0, 2);
     hosts.places.resize(2);
-    Caller caller(hosts.doorman->addresses(), hosts.key, {1, 2, 0, Purpose::Link});
+    key_ = hosts.key;
+    addresses_ = hosts.doorman->addresses();
     transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
-    while (caller.poll() == Caller::State::Pending) transport_->poll();
-    peer_ = caller.takeSocket();
+    peer_ = call(Purpose::Link);
+  }
+
+  void callAgain() {
+    if (second_ || transport_->connections() != 1) return;
+    second_ = call(Purpose::More);
+    FrameHeader opened;
+    opened.type = FrameType::Opened;
+    if (second_) say(second_, std::as_bytes(std::span(&opened, 1)));
   }
 
   void failed(const Error& error) override {
@@ -43,9 +54,10 @@ class Pair : public TcpTransport::Listener {
   }
   void wakeUp() override {}  // nobody sleeps here
 
-  void say(std::span<const std::byte> bytes) {
-    while (!bytes.empty() && peer_ && transport_->connections() == 1) {
-      const Transfer written = writeSome(peer_, bytes);
+  void say(std::span<const std::byte> bytes) { say(peer_, bytes); }
+  void say(const TcpSocket& socket, std::span<const std::byte> bytes) {
+    while (!bytes.empty() && socket && transport_->connections() == 1) {
+      const Transfer written = writeSome(socket, bytes);
       if (written.end == Transfer::End::Failed) return;
       bytes = bytes.subspan(written.bytes);
       transport_->poll();
@@ -53,16 +65,17 @@ class Pair : public TcpTransport::Listener {
     }
   }
 
-  void sayFrame(Input& input) {
+  void sayFrame(Input& input, bool first) {
+    const TcpSocket& socket = first ? peer_ : second_;
     FrameHeader frame;
     frame.type = static_cast<FrameType>(input.take<uint8_t>());
     frame.bytes = input.take<uint16_t>();
     frame.name = nameFrom(input);
     frame.offset = static_cast<uint64_t>(static_cast<int64_t>(input.take<int32_t>()));
     frame.signature = frame.what = frame.count = frame.offset;
-    say(std::as_bytes(std::span(&frame, 1)));
+    say(socket, std::as_bytes(std::span(&frame, 1)));
     // What the input leaves out of the payload is not said: the next bytes are taken for it.
-    say(input.bytes(frame.bytes));
+    say(socket, input.bytes(frame.bytes));
   }
 
   void bind(Input& input, bool sends) {
@@ -92,6 +105,7 @@ class Pair : public TcpTransport::Listener {
   }
 
   void hangUp() { peer_.close(); }
+  void hangUpAgain() { second_.close(); }
   void poll() {
     transport_->poll();
     drain();
@@ -110,6 +124,13 @@ class Pair : public TcpTransport::Listener {
     return SharedMapping::map(createSharedMemory("fuzz", Board::bytesFor(2)), Board::bytesFor(2));
   }
 
+  TcpSocket call(Purpose purpose) {
+    Caller caller(addresses_, key_, {1, 2, 0, purpose});
+    auto state = Caller::State::Pending;
+    while ((state = caller.poll()) == Caller::State::Pending) transport_->poll();
+    return state == Caller::State::Welcome ? caller.takeSocket() : TcpSocket();
+  }
+
   static MessageName nameFrom(Input& input) {
     MessageName name;
     name.lane = input.take<uint8_t>() % (kLanes + 1);
@@ -122,11 +143,14 @@ class Pair : public TcpTransport::Listener {
   void drain() {
     static std::byte nowhere[1 << 16];
     while (peer_ && readSome(peer_, nowhere).bytes > 0) continue;
+    while (second_ && readSome(second_, nowhere).bytes > 0) continue;
   }
 
   Board board_;
   std::unique_ptr<TcpTransport> transport_;
-  TcpSocket peer_;
+  JobKey key_;
+  std::vector<NetAddress> addresses_;
+  TcpSocket peer_, second_;
   std::vector<Slot> slots_;
   int failures_ = 0;
 };
@@ -142,7 +166,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int steps = 0; !input.empty() && steps < 200; ++steps) {
     switch (input.take<uint8_t>()) {
       case 0:
-        pair.sayFrame(input);
+        pair.sayFrame(input, true);
         break;
       case 1:
         pair.say(input.bytes(input.take<uint8_t>()));
@@ -158,6 +182,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         break;
       case 5:
         pair.hangUp();
+        break;
+      case 6:
+        pair.callAgain();
+        break;
+      case 7:
+        pair.sayFrame(input, false);
+        break;
+      case 8:
+        pair.hangUpAgain();
         break;
       default:
         pair.poll();

@@ -1,4 +1,4 @@
-"""All-gather and all-to-all by copy engines: what they give, captured too, and how they end."""
+"""All-gather, all-to-all and broadcast by copy engines: what they give, and how they end."""
 
 from __future__ import annotations
 
@@ -66,6 +66,11 @@ def _exact(rank: Rank) -> None:
             _check(rank, got, wanted)
             comm.all_to_all_single(sent, sent, async_op=False)  # in place
             _check(rank, sent, wanted)
+            for root in range(rank.size):
+                told = _bytes(root, count, turn)
+                heard = told.to(device) if rank.rank == root else torch.zeros_like(own)
+                comm.broadcast(heard, root, async_op=turn == 0).wait()
+                _check(rank, heard, told)
     comm.finalize()
 
 
@@ -87,8 +92,10 @@ def _captured(rank: Rank) -> None:
     own = torch.zeros(count, dtype=torch.uint8, device=device)
     whole = torch.zeros(rank.size * count, dtype=torch.uint8, device=device)
     back = torch.zeros_like(whole)
+    told = torch.zeros_like(own)
 
     def step() -> None:
+        comm.broadcast(told, 1, async_op=True)
         comm.all_gather_single(whole, own, async_op=True)
         comm.all_to_all_single(back, whole, async_op=True).wait()
         comm.barrier(async_op=False)
@@ -96,10 +103,12 @@ def _captured(rank: Rank) -> None:
     replay = rank.gpu().capture(step)
     for number in range(20):
         own.copy_(_bytes(rank.rank, count, number))
+        told.copy_(_bytes(rank.rank, count, number + 1))
         back.fill_(255)
         rank.synchronize(BACKEND)
         replay()
         _check(rank, whole, torch.cat([_bytes(r, count, number) for r in range(rank.size)]))
+        _check(rank, told, _bytes(1, count, number + 1))
         # Everybody has the same: rank s sends what rank r has gathered from r.
         _check(rank, back, torch.cat([_bytes(rank.rank, count, number)] * rank.size))
         if number % 5 == 0:

@@ -195,7 +195,8 @@ def ncclx_is_tuned(make: Make) -> None:
 def _late(rank: Rank, count: int) -> Any:
     """What happens to one member happens to the other."""
     comm = _made(rank, "late")
-    comm.barrier(async_op=False)
+    # A first call may wait for connections, in the call itself.
+    comm.all_reduce(_ones(rank, count), ReduceOp.SUM, async_op=False)
     rank.synchronize(BACKEND)
     if rank.rank == 1:
         rank.listen()  # until the other has given up

@@ -1,4 +1,7 @@
-"""The stand-ins for a GPU's driver, its compiler and NCCL: compiled when a test needs them."""
+"""The stand-ins for a GPU's driver, its compiler and NCCL: compiled when a test needs them.
+
+The driver has the names of AMD's runtime too, and RCCL's interface is NCCL's.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +69,9 @@ def environment(directory: Path) -> dict[str, str]:
     return {
         "CTRAN_CUDA_LIBRARY": str(driver()),
         "CTRAN_NVRTC_LIBRARY": str(_folder() / "libnvrtc-standin.so"),
+        "CTRAN_HIP_LIBRARY": str(driver()),
         "TORCHCOMMS_NCCL_LIBRARY": str(_folder() / "libnccl-standin.so"),
+        "TORCHCOMMS_RCCL_LIBRARY": str(_folder() / "libnccl-standin.so"),
         "STAND_IN_NCCL_DIRECTORY": str(directory),
     }
 

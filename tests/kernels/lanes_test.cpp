@@ -28,16 +28,26 @@ char byteOf(u32 from, u32 to, u32 k, u64 i) {
 /// How many bytes one rank sends another in operation k; the same both ways.
 u64 bytesOf(u32 a, u32 b, u32 k) {
   const u64 sizes[] = {
-      0, 1, 15, 700, 2 * DeviceWorld::kStepBytes + 5, 9 * DeviceWorld::kStepBytes + 33};
+      0, 1, 15, 700, 2 * DeviceWorld::kStepBytes + 5, 13 * DeviceWorld::kStepBytes + 33};
   return sizes[(a + b + k) % 6];
 }
 
+/// As if every rank had mapped all memory, at its own address: the segment begins at 0.
+Place placeOf(const void* address) { return {1, reinterpret_cast<u64>(address)}; }
+
+/// Which ranks offer their memory.
+enum class Offers { None, All, Odd };
+
+bool offersIn(Offers offers, u32 rank) {
+  return offers == Offers::All || (offers == Offers::Odd && rank % 2 == 1);
+}
+
 /// All-to-all of changing sizes, out of place (from odd addresses) and in place.
-void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
+void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Offers::None) {
   constexpr u32 kLanes = 2;
   const u32 blocks = 2 * kLanes * ranks;
   DeviceWorld world(ranks, kSlotBytes, 0, {blocks, 1}, firstStep);
-  constexpr u64 kRoom = 10 * DeviceWorld::kStepBytes;
+  constexpr u64 kRoom = 14 * DeviceWorld::kStepBytes;
   std::vector<std::vector<char>> in(ranks), out(ranks);
   for (u32 r = 0; r < ranks; ++r) {
     in[r].assign(ranks * kRoom + 16, 0);
@@ -45,6 +55,7 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
   }
   for (u32 k = 0; k < operations; ++k) {
     const bool inPlace = k % 3 == 1;
+    const bool mixed = k % 3 == 2;  // rank 0 in place, the others not
     const u64 shift = k % 2 == 0 ? 0 : 1 + k % 7;
     const auto at = [&](std::vector<char>& buffer, u32 peer) {
       return buffer.data() + peer * kRoom + shift;
@@ -69,26 +80,30 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
             if (bytes == 0) continue;
             char* from = at(in[rank], p);
             char* to = at(out[rank], p);
+            const bool swaps = inPlace || (mixed && rank == 0);
+            Word16 offer = {};
+            if (offersIn(offers, rank) && !swaps) offer = makeOffer({}, placeOf(to));
             if (p == rank) {
-              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes};
-            } else if (inPlace) {
-              a.transfers[a.count++] = {from, from, bytes, kSwap, p, kLanes};
+              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, {}};
+            } else if (swaps) {
+              a.transfers[a.count++] = {from, from, bytes, kSwap, p, kLanes, {}};
             } else {
-              a.transfers[a.count++] = {from, nullptr, bytes, kSend, p, kLanes};
-              a.transfers[a.count++] = {nullptr, to, bytes, kReceive, p, kLanes};
+              a.transfers[a.count++] = {from, nullptr, bytes, kSend, p, kLanes, {}};
+              a.transfers[a.count++] = {nullptr, to, bytes, kReceive, p, kLanes, offer};
             }
           }
           exchange(a, block);
         });
     for (u32 r = 0; r < ranks; ++r) {
       for (u32 p = 0; p < ranks; ++p) {
-        const char* got = inPlace && p != r ? at(in[r], p) : at(out[r], p);
+        const bool swapped = (inPlace || (mixed && r == 0)) && p != r;
+        const char* got = swapped ? at(in[r], p) : at(out[r], p);
         const u64 bytes = bytesOf(r, p, k);
         for (u64 i = 0; i < bytes; ++i) {
           ASSERT_EQ(got[i], byteOf(p, r, k, i))
               << "operation " << k << ", rank " << r << " from " << p << ", byte " << i;
         }
-        if (!inPlace) {
+        if (!swapped) {
           ASSERT_EQ(got[bytes], '#') << "a byte too many";
         }
       }
@@ -98,6 +113,11 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep) {
 
 TEST(LaneExchange, TwoRanks) { expectExchange(2, 12, 0); }
 TEST(LaneExchange, ThreeRanksAndStepsThatWrapAround) { expectExchange(3, 8, 0xfffffffdu); }
+
+TEST(LaneExchange, StraightToMemoryThatIsOffered) {
+  expectExchange(2, 12, 0, Offers::All);
+  expectExchange(3, 9, 0xfffffff9u, Offers::Odd);
+}
 
 /// The root sends every other rank a part, which that sends on to the rest.
 void expectRelays(u32 ranks, u32 root, u32 firstStep) {
@@ -122,8 +142,8 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
           char* part = data[rank].data() + begin;
           const u32 kind = rank == root ? kSend : rank == r ? kRelay : kReceive;
           const u32 peer = rank == r ? root : r;
-          a.transfers[a.count++] = {part, part, std::min(kShare, bytes - begin),
-                                    kind, peer, kLanes};
+          a.transfers[a.count++] = {part,   part, std::min(kShare, bytes - begin), kind, peer,
+                                    kLanes, {}};
         }
         exchange(a, block);
       });
@@ -188,7 +208,8 @@ TEST(PacketExchange, FourRanks) { expectPackets<4>(12); }
 
 /// All-reduce (`share` all), reduce (one), and reduce-scatter (none).
 template <u32 kRanks>
-void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u32 firstStep) {
+void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u32 firstStep,
+                    Offers offers = Offers::None, bool inPlace = false) {
   DeviceWorld world(kRanks, kSlotBytes, 0, {lanes, 1}, firstStep);
   const u64 part = (count + kRanks - 1) / kRanks / 4 * 4 + 4;
   std::vector<std::vector<i32>> in(kRanks), out(kRanks);
@@ -196,8 +217,9 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
     in[r].resize(count + 8);
     for (u64 i = 0; i < count; ++i) in[r][i + shift] = static_cast<i32>(r * 1000003 + i * 7 + 1);
     out[r].assign(count + 8, -77);
+    if (inPlace) std::copy_n(in[r].data() + shift, count, out[r].data() + shift);
   }
-  const u32 operations = 3;
+  const u32 operations = inPlace ? 1 : 3;
   world.run(
       allOf(kRanks), operations,
       [&](u32) {
@@ -212,15 +234,22 @@ void expectPipeline(u32 share, u32 lanes, u32 lookahead, u64 count, u32 shift, u
         for (u32 p = 0; p < kRanks; ++p) {
           const u64 begin = std::min(count, p * part);
           a.counts[p] = std::min(count, begin + part) - begin;
-          a.parts[p] = in[rank].data() + shift + begin;
+          a.parts[p] = (inPlace ? out : in)[rank].data() + shift + begin;
           const bool gets = share == 0 ? p == rank : (share >> rank & 1) != 0;
           a.outputs[p] = gets ? out[rank].data() + shift + begin : nullptr;
           most = std::max<u64>(most, a.counts[p]);
+          if (offersIn(offers, rank)) {
+            a.offers[p] = makeOffer(placeOf(a.parts[p]), placeOf(a.outputs[p]));
+          }
         }
-        a.chunkBytes = DeviceWorld::kStepBytes / (share == 0 ? 1 : 2);
+        a.chunkBytes = share == 0 ? DeviceWorld::kStepBytes - 16 : DeviceWorld::kStepBytes / 2;
         a.chunks = (most * 4 + a.chunkBytes - 1) / a.chunkBytes;
         reducePipeline<i32, Sum, kRanks>(a, block);
       });
+  if (offers == Offers::All) {  // nothing but the first steps
+    const u32 each = lookahead * (share == 0 ? 1 : 2);
+    ASSERT_EQ(world.state(0).sent[1][0] - firstStep, operations * each);
+  }
   for (u32 r = 0; r < kRanks; ++r) {
     for (u64 i = 0; i < count; ++i) {
       i32 expected = 0;
@@ -241,6 +270,24 @@ TEST(ReducePipeline, AllReduce) {
 
 TEST(ReducePipeline, Reduce) { expectPipeline<3>(2, 2, 2, 60000, 0, 0); }
 TEST(ReducePipeline, ReduceScatter) { expectPipeline<3>(0, 2, 2, 60001, 3, 0); }
+
+TEST(ReducePipeline, StraightBetweenMemoryThatAllOffer) {
+  expectPipeline<2>(3, 2, 1, 100001, 0, 0, Offers::All);
+  expectPipeline<2>(3, 2, 1, 100001, 0, 0, Offers::All, true);
+  expectPipeline<3>(7, 2, 2, 90003, 0, 0xfffffffeu, Offers::All);
+  expectPipeline<4>(15, 3, 1, 170002, 0, 3, Offers::All, true);
+  expectPipeline<3>(2, 2, 1, 90001, 0, 0, Offers::All);   // reduce
+  expectPipeline<3>(0, 2, 1, 120001, 0, 0, Offers::All);  // reduce-scatter
+  expectPipeline<3>(0, 2, 2, 150001, 0, 0xfffffff0u, Offers::All);
+}
+
+/// The others see it, and do as if nobody had.
+TEST(ReducePipeline, NotWhereSomeDoNotOffer) {
+  expectPipeline<2>(3, 2, 1, 100001, 0, 0, Offers::Odd);
+  expectPipeline<4>(15, 2, 2, 170002, 0, 0, Offers::Odd);
+  expectPipeline<3>(0, 2, 1, 120001, 0, 0, Offers::Odd);
+}
+
 TEST(ReducePipeline, OneRankIsACopy) { expectPipeline<1>(1, 2, 2, 20001, 0, 0); }
 
 TEST(ReducePipeline, AbortEndsEveryWaitAndNamesTheMissingRank) {

@@ -41,6 +41,7 @@ namespace {
 
 constexpr Result kInvalidValue = 1;
 constexpr Result kOutOfMemory = 2;
+constexpr Result kPeerAccessUnsupported = 217;
 constexpr Result kCaptureUnsupported = 900;
 constexpr Result kCaptureInvalidated = 901;
 constexpr Result kCaptureIsolation = 905;
@@ -181,6 +182,9 @@ struct StreamTag {
 
 namespace {
 
+std::mutex streamsMutex;
+std::set<StreamTag*> streams;
+
 StreamTag& of(Stream stream) {
   // Never destroyed: its thread runs until the process ends.
   static StreamTag& byDefault = *new StreamTag;
@@ -248,23 +252,44 @@ STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 STAND_IN Result cuStreamCreateWithPriority(Stream* stream, unsigned, int) {
   if (!currentContext) return 201;
   *stream = new StreamTag;
+  const std::lock_guard lock(streamsMutex);
+  streams.insert(*stream);
   return kSuccess;
 }
 
 STAND_IN Result cuStreamDestroy_v2(Stream stream) {
+  {
+    const std::lock_guard lock(streamsMutex);
+    streams.erase(stream);
+  }
   {
     const std::lock_guard lock(stream->mutex);
     stream->closed = true;
     stream->changed.notify_all();
   }
   stream->thread.join();
-  delete stream;
+  // Somebody may wait for the whole device, and for this one with it: it is kept.
+  static std::vector<Stream>& graveyard = *new std::vector<Stream>;
+  const std::lock_guard lock(streamsMutex);
+  graveyard.push_back(stream);
   return kSuccess;
 }
 
 STAND_IN Result cuStreamSynchronize(Stream stream) {
   if (const Result result = unsafeCall()) return result;
   of(stream).drain();
+  return kSuccess;
+}
+
+STAND_IN Result cuCtxSynchronize() {
+  if (const Result result = unsafeCall()) return result;
+  std::vector<StreamTag*> present;
+  {
+    const std::lock_guard lock(streamsMutex);
+    present.assign(streams.begin(), streams.end());
+  }
+  for (StreamTag* stream : present) stream->drain();
+  of(nullptr).drain();
   return kSuccess;
 }
 
@@ -477,6 +502,7 @@ namespace {
 struct Chunk {
   int fd;
   size_t bytes;
+  bool isOthers = false;
 };
 
 Chunk& chunkOf(MemoryHandle handle) { return *reinterpret_cast<Chunk*>(handle); }
@@ -523,11 +549,20 @@ STAND_IN Result cuMemExportToShareableHandle(void* shareable, MemoryHandle handl
   return kSuccess;
 }
 
+/// What STAND_IN_PEERS says of GPUs that do not reach each other: "refused", or "lost", where the
+/// driver grants what then does not work.
+bool peersAre(const char* state) {
+  const char* said = std::getenv("STAND_IN_PEERS");
+  return said != nullptr && std::strcmp(said, state) == 0;
+}
+
 STAND_IN Result cuMemImportFromShareableHandle(MemoryHandle* handle, void* shareable, int) {
+  if (peersAre("refused")) return kPeerAccessUnsupported;
   const int fd = dup(static_cast<int>(reinterpret_cast<intptr_t>(shareable)));
   struct stat status {};
   if (fd < 0 || fstat(fd, &status) != 0) return kInvalidValue;
-  *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, static_cast<size_t>(status.st_size)});
+  *handle =
+      reinterpret_cast<MemoryHandle>(new Chunk{fd, static_cast<size_t>(status.st_size), true});
   return kSuccess;
 }
 
@@ -545,7 +580,8 @@ STAND_IN Result cuMemAddressFree(DevicePtr address, size_t bytes) {
 STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryHandle handle,
                          unsigned long long) {
   if (offset + bytes > chunkOf(handle).bytes) return kInvalidValue;
-  void* place = mmap(pointerTo(address), bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+  const int kind = chunkOf(handle).isOthers && peersAre("lost") ? MAP_PRIVATE : MAP_SHARED;
+  void* place = mmap(pointerTo(address), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED,
                      chunkOf(handle).fd, static_cast<off_t>(offset));
   return place == MAP_FAILED ? 2 : kSuccess;
 }
@@ -742,6 +778,43 @@ STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32
 STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
   return of(stream).push([=] { function(argument); });
 }
+
+// HIP's names for the same, which AMD's runtime has.
+
+#define SAME_AS(function) extern "C" __attribute__((visibility("default"), alias(#function)))
+
+SAME_AS(cuGetErrorString) decltype(cuGetErrorString) hipDrvGetErrorString;
+SAME_AS(cuGetErrorName) decltype(cuGetErrorName) hipDrvGetErrorName;
+SAME_AS(cuCtxGetStreamPriorityRange)
+decltype(cuCtxGetStreamPriorityRange) hipDeviceGetStreamPriorityRange;
+SAME_AS(cuStreamCreateWithPriority)
+decltype(cuStreamCreateWithPriority) hipStreamCreateWithPriority;
+SAME_AS(cuStreamDestroy_v2) decltype(cuStreamDestroy_v2) hipStreamDestroy;
+SAME_AS(cuStreamWaitEvent) decltype(cuStreamWaitEvent) hipStreamWaitEvent;
+SAME_AS(cuStreamIsCapturing) decltype(cuStreamIsCapturing) hipStreamIsCapturing;
+SAME_AS(cuStreamGetCaptureInfo_v2) decltype(cuStreamGetCaptureInfo_v2) hipStreamGetCaptureInfo_v2;
+SAME_AS(cuThreadExchangeStreamCaptureMode)
+decltype(cuThreadExchangeStreamCaptureMode) hipThreadExchangeStreamCaptureMode;
+SAME_AS(cuEventCreate) decltype(cuEventCreate) hipEventCreateWithFlags;
+SAME_AS(cuEventDestroy_v2) decltype(cuEventDestroy_v2) hipEventDestroy;
+SAME_AS(cuEventRecord) decltype(cuEventRecord) hipEventRecord;
+SAME_AS(cuEventQuery) decltype(cuEventQuery) hipEventQuery;
+SAME_AS(cuMemcpyAsync) decltype(cuMemcpyAsync) hipMemcpyDtoDAsync;
+SAME_AS(cuMemHostAlloc) decltype(cuMemHostAlloc) hipHostMalloc;
+SAME_AS(cuMemFreeHost) decltype(cuMemFreeHost) hipHostFree;
+SAME_AS(cuMemHostGetDevicePointer_v2)
+decltype(cuMemHostGetDevicePointer_v2) hipHostGetDevicePointer;
+SAME_AS(cuUserObjectCreate) decltype(cuUserObjectCreate) hipUserObjectCreate;
+SAME_AS(cuGraphRetainUserObject) decltype(cuGraphRetainUserObject) hipGraphRetainUserObject;
+
+/// There the device has a context without asking.
+STAND_IN Result hipGetDevice(int* device) {
+  cuDevicePrimaryCtxRetain(&currentContext, 0);
+  *device = 0;
+  return kSuccess;
+}
+
+STAND_IN Result hipSetDevice(int device) { return device == 0 ? kSuccess : kInvalidValue; }
 
 // What torch does for a real device: each thread has a current stream.
 

@@ -10,7 +10,9 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
@@ -353,6 +355,15 @@ STAND_IN Result ncclCommAbort(Comm comm) {
   return Result::Success;
 }
 
+/// Not every compiler has a type for them.
+double fromHalf(uint16_t bits) {
+  const int exponent = bits >> 10 & 31;
+  const double fraction = (bits & 1023) / 1024.0;
+  double value = std::ldexp(exponent == 0 ? fraction : 1 + fraction, std::max(exponent, 1) - 15);
+  if (exponent == 31) value = fraction == 0 ? HUGE_VAL : NAN;
+  return bits >> 15 ? -value : value;
+}
+
 STAND_IN Result ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, DataType type, ScalarResidence,
                                          Comm comm) {
   double factor = 0;
@@ -367,9 +378,9 @@ STAND_IN Result ncclRedOpCreatePreMulSum(RedOp* op, void* scalar, DataType type,
       break;
     }
     case DataType::Float16: {
-      _Float16 number = 0;
-      std::memcpy(&number, scalar, sizeof(number));
-      factor = static_cast<double>(number);
+      uint16_t bits = 0;
+      std::memcpy(&bits, scalar, sizeof(bits));
+      factor = fromHalf(bits);
       break;
     }
     case DataType::Bfloat16: {

@@ -1,3 +1,5 @@
+#include <ATen/ops/randint.h>
+
 #include <comms/torchcomms/TorchComm.hpp>
 #include <numeric>
 
@@ -254,6 +256,31 @@ TorchComm::WorkPtr TorchComm::reduce_scatter_single(at::Tensor& output, const at
       OpName::reduce_scatter_single, async_op, options,
       [&] { return impl_->reduce_scatter_single(output, input, op, async_op, options); }, input,
       output, op);
+}
+
+TorchComm::WorkPtr TorchComm::reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input,
+                                                       const ReduceOp& op, const at::Tensor& seed,
+                                                       bool async_op,
+                                                       const ReduceScatterSingleOptions& options) {
+  const ArgumentChecks check = begin(OpName::reduce_scatter_quantized);
+  check.usable(output);
+  check.usable(input);
+  check.require(input.scalar_type() == at::kFloat && output.scalar_type() == at::kFloat,
+                "Input and output must be float32 tensors for reduce_scatter_quantized");
+  check.require(op.type() == RedOpType::SUM || op.type() == RedOpType::AVG,
+                "op must be SUM or AVG for reduce_scatter_quantized");
+  requireElements(check, input.numel(), output.numel() * size_,
+                  "Input tensor size must be output_size * comm_size for reduce_scatter_quantized");
+  check.inPlaceOrApart(input, output);
+  at::Tensor number = seed;
+  if (!number.defined()) number = at::randint(int64_t{1} << 62, {1}, at::kLong);
+  check.require(number.scalar_type() == at::kLong && number.numel() == 1,
+                "seed must be an int64 tensor of one element for reduce_scatter_quantized");
+  if (!number.device().is_cpu()) check.usable(number);
+  return hooked<ReduceScatterSinglePreHookArgs>(
+      OpName::reduce_scatter_quantized, async_op, options,
+      [&] { return impl_->reduce_scatter_quantized(output, input, op, number, async_op, options); },
+      input, output, op);
 }
 
 TorchComm::WorkPtr TorchComm::all_to_all_single(at::Tensor& output, const at::Tensor& input,

@@ -21,6 +21,12 @@ TorchCommBackend::WorkPtr TorchCommBackend::gather_single(at::Tensor& output,
   return gather(parts, input, root, async_op, gatherOptions);
 }
 
+TorchCommBackend::WorkPtr TorchCommBackend::reduce_scatter_quantized(
+    at::Tensor&, const at::Tensor&, const ReduceOp&, const at::Tensor&, bool,
+    const ReduceScatterSingleOptions&) {
+  unsupported("reduce_scatter_quantized");
+}
+
 TorchCommBackend::WorkPtr TorchCommBackend::exchange_rows(const RowExchangeCall& call, bool,
                                                           const AllToAllvSingleOptions&) {
   unsupported(toString(call.op));

@@ -54,6 +54,8 @@ std::string_view toString(OpName op) {
       return "reduce_scatter_v";
     case OpName::reduce_scatter_single:
       return "reduce_scatter_single";
+    case OpName::reduce_scatter_quantized:
+      return "reduce_scatter_quantized";
     case OpName::all_to_all_single:
       return "all_to_all_single";
     case OpName::all_to_all_v_single:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from torchcomms import CommError, ReduceOp
 from torchcomms.distwrap import fallback
 from torchcomms.distwrap.groups import Group, get_comm
 
@@ -95,18 +96,27 @@ def reduce_scatter_quantized(
     group: Group = None,
     async_op: bool = False,
 ) -> Any:
-    """As `reduce_scatter_tensor`, sending fewer bits than the tensors have.
+    """As `reduce_scatter_tensor`, a sum or an average of float32, sending bfloat16.
+
+    See `TorchComm.reduce_scatter_quantized`, also for `seed`.
 
     Raises:
         NotImplementedError: the group's backend has no such operation.
     """
-    comm: Any = get_comm(group, output.device)
-    if not hasattr(comm, "reduce_scatter_quantized"):
+    comm = get_comm(group, output.device)
+    average = op == dist.ReduceOp.AVG
+    if not average and op != _SUM:
+        raise ValueError(f"reduce_scatter_quantized sums or averages; op is {op}")
+    own_op = ReduceOp.AVG if average else ReduceOp.SUM
+    try:
+        return comm.reduce_scatter_quantized(output, input, own_op, seed, async_op)
+    except CommError as error:
+        if "not supported by backend" not in str(error):
+            raise
         raise NotImplementedError(
-            f"backend {comm.get_backend()} has no reduce_scatter_quantized; use "
-            "reduce_scatter_tensor"
-        )
-    return comm.reduce_scatter_quantized(output, input, op, seed, async_op)
+            f"backend {comm.get_backend()} has no reduce_scatter_quantized for "
+            f"{output.device.type}; use reduce_scatter_tensor"
+        ) from error
 
 
 def all_to_all(

@@ -26,6 +26,19 @@ Task allGatherStep(ShmContext& shm, const Collective& c) {
       });
 }
 
+/// Everybody reads all others' blocks out of their memory.
+Task allGatherPull(ShmContext& shm, const Collective& c) {
+  return exchangeByReading(
+      shm, [&c](std::byte* slot) { std::memcpy(slot, &c.input, sizeof c.input); },
+      [&c, &shm] { shm.take(c.outputBlock(shm.rank).data, c.input, c.blockBytes()); },
+      [&c](int peer, const std::byte* slot) {
+        const Block block = c.outputBlock(peer);
+        Reading reading{nullptr, block.data, block.count * sizeOf(c.type)};
+        std::memcpy(&reading.from, slot, sizeof reading.from);
+        return reading;
+      });
+}
+
 /// Everybody writes its block once, piece by piece, and reads the size - 1 others', starting with
 /// its neighbour so that no two ranks read the same block at the same time.
 Task allGatherRounds(ShmContext& shm, const Collective& c) {

@@ -2,6 +2,25 @@
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
+namespace {
+
+/// Whether an output may overlap an input.
+bool inPlace(const Collective& c, int size) {
+  const auto bounds = [&c, size](auto blockOf) {
+    std::pair all{blockOf(0), blockOf(0)};
+    for (int r = 1; r < size; ++r) {
+      all.first = std::min(all.first, blockOf(r));
+      all.second = std::max(all.second, blockOf(r));
+    }
+    all.second += c.blockBytes();
+    return all;
+  };
+  const auto in = bounds([&c](int r) -> const std::byte* { return c.inputBlock(r).data; });
+  const auto out = bounds([&c](int r) -> const std::byte* { return c.outputBlock(r).data; });
+  return in.first < out.second && out.first < in.second;
+}
+
+}  // namespace
 
 /// One step: everybody publishes all its blocks and copies its own from every slot.
 Task allToAllStep(ShmContext& shm, const Collective& c) {
@@ -37,6 +56,34 @@ Task allToAllRounds(ShmContext& shm, const Collective& c) {
       [&c, &shm, share](uint64_t k, int peer, const std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
         shm.take(c.outputBlock(peer).data + piece.offset, buffer + shm.rank * share, piece.bytes);
+      });
+}
+
+/// Everybody reads its blocks out of the others' memory. Who exchanges in place lends a copy.
+Task allToAllPull(ShmContext& shm, const Collective& c) {
+  std::vector<std::byte> copy;
+  if (inPlace(c, shm.size)) {
+    copy.resize(c.blockBytes() * shm.size);
+    for (int r = 0; r < shm.size; ++r) {
+      copyBlock(copy.data() + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
+    }
+  }
+  return exchangeByReading(
+      shm,
+      [&c, &shm, copy = std::move(copy)](std::byte* slot) {
+        for (int r = 0; r < shm.size; ++r) {
+          const std::byte* block = c.inputBlock(r).data;
+          if (!copy.empty()) block = copy.data() + r * c.blockBytes();
+          std::memcpy(slot + r * sizeof block, &block, sizeof block);
+        }
+      },
+      [&c, &shm] {
+        shm.take(c.outputBlock(shm.rank).data, c.inputBlock(shm.rank).data, c.blockBytes());
+      },
+      [&c, &shm](int peer, const std::byte* slot) {
+        Reading reading{nullptr, c.outputBlock(peer).data, c.blockBytes()};
+        std::memcpy(&reading.from, slot + shm.rank * sizeof reading.from, sizeof reading.from);
+        return reading;
       });
 }
 

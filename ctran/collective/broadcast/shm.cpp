@@ -12,7 +12,7 @@ Task broadcastStep(ShmContext& shm, const Collective& c) {
       [&c](int, const std::byte* slot) { copyBlock(c.output, slot, c.blockBytes()); });
 }
 
-/// The root writes piece after piece into its buffers, up to Arena::kRoundBuffers ahead of the
+/// The root writes piece after piece into its buffers, up to a ring ahead of the
 /// slowest reader. Every byte is written once and read by size - 1 ranks.
 Task broadcastRounds(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;

@@ -1,6 +1,7 @@
 #include "ctran/collective/exchange/copy_engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/collective/exchange/copy_signals.cuh"
@@ -32,7 +33,8 @@ constexpr size_t kHead = kWords * device::kMaxRanks * kDepth * kWordBytes;
 }  // namespace
 
 bool CopyEngines::serves(CollectiveKind kind) {
-  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll;
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll ||
+         kind == CollectiveKind::Broadcast;
 }
 
 CopyEngines::CopyEngines(const device::Team& team, int device)
@@ -116,35 +118,65 @@ void CopyEngines::receive(std::byte* to, size_t bytes, uint32_t from, size_t slo
   signal(kernels_.signalCopy, received, word(from, Credit, team_.rank, slot), from, 0, stream);
 }
 
+void CopyEngines::follow(gpu::Stream later, gpu::Stream earlier) {
+  const gpu::PooledEvent event(events_);
+  runtime_.check(runtime_.eventRecord(event.get(), earlier), "recording an event");
+  runtime_.check(runtime_.streamWaitEvent(later, event.get(), 0), "making a stream wait");
+}
+
+void CopyEngines::begin(gpu::Stream stream) {
+  const gpu::PooledEvent event(events_);
+  runtime_.check(runtime_.eventRecord(event.get(), stream), "recording an event");
+  for (auto* directions : {&sends_, &receives_}) {
+    for (const Direction& direction : *directions) {
+      if (!direction.stream) continue;
+      runtime_.check(runtime_.streamWaitEvent(direction.stream->get(), event.get(), 0),
+                     "making a stream wait");
+    }
+  }
+}
+
+void CopyEngines::end(gpu::Stream stream) {
+  for (auto* directions : {&sends_, &receives_}) {
+    for (Direction& direction : *directions) {
+      if (!direction.stream) continue;
+      runtime_.check(runtime_.eventRecord(direction.end.get(), direction.stream->get()),
+                     "recording an event");
+      runtime_.check(runtime_.streamWaitEvent(stream, direction.end.get(), 0),
+                     "making a stream wait");
+    }
+  }
+}
+
+size_t CopyEngines::chunkOf(size_t bytes) const {
+  const size_t even = (bytes / kWantedChunks + 255) / 256 * 256;
+  return std::min(slotBytes_, std::max(even, kLeastChunk));
+}
+
 void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
+  if (c.blockBytes() == 0) return;
+  begin(stream);
+  if (c.kind == CollectiveKind::Broadcast) {
+    broadcast(c);
+  } else {
+    exchange(c, stream);
+  }
+  end(stream);
+}
+
+void CopyEngines::exchange(const Collective& c, gpu::Stream stream) {
   const size_t bytes = c.blockBytes();
-  if (bytes == 0) return;
   const auto blockFor = [&](uint32_t r) -> const std::byte* {
     return c.kind == CollectiveKind::AllGather ? c.input : c.inputBlock(static_cast<int>(r)).data;
   };
   const auto placeOf = [&](uint32_t r) { return c.outputBlock(static_cast<int>(r)).data; };
-  const auto behind = [&](gpu::Stream later, gpu::Event event) {
-    runtime_.check(runtime_.streamWaitEvent(later, event, 0), "making a stream wait");
-  };
-  const auto mark = [&](gpu::Event event, gpu::Stream at) {
-    runtime_.check(runtime_.eventRecord(event, at), "recording an event");
-  };
-
-  const gpu::PooledEvent begin(events_);
-  mark(begin.get(), stream);
-  for (uint32_t r = 0; r < team_.size; ++r) {
-    if (r == team_.rank) continue;
-    behind(sends_[r].stream->get(), begin.get());
-    behind(receives_[r].stream->get(), begin.get());
-  }
   const std::byte* own = blockFor(team_.rank);
   if (own != placeOf(team_.rank)) {
     check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(placeOf(team_.rank)),
                                     reinterpret_cast<DevicePtr>(own), bytes, stream),
           "cuMemcpyAsync");
   }
-  const size_t even = (bytes / kWantedChunks + 255) / 256 * 256;
-  const size_t chunk = std::min(slotBytes_, std::max(even, kLeastChunk));
+  const size_t chunk = chunkOf(bytes);
   for (size_t k = 0; k * chunk < bytes; ++k) {
     const size_t at = k * chunk, length = std::min(chunk, bytes - at);
     for (uint32_t step = 1; step < team_.size; ++step) {
@@ -152,9 +184,7 @@ void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
       send(blockFor(to) + at, length, to, k % kDepth);
       // In place, a chunk has to have gone before the other one comes.
       if (blockFor(to) == placeOf(to)) {
-        const gpu::PooledEvent gone(events_);
-        mark(gone.get(), sends_[to].stream->get());
-        behind(receives_[to].stream->get(), gone.get());
+        follow(receives_[to].stream->get(), sends_[to].stream->get());
       }
     }
     for (uint32_t step = 1; step < team_.size; ++step) {
@@ -162,11 +192,43 @@ void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
       receive(placeOf(from) + at, length, from, k % kDepth);
     }
   }
-  for (auto* directions : {&sends_, &receives_}) {
-    for (Direction& direction : *directions) {
-      if (!direction.stream) continue;
-      mark(direction.end.get(), direction.stream->get());
-      behind(stream, direction.end.get());
+}
+
+/// The root sends each other rank another part, and that sends it on to the rest, chunk by chunk:
+/// the root's link carries the data once.
+void CopyEngines::broadcast(const Collective& c) {
+  const size_t bytes = c.blockBytes();
+  const uint32_t root = static_cast<uint32_t>(c.root), others = team_.size - 1;
+  const size_t share = ((bytes + others - 1) / others + 255) / 256 * 256;
+  const size_t chunk = chunkOf(share);
+  /// Chunk k of the part that rank r sends on.
+  const auto piece = [&](uint32_t r, size_t k) -> std::pair<std::byte*, size_t> {
+    const size_t begin = (r < root ? r : r - 1) * share + k * chunk;
+    const size_t most = std::min(chunk, share - k * chunk);
+    return {c.output + begin, begin < bytes ? std::min(most, bytes - begin) : 0};
+  };
+  for (size_t k = 0; k * chunk < share; ++k) {
+    if (team_.rank == root) {
+      for (uint32_t step = 1; step < team_.size; ++step) {
+        const uint32_t r = (root + step) % team_.size;
+        const auto [data, length] = piece(r, k);
+        if (length != 0) send(data, length, r, k % kDepth);
+      }
+      continue;
+    }
+    const auto [own, length] = piece(team_.rank, k);
+    if (length != 0) receive(own, length, root, k % kDepth);
+    for (uint32_t step = 1; step < team_.size; ++step) {
+      const uint32_t r = (team_.rank + step) % team_.size;
+      if (r == root || length == 0) continue;
+      follow(sends_[r].stream->get(), receives_[root].stream->get());
+      send(own, length, r, k % kDepth);
+    }
+    for (uint32_t step = 1; step < team_.size; ++step) {
+      const uint32_t r = (team_.rank + team_.size - step) % team_.size;
+      if (r == root) continue;
+      const auto [data, theirs] = piece(r, k);
+      if (theirs != 0) receive(data, theirs, r, k % kDepth);
     }
   }
 }

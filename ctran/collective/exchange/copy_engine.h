@@ -12,12 +12,14 @@
 
 namespace ctran {
 
-/// All-gather and all-to-all by the copy engines of the GPUs, with no multiprocessor: a chunk is
-/// copied into a slot of the receiver's memory, and there to where it belongs, while the next one
-/// comes. Each rank has two slots for every other; each direction of each pair has a stream of its
-/// own, which a graph captures.
+/// All-gather, all-to-all and broadcast by the copy engines of the GPUs, with no multiprocessor: a
+/// chunk is copied into a slot of the receiver's memory, and there to where it belongs, while the
+/// next one comes. Each rank has two slots for every other; each direction of each pair has a
+/// stream of its own, which a graph captures.
 ///
-/// Bytes over the links: those of the collective. Steps: one, in chunks of a slot.
+/// Bytes over the links: those of the collective; of a broadcast, the root's carries them once, and
+/// the others' as often less what came from it. Steps: one, of a broadcast two, in chunks of a
+/// slot.
 class CopyEngines {
  public:
   static constexpr const char* kName = "copy_engine";
@@ -46,6 +48,13 @@ class CopyEngines {
   gpu::DevicePtr slotOf(uint32_t owner, uint32_t from, size_t slot) const;
   void signal(gpu::Function kernel, gpu::DevicePtr uses, gpu::DevicePtr flag, uint32_t peer,
               uint32_t ahead, gpu::Stream stream) const;
+  /// The streams of all directions behind `stream`, and it behind them.
+  void begin(gpu::Stream stream);
+  void end(gpu::Stream stream);
+  void follow(gpu::Stream later, gpu::Stream earlier);
+  size_t chunkOf(size_t bytes) const;
+  void exchange(const Collective& collective, gpu::Stream stream);
+  void broadcast(const Collective& collective);
   void send(const std::byte* from, size_t bytes, uint32_t to, size_t slot);
   void receive(std::byte* to, size_t bytes, uint32_t from, size_t slot);
 

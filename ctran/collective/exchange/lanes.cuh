@@ -1,11 +1,16 @@
 #pragma once
 
 #include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/symmetric.cuh"
 
 // Messages between ranks over lanes: what gather, scatter, broadcast, all-gather, all-to-all, send
 // and receive come to when there is much to move. Every message is cut into steps, dealt out to a
 // number of lanes that both ends derive from its size; a block serves one lane of one message. The
 // sender pushes, which is the transfer; the receiver copies from its own memory.
+//
+// A message of more than kDepth steps on a lane goes straight to its place after those, if the
+// receiver's memory is mapped by all: the receiver offers it with its first credit, for which the
+// sender waits before that step anyway. One step of nothing follows, which says that all is there.
 
 namespace ctran::device {
 
@@ -20,6 +25,7 @@ struct Transfer {
   u32 kind;
   u32 peer;
   u32 lanes;
+  Word16 offer;  ///< of a receive: where others have `to`, if they do
 };
 
 inline constexpr u32 kMaxTransfers = 2 * kMaxRanks;
@@ -43,6 +49,9 @@ CTRAN_INLINE void awaitRoom(const Team& team, const Block& block, const Transfer
             t.peer);
 }
 
+/// What comes with a credit, in the same sector.
+CTRAN_INLINE Word16* offerAt(u32* credit) { return reinterpret_cast<Word16*>(credit + 4); }
+
 /// There is room for it. `more`: waits for that of the next, too.
 CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
                            u64 at, bool more) {
@@ -62,8 +71,44 @@ CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer&
   }
 }
 
+/// The rest of the lane's part of a message, from `at` on, to where the receiver has offered.
+CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+                           u64 at, u64 stride, const Word16& offer) {
+  char* to = offeredOutput(team, t.peer, offer);
+  for (; at < t.bytes; at += stride) {
+    const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+    const auto source = bytesOf<const char>(t.from + at, bytes);
+    const auto target = bytesOf<char>(to + at, bytes);
+    forWords(
+        block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
+        [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+  }
+  ++end.step;
+  block.sync();
+  if (block.thread == publisherOf(block)) {
+    fenceSystem();
+    storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
+  }
+}
+
+/// That has arrived when this returns, or something has failed.
+CTRAN_INLINE void receiveRest(const Team& team, const Block& block, const Transfer& t,
+                              LaneEnd& end) {
+  ++end.step;
+  if (block.thread == 0) {
+    awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step, t.peer);
+  }
+  block.sync();
+  if (stopped(block)) return;
+  if (block.thread == publisherOf(block)) {
+    fenceSystem();
+    storeFenced(creditOf(team, t.peer, team.rank, end.lane), end.step);
+  }
+}
+
+/// `offers`: says with the credit where the rest may go.
 CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
-                              u64 at) {
+                              u64 at, bool offers) {
   if (block.thread == 0) {
     awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step + 1, t.peer);
   }
@@ -79,8 +124,10 @@ CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transf
   block.sync();
   ++end.step;
   if (block.thread == publisherOf(block)) {
+    u32* credit = creditOf(team, t.peer, team.rank, end.lane);
+    if (offers) *offerAt(credit) = t.offer;
     fenceSystem();
-    storeFenced(creditOf(team, t.peer, team.rank, end.lane), end.step);
+    storeFenced(credit, end.step);
   }
 }
 
@@ -125,6 +172,7 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
         });
     block.sync();
     for (u32 r = block.thread - publisherOf(block); r < team.size; r += block.threads) {
+      if (r == team.rank && k == 0) *offerAt(creditOf(team, t.peer, team.rank, lane)) = {};
       fenceSystem();
       if (gets(r)) {
         storeFenced(readyOf(team, team.rank, r, lane), team.state->sent[r][lane] + k + 1);
@@ -140,16 +188,8 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
   }
 }
 
-CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
-  const Team& team = arguments.team;
-  if (!enter(team, block)) return;
-  u32 lane = block.index;
-  u32 which = 0;
-  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
-    lane -= arguments.transfers[which++].lanes;
-  }
-  if (which == arguments.count) return;
-  const Transfer& t = arguments.transfers[which];
+/// One lane of a message, by one block that has entered.
+CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer& t, u32 lane) {
   if (t.kind == kRelay) return relay(team, block, t, lane);
   const bool sends = t.kind == kSend || t.kind == kSwap;
   const bool receives = t.kind == kReceive || t.kind == kSwap;
@@ -159,15 +199,40 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
   block.sync();
   if (stopped(block)) return;
   const u64 stride = static_cast<u64>(t.lanes) * team.stepBytes;
-  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes; at += stride) {
+  bool sending = sends, receiving = receives;
+  u32 k = 0;
+  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes; at += stride, ++k) {
     if (t.kind == kCopy) copyStep(team, block, t, at);
-    if (sends) sendStep(team, block, t, out, at, at + stride < t.bytes);
-    if (receives) receiveStep(team, block, t, in, at);
+    if (sending && k == kDepth) {
+      const Word16 offer = loadWords(offerAt(creditOf(team, team.rank, t.peer, lane)));
+      if (isOffer(offer)) {
+        sendRest(team, block, t, out, at, stride, offer);
+        sending = false;
+      }
+    }
+    if (sending) sendStep(team, block, t, out, at, at + stride < t.bytes);
+    if (receiving && k == kDepth && isOffer(t.offer)) {
+      receiveRest(team, block, t, in);
+      receiving = false;
+    }
+    if (receiving) receiveStep(team, block, t, in, at, k == 0 && t.bytes - at > kDepth * stride);
     if (stopped(block)) return;
+    if (t.kind != kCopy && !sending && !receiving) break;
   }
   if (block.thread != 0) return;
   if (sends) team.state->sent[t.peer][lane] = out.step;
   if (receives) team.state->received[t.peer][lane] = in.step;
+}
+
+CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& block) {
+  const Team& team = arguments.team;
+  if (!enter(team, block)) return;
+  u32 lane = block.index;
+  u32 which = 0;
+  while (which < arguments.count && lane >= arguments.transfers[which].lanes) {
+    lane -= arguments.transfers[which++].lanes;
+  }
+  if (which < arguments.count) transfer(team, block, arguments.transfers[which], lane);
 }
 
 }  // namespace ctran::device

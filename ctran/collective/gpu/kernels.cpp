@@ -139,9 +139,17 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
 
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
   return {"exchange",
+          "#include \"ctran/collective/all_to_all/rows.cuh\"\n"
           "#include \"ctran/collective/exchange/copy_signals.cuh\"\n"
           "#include \"ctran/collective/exchange/lanes.cuh\"\n"
           "#include \"ctran/collective/exchange/packets.cuh\"\n",
+          architecture,
+          {"CTRAN_RANKS=" + std::to_string(ranks)}};
+}
+
+gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks) {
+  return {"reduce-quantized",
+          "#include \"ctran/collective/reduce_scatter/quantized.cuh\"\n",
           architecture,
           {"CTRAN_RANKS=" + std::to_string(ranks)}};
 }
@@ -171,8 +179,9 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
   if (found != known.end()) return found->second;
   const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
   return known[{device, ranks}] = {
-             find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
-             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy")};
+             find(module, "ctranExchange"),    find(module, "ctranExchangePackets"),
+             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
+             find(module, "ctranCountRows"),   find(module, "ctranMoveRows")};
 }
 
 const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {
@@ -195,6 +204,18 @@ const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type,
   made.elementBytes = reduction.elementBytes;
   made.perElement = reduction.perElement;
   return known[key] = made;
+}
+
+gpu::Function quantizedKernel(int device, int ranks) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::pair<int, int>, gpu::Function>;
+  const std::lock_guard lock(mutex);
+  gpu::Function& kernel = known[{device, ranks}];
+  if (kernel == nullptr) {
+    kernel = loadKernel(device, quantizedRequest(gpu::architecture(device), ranks),
+                        "ctranReduceQuantized");
+  }
+  return kernel;
 }
 
 }  // namespace ctran

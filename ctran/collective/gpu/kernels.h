@@ -15,6 +15,8 @@ struct MovingKernels {
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh
   gpu::Function waitForCopy = nullptr;  ///< this and the next: collective/exchange/copy_signals.cuh
   gpu::Function signalCopy = nullptr;
+  gpu::Function countRows = nullptr;  ///< this and the next: collective/all_to_all/rows.cuh
+  gpu::Function moveRows = nullptr;
 
   /// Loaded, and if need be compiled, at the first call in this process; kept for ever.
   static const MovingKernels& of(int device, int ranks);
@@ -32,12 +34,16 @@ struct ReducingKernels {
   static const ReducingKernels& of(int device, int ranks, DataType type, ReduceKind op);
 };
 
+/// collective/reduce_scatter/quantized.cuh, kept for ever.
+gpu::Function quantizedKernel(int device, int ranks);
+
 /// A kernel that is compiled, or taken from the cache, and loaded for good. May be called while a
 /// stream captures.
 gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name);
 
 /// How they are compiled, for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);
+gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op);
 

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/collective/all_to_all/rows.cuh"
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
 #include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce_scatter/quantized.cuh"
+#include "ctran/collective/row_exchange.h"
 
 namespace ctran {
 namespace {
@@ -28,6 +31,7 @@ constexpr size_t kTwoShotLimit = 2200000;
 /// Of what one rank sends another.
 constexpr size_t kPacketLimit = 512 << 10;
 constexpr size_t kLeastChunk = 4096;
+constexpr size_t kLeastGrain = 512;  ///< of chunks
 constexpr size_t kBroadcastInPartsFrom = 1 << 20;
 
 size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
@@ -37,12 +41,21 @@ const char* bytesAt(const std::byte* data) { return reinterpret_cast<const char*
 
 }  // namespace
 
-GpuLauncher::GpuLauncher(const device::Team& team, int device)
+GpuLauncher::GpuLauncher(const device::Team& team, int device, SymmetricMemory& symmetric)
     : team_(team),
       device_(device),
       rank_(team.rank),
       size_(team.size),
-      moving_(MovingKernels::of(device, static_cast<int>(team.size))) {}
+      moving_(MovingKernels::of(device, static_cast<int>(team.size))),
+      symmetric_(symmetric) {}
+
+/// A capture waits until the others have mapped what it uses: replays do what was captured.
+device::Place GpuLauncher::placeOf(const void* address, size_t bytes, gpu::Stream stream) const {
+  if (!DeviceSegment::any()) [[likely]]
+    return {};
+  const bool capturing = gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(stream);
+  return symmetric_.find(address, bytes, capturing);
+}
 
 void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
                       gpu::Stream stream) const {
@@ -91,6 +104,8 @@ void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
     }
     case Kind::AllToAllV:  // what others exchange is not known here
       return exchange(messagesOf(c), false, stream);
+    case Kind::AllToAllVDynamic:
+      return exchangeRows(c, stream);
     case Kind::Send:
     case Kind::Recv:
       return launchMessages({&c, 1}, stream);
@@ -182,7 +197,11 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
     if (bytes == 0) return;
     const uint32_t lanes = lanesFor(bytes);
-    a.transfers[a.count++] = {from, to, bytes, kind, peer, lanes};
+    device::Transfer transfer{from, to, bytes, kind, peer, lanes, {}};
+    if (kind == device::kReceive && bytes > size_t{device::kDepth} * lanes * team_.stepBytes) {
+      transfer.offer = device::makeOffer({}, placeOf(to, bytes, stream));
+    }
+    a.transfers[a.count++] = transfer;
     blocks += lanes;
   };
   for (uint32_t step = 1; step < size_; ++step) {
@@ -226,15 +245,40 @@ void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) cons
     char* part = bytesAt(c.output) + begin;
     const uint32_t lanes = lanesFor(length);
     if (rank_ == root) {
-      a.transfers[a.count++] = {part, nullptr, length, device::kSend, r, lanes};
+      a.transfers[a.count++] = {part, nullptr, length, device::kSend, r, lanes, {}};
     } else if (rank_ == r) {
-      a.transfers[a.count++] = {nullptr, part, length, device::kRelay, root, lanes};
+      a.transfers[a.count++] = {nullptr, part, length, device::kRelay, root, lanes, {}};
     } else {
-      a.transfers[a.count++] = {nullptr, part, length, device::kReceive, r, lanes};
+      a.transfers[a.count++] = {nullptr, part, length, device::kReceive, r, lanes, {}};
     }
     blocks += lanes;
   }
   run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+}
+
+/// Rows in the order of the ranks, at both ends.
+void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
+  const RowExchange& x = *c.rows;
+  if (x.sendIndices || x.chunkRows || x.dedup || !c.outputs.empty()) {
+    throw Error(ErrorKind::Unsupported, "rows and chunks cannot be listed on GPUs in this version",
+                {}, std::string(nameOf(c.kind)),
+                "put the rows in the order of the ranks, and use device_alltoallv_single");
+  }
+  device::CountRowsArguments count{};
+  count.team = team_;
+  count.sendCounts = reinterpret_cast<const device::i64*>(x.sendCounts);
+  count.expected = reinterpret_cast<const device::i64*>(x.expected);
+  count.received = reinterpret_cast<device::i64*>(x.received);
+  count.inputRows = x.inputRows;
+  count.outputRows = x.outputRows;
+  count.rowBytes = c.blockBytes();
+  run(moving_.countRows, {1, 64}, &count, stream);
+  device::MoveRowsArguments move{};
+  move.team = team_;
+  move.input = bytesAt(c.input);
+  move.output = bytesAt(c.output);
+  move.lanes = lanesFor(~size_t{0} / 2);
+  run(moving_.moveRows, {device::moveRowsBlocks(size_, move.lanes), kLaneThreads}, &move, stream);
 }
 
 void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
@@ -267,6 +311,58 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
     exchangeLanes(m, stream);
     left = std::move(later);
   }
+}
+
+void GpuLauncher::offer(device::ReduceArguments& a, size_t elementBytes, gpu::Stream stream) const {
+  device::Word16 offers[kMaxRanks] = {};
+  const auto isAligned = [](const void* address) {
+    return reinterpret_cast<uintptr_t>(address) % sizeof(device::Word16) == 0;
+  };
+  for (uint32_t r = 0; r < size_; ++r) {
+    const size_t bytes = a.counts[r] * elementBytes;
+    if (bytes == 0 || !isAligned(a.parts[r]) || !isAligned(a.outputs[r])) return;
+    if (r == rank_) continue;
+    const device::Place in = placeOf(a.parts[r], bytes, stream);
+    if (in.segment == 0) return;
+    device::Place out;
+    if (a.outputs[r] != nullptr && a.shareWith != 0) {
+      out = placeOf(a.outputs[r], bytes, stream);
+      if (out.segment == 0) return;
+    }
+    offers[r] = device::makeOffer(in, out);
+  }
+  std::copy_n(offers, kMaxRanks, a.offers);
+}
+
+uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {
+  const size_t even = ceilDiv(ceilDiv(bytes, team_.lanes), kLeastGrain) * kLeastGrain;
+  return static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+}
+
+void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quantization,
+                                  gpu::Stream stream) const {
+  if (c.type != DataType::Float32 ||
+      (c.op.kind != ReduceKind::Sum && c.op.kind != ReduceKind::Avg)) {
+    throw Error(ErrorKind::Unsupported,
+                "a quantized reduce_scatter is a sum or an average of float32", {}, c.describe(),
+                "use reduce_scatter_single");
+  }
+  device::QuantizedArguments a{};
+  a.team = team_;
+  for (uint32_t r = 0; r < size_; ++r) {
+    a.parts[r] = reinterpret_cast<const float*>(c.inputBlock(static_cast<int>(r)).data);
+  }
+  a.output = reinterpret_cast<float*>(c.output);
+  a.count = c.count;
+  a.seed = quantization.seed;
+  a.seedAt = reinterpret_cast<const device::u64*>(quantization.seedAt);
+  a.average = c.op.kind == ReduceKind::Avg ? 1 : 0;
+  const size_t wire = c.count * 2;
+  a.chunkBytes = chunkFor(wire, team_.stepBytes);
+  a.chunks = ceilDiv(wire, a.chunkBytes);
+  if (a.chunks == 0) return;
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
+  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, kLaneThreads}, &a, stream);
 }
 
 void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
@@ -329,15 +425,17 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     }
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
-  // For what is not much, chunks of which every lane has one.
-  const size_t mostLanes = team_.lanes;
-  const size_t room = a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2;
-  const size_t even = ceilDiv(ceilDiv(most * element, mostLanes), 512) * 512;
-  a.chunkBytes = static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  // For what is not much, chunks of which every lane has one. The first step also has offers.
+  a.chunkBytes = chunkFor(most * element,
+                          a.shareWith == 0 ? team_.stepBytes - kLeastGrain : team_.stepBytes / 2);
   a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
-  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(mostLanes, a.chunks));
+  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
   a.lookahead = 1;
+  // Contributions that have to be scaled first cannot be read by others.
+  if (a.chunks > a.lookahead * lanes && c.op.kind != ReduceKind::PremulSum) {
+    offer(a, element, stream);
+  }
   run(kernels.pipeline, {lanes, kLaneThreads}, &a, stream);
 }
 

@@ -7,8 +7,19 @@
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/driver.h"
+#include "ctran/transport/nvlink/symmetric_memory.h"
 
 namespace ctran {
+
+namespace device {
+struct ReduceArguments;
+}
+
+/// A reduce-scatter of fp32 sends bf16, rounded at random.
+struct Quantization {
+  uint64_t seed = 0;
+  const uint64_t* seedAt = nullptr;  ///< if not null, the seed is there, in device memory
+};
 
 /// Chooses kernels and their shapes, and puts them on streams. What it chooses depends on the
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
@@ -16,10 +27,14 @@ class GpuLauncher {
  public:
   /// As many blocks as the team has lanes fit on a device at once, of every kernel; but for the
   /// pipeline, twice as many.
-  GpuLauncher(const device::Team& team, int device);
+  /// `symmetric` outlives it.
+  GpuLauncher(const device::Team& team, int device, SymmetricMemory& symmetric);
 
   /// One collective, validated.
   void launch(const Collective& collective, gpu::Stream stream) const;
+  /// The same of a reduce-scatter, sum or average, of fp32.
+  void launchQuantized(const Collective& collective, const Quantization& quantization,
+                       gpu::Stream stream) const;
   /// Sends and receives that run at the same time. Those of one peer and direction keep their
   /// order.
   void launchMessages(std::span<const Collective> messages, gpu::Stream stream) const;
@@ -37,13 +52,20 @@ class GpuLauncher {
     uint32_t threads;
   };
 
+  device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
+  /// For the pipeline: fills in `offers`, if all that a rank could offer is symmetric memory.
+  void offer(device::ReduceArguments& arguments, size_t elementBytes, gpu::Stream stream) const;
   Messages messagesOf(const Collective& collective) const;
   void exchange(const Messages& messages, bool inPackets, gpu::Stream stream) const;
   void exchangePackets(const Messages& messages, gpu::Stream stream) const;
   void exchangeLanes(const Messages& messages, gpu::Stream stream) const;
   void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
+  void exchangeRows(const Collective& collective, gpu::Stream stream) const;
   void reduce(const Collective& collective, gpu::Stream stream) const;
   uint32_t lanesFor(size_t bytes) const;
+  /// Of `bytes`, in steps of up to `room`: for what is not much, chunks of which every lane has
+  /// one.
+  uint32_t chunkFor(size_t bytes, size_t room) const;
   /// For packets, of which each thread should have one, if that needs not too many blocks.
   Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, gpu::Stream stream) const;
@@ -53,6 +75,7 @@ class GpuLauncher {
   const uint32_t rank_;
   const uint32_t size_;
   const MovingKernels& moving_;
+  SymmetricMemory& symmetric_;
 };
 
 }  // namespace ctran

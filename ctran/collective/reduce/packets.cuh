@@ -17,6 +17,9 @@ struct ReduceArguments {
   u64 counts[kMaxRanks];
   u32 packets[kMaxRanks];    ///< of the parts, at least one; not for the pipeline
   void* outputs[kMaxRanks];  ///< of part r; null where this rank gets none
+  /// Pipeline: where our contribution to that rank's part is, and where its results go; zeros if
+  /// we have not all of these where others have them mapped.
+  Word16 offers[kMaxRanks];
   double factor;
   const double* factorAt;  ///< if not null, the factor is there
   u32 shareWith;           ///< pipeline: a mask of ranks that get every part

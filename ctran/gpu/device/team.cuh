@@ -21,8 +21,24 @@ inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two sha
 /// kernel), so the third region is in nobody's hands.
 inline constexpr u32 kRegions = 3;
 
+/// Of one rank's memory, that others have mapped.
+inline constexpr u32 kSegments = 128;
+
 /// Why a kernel gave up.
-enum : u32 { kRunning = 0, kAborted = 1, kTimedOut = 2 };
+enum : u32 { kRunning = 0, kAborted = 1, kTimedOut = 2, kRefused = 3 };
+
+/// Why numbers in device memory were refused: a rank sends more rows than its input still has, or
+/// a negative number; sends another rank more than that has room for, or other than it expects.
+enum : u32 { kRefusedSend = 1, kRefusedRoom = 2, kRefusedExpected = 3 };
+
+struct Refusal {
+  u32 why;  ///< 0: nothing is wrong
+  u32 from;
+  u32 to;
+  u32 reserved;
+  i64 rows;
+  i64 limit;  ///< what is left, or what is expected
+};
 
 /// Mapped host memory that the host writes at any time and waiting kernels read every ~10 us.
 struct Control {
@@ -33,9 +49,18 @@ struct Control {
 
 /// Mapped host memory that a failing kernel writes; complete once the kernel has ended.
 struct Report {
-  u32 state;                 ///< kAborted or kTimedOut
+  u32 state;                 ///< kAborted, kTimedOut or kRefused
   u32 epoch;                 ///< of the operation that failed
   u32 waitedFor[kMaxRanks];  ///< [r]: that epoch when some thread was waiting for rank r
+  Refusal refusal;           ///< if the state is kRefused
+};
+
+/// See collective/all_to_all/rows.cuh.
+struct RowTable {
+  i64 said[kMaxRanks][2 * kMaxRanks + 2];
+  Refusal refusals[kMaxRanks];
+  u64 sendAt[kMaxRanks], sendBytes[kMaxRanks];
+  u64 receiveAt[kMaxRanks], receiveBytes[kMaxRanks];
 };
 
 /// Local device memory, private to a communicator.
@@ -44,6 +69,8 @@ struct State {
   u32 failed;             ///< not kRunning: every later kernel returns at once
   u32 sent[kMaxRanks][kMaxLanes];      ///< steps so far, to that rank on that lane
   u32 received[kMaxRanks][kMaxLanes];  ///< steps so far, from that rank
+  u64 mapped[kMaxRanks][kSegments];    ///< where segments of that rank are here, see symmetric.cuh
+  RowTable rows;                       ///< of the last exchange of rows
 };
 
 /// Passed by value to every kernel.

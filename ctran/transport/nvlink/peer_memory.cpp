@@ -27,7 +27,6 @@ const ConfigInt kStepBytes{
 
 /// All ranks' packets to one rank, in one region.
 constexpr size_t kRegionBytes = 6 << 20;
-constexpr gpu::Result kAlreadyRegistered = 712;
 
 /// [flags][packets][steps]
 struct Layout {
@@ -60,61 +59,60 @@ PeerMemory::PeerMemory(int rank, int size, int device) : rank_(rank), size_(size
 size_t PeerMemory::deskBytes(int size) { return kPage * size; }
 
 GpuDesk& PeerMemory::desk(int rank) const {
-  return *reinterpret_cast<GpuDesk*>(desks_->data() + kPage * rank);
+  return *reinterpret_cast<GpuDesk*>(desks_.host() + kPage * rank);
+}
+
+void PeerMemory::goThroughHost() {
+  scratch_.clear();
+  hostScratch_.clear();
+  state_ = {};
+  desks_ = {};
+  throughHost_ = true;
 }
 
 UniqueFd PeerMemory::allocate(uint32_t lanes) {
   team_.lanes = lanes;
   const gpu::DeviceGuard guard(device_);
+  const size_t bytes = Layout(size_, lanes, team_.stepBytes).bytes;
   scratch_.resize(size_);
-  scratch_[rank_] =
-      gpu::DeviceMemory::allocate(device_, Layout(size_, lanes, team_.stepBytes).bytes);
+  hostScratch_.resize(size_);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
-  clear(scratch_[rank_]);
   clear(state_);
+  if (throughHost_) {
+    hostScratch_[rank_] = gpu::SharedHostMemory::allocate(device_, "ctran gpu scratch", bytes);
+    return hostScratch_[rank_].exportHandle();
+  }
+  scratch_[rank_] = gpu::DeviceMemory::allocate(device_, bytes);
+  clear(scratch_[rank_]);
   return UniqueFd(scratch_[rank_].exportHandle());
 }
 
-void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes) {
-  const Driver& driver = Driver::get();
+void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside) {
   const gpu::DeviceGuard guard(device_);
   for (int r = 0; r < size_; ++r) {
-    if (r != rank_) {
+    if (r == rank_) continue;
+    if (throughHost_) {
+      hostScratch_[r] = gpu::SharedHostMemory::map(device_, group.brought[r], bytes[r]);
+    } else {
       scratch_[r] = gpu::DeviceMemory::import(group.brought[r].get(), bytes[r], device_);
     }
   }
-  desks_ = SharedMapping::map(group.memory, deskBytes(size_));
-  const gpu::Result result = driver.memHostRegister(desks_->data(), desks_->size(),
-                                                    gpu::kHostPortable | gpu::kHostDeviceMap);
-  // Ranks that are threads of one process share one mapping.
-  if (result != kAlreadyRegistered) check(result, "cuMemHostRegister");
-  registered_ = result == gpu::kSuccess;
-  gpu::DevicePtr desks = 0;
-  check(driver.memHostGetDevicePointer(&desks, desks_->data(), 0), "cuMemHostGetDevicePointer");
+  desks_ = gpu::SharedHostMemory::map(device_, group.memory, deskBytes(size_) + beside);
 
   const Layout layout(size_, team_.lanes, team_.stepBytes);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;
   for (int r = 0; r < size_; ++r) {
-    const gpu::DevicePtr scratch = scratch_[r].address();
+    const gpu::DevicePtr scratch = throughHost_ ? hostScratch_[r].address() : scratch_[r].address();
     team_.flags[r] = reinterpret_cast<uint32_t*>(scratch);
     team_.scratch[r] = reinterpret_cast<char*>(scratch + layout.packets);
     team_.steps[r] = reinterpret_cast<char*>(scratch + layout.steps);
   }
   team_.state = reinterpret_cast<device::State*>(state_.address());
-  const gpu::DevicePtr own = desks + kPage * rank_;
+  const gpu::DevicePtr own = desks_.address() + kPage * rank_;
   team_.control = reinterpret_cast<const device::Control*>(own + offsetof(GpuDesk, control));
   team_.report = reinterpret_cast<device::Report*>(own + offsetof(GpuDesk, report));
-}
-
-PeerMemory::~PeerMemory() {
-  if (!registered_) return;
-  try {
-    const gpu::DeviceGuard guard(device_);
-    Driver::get().memHostUnregister(desks_->data());
-  } catch (const Error&) {  // the driver has gone before us
-  }
 }
 
 }  // namespace ctran

@@ -8,7 +8,6 @@
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/memory.h"
-#include "ctran/os/shared_memory.h"
 #include "ctran/trace/operation_ring.h"
 
 namespace ctran {
@@ -23,24 +22,33 @@ struct GpuDesk {
 };
 
 /// The memory through which the GPUs of one host reach each other: every rank's scratch, mapped by
-/// all, and the desks. Made in three steps, so that ranks can agree on how each has gone.
+/// all, and the desks. Scratch lies on the rank's GPU or, where GPUs do not reach each other, in
+/// the host's memory, which all of them do. Made in three steps, so that ranks can agree on how
+/// each has gone.
 class PeerMemory {
  public:
   PeerMemory(int rank, int size, int device);
   /// CTRAN_GPU_STEP_BYTES; all ranks have to have the same.
   uint32_t stepBytes() const { return team_.stepBytes; }
-  ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
+
+  /// From here on, scratch lies in the host's memory; what there has been is gone.
+  void goThroughHost();
+  bool isThroughHost() const { return throughHost_; }
 
   /// Allocates this rank's scratch, zeroed, with so many lanes. The descriptor is for the other
   /// ranks.
   UniqueFd allocate(uint32_t lanes);
-  size_t scratchBytes() const { return scratch_.empty() ? 0 : scratch_[rank_].size(); }
+  size_t scratchBytes() const {
+    return scratch_.empty() ? 0 : scratch_[rank_].size() + hostScratch_[rank_].size();
+  }
   static size_t deskBytes(int size);
 
-  /// Maps what the others have allocated (`bytes` per rank), and the desks.
-  void connect(const HostGroup& group, const std::vector<size_t>& bytes);
+  /// Maps what the others have allocated (`bytes` per rank), and the desks, with `beside` bytes
+  /// after them.
+  void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside);
+  const std::shared_ptr<SharedMapping>& desks() const { return desks_.mapping(); }
 
   const device::Team& team() const { return team_; }
   GpuDesk& desk(int rank) const;
@@ -49,10 +57,11 @@ class PeerMemory {
   const int rank_;
   const int size_;
   const int device_;
-  std::vector<gpu::DeviceMemory> scratch_;  ///< per rank
+  bool throughHost_ = false;
+  std::vector<gpu::DeviceMemory> scratch_;          ///< per rank
+  std::vector<gpu::SharedHostMemory> hostScratch_;  ///< or this
   gpu::DeviceMemory state_;
-  std::shared_ptr<SharedMapping> desks_;
-  bool registered_ = false;
+  gpu::SharedHostMemory desks_;
   device::Team team_{};
 };
 

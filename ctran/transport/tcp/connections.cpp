@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ctran/base/clock.h"
 #include "ctran/base/log.h"
@@ -12,32 +13,53 @@
 namespace ctran {
 namespace {
 
-constexpr uint64_t kCallerBit = uint64_t{1} << 32;  // in epoll; links have their peer's rank
+// In epoll. Connections have the rank of their peer, and their number beside it.
+constexpr int kNumberShift = 32;
+constexpr uint64_t kCallerBit = uint64_t{1} << 40;
 constexpr std::chrono::milliseconds kTelling{100};
+
+uint64_t idOf(int rank, uint32_t number) {
+  return static_cast<uint64_t>(rank) | uint64_t{number} << kNumberShift;
+}
 
 }  // namespace
 
+/// Whether a rank is on this machine, as far as is known.
+bool TcpTransport::isOnThisMachine(int rank) const {
+  const auto boot = [this](int of) {
+    const auto& host = hosts_.places[of].host;
+    const std::string name(host.data(), ::strnlen(host.data(), host.size()));
+    return name.substr(0, name.find('/'));
+  };
+  return boot(rank) == boot(rank_);
+}
+
+std::vector<NetAddress> TcpTransport::addressesOf(int rank) const {
+  const auto& addresses = hosts_.places[rank].addresses;
+  return byReach({addresses.begin(), addresses.end()}, ownAddresses_, isOnThisMachine(rank));
+}
+
 /// Begins to connect. What the connection is for has to be there already: a call may fail at once.
 void TcpTransport::ensure(Peer& peer) {
-  if (peer.state != State::Unknown || leaving_) return;
-  const Place& place = hosts_.places[peer.rank];
-  const Place& own = hosts_.places[rank_];
-  const auto boot = [](const Place& at) {
-    const std::string host(at.host.data(), ::strnlen(at.host.data(), at.host.size()));
-    return host.substr(0, host.find('/'));
-  };
-  const std::vector<NetAddress> addresses(place.addresses.begin(), place.addresses.end());
-  peer.state = State::Calling;
+  if (peer.state() != State::Unknown || leaving_) return;
   try {
-    peer.caller =
-        std::make_unique<Caller>(byReach(addresses, ownAddresses_, boot(place) == boot(own)),
-                                 hosts_.key, Introduction{rank_, size_, peer.rank, Purpose::Link});
-    pollCaller(peer);
+    call(peer.first(), addressesOf(peer.rank), {}, Purpose::Link);
   } catch (const Error& error) {  // of this rank: it may have no descriptor left
-    peer.state = State::Unknown;
-    peer.caller.reset();
-    peer.callerFd = -1;
     throw Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_});
+  }
+}
+
+void TcpTransport::call(Connection& connection, const std::vector<NetAddress>& addresses,
+                        const NetAddress& from, Purpose purpose) {
+  connection.state = State::Calling;
+  try {
+    connection.caller = std::make_unique<Caller>(
+        addresses, hosts_.key, Introduction{rank_, size_, connection.peer.rank, purpose}, from);
+    pollCaller(connection);
+  } catch (const Error&) {
+    connection.state = State::Unknown;
+    connection.stopCalling();
+    throw;
   }
 }
 
@@ -46,50 +68,58 @@ void TcpTransport::connect(int rank) {
   ensure(peerOf(rank));
 }
 
-void TcpTransport::pollCaller(Peer& peer) {
-  switch (peer.caller->poll()) {
+void TcpTransport::pollCaller(Connection& connection) {
+  Caller& caller = *connection.caller;
+  switch (caller.poll()) {
     case Caller::State::Pending:
-      if (peer.caller->fd() != peer.callerFd) {
-        peer.callerFd = peer.caller->fd();
-        watch(peer.callerFd, kCallerBit | static_cast<uint64_t>(peer.rank), EPOLLIN, true);
+      if (caller.fd() != connection.callerFd) {
+        connection.callerFd = caller.fd();
+        watch(caller.fd(), kCallerBit | idOf(connection.peer.rank, connection.index), EPOLLIN,
+              true);
       }
       return;
     case Caller::State::Welcome: {
-      TcpSocket socket = peer.caller->takeSocket();
-      if (peer.callerFd == socket.get()) {
+      TcpSocket socket = caller.takeSocket();
+      if (connection.callerFd == socket.get()) {
         ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, socket.get(), nullptr);
       }
-      return connected(peer, std::move(socket), State::Up);
+      return connected(connection, std::move(socket), State::Up);
     }
     case Caller::State::Refused:
-      return giveUp(peer,
-                    std::string("it refused this rank, which ") + text(peer.caller->verdict()));
+      return giveUp(connection,
+                    std::string("it refused this rank, which ") + text(caller.verdict()));
     case Caller::State::Failed:
-      return giveUp(peer, "it does not answer at " + peer.caller->why() + "; it has left, or died");
+      return giveUp(connection, "it does not answer at " + caller.why() + "; it has left, or died");
   }
 }
 
 /// A call has failed. Where nobody waits for the peer, it may have done its part and left.
-void TcpTransport::giveUp(Peer& peer, const std::string& why) {
-  peer.state = State::Unknown;
-  peer.caller.reset();
-  peer.callerFd = -1;
+void TcpTransport::giveUp(Connection& connection, const std::string& why) {
+  Peer& peer = connection.peer;
+  connection.state = State::Unknown;
+  connection.stopCalling();
+  if (!connection.isFirst()) return doWithout(peer, why);
   pollDoorman();  // it may have called meanwhile
-  if (peer.state == State::Unknown && peer.isNeeded()) lose(peer, why);
+  if (peer.state() == State::Unknown && peer.isNeeded()) lose(peer, why);
 }
 
 /// The caller of a connection that this rank has accepted has never used it: it has left, or died,
 /// or was in two minds. Who waits for it calls back, which tells.
-void TcpTransport::hungUp(Peer& peer) {
-  peer.state = State::Unknown;
-  peer.link.close();
+void TcpTransport::hungUp(Connection& connection) {
+  Peer& peer = connection.peer;
+  connection.close(State::Unknown);
+  if (!connection.isFirst()) return checkLeft(peer);
   pollDoorman();
-  if (peer.state == State::Unknown && !told_ && peer.isNeeded()) ensure(peer);
+  if (peer.state() == State::Unknown && !told_ && peer.isNeeded()) ensure(peer);
 }
 
 std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
+  Peer& peer = peerOf(who.rank);
+  if (who.purpose == Purpose::More) {
+    return peer.isThere() && unused(peer) != nullptr ? Verdict::Welcome : Verdict::Enough;
+  }
   if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
-  switch (peerOf(who.rank).state) {
+  switch (peer.state()) {
     case State::Unknown:
       return Verdict::Welcome;
     case State::Calling:
@@ -108,55 +138,98 @@ void TcpTransport::pollDoorman() {
   if (!hosts_.doorman) return;
   hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
                        [this](const Introduction& who, TcpSocket socket) {
-                         connected(peerOf(who.rank), std::move(socket), State::Accepted);
+                         Peer& peer = peerOf(who.rank);
+                         Connection& connection =
+                             who.purpose == Purpose::More ? *unused(peer) : peer.first();
+                         connected(connection, std::move(socket), State::Accepted);
                        });
 }
 
-void TcpTransport::connected(Peer& peer, TcpSocket socket, State state) {
-  peer.caller.reset();
-  peer.callerFd = -1;
-  peer.link.open(std::move(socket));
-  peer.state = state;
-  peer.wantsToWrite = false;
-  watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank), EPOLLIN, true);
-  log(LogLevel::Debug, "connected to %s", describe(peer.rank).c_str());
-  if (state == State::Up) pushControl(peer, FrameType::Opened, {}, 0, {});
-  if (told_) pushFailure(peer);
-  if (leaving_) pushControl(peer, FrameType::Goodbye, {}, 0, {});
+void TcpTransport::connected(Connection& connection, TcpSocket socket, State state) {
+  Peer& peer = connection.peer;
+  connection.stopCalling();
+  connection.link.open(std::move(socket));
+  connection.state = state;
+  connection.wantsToWrite = false;
+  watch(connection.link.socket().get(), idOf(peer.rank, connection.index), EPOLLIN, true);
+  log(LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
+      connection.isFirst() ? "" : " once more");
+  if (state == State::Up) say(connection, FrameType::Opened);
+  if (told_ && connection.isFirst()) pushFailure(peer);
+  if (leaving_) say(connection, FrameType::Goodbye);
+  callMore(peer);
+}
+
+void TcpTransport::say(Connection& connection, FrameType what) {
+  connection.link.push({FrameHeader{what, 0, {}}});
+  flush(connection.peer);
 }
 
 void TcpTransport::flush(Peer& peer) {
-  if (!peer.isOpen()) return;
-  const bool works = peer.link.write([this](void* owner, size_t bytes) {
+  const auto written = [this](void* owner, size_t bytes) {
     auto& message = *static_cast<Outbound*>(owner);
     message.moved += bytes;
     if (message.moved >= message.bytes) finish(message);
-  });
-  // A broken connection may still hold what the peer has said last: reading tells the end.
-  const bool wants = works && peer.link.hasOutput();
-  if (wants == peer.wantsToWrite) return;
-  peer.wantsToWrite = wants;
-  watch(peer.link.socket().get(), static_cast<uint64_t>(peer.rank),
-        wants ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
+  };
+  static Link::Frames nothing;  // stays so
+  for (const auto& connection : peer.connections) {
+    while (connection->isOpen() && connection->link.write(nothing, SIZE_MAX, written)) continue;
+  }
+  while (!peer.bulk.empty()) {
+    Connection* const connection = peer.emptiest();
+    if (connection == nullptr) break;
+    connection->link.write(peer.bulk, peer.isShared() ? kDataBytes : SIZE_MAX, written);
+  }
+  for (const auto& connection : peer.connections) {
+    if (!connection->isOpen()) continue;
+    // A broken connection may still hold what the peer has said last: reading tells the end.
+    const bool wants = connection->link.hasOutput() && !connection->link.isBroken();
+    if (wants == connection->wantsToWrite) continue;
+    connection->wantsToWrite = wants;
+    watch(connection->link.socket().get(), idOf(peer.rank, connection->index),
+          wants ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
+  }
 }
 
-void TcpTransport::pollLink(Peer& peer, uint32_t events) {
+void TcpTransport::pollLink(Connection& connection, uint32_t events) {
+  Peer& peer = connection.peer;
   if ((events & EPOLLOUT) != 0) flush(peer);
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
-  const bool wasOpen = peer.isOpen();
-  const std::string ended = peer.link.read(peer);
-  if (!ended.empty()) {
-    return peer.state == State::Accepted && !peer.link.hasHeard() ? hungUp(peer)
-                                                                  : lose(peer, ended);
-  }
+  const bool wasOpen = connection.isOpen();
+  const std::string why = connection.link.read(connection);
+  if (!why.empty()) return ended(connection, why);
   if (!wasOpen) flush(peer);
 }
 
+void TcpTransport::ended(Connection& connection, const std::string& why) {
+  Peer& peer = connection.peer;
+  if (connection.hasLeft) {  // as it said; others may still hold what it has sent before
+    connection.close(State::Gone);
+    moved_ = true;
+    return;
+  }
+  const auto isThere = [](const auto& each) { return each->isThere(); };
+  const bool isOnly = std::count_if(peer.connections.begin(), peer.connections.end(), isThere) == 1;
+  if (connection.state == State::Accepted && !connection.link.hasHeard() &&
+      (isOnly || !connection.isFirst())) {
+    return hungUp(connection);
+  }
+  lose(peer, why);
+}
+
+/// The peer has said goodbye on a connection, or one that it has never used has ended. It has left
+/// when there is none that may still bring something.
+void TcpTransport::checkLeft(Peer& peer) {
+  const auto mayBring = [](const auto& each) { return each->isThere() && !each->hasLeft; };
+  if (!peer.first().hasLeft || peer.hasLeft) return;
+  if (std::any_of(peer.connections.begin(), peer.connections.end(), mayBring)) return;
+  peer.hasLeft = true;
+  left_.push_back(peer.rank);
+  moved_ = true;
+}
+
 void TcpTransport::lose(Peer& peer, const std::string& why) {
-  peer.state = State::Gone;
-  peer.caller.reset();
-  peer.callerFd = -1;
-  peer.link.close();
+  for (const auto& connection : peer.connections) connection->close(State::Gone);
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
   // Whoever shares the board has said there that it leaves.
@@ -171,25 +244,33 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
 
 void TcpTransport::handle(uint64_t id, uint32_t events) {
   if (id == kDoorman) return pollDoorman();
-  Peer& peer = peerOf(static_cast<int>(id & (kCallerBit - 1)));
+  const auto number = static_cast<uint32_t>((id & (kCallerBit - 1)) >> kNumberShift);
+  Connection& connection = *peerOf(static_cast<int>(static_cast<uint32_t>(id))).connections[number];
   if ((id & kCallerBit) != 0) {
-    if (peer.state == State::Calling) pollCaller(peer);
-  } else if (peer.state == State::Up || peer.state == State::Accepted) {
-    pollLink(peer, events);
+    if (connection.state == State::Calling) pollCaller(connection);
+  } else if (connection.isThere()) {
+    pollLink(connection, events);
   }
 }
 
 int TcpTransport::connections() {
   const Lock lock(*this);
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(), [](const auto& peer) {
-    return peer->state == State::Up || peer->state == State::Accepted;
-  }));
+  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
+                                        [](const auto& peer) { return peer->isThere(); }));
+}
+
+int TcpTransport::connections(int rank) {
+  const Lock lock(*this);
+  const auto& connections = peerOf(rank).connections;
+  return static_cast<int>(std::count_if(connections.begin(), connections.end(),
+                                        [](const auto& each) { return each->isThere(); }));
 }
 
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  return !peer.hasLeft && (peer.state == State::Up || peer.state == State::Accepted);
+  return !peer.hasLeft && std::any_of(peer.connections.begin(), peer.connections.end(),
+                                      [](const auto& each) { return each->isThere(); });
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -204,8 +285,10 @@ void TcpTransport::pushFailure(Peer& peer) {
   Link::Outgoing frame{header};
   const auto* bytes = reinterpret_cast<const std::byte*>(toldText_.data());
   frame.owned.assign(bytes, bytes + toldText_.size());
-  peer.link.dropWaiting();  // of operations that have failed by now
-  peer.link.push(std::move(frame), true);
+  // What waits is of operations that have failed by now.
+  peer.bulk.clear();
+  peer.first().link.dropWaiting();
+  peer.first().link.push(std::move(frame));
   flush(peer);
 }
 
@@ -215,14 +298,15 @@ void TcpTransport::tell(const Error& error) {
   told_ = true;
   toldText_ = serializeFailure(error, rank_);
   for (const auto& peer : peers_) {
-    if (peer->isOpen()) pushFailure(*peer);
+    if (peer->first().isOpen()) pushFailure(*peer);
   }
   // The process may end in a moment, and would take with it what has not left. Who has just
   // accepted this rank's call, and does not know yet, would take this rank for the one that died.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
   const auto pending = [this] {
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->state == State::Calling || (peer->isOpen() && peer->link.hasOutput());
+      const Connection& first = peer->first();
+      return first.state == State::Calling || (first.isOpen() && first.link.hasOutput());
     });
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);
@@ -233,22 +317,24 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {
-    if (peer->isOpen()) pushControl(*peer, FrameType::Goodbye, {}, 0, {});
+    for (const auto& connection : peer->connections) {
+      if (connection->isOpen()) say(*connection, FrameType::Goodbye);
+    }
   }
   pollLocked(0);  // who has called, or has answered, hears it too
   // A socket that is closed while something is unread in it drops what it has not delivered yet: so
   // everything has to have arrived before. A call that nobody has answered yet needs no goodbye:
   // see State.
-  const auto pending = [this] {
-    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return peer->isOpen() && (peer->link.hasOutput() || peer->link.socket().unacknowledged() > 0);
-    });
+  const auto holds = [](const auto& connection) {
+    const Link& link = connection->link;
+    return connection->isOpen() && (link.hasOutput() || link.socket().unacknowledged() > 0);
   };
-  while (pending() && nowNanos() < giveUp) pollLocked(1);
+  const auto pending = [&holds](const auto& peer) {
+    return std::any_of(peer->connections.begin(), peer->connections.end(), holds);
+  };
+  while (std::any_of(peers_.begin(), peers_.end(), pending) && nowNanos() < giveUp) pollLocked(1);
   for (const auto& peer : peers_) {
-    peer->state = State::Gone;
-    peer->caller.reset();
-    peer->link.close();
+    for (const auto& connection : peer->connections) connection->close(State::Gone);
   }
   hosts_.doorman.reset();
 }

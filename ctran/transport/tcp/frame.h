@@ -21,8 +21,13 @@ namespace ctran {
 ///  and
 ///    said so with Ready: they are received into place.
 ///
-/// Opened is the first that a caller sends: before, the acceptor cannot know whether the caller has
-/// seen its welcome, or has hung up. Goodbye is the last of a rank that leaves.
+/// A pair of ranks may have several connections. The first carries all of this, the others, which
+/// are there for bandwidth, Data only: where it belongs is in its header, so it does not matter on
+/// which it comes, nor when.
+///
+/// Opened is the first that a caller sends on a connection: before, the acceptor cannot know
+/// whether the caller has seen its welcome, or has hung up. Goodbye is the last on each connection
+/// of a rank that leaves.
 enum class FrameType : uint32_t {
   Eager = 1,
   Announce,
@@ -38,7 +43,13 @@ inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
 inline constexpr size_t kEagerBytes = 64 << 10;
 inline constexpr size_t kEagerWindow = 1 << 20;
 inline constexpr size_t kFrameBytes = 1 << 20;
+/// What this rank sends in one Data frame where several connections share a message.
+inline constexpr size_t kDataBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
+/// Connections of a pair, at most.
+inline constexpr size_t kMaxConnections = 16;
+/// How much a pair has moved in large messages when it makes more connections than one unasked.
+inline constexpr size_t kBulkBytes = 4 << 20;
 /// Messages that are announced, or that a peer is ready for, before the other end has come to them.
 inline constexpr size_t kMaxPromises = 4096;
 

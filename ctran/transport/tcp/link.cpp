@@ -13,53 +13,59 @@ namespace {
 
 constexpr size_t kStagingBytes = 64 << 10;
 constexpr size_t kReadAtOnce = 4 << 20;
-constexpr size_t kPicked = 16;
+constexpr size_t kPicked = 16;  // frames in one system call
 
 }  // namespace
 
-bool Link::write(const std::function<void(void*, size_t)>& written) {
-  while (hasOutput()) {
-    while (picked_.size() < kPicked && !(urgent_.empty() && bulk_.empty())) {
-      std::deque<Outgoing>& from = urgent_.empty() ? bulk_ : urgent_;
-      picked_.push_back(std::move(from.front()));
-      from.pop_front();
-    }
-    iovec parts[2 * kPicked];
-    size_t count = 0, total = 0, skip = sent_;
-    const auto add = [&](const void* data, size_t bytes) {
-      if (skip >= bytes) {
-        skip -= bytes;
-        return;
-      }
-      parts[count++] = {static_cast<char*>(const_cast<void*>(data)) + skip, bytes - skip};
-      total += bytes - skip;
-      skip = 0;
-    };
-    for (const Outgoing& frame : picked_) {
-      add(&frame.header, sizeof frame.header);
-      add(frame.owned.empty() ? frame.data : frame.owned.data(), frame.header.bytes);
-    }
-    msghdr message{};
-    message.msg_iov = parts;
-    message.msg_iovlen = count;
-    const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-    sent_ += static_cast<size_t>(n);
-    while (!picked_.empty() && sent_ >= sizeof(FrameHeader) + picked_.front().header.bytes) {
-      const Outgoing frame = std::move(picked_.front());
-      picked_.pop_front();
-      sent_ -= sizeof(FrameHeader) + frame.header.bytes;
-      if (frame.owner != nullptr) written(frame.owner, frame.header.bytes);
-    }
-    if (static_cast<size_t>(n) < total) return true;  // the socket is full
+bool Link::write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written) {
+  if (isBroken_) return false;
+  size_t waiting = 0;
+  for (const Outgoing& frame : picked_) waiting += frame.header.bytes;
+  while (picked_.size() < kPicked && waiting < enough) {
+    Frames& from = urgent_.empty() ? bulk : urgent_;
+    if (from.empty()) break;
+    waiting += from.front().header.bytes;
+    picked_.push_back(std::move(from.front()));
+    from.pop_front();
   }
-  return true;
+  if (picked_.empty()) return false;
+
+  iovec parts[2 * kPicked];
+  size_t count = 0, total = 0, skip = sent_;
+  const auto add = [&](const void* data, size_t bytes) {
+    if (skip >= bytes) {
+      skip -= bytes;
+      return;
+    }
+    parts[count++] = {static_cast<char*>(const_cast<void*>(data)) + skip, bytes - skip};
+    total += bytes - skip;
+    skip = 0;
+  };
+  for (const Outgoing& frame : picked_) {
+    add(&frame.header, sizeof frame.header);
+    add(frame.owned.empty() ? frame.data : frame.owned.data(), frame.header.bytes);
+  }
+  msghdr message{};
+  message.msg_iov = parts;
+  message.msg_iovlen = count;
+  const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  if (n < 0) {
+    isBroken_ = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+    return false;
+  }
+  sent_ += static_cast<size_t>(n);
+  while (!picked_.empty() && sent_ >= sizeof(FrameHeader) + picked_.front().header.bytes) {
+    const Outgoing frame = std::move(picked_.front());
+    picked_.pop_front();
+    sent_ -= sizeof(FrameHeader) + frame.header.bytes;
+    if (frame.owner != nullptr) written(frame.owner, frame.header.bytes);
+  }
+  return static_cast<size_t>(n) == total;
 }
 
 void Link::forget(void* owner) {
   const auto owned = [owner](const Outgoing& frame) { return frame.owner == owner; };
   std::erase_if(urgent_, owned);
-  std::erase_if(bulk_, owned);
   for (Outgoing& frame : picked_) {
     if (frame.owner != owner) continue;
     frame.owned.assign(frame.data, frame.data + frame.header.bytes);
@@ -73,8 +79,10 @@ std::string Link::read(Reader& reader) {
     iovec parts[2];
     int count = 0;
     const size_t direct = into_ != nullptr ? remaining_ : 0;
+    // Behind a large payload there is room for a header only: the next payload goes into place too.
+    const size_t behind = direct > kStagingBytes ? sizeof frame_ : kStagingBytes;
     if (direct > 0) parts[count++] = {into_, direct};
-    parts[count++] = {staging, kStagingBytes};
+    parts[count++] = {staging, behind};
     const ssize_t n = ::readv(socket_.get(), parts, count);
     if (n == 0) return "it closed the connection";
     if (n < 0) {
@@ -97,7 +105,7 @@ std::string Link::read(Reader& reader) {
     } catch (const std::string& why) {
       return why;
     }
-    if (bytes < direct + kStagingBytes) return {};  // that was all
+    if (bytes < direct + behind) return {};  // that was all
     total += bytes;
   }
   return {};

@@ -14,7 +14,8 @@
 namespace ctran {
 
 /// One connection as a stream of frames, in both directions; never blocks. What the frames mean is
-/// its user's matter.
+/// its user's matter, and so is the bulk data that several connections share: each takes of it what
+/// its socket has room for.
 class Link {
  public:
   /// A frame that waits to be written. The payload lies in memory of whoever `owner` is, or in
@@ -37,10 +38,12 @@ class Link {
     virtual void end(const FrameHeader& frame) = 0;
   };
 
+  using Frames = std::deque<Outgoing>;
+
   /// What waits to be written stays, frames that have begun from their start.
   void open(TcpSocket socket) {
     socket_ = std::move(socket);
-    hasHeard_ = false;
+    hasHeard_ = isBroken_ = false;
     sent_ = headBytes_ = remaining_ = 0;
     into_ = nullptr;
   }
@@ -50,19 +53,20 @@ class Link {
   /// Whether anything has come since `open`.
   bool hasHeard() const { return hasHeard_; }
 
-  /// Urgent frames pass those that are not, which carry bulk data.
-  void push(Outgoing frame, bool urgent) { (urgent ? urgent_ : bulk_).push_back(std::move(frame)); }
+  /// A frame that passes bulk data.
+  void push(Outgoing frame) { urgent_.push_back(std::move(frame)); }
 
-  /// Writes what the socket takes. `written(owner, bytes)` for each frame that has left. False when
-  /// the connection is broken.
-  bool write(const std::function<void(void*, size_t)>& written);
-  bool hasOutput() const { return !picked_.empty() || !urgent_.empty() || !bulk_.empty(); }
+  /// Writes some of what waits here, and then of `bulk`, of which it takes frames until they are
+  /// `enough` bytes. `written(owner, bytes)` for each frame that has left. True if there may be
+  /// room for more; false too when the connection is broken.
+  bool write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written);
+  /// Whether frames wait here, or have begun to leave.
+  bool hasOutput() const { return !picked_.empty() || !urgent_.empty(); }
+  /// Whether writing has failed. What the peer has said last can still be read.
+  bool isBroken() const { return isBroken_; }
 
   /// Drops the frames that have not begun.
-  void dropWaiting() {
-    urgent_.clear();
-    bulk_.clear();
-  }
+  void dropWaiting() { urgent_.clear(); }
 
   /// Lets go of an owner's memory: its frames do not leave any more, but for those that have begun,
   /// whose payload is copied.
@@ -81,9 +85,10 @@ class Link {
 
   TcpSocket socket_;
   bool hasHeard_ = false;
-  std::deque<Outgoing> urgent_, bulk_;
-  std::deque<Outgoing> picked_;  // in the order in which they leave
-  size_t sent_ = 0;              // bytes of the first of them, with its header
+  bool isBroken_ = false;
+  Frames urgent_;
+  Frames picked_;    // in the order in which they leave
+  size_t sent_ = 0;  // bytes of the first of them, with its header
 
   FrameHeader frame_;
   size_t headBytes_ = 0;  // of the header that is being read

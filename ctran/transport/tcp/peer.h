@@ -13,22 +13,74 @@
 
 namespace ctran {
 
-/// In epoll; connections have the rank of their peer.
+/// The doorman in epoll; callers and connections have their peer's rank, see connections.cpp.
 inline constexpr uint64_t kDoorman = UINT64_MAX;
 
-/// What this rank knows of another one, and has with it.
-struct TcpTransport::Peer final : Link::Reader {
-  Peer(TcpTransport& transport, int rank) : transport(transport), rank(rank) {}
+/// One of the connections to a peer. Those beside the first carry Data only. They come and go as
+/// the first does (see State), but for two things: the lower rank calls all of them, and one that
+/// cannot be made is not missed.
+struct TcpTransport::Connection final : Link::Reader {
+  Connection(Peer& peer, uint32_t index) : peer(peer), index(index) {}
 
-  TcpTransport& transport;
-  const int rank;
+  Peer& peer;
+  const uint32_t index;
   State state = State::Unknown;
   std::unique_ptr<Caller> caller;
   int callerFd = -1;
   Link link;
   bool wantsToWrite = false;  // epoll tells when the socket has room
-  bool hasLeft = false;       // has said goodbye
-  bool isNear = false;        // shares this rank's board, in which it writes itself
+  bool hasLeft = false;       // the peer has said goodbye on it
+
+  // Where the payload that is being read belongs.
+  Inbound* inbound = nullptr;
+  Early* arriving = nullptr;
+  std::vector<std::byte> failure;
+
+  bool isFirst() const { return index == 0; }
+  bool isThere() const { return state == State::Up || state == State::Accepted; }
+  /// Whether the link may carry what is in it.
+  bool isOpen() const;
+
+  void stopCalling() {
+    caller.reset();
+    callerFd = -1;
+  }
+  void close(State as) {
+    stopCalling();
+    link.close();
+    state = as;
+  }
+  /// Nothing is written any more to where a message was bound.
+  void letGo(const Inbound& message) {
+    if (inbound != &message) return;
+    link.divert(message.data, message.data + message.bytes);
+    inbound = nullptr;
+  }
+
+  std::byte* begin(const FrameHeader& frame) override;
+  void end(const FrameHeader& frame) override;
+
+ private:
+  std::byte* beginEager(const FrameHeader& frame);
+  std::byte* beginData(const FrameHeader& frame);
+  void beginReady(const FrameHeader& frame);
+  void beginAnnounce(const FrameHeader& frame);
+};
+
+/// What this rank knows of another one, and has with it.
+struct TcpTransport::Peer {
+  Peer(TcpTransport& transport, int rank) : transport(transport), rank(rank) {
+    connections.push_back(std::make_unique<Connection>(*this, 0));
+  }
+
+  TcpTransport& transport;
+  const int rank;
+  std::vector<std::unique_ptr<Connection>> connections;  // the first is always there
+  Link::Frames bulk;                                     // Data that none of them has taken yet
+  uint64_t bulkBytes = 0;  // in large messages so far, in both directions
+  bool hasCalledMore = false;
+  bool hasLeft = false;  // has said goodbye on all of them
+  bool isNear = false;   // shares this rank's board, in which it writes itself
 
   std::map<MessageName, Inbound*> bound;      // not complete
   std::set<MessageName> forsaken;             // the peer may send them, but their operation failed
@@ -45,37 +97,51 @@ struct TcpTransport::Peer final : Link::Reader {
   };
   Window windows[kLanes];
 
-  // Where the payload that is being read belongs.
-  Inbound* inbound = nullptr;
-  Early* arriving = nullptr;
-  std::vector<std::byte> failure;
-
   uint64_t lastRecord = 0;
   MessageName lastMessage;
 
-  std::byte* begin(const FrameHeader& frame) override;
-  void end(const FrameHeader& frame) override;
+  Connection& first() const { return *connections.front(); }
+  State state() const { return first().state; }
+  bool isThere() const { return first().isThere(); }
 
+  /// Whether several connections share what there is to send.
+  bool isShared() const { return connections.size() > 1; }
+  /// Whether something waits to be sent.
+  bool hasOutput() const {
+    return !bulk.empty() || std::any_of(connections.begin(), connections.end(),
+                                        [](const auto& each) { return each->link.hasOutput(); });
+  }
   /// Whether an operation of this rank waits for it.
   bool isNeeded() const {
     const auto waits = [](const Window& window) { return !window.waiting.empty(); };
-    return !bound.empty() || !unready.empty() || link.hasOutput() ||
+    return !bound.empty() || !unready.empty() || hasOutput() ||
            std::any_of(std::begin(windows), std::end(windows), waits);
   }
-  /// Whether the link may carry what is in it.
-  bool isOpen() const {
-    return state == State::Up ||
-           (state == State::Accepted && (transport.told_ || transport.leaving_));
+  /// Of the connections that have room the one with the least on its way, which is to take the next
+  /// of the bulk data, so that each gets as much as it moves; null if none has room.
+  Connection* emptiest() const {
+    Connection* found = nullptr;
+    size_t least = SIZE_MAX;
+    for (const auto& connection : connections) {
+      const Link& link = connection->link;
+      if (!connection->isOpen() || link.hasOutput() || link.isBroken()) continue;
+      const size_t onItsWay = isShared() ? link.socket().unacknowledged() : 0;
+      if (found != nullptr && onItsWay >= least) continue;
+      least = onItsWay;
+      found = connection.get();
+    }
+    return found;
   }
-
- private:
-  std::byte* beginEager(const FrameHeader& frame);
-  std::byte* beginData(const FrameHeader& frame);
-  Inbound* find(const MessageName& name) {
+  Inbound* find(const MessageName& name) const {
     const auto found = bound.find(name);
     return found == bound.end() ? nullptr : found->second;
   }
 };
+
+inline bool TcpTransport::Connection::isOpen() const {
+  return state == State::Up ||
+         (state == State::Accepted && (peer.transport.told_ || peer.transport.leaving_));
+}
 
 /// The lock, of which a thread that polls again and again would leave little to others.
 class TcpTransport::Lock {

@@ -9,143 +9,6 @@
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
-namespace {
-
-OperationRecord operationOf(const FrameHeader& frame) {
-  OperationRecord operation;
-  operation.sequence = frame.name.lane == kCollectiveLane ? frame.name.sequence : 0;
-  operation.signature = frame.signature;
-  operation.what = frame.what;
-  operation.count = frame.count;
-  return operation;
-}
-
-}  // namespace
-
-std::byte* TcpTransport::Peer::begin(const FrameHeader& frame) {
-  inbound = nullptr;
-  arriving = nullptr;
-  if (state == State::Accepted) state = State::Up;
-  transport.heard(*this, frame);
-  switch (frame.type) {
-    case FrameType::Eager:
-      return beginEager(frame);
-    case FrameType::Data:
-      return beginData(frame);
-    case FrameType::Announce: {
-      const OtherEnd other{frame.offset, operationOf(frame)};
-      Inbound* const message = find(frame.name);
-      if (message == nullptr) {
-        if (announced.size() >= kMaxPromises) throw std::string("it announced too many messages");
-        announced[frame.name] = other;
-        transport.offer(frame.name);
-      } else if (message->bytes != frame.offset) {
-        transport.finishWrong(*message, other);
-      }
-      return nullptr;
-    }
-    case FrameType::Ready: {
-      const OtherEnd other{frame.offset, operationOf(frame)};
-      const auto found = unready.find(frame.name);
-      if (found == unready.end()) {
-        if (ready.size() >= kMaxPromises) throw std::string("it is ready for too many messages");
-        ready[frame.name] = other;
-        return nullptr;
-      }
-      Outbound& message = *found->second;
-      unready.erase(found);
-      if (message.bytes != frame.offset) {
-        transport.finishWrong(message, other);
-      } else {
-        message.other = other;
-        transport.pushData(*this, message);
-      }
-      return nullptr;
-    }
-    case FrameType::Credit: {
-      Window& window = windows[frame.name.lane];
-      if (frame.offset > window.used) throw std::string("it gave back more than it was sent");
-      window.used -= frame.offset;
-      transport.admitWaiting(*this, frame.name.lane);
-      return nullptr;
-    }
-    case FrameType::Failure:
-      failure.resize(frame.bytes);
-      return failure.data();
-    case FrameType::Goodbye:
-      hasLeft = true;
-      transport.left_.push_back(rank);
-      transport.moved_ = true;
-      return nullptr;
-    case FrameType::Opened:
-      return nullptr;
-  }
-  return nullptr;
-}
-
-std::byte* TcpTransport::Peer::beginEager(const FrameHeader& frame) {
-  Window& window = windows[frame.name.lane];
-  window.held += eagerCost(frame.bytes);
-  if (window.held > kEagerWindow) throw std::string("it sent more than there is room for");
-  inbound = find(frame.name);
-  if (inbound == nullptr) {
-    const auto [entry, isNew] = early.try_emplace(frame.name);
-    if (!isNew) throw std::string("it sent a message twice");
-    entry->second.operation = operationOf(frame);
-    entry->second.data.resize(frame.bytes);
-    arriving = &entry->second;
-    transport.offer(frame.name);
-    return frame.bytes == 0 ? nullptr : arriving->data.data();
-  }
-  if (inbound->bytes != frame.bytes) {
-    transport.finishWrong(*inbound, {frame.bytes, operationOf(frame)});
-    inbound = nullptr;
-    return nullptr;
-  }
-  inbound->other = {frame.bytes, operationOf(frame)};
-  return inbound->data;
-}
-
-std::byte* TcpTransport::Peer::beginData(const FrameHeader& frame) {
-  inbound = find(frame.name);
-  if (inbound == nullptr) {
-    if (transport.told_ || forsaken.count(frame.name) > 0) return nullptr;
-    throw std::string("it sent data that nobody asked for");
-  }
-  if (frame.offset > inbound->bytes || frame.bytes > inbound->bytes - frame.offset) {
-    inbound = nullptr;
-    throw std::string("it sent data beyond the end of a buffer");
-  }
-  inbound->other = {inbound->bytes, operationOf(frame)};
-  return inbound->data + frame.offset;
-}
-
-void TcpTransport::Peer::end(const FrameHeader& frame) {
-  switch (frame.type) {
-    case FrameType::Eager:
-      if (arriving != nullptr) {
-        arriving->complete = true;
-        // It may have been bound meanwhile.
-        if (Inbound* const message = find(frame.name))
-          transport.deliver(*this, *message, *arriving);
-      } else {
-        if (inbound != nullptr) transport.received(*inbound, frame.bytes);
-        transport.consume(*this, frame.name.lane, frame.bytes);
-      }
-      break;
-    case FrameType::Data:
-      if (inbound != nullptr) transport.received(*inbound, frame.bytes);
-      break;
-    case FrameType::Failure:
-      transport.failureCame(
-          *this, std::string(reinterpret_cast<const char*>(failure.data()), failure.size()));
-      break;
-    default:
-      break;
-  }
-  inbound = nullptr;
-  arriving = nullptr;
-}
 
 Inbound::~Inbound() { transport.forget(*this); }
 Outbound::~Outbound() { transport.forget(*this); }
@@ -157,6 +20,7 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       rank_(board.rank()),
       size_(board.size()),
       ownAddresses_(hosts_.doorman->addresses()),
+      connectionsWanted_(wantedConnections()),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_) throw systemError("epoll_create1", errno);
   for (int r = 0; r < size_; ++r) {
@@ -207,7 +71,10 @@ std::unique_ptr<Inbound> TcpTransport::receive(const MessageName& name, int rank
       return message;
     }
   }
-  if (bytes > kEagerBytes) pushControl(peer, FrameType::Ready, name, bytes, operation);
+  if (bytes > kEagerBytes) {
+    pushControl(peer, FrameType::Ready, name, bytes, operation);
+    countBulk(peer, bytes);
+  }
   ensure(peer);
   return message;
 }
@@ -223,6 +90,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
   }
   bytesSent_.fetch_add(bytes, std::memory_order_relaxed);
   Peer& peer = peerOf(rank);
+  if (bytes > kEagerBytes) countBulk(peer, bytes);
   if (bytes <= kEagerBytes) {
     peer.windows[name.lane].waiting.push_back(message.get());
     admitWaiting(peer, name.lane);
@@ -263,7 +131,7 @@ void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& na
   header.signature = operation.signature;
   header.what = operation.what;
   header.count = operation.count;
-  peer.link.push({header}, true);
+  peer.first().link.push({header});
   flush(peer);
 }
 
@@ -286,18 +154,19 @@ void TcpTransport::pushEager(Peer& peer, Outbound& message) {
   header.signature = message.operation.signature;
   header.what = message.operation.what;
   header.count = message.operation.count;
-  peer.link.push({header, message.data, &message}, true);
+  peer.first().link.push({header, message.data, &message});
 }
 
 void TcpTransport::pushData(Peer& peer, Outbound& message) {
-  for (size_t offset = 0; offset < message.bytes; offset += kFrameBytes) {
+  const size_t most = peer.isShared() ? kDataBytes : kFrameBytes;
+  for (size_t offset = 0; offset < message.bytes; offset += most) {
     FrameHeader header{FrameType::Data,
-                       static_cast<uint32_t>(std::min(kFrameBytes, message.bytes - offset)),
-                       message.name, offset};
+                       static_cast<uint32_t>(std::min(most, message.bytes - offset)), message.name,
+                       offset};
     header.signature = message.operation.signature;
     header.what = message.operation.what;
     header.count = message.operation.count;
-    peer.link.push({header, message.data + offset, &message}, false);
+    peer.bulk.push_back({header, message.data + offset, &message});
   }
   flush(peer);
 }
@@ -305,7 +174,10 @@ void TcpTransport::pushData(Peer& peer, Outbound& message) {
 void TcpTransport::received(Inbound& message, size_t bytes) {
   message.moved += bytes;
   if (message.moved < message.bytes) return;
-  peerOf(message.peer).bound.erase(message.name);
+  Peer& peer = peerOf(message.peer);
+  peer.bound.erase(message.name);
+  // Of an honest peer nothing is left; the memory is the user's again whoever it is.
+  for (const auto& connection : peer.connections) connection->letGo(message);
   finish(message);
 }
 
@@ -319,7 +191,10 @@ void TcpTransport::finishWrong(Transmission& message, const OtherEnd& other) {
   message.other = other;
   Peer& peer = peerOf(message.peer);
   const auto bound = peer.bound.find(message.name);
-  if (bound != peer.bound.end() && bound->second == &message) peer.bound.erase(bound);
+  if (bound != peer.bound.end() && bound->second == &message) {
+    for (const auto& connection : peer.connections) connection->letGo(*bound->second);
+    peer.bound.erase(bound);
+  }
   finish(message);
 }
 
@@ -341,7 +216,7 @@ void TcpTransport::deliver(Peer& peer, Inbound& message, Early& early) {
 void TcpTransport::consume(Peer& peer, uint32_t lane, size_t bytes) {
   Peer::Window& window = peer.windows[lane];
   window.consumed += eagerCost(bytes);
-  if (window.consumed < kEagerWindow / 4 || peer.state != State::Up) return;
+  if (window.consumed < kEagerWindow / 4 || peer.state() != State::Up) return;
   window.held -= window.consumed;
   MessageName name;
   name.lane = lane;
@@ -399,8 +274,7 @@ void TcpTransport::forget(Inbound& message) {
   if (found == peer.bound.end() || found->second != &message) return;
   peer.bound.erase(found);
   if (message.bytes > kEagerBytes) peer.forsaken.insert(message.name);
-  peer.link.divert(message.data, message.data + message.bytes);
-  if (peer.inbound == &message) peer.inbound = nullptr;
+  for (const auto& connection : peer.connections) connection->letGo(message);
 }
 
 void TcpTransport::forget(Outbound& message) {
@@ -410,7 +284,8 @@ void TcpTransport::forget(Outbound& message) {
   std::erase(peer.windows[message.name.lane].waiting, &message);
   const auto found = peer.unready.find(message.name);
   if (found != peer.unready.end() && found->second == &message) peer.unready.erase(found);
-  peer.link.forget(&message);
+  std::erase_if(peer.bulk, [&](const Link::Outgoing& frame) { return frame.owner == &message; });
+  for (const auto& connection : peer.connections) connection->link.forget(&message);
 }
 
 // --- Polling -------------------------------------------------------------------------------------

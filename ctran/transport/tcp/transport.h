@@ -21,6 +21,9 @@ namespace ctran {
 
 class TcpTransport;
 
+/// The operation that a frame is of, as its sender says.
+OperationRecord operationOf(const FrameHeader& frame);
+
 /// What one end says of a message when the other's is not as it should be.
 struct OtherEnd {
   uint64_t bytes = 0;
@@ -74,8 +77,9 @@ class Outbound final : public Transmission {
   const OperationRecord operation;
 };
 
-/// The connections of one rank to the ranks of its communicator on other hosts, each made when it
-/// is first needed. Never blocks: whoever waits calls `poll`. Any thread.
+/// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
+/// when it is first needed, and more where large messages go (more.cpp). Never blocks: whoever
+/// waits calls `poll`. Any thread.
 class TcpTransport final {
  public:
   /// What the transport hears of the others; called without locks of its own by those who poll.
@@ -128,7 +132,8 @@ class TcpTransport final {
   /// Where a rank is, for people: "rank 3 on node7 (pid 12)".
   std::string describe(int rank) const;
   uint64_t refusedCallers();
-  int connections();
+  int connections();          ///< peers to whom there is a connection,
+  int connections(int peer);  ///< and how many there are to one of them
   /// Bytes of messages, without their headers, that this rank has been given for other ranks.
   uint64_t bytesSent() const { return bytesSent_.load(std::memory_order_relaxed); }
 
@@ -153,18 +158,32 @@ class TcpTransport final {
     bool complete = false;
   };
   struct Peer;
+  struct Connection;
   class Lock;
   class Waking;
 
   Peer& peerOf(int rank) { return *peers_[rank]; }
+  bool isOnThisMachine(int rank) const;
+  std::vector<NetAddress> addressesOf(int rank) const;
   void ensure(Peer& peer);
-  void pollCaller(Peer& peer);
+  void call(Connection& connection, const std::vector<NetAddress>& addresses,
+            const NetAddress& from, Purpose purpose);
+  void countBulk(Peer& peer, size_t bytes);
+  void callMore(Peer& peer);
+  std::vector<NetPath> morePaths(const Peer& peer) const;
+  void doWithout(const Peer& peer, const std::string& why) const;
+  static Connection* unused(Peer& peer);
+  static size_t wantedConnections();
+  void pollCaller(Connection& connection);
   void pollDoorman();
   std::optional<Verdict> admit(const Introduction& who);
-  void giveUp(Peer& peer, const std::string& why);
-  void hungUp(Peer& peer);
-  void connected(Peer& peer, TcpSocket socket, State state);
-  void pollLink(Peer& peer, uint32_t events);
+  void giveUp(Connection& connection, const std::string& why);
+  void hungUp(Connection& connection);
+  void connected(Connection& connection, TcpSocket socket, State state);
+  void say(Connection& connection, FrameType what);
+  void pollLink(Connection& connection, uint32_t events);
+  void ended(Connection& connection, const std::string& why);
+  void checkLeft(Peer& peer);
   void flush(Peer& peer);
   void lose(Peer& peer, const std::string& why);
   void pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
@@ -197,6 +216,7 @@ class TcpTransport final {
   const int rank_;
   const int size_;
   const std::vector<NetAddress> ownAddresses_;
+  const size_t connectionsWanted_;  // to a peer; 0: depends
   UniqueFd epoll_;
 
   std::atomic<uint64_t> bytesSent_{0};

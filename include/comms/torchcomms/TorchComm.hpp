@@ -79,6 +79,13 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
                            bool async_op, const ReduceScatterOptions& options = {});
   WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
                                 bool async_op, const ReduceScatterSingleOptions& options = {});
+  /// As reduce_scatter_single, a sum or an average of float32, but contributions travel as bf16,
+  /// rounded up or down at random so that their expected value is what they were. The same `seed`,
+  /// one int64 on the communicator's device or on the CPU, gives the same bits; an undefined one is
+  /// drawn from torch's generator of the CPU.
+  WorkPtr reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                   const at::Tensor& seed, bool async_op,
+                                   const ReduceScatterSingleOptions& options = {});
   WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
                             const AllToAllSingleOptions& options = {});
   WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,

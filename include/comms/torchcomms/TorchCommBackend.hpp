@@ -135,6 +135,13 @@ class TorchCommBackend {
 
   // What a backend may leave out. The defaults throw "<what> not supported by backend <name>".
 
+  /// As reduce_scatter_single, of float32, sending bf16 that is rounded at random. `seed`: one
+  /// int64, on the device or the CPU.
+  virtual WorkPtr reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input,
+                                           const ReduceOp& op, const at::Tensor& seed,
+                                           bool async_op,
+                                           const ReduceScatterSingleOptions& options = {});
+
   /// The dynamic forms of all_to_all_v.
   virtual WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
                                 const AllToAllvSingleOptions& options = {});

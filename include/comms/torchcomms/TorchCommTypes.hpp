@@ -22,6 +22,7 @@ enum class OpName : uint8_t {
   reduce_scatter,
   reduce_scatter_v,
   reduce_scatter_single,
+  reduce_scatter_quantized,
   all_to_all_single,
   all_to_all_v_single,
   all_to_all,

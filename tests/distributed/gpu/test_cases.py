@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import gpu_ranks.copies
+import gpu_ranks.detour
 import gpu_ranks.ncclx
 import gpu_ranks.plans
+import gpu_ranks.quantized
+import gpu_ranks.rows
+import gpu_ranks.symmetric
 import gpu_ranks.trouble
-import gpu_ranks.use  # noqa: F401  (all register their cases)
+import gpu_ranks.use
+import gpu_ranks.windows  # noqa: F401  (all register their cases)
 import pytest
 import torch
 from gpu_ranks import CASES, Case

@@ -19,6 +19,7 @@ int main(int count, char** arguments) {
   for (int i = 1; i < count; ++i) {
     const int ranks = std::atoi(arguments[i]);
     requests.push_back(movingRequest(architecture, ranks));
+    requests.push_back(quantizedRequest(architecture, ranks));
     for (int type = 0; type <= static_cast<int>(DataType::Complex128); ++type) {
       for (int op = 0; op < kReduceKindCount; ++op) {
         if (!isSupported(static_cast<ReduceKind>(op), static_cast<DataType>(type))) continue;

@@ -16,10 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import gpu_ranks.copies
+import gpu_ranks.detour
 import gpu_ranks.ncclx
 import gpu_ranks.plans
+import gpu_ranks.quantized
+import gpu_ranks.rows
+import gpu_ranks.symmetric
 import gpu_ranks.trouble
-import gpu_ranks.use  # noqa: F401  (all register their cases)
+import gpu_ranks.use
+import gpu_ranks.windows  # noqa: F401  (all register their cases)
 import torch
 from gpu_ranks import BACKEND, CASES
 from harness.devices import has_gpu
@@ -77,7 +82,7 @@ def run_matrix(report: Report, pool: Pool, world: int, until: float) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("."))
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of cases")
     parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--stand-ins", action="store_true", help="where there is no GPU")
@@ -91,8 +96,11 @@ def main() -> int:
         print(f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}")
     report = Report(arguments.out / "ctran.jsonl")
     shared = Pool()
+    gpus = torch.cuda.device_count() if has_gpu() else max(arguments.worlds)
     for case in CASES:
-        if arguments.only not in case.name or time.monotonic() > until:
+        if case.world > gpus:
+            continue
+        if not any(part in case.name for part in arguments.only) or time.monotonic() > until:
             continue
         pool = Pool() if case.breaks else shared
         report.attempt(case.name, lambda case=case, pool=pool: case.run(pool.ranks))
@@ -100,7 +108,7 @@ def main() -> int:
             pool.end()
     shared.end()
     for world in arguments.worlds:
-        if arguments.only in "matrix" and time.monotonic() < until:
+        if any(part in "matrix" for part in arguments.only) and time.monotonic() < until:
             pool = Pool()
             run_matrix(report, pool, world, until)
             pool.end()

@@ -451,5 +451,56 @@ TEST(Interfaces, NearAddressesAreTriedFirstAndLoopbackOnlyOnOneMachine) {
   EXPECT_EQ(byReach(peer, own, true).size(), 3u);
 }
 
+NetAddress at(uint8_t a, uint8_t b, uint8_t c, uint8_t d) {
+  NetAddress address;
+  address.family = 4;
+  address.prefix = 16;
+  address.ip = {a, b, c, d};
+  return address;
+}
+
+/// "1.1>1.2 ..." of the last but one and the last bytes.
+std::string textOf(const std::vector<NetPath>& paths) {
+  std::string text;
+  const auto add = [&text](const NetAddress& address) {
+    text += std::to_string(address.ip[1]) + "." + std::to_string(address.ip[3]);
+  };
+  for (const NetPath& path : paths) {
+    if (!text.empty()) text += " ";
+    add(path.from);
+    text += ">";
+    add(path.to);
+  }
+  return text;
+}
+
+TEST(Interfaces, PathsStayWithinTheNetworksThatBothHostsAreIn) {
+  const std::vector<NetAddress> own{at(10, 1, 0, 1), at(10, 2, 0, 1), at(10, 9, 0, 1)};
+  const std::vector<NetAddress> peer{at(10, 1, 0, 2), at(10, 2, 0, 2), at(10, 8, 0, 2)};
+  EXPECT_EQ(textOf(pathsBetween(own, peer, peer[0])), "1.1>1.2 2.1>2.2");
+  EXPECT_EQ(textOf(pathsBetween(own, peer, peer[1])), "2.1>2.2 1.1>1.2");
+}
+
+TEST(Interfaces, EachOfSeveralInOneNetworkHasAPath) {
+  const std::vector<NetAddress> one{at(10, 1, 0, 1)}, two{at(10, 1, 0, 3), at(10, 1, 0, 4)};
+  EXPECT_EQ(textOf(pathsBetween(one, two, two[0])), "1.1>1.3 1.1>1.4");
+  EXPECT_EQ(textOf(pathsBetween(two, one, one[0])), "1.3>1.1 1.4>1.1");
+}
+
+TEST(Interfaces, HostsWithoutACommonNetworkAreReachedFromEachToEach) {
+  const std::vector<NetAddress> own{at(10, 1, 0, 1), at(10, 2, 0, 1)};
+  const std::vector<NetAddress> peer{at(10, 3, 0, 2), at(10, 4, 0, 2)};
+  EXPECT_EQ(textOf(pathsBetween(own, peer, peer[0])), "1.1>3.2 2.1>4.2");
+}
+
+TEST(Interfaces, PathsAreOfOneVersionOfIp) {
+  NetAddress v6 = at(0xfd, 0, 0, 1);
+  v6.family = 6;
+  const std::vector<NetAddress> own{at(10, 1, 0, 1), v6}, peer{at(10, 1, 0, 2), v6};
+  EXPECT_EQ(textOf(pathsBetween(own, peer, peer[0])), "1.1>1.2");
+  EXPECT_EQ(pathsBetween(own, peer, v6).size(), 1u);
+  EXPECT_EQ(pathsBetween(own, peer, v6)[0].to.family, 6);
+}
+
 }  // namespace
 }  // namespace ctran::testing

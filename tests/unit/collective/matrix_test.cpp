@@ -190,7 +190,7 @@ TEST_P(MatrixOf, AnAlgorithmGivesWhatTheReferenceGives) {
 
 INSTANTIATE_TEST_SUITE_P(Algorithms, MatrixOf,
                          ::testing::Combine(::testing::Values("step", "direct", "two_phase",
-                                                              "rounds"),
+                                                              "rounds", "pull"),
                                             ::testing::Values(2, 5)),
                          [](const auto& info) {
                            return std::string(std::get<0>(info.param)) + "Of" +

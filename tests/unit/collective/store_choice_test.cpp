@@ -16,7 +16,7 @@ void work(int64_t nanos) {
 int streamed(StoreChoice& choice, size_t bytes, int count, bool streamingIsSlow) {
   int streamed = 0;
   for (int i = 0; i < count; ++i) {
-    const bool streams = choice.begin(bytes);
+    const bool streams = choice.begin(bytes, true);
     work(streams == streamingIsSlow ? 20'000 : 2'000);
     choice.end();
     streamed += streams ? 1 : 0;
@@ -27,6 +27,15 @@ int streamed(StoreChoice& choice, size_t bytes, int count, bool streamingIsSlow)
 TEST(StoreChoice, NothingSmallStreams) {
   StoreChoice choice;
   EXPECT_EQ(streamed(choice, StoreChoice::kFewestBytes - 1, 50, false), 0);
+}
+
+TEST(StoreChoice, NothingIsTriedOnMemoryThatNobodyHasTouched) {
+  StoreChoice choice;
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(choice.begin(1 << 20, false));
+    choice.end();
+  }
+  EXPECT_GT(streamed(choice, 1 << 20, 50, true), 0);
 }
 
 TEST(StoreChoice, KeepsWhatIsFaster) {

@@ -173,6 +173,118 @@ TEST(NetworkOf, HostThatDisappearsIsNamed) {
   }
 }
 
+Collective broadcastOf(std::vector<std::byte>& data) {
+  Collective c;
+  c.kind = Kind::Broadcast;
+  c.type = DataType::UInt8;
+  c.count = data.size();
+  c.output = data.data();
+  return c;
+}
+
+/// Data of a large broadcast from rank 0, and what the others get.
+std::vector<std::byte> largeData(int rank) {
+  std::vector<std::byte> data(24 << 20);
+  for (size_t i = 0; rank == 0 && i < data.size(); ++i) data[i] = std::byte(i * 5 + (i >> 12));
+  return data;
+}
+
+TEST(NetworkOf, AllInterfacesThatAreNamedCarryData) {
+  for (const char* family : {"ipv4", "ipv6"}) {
+    const NetworkOfHosts network(2, 2);
+    if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+    for (const int at : {0, 1}) network.limit(1, 800, at);
+    const TemporaryDirectory directory;
+    ForkedRanks ranks(2, [&](int rank) {
+      network.enter(rank);
+      ::setenv("CTRAN_TCP_FAMILY", family, 1);
+      ::setenv("CTRAN_TCP_INTERFACES", "eth*", 1);
+      const auto communicator = join(directory, rank, 2);
+      std::vector<std::byte> data = largeData(rank);
+      for (int i = 0; i < 3; ++i) communicator->run(broadcastOf(data));
+      EXPECT_TRUE(data == largeData(0));
+      auto& transport = dynamic_cast<HostsCommunicator&>(*communicator).transport();
+      EXPECT_EQ(transport.connections(1 - rank), 2);
+      if (rank == 0) {
+        EXPECT_GT(NetworkOfHosts::sentBy("eth0"), data.size() / 8);
+        EXPECT_GT(NetworkOfHosts::sentBy("eth1"), data.size() / 8);
+      }
+      communicator->finalize();
+    });
+    ranks.expectSuccess();
+  }
+}
+
+TEST(NetworkOf, OneInterfaceIsUsedWhereNoneIsNamed) {
+  const NetworkOfHosts network(2, 2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  const TemporaryDirectory directory;
+  ForkedRanks ranks(2, [&](int rank) {
+    network.enter(rank);
+    ::setenv("CTRAN_TCP_CONNECTIONS", "3", 1);
+    const auto communicator = join(directory, rank, 2);
+    std::vector<std::byte> data = largeData(rank);
+    communicator->run(broadcastOf(data));
+    communicator->run(broadcastOf(data));
+    EXPECT_TRUE(data == largeData(0));
+    auto& transport = dynamic_cast<HostsCommunicator&>(*communicator).transport();
+    EXPECT_EQ(transport.connections(1 - rank), 3);
+    if (rank == 0) {
+      const uint64_t by[] = {NetworkOfHosts::sentBy("eth0"), NetworkOfHosts::sentBy("eth1")};
+      EXPECT_GT(std::max(by[0], by[1]), 2 * data.size());
+      EXPECT_LT(std::min(by[0], by[1]), 100'000u);
+    }
+    communicator->finalize();
+  });
+  ranks.expectSuccess();
+}
+
+TEST(NetworkOf, AnInterfaceThatLeadsNowhereIsDoneWithout) {
+  const NetworkOfHosts network(2, 2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  network.cut(1, 1);
+  const TemporaryDirectory directory;
+  ForkedRanks ranks(2, [&](int rank) {
+    network.enter(rank);
+    ::setenv("CTRAN_TCP_INTERFACES", "eth*", 1);
+    ::setenv("CTRAN_TCP_FAMILY", "ipv4", 1);
+    const auto communicator = join(directory, rank, 2);
+    std::vector<std::byte> data = largeData(rank);
+    for (int i = 0; i < 3; ++i) communicator->run(broadcastOf(data));
+    EXPECT_TRUE(data == largeData(0));
+    auto& transport = dynamic_cast<HostsCommunicator&>(*communicator).transport();
+    EXPECT_EQ(transport.connections(1 - rank), 1);
+    communicator->finalize();
+  });
+  ranks.expectSuccess();
+}
+
+/// One of two interfaces is gone without a word: the pair fails as if it had been the only one.
+TEST(NetworkOf, AnInterfaceThatDisappearsIsALoss) {
+  const NetworkOfHosts network(2, 2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  const TemporaryDirectory directory;
+  Shared<State> state;
+  ForkedRanks ranks(2, [&](int rank) {
+    network.enter(rank);
+    ::setenv("CTRAN_TCP_LOST_MILLIS", "1000", 1);
+    ::setenv("CTRAN_TCP_INTERFACES", "eth*", 1);
+    const auto communicator = join(directory, rank, 2);
+    auto& transport = dynamic_cast<HostsCommunicator&>(*communicator).transport();
+    std::vector<std::byte> data = largeData(rank);
+    while (transport.connections(1 - rank) < 2) communicator->run(broadcastOf(data));
+    ++state->arrived;
+    const Error error = errorOf([&] {
+      while (true) communicator->run(broadcastOf(data));
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+    EXPECT_FALSE(error.ranks().empty()) << error.what();
+  });
+  while (state->arrived < 2) ::usleep(1000);
+  network.cut(1, 1);
+  ranks.expectSuccess();
+}
+
 }  // namespace
 }  // namespace ctran::testing
 

@@ -49,6 +49,24 @@ TEST(Selector, EveryCollectiveHasAnAlgorithmAtEverySize) {
   }
 }
 
+TEST(Selector, TheMemoryOfOthersIsReadWhereThatIsPossibleAndPays) {
+  constexpr size_t kBytes = 1 << 20;
+  Selector selector(2);
+  const auto taken = [&] { return selector.explain(Kind::AllGather, kBytes).algorithm; };
+  EXPECT_EQ(taken(), "rounds");
+  selector.useReading({}, true);
+  EXPECT_EQ(taken(), "pull");
+  selector.useReading({}, false);
+  EXPECT_EQ(taken(), "rounds");
+  selector.prefer({}, Preferences("all_gather=pull", "a test"));
+  EXPECT_EQ(taken(), "pull");
+  selector.useReading("it is forbidden", true);
+  EXPECT_EQ(taken(), "rounds");
+  const Explanation explanation = selector.explain(Kind::AllGather, kBytes);
+  EXPECT_EQ(explanation.alternatives.back().algorithm, "pull");
+  EXPECT_EQ(explanation.alternatives.back().whyNot, "it is forbidden");
+}
+
 TEST(Selector, HintThenUserThenTableThenModel) {
   Selector selector(4);
   selector.use(tableWith(1024, {{"direct", 1.5}, {"step", 2}}));

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <sstream>
 #include <stdexcept>
 
 namespace ctran::testing {
@@ -36,9 +38,14 @@ UniqueFd newNamespace() {
   return fd;
 }
 
+/// The end of a host's cable at the switch.
+std::string portOf(int host, int network) {
+  return "v" + std::to_string(host) + "n" + std::to_string(network);
+}
+
 }  // namespace
 
-NetworkOfHosts::NetworkOfHosts(int hosts) {
+NetworkOfHosts::NetworkOfHosts(int hosts, int networks) {
   if (::geteuid() != 0) {
     whyNot_ = "network namespaces need root";
     return;
@@ -49,20 +56,28 @@ NetworkOfHosts::NetworkOfHosts(int hosts) {
     whyNot_ = "this machine gives no network namespaces";
     return;
   }
-  if (!run(switch_, "ip link add br0 type bridge && ip link set br0 up")) return;
-  for (int i = 0; i < hosts; ++i) {
-    const std::string port = "v" + std::to_string(i), number = std::to_string(i + 1);
-    const std::string there =
-        "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(hosts_[i].get());
-    if (!run(switch_, "ip link add " + port + " type veth peer name eth0 netns " + there +
-                          " && ip link set " + port + " master br0 && ip link set " + port +
-                          " up") ||
-        !run(hosts_[i], "ip link set lo up && ip link set eth0 up && ip addr add 10.77.0." +
-                            number + "/24 dev eth0 && ip -6 addr add fd77::" + number +
-                            "/64 dev eth0 nodad")) {
+  for (int n = 0; n < networks; ++n) {
+    const std::string bridge = "br" + std::to_string(n);
+    if (!run(switch_, "ip link add " + bridge + " type bridge && ip link set " + bridge + " up")) {
       return;
     }
+    for (int i = 0; i < hosts; ++i) {
+      if (!addHost(i, n)) return;
+    }
   }
+}
+
+bool NetworkOfHosts::addHost(int host, int network) const {
+  const std::string port = portOf(host, network), number = std::to_string(host + 1);
+  const std::string eth = "eth" + std::to_string(network), net = std::to_string(77 + network);
+  const std::string there =
+      "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(hosts_[host].get());
+  return run(switch_, "ip link add " + port + " type veth peer name " + eth + " netns " + there +
+                          " && ip link set " + port + " master br" + std::to_string(network) +
+                          " && ip link set " + port + " up") &&
+         run(hosts_[host], "ip link set lo up && ip link set " + eth + " up && ip addr add 10." +
+                               net + ".0." + number + "/24 dev " + eth + " && ip -6 addr add fd" +
+                               net + "::" + number + "/64 dev " + eth + " nodad");
 }
 
 bool NetworkOfHosts::run(const UniqueFd& where, const std::string& command) const {
@@ -82,17 +97,30 @@ void NetworkOfHosts::enter(int host) const {
   if (::setns(hosts_[host].get(), CLONE_NEWNET) != 0) throw std::runtime_error("setns");
 }
 
-void NetworkOfHosts::cut(int host) const {
-  if (!run(switch_, "ip link set v" + std::to_string(host) + " nomaster")) {
+void NetworkOfHosts::cut(int host, int network) const {
+  if (!run(switch_, "ip link set " + portOf(host, network) + " nomaster")) {
     throw std::runtime_error(whyNot_);
   }
 }
 
-void NetworkOfHosts::limit(int host, int megabits) const {
-  if (!run(switch_, "tc qdisc add dev v" + std::to_string(host) + " root tbf rate " +
+void NetworkOfHosts::limit(int host, int megabits, int network) const {
+  if (!run(switch_, "tc qdisc add dev " + portOf(host, network) + " root tbf rate " +
                         std::to_string(megabits) + "mbit burst 64kb latency 50ms")) {
     throw std::runtime_error(whyNot_);
   }
+}
+
+uint64_t NetworkOfHosts::sentBy(const std::string& interface) {
+  std::ifstream devices("/proc/thread-self/net/dev");
+  for (std::string line; std::getline(devices, line);) {
+    const size_t name = line.find(interface + ":");
+    if (name == std::string::npos) continue;
+    std::istringstream numbers(line.substr(name + interface.size() + 1));
+    uint64_t number = 0;
+    for (int i = 0; i < 9; ++i) numbers >> number;  // eight of what it has received come first
+    return number;
+  }
+  throw std::runtime_error("no interface " + interface);
 }
 
 }  // namespace ctran::testing

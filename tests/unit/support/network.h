@@ -1,6 +1,7 @@
-// Several hosts on one machine: network namespaces, joined by a bridge. Needs root and `ip`.
+// Several hosts on one machine: network namespaces, joined by bridges. Needs root and `ip`.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,11 +10,11 @@
 namespace ctran::testing {
 
 /// Host i has the interface eth0 with the addresses 10.77.0.(i + 1) and fd77::(i + 1), and
-/// loopback. Namespaces have no names: they end with this object and the processes in them, however
-/// these end.
+/// loopback; with several networks also eth1 in 10.78.0.0/24 and fd78::/64, and so on. Namespaces
+/// have no names: they end with this object and the processes in them, however these end.
 class NetworkOfHosts {
  public:
-  explicit NetworkOfHosts(int hosts);
+  explicit NetworkOfHosts(int hosts, int networks = 1);
 
   /// Why there is none, for the reader of a skipped test; empty if it is there.
   const std::string& whyNot() const { return whyNot_; }
@@ -22,11 +23,15 @@ class NetworkOfHosts {
   void enter(int host) const;
 
   /// Takes the cable out: no end of a connection is told.
-  void cut(int host) const;
+  void cut(int host, int network = 0) const;
   /// What leaves for the host is limited to so many megabits per second.
-  void limit(int host, int megabits) const;
+  void limit(int host, int megabits, int network = 0) const;
+
+  /// Bytes that the calling thread's host has sent by an interface so far.
+  static uint64_t sentBy(const std::string& interface);
 
  private:
+  bool addHost(int host, int network) const;
   bool run(const UniqueFd& where, const std::string& command) const;
 
   UniqueFd switch_;

@@ -1,95 +1,15 @@
 // What an authenticated peer that breaks the rules can do: nothing but lose its connection. And
 // what two ranks see of each other when one leaves or dies, whatever their connection has come to.
 #include <gtest/gtest.h>
-#include <poll.h>
 
-#include <cstring>
-#include <thread>
-
-#include "ctran/base/clock.h"
 #include "ctran/transport/tcp/failure.h"
-#include "ctran/transport/tcp/transport.h"
-#include "tests/unit/support/ranks.h"
+#include "tests/unit/support/tcp_ranks.h"
 
 namespace ctran::testing {
 namespace {
 
-/// Rank 0 of a world of two; rank 1 is the test, which speaks for itself.
-class Pair : public ::testing::Test, public TcpTransport::Listener {
- protected:
-  Pair() {
-    Hosts hosts;
-    hosts.key = randomKey();
-    hosts.doorman = std::make_unique<Doorman>(localAddresses(), hosts.key, 0, 2);
-    hosts.places.resize(2);
-    const auto& addresses = hosts.doorman->addresses();
-    address_ = addresses.back();
-    std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
-                hosts.places[0].addresses.begin());
-    std::strcpy(hosts.places[1].process.data(), "somewhere (pid 1)");
-    Caller caller({address_}, hosts.key, {1, 2, 0, Purpose::Link});
-    const size_t bytes = Board::bytesFor(2);
-    board_ = std::make_unique<Board>(SharedMapping::map(createSharedMemory("test", bytes), bytes),
-                                     0, 2, false);
-    transport_ = std::make_unique<TcpTransport>(*board_, std::move(hosts), *this);
-    until([&] { return caller.poll() == Caller::State::Welcome; });
-    socket_ = caller.takeSocket();
-  }
-
-  void failed(const Error& error) override { error_ = std::make_unique<Error>(error); }
-  void wakeUp() override {}
-
-  void until(const std::function<bool()>& condition) {
-    const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();
-    while (!condition()) {
-      transport_->poll();
-      if (nowNanos() > giveUp) {
-        ADD_FAILURE() << "gave up waiting";
-        return;
-      }
-    }
-  }
-
-  void say(const FrameHeader& frame, std::span<const std::byte> payload = {}) {
-    std::vector<std::byte> all(sizeof frame + payload.size());
-    std::memcpy(all.data(), &frame, sizeof frame);
-    if (!payload.empty()) std::memcpy(all.data() + sizeof frame, payload.data(), payload.size());
-    size_t sent = 0;
-    until([&] {
-      const Transfer written = writeSome(socket_, std::span<const std::byte>(all).subspan(sent));
-      sent += written.bytes;
-      return sent == all.size() || written.end == Transfer::End::Failed;
-    });
-  }
-
-  static FrameHeader frame(FrameType type, size_t bytes, uint64_t offset = 0,
-                           const MessageName& name = {kCollectiveLane, 0, 1}) {
-    FrameHeader header{type, static_cast<uint32_t>(bytes), name, offset};
-    header.signature = 7;
-    return header;
-  }
-
-  void expectLost(const std::string& why) {
-    until([&] { return error_ != nullptr; });
-    ASSERT_NE(error_, nullptr);
-    EXPECT_EQ(error_->kind(), ErrorKind::PeerLost);
-    EXPECT_EQ(error_->ranks(), std::vector<int>{1});
-    EXPECT_NE(std::string(error_->what()).find(why), std::string::npos) << error_->what();
-    EXPECT_NE(std::string(error_->what()).find("somewhere (pid 1)"), std::string::npos);
-    EXPECT_EQ(transport_->connections(), 0);
-  }
-
-  static bool ended(const Transmission& message) {
-    Condition condition = message.ended();
-    return condition.holds();
-  }
-
-  NetAddress address_;
-  std::unique_ptr<Board> board_;
-  std::unique_ptr<TcpTransport> transport_;
-  std::unique_ptr<Error> error_;
-  TcpSocket socket_;
-};
+using Pair = TcpPair;
+using Side = TcpSide;
 
 TEST_F(Pair, EagerMessageGoesWhereItIsBoundBeforeOrAfter) {
   const std::vector<std::byte> data(100, std::byte{3});
@@ -265,62 +185,6 @@ TEST_F(Pair, EndedBindingIsNotWrittenTo) {
   EXPECT_EQ(error_, nullptr);
 }
 
-/// One of two ranks, both of them here.
-class Side : public TcpTransport::Listener {
- public:
-  explicit Side(int rank) : rank_(rank), board_(memory(), rank, 2, false) {}
-
-  static void introduce(Side& a, Side& b) {
-    const JobKey key = randomKey();
-    std::unique_ptr<Doorman> doormen[2];
-    std::vector<Place> places(2);
-    for (int r = 0; r < 2; ++r) {
-      doormen[r] = std::make_unique<Doorman>(localAddresses(), key, r, 2);
-      const auto& addresses = doormen[r]->addresses();
-      std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
-                  places[r].addresses.begin());
-    }
-    for (Side* side : {&a, &b}) {
-      Hosts hosts;
-      hosts.key = key;
-      hosts.places = places;
-      hosts.doorman = std::move(doormen[side->rank_]);
-      side->transport_ = std::make_unique<TcpTransport>(side->board_, std::move(hosts), *side);
-    }
-  }
-
-  TcpTransport& transport() { return *transport_; }
-  void call() { transport_->connect(1 - rank_); }
-  /// `times` polls, between which nobody else does anything.
-  void poll(int times) {
-    for (int i = 0; i < times; ++i) transport_->poll();
-  }
-  void die() { transport_.reset(); }
-  std::unique_ptr<Inbound> receive(std::byte& to) {
-    return transport_->receive({kCollectiveLane, 0, 1}, 1 - rank_, &to, 1, {});
-  }
-  std::unique_ptr<Outbound> send(const std::byte& from, size_t bytes = 1) {
-    return transport_->send({kCollectiveLane, 0, 1}, 1 - rank_, &from, bytes, {});
-  }
-  bool knowsThatTheOtherLeft() {
-    return board_.control(1 - rank_).state.load() == Board::RankState::Left;
-  }
-
-  std::unique_ptr<Error> error;
-
- private:
-  static std::shared_ptr<SharedMapping> memory() {
-    const size_t bytes = Board::bytesFor(2);
-    return SharedMapping::map(createSharedMemory("test", bytes), bytes);
-  }
-  void failed(const Error& what) override { error = std::make_unique<Error>(what); }
-  void wakeUp() override {}
-
-  const int rank_;
-  Board board_;
-  std::unique_ptr<TcpTransport> transport_;
-};
-
 /// The ways in which two ranks come to a connection: who calls, and how far each has come.
 struct Stage {
   bool calls[2];
@@ -339,18 +203,6 @@ std::vector<Stage> stages() {
     }
   }
   return all;
-}
-
-template <class Condition>
-void pollUntil(std::initializer_list<Side*> sides, Condition condition) {
-  const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kGuard).count();
-  while (!condition()) {
-    for (Side* side : sides) side->poll(1);
-    if (nowNanos() > giveUp) {
-      ADD_FAILURE() << "gave up waiting";
-      return;
-    }
-  }
 }
 
 /// Runs `then` for each stage, or every so many, and for each of the two as the one to whom

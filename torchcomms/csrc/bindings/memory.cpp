@@ -21,11 +21,15 @@ struct MemAllocator {
   }
 };
 
+py::object poolAllocatorOf(const std::string& backend) {
+  return py::module_::import("torchcomms._gpu_memory").attr("mem_allocator")(backend);
+}
+
 /// What torch.cuda.MemPool takes, for memory of a vendor's library; else a MemAllocator.
 py::object allocatorOf(const std::string& backend) {
   if (nccl::isVendor(backend)) {
     nccl::requireAllocator(backend);
-    return py::module_::import("torchcomms._nccl_memory").attr("mem_allocator")(backend);
+    return poolAllocatorOf(backend);
   }
   return py::cast(MemAllocator{TorchCommFactory::get().get_allocator(backend)});
 }
@@ -51,13 +55,16 @@ void bindMemory(py::module_& module) {
       "can map: windows over it are UNIFIED.");
 
   const auto ownAllocator = [](const TorchComm& self) {
-    return allocatorOf(std::string(self.getBackend()));
+    const std::string backend(self.getBackend());
+    const bool isEngine = backend == "ctran" || backend == "ncclx";
+    if (isEngine && self.getDevice().is_cuda()) return poolAllocatorOf("ctran");
+    return allocatorOf(backend);
   };
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))
       .def("get_mem_allocator", ownAllocator,
-           "The MemAllocator of the backend. Of nccl and its kin, what torch.cuda.MemPool takes. "
-           "Raises CommError if it has none.")
+           "The MemAllocator of the backend. On CUDA devices, what torch.cuda.MemPool takes: of "
+           "ctran and ncclx, symmetric memory. Raises CommError if it has none.")
       .def_property_readonly("mem_allocator", ownAllocator, "get_mem_allocator().")
       .def("tensor_register", &TorchComm::tensorRegister, py::arg("tensor"),
            "Says that the memory of a contiguous tensor will be used again and again. The "

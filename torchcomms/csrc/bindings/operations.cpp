@@ -116,6 +116,15 @@ PyObject* reduceScatterSingle(PyObject* self, Args args, Py_ssize_t count, PyObj
   });
 }
 
+PyObject* reduceScatterQuantized(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
+  static const Signature signature("reduce_scatter_quantized",
+                                   {{"output"}, {"input"}, {"op"}, {"seed"}});
+  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+    return comm.reduce_scatter_quantized(c.tensor(0), c.tensor(1), c.reduceOp(2), c.tensorOrNone(3),
+                                         c.asyncOp(), c.options<ReduceScatterSingleOptions>());
+  });
+}
+
 PyObject* allToAllSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_to_all_single", {{"output"}, {"input"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
@@ -280,6 +289,13 @@ PyMethodDef operations[] = {
     OPERATION("reduce_scatter_single", reduceScatterSingle, "output, input, op, ",
               "`output` becomes the reduction over all ranks of part `rank` of their `input`, "
               "which has comm_size times the elements."),
+    OPERATION("reduce_scatter_quantized", reduceScatterQuantized, "output, input, op, seed, ",
+              "As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each "
+              "other is bfloat16, rounded up or down at random so that its expected value is what "
+              "it was: half the bytes. The same `seed`, an int64 tensor of one element on the "
+              "communicator's device or on the CPU, gives the same bits; ranks may pass different "
+              "ones. None: drawn from torch's generator of the CPU. Backends ctran and ncclx, on "
+              "GPUs."),
     OPERATION("all_to_all_single", allToAllSingle, "output, input, ",
               "Part r of `output` becomes part `rank` of `input` of rank r."),
     OPERATION("all_to_all_v_single", allToAllVSingle,

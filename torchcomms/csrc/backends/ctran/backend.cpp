@@ -13,6 +13,7 @@
 #include "ctran/engine/create.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
@@ -86,8 +87,17 @@ bool usesStandIn(at::Device device, const Hints& hints) {
          ctran::gpu::Driver::get().currentHostStream;
 }
 
+/// Whether a communicator of GPUs may go through the host's memory; not if something else is there.
+ctran::GpuCommunicator::Detour detourOf(const Hints& hints) {
+  const auto hint = hints.find("ctran::through_host");
+  return hint != hints.end() && hint->second == "0" ? ctran::GpuCommunicator::Detour::None
+                                                    : ctran::GpuCommunicator::Detour::HostMemory;
+}
+
 /// So often the watchdog looks whether operations have ended, or kernels failed.
 constexpr std::chrono::milliseconds kCheckInterval{20};
+/// … and, while nothing goes on, whether other ranks have memory to be mapped.
+constexpr std::chrono::milliseconds kIdleInterval{200};
 
 }  // namespace
 
@@ -223,9 +233,12 @@ void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
                             .size = getSize(),
                             .highPriority = options_.is_high_priority_stream,
                             .checkInterval = kCheckInterval,
+                            .idleInterval = kIdleInterval,
                             .monitor = monitor_};
   const int index = device_.has_index() ? device_.index() : 0;
-  auto engine = visibly([&] { return ctran::GpuCommunicator::create(comm_, index, &hooks); });
+  auto engine = visibly([&] {
+    return ctran::GpuCommunicator::create(comm_, index, &hooks, detourOf(options_.hints));
+  });
   gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));
   stream::Watchdog::add(gpu_);
 }
@@ -465,6 +478,29 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_single(
                  factor);
 }
 
+TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
+    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, const at::Tensor& seed,
+    bool async_op, const ReduceScatterSingleOptions& options) {
+  if (!gpu_) unsupported("reduce_scatter_quantized on the CPU");
+  at::Tensor factor;
+  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
+  c.input = readable(input);
+  c.output = writable(output);
+  ctran::Quantization quantization;
+  if (seed.device().type() == device_.type()) {  // read when the kernel runs
+    quantization.seedAt = reinterpret_cast<const uint64_t*>(readable(seed));
+  } else {
+    quantization.seed = static_cast<uint64_t>(seed.item<int64_t>());
+  }
+  const auto hold = [&]() -> std::shared_ptr<void> {
+    return std::make_shared<std::tuple<at::Tensor, at::Tensor, at::Tensor>>(output, input, seed);
+  };
+  return gpu_->issue(OpName::reduce_scatter_quantized, async_op, timeoutOf(options), std::ref(hold),
+                     [&](stream::Stream stream) {
+                       return gpu_->engine().enqueueQuantized(c, quantization, stream);
+                     });
+}
+
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,
                                                           const at::Tensor& input, bool async_op,
                                                           const AllToAllSingleOptions& options) {
@@ -496,7 +532,6 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_
 
 TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
-  if (gpu_) unsupported(std::string(toString(call.op)) + " on GPUs");
   Collective c = movement(
       call.isCombine() ? CollectiveKind::AllToAllVCombine : CollectiveKind::AllToAllVDynamic,
       call.input, static_cast<size_t>(call.rowElements));
@@ -582,12 +617,14 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
 
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
   engine();
-  if (gpu_) {
-    throw ctran::Error(ctran::ErrorKind::Unsupported,
-                       "Backend ctran has no windows of GPU memory in this version", {},
-                       "new_window", "use a communicator of the CPU for windows");
-  }
+  if (gpu_) return makeGpuWindow(*this);
   return std::make_shared<CtranWindow>(comm_, monitor_, device_);
+}
+
+void CtranBackend::tensorRegister(const at::Tensor& tensor) {
+  if (!gpu_) return;
+  const HostWait wait;
+  gpu_->engine().registerMemory(tensor.const_data_ptr(), tensor.nbytes());
 }
 
 void CtranBackend::abort() {

@@ -58,6 +58,9 @@ class CtranBackend final : public TorchCommBackend {
                            bool async_op, const ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
                                 bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                   const at::Tensor& seed, bool async_op,
+                                   const ReduceScatterSingleOptions& options) override;
   WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
                             const AllToAllSingleOptions& options) override;
   WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
@@ -79,7 +82,8 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
-  bool supportsWindows() const override { return !gpu_; }
+  void tensorRegister(const at::Tensor& tensor) override;
+  bool supportsWindows() const override { return true; }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }

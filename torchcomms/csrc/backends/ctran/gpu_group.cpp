@@ -1,11 +1,27 @@
 #include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
 
+#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms {
 
 namespace {
+
+/// Ranks as bits, and back: there are at most eight.
+uint64_t maskOf(const std::vector<int>& ranks) {
+  uint64_t mask = 0;
+  for (const int rank : ranks) mask |= uint64_t{1} << rank;
+  return mask;
+}
+
+std::vector<int> ranksOf(uint64_t mask) {
+  std::vector<int> ranks;
+  for (int rank = 0; mask != 0; ++rank, mask >>= 1) {
+    if (mask & 1) ranks.push_back(rank);
+  }
+  return ranks;
+}
 
 bool isMessage(ctran::CollectiveKind kind) {
   return kind == ctran::CollectiveKind::Send || kind == ctran::CollectiveKind::Recv;
@@ -14,54 +30,55 @@ bool isMessage(ctran::CollectiveKind kind) {
 }  // namespace
 
 GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine)
-    : StreamGroup(std::move(setup)), engine_(std::move(engine)) {}
+    : StreamGroup(std::move(setup)), engine_(std::move(engine)), replays_(runtime(), events()) {}
 
 TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
                                           bool async_op, std::chrono::milliseconds timeout,
                                           const std::function<std::shared_ptr<void>()>& hold) {
+  return issue(op, async_op, timeout, hold, [&](stream::Stream stream) -> uint64_t {
+    if (operations.empty() || isMessage(operations[0].kind)) {
+      engine_->enqueueMessages(operations, stream);
+      return 0;
+    }
+    EngineWaitHooks hooks;
+    return engine_->enqueue(operations[0], stream, &hooks);
+  });
+}
+
+TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
+                                          std::chrono::milliseconds timeout,
+                                          const std::function<std::shared_ptr<void>()>& hold,
+                                          const std::function<uint64_t(stream::Stream)>& enqueue,
+                                          std::vector<int> awaited) {
   requireWhole();
   if (engine_->hasFailed()) [[unlikely]] {
     diagnose();
     requireWhole();
   }
   const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const stream::Stream current = currentStream();
-  const bool capturing = runtime().isCapturing(current);
-  stream::Stream stream = current;
-  if (async_op && !capturing) {
-    stream = ownStream();
-    const ctran::gpu::PooledEvent ready(events());
-    runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
-    runtime().check(runtime().streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
-  }
+  const stream::Place where = place(async_op);
+  const auto captured =
+      where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
   uint64_t number = 0;
-  if (operations.empty() || isMessage(operations[0].kind)) {
-    engine_->enqueueMessages(operations, stream);
-  } else {
-    EngineWaitHooks hooks;
-    try {
-      number = engine_->enqueue(operations[0], stream, &hooks);
-    } catch (const ctran::Error&) {
-      if (engine_->hasFailed()) {  // while it waited for the other ranks
-        monitor().seen();
-        diagnose();
-      }
-      throw;
+  try {
+    number = enqueue(where.stream);
+  } catch (const ctran::Error&) {
+    if (engine_->hasFailed()) {  // while it waited for the other ranks
+      monitor().seen();
+      diagnose();
     }
+    throw;
   }
-  if (capturing) {
-    keepWithGraph(stream, hold());
+  if (where.isCaptured) {
+    if (captured) replays_.leave(*captured, where.stream, op, maskOf(awaited), timeout);
+    // The group, which goes last, is kept too: `captured` belongs to it.
+    keepWithGraph(where.stream,
+                  captured ? std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(
+                                 hold(), captured)
+                           : hold());
     return TorchWorkCompleted::shared();
   }
-  ctran::gpu::PooledEvent end(events());
-  runtime().check(runtime().eventRecord(end.get(), stream), "recording an event");
-  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
-  const bool isOrdered = !device().is_cpu();
-  auto operation = std::make_shared<stream::Operation>(
-      op, shared_from_this(), number, timeout, std::move(end), stream,
-      isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
-  watch(stream, operation);
-  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
+  return finish(op, where, number, timeout, hold, std::move(awaited));
 }
 
 void GpuGroup::diagnose() {
@@ -73,6 +90,8 @@ bool GpuGroup::patrol() {
     retireEnded();
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
+    if (!isBroken() && isKept()) lookAtReplays();
+    engine_->shareMemory();
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
@@ -85,15 +104,44 @@ bool GpuGroup::patrol() {
 void GpuGroup::lookAtDeadlines() {
   const auto late = findLate(stream::Clock::now());
   if (!late) return;
+  const std::string name(toString(late->op()));
+  if (!late->awaited().empty()) {
+    return breakWith(lateSignal(describe(late->op(), *this), late->timeout(), late->awaited()));
+  }
   const ctran::Error error =
       engine_->timedOut(describe(late->op(), *this), late->sequence(), late->timeout());
-  breakWith(ctran::Error(error.kind(), error.what(), error.ranks(),
-                         std::string(toString(late->op())), ""));
+  breakWith(ctran::Error(error.kind(), error.what(), error.ranks(), name, ""));
+}
+
+void GpuGroup::lookAtReplays() {
+  const auto now = stream::Clock::now();
+  const auto running = replays_.mostUrgent(now);
+  if (!running || running->deadline() > now) return;
+  breakWith(lateSignal(describe(running->op, *this) + ", in a replay of its graph,",
+                       running->timeout, ranksOf(running->sequence)));
+}
+
+std::optional<OpName> GpuGroup::replayed() {
+  const auto running = replays_.mostUrgent(stream::Clock::now());
+  return running ? std::optional(running->op) : std::nullopt;
+}
+
+ctran::Error GpuGroup::lateSignal(const std::string& what, std::chrono::milliseconds timeout,
+                                  std::vector<int> ranks) const {
+  const std::string whom = ctran::listed(ranks);
+  return {ctran::ErrorKind::Timeout,
+          what + " has not ended within " + std::to_string(timeout.count()) +
+              " ms: it waited for rank " + whom,
+          std::move(ranks), std::string(toString(OpName::wait_signal)),
+          "does every signal that is waited for get sent?"};
 }
 
 void GpuGroup::endKernels() {
-  const std::lock_guard lock(errorMutex_);
-  engine_->fail(*error_);
+  {
+    const std::lock_guard lock(errorMutex_);
+    engine_->fail(*error_);
+  }
+  releaseAll();
 }
 
 }  // namespace torch::comms

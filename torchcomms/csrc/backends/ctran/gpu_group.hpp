@@ -3,10 +3,13 @@
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <vector>
 
 #include "ctran/engine/gpu_communicator.h"
 #include "torchcomms/csrc/backends/stream/group.hpp"
+#include "torchcomms/csrc/backends/stream/replays.hpp"
 
 namespace torch::comms {
 
@@ -24,15 +27,33 @@ class GpuGroup final : public stream::StreamGroup {
                                   bool async_op, std::chrono::milliseconds timeout,
                                   const std::function<std::shared_ptr<void>()>& hold);
 
+  /// The same of what `enqueue(stream)` puts there; it returns the operation's number, 0 if that is
+  /// beside the engine. `awaited`: the ranks without which it does not end, where they are known.
+  TorchCommBackend::WorkPtr issue(OpName op, bool async_op, std::chrono::milliseconds timeout,
+                                  const std::function<std::shared_ptr<void>()>& hold,
+                                  const std::function<uint64_t(stream::Stream)>& enqueue,
+                                  std::vector<int> awaited = {});
+
   bool patrol() override;
   bool isSound() const override { return !engine_->hasFailed(); }
   void diagnose() override;
 
  private:
+  /// `put(stream)` gives the number of the operation, 0 if it has none.
+  template <typename Put>
+  TorchCommBackend::WorkPtr place(OpName op, bool async_op, std::chrono::milliseconds timeout,
+                                  const Put& put,
+                                  const std::function<std::shared_ptr<void>()>& hold,
+                                  std::vector<int> awaited);
   void endKernels() override;
   void lookAtDeadlines();
+  void lookAtReplays();
+  std::optional<OpName> replayed() override;
+  [[nodiscard]] ctran::Error lateSignal(const std::string& what, std::chrono::milliseconds timeout,
+                                        std::vector<int> ranks) const;
 
   const std::shared_ptr<ctran::GpuCommunicator> engine_;
+  stream::Replays replays_;  ///< of what waits beside the engine, whose kernels end by themselves
 };
 
 }  // namespace torch::comms

@@ -5,6 +5,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/gpu/runtime.h"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::gpu {
 
@@ -28,13 +29,28 @@ const Driver& sharingDriver() {
 
 void* pointer(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
+void clear(DevicePtr address, size_t bytes, int device) {
+  const auto& runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda);
+  const ctran::gpu::OwnStream stream(runtime, device, /*highPriority=*/false);
+  const Driver& driver = Driver::get();
+  ctran::gpu::check(driver.memsetD32Async(address, 0, bytes / sizeof(uint32_t), stream.get()),
+                    "cuMemsetD32Async");
+  ctran::gpu::check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+}
+
 }  // namespace
 
 SharedRange share(DevicePtr address, size_t bytes) {
-  const Driver& driver = sharingDriver();
   SharedRange range;
   range.bytes = bytes;
   if (bytes == 0) return range;
+  if (const auto segment = ctran::DeviceSegment::find(pointer(address), bytes)) {
+    range.isSegment = true;
+    range.segment = segment->ticket();
+    range.offset = address - segment->address();
+    return range;
+  }
+  const Driver& driver = sharingDriver();
   DevicePtr base = 0;
   size_t size = 0;
   ctran::gpu::check(driver.memGetAddressRange(&base, &size, address), "cuMemGetAddressRange");
@@ -50,6 +66,10 @@ SharedRange share(DevicePtr address, size_t bytes) {
 
 std::shared_ptr<void> map(const SharedRange& range, int device) {
   if (range.bytes == 0) return nullptr;
+  if (range.isSegment) {
+    const auto mapping = ctran::DeviceSegment::open(range.segment, device);
+    return {mapping, pointer(mapping->address() + range.offset)};
+  }
   const Driver& driver = sharingDriver();
   const DeviceGuard active(device);
   DevicePtr base = 0;
@@ -66,20 +86,32 @@ std::shared_ptr<void> map(const SharedRange& range, int device) {
 }
 
 std::shared_ptr<void> allocate(size_t bytes, int device) {
+  const DeviceGuard active(device);
+  const auto segment = ctran::DeviceSegment::allocate(device, bytes);
+  clear(segment->address(), segment->size(), device);
+  // Not on whatever thread lets go last: that may be the watchdog, which has to end what the device
+  // waits for.
+  return {pointer(segment->address()), [segment](void*) {
+            const auto release = [segment] { ctran::DeviceSegment::release(segment); };
+            try {
+              stream::Watchdog::spawn("ctran-free", release);
+            } catch (const ctran::Error&) {
+              release();
+            }
+          }};
+}
+
+std::shared_ptr<void> allocateWords(size_t words, int device) {
   const Driver& driver = sharingDriver();
   const DeviceGuard active(device);
   DevicePtr address = 0;
-  constexpr size_t kWord = sizeof(uint32_t);
-  const size_t words = std::max<size_t>((bytes + kWord - 1) / kWord, 1);
-  ctran::gpu::check(driver.memAlloc(&address, words * kWord), "cuMemAlloc");
+  const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);
+  ctran::gpu::check(driver.memAlloc(&address, bytes), "cuMemAlloc");
   std::shared_ptr<void> memory(pointer(address), [device](void* held) {
     const DeviceGuard guard(device);
     Driver::get().memFree(addressOf(held));
   });
-  const ctran::gpu::OwnStream stream(ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda), device,
-                                     /*highPriority=*/false);
-  ctran::gpu::check(driver.memsetD32Async(address, 0, words, stream.get()), "cuMemsetD32Async");
-  ctran::gpu::check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+  clear(address, bytes, device);
   return memory;
 }
 

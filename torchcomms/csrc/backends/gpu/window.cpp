@@ -54,6 +54,7 @@ class GpuWindow::Waits {
     // Of high priority, and by copies: streams that wait may share a queue of the device with
     // others of their kind.
     const ctran::gpu::DeviceGuard active(device_);
+    const ctran::gpu::RelaxedCapture relaxed(cuda());
     const ctran::gpu::OwnStream stream(cuda(), device_, /*highPriority=*/true);
     for (size_t number = 0; number < counted_; ++number) write(number, kFarAhead, stream.get());
     // Several may wait for several values of one word, which they see in turn.
@@ -106,9 +107,9 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
   const HostWait wait;
   void* data = memory.numel() == 0 ? nullptr : memory.mutable_data_ptr();
   Introduction own{share(addressOf(data), memory.nbytes()), {}, signals};
-  const size_t wordBytes = (static_cast<size_t>(size_) + static_cast<size_t>(signals)) * kWord;
-  const std::shared_ptr<void> words = gpu::allocate(wordBytes, deviceIndex());
-  own.words = share(addressOf(words.get()), wordBytes);
+  const size_t count = static_cast<size_t>(size_) + static_cast<size_t>(signals);
+  const std::shared_ptr<void> words = allocateWords(count, deviceIndex());
+  own.words = share(addressOf(words.get()), count * kWord);
 
   const auto texts = host_->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof(own)));
   std::vector<Peer> peers(static_cast<size_t>(size_));
@@ -193,7 +194,8 @@ DevicePtr GpuWindow::wordOf(int rank, int64_t number) const {
 }
 
 TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOptions& options,
-                                            const Issue& issue, std::shared_ptr<void> hold) {
+                                            const Issue& issue, std::shared_ptr<void> hold,
+                                            std::vector<int> awaited) {
   return host_->enqueue(
       op, async_op, options,
       [&](Stream stream) {
@@ -210,7 +212,7 @@ TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOp
         lastStream_ = stream;
         used_ = true;
       },
-      std::move(hold));
+      std::move(hold), std::move(awaited));
 }
 
 TorchCommWindow::WorkPtr GpuWindow::copy(OpName op, const void* to, const void* from,
@@ -253,12 +255,26 @@ TorchCommWindow::WorkPtr GpuWindow::write(int rank, int64_t number, uint64_t val
 }
 
 TorchCommWindow::WorkPtr GpuWindow::await(int64_t number, uint64_t value, unsigned comparison,
-                                          bool async_op, const OpOptions& options) {
+                                          std::vector<int> senders, bool async_op,
+                                          const OpOptions& options) {
   waits_->add(number, value);
-  return enqueue(OpName::wait_signal, async_op, options, [&](Stream stream) {
-    cuda().check(Driver::get().streamWaitValue64(stream, wordOf(rank_, number), value, comparison),
-                 "waiting for a signal");
-  });
+  return enqueue(
+      OpName::wait_signal, async_op, options,
+      [&](Stream stream) {
+        cuda().check(
+            Driver::get().streamWaitValue64(stream, wordOf(rank_, number), value, comparison),
+            "waiting for a signal");
+      },
+      nullptr, std::move(senders));
+}
+
+/// Any of whom may set a numbered signal.
+std::vector<int> GpuWindow::others() const {
+  std::vector<int> ranks;
+  for (int r = 0; r < size_; ++r) {
+    if (r != rank_) ranks.push_back(r);
+  }
+  return ranks;
 }
 
 void GpuWindow::requireNoCapture(const char* what) const {
@@ -276,7 +292,7 @@ TorchCommWindow::WorkPtr GpuWindow::addSignal(int dst, bool async_op, const OpOp
 
 TorchCommWindow::WorkPtr GpuWindow::awaitSignal(int src, bool async_op, const OpOptions& options) {
   requireNoCapture("wait_signal");
-  return await(src, ++awaited_[static_cast<size_t>(src)], kGreaterEqual, async_op, options);
+  return await(src, ++awaited_[static_cast<size_t>(src)], kGreaterEqual, {src}, async_op, options);
 }
 
 TorchCommWindow::WorkPtr GpuWindow::setSignal(int64_t index, uint64_t value, int dst, bool async_op,
@@ -289,11 +305,11 @@ TorchCommWindow::WorkPtr GpuWindow::compareSignal(int64_t index, uint64_t value,
   const int64_t number = size_ + index;
   switch (op) {
     case SignalCmpOp::EQ:
-      return await(number, value, kEqual, async_op, options);
+      return await(number, value, kEqual, others(), async_op, options);
     case SignalCmpOp::GE:
-      return await(number, value, kGreaterEqual, async_op, options);
+      return await(number, value, kGreaterEqual, others(), async_op, options);
     case SignalCmpOp::GT:
-      return await(number, value + 1, kGreaterEqual, async_op, options);
+      return await(number, value + 1, kGreaterEqual, others(), async_op, options);
     default:
       throw ctran::Error(ErrorKind::Unsupported, "The streams of a GPU wait for EQ, GE and GT only",
                          {}, "wait_signal", "let the value grow, and wait for GE");

@@ -17,10 +17,12 @@ class WindowHost {
  public:
   virtual ~WindowHost() = default;
   /// `issue(stream)` puts work on a stream: the current one, or with `async_op` the communicator's
-  /// own behind it. `hold` is kept until it has ended.
+  /// own behind it. `hold` is kept until it has ended, `awaited` are ranks without which it does
+  /// not.
   virtual c10::intrusive_ptr<TorchWork> enqueue(
       OpName op, bool async_op, const OpOptions& options,
-      const std::function<void(ctran::gpu::Stream)>& issue, std::shared_ptr<void> hold) = 0;
+      const std::function<void(ctran::gpu::Stream)>& issue, std::shared_ptr<void> hold,
+      std::vector<int> awaited) = 0;
   /// Whether the current stream captures.
   virtual bool isCapturing() const = 0;
   /// Every rank's text, in their order. Collective; throws ctran::Error by the timeout.
@@ -71,13 +73,14 @@ class GpuWindow final : public TorchCommWindow {
   using Issue = std::function<void(ctran::gpu::Stream)>;
   /// As an operation behind the window's last one.
   WorkPtr enqueue(OpName op, bool async_op, const OpOptions& options, const Issue& issue,
-                  std::shared_ptr<void> hold = nullptr);
+                  std::shared_ptr<void> hold = nullptr, std::vector<int> awaited = {});
   WorkPtr copy(OpName op, const void* to, const void* from, const at::Tensor& tensor, bool async_op,
                const OpOptions& options);
   ctran::gpu::DevicePtr wordOf(int rank, int64_t number) const;
   WorkPtr write(int rank, int64_t number, uint64_t value, bool async_op, const OpOptions& options);
-  WorkPtr await(int64_t number, uint64_t value, unsigned comparison, bool async_op,
-                const OpOptions& options);
+  WorkPtr await(int64_t number, uint64_t value, unsigned comparison, std::vector<int> senders,
+                bool async_op, const OpOptions& options);
+  std::vector<int> others() const;
   void requireNoCapture(const char* what) const;
   void awaitOwn();
   int deviceIndex() const { return get_device().has_index() ? get_device().index() : 0; }

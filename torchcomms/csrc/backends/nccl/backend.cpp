@@ -43,6 +43,17 @@ nccl::UniqueId agreeOnId(const nccl::Library& library, const c10::intrusive_ptr<
   return id;
 }
 
+/// Whether there is a stand-in for a driver, whose streams are of the CPU. AMD's comes with
+/// NVIDIA's, of which there may be none.
+bool hasHostStreams(ctran::gpu::Platform platform) {
+  try {
+    return ctran::gpu::Driver::get().currentHostStream != nullptr;
+  } catch (const ctran::Error&) {
+    if (platform == ctran::gpu::Platform::Cuda) throw;
+    return false;
+  }
+}
+
 }  // namespace
 
 NcclBackend::~NcclBackend() {
@@ -74,9 +85,7 @@ nccl::GroupSetup NcclBackend::setup(const CommOptions& options,
 void NcclBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
   library_ = &nccl::Library::of(vendor_);
   version_ = library_->versionText();
-  const bool standIn = vendor_.platform == ctran::gpu::Platform::Cuda && device.is_cpu() &&
-                       ctran::gpu::Driver::get().currentHostStream;
-  if (!device.is_cuda() && !standIn) {
+  if (!device.is_cuda() && !(device.is_cpu() && hasHostStreams(vendor_.platform))) {
     throw ctran::Error(ErrorKind::Unsupported,
                        std::string("Backend ") + vendor_.backend + " has no support for device '" +
                            device.str() + "'; it works on tensors of GPUs",

@@ -1,7 +1,5 @@
 #include "torchcomms/csrc/backends/nccl/execute.hpp"
 
-#include "torchcomms/csrc/backends/stream/operation.hpp"
-
 namespace torch::comms {
 
 namespace {
@@ -36,22 +34,14 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
-  const ctran::gpu::Runtime& runtime = group.runtime();
   group.requireWhole();
   const std::chrono::milliseconds timeout =
       options.timeout == kNoTimeout ? options_.timeout : options.timeout;
-  const ctran::gpu::ActiveDevice active(runtime, device_.has_index() ? device_.index() : 0);
-  const nccl::Stream current = group.currentStream();
-  const bool capturing = runtime.isCapturing(current);
-  nccl::Stream stream = current;
-  if (async_op && !capturing) {
-    stream = group.ownStream();
-    const ctran::gpu::PooledEvent ready(group.events());
-    runtime.check(runtime.eventRecord(ready.get(), current), "recording an event");
-    runtime.check(runtime.streamWaitEvent(stream, ready.get(), 0), "making a stream wait");
-  }
+  const ctran::gpu::ActiveDevice active(group.runtime(), group.deviceIndex());
+  const stream::Place place = group.place(async_op);
+  const nccl::Stream stream = place.stream;
   std::shared_ptr<nccl::Replays::Captured> captured;
-  if (capturing) {
+  if (place.isCaptured) {
     if (group.setup().hints.watchReplays) captured = group.replays().enter(stream);
     // The group, which goes last, is kept too: `captured` belongs to it.
     group.keepWithGraph(
@@ -66,19 +56,11 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   after(stream);
   // What ranks do alone is not counted: the number says where they are in what they do together.
   const uint64_t sequence = form == Form::None ? group.issued() : group.nextSequence();
-  if (capturing) {
+  if (place.isCaptured) {
     if (captured) group.replays().leave(*captured, stream, op, sequence, timeout);
     return CapturedWork::shared();
   }
-  ctran::gpu::PooledEvent end(group.events());
-  runtime.check(runtime.eventRecord(end.get(), stream), "recording an event");
-  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
-  const bool isOrdered = !device_.is_cpu();
-  auto operation = std::make_shared<stream::Operation>(
-      op, group_, sequence, timeout, std::move(end), stream,
-      isOrdered ? std::optional(current) : std::nullopt, async_op || !isOrdered ? hold() : nullptr);
-  group.watch(stream, operation);
-  return c10::make_intrusive<stream::StreamWork>(std::move(operation));
+  return group.finish(op, place, sequence, timeout, hold);
 }
 
 }  // namespace torch::comms

@@ -61,27 +61,6 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   }
 }
 
-void Group::atEnd(std::weak_ptr<std::function<void()>> release) {
-  {
-    const std::lock_guard lock(errorMutex_);
-    std::erase_if(releases_, [](const auto& one) { return one.expired(); });
-    releases_.push_back(release);
-    if (!error_) return;
-  }
-  releaseAll();
-}
-
-void Group::releaseAll() {
-  std::vector<std::weak_ptr<std::function<void()>>> releases;
-  {
-    const std::lock_guard lock(errorMutex_);
-    releases.swap(releases_);
-  }
-  for (const auto& one : releases) {
-    if (const auto release = one.lock()) (*release)();
-  }
-}
-
 void Group::awaitEnd() {
   std::shared_future<void> end;
   {

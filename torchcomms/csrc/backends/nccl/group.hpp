@@ -16,15 +16,16 @@
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
-#include "torchcomms/csrc/backends/nccl/replays.hpp"
 #include "torchcomms/csrc/backends/stream/group.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/replays.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
 
 using ctran::gpu::Stream;
 using stream::Clock;
+using stream::Replays;
 
 /// What a group is made of besides its handle.
 struct GroupSetup {
@@ -77,9 +78,6 @@ class Group final : public stream::StreamGroup {
   /// Throws ctran::Error if the library has refused.
   void check(Result result, const char* function) const;
 
-  /// Calls `release`, if somebody holds it, once the group is broken: for what waits on streams
-  /// without the library.
-  void atEnd(std::weak_ptr<std::function<void()>> release);
   /// Waits for a while until the kernels of a broken group have ended.
   void awaitEnd();
 
@@ -136,7 +134,6 @@ class Group final : public stream::StreamGroup {
   /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
   /// to be ended first.
   void startAbort(std::shared_ptr<Group> self);
-  void releaseAll();
   Comm takeHandle();
 
   // By the watchdog.
@@ -150,12 +147,11 @@ class Group final : public stream::StreamGroup {
   bool waitsLong(Clock::time_point now);
 
   const GroupSetup setup_;
-  std::timed_mutex inside_;      ///< held while the library is called
-  Comm handle_ = nullptr;        ///< guarded by inside_, but for an abort
-  bool leaving_ = false;         ///< guarded by inside_: the library takes it apart
-  bool unsettled_ = false;       ///< guarded by inside_: a wait for it was interrupted
-  std::atomic<int> calling_{0};  ///< threads that will see an error, as they are in `issue`
-  std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
+  std::timed_mutex inside_;         ///< held while the library is called
+  Comm handle_ = nullptr;           ///< guarded by inside_, but for an abort
+  bool leaving_ = false;            ///< guarded by inside_: the library takes it apart
+  bool unsettled_ = false;          ///< guarded by inside_: a wait for it was interrupted
+  std::atomic<int> calling_{0};     ///< threads that will see an error, as they are in `issue`
   std::shared_future<void> abort_;  ///< guarded by errorMutex_; ends with the handle's kernels
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.
   std::atomic<Clock::duration::rep> callStart_{0};

@@ -1,5 +1,5 @@
 // Memory of which the library can make the most, for torch.cuda.MemPool: the functions that a
-// torch.cuda.memory.CUDAPluggableAllocator asks for. torchcomms/_nccl_memory.py hands them over.
+// torch.cuda.memory.CUDAPluggableAllocator asks for. torchcomms/_gpu_memory.py hands them over.
 
 #include <sys/types.h>
 

@@ -14,7 +14,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
 
   c10::intrusive_ptr<TorchWork> enqueue(OpName op, bool async_op, const OpOptions& options,
                                         const std::function<void(nccl::Stream)>& issue,
-                                        std::shared_ptr<void> hold) override {
+                                        std::shared_ptr<void> hold, std::vector<int>) override {
     return backend_.run(
         op, Form::None, async_op, options, [](const Call&) {}, issue, [&] { return hold; });
   }

@@ -74,7 +74,10 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
   }
   auto engine = std::make_shared<CtranBackend>();
   try {
-    engine->init(device, name, optionsFor(options, false, device.is_cpu()));
+    CommOptions own = optionsFor(options, false, device.is_cpu());
+    // NCCL knows better ways where GPUs do not reach each other.
+    if (noVendor.empty()) own.hints["ctran::through_host"] = "0";
+    engine->init(device, name, own);
   } catch (const ctran::Error& error) {
     // On all ranks alike: some GPU cannot take part.
     if (error.kind() != ErrorKind::Unsupported) throw;
@@ -203,7 +206,7 @@ std::shared_ptr<TorchCommBackend> NcclxBackend::split(const std::vector<int>& ra
 }
 
 std::shared_ptr<TorchCommWindow> NcclxBackend::new_window() {
-  return vendor_ ? vendor_->new_window() : engine_->new_window();
+  return engine_ ? engine_->new_window() : vendor_->new_window();
 }
 
 void NcclxBackend::abort() {
@@ -224,6 +227,7 @@ void NcclxBackend::setTimeout(std::chrono::milliseconds timeout) {
 }
 
 void NcclxBackend::tensorRegister(const at::Tensor& tensor) {
+  if (engine_) engine_->tensorRegister(tensor);
   if (vendor_) vendor_->tensorRegister(tensor);
 }
 

@@ -59,6 +59,9 @@ class NcclxBackend final : public TorchCommBackend {
                            bool async_op, const ReduceScatterOptions& options) override;
   WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
                                 bool async_op, const ReduceScatterSingleOptions& options) override;
+  WorkPtr reduce_scatter_quantized(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
+                                   const at::Tensor& seed, bool async_op,
+                                   const ReduceScatterSingleOptions& options) override;
   WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
                             const AllToAllSingleOptions& options) override;
   WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
@@ -67,6 +70,8 @@ class NcclxBackend final : public TorchCommBackend {
                               const AllToAllvSingleOptions& options) override;
   WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
                      bool async_op, const AllToAllOptions& options) override;
+  WorkPtr exchange_rows(const RowExchangeCall& call, bool async_op,
+                        const AllToAllvSingleOptions& options) override;
   WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
   WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
                   bool async_op, const ScatterOptions& options) override;
@@ -77,6 +82,7 @@ class NcclxBackend final : public TorchCommBackend {
 
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
+  bool supportsWindows() const override { return any().supportsWindows(); }
   std::shared_ptr<TorchCommWindow> new_window() override;
 
   bool isAbortSupported() const override { return true; }
@@ -99,6 +105,8 @@ class NcclxBackend final : public TorchCommBackend {
     return choice_->takesVendor(kind, bytes, true);
   }
   bool takesVendor(Kind kind, const at::Tensor& tensor, size_t bytes, const ReduceOp& op) const;
+  /// Throws ctran::Error (Unsupported) if there is only the vendor's library.
+  void requireEngine(OpName op) const;
   /// Makes the call of the member, behind what the other one has been given.
   template <typename Call>
   WorkPtr issue(bool vendor, bool async_op, const Call& call);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
@@ -38,6 +39,14 @@ bool canReduce(const at::Tensor& tensor, const ReduceOp& op) {
 }
 
 }  // namespace
+
+void NcclxBackend::requireEngine(OpName op) const {
+  if (engine_) return;
+  throw ctran::Error(
+      ctran::ErrorKind::Unsupported,
+      std::string(toString(op)) + " needs ctran, which cannot: " + choice_->noEngine(), {},
+      std::string(toString(op)));
+}
 
 template <typename Call>
 TorchCommBackend::WorkPtr NcclxBackend::issue(bool vendor, bool async_op, const Call& call) {
@@ -184,6 +193,24 @@ TorchCommBackend::WorkPtr NcclxBackend::all_to_all(const Tensors& output_tensor_
                                                    const AllToAllOptions& options) {
   return issue(!engine_, async_op, [&](auto& member) {
     return member.all_to_all(output_tensor_list, input_tensor_list, async_op, options);
+  });
+}
+
+// The vendor's library has no such thing.
+
+TorchCommBackend::WorkPtr NcclxBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
+                                                      const AllToAllvSingleOptions& options) {
+  requireEngine(call.op);
+  return issue(false, async_op,
+               [&](auto& member) { return member.exchange_rows(call, async_op, options); });
+}
+
+TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter_quantized(
+    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, const at::Tensor& seed,
+    bool async_op, const ReduceScatterSingleOptions& options) {
+  requireEngine(OpName::reduce_scatter_quantized);
+  return issue(false, async_op, [&](auto& member) {
+    return member.reduce_scatter_quantized(output, input, op, seed, async_op, options);
   });
 }
 

@@ -98,6 +98,35 @@ void StreamGroup::copy(void* to, const void* from, size_t bytes, Stream stream) 
                   "copying on the device");
 }
 
+Place StreamGroup::place(bool async_op) {
+  const Stream current = currentStream();
+  Place place{current, current, runtime().isCapturing(current)};
+  if (async_op && !place.isCaptured) {
+    place.stream = ownStream();
+    const ctran::gpu::PooledEvent ready(events());
+    runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
+    runtime().check(runtime().streamWaitEvent(place.stream, ready.get(), 0),
+                    "making a stream wait");
+  }
+  return place;
+}
+
+c10::intrusive_ptr<TorchWork> StreamGroup::finish(
+    OpName op, const Place& place, uint64_t sequence, std::chrono::milliseconds timeout,
+    const std::function<std::shared_ptr<void>()>& hold, std::vector<int> awaited) {
+  ctran::gpu::PooledEvent end(events());
+  runtime().check(runtime().eventRecord(end.get(), place.stream), "recording an event");
+  // Torch's allocator keeps the order of the current stream; of ours nobody else knows.
+  const bool isOrdered = !device().is_cpu();
+  const bool isFreedInOrder = isOrdered && place.stream == place.current;
+  auto operation = std::make_shared<Operation>(
+      op, shared_from_this(), sequence, timeout, std::move(end), place.stream,
+      isOrdered ? std::optional(place.current) : std::nullopt, isFreedInOrder ? nullptr : hold());
+  if (!awaited.empty()) operation->setAwaited(std::move(awaited));
+  watch(place.stream, operation);
+  return c10::make_intrusive<StreamWork>(std::move(operation));
+}
+
 void StreamGroup::watch(Stream stream, std::shared_ptr<Operation> operation) {
   {
     const std::lock_guard lock(queueMutex_);
@@ -160,11 +189,8 @@ void StreamGroup::retireEnded() {
     std::erase_if(queues_, [](const Queue& queue) { return queue.operations.empty(); });
   }
   if (ended.empty()) return;
-  std::optional<ctran::Error> error;
-  if (!isSound()) {
-    const std::lock_guard lock(errorMutex_);
-    error = error_;
-  }
+  // Those of a broken group may have been ended.
+  const std::optional<ctran::Error> error = this->error();
   for (const auto& operation : ended) {
     if (error) {
       operation->fail(*error);
@@ -187,6 +213,27 @@ std::shared_ptr<Operation> StreamGroup::findLate(Clock::time_point now) const {
     }
   }
   return late && !late->isOver() ? late : nullptr;
+}
+
+void StreamGroup::atEnd(std::weak_ptr<std::function<void()>> release) {
+  {
+    const std::lock_guard lock(errorMutex_);
+    std::erase_if(releases_, [](const auto& one) { return one.expired(); });
+    releases_.push_back(std::move(release));
+    if (!error_) return;
+  }
+  releaseAll();
+}
+
+void StreamGroup::releaseAll() {
+  std::vector<std::weak_ptr<std::function<void()>>> releases;
+  {
+    const std::lock_guard lock(errorMutex_);
+    releases.swap(releases_);
+  }
+  for (const auto& one : releases) {
+    if (const auto release = one.lock()) (*release)();
+  }
 }
 
 void StreamGroup::drain() {

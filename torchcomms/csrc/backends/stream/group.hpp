@@ -3,7 +3,9 @@
 #include <atomic>
 #include <chrono>
 #include <comms/torchcomms/TorchCommTypes.hpp>
+#include <comms/torchcomms/TorchWork.hpp>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -20,6 +22,13 @@ namespace torch::comms::stream {
 class Operation;
 using ctran::gpu::Stream;
 using Clock = std::chrono::steady_clock;
+
+/// The stream that an operation is put on, and the one that was current at the call.
+struct Place {
+  Stream current;
+  Stream stream;
+  bool isCaptured;
+};
 
 /// What a group is made of.
 struct StreamSetup {
@@ -71,8 +80,16 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   uint64_t nextSequence() { return ++issued_; }
   uint64_t issued() const { return issued_; }
 
-  /// Looks after an operation that has been issued on `stream`.
-  void watch(Stream stream, std::shared_ptr<Operation> operation);
+  /// Where an operation goes: on the current stream or, with `async_op`, on the communicator's,
+  /// behind what the current one holds; while that captures, always on it. The device is current.
+  Place place(bool async_op);
+  /// The work of what has been put there and is not captured, which is looked after from now on.
+  /// `hold` makes what it keeps; `awaited`: the ranks without which it does not end, where they are
+  /// known.
+  c10::intrusive_ptr<TorchWork> finish(OpName op, const Place& place, uint64_t sequence,
+                                       std::chrono::milliseconds timeout,
+                                       const std::function<std::shared_ptr<void>()>& hold,
+                                       std::vector<int> awaited = {});
   /// Whether nothing is on its way.
   virtual bool isIdle() const;
   /// Notes what has ended, and whose time is over; whether nothing goes on. By the watchdog; never
@@ -92,6 +109,10 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// Waits, under HostWait, until all that was issued has ended or failed.
   void drain();
 
+  /// Calls `release`, if somebody holds it, once the group is broken: for what waits on streams
+  /// for other reasons than kernels, which end by themselves.
+  void atEnd(std::weak_ptr<std::function<void()>> release);
+
  protected:
   struct Queue {
     Stream stream;
@@ -101,10 +122,13 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   [[noreturn]] void throwError() const;
   /// If the group has broken since the last time and the other ranks are to be told: why.
   std::optional<ctran::Error> takeNews();
+  /// Looks after an operation that has been issued on `stream`.
+  void watch(Stream stream, std::shared_ptr<Operation> operation);
   void retireEnded();
   /// The earliest operation whose deadline has passed, if it has not ended after all.
   std::shared_ptr<Operation> findLate(Clock::time_point now) const;
-  /// Once, when the group has broken: ends what runs on the device.
+  void releaseAll();
+  /// Once, when the group has broken: ends what runs on the device, and releases all.
   virtual void endKernels() = 0;
   /// Whether some thread will see an error without looking at a work.
   virtual bool isCalling() const { return false; }
@@ -123,7 +147,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   const StreamSetup streams_;
   const std::shared_ptr<ctran::gpu::EventPool> events_;
   std::optional<ctran::gpu::OwnStream> ownStream_;
-  bool announce_ = false;  ///< guarded by errorMutex_
+  bool announce_ = false;                                       ///< guarded by errorMutex_
+  std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
   std::atomic<int> kept_{0};  ///< captured operations whose graphs exist
 };

@@ -33,10 +33,12 @@ WorkStatus Operation::status() {
   if (status_ == WorkStatus::INPROGRESS) {
     try {
       if (isOver()) {
-        if (group_->isSound()) {
-          complete();
-        } else {
+        if (!group_->isSound()) {
           group_->diagnose();
+        } else if (const auto error = group_->error()) {
+          fail(*error);  // it may have been ended
+        } else {
+          complete();
         }
       }
     } catch (const ctran::Error& error) {

@@ -38,6 +38,10 @@ class Operation {
   Clock::time_point start() const { return deadline_ - timeout_; }
   Clock::time_point deadline() const { return deadline_; }
 
+  /// The ranks without which it does not end, if it says so; set before others see it.
+  void setAwaited(std::vector<int> ranks) { awaited_ = std::move(ranks); }
+  const std::vector<int>& awaited() const { return awaited_; }
+
   /// Looks whether it has ended; never blocks.
   WorkStatus status();
   /// Whether the work on the stream is over, also after a failure. Throws ctran::Error (System)
@@ -74,6 +78,7 @@ class Operation {
   const ctran::gpu::PooledEvent end_;
   const ctran::gpu::Stream stream_;
   const std::optional<ctran::gpu::Stream> issuer_;
+  std::vector<int> awaited_;
   std::atomic<WorkStatus> status_{WorkStatus::INPROGRESS};
   std::atomic<int> waiting_{0};  ///< threads that will see how it ends
   std::atomic<bool> reachable_{true};

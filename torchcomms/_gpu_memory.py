@@ -1,4 +1,4 @@
-"""Memory that a vendor's library can register, for torch.cuda.MemPool."""
+"""GPU memory of which a backend can make the most, for torch.cuda.MemPool."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torchcomms import _comms
 
 @cache
 def mem_allocator(backend: str) -> Any:
-    """The torch._C._cuda_CUDAAllocator whose memory comes from `ncclMemAlloc`.
+    """The torch._C._cuda_CUDAAllocator of a backend.
 
         pool = torch.cuda.MemPool(comm.mem_allocator)
         with torch.cuda.use_mem_pool(pool):
             tensor = torch.zeros(1 << 20, device="cuda")
 
     Args:
-        backend: "nccl", "ncclx", "rccl" or "rcclx".
+        backend: "ctran", whose memory other ranks' GPUs map, or "nccl", "ncclx", "rccl" or
+            "rcclx", of which it comes from `ncclMemAlloc`.
 
     Raises:
         RuntimeError: where this torch has no CUDA.

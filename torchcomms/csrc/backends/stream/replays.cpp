@@ -1,9 +1,9 @@
-#include "torchcomms/csrc/backends/nccl/replays.hpp"
+#include "torchcomms/csrc/backends/stream/replays.hpp"
 
 #include <algorithm>
 #include <new>
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 namespace {
 
@@ -129,4 +129,4 @@ void Replays::giveWord(Word* word) {
   words_.push_back(word);
 }
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

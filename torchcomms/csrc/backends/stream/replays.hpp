@@ -11,7 +11,7 @@
 
 #include "ctran/gpu/runtime.h"
 
-namespace torch::comms::nccl {
+namespace torch::comms::stream {
 
 /// Knows which captured operations of a communicator run, whenever their graphs are replayed: the
 /// host is not asked when one is.
@@ -69,4 +69,4 @@ class Replays {
   std::vector<Word*> words_;  ///< that no graph writes
 };
 
-}  // namespace torch::comms::nccl
+}  // namespace torch::comms::stream

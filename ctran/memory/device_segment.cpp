@@ -1,0 +1,200 @@
+#include "ctran/memory/device_segment.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "ctran/base/error.h"
+#include "ctran/base/log.h"
+#include "ctran/gpu/runtime.h"
+#include "ctran/os/process.h"
+#include "ctran/os/unix_socket.h"
+
+namespace ctran {
+namespace {
+
+using gpu::DevicePtr;
+
+/// How long a process waits for another one's answer, and that for the question.
+constexpr std::chrono::seconds kPatience{1};
+constexpr int kBacklog = 64;
+constexpr std::chrono::hours kLong{24};
+
+Deadline soon() { return std::chrono::steady_clock::now() + kPatience; }
+
+struct Question {
+  uint64_t key;
+  uint64_t number;
+};
+
+/// Of this process. Leaked, as segments may outlive static objects.
+struct Segments {
+  std::mutex mutex;
+  std::map<DevicePtr, std::weak_ptr<DeviceSegment>> byAddress;
+  uint64_t last = 0;
+};
+
+Segments& segments() {
+  static Segments& all = *new Segments;
+  return all;
+}
+
+std::shared_ptr<DeviceSegment> byNumber(uint64_t number) {
+  std::vector<std::shared_ptr<DeviceSegment>> held;  // let go of after the lock
+  Segments& all = segments();
+  const std::lock_guard lock(all.mutex);
+  for (const auto& [address, segment] : all.byAddress) {
+    held.push_back(segment.lock());
+    if (held.back() && held.back()->number() == number) return held.back();
+  }
+  return nullptr;
+}
+
+/// As with torch's own memory, this process' other GPUs may copy it.
+void letPeersIn(gpu::DeviceMemory& memory, int device) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  for (int other = 0; other < gpu::deviceCount(); ++other) {
+    int can = 0;
+    if (other == device || driver.deviceCanAccessPeer(&can, other, device) != gpu::kSuccess ||
+        !can) {
+      continue;
+    }
+    try {
+      memory.allow(other);
+    } catch (const Error& error) {
+      log(LogLevel::Debug, "GPU %d does not reach a segment of %d: %s", other, device,
+          error.what());
+    }
+  }
+}
+
+/// Hands descriptors over, for as long as the process runs. A child after fork() has none: a
+/// process that uses a GPU cannot go on in one.
+class Server {
+ public:
+  static const Server& get() {
+    static const Server& served = *new Server;
+    return served;
+  }
+
+  DeviceSegment::Ticket ticketOf(const DeviceSegment& segment) const {
+    DeviceSegment::Ticket ticket{{}, key_, segment.number(), segment.size()};
+    std::copy(name_.begin(), name_.end(), ticket.socket.begin());
+    return ticket;
+  }
+
+ private:
+  Server() {
+    std::array<uint64_t, 2> random{};
+    fillRandom(reinterpret_cast<std::byte*>(random.data()), sizeof random);
+    key_ = random[0];
+    name_ = "ctran-gpu-" + std::to_string(random[1]);
+    listener_ = listenAbstract(name_, kBacklog);
+    startThread("ctran-segments", [this] { serve(); });
+  }
+
+  void serve() const {
+    while (true) {
+      try {
+        const UniqueFd caller = acceptFrom(listener_, std::chrono::steady_clock::now() + kLong);
+        if (peerIsTrusted(caller)) answer(caller);
+      } catch (const Error& error) {  // of one caller; others are served
+        log(LogLevel::Debug, "a request for GPU memory: %s", error.what());
+      }
+    }
+  }
+
+  void answer(const UniqueFd& caller) const {
+    Question question{};
+    receiveAll(caller, std::as_writable_bytes(std::span(&question, 1)), 0, soon());
+    if (question.key != key_) return;
+    const auto segment = byNumber(question.number);
+    if (!segment) return;
+    const UniqueFd descriptor(segment->exportHandle());
+    const int sent = descriptor.get();
+    const std::byte found{1};
+    sendAll(caller, {&found, 1}, {&sent, 1}, soon());
+  }
+
+  uint64_t key_ = 0;
+  std::string name_;
+  UniqueFd listener_;
+};
+
+}  // namespace
+
+std::atomic<size_t> DeviceSegment::count_{0};
+
+DeviceSegment::DeviceSegment(int device, gpu::DeviceMemory memory)
+    : device_(device), memory_(std::move(memory)), number_([] {
+        Segments& all = segments();
+        const std::lock_guard lock(all.mutex);
+        return ++all.last;
+      }()) {
+  ++count_;
+}
+
+std::shared_ptr<DeviceSegment> DeviceSegment::allocate(int device, size_t bytes) {
+  std::shared_ptr<DeviceSegment> made(
+      new DeviceSegment(device, gpu::DeviceMemory::allocate(device, std::max<size_t>(bytes, 1))));
+  letPeersIn(made->memory_, device);
+  Segments& all = segments();
+  const std::lock_guard lock(all.mutex);
+  all.byAddress[made->address()] = made;
+  return made;
+}
+
+std::shared_ptr<DeviceSegment> DeviceSegment::search(const void* address, size_t bytes) {
+  const auto wanted = reinterpret_cast<DevicePtr>(address);
+  // Let go of after the lock: its destructor takes it, should everybody else have let go meanwhile.
+  std::shared_ptr<DeviceSegment> found;
+  Segments& all = segments();
+  const std::lock_guard lock(all.mutex);
+  const auto after = all.byAddress.upper_bound(wanted);
+  if (after == all.byAddress.begin()) return nullptr;
+  found = std::prev(after)->second.lock();
+  if (!found) return nullptr;
+  const size_t offset = wanted - found->address();
+  return offset <= found->size() && bytes <= found->size() - offset ? found : nullptr;
+}
+
+DeviceSegment::Ticket DeviceSegment::ticket() const { return Server::get().ticketOf(*this); }
+
+std::shared_ptr<gpu::DeviceMemory> DeviceSegment::open(const Ticket& ticket, int device) {
+  const std::string name(ticket.socket.data(), strnlen(ticket.socket.data(), ticket.socket.size()));
+  const UniqueFd socket = connectAbstract(name, soon());
+  if (!socket) {
+    throw Error(ErrorKind::Unsupported, "the process of that GPU memory cannot be reached", {}, {},
+                "GPU memory is shared inside one network namespace");
+  }
+  const Question question{ticket.key, ticket.number};
+  sendAll(socket, std::as_bytes(std::span(&question, 1)), {}, soon());
+  std::byte found{};
+  const std::vector<UniqueFd> got = receiveAll(socket, {&found, 1}, 1, soon());
+  return std::make_shared<gpu::DeviceMemory>(
+      gpu::DeviceMemory::import(got[0].get(), ticket.bytes, device));
+}
+
+void DeviceSegment::release(std::shared_ptr<DeviceSegment> last) noexcept {
+  try {
+    const gpu::DeviceGuard guard(last->device_);
+    const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+    gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
+  } catch (const std::exception& error) {  // the device is lost
+    log(LogLevel::Debug, "freeing a segment of GPU memory: %s", error.what());
+  }
+}
+
+DeviceSegment::~DeviceSegment() {
+  --count_;
+  Segments& all = segments();
+  const std::lock_guard lock(all.mutex);
+  const auto self = all.byAddress.find(address());
+  // The address may be another one's by now only after this mapping has gone, which is later.
+  if (self != all.byAddress.end() && self->second.expired()) all.byAddress.erase(self);
+}
+
+}  // namespace ctran

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "ctran/gpu/memory.h"
+
+namespace ctran {
+
+/// Device memory that the GPUs of other processes of this host can map. It lives as long as
+/// somebody holds it here, or maps it elsewhere.
+///
+/// Others get it by a ticket, which is plain data: they ask this process for the descriptor, over
+/// a socket that a thread of the engine serves. Whoever runs as this user and has the ticket gets
+/// it.
+class DeviceSegment {
+ public:
+  /// Names a segment for other processes, in which no other one ever has that name.
+  struct Ticket {
+    std::array<char, 32> socket{};
+    uint64_t key = 0;  ///< nobody guesses it
+    uint64_t number = 0;
+    uint64_t bytes = 0;
+  };
+
+  /// At least `bytes`, rounded up to whole pages (2 MiB on most devices); not zeroed. Throws Error.
+  static std::shared_ptr<DeviceSegment> allocate(int device, size_t bytes);
+
+  /// The one that holds all of [address, address + bytes); null for any other memory. Cheap where
+  /// this process has no segments.
+  static std::shared_ptr<DeviceSegment> find(const void* address, size_t bytes) {
+    return any() ? search(address, bytes) : nullptr;
+  }
+
+  /// Whether this process has any.
+  static bool any() { return count_.load(std::memory_order_relaxed) != 0; }
+
+  /// The segment behind a ticket, as `device` reads and writes it. Throws Error, within a second.
+  static std::shared_ptr<gpu::DeviceMemory> open(const Ticket& ticket, int device);
+
+  /// How its last user lets go of it: when all that runs on its device has ended, as with
+  /// cuMemFree; then, too, do the others no longer touch it. Never throws.
+  static void release(std::shared_ptr<DeviceSegment> last) noexcept;
+
+  ~DeviceSegment();
+  DeviceSegment(const DeviceSegment&) = delete;
+  DeviceSegment& operator=(const DeviceSegment&) = delete;
+
+  /// Throws Error(System) if this process cannot serve it.
+  Ticket ticket() const;
+  int device() const { return device_; }
+  gpu::DevicePtr address() const { return memory_.address(); }
+  size_t size() const { return memory_.size(); }
+  uint64_t number() const { return number_; }  ///< another one for every segment of this process
+  int exportHandle() const { return memory_.exportHandle(); }
+
+ private:
+  DeviceSegment(int device, gpu::DeviceMemory memory);
+  static std::shared_ptr<DeviceSegment> search(const void* address, size_t bytes);
+
+  static std::atomic<size_t> count_;
+  const int device_;
+  gpu::DeviceMemory memory_;
+  const uint64_t number_;
+};
+
+}  // namespace ctran

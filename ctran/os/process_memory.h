@@ -1,0 +1,12 @@
+#pragma once
+
+#include <cstddef>
+
+namespace ctran {
+
+/// Copies out of the memory of a process of this host, without its help. 0, or the error: EPERM
+/// where the system does not allow it, ESRCH where there is no such process, EFAULT where there is
+/// no such memory.
+int readProcessMemory(int process, const std::byte* from, std::byte* to, size_t bytes);
+
+}  // namespace ctran

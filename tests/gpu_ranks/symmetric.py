@@ -1,0 +1,285 @@
+"""Collectives on symmetric memory: what they give, wherever the ranks' tensors are, and its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from harness import Rank
+
+import torchcomms
+from gpu_ranks import BACKEND, Make, case
+from torchcomms import ReduceOp, TorchComm, TorchCommWindow
+
+# Of a block; more than the lanes take in steps of that size before memory is written directly.
+COUNT = 1_500_004
+STEP = 4096
+
+
+class Memory:
+    """Tensors of float32 that other ranks can map, if `symmetric`."""
+
+    def __init__(self, rank: Rank, comm: TorchComm, symmetric: bool) -> None:
+        self._rank, self._comm, self._symmetric = rank, comm, symmetric
+        self._windows: list[TorchCommWindow] = []
+        self._registered: list[torch.Tensor] = []
+
+    def take(self, count: int) -> torch.Tensor:
+        """Collective: windows are. Filled with -1."""
+        window = self._comm.window_allocate(4 * count)
+        self._windows.append(window)
+        own = window.get_tensor(self._rank.rank, [count], torch.float32)
+        assert own is not None
+        if self._symmetric:
+            self._comm.tensor_register(own)  # from here on the others have it
+            self._registered.append(own)
+        else:
+            own = torch.empty(count, device=self._rank.device(BACKEND))
+        own.fill_(-1.0)
+        self._rank.synchronize(BACKEND)
+        return own
+
+    def give_back(self) -> None:
+        self._rank.synchronize(BACKEND)
+        while self._registered:
+            self._comm.tensor_deregister(self._registered.pop())
+        for window in self._windows:
+            window.tensor_deregister()
+
+
+def _named(comm: TorchComm) -> int:
+    """How often this rank has offered its memory to others."""
+    found = re.search(r"named (\d+) times", comm.explain("all_reduce", 1 << 20).why)
+    return int(found[1]) if found else 0
+
+
+@contextmanager
+def _small_steps() -> Iterator[None]:
+    os.environ["CTRAN_GPU_STEP_BYTES"] = str(STEP)
+    try:
+        yield
+    finally:
+        del os.environ["CTRAN_GPU_STEP_BYTES"]
+
+
+def _data(rank: int, count: int) -> torch.Tensor:
+    return (torch.arange(count) % 1009 + 7 * rank).float()
+
+
+def _equal(rank: Rank, found: torch.Tensor, expected: torch.Tensor, what: str) -> None:
+    rank.synchronize(BACKEND)
+    got = found.cpu()
+    wrong = (got != expected).nonzero().flatten()
+    assert not len(wrong), f"{what}: element {wrong[0]} of {len(wrong)}: {got[wrong[0]]}"
+
+
+def _collectives(rank: Rank, name: str, symmetric: tuple[bool, ...]) -> None:
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, name)
+    memory = Memory(rank, comm, symmetric[rank.rank])
+    size, me, whole = rank.size, rank.rank, COUNT * rank.size
+    source, result, part = memory.take(whole), memory.take(whole), memory.take(COUNT)
+    sent = [_data(r, whole) for r in range(size)]
+    blocks = [[sent[r][COUNT * b : COUNT * (b + 1)] for b in range(size)] for r in range(size)]
+    total = torch.stack(sent).sum(0)
+    place = result[COUNT * me : COUNT * (me + 1)]
+    following, before = (me + 1) % size, (me - 1) % size
+    source.copy_(sent[me])
+    rank.synchronize(BACKEND)
+
+    def check(
+        what: str, call: Callable[[], object], output: torch.Tensor, expected: torch.Tensor
+    ) -> None:
+        earlier = _named(comm)
+        for async_op in (False, True):
+            output.fill_(-1.0)
+            if output is result and what.endswith("in place"):
+                result.copy_(sent[me])
+            rank.synchronize(BACKEND)
+            comm.barrier(async_op=async_op).wait()
+            call()
+            _equal(rank, output, expected, what)
+        assert (_named(comm) > earlier) == symmetric[me], f"{what}: {_named(comm)}, {earlier}"
+
+    check(
+        "all_reduce in place",
+        lambda: comm.all_reduce(result, ReduceOp.SUM, async_op=False),
+        result,
+        total,
+    )
+    check(
+        "reduce_scatter",
+        lambda: comm.reduce_scatter_single(part, source, ReduceOp.SUM, async_op=False),
+        part,
+        torch.stack([blocks[r][me] for r in range(size)]).sum(0),
+    )
+    check(
+        "all_to_all",
+        lambda: comm.all_to_all_single(result, source, async_op=True).wait(),
+        result,
+        torch.cat([blocks[r][me] for r in range(size)]),
+    )
+    part.copy_(blocks[me][0])
+    rank.synchronize(BACKEND)
+    check(
+        "all_gather",
+        lambda: comm.all_gather_single(result, part, async_op=False),
+        result,
+        torch.cat([blocks[r][0] for r in range(size)]),
+    )
+
+    def exchange() -> None:
+        batch = comm.batch_op_create()
+        batch.send(source, following)
+        batch.recv(result, before)
+        batch.issue(async_op=False)
+
+    check("messages", exchange, result, sent[before])
+    if size == 2:  # with a factor of each rank's own nobody reads another one's input
+        place.copy_(blocks[me][0])
+        comm.all_reduce(place, ReduceOp.PREMUL_SUM(0.5 + me), async_op=False)
+        scaled = [(0.5 + r) * blocks[r][0] for r in range(size)]
+        _equal(rank, place, torch.stack(scaled).sum(0), "premul")
+    # At an odd place it is like any other memory.
+    odd = result[1 : 1 + COUNT]
+    odd.copy_(blocks[me][0])
+    comm.all_reduce(odd, ReduceOp.SUM, async_op=False)
+    _equal(rank, odd, torch.stack([blocks[r][0] for r in range(size)]).sum(0), "odd")
+    memory.give_back()
+    comm.finalize()
+
+
+@case(world=2)
+def collectives_on_symmetric_memory(make: Make) -> None:
+    make(2).run(_collectives, "symmetric", (True, True))
+
+
+@case(world=2)
+def some_ranks_have_symmetric_memory_and_others_not(make: Make) -> None:
+    make(2).run(_collectives, "mixed", (False, True))
+
+
+@case(world=4)
+def symmetric_memory_of_four(make: Make) -> None:
+    make(4).run(_collectives, "four", (True,) * 4)
+
+
+def _replayed(rank: Rank) -> None:
+    """A capture waits for the others to map what it uses; eager calls and graphs mix."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "replayed")
+    window = comm.window_allocate(4 * COUNT)
+    own = window.get_tensor(rank.rank, [COUNT], torch.float32)
+    assert own is not None
+    replay = rank.gpu().capture(lambda: comm.all_reduce(own, ReduceOp.SUM, async_op=False))
+    assert _named(comm) > 0
+    ordinary = torch.empty(COUNT, device=own.device)
+    total = torch.stack([_data(r, COUNT) for r in range(rank.size)]).sum(0)
+    for turn in range(10):
+        own.copy_(_data(rank.rank, COUNT))
+        ordinary.copy_(_data(rank.rank, COUNT))
+        rank.synchronize(BACKEND)
+        replay()
+        _equal(rank, own, total, f"replay {turn}")
+        comm.all_reduce(ordinary, ReduceOp.SUM, async_op=False)
+        _equal(rank, ordinary, total, f"eager {turn}")
+    del replay
+    window.tensor_deregister()
+    comm.finalize()
+
+
+@case(world=2)
+def symmetric_memory_is_captured(make: Make) -> None:
+    make(2).run(_replayed)
+
+
+def _comes_and_goes(rank: Rank) -> None:
+    """More segments than there is room for at a time."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "comes-and-goes")
+    total = torch.stack([_data(r, COUNT) for r in range(rank.size)]).sum(0)
+    for turn in range(8):
+        memory = Memory(rank, comm, True)
+        own = memory.take(COUNT)
+        own.copy_(_data(rank.rank, COUNT))
+        rank.synchronize(BACKEND)
+        earlier = _named(comm)
+        comm.all_reduce(own, ReduceOp.SUM, async_op=False)
+        _equal(rank, own, total, f"turn {turn}")
+        assert _named(comm) > earlier
+        memory.give_back()
+        del own, memory
+    comm.finalize()
+
+
+@case(world=2)
+def segments_come_and_go(make: Make) -> None:
+    make(2).run(_comes_and_goes)
+
+
+@contextmanager
+def _pooled(rank: Rank, comm: TorchComm, count: int) -> Iterator[torch.Tensor]:
+    """A tensor of the communicator's allocator: of a pool of torch's, where torch knows the GPU."""
+    if rank.gpu().is_real:
+        pool = torch.cuda.MemPool(comm.mem_allocator)
+        with torch.cuda.use_mem_pool(pool):
+            tensor = torch.empty(count, device=rank.device(BACKEND))
+        yield tensor
+        del tensor, pool
+        torch.cuda.empty_cache()
+        return
+    library = ctypes.CDLL(str(Path(torchcomms._comms.__file__).parent / "lib/libtorchcomms.so"))
+    library.torchcomms_ctran_allocate.restype = ctypes.c_void_p
+    library.torchcomms_ctran_allocate.argtypes = (ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)
+    library.torchcomms_ctran_free.argtypes = (
+        ctypes.c_void_p,
+        *library.torchcomms_ctran_allocate.argtypes,
+    )
+    address = library.torchcomms_ctran_allocate(4 * count, 0, None)
+    assert address
+    memory = (ctypes.c_char * (4 * count)).from_address(address)
+    yield torch.frombuffer(memory, dtype=torch.float32)
+    library.torchcomms_ctran_free(address, 4 * count, 0, None)
+
+
+def _pool(rank: Rank) -> None:
+    """Tensors of the allocator are symmetric, and windows take them."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "pool")
+    count = 1 << 22
+    total = torch.stack([_data(r, count) for r in range(rank.size)]).sum(0)
+    following, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
+    for _ in range(3):
+        with _pooled(rank, comm, count) as tensor:
+            comm.tensor_register(tensor)
+            for async_op in (False, True):
+                earlier = _named(comm)
+                tensor.copy_(_data(rank.rank, count))
+                rank.synchronize(BACKEND)
+                comm.all_reduce(tensor, ReduceOp.SUM, async_op=async_op).wait()
+                _equal(rank, tensor, total, "all_reduce")
+                assert _named(comm) > earlier
+            comm.tensor_deregister(tensor)
+            window = comm.new_window(tensor)
+            own = torch.full((1000,), rank.rank + 0.5, device=tensor.device)
+            window.put(own, following, 10, async_op=False)
+            window.signal(following, async_op=False)
+            window.wait_signal(before, async_op=False)
+            _equal(rank, tensor[10:1010], torch.full((1000,), before + 0.5), "put")
+            view = window.map_remote_tensor(following)
+            assert view.shape == tensor.shape
+            _equal(rank, view[10:1010], own.cpu(), "view")
+            del view
+            window.tensor_deregister()
+            del tensor, window
+    comm.finalize()
+
+
+@case(world=2)
+def a_pool_has_symmetric_memory(make: Make) -> None:
+    make(2).run(_pool)

@@ -1,0 +1,253 @@
+"""Windows of GPUs: memory that ranks map, written by copies and signals of streams.
+
+What every backend that has them promises; each registers these as cases of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import torch
+
+import torchcomms
+from harness import Rank, Ranks
+from torchcomms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWinAccessType, TorchCommWindow
+
+COUNT = 10_000
+UNIFIED = TorchCommWinAccessType.WIN_ACCESS_TYPE_UNIFIED
+
+
+def _value(rank: Rank, backend: str, origin: int, target: int, lap: int = 0) -> torch.Tensor:
+    values = torch.arange(COUNT, dtype=torch.float32) + 1000 * origin + 100 * target + lap
+    return values.to(rank.device(backend))
+
+
+def _equal(rank: Rank, backend: str, found: torch.Tensor, expected: torch.Tensor) -> None:
+    rank.synchronize(backend)
+    assert torch.equal(found.cpu(), expected.cpu()), (found, expected)
+
+
+def _stripe(own: torch.Tensor, origin: int) -> torch.Tensor:
+    return own[COUNT * origin : COUNT * (origin + 1)]
+
+
+def _exchange(
+    rank: Rank, backend: str, comm: TorchComm, window: TorchCommWindow, own: torch.Tensor
+) -> None:
+    """Every rank writes its stripe at every rank, and reads it back."""
+    for lap, async_op in enumerate((False, True)):
+        works = []
+        for target in range(rank.size):
+            source = _value(rank, backend, rank.rank, target, lap)
+            works.append(window.put(source, target, COUNT * rank.rank, async_op))
+            works.append(window.signal(target, async_op))
+            del source  # the work holds it
+        for origin in range(rank.size):
+            window.wait_signal(origin, async_op).wait()
+        if not rank.gpu().is_real:
+            rank.synchronize(backend)  # torch does not know of the stand-in's streams
+        copy = own.clone()  # on the stream that has waited
+        for work in works:
+            work.wait()
+        for origin in range(rank.size):
+            _equal(
+                rank, backend, _stripe(copy, origin), _value(rank, backend, origin, rank.rank, lap)
+            )
+        comm.barrier(async_op=False)
+        for target in range(rank.size):
+            back = torch.full((COUNT,), -1.0, device=own.device)
+            window.get(back, target, COUNT * rank.rank, async_op).wait()
+            _equal(rank, backend, back, _value(rank, backend, rank.rank, target, lap))
+        comm.barrier(async_op=False)
+        rank.synchronize(backend)
+
+
+def _allocates(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    window = comm.window_allocate(4 * COUNT * rank.size, signal_size=64)
+    assert window.get_size() == 4 * COUNT * rank.size
+    assert window.get_device() == rank.device(backend)
+    own = window.get_tensor(rank.rank, [COUNT * rank.size], torch.float32)
+    assert own is not None
+    assert not own.cpu().any()
+    comm.barrier(async_op=False)
+    rank.synchronize(backend)
+    _exchange(rank, backend, comm, window, own)
+    # The memory of the next rank, as a tensor here.
+    following = (rank.rank + 1) % rank.size
+    assert window.get_attr(following).access_type == UNIFIED
+    view = window.get_tensor(following, [COUNT], torch.float32, 0)
+    assert view is not None
+    _equal(rank, backend, view, _value(rank, backend, 0, following, 1))
+    comm.barrier(async_op=False)
+    rank.synchronize(backend)
+    view.fill_(rank.rank + 0.5)
+    rank.synchronize(backend)
+    comm.barrier(async_op=False)
+    _equal(rank, backend, own[:COUNT], torch.full((COUNT,), (rank.rank - 1) % rank.size + 0.5))
+    del view, own
+    window.tensor_deregister()
+    again = comm.window_allocate(64)
+    again.tensor_deregister()
+
+
+def windows_are_written_by_others(make: Callable[[int], Ranks], backend: str) -> None:
+    make(1).run(_allocates, backend)
+    make(2).run(_allocates, backend)
+
+
+def _registers(rank: Rank, backend: str) -> None:
+    """Ordinary memory of torch, at some place in its block."""
+    if not rank.gpu().is_real:
+        return  # what torch has is not the stand-in's
+    comm = rank.comm(backend)
+    whole = torch.zeros(5000 + COUNT * rank.size, device=rank.device(backend))
+    own = whole[5000:]
+    for _ in range(2):
+        window = comm.new_window(own)
+        _exchange(rank, backend, comm, window, own)
+        following = (rank.rank + 1) % rank.size
+        _equal(
+            rank,
+            backend,
+            _stripe(window.map_remote_tensor(following), 0),
+            _value(rank, backend, 0, following, 1),
+        )
+        comm.barrier(async_op=False)
+        rank.synchronize(backend)
+        window.tensor_deregister()
+    assert whole[:5000].cpu().eq(0).all()
+
+
+def windows_expose_ordinary_tensors(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_registers, backend)
+
+
+def _numbered(rank: Rank, backend: str) -> None:
+    """Signals with values go round; a graph passes them too."""
+    comm = rank.comm(backend)
+    window = comm.window_allocate(4 * COUNT, signal_size=64)
+    own = window.get_tensor(rank.rank, [COUNT], torch.float32)
+    assert own is not None
+    following = (rank.rank + 1) % rank.size
+    for lap in range(1, 5):
+        if rank.rank == 0:
+            window.signal(0, lap, following, async_op=False)
+        window.wait_signal(0, lap, SignalCmpOp.GE, async_op=True).wait()
+        if rank.rank != 0:
+            window.signal(0, lap, following, async_op=False)
+    window.wait_signal(0, 4, SignalCmpOp.EQ, async_op=False)
+    window.wait_signal(0, 3, SignalCmpOp.GT, async_op=False)
+    rank.synchronize(backend)
+
+    source, result = _value(rank, backend, rank.rank, following), torch.zeros_like(own)
+
+    def step() -> None:
+        window.put(source, following, 0, async_op=True)
+        window.signal(1, 1, following, async_op=True)
+        window.wait_signal(1, 1, SignalCmpOp.EQ, async_op=True)
+        result.copy_(own)
+        window.signal(1, 0, rank.rank, async_op=True)  # as before, for the next replay
+
+    if rank.gpu().is_real:
+        replay = rank.gpu().capture(step)
+        for lap in range(20):
+            source.copy_(_value(rank, backend, rank.rank, following, lap))
+            replay()
+            _equal(
+                rank,
+                backend,
+                result,
+                _value(rank, backend, (rank.rank - 1) % rank.size, rank.rank, lap),
+            )
+            comm.barrier(async_op=False)  # the word is 0 again before it is written again
+            rank.synchronize(backend)
+        del replay
+    window.tensor_deregister()
+
+
+def signals_have_values_and_are_captured(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_numbered, backend)
+
+
+def _wrong(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    window = comm.window_allocate(4 * COUNT, signal_size=64)
+    source = _value(rank, backend, 0, 0)
+    for call, told in (
+        (lambda: window.put(source, rank.size, 0, async_op=False), "rank must be in range"),
+        (lambda: window.put(source, 0, 1, async_op=False), "exceeds the window size"),
+        (lambda: window.signal(8, 1, 0, async_op=False), "signal_disp must be in range"),
+        (lambda: window.wait_signal(0, 1, SignalCmpOp.LT, async_op=False), "EQ, GE and GT only"),
+    ):
+        said = ""
+        try:
+            call()
+        except torchcomms.CommError as error:
+            said = str(error)
+        assert told in said, said
+    window.tensor_deregister()
+
+
+def wrong_calls_of_windows_are_refused(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_wrong, backend)
+
+
+def _waits_in_vain(rank: Rank, backend: str, end: str) -> object:
+    """The stream, and others, are free again afterwards."""
+    limit = timedelta(seconds=30 if end == "abort" else 2)
+    comm = rank.new_comm(backend, f"vain-{end}", timeout=timedelta(seconds=30))
+    comm.all_reduce(_value(rank, backend, 0, 0), ReduceOp.SUM, async_op=False)
+    window = comm.window_allocate(64, signal_size=64)
+    rank.synchronize(backend)
+    if rank.rank == 1:
+        rank.listen()
+        if end == "abort":
+            comm.abort()
+        return None
+    if end == "replay":
+
+        def step() -> None:
+            window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit)
+
+        replay = rank.gpu().capture(step)
+        replay()
+        works = [comm.all_reduce(_value(rank, backend, 0, 0), ReduceOp.SUM, async_op=False)]
+    else:
+        works = [window.wait_signal(1, async_op=True, timeout=limit)]
+        works.append(window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit))
+    rank.say("waiting")
+    kind = torchcomms.AbortedError if end == "abort" else torchcomms.CommTimeoutError
+    try:
+        works[0].wait_blocking()
+    except kind as error:
+        ranks = error.ranks
+    rank.synchronize(backend)
+    tensor = _value(rank, backend, 1, 1)
+    tensor.mul_(2)
+    _equal(rank, backend, tensor, 2 * _value(rank, backend, 1, 1))
+    rank.say("gave up")
+    return ranks
+
+
+def _expect_timeout(make: Callable[[int], Ranks], backend: str, end: str) -> None:
+    job = make(2).start(_waits_in_vain, backend, end)
+    assert [job.hear(0), job.hear(0)] == ["waiting", "gave up"]
+    job.say(1)
+    assert job.results() == [[1], None]
+
+
+def a_signal_that_does_not_come_times_out(make: Callable[[int], Ranks], backend: str) -> None:
+    _expect_timeout(make, backend, "timeout")
+
+
+def a_signal_that_a_replay_waits_for_times_out(make: Callable[[int], Ranks], backend: str) -> None:
+    _expect_timeout(make, backend, "replay")
+
+
+def an_abort_ends_a_wait_for_a_signal(make: Callable[[int], Ranks], backend: str) -> None:
+    job = make(2).start(_waits_in_vain, backend, "abort")
+    assert job.hear(0) == "waiting"
+    job.say(1)
+    assert job.results() == [[1], None]
