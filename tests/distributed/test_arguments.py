@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 import torch
 from harness import Rank, Ranks
-from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.testing._internal.two_tensor import TwoTensor
 
 import torchcomms
 from torchcomms import ReduceOp
@@ -256,6 +254,19 @@ def refuses(rank: Rank) -> None:
     _sum(comm)
 
 
+class Elsewhere(torch.Tensor):
+    """As DTensor and FakeTensor are made: a tensor that keeps its elements in others."""
+
+    @staticmethod
+    def __new__(cls) -> Elsewhere:
+        made: Elsewhere = torch.Tensor._make_wrapper_subclass(cls, (4,), dtype=torch.float32)  # type: ignore[attr-defined]
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function: Any, *_: Any) -> Any:
+        raise NotImplementedError(function)
+
+
 def refuses_what_has_no_memory(rank: Rank, backend: str) -> None:
     """Such tensors say that they are dense and on the CPU."""
     comm = rank.comm(backend)
@@ -263,9 +274,7 @@ def refuses_what_has_no_memory(rank: Rank, backend: str) -> None:
     freed.untyped_storage().resize_(0)
     cut = torch.ones(1 << 20)
     cut.untyped_storage().resize_(4)
-    with FakeTensorMode():
-        fake = torch.ones(4)
-    for wrong in (freed, cut, fake, TwoTensor(torch.ones(4), torch.ones(4))):
+    for wrong in (freed, cut, Elsewhere()):
         for call in (
             lambda t=wrong: comm.all_reduce(t, ReduceOp.SUM, False),
             lambda t=wrong: comm.broadcast(t, 0, True),
