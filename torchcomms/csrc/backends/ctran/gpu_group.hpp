@@ -39,12 +39,6 @@ class GpuGroup final : public stream::StreamGroup {
   void diagnose() override;
 
  private:
-  /// `put(stream)` gives the number of the operation, 0 if it has none.
-  template <typename Put>
-  TorchCommBackend::WorkPtr place(OpName op, bool async_op, std::chrono::milliseconds timeout,
-                                  const Put& put,
-                                  const std::function<std::shared_ptr<void>()>& hold,
-                                  std::vector<int> awaited);
   void endKernels() override;
   void lookAtDeadlines();
   void lookAtReplays();
