@@ -96,6 +96,9 @@ else()
   # For shared libraries: a symbol that nobody defines is found when we link, not when a user
   # imports. (The sanitizers' own symbols come with the executable, so those builds cannot have it.)
   set(no_undefined_symbols -Wl,--no-undefined)
+  # Where a compiler brings its C++ library as an archive alone, each of our libraries has a copy.
+  # Such a copy must not mix with the shared one that torch has loaded: that crashes in streams.
+  add_link_options(-Wl,--exclude-libs,ALL)
 endif()
 
 # In a wheel everything lies in the package; elsewhere where the system puts such things.

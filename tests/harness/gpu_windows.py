@@ -212,8 +212,9 @@ def _waits_in_vain(rank: Rank, backend: str, end: str) -> object:
             window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit)
 
         replay = rank.gpu().capture(step)
+        value = _value(rank, backend, 0, 0)  # now: copies wait for the stream that waits in vain
         replay()
-        works = [comm.all_reduce(_value(rank, backend, 0, 0), ReduceOp.SUM, async_op=False)]
+        works = [comm.all_reduce(value, ReduceOp.SUM, async_op=False)]
     else:
         works = [window.wait_signal(1, async_op=True, timeout=limit)]
         works.append(window.wait_signal(3, 7, SignalCmpOp.EQ, async_op=True, timeout=limit))
