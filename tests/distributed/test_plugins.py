@@ -135,7 +135,7 @@ def test_plugin_in_cpp(ranks: MakeRanks, counting: str) -> None:
     ranks(SIZE).run(uses_cpp, counting)
 
 
-ABI = "1.4"  # of the loader in C++
+ABI = "1.5"  # of the loader in C++
 
 # A backend that cannot be used, and what is said of it.
 UNUSABLE: dict[str, tuple[str, str]] = {

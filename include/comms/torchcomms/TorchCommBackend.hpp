@@ -18,7 +18,7 @@
 namespace torch::comms {
 
 /// A backend is loaded only if it was compiled against exactly this.
-inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.4";
+inline constexpr std::string_view TORCHCOMM_BACKEND_ABI_VERSION = "1.5";
 
 /// What the dynamic forms of all-to-all move: rows, whose numbers stand in int64 tensors that are
 /// read when the operation starts. See ctran/collective/row_exchange.h for what it means.
