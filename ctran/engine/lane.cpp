@@ -204,15 +204,40 @@ CollectiveLane::CollectiveLane(Core& core, Arena& arena)
       rows_(map_, nullptr, &shm_) {}
 
 Task CollectiveLane::start(const Collective& collective) {
+  if (readingIsOpen_) agreeOnReading(collective);
   shm_.begin(collective);
   if (collective.rows) return exchangeRows(rows_, collective);
   if (collective.plan) return runPlan(shm_, collective);
   return selector.choose(collective).run(shm_, collective);
 }
 
-void CollectiveLane::useReading(std::vector<int> processes, std::string whyNot, bool pays) {
+void CollectiveLane::offerReading(std::vector<int> processes, uint32_t reading) {
   shm_.processes = std::move(processes);
-  selector.useReading(std::move(whyNot), pays);
+  shm_.arena.control(shm_.rank).reading.store(reading, std::memory_order_release);
+  readingIsOpen_ = true;
+}
+
+/// All ranks have said what they can before they began a collective. So all know it of all after
+/// the first one in which all have waited for all, and that is the same one on all ranks.
+void CollectiveLane::agreeOnReading(const Collective& c) {
+  using Kind = CollectiveKind;
+  if (readingIsKnown_) {
+    std::string whyNot;
+    bool pays = true;
+    for (int r = 0; r < shm_.size; ++r) {
+      const uint32_t reading = shm_.arena.control(r).reading.load(std::memory_order_acquire);
+      pays = pays && (reading & Board::kReadingPays) != 0;
+      if ((reading & Board::kCanRead) != 0 || !whyNot.empty()) continue;
+      whyNot =
+          "rank " + std::to_string(r) + " may not read the memory of the others (process_vm_readv)";
+    }
+    selector.useReading(std::move(whyNot), pays);
+    readingIsOpen_ = false;
+    return;
+  }
+  const bool waitsForAll = c.kind == Kind::AllReduce || c.kind == Kind::AllGather ||
+                           c.kind == Kind::ReduceScatter || c.kind == Kind::AllToAll;
+  readingIsKnown_ = c.kind == Kind::Barrier || (waitsForAll && c.count > 0 && !c.plan && !c.rows);
 }
 
 Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,

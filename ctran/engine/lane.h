@@ -102,12 +102,17 @@ class CollectiveLane final : public Lane {
                      int64_t timeoutNanos) override;
 
   Selector selector;  ///< only while nothing runs
-  /// See Selector; the ranks are in those processes. While nothing runs.
-  void useReading(std::vector<int> processes, std::string whyNot, bool pays);
+  /// What this rank says of reading the others' memory (Board::Reading); they are in those
+  /// processes. While nothing runs.
+  void offerReading(std::vector<int> processes, uint32_t reading);
 
  private:
+  void agreeOnReading(const Collective& collective);
+
   ShmContext shm_;
-  const HostMap map_;  // of one host
+  bool readingIsOpen_ = false;   // nobody has decided yet whether the ranks read
+  bool readingIsKnown_ = false;  // all ranks have said what they can
+  const HostMap map_;            // of one host
   RowPaths rows_;
 };
 

@@ -43,34 +43,22 @@ void LocalCommunicator::start(WaitHooks* hooks) {
   agree(hooks);
 }
 
-/// Sees whether all ranks can read the memory of all others, and whether that is likely to be
+/// Sees whether this rank can read the memory of all others, and whether that is likely to be
 /// faster than through shared memory: where there are many cores, data takes longer from one to
 /// another.
-void LocalCommunicator::tryReading(const std::vector<Memory>& memories, WaitHooks* hooks) {
+uint32_t LocalCommunicator::tryReading(const std::vector<Memory>& memories) {
   constexpr size_t kManyCores = 8;
-  struct Answer {
-    bool can, pays;
-  } own{true, thisHost().cores.size() >= kManyCores};
-  std::vector<int> processes;
+  bool can = true;
   for (const Memory& memory : memories) {
     uint64_t found = 0;
     const int error = readProcessMemory(memory.process, memory.at,
                                         reinterpret_cast<std::byte*>(&found), sizeof found);
-    own.can &= error == 0 && found == memory.token;
-    processes.push_back(memory.process);
+    can = can && error == 0 && found == memory.token;
   }
-  std::string whyNot;
-  bool pays = true;
-  int rank = 0;
-  for (const Answer& answer : sayAll(*this, own, {}, hooks)) {
-    if (!answer.can && whyNot.empty()) {
-      whyNot = "rank " + std::to_string(rank) +
-               " may not read the memory of the others (process_vm_readv)";
-    }
-    pays &= answer.pays;
-    ++rank;
-  }
-  collectives_.useReading(std::move(processes), std::move(whyNot), pays);
+  uint32_t reading = Board::kTried;
+  if (can) reading |= Board::kCanRead;
+  if (thisHost().cores.size() >= kManyCores) reading |= Board::kReadingPays;
+  return reading;
 }
 
 /// Waits until all ranks are here, and sees whether they would choose the same algorithms.
@@ -81,10 +69,10 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
     uint64_t preferences, table;
     Memory memory;
   };
-  const uint64_t token = processToken();
+  fillRandom(reinterpret_cast<std::byte*>(&token_), sizeof token_);
   const Basis own{std::hash<std::string>()(hint_.text() + ";" + user.text()),
                   table.hash(),
-                  {getpid(), reinterpret_cast<const std::byte*>(&token), token}};
+                  {getpid(), reinterpret_cast<const std::byte*>(&token_), token_}};
   const std::vector<Basis> all = sayAll(*this, own, {}, hooks);
   bool sameTable = true;
   for (int r = 0; r < size(); ++r) {
@@ -99,8 +87,12 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
     sameTable &= all[r].table == own.table;
   }
   std::vector<Memory> memories;
-  for (const Basis& one : all) memories.push_back(one.memory);
-  tryReading(memories, hooks);
+  std::vector<int> processes;
+  for (const Basis& one : all) {
+    memories.push_back(one.memory);
+    processes.push_back(one.memory.process);
+  }
+  collectives_.offerReading(std::move(processes), tryReading(memories));
   collectives_.selector.prefer(hint_, user);
   if (sameTable) {
     collectives_.selector.use(std::move(table));
@@ -125,6 +117,9 @@ Explanation LocalCommunicator::explain(CollectiveKind kind, size_t bytes) const 
 }
 
 TuningTable LocalCommunicator::tune(const TuneOptions& options) {
+  Collective barrier;
+  barrier.kind = CollectiveKind::Barrier;
+  for (int i = 0; i < 2; ++i) run(barrier, {}, nullptr);  // now all know what all can do
   TuningTable table = ctran::tune(
       size(), collectives_.selector, [this](const Collective& call) { run(call, {}, nullptr); },
       options);

@@ -44,12 +44,13 @@ class LocalCommunicator final : public LaneCommunicator {
     const std::byte* at;
     uint64_t token;
   };
-  void tryReading(const std::vector<Memory>& memories, WaitHooks* hooks);
+  static uint32_t tryReading(const std::vector<Memory>& memories);
 
   Arena arena_;
   const Preferences hint_;
   LocalWatch watch_;
   CollectiveLane collectives_;
+  uint64_t token_ = 0;  ///< others look whether they can read it
 };
 
 }  // namespace ctran
