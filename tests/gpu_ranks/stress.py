@@ -65,11 +65,11 @@ ON_GPU = Extent(
     replayed=0.12,
 )
 ON_STAND_IN = Extent(
-    operations=120,
-    most=40_000,
+    operations=80,
+    most=20_000,
     dtypes=("float32", "bfloat16"),
     reduced=(("float32", "SUM"), ("bfloat16", "SUM")),
-    graphs=3,
+    graphs=2,
     replayed=0.1,
 )
 

@@ -237,6 +237,7 @@ def _spins(rank: Rank, replayed: bool) -> Any:
         rank.say("spins")
         rank.synchronize(BACKEND)
         return "the kernel has ended"
+    rank.say("ready")
     rank.listen()
 
     def come() -> None:
@@ -255,6 +256,7 @@ def _spins(rank: Rank, replayed: bool) -> Any:
 def _expect_killed(make: Make, replayed: bool) -> None:
     ranks = make(2)
     job = ranks.start(_spins, replayed)
+    assert job.hear(0) == "ready"
     assert job.hear(1) == "spins"
     ranks.processes[1].signal(signal.SIGKILL)
     job.say(0)
@@ -306,7 +308,10 @@ def _aborts_replay(rank: Rank, count: int) -> float:
     rank.synchronize(BACKEND)
     replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False))
     taken = 0.0
-    if rank.rank == 0:
+    if rank.rank == 1:
+        rank.say("captured")  # before abort() ends what it does there
+    else:
+        rank.listen()
         replay()
         began: list[float] = []
 
@@ -329,7 +334,10 @@ def _aborts_replay(rank: Rank, count: int) -> float:
 @case(world=2, breaks=True)
 def an_abort_from_another_thread_ends_a_replay(make: Make) -> None:
     for count in (SMALL, LARGE):
-        taken = make(2).run(_aborts_replay, count)[0]
+        job = make(2).start(_aborts_replay, count)
+        job.hear(1)
+        job.say(0)
+        taken = job.results()[0]
         print(f"       the replay of {count} elements ended {taken:.2f} ms after abort()")
 
 
