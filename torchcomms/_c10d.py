@@ -2,7 +2,7 @@
 
     torch.distributed.init_process_group(backend="ctran")
     torch.distributed.init_process_group(backend="cpu:ctran,cuda:nccl")
-    torch.distributed.init_process_group(backend="cpu:ctran,cuda:ncclx")
+    torch.distributed.init_process_group(backend="cpu:gloo,cuda:ncclx")
 
 How torch learns of them: from 2.14 on by the entry point `torch.distributed.backends`; before,
 by `import torchcomms`. From 2.11 on `import torch` imports this package itself, half-way through

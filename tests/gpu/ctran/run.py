@@ -59,10 +59,10 @@ class Report:
             print(error[-1500:], flush=True)
 
 
-def run_matrix(report: Report, pool: Pool, world: int, until: float) -> None:
+def run_matrix(report: Report, pool: Pool, world: int, batch: int, until: float) -> None:
     cases = [case for case in pairwise(BACKEND) if case.world == world]
-    for at in range(0, len(cases), BATCH):
-        some = cases[at : at + BATCH]
+    for at in range(0, len(cases), batch):
+        some = cases[at : at + batch]
 
         def body(some: list[Case] = some) -> None:
             of_ranks = pool.ranks(world).run(run_cases, some)
@@ -87,6 +87,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of cases")
     parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--batch", type=int, default=BATCH, help="cases of the matrix at a time")
     parser.add_argument(
         "--stress",
         type=int,
@@ -121,7 +122,7 @@ def main() -> int:
     for world in arguments.worlds:
         if any(part in "matrix" for part in arguments.only) and time.monotonic() < until:
             pool = Pool()
-            run_matrix(report, pool, world, until)
+            run_matrix(report, pool, world, arguments.batch, until)
             pool.end()
     print(f"{report.failures} failures")
     return 1 if report.failures else 0
