@@ -47,10 +47,8 @@ void ShmContext::beginStep(Board& board, const OperationRecord& record) {
 }
 
 void ShmContext::populateRing() {
-  const uint64_t end = std::min<uint64_t>(
-      Arena::kRingBytes, (position_ / Arena::kRoundBytes + 1) * Arena::kRoundBytes);
-  populate(arena.ring(rank, populated_), end - populated_);
-  populated_ = end;
+  populate(arena.ring(rank, 0), Arena::kRingBytes);
+  hasRing_ = true;
 }
 
 bool ShmContext::read(int peer, const Reading& reading) const {

@@ -85,13 +85,13 @@ class ShmContext {
     stride_ = std::bit_ceil(std::max<size_t>(bytes, 64));
     first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
     position_ = first_ + rounds * stride_;
-    if (position_ > populated_ && populated_ < Arena::kRingBytes) populateRing();
   }
   /// This rank will not touch the rounds any more.
   void endRounds() { drain(position_); }
 
   /// That the ring may be written at `round`.
   Condition roundFree(uint64_t round) {
+    if (!hasRing_) populateRing();
     const uint64_t end = endOf(round);
     return known(allDrained_,
                  arena.allDrained(end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes));
@@ -212,8 +212,8 @@ class ShmContext {
   uint64_t allBegun_ = 0;              // all ranks are known to have begun this one
   uint64_t position_ = 0;              // in the rings, up to which they are given away
   uint64_t first_ = 0;                 // of the current rounds
-  uint64_t populated_ = 0;             // up to there this rank's ring has memory
   size_t stride_ = 64;                 // of the current rounds, a power of two
+  bool hasRing_ = false;               // there is memory behind this rank's
   uint64_t allDrained_ = 0;            // all ranks are known to have drained up to here
   StoreChoice choice_;
   bool streams_ = false;        // what is put, past the caches
