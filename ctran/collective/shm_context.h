@@ -119,6 +119,10 @@ class ShmContext {
   void put(std::byte* to, const std::byte* from, size_t bytes) const {
     streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
   }
+  /// Before others are told, by other means than those below, of what has been put.
+  void settlePuts() const {
+    if (streams_) streamFence();
+  }
   /// Into the caller's output, from a slot, a ring, or the input.
   void take(std::byte* to, const std::byte* from, size_t bytes) const {
     streamsOutput_&& to != from ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
