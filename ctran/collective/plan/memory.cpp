@@ -12,10 +12,13 @@ PlanLayout::PlanLayout(const plan::Plan& plan, size_t count, size_t element)
       slots_(std::max<size_t>(1, static_cast<size_t>(plan.scratch) * plan.depth)) {
   size_t largest = 0;
   for (int k = 0; k < plan.chunks; ++k) largest = std::max(largest, parts_.size(k));
-  // About eight units, so that lanes and ranks overlap; not below 8 KB of a part, 16 KB of a block.
-  const size_t least = std::max<size_t>(8192, 16384 / plan.chunks);
-  const size_t wanted = std::clamp(largest * element, size_t{64},  // one chunk may be all there is
-                                   std::max<size_t>(largest * element / 8, least));
+  // Two units or more, so that lanes and ranks overlap, but of 16 KB at least in all chunks of a
+  // copy of scratch, and 8 KB in one. Beyond 128 KB about eight.
+  const size_t bytes = std::max<size_t>(largest * element, 64);
+  const size_t chunks = std::max(1, plan.scratch);
+  const size_t least = std::max<size_t>(8192, 16384 / chunks);
+  const size_t most = std::max({131072 / chunks, bytes / 8, least});
+  const size_t wanted = std::min(bytes, std::clamp(bytes / 2, least, most));
   stride_ = std::min(PlanMemory::kScratchBytes / slots_ / 64 * 64, (wanted + 63) / 64 * 64);
   unit_ = std::max<size_t>(1, stride_ / element);
   units_ = (largest + unit_ - 1) / unit_;
