@@ -85,6 +85,17 @@ class ShmContext {
     first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
     position_ = first_ + rounds * stride_;
   }
+  /// Takes the next part of all rings as one piece of memory, of up to a whole ring: `bufferOf`
+  /// round 0. Given back by `endRounds`.
+  void beginScratch(size_t bytes) {
+    const uint64_t before = position_;
+    beginRounds(1, bytes);
+    // What was passed over to begin at a multiple is nobody's; all may have drained only up to it.
+    const uint64_t end = endOf(0);
+    scratchAfter_ = std::min(before, end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes);
+  }
+  /// That nobody has any use for what was there.
+  Condition scratchFree() { return known(allDrained_, arena.allDrained(scratchAfter_)); }
   /// This rank will not touch the rounds any more.
   void endRounds() { drain(position_); }
 
@@ -182,13 +193,14 @@ class ShmContext {
     return least >= condition.target ? Condition{} : condition;
   }
 
-  uint64_t sequence_ = 0;    // of the current collective; the first is 1
-  uint64_t signature_ = 0;   // hash of all collectives so far
-  uint64_t allBegun_ = 0;    // all ranks are known to have begun this one
-  uint64_t position_ = 0;    // in the rings, up to which they are given away
-  uint64_t first_ = 0;       // of the current rounds
-  size_t stride_ = 64;       // of the current rounds, a power of two
-  uint64_t allDrained_ = 0;  // all ranks are known to have drained up to here
+  uint64_t sequence_ = 0;      // of the current collective; the first is 1
+  uint64_t signature_ = 0;     // hash of all collectives so far
+  uint64_t allBegun_ = 0;      // all ranks are known to have begun this one
+  uint64_t position_ = 0;      // in the rings, up to which they are given away
+  uint64_t first_ = 0;         // of the current rounds
+  size_t stride_ = 64;         // of the current rounds, a power of two
+  uint64_t scratchAfter_ = 0;  // where all have to have drained before scratch is written
+  uint64_t allDrained_ = 0;    // all ranks are known to have drained up to here
   StoreChoice choice_;
   bool streams_ = false;        // what is put, past the caches
   bool streamsOutput_ = false;  // what is taken

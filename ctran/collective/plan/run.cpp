@@ -247,7 +247,7 @@ class PlanRun {
 /// The scratch of the ranks that share an arena, by what the communicator calls them: of each ring
 /// as much as is needed.
 std::vector<std::byte*> scratchIn(ShmContext& shm, const PlanLayout& layout, int size) {
-  shm.beginRounds(1, layout.scratchBytes());
+  shm.beginScratch(layout.scratchBytes());
   std::vector<std::byte*> scratch(size, nullptr);
   for (int r = 0; r < shm.size; ++r) scratch[shm.arena.nameOf(r)] = shm.bufferOf(r, 0);
   return scratch;
@@ -280,7 +280,7 @@ Task runPlan(ShmContext& shm, const Collective& c) {
     co_await shm.allArrived();
     shm.checkAll();
   } else {
-    co_await shm.roundFree(0);
+    co_await shm.scratchFree();
   }
   PlanRun run(&shm, nullptr, memory, c);
   while (!run.advance()) co_await run.blocked();
