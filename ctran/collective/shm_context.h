@@ -86,6 +86,18 @@ class ShmContext {
     first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
     position_ = first_ + rounds * stride_;
   }
+  /// Takes the next part of all rings as one piece of memory, of up to a whole ring: `bufferOf`
+  /// round 0. Given back by `endRounds`.
+  void beginScratch(size_t bytes) {
+    if (!hasRing_) populateRing();
+    const uint64_t before = position_;
+    beginRounds(1, bytes);
+    // What was passed over to begin at a multiple is nobody's; all may have drained only up to it.
+    const uint64_t end = endOf(0);
+    scratchAfter_ = std::min(before, end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes);
+  }
+  /// That nobody has any use for what was there.
+  Condition scratchFree() { return known(allDrained_, arena.allDrained(scratchAfter_)); }
   /// This rank will not touch the rounds any more.
   void endRounds() { drain(position_); }
 
@@ -123,6 +135,10 @@ class ShmContext {
   /// Into this rank's slot or ring; what fills or publishes comes after it.
   void put(std::byte* to, const std::byte* from, size_t bytes) const {
     streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
+  }
+  /// Before others are told, by other means than those below, of what has been put.
+  void settlePuts() const {
+    if (streams_) streamFence();
   }
   /// Into the caller's output, from a slot, a ring, or the input.
   void take(std::byte* to, const std::byte* from, size_t bytes) const {
@@ -213,6 +229,7 @@ class ShmContext {
   uint64_t position_ = 0;              // in the rings, up to which they are given away
   uint64_t first_ = 0;                 // of the current rounds
   size_t stride_ = 64;                 // of the current rounds, a power of two
+  uint64_t scratchAfter_ = 0;          // where all have to have drained before scratch is written
   bool hasRing_ = false;               // there is memory behind this rank's
   uint64_t allDrained_ = 0;            // all ranks are known to have drained up to here
   StoreChoice choice_;
