@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "ctran/collective/plan/run.h"
 #include "ctran/plan/library.h"
@@ -104,6 +105,14 @@ void writeJson(std::FILE* file, const Point& point, int ranks) {
 }
 
 }  // namespace
+
+void preferNativeShape(int ranks) {
+  const std::string sums = ranks == 2 ? "direct" : "two_phase";
+  const std::string names = "all_reduce=" + sums +
+                            ",all_gather=rounds,reduce_scatter=rounds,all_to_all=rounds,"
+                            "broadcast=rounds";
+  setenv("CTRAN_ALGORITHM", names.c_str(), 0);
+}
 
 bool sweepPlans(std::vector<Channel>& ranks, const SweepOptions& options, bool shape) try {
   const int n = static_cast<int>(ranks.size());
