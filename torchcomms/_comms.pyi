@@ -1715,6 +1715,9 @@ class FlightRecorderHook:
         """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
 
         Returns the path. Raises RuntimeError if it cannot be written."""
+    def broken(self) -> list[str]:
+        """The names of the communicators that have broken, until they are reconfigured or
+        finalized."""
     def reset(self) -> None:
         """Forgets all entries."""
     def is_enabled(self) -> bool:
