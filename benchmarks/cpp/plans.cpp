@@ -11,8 +11,12 @@ namespace {
 
 using ctran::plan::BuiltIn;
 
-/// In shared memory the native algorithms show data once and have it read by all.
-bool hasNativeShape(std::string_view name) { return name.ends_with("_pull"); }
+/// In shared memory the native algorithms show data once and have it read by all; two ranks, to
+/// which it costs no more, make sums in one shot.
+bool hasNativeShape(std::string_view name, int ranks) {
+  return name.ends_with("_pull") && (name != "all_reduce.one_shot_pull" || ranks == 2) &&
+         (name != "all_reduce.two_shot_pull" || ranks != 2);
+}
 
 double ask(std::vector<Channel>& ranks, const std::string& command) {
   for (Channel& rank : ranks) rank.send(command);
@@ -46,7 +50,8 @@ std::vector<Point> pointsOf(const SweepOptions& options, int ranks, bool shape) 
     for (const size_t bytes : options.sizes) {
       std::vector<Point> here{{op, bytes, {}, 0, {}}};
       for (const BuiltIn& plan : ctran::plan::library()) {
-        if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name))) continue;
+        if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name, ranks)))
+          continue;
         if (plan.whyNot({ranks, 0, 1, 1, 1}).empty()) {
           here.push_back({op, bytes, std::string(plan.name), 0, {}});
         }
