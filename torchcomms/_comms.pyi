@@ -155,7 +155,8 @@ class TorchCommWindowAttr:
     """What get_attr() returns."""
 
     @property
-    def access_type(self) -> TorchCommWinAccessType: ...
+    def access_type(self) -> TorchCommWinAccessType:
+        """A TorchCommWinAccessType."""
 
 class TorchCommWindow:
     """Memory that every rank of a communicator exposes to the others, who read and write it without
@@ -420,6 +421,8 @@ class OpOptions:
     def timeout(self, value: timedelta | None, /) -> None: ...
 
 class SendOptions(OpOptions):
+    """Options of send."""
+
     tag: int
     """A message goes to a receive of its tag."""
     def __init__(
@@ -430,6 +433,8 @@ class SendOptions(OpOptions):
     ) -> None: ...
 
 class RecvOptions(OpOptions):
+    """Options of recv."""
+
     tag: int
     """A message goes to a receive of its tag."""
     def __init__(
@@ -440,76 +445,91 @@ class RecvOptions(OpOptions):
     ) -> None: ...
 
 class BatchP2POptions(OpOptions):
+    """Options of BatchSendRecv.issue."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class BroadcastOptions(OpOptions):
+    """Options of broadcast."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllReduceOptions(OpOptions):
+    """Options of all_reduce."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class ReduceOptions(OpOptions):
+    """Options of reduce."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllGatherOptions(OpOptions):
+    """Options of all_gather and all_gather_v."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllGatherSingleOptions(OpOptions):
+    """Options of all_gather_single."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class ReduceScatterOptions(OpOptions):
+    """Options of reduce_scatter and reduce_scatter_v."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class ReduceScatterSingleOptions(OpOptions):
+    """Options of reduce_scatter_single and reduce_scatter_quantized."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllToAllOptions(OpOptions):
+    """Options of all_to_all."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllToAllSingleOptions(OpOptions):
+    """Options of all_to_all_single."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class AllToAllvSingleOptions(OpOptions):
+    """Options of all_to_all_v_single, and of exchanges whose sizes stand in tensors."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class BarrierOptions(OpOptions):
+    """Options of barrier."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class ScatterOptions(OpOptions):
+    """Options of scatter."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class GatherOptions(OpOptions):
+    """Options of gather."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
 
 class GatherSingleOptions(OpOptions):
+    """Options of gather_single."""
     def __init__(
         self, hints: dict[str, str] | None = None, timeout: timedelta | None = None
     ) -> None: ...
@@ -565,13 +585,20 @@ class TorchCommBackend:
     when it has ended, a TorchWork, or an object with wait()."""
 
     def __init__(self) -> None: ...
-    def get_rank(self) -> int: ...
-    def get_size(self) -> int: ...
-    def get_comm_name(self) -> str: ...
-    def get_backend_name(self) -> str: ...
-    def get_backend_version(self) -> str: ...
-    def get_options(self) -> CommOptions: ...
-    def get_device(self) -> torch.device: ...
+    def get_rank(self) -> int:
+        """The rank of this process."""
+    def get_size(self) -> int:
+        """The number of ranks."""
+    def get_comm_name(self) -> str:
+        """The name of the communicator."""
+    def get_backend_name(self) -> str:
+        """As in new_comm()."""
+    def get_backend_version(self) -> str:
+        """Raises CommError where it has none."""
+    def get_options(self) -> CommOptions:
+        """A copy of the CommOptions in force."""
+    def get_device(self) -> torch.device:
+        """The torch.device of its tensors."""
 
 class TorchComm:
     """A group of ranks and the operations among them.
@@ -1264,197 +1291,287 @@ class OpPreHookArgs:
     """What the arguments of operations that move data have in common."""
 
     @property
-    def async_op(self) -> bool: ...
+    def async_op(self) -> bool:
+        """Whether the call returns before the operation has ended."""
     @property
     def timeout(self) -> timedelta:
         """In force: the call's, else the communicator's."""
 
 class SendPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `send`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
 
 class RecvPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `recv`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
 
 class BatchOpIssuePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `batch_op_issue`."""
     @property
-    def ops(self) -> list[P2POp]: ...
+    def ops(self) -> list[P2POp]:
+        """The P2POps."""
     @property
-    def num_ops(self) -> int: ...
+    def num_ops(self) -> int:
+        """How many."""
 
 class BroadcastPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `broadcast`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The rank that gives to all, or gets from all."""
 
 class AllReducePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_reduce`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def op(self) -> ReduceOp: ...
+    def op(self) -> ReduceOp:
+        """The ReduceOp."""
 
 class ReducePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `reduce`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The rank that gives to all, or gets from all."""
     @property
-    def op(self) -> ReduceOp: ...
+    def op(self) -> ReduceOp:
+        """The ReduceOp."""
 
 class AllGatherPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_gather`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> list[Tensor]: ...
+    def output(self) -> list[Tensor]:
+        """What is written: a Tensor, or a list of one for each rank."""
 
 class AllGatherVPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_gather_v`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> list[Tensor]: ...
+    def output(self) -> list[Tensor]:
+        """What is written: a Tensor, or a list of one for each rank."""
 
 class AllGatherSinglePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_gather_single`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
 
 class ReduceScatterPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `reduce_scatter`."""
     @property
-    def input(self) -> list[Tensor]: ...
+    def input(self) -> list[Tensor]:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def op(self) -> ReduceOp: ...
+    def op(self) -> ReduceOp:
+        """The ReduceOp."""
 
 class ReduceScatterVPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `reduce_scatter_v`."""
     @property
-    def input(self) -> list[Tensor]: ...
+    def input(self) -> list[Tensor]:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def op(self) -> ReduceOp: ...
+    def op(self) -> ReduceOp:
+        """The ReduceOp."""
 
 class ReduceScatterSinglePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `reduce_scatter_single`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def op(self) -> ReduceOp: ...
+    def op(self) -> ReduceOp:
+        """The ReduceOp."""
 
 class AllToAllSinglePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_to_all_single`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
 
 class AllToAllVSinglePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_to_all_v_single`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def input_split_sizes(self) -> list[int]: ...
+    def input_split_sizes(self) -> list[int]:
+        """Rows of dimension 0 for each rank."""
     @property
-    def output_split_sizes(self) -> list[int]: ...
+    def output_split_sizes(self) -> list[int]:
+        """Rows of dimension 0 for each rank."""
 
 class AllToAllVDynamicPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_to_all_v_dynamic`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> list[Tensor]: ...
+    def output(self) -> list[Tensor]:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def input_split_sizes(self) -> Tensor: ...
+    def input_split_sizes(self) -> Tensor:
+        """Rows of dimension 0 for each rank."""
     @property
-    def output_split_sizes(self) -> Tensor | None: ...
+    def output_split_sizes(self) -> Tensor | None:
+        """Rows of dimension 0 for each rank."""
 
 class AllToAllPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `all_to_all`."""
     @property
-    def input(self) -> list[Tensor]: ...
+    def input(self) -> list[Tensor]:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> list[Tensor]: ...
+    def output(self) -> list[Tensor]:
+        """What is written: a Tensor, or a list of one for each rank."""
 
-class BarrierPreHookArgs(OpPreHookArgs): ...
+class BarrierPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `barrier`."""
 
 class ScatterPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `scatter`."""
     @property
-    def input(self) -> list[Tensor]: ...
+    def input(self) -> list[Tensor]:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The rank that gives to all, or gets from all."""
 
 class GatherPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `gather`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> list[Tensor]: ...
+    def output(self) -> list[Tensor]:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The rank that gives to all, or gets from all."""
 
 class GatherSinglePreHookArgs(OpPreHookArgs):
+    """What hooks are told of `gather_single`."""
     @property
-    def input(self) -> Tensor: ...
+    def input(self) -> Tensor:
+        """What is read: a Tensor, or a list of one for each rank."""
     @property
-    def output(self) -> Tensor: ...
+    def output(self) -> Tensor:
+        """What is written: a Tensor, or a list of one for each rank."""
     @property
-    def root(self) -> int: ...
+    def root(self) -> int:
+        """The rank that gives to all, or gets from all."""
 
 class SplitPreHookArgs:
+    """What hooks are told of `split`."""
     @property
-    def ranks(self) -> list[int]: ...
+    def ranks(self) -> list[int]:
+        """Those of the child, in its order; empty on a rank that joins none."""
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Of the child."""
 
 class NewWindowPreHookArgs:
+    """What hooks are told of `new_window`."""
     @property
-    def tensor(self) -> Tensor | None: ...
+    def tensor(self) -> Tensor | None:
+        """What is registered at once, or None."""
 
 class PutPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `put`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
     @property
     def offset(self) -> int:
         """Elements of the tensor."""
 
 class GetPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `get`."""
     @property
-    def tensor(self) -> Tensor: ...
+    def tensor(self) -> Tensor:
+        """The tensor that is sent, received into, or read and written."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
     @property
     def offset(self) -> int:
         """Elements of the tensor."""
 
 class FlushPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `flush`."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
 
 class SignalPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `signal`."""
     @property
-    def peer(self) -> int: ...
+    def peer(self) -> int:
+        """The other rank; -1 where it may be any."""
 
 class WaitSignalPreHookArgs(OpPreHookArgs):
+    """What hooks are told of `wait_signal`."""
     @property
     def peer(self) -> int:
         """-1 where it is anybody's."""
 
-class FinalizePreHookArgs: ...
+class FinalizePreHookArgs:
+    """What hooks are told of `finalize`."""
 
 class ReconfigurePreHookArgs:
+    """What hooks are told of `reconfigure`."""
     @property
-    def uuid(self) -> str: ...
+    def uuid(self) -> str:
+        """As it was passed."""
     @property
-    def init_handles(self) -> list[str]: ...
+    def init_handles(self) -> list[str]:
+        """Of the new members."""
 
 _PreHookArgs: TypeAlias = (
     SendPreHookArgs
@@ -1496,27 +1613,34 @@ class CollectivePostHookArgs:
         """None when the program has let go of it."""
 
 class BatchOpIssuePostHookArgs:
+    """What hooks are told of `batch_op_issue`."""
     @property
     def work(self) -> TorchWork | None:
         """None when the program has let go of it."""
 
 class SplitPostHookArgs:
+    """What hooks are told of `split`."""
     @property
     def new_comm(self) -> TorchComm | None:
         """None on a rank that joined no group, and when it has gone."""
 
 class NewWindowPostHookArgs:
+    """What hooks are told of `new_window`."""
     @property
     def window(self) -> TorchCommWindow | None:
         """None when it has gone."""
 
-class FinalizePostHookArgs: ...
+class FinalizePostHookArgs:
+    """What hooks are told of `finalize`."""
 
 class ReconfigurePostHookArgs:
+    """What hooks are told of `reconfigure`."""
     @property
-    def rank(self) -> int: ...
+    def rank(self) -> int:
+        """Of this process, from now on."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """From now on."""
 
 _PostHookArgs: TypeAlias = (
     CollectivePostHookArgs
@@ -1548,9 +1672,11 @@ class ReconfigureOptions:
     def init_handles(self) -> list[str] | set[str]:
         """A list: ordered. A set: not."""
     @property
-    def timeout(self) -> timedelta: ...
+    def timeout(self) -> timedelta:
+        """Zero is the communicator's."""
     @property
-    def hints(self) -> dict[str, str]: ...
+    def hints(self) -> dict[str, str]:
+        """For the backend."""
 
 class MemAllocator:
     """Makes tensors in memory of which a backend can make the most."""
@@ -1589,6 +1715,9 @@ class FlightRecorderHook:
         """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
 
         Returns the path. Raises RuntimeError if it cannot be written."""
+    def broken(self) -> list[str]:
+        """The names of the communicators that have broken, until they are reconfigured or
+        finalized."""
     def reset(self) -> None:
         """Forgets all entries."""
     def is_enabled(self) -> bool:

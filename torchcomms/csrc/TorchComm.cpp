@@ -20,6 +20,14 @@ void requireElements(const ArgumentChecks& check, int64_t got, int64_t wanted,
                            " elements instead of " + std::to_string(wanted));
 }
 
+/// For the calls that are no operations.
+void requireNotFinalized(const TorchComm& comm, const char* call) {
+  if (!comm.isFinalized()) return;
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                     "TorchComm '" + std::string(comm.getCommName()) + "' already finalized", {},
+                     call);
+}
+
 std::vector<int> firstRanks(int count) {
   std::vector<int> ranks(count);
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -66,13 +74,18 @@ void TorchComm::finalize() {
   hooks_->clear();  // nothing calls them any more, and they may hold this communicator
 }
 
-RemovableHandle TorchComm::registerPreHook(PreHook hook) { return hooks_->addPre(std::move(hook)); }
+RemovableHandle TorchComm::registerPreHook(PreHook hook) {
+  requireNotFinalized(*this, "register_pre_hook");
+  return hooks_->addPre(std::move(hook));
+}
 
 RemovableHandle TorchComm::registerPostHook(PostHook hook) {
+  requireNotFinalized(*this, "register_post_hook");
   return hooks_->addPost(std::move(hook));
 }
 
 RemovableHandle TorchComm::registerAbortHook(AbortHook hook) {
+  requireNotFinalized(*this, "register_abort_hook");
   RemovableHandle handle = hooks_->addAbort(std::move(hook));
   listenForFailures();
   return handle;
@@ -444,6 +457,11 @@ std::shared_ptr<TorchComm> TorchComm::dup(const std::string& name) {
   return split(firstRanks(size_), name);
 }
 
+std::string TorchComm::getInitHandle() const {
+  requireNotFinalized(*this, "get_init_handle");
+  return impl_->getInitHandle();
+}
+
 void TorchComm::reconfigure(const ReconfigureOptions& options) {
   const ArgumentChecks check = begin(OpName::reconfigure);
   check.require(getOptions().enable_reconfigure,
@@ -462,11 +480,7 @@ void TorchComm::reconfigure(const ReconfigureOptions& options) {
 }
 
 void TorchComm::tensorRegister(const at::Tensor& tensor) {
-  if (finalized_) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       "TorchComm '" + std::string(getCommName()) + "' already finalized", {},
-                       "tensor_register");
-  }
+  requireNotFinalized(*this, "tensor_register");
   if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_nested() ||
       !tensor.is_contiguous() || tensor.device().type() != device_.type() || !hasMemory(tensor)) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
@@ -528,10 +542,16 @@ std::shared_ptr<TorchCommWindow> TorchComm::makeWindow(
 }
 
 void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
+  requireNotFinalized(*this, "set_timeout");
   if (timeout.count() <= 0) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive");
   }
   impl_->setTimeout(timeout);
+}
+
+void TorchComm::setHints(const Hints& hints) {
+  requireNotFinalized(*this, "set_hints");
+  impl_->setHints(hints);
 }
 
 void BatchSendRecv::send(const at::Tensor& tensor, int dst, int tag) {

@@ -13,7 +13,7 @@ to run it. `hints` and `timeout` are as for the methods of TorchComm, and so are
 """
 
 from torchcomms._when_imported import when_imported
-from torchcomms.functional import _autograd, _in_place, _inductor, _ops  # noqa: F401
+from torchcomms.functional import _autograd, _in_place, _inductor, _opaque, _ops  # noqa: F401
 from torchcomms.functional._api import (
     all_gather,
     all_gather_single,
@@ -37,6 +37,7 @@ from torchcomms.functional._api import (
 from torchcomms.functional._async_tensor import AsyncTensor
 from torchcomms.functional._registry import register, register_window
 
+_opaque.register()
 when_imported("torch._inductor.lowering", lambda _: _inductor.register())
 
 __all__ = [

@@ -24,14 +24,17 @@ class AsyncTensor:
 
     @property
     def shape(self) -> torch.Size:
+        """Of the result."""
         return self._tensor.shape
 
     @property
     def dtype(self) -> torch.dtype:
+        """Of the result."""
         return self._tensor.dtype
 
     @property
     def device(self) -> torch.device:
+        """Of the result."""
         return self._tensor.device
 
     def is_completed(self) -> bool:

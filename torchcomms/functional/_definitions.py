@@ -21,6 +21,9 @@ from torchcomms.functional._registry import comm_of, window_of, works
 
 LIBRARY: Any = torch.library.Library("torchcomms", "DEF")  # type: ignore[no-untyped-call]
 
+# The operations that belong to a communicator or a window: their first argument is its name.
+OWNED: list[str] = []
+
 TAIL = "bool async_op=False, str[]? hints=None, int timeout=0"
 REDUCTION = ", float? scale=None, Tensor? factor=None"
 TAG = ", int tag=0"
@@ -145,6 +148,8 @@ def define(
     torch.library.register_fake(f"torchcomms::torchcomm_{name}", shapes, lib=LIBRARY)
     _register_effectful_op(operation(name), _EffectType.ORDERED)
     has_side_effect(operation(name))
+    if arguments.startswith(("str comm", "str window")):
+        OWNED.append(name)
 
 
 def into_new(

@@ -347,6 +347,10 @@ class CommVariable(_Ours):
             return _issue(tx, name, owner, _COMM[name], bound)
         return _issue(tx, name, owner, _COMM[name], _bound(_COMM[name], args, kwargs))
 
+    def as_proxy(self) -> str:
+        """What operations that get the communicator are given in the graph."""
+        return register(self.value)  # type: ignore[arg-type]
+
     def _output_of(self, tx: Any, handle: VariableTracker) -> VariableTracker:
         """Of a persistent operation."""
         found = _real(handle)
@@ -380,6 +384,10 @@ class WindowVariable(_Ours):
             name, parameters = _NUMBERED_SIGNALS[name]
         bound = _bound(parameters, args, kwargs)
         return _issue(tx, f"window_{name}", owner, parameters, bound)
+
+    def as_proxy(self) -> str:
+        """What operations that get the window are given in the graph."""
+        return register_window(self.value)  # type: ignore[arg-type]
 
 
 _KINDS = {TorchComm: CommVariable, TorchCommWindow: WindowVariable}

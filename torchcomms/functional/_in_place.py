@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from torchcomms.functional._definitions import (
     LIBRARY,
+    OWNED,
     REDUCTION,
     TAG,
     TAIL,
@@ -66,7 +66,8 @@ def _define(
     _WRITTEN[name] = written(arguments)
     LIBRARY.define(f"torchcomm_{name}_({arguments}, {TAIL}{extra}) -> ()")
     LIBRARY.impl(f"torchcomm_{name}_", kernel, "CompositeImplicitAutograd")
-    binder = Binder(getattr(torch.ops.torchcomms, f"torchcomm_{name}_").default._schema)
+    binder = Binder(operation(f"{name}_")._schema)
+    OWNED.append(f"{name}_")
 
 
 def _same(*required: Any) -> Sequence[Any]:

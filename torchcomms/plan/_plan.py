@@ -71,6 +71,7 @@ class Registration:
         self._number = number
 
     def remove(self) -> None:
+        """Takes the plan away: it is chosen no more."""
         call("remove", number=self._number)
 
     def __enter__(self) -> Registration:
@@ -93,14 +94,17 @@ class Plan:
 
     @property
     def name(self) -> str:
+        """Of the plan."""
         return str(self._data["name"])
 
     @property
     def collective(self) -> str:
+        """What it carries out, as "all_reduce"."""
         return str(self._data["collective"])
 
     @property
     def ranks(self) -> int:
+        """For how many ranks it is."""
         return int(self._data["ranks"])
 
     def __str__(self) -> str:
@@ -113,6 +117,7 @@ class Plan:
         return hash(self._text)
 
     def to_json(self) -> str:
+        """As from_json() takes it."""
         return json.dumps(self._data)
 
     @staticmethod
@@ -130,10 +135,12 @@ class Plan:
         return Plan(call("lower", program=data) if "gpus" in data else data)
 
     def save(self, path: str | Path) -> None:
+        """Writes to_json() to a file. Raises OSError if it cannot."""
         Path(path).write_text(self.to_json())
 
     @staticmethod
     def load(path: str | Path) -> Plan:
+        """What save() wrote. Raises OSError, and ValueError where from_json() does."""
         return Plan.from_json(Path(path).read_text())
 
     def verify(self) -> Report:

@@ -174,7 +174,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   std::shared_ptr<TorchComm> dup(const std::string& name = {});
 
   /// See ReconfigureOptions. Needs CommOptions::enable_reconfigure.
-  std::string getInitHandle() const { return impl_->getInitHandle(); }
+  std::string getInitHandle() const;
   /// From now on the communicator consists of the processes of the listed handles: collective over
   /// them. A broken one works again; what was in flight fails. getRanks counts from 0 anew.
   void reconfigure(const ReconfigureOptions& options);
@@ -191,7 +191,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   void abort();
   bool isAborted() const { return impl_->isAborted(); }
   void setTimeout(std::chrono::milliseconds timeout);
-  void setHints(const Hints& hints) { impl_->setHints(hints); }
+  void setHints(const Hints& hints);
 
   // Hooks live as long as the communicator does, or until it is finalized. They are called in the
   // order of their registration. Those of a communicator are not those of its children.

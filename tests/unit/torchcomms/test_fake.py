@@ -18,6 +18,7 @@ from torchcomms import (
     WorkStatus,
     new_comm,
 )
+from torchcomms.hooks import FlightRecorderHook
 
 Make = Callable[..., TorchComm]
 Every = Callable[[TorchComm, torch.Tensor], list[Callable[[], object]]]
@@ -127,6 +128,16 @@ def test_nothing_goes_after_finalize(fake: Make, every_operation: Every) -> None
         comm.finalize,
         lambda: comm.barrier(False),
         lambda: comm.split([0]),
+        lambda: comm.set_timeout(timedelta(seconds=1)),
+        lambda: comm.set_hints({}),
+        comm.get_init_handle,
+        lambda: comm.register_pre_hook(print),
+        lambda: comm.register_post_hook(print),
+        lambda: comm.register_abort_hook(print),
+        lambda: FlightRecorderHook(isolated=True).register_with_comm(comm),
+        lambda: comm.tensor_register(torch.zeros(1)),
+        lambda: comm.all_gather_p_init(torch.zeros(8)),
+        lambda: comm.all_to_all_p_init(torch.zeros(8)),
     ]:
         with pytest.raises(CommError, match=message):
             call()

@@ -350,6 +350,46 @@ CALLS: list[tuple[str, Wrong]] = [
         lambda c: c.barrier(False, hints={"a": 1}),  # type: ignore[dict-item]
     ),
     (
+        r"^hints must be a dict of str to str, not int$",
+        lambda c: c.set_hints(3),  # type: ignore[arg-type]
+    ),
+    (
+        r"^hints must be a dict of str to str, not of others$",
+        lambda c: c.split([1], "x", hints={"a": 1}),  # type: ignore[dict-item]
+    ),
+    (
+        r"register_pre_hook\(\): argument 'callback' must be callable, not int$",
+        lambda c: c.register_pre_hook(3),  # type: ignore[arg-type]
+    ),
+    (
+        r"register_abort_hook\(\): argument 'callback' must be callable, not NoneType$",
+        lambda c: c.register_abort_hook(None),  # type: ignore[arg-type]
+    ),
+    (
+        r"add_done_callback\(\): argument 'callback' must be callable, not str$",
+        lambda c: c.barrier(False).add_done_callback("f"),  # type: ignore[arg-type]
+    ),
+    (
+        r"new_window\(\): argument 'tensor' must be Tensor, not list$",
+        lambda c: c.new_window([1.0]),  # type: ignore[arg-type]
+    ),
+    (
+        r"put\(\): argument 'tensor' must be Tensor, not int$",
+        lambda c: c.window_allocate(8).put(1, 0, 0, False),  # type: ignore[call-overload]
+    ),
+    (
+        r"tensor_register\(\): argument 'tensor' must be Tensor, not NoneType$",
+        lambda c: c.tensor_register(None),  # type: ignore[arg-type]
+    ),
+    (
+        r"send\(\): argument 'tensor' must be Tensor, not list$",
+        lambda c: c.batch_op_create().send([1.0], 0),  # type: ignore[arg-type]
+    ),
+    (
+        r"all_gather_p_init\(\): argument 'output' must be Tensor, not int$",
+        lambda c: c.all_gather_p_init(3),  # type: ignore[arg-type]
+    ),
+    (
         r"timeout must be datetime.timedelta, not int",
         lambda c: c.barrier(False, timeout=3),  # type: ignore[arg-type]
     ),

@@ -188,14 +188,30 @@ bool Call::asyncOp() const {
 
 void Call::overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const {
   if (isGiven(hints)) [[unlikely]] {
-    py::detail::make_caster<Hints> caster;
+    py::detail::map_caster<Hints, std::string, std::string> caster;
     if (!caster.load(hints, /*convert=*/true)) {
       wrongType(signature_.asyncOp() + 1, "a dict of str to str");
     }
-    options.hints = py::detail::cast_op<Hints&&>(std::move(caster));
+    options.hints = std::move(static_cast<Hints&>(caster));
   }
   if (isGiven(timeout)) [[unlikely]]
     options.timeout = toTimeout(timeout);
+}
+
+at::Tensor toTensor(const char* function, const char* argument, py::handle value) {
+  if (!THPVariable_Check(value.ptr())) {
+    throw py::type_error(std::string(function) + "(): argument '" + argument +
+                         "' must be Tensor, not " + typeName(value.ptr()));
+  }
+  return THPVariable_Unpack(value.ptr());
+}
+
+py::function toFunction(const char* function, const char* argument, py::handle value) {
+  if (PyCallable_Check(value.ptr()) == 0) {
+    throw py::type_error(std::string(function) + "(): argument '" + argument +
+                         "' must be callable, not " + typeName(value.ptr()));
+  }
+  return py::reinterpret_borrow<py::function>(value);
 }
 
 std::chrono::milliseconds toTimeout(py::handle value) {

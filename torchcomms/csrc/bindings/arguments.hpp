@@ -1,5 +1,6 @@
 #pragma once
 
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <array>
@@ -94,6 +95,12 @@ class Call {
 /// std::invalid_argument if it is negative.
 std::chrono::milliseconds toTimeout(pybind11::handle value);
 
+/// A Tensor. Throws py::type_error that names the function and the argument.
+at::Tensor toTensor(const char* function, const char* argument, pybind11::handle value);
+
+/// What can be called. Throws py::type_error that names the function and the argument.
+pybind11::function toFunction(const char* function, const char* argument, pybind11::handle value);
+
 /// The C++ object of a Python object of exactly that bound class, without a lookup; null if it is
 /// of another.
 template <typename T>
@@ -107,3 +114,20 @@ T* exactly(PyObject* object, PyTypeObject* boundClass) {
 void prepareArguments();
 
 }  // namespace torch::comms
+
+namespace pybind11::detail {
+
+/// As of any other map, but what is none is an error that says so.
+template <>
+class type_caster<torch::comms::Hints>
+    : public map_caster<torch::comms::Hints, std::string, std::string> {
+ public:
+  bool load(handle source, bool convert) {
+    if (map_caster::load(source, convert)) return true;
+    const bool isDict = PyDict_Check(source.ptr()) != 0;
+    throw type_error("hints must be a dict of str to str, not " +
+                     std::string(isDict ? "of others" : Py_TYPE(source.ptr())->tp_name));
+  }
+};
+
+}  // namespace pybind11::detail

@@ -143,9 +143,9 @@ void bindBatch(py::module_& module) {
              return P2POp{type, tensor, peer, tag};
            }),
            py::arg("type"), py::arg("tensor"), py::arg("peer"), py::arg("tag") = 0)
-      .def_readwrite("type", &P2POp::type)
-      .def_readwrite("tensor", &P2POp::tensor)
-      .def_readwrite("peer", &P2POp::peer)
+      .def_readwrite("type", &P2POp::type, "Its direction, a P2POpType.")
+      .def_readwrite("tensor", &P2POp::tensor, "What is sent, or received into.")
+      .def_readwrite("peer", &P2POp::peer, "The other rank.")
       .def_readwrite("tag", &P2POp::tag, "A message goes to a receive of its tag.")
       .def("__repr__", [](const P2POp& self) {
         const bool sends = self.type == P2POp::Type::SEND;
@@ -157,10 +157,20 @@ void bindBatch(py::module_& module) {
   py::class_<BatchSendRecv>(
       module, "BatchSendRecv",
       "Sends and receives that are issued together, so that none waits for another.")
-      .def("send", &BatchSendRecv::send, py::arg("tensor"), py::arg("dst"), py::arg("tag") = 0,
-           "Adds a send of `tensor` to rank `dst`.")
-      .def("recv", &BatchSendRecv::recv, py::arg("tensor"), py::arg("src"), py::arg("tag") = 0,
-           "Adds a receive into `tensor` of what rank `src` sends.")
+      .def(
+          "send",
+          [](BatchSendRecv& self, const py::object& tensor, int dst, int tag) {
+            self.send(toTensor("send", "tensor", tensor), dst, tag);
+          },
+          py::arg("tensor"), py::arg("dst"), py::arg("tag") = 0,
+          "Adds a send of `tensor` to rank `dst`.")
+      .def(
+          "recv",
+          [](BatchSendRecv& self, const py::object& tensor, int src, int tag) {
+            self.recv(toTensor("recv", "tensor", tensor), src, tag);
+          },
+          py::arg("tensor"), py::arg("src"), py::arg("tag") = 0,
+          "Adds a receive into `tensor` of what rank `src` sends.")
       .def(
           "issue",
           [](BatchSendRecv& self, bool asyncOp, const std::optional<BatchP2POptions>& options) {
@@ -180,13 +190,15 @@ void bindBackend(py::module_& module) {
       "`hints` and `timeout` those that they have parameters for. An operation returns None when "
       "it has ended, a TorchWork, or an object with wait().")
       .def(py::init_alias<>())
-      .def("get_rank", &TorchCommBackend::getRank)
-      .def("get_size", &TorchCommBackend::getSize)
-      .def("get_comm_name", &TorchCommBackend::getCommName)
-      .def("get_backend_name", &TorchCommBackend::getBackendName)
-      .def("get_backend_version", &TorchCommBackend::getBackendVersion)
-      .def("get_options", &TorchCommBackend::getOptions, py::return_value_policy::copy)
-      .def("get_device", &TorchCommBackend::getDevice);
+      .def("get_rank", &TorchCommBackend::getRank, "The rank of this process.")
+      .def("get_size", &TorchCommBackend::getSize, "The number of ranks.")
+      .def("get_comm_name", &TorchCommBackend::getCommName, "The name of the communicator.")
+      .def("get_backend_name", &TorchCommBackend::getBackendName, "As in new_comm().")
+      .def("get_backend_version", &TorchCommBackend::getBackendVersion,
+           "Raises CommError where it has none.")
+      .def("get_options", &TorchCommBackend::getOptions, py::return_value_policy::copy,
+           "A copy of the CommOptions in force.")
+      .def("get_device", &TorchCommBackend::getDevice, "The torch.device of its tensors.");
 }
 
 std::shared_ptr<TorchCommBackend> unsafeBackend(const TorchComm& self) {
@@ -233,9 +245,15 @@ void bindComm(py::module_& module) {
            "options; None on ranks that join none. Collective over all ranks of this one: members "
            "of a group pass the same `ranks`, others []. Or all pass `rank_groups`, a list of such "
            "lists.")
-      .def("new_window", &TorchComm::new_window, py::arg("tensor") = py::none(),
-           "A window onto `tensor`: collective. Without one nothing is exposed until its "
-           "tensor_register().")
+      .def(
+          "new_window",
+          [](TorchComm& self, const py::object& tensor) {
+            if (tensor.is_none()) return self.new_window();
+            return self.new_window(toTensor("new_window", "tensor", tensor));
+          },
+          py::arg("tensor") = py::none(),
+          "A window onto `tensor`: collective. Without one nothing is exposed until its "
+          "tensor_register().")
       .def(
           "window_allocate", &TorchComm::window_allocate, py::arg("window_size"),
           py::arg("cpu_buf") = false, py::arg("signal_size") = py::none(),
@@ -245,7 +263,7 @@ void bindComm(py::module_& module) {
       .def("abort", &TorchComm::abort,
            "Ends every blocked and every later operation of all ranks with AbortedError. Any "
            "thread.")
-      .def("is_abort_supported", &TorchComm::isAbortSupported)
+      .def("is_abort_supported", &TorchComm::isAbortSupported, "Whether the backend has abort().")
       .def("is_aborted", &TorchComm::isAborted,
            "Whether the communicator is broken: aborted, timed out, a peer lost. Any thread.")
       .def(

@@ -1,6 +1,9 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <cctype>
+
+#include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/callbacks.hpp"
 
@@ -10,49 +13,78 @@ namespace torch::comms {
 
 namespace {
 
+// What the fields of arguments are.
+constexpr const char* kTensor = "The tensor that is sent, received into, or read and written.";
+constexpr const char* kPeer = "The other rank; -1 where it may be any.";
+constexpr const char* kRoot = "The rank that gives to all, or gets from all.";
+constexpr const char* kOp = "The ReduceOp.";
+constexpr const char* kInput = "What is read: a Tensor, or a list of one for each rank.";
+constexpr const char* kOutput = "What is written: a Tensor, or a list of one for each rank.";
+constexpr const char* kSplits = "Rows of dimension 0 for each rank.";
+constexpr const char* kOffset =
+    "Elements of the tensor, from the start of the other rank's memory.";
+
+/// Of "AllGatherPreHookArgs", what they are: those of all_gather.
+std::string about(const std::string& name) {
+  std::string text = "What hooks are told of `";
+  const size_t end = name.rfind(name.rfind("Pre") == std::string::npos ? "Post" : "Pre");
+  for (size_t i = 0; i < end; ++i) {
+    const auto letter = static_cast<unsigned char>(name[i]);
+    if (i > 0 && std::isupper(letter) != 0) text += '_';
+    text += static_cast<char>(std::tolower(letter));
+  }
+  return text + "`.";
+}
+
 void bindPreHookArgs(py::module_& module) {
   py::class_<OpPreHookArgs>(module, "OpPreHookArgs",
                             "What the arguments of operations that move data have in common.")
-      .def_readonly("async_op", &OpPreHookArgs::async_op)
+      .def_readonly("async_op", &OpPreHookArgs::async_op,
+                    "Whether the call returns before the operation has ended.")
       .def_readonly("timeout", &OpPreHookArgs::timeout,
                     "In force: the call's, else the communicator's.");
 
   const auto tensorAndPeer = [&]<typename Args>(const char* name, Args*) {
-    return py::class_<Args, OpPreHookArgs>(module, name)
-        .def_readonly("tensor", &Args::tensor)
-        .def_readonly("peer", &Args::peer);
+    return py::class_<Args, OpPreHookArgs>(module, name, about(name).c_str())
+        .def_readonly("tensor", &Args::tensor, kTensor)
+        .def_readonly("peer", &Args::peer, kPeer);
   };
   const auto onlyPeer = [&]<typename Args>(const char* name, Args*) {
-    py::class_<Args, OpPreHookArgs>(module, name).def_readonly("peer", &Args::peer);
+    py::class_<Args, OpPreHookArgs>(module, name, about(name).c_str())
+        .def_readonly("peer", &Args::peer, kPeer);
   };
   const auto inputAndOutput = [&]<typename Args>(const char* name, Args*) {
-    return py::class_<Args, OpPreHookArgs>(module, name)
-        .def_readonly("input", &Args::input)
-        .def_readonly("output", &Args::output);
+    return py::class_<Args, OpPreHookArgs>(module, name, about(name).c_str())
+        .def_readonly("input", &Args::input, kInput)
+        .def_readonly("output", &Args::output, kOutput);
   };
   const auto reduction = [&]<typename Args>(const char* name, Args* none) {
-    inputAndOutput(name, none).def_readonly("op", &Args::op);
+    inputAndOutput(name, none).def_readonly("op", &Args::op, kOp);
   };
   const auto rooted = [&]<typename Args>(const char* name, Args* none) {
-    inputAndOutput(name, none).def_readonly("root", &Args::root);
+    inputAndOutput(name, none).def_readonly("root", &Args::root, kRoot);
   };
 #define ARGS(name) #name, static_cast < name*>(nullptr)
 
   tensorAndPeer(ARGS(SendPreHookArgs));
   tensorAndPeer(ARGS(RecvPreHookArgs));
-  py::class_<BatchOpIssuePreHookArgs, OpPreHookArgs>(module, "BatchOpIssuePreHookArgs")
-      .def_readonly("ops", &BatchOpIssuePreHookArgs::ops)
-      .def_readonly("num_ops", &BatchOpIssuePreHookArgs::num_ops);
-  py::class_<BroadcastPreHookArgs, OpPreHookArgs>(module, "BroadcastPreHookArgs")
-      .def_readonly("tensor", &BroadcastPreHookArgs::tensor)
-      .def_readonly("root", &BroadcastPreHookArgs::root);
-  py::class_<AllReducePreHookArgs, OpPreHookArgs>(module, "AllReducePreHookArgs")
-      .def_readonly("tensor", &AllReducePreHookArgs::tensor)
-      .def_readonly("op", &AllReducePreHookArgs::op);
-  py::class_<ReducePreHookArgs, OpPreHookArgs>(module, "ReducePreHookArgs")
-      .def_readonly("tensor", &ReducePreHookArgs::tensor)
-      .def_readonly("root", &ReducePreHookArgs::root)
-      .def_readonly("op", &ReducePreHookArgs::op);
+  py::class_<BatchOpIssuePreHookArgs, OpPreHookArgs>(module, "BatchOpIssuePreHookArgs",
+                                                     about("BatchOpIssuePreHookArgs").c_str())
+      .def_readonly("ops", &BatchOpIssuePreHookArgs::ops, "The P2POps.")
+      .def_readonly("num_ops", &BatchOpIssuePreHookArgs::num_ops, "How many.");
+  py::class_<BroadcastPreHookArgs, OpPreHookArgs>(module, "BroadcastPreHookArgs",
+                                                  about("BroadcastPreHookArgs").c_str())
+      .def_readonly("tensor", &BroadcastPreHookArgs::tensor, kTensor)
+      .def_readonly("root", &BroadcastPreHookArgs::root, kRoot);
+  py::class_<AllReducePreHookArgs, OpPreHookArgs>(module, "AllReducePreHookArgs",
+                                                  about("AllReducePreHookArgs").c_str())
+      .def_readonly("tensor", &AllReducePreHookArgs::tensor, kTensor)
+      .def_readonly("op", &AllReducePreHookArgs::op, kOp);
+  py::class_<ReducePreHookArgs, OpPreHookArgs>(module, "ReducePreHookArgs",
+                                               about("ReducePreHookArgs").c_str())
+      .def_readonly("tensor", &ReducePreHookArgs::tensor, kTensor)
+      .def_readonly("root", &ReducePreHookArgs::root, kRoot)
+      .def_readonly("op", &ReducePreHookArgs::op, kOp);
   inputAndOutput(ARGS(AllGatherPreHookArgs));
   inputAndOutput(ARGS(AllGatherVPreHookArgs));
   inputAndOutput(ARGS(AllGatherSinglePreHookArgs));
@@ -61,30 +93,37 @@ void bindPreHookArgs(py::module_& module) {
   reduction(ARGS(ReduceScatterSinglePreHookArgs));
   inputAndOutput(ARGS(AllToAllSinglePreHookArgs));
   inputAndOutput(ARGS(AllToAllVSinglePreHookArgs))
-      .def_readonly("input_split_sizes", &AllToAllVSinglePreHookArgs::input_split_sizes)
-      .def_readonly("output_split_sizes", &AllToAllVSinglePreHookArgs::output_split_sizes);
+      .def_readonly("input_split_sizes", &AllToAllVSinglePreHookArgs::input_split_sizes, kSplits)
+      .def_readonly("output_split_sizes", &AllToAllVSinglePreHookArgs::output_split_sizes, kSplits);
   inputAndOutput(ARGS(AllToAllVDynamicPreHookArgs))
-      .def_readonly("input_split_sizes", &AllToAllVDynamicPreHookArgs::input_split_sizes)
-      .def_readonly("output_split_sizes", &AllToAllVDynamicPreHookArgs::output_split_sizes);
+      .def_readonly("input_split_sizes", &AllToAllVDynamicPreHookArgs::input_split_sizes, kSplits)
+      .def_readonly("output_split_sizes", &AllToAllVDynamicPreHookArgs::output_split_sizes,
+                    kSplits);
   inputAndOutput(ARGS(AllToAllPreHookArgs));
-  py::class_<BarrierPreHookArgs, OpPreHookArgs>(module, "BarrierPreHookArgs");
+  py::class_<BarrierPreHookArgs, OpPreHookArgs>(module, "BarrierPreHookArgs",
+                                                about("BarrierPreHookArgs").c_str());
   rooted(ARGS(ScatterPreHookArgs));
   rooted(ARGS(GatherPreHookArgs));
   rooted(ARGS(GatherSinglePreHookArgs));
-  py::class_<SplitPreHookArgs>(module, "SplitPreHookArgs")
-      .def_readonly("ranks", &SplitPreHookArgs::ranks)
-      .def_readonly("name", &SplitPreHookArgs::name);
-  py::class_<NewWindowPreHookArgs>(module, "NewWindowPreHookArgs")
-      .def_readonly("tensor", &NewWindowPreHookArgs::tensor);
-  tensorAndPeer(ARGS(PutPreHookArgs)).def_readonly("offset", &PutPreHookArgs::offset);
-  tensorAndPeer(ARGS(GetPreHookArgs)).def_readonly("offset", &GetPreHookArgs::offset);
+  py::class_<SplitPreHookArgs>(module, "SplitPreHookArgs", about("SplitPreHookArgs").c_str())
+      .def_readonly("ranks", &SplitPreHookArgs::ranks,
+                    "Those of the child, in its order; empty on a rank that joins none.")
+      .def_readonly("name", &SplitPreHookArgs::name, "Of the child.");
+  py::class_<NewWindowPreHookArgs>(module, "NewWindowPreHookArgs",
+                                   about("NewWindowPreHookArgs").c_str())
+      .def_readonly("tensor", &NewWindowPreHookArgs::tensor,
+                    "What is registered at once, or None.");
+  tensorAndPeer(ARGS(PutPreHookArgs)).def_readonly("offset", &PutPreHookArgs::offset, kOffset);
+  tensorAndPeer(ARGS(GetPreHookArgs)).def_readonly("offset", &GetPreHookArgs::offset, kOffset);
   onlyPeer(ARGS(FlushPreHookArgs));
   onlyPeer(ARGS(SignalPreHookArgs));
   onlyPeer(ARGS(WaitSignalPreHookArgs));
-  py::class_<FinalizePreHookArgs>(module, "FinalizePreHookArgs");
-  py::class_<ReconfigurePreHookArgs>(module, "ReconfigurePreHookArgs")
-      .def_readonly("uuid", &ReconfigurePreHookArgs::uuid)
-      .def_readonly("init_handles", &ReconfigurePreHookArgs::init_handles);
+  py::class_<FinalizePreHookArgs>(module, "FinalizePreHookArgs",
+                                  about("FinalizePreHookArgs").c_str());
+  py::class_<ReconfigurePreHookArgs>(module, "ReconfigurePreHookArgs",
+                                     about("ReconfigurePreHookArgs").c_str())
+      .def_readonly("uuid", &ReconfigurePreHookArgs::uuid, "As it was passed.")
+      .def_readonly("init_handles", &ReconfigurePreHookArgs::init_handles, "Of the new members.");
 #undef ARGS
 }
 
@@ -99,21 +138,25 @@ void bindPostHookArgs(py::module_& module) {
                                      "Of every operation that moves data but batches.")
       .def_property_readonly("work", &workOf<CollectivePostHookArgs>,
                              "The TorchWork, or None when the program has let go of it.");
-  py::class_<BatchOpIssuePostHookArgs>(module, "BatchOpIssuePostHookArgs")
+  py::class_<BatchOpIssuePostHookArgs>(module, "BatchOpIssuePostHookArgs",
+                                       about("BatchOpIssuePostHookArgs").c_str())
       .def_property_readonly("work", &workOf<BatchOpIssuePostHookArgs>,
                              "The TorchWork, or None when the program has let go of it.");
-  py::class_<SplitPostHookArgs>(module, "SplitPostHookArgs")
+  py::class_<SplitPostHookArgs>(module, "SplitPostHookArgs", about("SplitPostHookArgs").c_str())
       .def_property_readonly(
           "new_comm", [](const SplitPostHookArgs& self) { return self.new_comm.lock(); },
           "The TorchComm; None on a rank that joined no group, and when it has gone.");
-  py::class_<NewWindowPostHookArgs>(module, "NewWindowPostHookArgs")
+  py::class_<NewWindowPostHookArgs>(module, "NewWindowPostHookArgs",
+                                    about("NewWindowPostHookArgs").c_str())
       .def_property_readonly(
           "window", [](const NewWindowPostHookArgs& self) { return self.window.lock(); },
           "The TorchCommWindow, or None when it has gone.");
-  py::class_<FinalizePostHookArgs>(module, "FinalizePostHookArgs");
-  py::class_<ReconfigurePostHookArgs>(module, "ReconfigurePostHookArgs")
-      .def_readonly("rank", &ReconfigurePostHookArgs::rank)
-      .def_readonly("size", &ReconfigurePostHookArgs::size);
+  py::class_<FinalizePostHookArgs>(module, "FinalizePostHookArgs",
+                                   about("FinalizePostHookArgs").c_str());
+  py::class_<ReconfigurePostHookArgs>(module, "ReconfigurePostHookArgs",
+                                      about("ReconfigurePostHookArgs").c_str())
+      .def_readonly("rank", &ReconfigurePostHookArgs::rank, "Of this process, from now on.")
+      .def_readonly("size", &ReconfigurePostHookArgs::size, "From now on.");
 }
 
 void call(const Callback& callback, OpName name, uint64_t id, const PreHookArgs& args) {
@@ -139,11 +182,12 @@ void bindHooks(py::module_& module) {
       module.attr("TorchComm"))
       .def(
           "register_pre_hook",
-          [](TorchComm& self, py::function callback) {
-            return self.registerPreHook([callback = Callback(std::move(callback))](
-                                            OpName name, uint64_t id, const PreHookArgs& args) {
-              call(callback, name, id, args);
-            });
+          [](TorchComm& self, const py::object& callback) {
+            return self.registerPreHook(
+                [callback = Callback(toFunction("register_pre_hook", "callback", callback))](
+                    OpName name, uint64_t id, const PreHookArgs& args) {
+                  call(callback, name, id, args);
+                });
           },
           py::arg("callback"),
           "Calls `callback(name, op_id, args)` before every operation, when its arguments have "
@@ -154,20 +198,21 @@ void bindHooks(py::module_& module) {
           "removes them or the communicator is finalized.")
       .def(
           "register_post_hook",
-          [](TorchComm& self, py::function callback) {
+          [](TorchComm& self, const py::object& callback) {
             return self.registerPostHook(
-                [callback = Callback(std::move(callback))](uint64_t id, const PostHookArgs& args) {
-                  call(callback, id, args);
-                });
+                [callback = Callback(toFunction("register_post_hook", "callback", callback))](
+                    uint64_t id, const PostHookArgs& args) { call(callback, id, args); });
           },
           py::arg("callback"),
           "Calls `callback(op_id, args)` when an operation has been issued; with async_op=False "
           "that is when it has ended. Not after one that has raised.")
       .def(
           "register_abort_hook",
-          [](TorchComm& self, py::function callback) {
+          [](TorchComm& self, const py::object& callback) {
             return self.registerAbortHook(
-                [callback = Callback(std::move(callback))] { callback.quietly(); });
+                [callback = Callback(toFunction("register_abort_hook", "callback", callback))] {
+                  callback.quietly();
+                });
           },
           py::arg("callback"),
           "Calls `callback()` once, when this rank learns that the communicator is broken: at "
@@ -175,9 +220,9 @@ void bindHooks(py::module_& module) {
           "nobody looked at. On any thread.");
 
   using Register = void (TorchWork::*)(TorchWork::Hook);
-  const auto workHook = [](Register add, bool quiet) {
-    return [add, quiet](TorchWork& self, py::function function) {
-      Callback callback(std::move(function));
+  const auto workHook = [](const char* name, Register add, bool quiet) {
+    return [name, add, quiet](TorchWork& self, const py::object& function) {
+      Callback callback(toFunction(name, "callback", function));
       (self.*add)([callback = std::move(callback), quiet] {
         if (quiet) {
           callback.quietly();
@@ -189,27 +234,33 @@ void bindHooks(py::module_& module) {
   };
   py::reinterpret_borrow<py::class_<TorchWork, c10::intrusive_ptr<TorchWork>>>(
       module.attr("TorchWork"))
-      .def("register_start_hook", workHook(&TorchWork::registerWorkStartHook, true),
+      .def("register_start_hook",
+           workHook("register_start_hook", &TorchWork::registerWorkStartHook, true),
            py::arg("callback"),
            "Calls `callback()` when the operation starts, at once if it has. On any thread; it "
            "must not wait.")
-      .def("register_end_hook", workHook(&TorchWork::registerWorkEndHook, true),
+      .def("register_end_hook",
+           workHook("register_end_hook", &TorchWork::registerWorkEndHook, true),
            py::arg("callback"),
            "Calls `callback()` when the operation ends, well or not, at once if it has. On any "
            "thread; it must not wait.")
-      .def("register_wait_pre_hook", workHook(&TorchWork::registerWorkWaitPreHook, false),
+      .def("register_wait_pre_hook",
+           workHook("register_wait_pre_hook", &TorchWork::registerWorkWaitPreHook, false),
            py::arg("callback"),
            "Calls `callback()` before every wait for the operation. What it raises, the wait "
            "raises. A work of async_op=False takes no hooks of waits, but in a post-hook.")
-      .def("register_wait_post_hook", workHook(&TorchWork::registerWorkWaitPostHook, false),
+      .def("register_wait_post_hook",
+           workHook("register_wait_post_hook", &TorchWork::registerWorkWaitPostHook, false),
            py::arg("callback"),
            "As register_wait_pre_hook, after every wait that found that the operation has "
            "succeeded.")
       .def(
           "add_done_callback",
-          [](const c10::intrusive_ptr<TorchWork>& self, py::function function) {
+          [](const c10::intrusive_ptr<TorchWork>& self, const py::object& function) {
             self->setCallback(
-                [callback = Callback(std::move(function)), self] { callback.quietly(self); });
+                [callback = Callback(toFunction("add_done_callback", "callback", function)), self] {
+                  callback.quietly(self);
+                });
           },
           py::arg("callback"),
           "Calls `callback(work)` when the operation ends, well or not, at once if it has. On any "

@@ -2,6 +2,7 @@
 #include <pybind11/stl.h>
 
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
+#include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
 namespace py = pybind11;
@@ -66,11 +67,20 @@ void bindMemory(py::module_& module) {
            "The MemAllocator of the backend. On CUDA devices, what torch.cuda.MemPool takes: of "
            "ctran and ncclx, symmetric memory. Raises CommError if it has none.")
       .def_property_readonly("mem_allocator", ownAllocator, "get_mem_allocator().")
-      .def("tensor_register", &TorchComm::tensorRegister, py::arg("tensor"),
-           "Says that the memory of a contiguous tensor will be used again and again. The "
-           "communicator holds it until tensor_deregister(). Raises if it is registered.")
-      .def("tensor_deregister", &TorchComm::tensorDeregister, py::arg("tensor"),
-           "Takes that back. Raises if it is not registered.");
+      .def(
+          "tensor_register",
+          [](TorchComm& self, const py::object& tensor) {
+            self.tensorRegister(toTensor("tensor_register", "tensor", tensor));
+          },
+          py::arg("tensor"),
+          "Says that the memory of a contiguous tensor will be used again and again. The "
+          "communicator holds it until tensor_deregister(). Raises if it is registered.")
+      .def(
+          "tensor_deregister",
+          [](TorchComm& self, const py::object& tensor) {
+            self.tensorDeregister(toTensor("tensor_deregister", "tensor", tensor));
+          },
+          py::arg("tensor"), "Takes that back. Raises if it is not registered.");
 }
 
 }  // namespace torch::comms

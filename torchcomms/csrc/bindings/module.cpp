@@ -7,6 +7,7 @@
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
+#include "torchcomms/csrc/hooks/debug_server.hpp"
 
 namespace torch::comms {
 
@@ -30,6 +31,7 @@ PYBIND11_MODULE(_comms, module) {
   addPythonBackends(module);
   prepareArguments();
   addOperations(module.attr("TorchComm"));
+  registerDebugHandlers();
   module.def("_retire", [] {
     const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();

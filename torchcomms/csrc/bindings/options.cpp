@@ -16,8 +16,8 @@ void setTimeout(OpOptions& options, const std::optional<py::object>& timeout) {
 
 /// Of SendOptions and RecvOptions.
 template <typename Options>
-void bindMessage(py::module_& module, const char* name) {
-  py::class_<Options, OpOptions>(module, name)
+void bindMessage(py::module_& module, const char* name, const char* about) {
+  py::class_<Options, OpOptions>(module, name, about)
       .def(py::init(
                [](std::optional<Hints> hints, const std::optional<py::object>& timeout, int tag) {
                  Options options;
@@ -31,8 +31,8 @@ void bindMessage(py::module_& module, const char* name) {
 }
 
 template <typename Options>
-void bindOperation(py::module_& module, const char* name) {
-  py::class_<Options, OpOptions>(module, name)
+void bindOperation(py::module_& module, const char* name, const char* about) {
+  py::class_<Options, OpOptions>(module, name, about)
       .def(py::init([](std::optional<Hints> hints, const std::optional<py::object>& timeout) {
              Options options;
              if (hints) options.hints = std::move(*hints);
@@ -58,13 +58,15 @@ void bindOptions(py::module_& module) {
           "Of the creation and, by default, of every operation: a datetime.timedelta.")
       .def_readwrite("store", &CommOptions::store,
                      "The torch.distributed.Store through which the ranks find each other.")
-      .def_readwrite("enable_reconfigure", &CommOptions::enable_reconfigure)
-      .def_readwrite("is_high_priority_stream", &CommOptions::is_high_priority_stream)
+      .def_readwrite("enable_reconfigure", &CommOptions::enable_reconfigure,
+                     "No members until the first reconfigure().")
+      .def_readwrite("is_high_priority_stream", &CommOptions::is_high_priority_stream,
+                     "On a GPU: of the communicator's own stream.")
       .def_readwrite("hints", &CommOptions::hints, "For the backend. A copy: assign to change it.")
-      .def_readwrite("name", &CommOptions::name)
+      .def_readwrite("name", &CommOptions::name, "The same on every rank.")
       .def_readwrite("rank", &CommOptions::rank,
                      "With `size`: the place of this process, instead of the environment's.")
-      .def_readwrite("size", &CommOptions::size)
+      .def_readwrite("size", &CommOptions::size, "The number of ranks, with `rank`.")
       .def("__eq__",
            [](const CommOptions& self, const py::object& other) {
              return py::isinstance<CommOptions>(other) && self == other.cast<const CommOptions&>();
@@ -87,23 +89,31 @@ void bindOptions(py::module_& module) {
             setTimeout(self, timeout);
           },
           "A datetime.timedelta; zero (or None, when set) is the communicator's.");
-  bindMessage<SendOptions>(module, "SendOptions");
-  bindMessage<RecvOptions>(module, "RecvOptions");
-  bindOperation<BatchP2POptions>(module, "BatchP2POptions");
-  bindOperation<BroadcastOptions>(module, "BroadcastOptions");
-  bindOperation<AllReduceOptions>(module, "AllReduceOptions");
-  bindOperation<ReduceOptions>(module, "ReduceOptions");
-  bindOperation<AllGatherOptions>(module, "AllGatherOptions");
-  bindOperation<AllGatherSingleOptions>(module, "AllGatherSingleOptions");
-  bindOperation<ReduceScatterOptions>(module, "ReduceScatterOptions");
-  bindOperation<ReduceScatterSingleOptions>(module, "ReduceScatterSingleOptions");
-  bindOperation<AllToAllOptions>(module, "AllToAllOptions");
-  bindOperation<AllToAllSingleOptions>(module, "AllToAllSingleOptions");
-  bindOperation<AllToAllvSingleOptions>(module, "AllToAllvSingleOptions");
-  bindOperation<BarrierOptions>(module, "BarrierOptions");
-  bindOperation<ScatterOptions>(module, "ScatterOptions");
-  bindOperation<GatherOptions>(module, "GatherOptions");
-  bindOperation<GatherSingleOptions>(module, "GatherSingleOptions");
+  bindMessage<SendOptions>(module, "SendOptions", "Options of send.");
+  bindMessage<RecvOptions>(module, "RecvOptions", "Options of recv.");
+  bindOperation<BatchP2POptions>(module, "BatchP2POptions", "Options of BatchSendRecv.issue.");
+  bindOperation<BroadcastOptions>(module, "BroadcastOptions", "Options of broadcast.");
+  bindOperation<AllReduceOptions>(module, "AllReduceOptions", "Options of all_reduce.");
+  bindOperation<ReduceOptions>(module, "ReduceOptions", "Options of reduce.");
+  bindOperation<AllGatherOptions>(module, "AllGatherOptions",
+                                  "Options of all_gather and all_gather_v.");
+  bindOperation<AllGatherSingleOptions>(module, "AllGatherSingleOptions",
+                                        "Options of all_gather_single.");
+  bindOperation<ReduceScatterOptions>(module, "ReduceScatterOptions",
+                                      "Options of reduce_scatter and reduce_scatter_v.");
+  bindOperation<ReduceScatterSingleOptions>(
+      module, "ReduceScatterSingleOptions",
+      "Options of reduce_scatter_single and reduce_scatter_quantized.");
+  bindOperation<AllToAllOptions>(module, "AllToAllOptions", "Options of all_to_all.");
+  bindOperation<AllToAllSingleOptions>(module, "AllToAllSingleOptions",
+                                       "Options of all_to_all_single.");
+  bindOperation<AllToAllvSingleOptions>(
+      module, "AllToAllvSingleOptions",
+      "Options of all_to_all_v_single, and of exchanges whose sizes stand in tensors.");
+  bindOperation<BarrierOptions>(module, "BarrierOptions", "Options of barrier.");
+  bindOperation<ScatterOptions>(module, "ScatterOptions", "Options of scatter.");
+  bindOperation<GatherOptions>(module, "GatherOptions", "Options of gather.");
+  bindOperation<GatherSingleOptions>(module, "GatherSingleOptions", "Options of gather_single.");
 }
 
 }  // namespace torch::comms

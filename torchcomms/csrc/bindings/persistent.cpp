@@ -40,9 +40,14 @@ struct AllToAll : Persistent {
 }
 
 template <typename Handle>
-Handle init(const std::shared_ptr<TorchComm>& self, const at::Tensor& output,
+Handle init(const std::shared_ptr<TorchComm>& self, const py::object& given,
             const std::optional<Hints>& /*hints*/, const std::optional<py::object>& timeout) {
+  const at::Tensor output = toTensor(Handle::kInit, "output", given);
   if (timeout) toTimeout(*timeout);
+  if (self->isFinalized()) {
+    refuse(Handle::kInit, "TorchComm '" + std::string(self->getCommName()) + "' already finalized",
+           {});
+  }
   if (output.layout() != at::kStrided || output.is_nested()) {
     refuse(Handle::kInit, "output is not dense", "make it so with to_dense()");
   }

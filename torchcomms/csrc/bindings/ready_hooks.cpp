@@ -30,6 +30,9 @@ void bindReadyHooks(py::module_& module) {
       .def("dump_file", &FlightRecorderHook::dump_file, py::arg("rank"),
            py::arg("include_completed") = true,
            "Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank; the path.")
+      .def("broken", &FlightRecorderHook::broken,
+           "The names of the communicators that have broken, until they are reconfigured or "
+           "finalized.")
       .def("reset", &FlightRecorderHook::reset, "Forgets all entries.")
       .def("is_enabled", &FlightRecorderHook::is_enabled, "Whether it records at all.")
       .def("size", &FlightRecorderHook::size, "Entries remembered now.")

@@ -41,10 +41,13 @@ void bindReconfigure(py::module_& module) {
                                  "Of whom a communicator consists from now on.")
       .def(py::init(&makeOptions), py::arg("uuid"), py::arg("init_handles"),
            py::arg("timeout") = py::none(), py::arg("hints") = py::none())
-      .def_readwrite("uuid", &ReconfigureOptions::uuid)
+      .def_readwrite("uuid", &ReconfigureOptions::uuid,
+                     "The same on all members, and a new one each time.")
       .def_property_readonly("init_handles", &handlesOf, "A list: ordered. A set: not.")
-      .def_property_readonly("timeout", [](const ReconfigureOptions& self) { return self.timeout; })
-      .def_readonly("hints", &ReconfigureOptions::hints);
+      .def_property_readonly(
+          "timeout", [](const ReconfigureOptions& self) { return self.timeout; },
+          "Zero is the communicator's.")
+      .def_readonly("hints", &ReconfigureOptions::hints, "For the backend.");
 
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))

@@ -36,10 +36,10 @@ at::ScalarType scalarType(const py::object& dtype) {
 void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>& window) {
   const auto hints = py::arg("hints") = py::none();
   const auto timeout = py::arg("timeout") = py::none();
-  const auto put = [](TorchCommWindow& self, const at::Tensor& tensor, int dst, int64_t offset,
+  const auto put = [](TorchCommWindow& self, const py::object& tensor, int dst, int64_t offset,
                       bool asyncOp, OptionalHints given, const OptionalTimeout& limit) {
-    return wrap(
-        self.put(tensor, dst, offset, asyncOp, optionsOf<PutOptions>(std::move(given), limit)));
+    return wrap(self.put(toTensor("put", "tensor", tensor), dst, offset, asyncOp,
+                         optionsOf<PutOptions>(std::move(given), limit)));
   };
   const auto signal = [](TorchCommWindow& self, int dst, bool asyncOp, OptionalHints given,
                          const OptionalTimeout& limit) {
@@ -56,9 +56,10 @@ void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>
            py::arg("async_op"), hints, timeout, "The same; `offset` counts elements.")
       .def(
           "get",
-          [](TorchCommWindow& self, at::Tensor& tensor, int src, int64_t offset, bool asyncOp,
+          [](TorchCommWindow& self, const py::object& tensor, int src, int64_t offset, bool asyncOp,
              OptionalHints given, const OptionalTimeout& limit) {
-            return wrap(self.get(tensor, src, offset, asyncOp,
+            at::Tensor output = toTensor("get", "tensor", tensor);
+            return wrap(self.get(output, src, offset, asyncOp,
                                  optionsOf<GetOptions>(std::move(given), limit)));
           },
           py::arg("tensor"), py::arg("src_rank"), py::arg("source_offset_nelems"),
@@ -122,7 +123,7 @@ void bindWindow(py::module_& module) {
       .value("WIN_ACCESS_TYPE_UNIFIED", TorchCommWinAccessType::WIN_ACCESS_TYPE_UNIFIED)
       .value("WIN_ACCESS_TYPE_SEPARATE", TorchCommWinAccessType::WIN_ACCESS_TYPE_SEPARATE);
   py::class_<TorchCommWindowAttr>(module, "TorchCommWindowAttr", "What get_attr() returns.")
-      .def_readonly("access_type", &TorchCommWindowAttr::accessType);
+      .def_readonly("access_type", &TorchCommWindowAttr::accessType, "A TorchCommWinAccessType.");
 
   py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>> window(
       module, "TorchCommWindow",
@@ -136,8 +137,11 @@ void bindWindow(py::module_& module) {
   bindOperations(window);
   window
       .def(
-          "tensor_register", &TorchCommWindow::tensor_register, py::arg("tensor"),
-          py::arg("owning") = true,
+          "tensor_register",
+          [](TorchCommWindow& self, const py::object& tensor, bool owning) {
+            self.tensor_register(toTensor("tensor_register", "tensor", tensor), owning);
+          },
+          py::arg("tensor"), py::arg("owning") = true,
           "Exposes a contiguous tensor: collective; the tensors of the ranks may differ. `owning`: "
           "the window holds the tensor, otherwise the caller does until tensor_deregister().")
       .def("tensor_deregister", &TorchCommWindow::tensor_deregister,
@@ -170,15 +174,20 @@ void bindWindow(py::module_& module) {
            "How the memory of that rank is reached.")
       .def("get_size", &TorchCommWindow::get_size, "Bytes that this rank exposes.")
       .def("get_device", &TorchCommWindow::get_device, "The torch.device of the memory.")
-      .def_property_readonly("device", &TorchCommWindow::get_device)
-      .def_property_readonly("dtype",
-                             [](const TorchCommWindow& self) {
-                               return py::reinterpret_borrow<py::object>(
-                                   reinterpret_cast<PyObject*>(torch::getTHPDtype(self.dtype())));
-                             })
-      .def_property_readonly("shape", [](const TorchCommWindow& self) {
-        return py::module_::import("torch").attr("Size")(self.shape().vec());
-      });
+      .def_property_readonly("device", &TorchCommWindow::get_device, "get_device().")
+      .def_property_readonly(
+          "dtype",
+          [](const TorchCommWindow& self) {
+            return py::reinterpret_borrow<py::object>(
+                reinterpret_cast<PyObject*>(torch::getTHPDtype(self.dtype())));
+          },
+          "Of the registered tensor.")
+      .def_property_readonly(
+          "shape",
+          [](const TorchCommWindow& self) {
+            return py::module_::import("torch").attr("Size")(self.shape().vec());
+          },
+          "Of the registered tensor.");
 }
 
 }  // namespace torch::comms

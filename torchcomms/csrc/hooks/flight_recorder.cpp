@@ -88,6 +88,25 @@ FlightRecorder::GroupPtr FlightRecorder::addGroup(const std::string& name,
   return addLocked(name, backend, std::move(ranks), rank);
 }
 
+void FlightRecorder::setBroken(const GroupPtr& group, bool broken) {
+  const std::lock_guard lock(mutex_);
+  group->broken = broken;
+}
+
+std::vector<std::string> FlightRecorder::broken() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const GroupPtr& group : groups_) {
+    if (group->broken) names.push_back(group->name);
+  }
+  return names;
+}
+
+int FlightRecorder::rank() const {
+  const std::lock_guard lock(mutex_);
+  return groups_.empty() ? 0 : groups_.front()->ranks[groups_.front()->rank];
+}
+
 FlightRecorder::GroupPtr FlightRecorder::addLocked(std::string name, const std::string& backend,
                                                    std::vector<int> ranks, int rank) {
   const int sameName = names_[name]++;

@@ -29,6 +29,7 @@ class FlightRecorder {
     int64_t pointToPoints = 0;
     int64_t lastStarted = -1;
     int64_t lastCompleted = -1;
+    bool broken = false;
   };
   using GroupPtr = std::shared_ptr<Group>;
 
@@ -50,6 +51,13 @@ class FlightRecorder {
   Records begin(const GroupPtr& group, OpName name, uint64_t opId, const PreHookArgs& args);
   void started(Records records);
   void completed(Records records);
+
+  /// Whether the communicator is of any more use.
+  void setBroken(const GroupPtr& group, bool broken);
+  /// The names of those that are not.
+  std::vector<std::string> broken() const;
+  /// Of this process in the first group, 0 without one.
+  int rank() const;
 
   void clear();
   size_t size() const;

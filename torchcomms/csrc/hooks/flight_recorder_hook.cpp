@@ -56,7 +56,9 @@ void writeFile(const std::filesystem::path& path, const std::string& content) {
 }
 
 const std::shared_ptr<FlightRecorder>& sharedRecorder() {
-  static const auto recorder = std::make_shared<FlightRecorder>(0);
+  // Never destroyed: the debug server's thread may ask until the process has gone.
+  static const auto& recorder =
+      *new const std::shared_ptr<FlightRecorder>(std::make_shared<FlightRecorder>(0));
   return recorder;
 }
 
@@ -89,9 +91,12 @@ class Recording {
     if (const auto* changed = std::get_if<ReconfigurePostHookArgs>(&args)) {
       std::vector<int> ranks(changed->size);
       for (int r = 0; r < changed->size; ++r) ranks[r] = r;
+      recorder_->setBroken(group_, false);
       group_ = recorder_->addGroup(name_, backend_, std::move(ranks), changed->rank);
       return;
     }
+    // Nobody needs it any more.
+    if (std::holds_alternative<FinalizePostHookArgs>(args)) recorder_->setBroken(group_, false);
     c10::intrusive_ptr<TorchWork> work;
     if (const auto* one = std::get_if<CollectivePostHookArgs>(&args)) work = one->work.lock();
     if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) work = batch->work.lock();
@@ -106,6 +111,7 @@ class Recording {
   }
 
   void broken() const {
+    recorder_->setBroken(group_, true);
     const std::string path = dump(*recorder_, dumpRank_, /*includeCompleted=*/true);
     ctran::log(ctran::LogLevel::Warn, "communicator '%s' is broken; its flight record is in %s",
                name_.c_str(), path.c_str());
@@ -156,6 +162,12 @@ std::string FlightRecorderHook::dump_file(int rank, bool includeCompleted) const
   static const FlightRecorder kNothing(0);
   return dump(recorder_ ? *recorder_ : kNothing, rank, includeCompleted);
 }
+
+std::vector<std::string> FlightRecorderHook::broken() const {
+  return recorder_ ? recorder_->broken() : std::vector<std::string>();
+}
+
+int FlightRecorderHook::rank() const { return recorder_ ? recorder_->rank() : 0; }
 
 void FlightRecorderHook::reset() {
   if (recorder_) recorder_->clear();

@@ -32,6 +32,11 @@ class FlightRecorderHook {
   /// path. Throws std::runtime_error.
   std::string dump_file(int rank, bool includeCompleted = true) const;
 
+  /// The names of the communicators that have broken, until they are reconfigured or finalized.
+  std::vector<std::string> broken() const;
+  /// The rank of this process in the communicator that was registered first, 0 without one.
+  int rank() const;
+
   /// Forgets all entries.
   void reset();
   bool is_enabled() const { return recorder_ != nullptr; }

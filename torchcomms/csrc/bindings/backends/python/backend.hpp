@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "torchcomms/csrc/bindings/arguments.hpp"
+
 namespace torch::comms {
 
 /// A backend that a Python class defines: a subclass of torchcomms.TorchCommBackend, whose methods

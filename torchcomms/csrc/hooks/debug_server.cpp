@@ -1,0 +1,68 @@
+#include "torchcomms/csrc/hooks/debug_server.hpp"
+
+#include <torch/csrc/distributed/c10d/control_plane/Handlers.hpp>
+
+#include <algorithm>
+#include <comms/torchcomms/hooks/FlightRecorderHook.hpp>
+#include <string>
+
+#include "torchcomms/csrc/hooks/structure_writer.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+using c10d::control_plane::Request;
+using c10d::control_plane::Response;
+
+/// One that shares what the others remember.
+FlightRecorderHook recorder() { return FlightRecorderHook(/*maxEntries=*/1); }
+
+void answer(Response& response, std::string json) {
+  response.setContent(std::move(json), "application/json");
+  response.setStatus(200);
+}
+
+void trace(const Request& request, Response& response) {
+  const auto found = request.params().find("onlyactive");
+  const bool onlyActive = found != request.params().end() && found->second == "true";
+  answer(response, recorder().dump_json(/*includeCompleted=*/!onlyActive));
+}
+
+void dump(const Request&, Response& response) {
+  const FlightRecorderHook hook = recorder();
+  JsonWriter writer;
+  writer.beginDict();
+  writer.text("path", hook.dump_file(hook.rank()));
+  writer.endDict();
+  answer(response, writer.result());
+}
+
+void health(const Request&, Response& response) {
+  const std::vector<std::string> broken = recorder().broken();
+  JsonWriter writer;
+  writer.beginDict();
+  writer.boolean("healthy", broken.empty());
+  writer.key("broken");
+  writer.beginList();
+  for (const std::string& name : broken) writer.text(name);
+  writer.endList();
+  writer.endDict();
+  answer(response, writer.result());
+}
+
+}  // namespace
+
+void registerDebugHandlers() {
+  const std::vector<std::string> known = c10d::control_plane::getHandlerNames();
+  const auto add = [&](const std::string& name, void (*handler)(const Request&, Response&)) {
+    // Another build of this package in the process may have been first.
+    if (std::find(known.begin(), known.end(), name) != known.end()) return;
+    c10d::control_plane::registerHandler(name, handler);
+  };
+  add("torchcomms_fr_trace_json", &trace);
+  add("torchcomms_fr_dump_file", &dump);
+  add("torchcomms_health_check", &health);
+}
+
+}  // namespace torch::comms
