@@ -67,10 +67,9 @@ void tune(int fd) {
 UniqueFd newSocket(int family) {
   UniqueFd fd(::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) throw Error(ErrorKind::System, systemError("socket", errno).what(), {}, kMakingSockets);
-  // Connections that have ended keep their port for a minute. Whoever makes many communicators would
-  // run out of ports if nobody could listen at those.
-  const int on = 1;
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  // Connections that have ended keep their port for a minute. Whoever makes many communicators
+  // would run out of ports if nobody could listen at those.
+  set(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
   return fd;
 }
 
