@@ -71,7 +71,8 @@ def loss_of(output: Tensor, target: Tensor) -> Tensor:
 
 
 def sgd(model: nn.Module) -> torch.optim.Optimizer:
-    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    # One by one: on GPUs it would take sharded and whole parameters together, which do not mix.
+    return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
 
 
 def train(
@@ -269,9 +270,10 @@ def checkpoint(rank: Rank) -> None:
 
 def device_mesh(rank: Rank) -> None:
     mesh = init_device_mesh(DEVICE.type, (2, rank.size // 2), mesh_dim_names=("outer", "inner"))
+    inner = rank.size // 2
     for name, members in [
-        ("outer", [r for r in range(rank.size) if r % 2 == rank.rank % 2]),
-        ("inner", [r for r in range(rank.size) if r // 2 == rank.rank // 2]),
+        ("outer", [r for r in range(rank.size) if r % inner == rank.rank % inner]),
+        ("inner", [r for r in range(rank.size) if r // inner == rank.rank // inner]),
     ]:
         total = torch.tensor([float(rank.rank)], device=DEVICE)
         dist.all_reduce(total, group=mesh.get_group(name))

@@ -38,13 +38,15 @@ void allReduceSparse(TorchComm& comm, at::Tensor& tensor, const ReduceOp& op,
   }
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
   const at::Tensor own = tensor.coalesce();
-  const at::Tensor entries = at::full({1}, own._nnz(), at::dtype(at::kLong));
+  const at::Tensor entries =
+      at::full({1}, own._nnz(), at::dtype(at::kLong).device(tensor.device()));
   at::Tensor all = at::empty({comm.getSize()}, entries.options());
   AllGatherSingleOptions single;
   single.timeout = options.timeout;
   comm.all_gather_single(all, entries, /*async_op=*/false, single);
-  const std::vector<int64_t> lengths(all.data_ptr<int64_t>(),
-                                     all.data_ptr<int64_t>() + comm.getSize());
+  const at::Tensor onHost = all.cpu();
+  const int64_t* counts = onHost.const_data_ptr<int64_t>();
+  const std::vector<int64_t> lengths(counts, counts + comm.getSize());
 
   const at::Tensor indices = gathered(comm, own._indices(), lengths, 1, options);
   at::Tensor values = gathered(comm, own._values(), lengths, 0, options);
