@@ -32,7 +32,7 @@ OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 SIZES = [512 << (2 * k) for k in range(11)] + [1 << 30]
 EAGER_SIZE = 8192
 # Plans of the library, and up to how many bytes of a block; of several that fit, the last.
-PLANS = {
+PLANS: dict[str, list[tuple[str, int | None]]] = {
     "all_reduce": [("all_reduce.two_shot", None), ("all_reduce.one_shot", 512 << 10)],
     "reduce_scatter": [("reduce_scatter.direct", None)],
     "all_gather": [("all_gather.direct", None)],
