@@ -7,7 +7,7 @@ Usage, with torchcomms installed (or on PYTHONPATH), on a machine with GPUs:
 Microseconds per operation by replay of a CUDA graph, the slowest rank's mean; and of eager calls,
 the CPU time of a call and of a call with its end. Bytes are those of the full buffer: of one block
 times the number of ranks. Outputs are poisoned and checked before anything is timed. NVLink
-multicast is switched off. Writes gpu_collectives.jsonl and .md.
+multicast is switched off. Writes gpu_collectives.jsonl and .md, and .png where there is matplotlib.
 
 --also: what else is measured, in columns of its own: backend ncclx; `plan`, the operation by a plan
 of the library; `copies`, by copy engines (all_gather, all_to_all); `direct`, backend ctran on its
@@ -20,23 +20,24 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import socket
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_common
+
 OPS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 SIZES = [512 << (2 * k) for k in range(11)] + [1 << 30]
 EAGER_SIZE = 8192
+# Plans of the library, and up to how many bytes of a block; of several that fit, the last.
 PLANS = {
-    "all_reduce": "all_reduce.two_shot",
-    "reduce_scatter": "reduce_scatter.direct",
-    "all_gather": "all_gather.direct",
-    "all_to_all": "all_to_all.direct",
-    "broadcast": "broadcast.scatter_gather",
+    "all_reduce": [("all_reduce.two_shot", None), ("all_reduce.one_shot", 512 << 10)],
+    "reduce_scatter": [("reduce_scatter.direct", None)],
+    "all_gather": [("all_gather.direct", None)],
+    "all_to_all": [("all_to_all.direct", None)],
+    "broadcast": [("broadcast.scatter_gather", None), ("broadcast.direct", 512 << 10)],
 }
 COPIED = ("all_gather", "all_to_all")
 ALSO = ("ncclx", "plan", "copies", "direct", "symm")
@@ -248,7 +249,9 @@ def worker() -> None:
     registered = []
     for op in os.environ["OPS"].split(","):
         if "plan" in also:
-            registered.append(torchcomms.plan.make(PLANS[op], size).register("plans"))
+            for name, most in PLANS[op]:
+                plan = torchcomms.plan.make(name, size)
+                registered.append(plan.register("plans", max_bytes=most))
         for nbytes in map(int, os.environ["SIZES"].split(",")):
             case = _Case(op, nbytes, rank, size)
             row: dict[str, Any] = {"op": op, "bytes": nbytes, "wrong": 0.0}
@@ -288,41 +291,13 @@ def worker() -> None:
 
 
 def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environment = os.environ | {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": str(arguments.ranks),
+    settings = {
         "OPS": ",".join(arguments.ops),
         "SIZES": ",".join(map(str, arguments.sizes)),
         "NCCL": "0" if arguments.without_nccl else "1",
         "ALSO": ",".join(arguments.also),
-        "NCCL_NVLS_ENABLE": "0",
-        "TORCH_SYMM_MEM_DISABLE_MULTICAST": "1",
-        "PYTHONUNBUFFERED": "1",
     }
-    processes = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--worker"],
-            text=True,
-            env=environment | {"RANK": str(rank)},
-            stdout=subprocess.PIPE if rank == 0 else None,
-        )
-        for rank in range(arguments.ranks)
-    ]
-    try:
-        output, _ = processes[0].communicate(timeout=arguments.seconds)
-    except subprocess.TimeoutExpired:
-        for process in processes:
-            process.kill()
-        output, _ = processes[0].communicate()
-        print(f"not finished within {arguments.seconds:.0f} s", file=sys.stderr)
-    for process in processes:
-        process.kill()
-        process.wait()
-    return [json.loads(line[4:]) for line in output.splitlines() if line.startswith("ROW {")]
+    return gpu_common.run_ranks(__file__, arguments.ranks, settings, arguments.seconds)
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
@@ -344,6 +319,26 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
+def plot(out: Path, rows: list[dict[str, Any]]) -> None:
+    """Microseconds over bytes, for each operation and column."""
+    timed = [row for row in rows if "ctran_us" in row]
+    ops = sorted({row["op"] for row in timed}, key=OPS.index)
+    if not ops or not gpu_common.can_plot():
+        return
+    with gpu_common.figure(out / "gpu_collectives.png", len(ops)) as axes:
+        for op, ax in zip(ops, axes, strict=True):
+            for name in ("ctran", "nccl", *ALSO):
+                points = [
+                    (row["bytes"], row[f"{name}_us"])
+                    for row in timed
+                    if row["op"] == op and f"{name}_us" in row
+                ]
+                if points:
+                    ax.plot(*zip(*points, strict=True), label=name, marker=".")
+            ax.set(title=op, xscale="log", yscale="log", xlabel="bytes", ylabel="us")
+            ax.legend()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("build-gpu-collectives"))
@@ -358,14 +353,9 @@ def main() -> None:
     if arguments.worker:
         worker()
         return
-    arguments.out.mkdir(parents=True, exist_ok=True)
     rows = measure(arguments)
-    (arguments.out / "gpu_collectives.jsonl").write_text(
-        "".join(json.dumps(row) + "\n" for row in rows)
-    )
-    lines = table(rows)
-    (arguments.out / "gpu_collectives.md").write_text("\n".join(lines) + "\n")
-    print("\n".join(lines))
+    gpu_common.write(arguments.out, "gpu_collectives", rows, table(rows))
+    plot(arguments.out, rows)
 
 
 if __name__ == "__main__":

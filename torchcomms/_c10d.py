@@ -2,8 +2,9 @@
 
     torch.distributed.init_process_group(backend="ctran")
     torch.distributed.init_process_group(backend="cpu:ctran,cuda:nccl")
+    torch.distributed.init_process_group(backend="cpu:gloo,cuda:ncclx")
 
-How torch learns of "ctran": from 2.14 on by the entry point `torch.distributed.backends`; before,
+How torch learns of them: from 2.14 on by the entry point `torch.distributed.backends`; before,
 by `import torchcomms`. From 2.11 on `import torch` imports this package itself, half-way through
 its own start, when there is nothing to register with yet; then it is done as soon as there is.
 """
@@ -17,7 +18,7 @@ from typing import Any
 import torch
 
 # The backends that torch.distributed knows by these names, and the devices they serve.
-_DEVICES = {"ctran": ["cpu"]}
+_DEVICES = {"ctran": ["cpu"], "ncclx": ["cuda"]}
 
 
 def register_backend(name: str, devices: list[str], backend: str | None = None) -> None:
@@ -37,7 +38,7 @@ def register_backend(name: str, devices: list[str], backend: str | None = None) 
 
 
 def register() -> None:
-    """What the entry point names: makes "ctran" known, unless it is."""
+    """What the entry point names: makes our backends known, unless they are."""
     for name, devices in _DEVICES.items():
         if name.upper() not in _backends()._plugins:
             register_backend(name, devices)

@@ -304,6 +304,7 @@ int runRank(int rank, const Options& options, const std::vector<int>& cpus,
 int launch(const Options& options) {
   const std::vector<int> cpus = bench::parsePlacement(options.pin, options.ranks);
   const ScratchDirectory scratch;
+  if (options.plans == "shape") bench::preferNativeShape(options.ranks);
   const pid_t parent = getpid();
   std::vector<pid_t> children;
   std::vector<bench::Channel> channels;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 
 #include "ctran/collective/plan/run.h"
 #include "ctran/plan/library.h"
@@ -11,8 +12,12 @@ namespace {
 
 using ctran::plan::BuiltIn;
 
-/// In shared memory the native algorithms show data once and have it read by all.
-bool hasNativeShape(std::string_view name) { return name.ends_with("_pull"); }
+/// In shared memory the native algorithms show data once and have it read by all; two ranks, to
+/// which it costs no more, make sums in one shot.
+bool hasNativeShape(std::string_view name, int ranks) {
+  return name.ends_with("_pull") && (name != "all_reduce.one_shot_pull" || ranks == 2) &&
+         (name != "all_reduce.two_shot_pull" || ranks != 2);
+}
 
 double ask(std::vector<Channel>& ranks, const std::string& command) {
   for (Channel& rank : ranks) rank.send(command);
@@ -46,7 +51,8 @@ std::vector<Point> pointsOf(const SweepOptions& options, int ranks, bool shape) 
     for (const size_t bytes : options.sizes) {
       std::vector<Point> here{{op, bytes, {}, 0, {}}};
       for (const BuiltIn& plan : ctran::plan::library()) {
-        if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name))) continue;
+        if (nameOf(plan.kind) != info(op).name || (shape && !hasNativeShape(plan.name, ranks)))
+          continue;
         if (plan.whyNot({ranks, 0, 1, 1, 1}).empty()) {
           here.push_back({op, bytes, std::string(plan.name), 0, {}});
         }
@@ -99,6 +105,14 @@ void writeJson(std::FILE* file, const Point& point, int ranks) {
 }
 
 }  // namespace
+
+void preferNativeShape(int ranks) {
+  const std::string sums = ranks == 2 ? "direct" : "two_phase";
+  const std::string names = "all_reduce=" + sums +
+                            ",all_gather=rounds,reduce_scatter=rounds,all_to_all=rounds,"
+                            "broadcast=rounds";
+  setenv("CTRAN_ALGORITHM", names.c_str(), 0);
+}
 
 bool sweepPlans(std::vector<Channel>& ranks, const SweepOptions& options, bool shape) try {
   const int n = static_cast<int>(ranks.size());

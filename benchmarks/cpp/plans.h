@@ -12,4 +12,8 @@ namespace bench {
 /// does.
 bool sweepPlans(std::vector<Channel>& ranks, const SweepOptions& options, bool shape);
 
+/// Before ranks begin: the native algorithms are to be those whose shape plans have, unless
+/// CTRAN_ALGORITHM says otherwise.
+void preferNativeShape(int ranks);
+
 }  // namespace bench

@@ -26,15 +26,20 @@ constexpr double kWrite = 1 / 30e3, kRead = 1 / 15e3, kReduce = 1 / 100e3;
 /// Where publishing and reading overlap.
 constexpr double kOverlap = 0.95;
 
+/// The more ranks, the longer a byte takes them, who share the caches and the memory.
+double contention(int ranks) { return 1 + ranks / 10.0; }
+
 struct Traffic {
   double written, read, reduced;  ///< bytes, of the busiest rank
 
-  double micros() const { return written * kWrite + read * kRead + reduced * kReduce; }
+  double micros(int ranks) const {
+    return (written * kWrite + read * kRead + reduced * kReduce) * contention(ranks);
+  }
 };
 
-double oneStep(Traffic t, int size) { return kStart + kStartPerRank * size + t.micros(); }
+double oneStep(Traffic t, int size) { return kStart + kStartPerRank * size + t.micros(size); }
 double inRounds(Traffic t, int size, int phases) {
-  return (1 + phases) * (kStart + kStartPerRank * size) + kOverlap * t.micros();
+  return (1 + phases) * (kStart + kStartPerRank * size) + kOverlap * t.micros(size);
 }
 
 /// Everybody who needs a contribution reads it whole, or its part of it.
@@ -70,13 +75,23 @@ double twoPhaseMicros(Kind, size_t bytes, int n) {
   return inRounds({b, 2 * b * (n - 1) / n, b * (n - 1) / n}, n, 2);
 }
 
-/// A byte that is read from the memory of another process, and a system call.
-constexpr double kReadProcess = 1 / 13e3, kSystemCall = 0.5;
+/// A byte that is read from the memory of another process, which has just written it or not, and
+/// what it takes to look into a process.
+constexpr double kReadProcess = 1 / 13e3, kReadWritten = 1.7 * kReadProcess, kLookInto = 1.6;
+/// There every byte passes the caches once.
+double readContention(int ranks) { return 1 + ranks / 24.0; }
 
 /// Each rank reads from each other one.
 double pullMicros(Kind kind, size_t bytes, int n) {
-  const double read = directTraffic(kind, static_cast<double>(bytes), n).read;
-  return 2 * (kStart + kStartPerRank * n) + (n - 1) * kSystemCall + read * kReadProcess;
+  const Traffic t = directTraffic(kind, static_cast<double>(bytes), n);
+  return 2 * (kStart + kStartPerRank * n) + (n - 1) * kLookInto +
+         t.read * kReadProcess * readContention(n) + t.reduced * kReduce;
+}
+/// And then the results of all.
+double pullTwiceMicros(Kind, size_t bytes, int n) {
+  const double part = static_cast<double>(bytes) * (n - 1) / n;
+  return 3 * (kStart + kStartPerRank * n) + 2 * (n - 1) * kLookInto +
+         part * (kReadProcess + kReadWritten) * readContention(n) + part * kReduce;
 }
 
 std::string fitsStep(size_t bytes, int) {
@@ -86,9 +101,8 @@ std::string fitsStep(size_t bytes, int) {
 }
 std::string always(size_t, int) { return {}; }
 std::string fitsAddresses(size_t, int size) {
-  constexpr size_t kMost = Arena::kSlotDataBytes / sizeof(void*);
-  if (static_cast<size_t>(size) <= kMost) return {};
-  return "a slot has no room for more than " + std::to_string(kMost) + " addresses";
+  if (size <= ShmContext::kMostLent) return {};
+  return "a slot has no room for more than " + std::to_string(ShmContext::kMostLent) + " addresses";
 }
 
 constexpr ShmChoice kChoices[] = {
@@ -98,6 +112,7 @@ constexpr ShmChoice kChoices[] = {
     {Kind::AllReduce, "step", allReduceStep, fitsStep, stepMicros},
     {Kind::AllReduce, "direct", allReduceDirect, always, roundsMicros},
     {Kind::AllReduce, "two_phase", allReduceTwoPhase, always, twoPhaseMicros},
+    {Kind::AllReduce, "pull", allReducePull, always, pullTwiceMicros, true},
     {Kind::Reduce, "step", reduceStep, fitsStep, stepMicros},
     {Kind::Reduce, "direct", reduceDirect, always, roundsMicros},
     {Kind::Reduce, "two_phase", reduceTwoPhase, always, twoPhaseMicros},
@@ -109,8 +124,10 @@ constexpr ShmChoice kChoices[] = {
     {Kind::AllGatherV, "pull", allGatherPull, always, pullMicros, true},
     {Kind::ReduceScatter, "step", reduceScatterStep, fitsStep, stepMicros},
     {Kind::ReduceScatter, "rounds", reduceScatterRounds, always, roundsMicros},
+    {Kind::ReduceScatter, "pull", reduceScatterPull, fitsAddresses, pullMicros, true},
     {Kind::ReduceScatterV, "step", reduceScatterStep, fitsStep, stepMicros},
     {Kind::ReduceScatterV, "rounds", reduceScatterRounds, always, roundsMicros},
+    {Kind::ReduceScatterV, "pull", reduceScatterPull, fitsAddresses, pullMicros, true},
     {Kind::Scatter, "step", scatterStep, fitsStep, stepMicros},
     {Kind::Scatter, "rounds", scatterRounds, always, roundsMicros},
     {Kind::Gather, "step", gatherStep, fitsStep, stepMicros},

@@ -46,6 +46,11 @@ void ShmContext::beginStep(Board& board, const OperationRecord& record) {
   arena.control(rank).begun.store(sequence_, std::memory_order_release);
 }
 
+void ShmContext::populateRing() {
+  populate(arena.ring(rank, 0), Arena::kRingBytes);
+  hasRing_ = true;
+}
+
 bool ShmContext::read(int peer, const Reading& reading) const {
   const int error = readProcessMemory(processes[peer], reading.from, reading.to, reading.bytes);
   if (error == 0) return true;
@@ -56,6 +61,29 @@ bool ShmContext::read(int peer, const Reading& reading) const {
               {arena.nameOf(peer)}, {},
               "do not take from a process what it had when its communicator was made, or prefer "
               "another algorithm than \"pull\"");
+}
+
+int ShmContext::reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,
+                                size_t count) {
+  // What has been read is to be still in the core's cache when it is reduced.
+  constexpr size_t kRoom = 512 << 10;
+  const size_t piece = kRoom / size / 4096 * 4096;
+  static_assert(kRoom / Arena::kMaxRanks >= 4096);
+  const size_t element = sizeOf(c.type);
+  if (read_ == nullptr) read_.reset(new std::byte[kRoom]);
+  const std::byte* sources[Arena::kMaxRanks];
+  for (size_t offset = 0; offset < count * element; offset += piece) {
+    const size_t bytes = std::min(piece, count * element - offset);
+    for (int step = 1; step < size; ++step) {
+      const int peer = (rank + step) % size;
+      std::byte* const contribution = read_.get() + peer * piece;
+      if (!read(peer, {from[peer] + offset, contribution, bytes})) return peer;
+      sources[peer] = contribution;
+    }
+    sources[rank] = from[rank] + offset;
+    reduce(c, to + offset, sources, bytes / element);
+  }
+  return -1;
 }
 
 void ShmContext::throwOther(int peer) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "ctran/collective/blocks.h"
@@ -85,11 +86,24 @@ class ShmContext {
     first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
     position_ = first_ + rounds * stride_;
   }
+  /// Takes the next part of all rings as one piece of memory, of up to a whole ring: `bufferOf`
+  /// round 0. Given back by `endRounds`.
+  void beginScratch(size_t bytes) {
+    if (!hasRing_) populateRing();
+    const uint64_t before = position_;
+    beginRounds(1, bytes);
+    // What was passed over to begin at a multiple is nobody's; all may have drained only up to it.
+    const uint64_t end = endOf(0);
+    scratchAfter_ = std::min(before, end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes);
+  }
+  /// That nobody has any use for what was there.
+  Condition scratchFree() { return known(allDrained_, arena.allDrained(scratchAfter_)); }
   /// This rank will not touch the rounds any more.
   void endRounds() { drain(position_); }
 
   /// That the ring may be written at `round`.
   Condition roundFree(uint64_t round) {
+    if (!hasRing_) populateRing();
     const uint64_t end = endOf(round);
     return known(allDrained_,
                  arena.allDrained(end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes));
@@ -105,6 +119,9 @@ class ShmContext {
   Condition allDrained(uint64_t round) { return arena.allDrained(endOf(round)); }
   /// That all have published the first of two parts of a round.
   Condition allHalfFilled(uint64_t round) { return arena.allFilled(endOf(round) - stride_ / 2); }
+  Condition halfFilledBy(int peer, uint64_t round) {
+    return arena.filled(peer, endOf(round) - stride_ / 2);
+  }
 
   /// All rounds up to this one are published, or will not be used, by this rank.
   void fillTo(uint64_t round) { fill(endOf(round)); }
@@ -118,6 +135,10 @@ class ShmContext {
   /// Into this rank's slot or ring; what fills or publishes comes after it.
   void put(std::byte* to, const std::byte* from, size_t bytes) const {
     streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
+  }
+  /// Before others are told, by other means than those below, of what has been put.
+  void settlePuts() const {
+    if (streams_) streamFence();
   }
   /// Into the caller's output, from a slot, a ring, or the input.
   void take(std::byte* to, const std::byte* from, size_t bytes) const {
@@ -134,8 +155,30 @@ class ShmContext {
   /// The processes of the ranks, if all may read the memory of all others; else empty.
   std::vector<int> processes;
 
+  /// The most addresses that a rank can lend.
+  static constexpr int kMostLent = Arena::kSlotDataBytes / sizeof(std::byte*);
+
+  /// Publishes a slot of addresses of this rank's data: `address(i)`.
+  template <class Address>
+  void lend(int count, const Address& address) {
+    for (int i = 0; i < count; ++i) {
+      const std::byte* const data = address(i);
+      std::memcpy(slotData() + i * sizeof data, &data, sizeof data);
+    }
+    publishSlot();
+  }
+  /// An address that a peer lends, which has arrived; not to be followed, but to be read from.
+  const std::byte* lentBy(int peer, int index) {
+    const std::byte* data;
+    std::memcpy(&data, slotOf(peer) + index * sizeof data, sizeof data);
+    return data;
+  }
   /// Reads from a peer's memory. False if it is no longer there. Throws Error(System).
   bool read(int peer, const Reading& reading) const;
+  /// Reduces, in rank order, `count` elements of each rank: those of rank r are at `from[r]`, in
+  /// its memory. The rank whose memory is no longer there, or -1. Throws Error(System).
+  int reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,
+                      size_t count);
   /// A rank that has given up takes its memory back, but not before it has said so.
   void throwIfFailed() const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -154,6 +197,7 @@ class ShmContext {
 
  private:
   [[noreturn]] void throwOther(int peer);
+  void populateRing();
   uint64_t endOf(uint64_t round) const { return first_ + (round + 1) * stride_; }
   void fill(uint64_t position) {
     if (streams_) streamFence();
@@ -178,13 +222,16 @@ class ShmContext {
     return least >= condition.target ? Condition{} : condition;
   }
 
-  uint64_t sequence_ = 0;    // of the current collective; the first is 1
-  uint64_t signature_ = 0;   // hash of all collectives so far
-  uint64_t allBegun_ = 0;    // all ranks are known to have begun this one
-  uint64_t position_ = 0;    // in the rings, up to which they are given away
-  uint64_t first_ = 0;       // of the current rounds
-  size_t stride_ = 64;       // of the current rounds, a power of two
-  uint64_t allDrained_ = 0;  // all ranks are known to have drained up to here
+  std::unique_ptr<std::byte[]> read_;  // what is being reduced
+  uint64_t sequence_ = 0;              // of the current collective; the first is 1
+  uint64_t signature_ = 0;             // hash of all collectives so far
+  uint64_t allBegun_ = 0;              // all ranks are known to have begun this one
+  uint64_t position_ = 0;              // in the rings, up to which they are given away
+  uint64_t first_ = 0;                 // of the current rounds
+  size_t stride_ = 64;                 // of the current rounds, a power of two
+  uint64_t scratchAfter_ = 0;          // where all have to have drained before scratch is written
+  bool hasRing_ = false;               // there is memory behind this rank's
+  uint64_t allDrained_ = 0;            // all ranks are known to have drained up to here
   StoreChoice choice_;
   bool streams_ = false;        // what is put, past the caches
   bool streamsOutput_ = false;  // what is taken

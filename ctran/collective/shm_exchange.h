@@ -103,27 +103,6 @@ Task exchangeRounds(ShmContext& shm, uint64_t rounds, size_t bytes, bool writes,
   shm.endRounds();
 }
 
-/// One step in which no data goes through shared memory: every rank says in its slot where its data
-/// is (`say(slot)`), does its own part (`own()`), and reads what it needs straight from the memory
-/// of each other rank (`of(peer, slot)`, a Reading). It stays until all have read. Of data that is
-/// read once this costs one copy instead of two, and a system call per peer.
-template <class Say, class Own, class Of>
-Task exchangeByReading(ShmContext& shm, Say say, Own own, Of of) {
-  shm.beginRounds(1, 64);  // nothing goes there, but it counts who has read
-  co_await shm.slotFree();
-  say(shm.slotData());
-  shm.publishSlot();
-  own();
-  for (int step = 1; step < shm.size; ++step) {
-    const int peer = (shm.rank + step) % shm.size;
-    co_await shm.arrived(peer);
-    if (!shm.read(peer, of(peer, shm.slotOf(peer)))) co_await shm.neverFilledBy(peer);
-  }
-  shm.endRounds();
-  co_await shm.allDrained(0);
-  shm.throwIfFailed();
-}
-
 /// For the parts of an operation that a rank has no use for.
 inline constexpr auto writeNothing = [](auto&&...) {};
 

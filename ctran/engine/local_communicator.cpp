@@ -43,19 +43,21 @@ void LocalCommunicator::start(WaitHooks* hooks) {
 /// Sees whether this rank can read the memory of all others, and whether that is likely to be
 /// faster than through shared memory: where there are many cores, data takes longer from one to
 /// another.
-uint32_t LocalCommunicator::tryReading(const std::vector<Memory>& memories) {
+void LocalCommunicator::tryReading(const std::vector<Memory>& memories) {
   constexpr size_t kManyCores = 8;
   bool can = true;
+  std::vector<int> processes;
   for (const Memory& memory : memories) {
+    processes.push_back(memory.process);
     uint64_t found = 0;
     const int error = readProcessMemory(memory.process, memory.at,
                                         reinterpret_cast<std::byte*>(&found), sizeof found);
     can = can && error == 0 && found == memory.token;
   }
-  uint32_t reading = Board::kTried;
+  uint32_t reading = 0;
   if (can) reading |= Board::kCanRead;
   if (thisHost().cores.size() >= kManyCores) reading |= Board::kReadingPays;
-  return reading;
+  collectives_.offerReading(std::move(processes), reading);
 }
 
 /// Waits until all ranks are here, and sees whether they would choose the same algorithms.
@@ -84,12 +86,8 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
     sameTable &= all[r].table == own.table;
   }
   std::vector<Memory> memories;
-  std::vector<int> processes;
-  for (const Basis& one : all) {
-    memories.push_back(one.memory);
-    processes.push_back(one.memory.process);
-  }
-  collectives_.offerReading(std::move(processes), tryReading(memories));
+  for (const Basis& one : all) memories.push_back(one.memory);
+  tryReading(memories);
   findPlans(user);
   collectives_.selector.prefer(hint_, user);
   if (sameTable) {

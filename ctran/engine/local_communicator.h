@@ -44,7 +44,7 @@ class LocalCommunicator final : public LaneCommunicator {
     const std::byte* at;
     uint64_t token;
   };
-  static uint32_t tryReading(const std::vector<Memory>& memories);
+  void tryReading(const std::vector<Memory>& memories);
 
   Arena arena_;
   const Preferences hint_;

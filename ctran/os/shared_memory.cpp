@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <map>
 #include <mutex>
 
@@ -45,6 +46,14 @@ UniqueFd createSharedMemory(const char* label, size_t bytes) {
   if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0) throw systemError("ftruncate", errno);
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0) throw systemError("sealing a memfd", errno);
   return fd;
+}
+
+void populate(std::byte* begin, size_t bytes) {
+  constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
+  constexpr uintptr_t kPage = 4096;
+  const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / kPage * kPage;
+  const size_t length = reinterpret_cast<uintptr_t>(begin) + bytes - first;
+  ::madvise(reinterpret_cast<void*>(first), length, kPopulateWrite);
 }
 
 std::shared_ptr<SharedMapping> SharedMapping::map(const UniqueFd& fd, size_t bytes) {

@@ -12,6 +12,11 @@ namespace ctran {
 /// mapping, however the processes end. Pages cost memory only once touched.
 UniqueFd createSharedMemory(const char* label, size_t bytes);
 
+/// Takes memory for pages that are about to be written, all at once: much faster than one by one on
+/// first use, also for others who then map many at a time. Where the system cannot, nothing
+/// happens.
+void populate(std::byte* begin, size_t bytes);
+
 /// A mapping of such a file. Mappings of one file within one process are one mapping: ranks that
 /// are threads then share addresses, which is what lets a race detector see them.
 class SharedMapping {

@@ -41,10 +41,18 @@ Fit compare(const std::vector<Sample>& samples, const Machine& machine) {
 Fit fit(const std::vector<Sample>& samples, const Machine& start) {
   compare(samples, start);  // throws where something is wrong with them
   Machine machine = start;
-  double* const costs[] = {
-      &machine.local.latency, &machine.local.overhead,  &machine.local.bandwidth,
-      &machine.copyBandwidth, &machine.reduceBandwidth, &machine.stepOverhead,
-      &machine.start,         &machine.memoryBandwidth, &machine.cacheBytes};
+  std::vector<double*> costs = {&machine.local.latency};
+  if (machine.sharedMemory) {
+    SharedMemory& shared = *machine.sharedMemory;
+    if (shared.arrival <= 0) shared.arrival = 1e-6;
+    costs.insert(costs.end(), {&shared.readBandwidth, &shared.writeBandwidth,
+                               &shared.signalOverhead, &shared.arrival});
+  } else {
+    costs.insert(costs.end(), {&machine.local.overhead, &machine.local.bandwidth});
+  }
+  costs.insert(costs.end(),
+               {&machine.copyBandwidth, &machine.reduceBandwidth, &machine.stepOverhead,
+                &machine.start, &machine.memoryBandwidth, &machine.cacheBytes});
   // What is zero cannot be moved in factors.
   if (machine.start <= 0) machine.start = 1e-6;
   if (machine.cacheBytes <= 0) machine.cacheBytes = 1 << 20;

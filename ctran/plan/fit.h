@@ -21,10 +21,11 @@ struct Fit {
 };
 
 /// The machine whose times are closest to those measured: latency, overhead and bandwidth of local
-/// links, bandwidths of copies, reductions and of memory beyond the caches, costs of steps and of
-/// calls. Found by moving one after the other, in factors that get smaller, as long as the mean of
-/// |log(said / measured)| goes down. `start` says the rest: hosts, cards, whether lanes take turns.
-/// Throws Error(InvalidArgument) if there is nothing to be fitted to.
+/// links, or the costs of shared memory where it has that; bandwidths of copies, reductions and of
+/// memory beyond the caches, costs of steps and of calls. Found by moving one after the other, in
+/// factors that get smaller, as long as the mean of |log(said / measured)| goes down. `start` says
+/// the rest: hosts, cards, whether lanes take turns. Throws Error(InvalidArgument) if there is
+/// nothing to be fitted to.
 Fit fit(const std::vector<Sample>& samples, const Machine& start);
 
 /// How far a machine is from what was measured.

@@ -45,7 +45,7 @@ class Simulation {
         static_cast<double>(bytes) *
         (plan.blocks(Buffer::Output) + (plan.inPlace ? 0 : plan.blocks(Buffer::Input)));
     if (machine.cacheBytes > 0 && held > machine.cacheBytes) {
-      secondsPerUserByte_ = 1 / machine.memoryBandwidth;
+      secondsPerUserByte_ = (1 - machine.cacheBytes / held) / machine.memoryBandwidth;
     }
     slowness_.assign(plan.ranks, 1.0);
     death_.assign(plan.ranks, kNever);
@@ -55,13 +55,14 @@ class Simulation {
       signals_.emplace_back();
       for (int i = 0; i < channel.credits; ++i) signals_.back().push_back(0);
     }
+    const double begins = machine.start + arrival();
     for (int r = 0; r < plan.ranks; ++r) {
       firstLane_.push_back(lanes_.size());
       threads_.push_back(machine.lanesInTurns ? &resource("rank " + std::to_string(r)) : nullptr);
       for (int l = 0; l < static_cast<int>(plan.programs[r].size()); ++l) {
         lanes_.emplace_back();
         lanes_.back().id = {r, l};
-        lanes_.back().now = machine.start;
+        lanes_.back().now = begins;
       }
     }
   }
@@ -156,7 +157,12 @@ class Simulation {
       queue.erase(queue.begin(), queue.begin() + wait.count);
     }
     double now = start + machine_.stepOverhead * slowness_[rank];
-    if (step.moves()) now = move(lane, step, now);
+    if (machine_.sharedMemory) {
+      now += static_cast<double>(step.waits.size() + step.signals.size()) *
+             machine_.sharedMemory->signalOverhead * slowness_[rank];
+    }
+    if (step.moves())
+      now = isShared(step, rank) ? moveShared(step, rank, now) : move(lane, step, now);
     for (const int signal : step.signals) {
       const int to = plan_.channels[signal].to.rank;
       double arrival = now;
@@ -183,9 +189,73 @@ class Simulation {
     }
   }
 
+  double arrival() const {
+    if (!machine_.sharedMemory) return 0;
+    for (int r = 0; r < plan_.ranks; ++r) {
+      for (const Lane& lane : plan_.programs[r]) {
+        for (const Step& step : lane) {
+          for (const Place& place : step.to) {
+            if (place.rank != r) return machine_.sharedMemory->arrival;
+          }
+        }
+      }
+    }
+    return 0;
+  }
+
+  double bytesOf(const Step& step) const {
+    return static_cast<double>(bytes_) / plan_.chunks / units_ * step.count;
+  }
+
+  /// Whether all that a step moves is in the memory of its host.
+  bool isShared(const Step& step, int rank) const {
+    if (!machine_.sharedMemory || machine_.topology) return false;
+    const int host = rank / machine_.ranksPerHost;
+    for (const auto* places : {&step.from, &step.to}) {
+      for (const Place& place : *places) {
+        if (place.rank / machine_.ranksPerHost != host) return false;
+      }
+    }
+    return true;
+  }
+
+  double moveShared(const Step& step, int rank, double start) {
+    const SharedMemory& memory = *machine_.sharedMemory;
+    const double bytes = bytesOf(step);
+    const bool reduces = step.from.size() > 1;
+    double perByte = 0;
+    for (const Place& place : step.from) {
+      const bool isScratch = place.buffer == Buffer::Scratch;
+      // A copy pays for what it writes; so does a reduction, in what it reads.
+      if (isScratch) perByte += 1 / memory.readBandwidth;
+      if (!isScratch) perByte += secondsPerUserByte_;
+      if (reduces) perByte += 1 / machine_.reduceBandwidth;
+    }
+    for (const Place& place : step.to) {
+      const bool isScratch = place.buffer == Buffer::Scratch;
+      if (isScratch) {
+        perByte += 1 / memory.writeBandwidth;
+      } else if (!reduces || step.to.size() > 1) {
+        perByte += 1 / machine_.copyBandwidth + secondsPerUserByte_;
+      } else {
+        perByte += secondsPerUserByte_;
+      }
+    }
+    const double end = start + bytes * perByte * slowness_[rank];
+    for (const auto* places : {&step.from, &step.to}) {
+      for (const Place& place : *places) {
+        if (place.rank == rank) continue;
+        const auto [from, to] =
+            places == &step.from ? std::pair{place.rank, rank} : std::pair{rank, place.rank};
+        timeline_.transfers.push_back({from, to, static_cast<size_t>(bytes), start, end});
+      }
+    }
+    return end;
+  }
+
   double move(State& lane, const Step& step, double now) {
     const int rank = lane.id.rank;
-    const double bytes = static_cast<double>(bytes_) / plan_.chunks / units_ * step.count;
+    const double bytes = bytesOf(step);
     double ready = now;
     for (const Place& place : step.from) {
       if (place.rank != rank) ready = std::max(ready, transfer(place.rank, rank, bytes, now).there);

@@ -18,6 +18,15 @@ struct LinkCost {
   double bandwidth = 10e9;
 };
 
+/// CPUs of a host that share its memory. There is no link between them that anybody could wait for:
+/// whoever moves data takes as long as it takes, and scratch is in the caches of others.
+struct SharedMemory {
+  double readBandwidth = 10e9;   ///< of scratch
+  double writeBandwidth = 10e9;  ///< of scratch
+  double signalOverhead = 5e-8;  ///< of each signal, and each wait
+  double arrival = 0;            ///< until all ranks have come, for plans that put into others
+};
+
 /// What a plan runs on: hosts of equally many ranks. Links are shared: each rank sends and receives
 /// one message at a time on links of its host, and so does each network card, which carries what
 /// the ranks that use it send to other hosts.
@@ -31,11 +40,14 @@ struct Machine {
   double reduceBandwidth = 10e9;  ///< of the bytes that are read
   double stepOverhead = 1e-7;
   double start = 0;  ///< until the first step of a call, on every rank
-  /// Where all buffers of the caller together are larger than `cacheBytes`, every byte of them that
-  /// is read or written costs a byte of `memoryBandwidth` besides. 0: caches hold everything.
+  /// Where all buffers of a rank's caller together are larger than `cacheBytes`, those of their
+  /// bytes that caches cannot hold cost a byte of `memoryBandwidth` besides, whenever they are read
+  /// or written. 0: caches hold everything.
   double cacheBytes = 0;
   double memoryBandwidth = 10e9;
   bool lanesInTurns = false;  ///< the lanes of a rank share one thread, as on CPU
+  /// Ranks of a host are CPUs: takes the place of `local`, but for its latency, of signals.
+  std::optional<SharedMemory> sharedMemory;
 
   /// Links one by one, instead of `local` (but for its overhead) and `network`. Data takes
   /// `routes`, of several the one on which it is there first, or the shortest way.

@@ -40,6 +40,23 @@ Machine machineFromJson(const Json& json) {
       pairs.emplace_back(static_cast<int>(pair.items()[0].asInt()), pair.items()[1].asDouble());
     }
   };
+  const auto sharedOf = [&](const Json& value) {
+    SharedMemory shared;
+    for (const auto& [name, number] : value.members()) {
+      if (name == "read_bandwidth") {
+        shared.readBandwidth = positive(number, name);
+      } else if (name == "write_bandwidth") {
+        shared.writeBandwidth = positive(number, name);
+      } else if (name == "signal_overhead") {
+        shared.signalOverhead = number.asDouble();
+      } else if (name == "arrival") {
+        shared.arrival = number.asDouble();
+      } else {
+        throw Error(ErrorKind::InvalidArgument, "shared memory has no '" + name + "'");
+      }
+    }
+    return shared;
+  };
   for (const auto& [name, value] : json.members()) {
     if (name == "ranks_per_host") {
       machine.ranksPerHost = static_cast<int>(positive(value, name));
@@ -63,6 +80,8 @@ Machine machineFromJson(const Json& json) {
       machine.stepOverhead = value.asDouble();
     } else if (name == "lanes_in_turns") {
       machine.lanesInTurns = value.asBool();
+    } else if (name == "shared_memory") {
+      machine.sharedMemory = sharedOf(value);
     } else if (name == "topology") {
       machine.topology = value.type() == Json::Type::String ? makeTopology(value.asString())
                                                             : topologyFromJson(value);
@@ -106,6 +125,14 @@ Json toJson(const Machine& machine) {
   json.set("cache_bytes", Json(machine.cacheBytes));
   json.set("memory_bandwidth", Json(machine.memoryBandwidth));
   json.set("lanes_in_turns", Json(machine.lanesInTurns));
+  if (machine.sharedMemory) {
+    Json shared = Json::object();
+    shared.set("read_bandwidth", Json(machine.sharedMemory->readBandwidth));
+    shared.set("write_bandwidth", Json(machine.sharedMemory->writeBandwidth));
+    shared.set("signal_overhead", Json(machine.sharedMemory->signalOverhead));
+    shared.set("arrival", Json(machine.sharedMemory->arrival));
+    json.set("shared_memory", std::move(shared));
+  }
   return json;
 }
 

@@ -21,9 +21,9 @@ namespace ctran {
 class Board {
  public:
   enum class RankState : uint32_t { Joining, Alive, Left };
-  /// What a rank says of reading the memory of the others: that it has tried, that it can, and that
-  /// this is likely to be faster than through shared memory.
-  enum Reading : uint32_t { kTried = 1, kCanRead = 2, kReadingPays = 4 };
+  /// What a rank says of reading the memory of the others: that it can, and that this is likely to
+  /// be faster than through shared memory.
+  enum Reading : uint32_t { kCanRead = 1, kReadingPays = 2 };
 
   /// One rank's counters: each line has one writer, the rank itself, except `doorbell`.
   struct Control {
@@ -33,7 +33,7 @@ class Board {
     alignas(64) std::atomic<uint32_t> doorbell;  ///< the rank's sleepers wait on it
     alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
     std::atomic<RankState> state;
-    std::atomic<uint32_t> reading;          ///< bits of Reading, or 0: not tried yet
+    std::atomic<uint32_t> reading;          ///< bits of Reading
     alignas(64) OperationRing collectives;  ///< written by whoever drives their lane
     OperationRing messages;                 ///< sends and receives; written under Core's lock
   };

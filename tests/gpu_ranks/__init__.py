@@ -19,6 +19,7 @@ class Case:
     name: str
     world: int
     breaks: bool
+    real: bool
     run: Callable[[Make], None]
 
 
@@ -26,12 +27,12 @@ CASES: list[Case] = []
 
 
 def case(
-    world: int, breaks: bool = False
+    world: int, breaks: bool = False, real: bool = False
 ) -> Callable[[Callable[[Make], None]], Callable[[Make], None]]:
-    """Registers a case that needs so many ranks, which it may break."""
+    """Registers a case that needs so many ranks, which it may break; `real`: on GPUs alone."""
 
     def register(function: Callable[[Make], None]) -> Callable[[Make], None]:
-        CASES.append(Case(function.__name__, world, breaks, function))
+        CASES.append(Case(function.__name__, world, breaks, real, function))
         return function
 
     return register

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from harness import Rank
 from harness.failing import error_of
+from harness.row_exchanges import listed
 from torch import Tensor
 
 import torchcomms
@@ -232,3 +233,53 @@ def _persistent(rank: Rank, backend: str) -> None:
 def persistent_operations_are_executed_again(make: Make) -> None:
     make(2).run(_persistent, BACKEND)
     make(2).run(_persistent, "ncclx")
+
+
+def _listed(rank: Rank, backend: str) -> None:
+    """What is listed goes through the host's memory."""
+    comm = rank.new_comm(backend, f"listed on {backend}")
+    for seed, most in enumerate((0, 3, 40, 400)):
+        listed(comm, seed, most, async_op=seed % 2 == 1)
+    # Numbers that an operation has written which nobody has waited for.
+    device = rank.device(backend)
+    counts = torch.zeros(rank.size, dtype=torch.int64, device=device)
+    told = torch.ones(rank.size, dtype=torch.int64, device=device)
+    rank.synchronize(backend)
+    comm.all_to_all_single(counts, told, async_op=True)
+    rows = torch.full((rank.size, 3), float(rank.rank), device=device)
+    came, sizes = torch.full_like(rows, POISON), torch.zeros_like(told)
+    indices = torch.arange(rank.size, device=device)
+    comm.all_to_all_v_dedup(came, rows, sizes, indices, counts, async_op=False)
+    assert came[:, 0].tolist() == [float(r) for r in range(rank.size)]
+    assert sizes.tolist() == [1] * rank.size
+    # An index that does not exist is refused, and nothing is broken.
+    refusal = str(
+        error_of(
+            lambda: comm.all_to_all_v_dedup(came, rows, sizes, indices + rank.size, counts, False)
+        )
+    )
+    assert "index" in refusal, refusal
+    # Not in a capture.
+    refused: list[str] = []
+
+    def step() -> None:
+        call = lambda: comm.all_to_all_v_dedup(came, rows, sizes, indices, counts, False)  # noqa: E731
+        refused.append(str(error_of(call)))
+        comm.barrier(async_op=False)
+
+    replay = rank.gpu().capture(step)
+    assert "cannot be captured" in refused[0], refused
+    replay()
+    rank.synchronize(backend)
+    comm.finalize()
+
+
+@case(world=2)
+def listed_rows_go_through_the_host(make: Make) -> None:
+    make(2).run(_listed, BACKEND)
+    make(2).run(_listed, "ncclx")
+
+
+@case(world=4)
+def listed_rows_of_four_go_through_the_host(make: Make) -> None:
+    make(4).run(_listed, BACKEND)

@@ -222,3 +222,153 @@ def a_replay_without_the_others_times_out(make: Make) -> None:
     job.hear(0)
     job.say(1)
     assert job.results()[0] == [1]
+
+
+def _spins(rank: Rank, replayed: bool) -> Any:
+    """Rank 1 is killed while its kernel waits for rank 0, which comes when it is dead."""
+    comm = rank.new_comm(BACKEND, "spins", timeout=timedelta(seconds=60))
+    tensor = _tensor(rank)
+    call = lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)  # noqa: E731
+    call()
+    rank.synchronize(BACKEND)
+    replay = rank.gpu().capture(call) if replayed else call
+    if rank.rank == 1:
+        replay()
+        rank.say("spins")
+        rank.synchronize(BACKEND)
+        return "the kernel has ended"
+    rank.say("ready")
+    rank.listen()
+
+    def come() -> None:
+        while True:  # what the dead rank had sent may be enough for the first one
+            replay()
+            rank.synchronize(BACKEND)
+            comm.barrier(async_op=False).wait_blocking()
+
+    error = error_of(come, torchcomms.PeerLostError)
+    rank.synchronize(BACKEND)
+    tensor.fill_(3.0)
+    assert tensor.cpu().sum() == 3 * SMALL  # the device works
+    return error.ranks
+
+
+def _expect_killed(make: Make, replayed: bool) -> None:
+    ranks = make(2)
+    job = ranks.start(_spins, replayed)
+    assert job.hear(0) == "ready"
+    assert job.hear(1) == "spins"
+    ranks.processes[1].signal(signal.SIGKILL)
+    job.say(0)
+    outcomes = job.outcomes()
+    assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
+
+
+@case(world=2, breaks=True)
+def a_rank_killed_inside_a_kernel_is_named(make: Make) -> None:
+    _expect_killed(make, replayed=False)
+
+
+@case(world=2, breaks=True)
+def a_rank_killed_inside_a_replay_is_named(make: Make) -> None:
+    _expect_killed(make, replayed=True)
+
+
+def _dies_under_a_replay(rank: Rank) -> Any:
+    """Rank 0 waits inside a replay for a rank that dies meanwhile."""
+    comm = rank.new_comm(BACKEND, "widow", timeout=timedelta(seconds=60))
+    tensor = _tensor(rank)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False))
+    if rank.rank == 1:
+        rank.listen()
+        os.kill(os.getpid(), signal.SIGKILL)
+    replay()
+    rank.say("replays")
+    rank.synchronize(BACKEND)  # the kernel is ended
+    error = error_of(lambda: comm.barrier(async_op=False), torchcomms.PeerLostError)
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_replay_ends_when_a_rank_dies(make: Make) -> None:
+    job = make(2).start(_dies_under_a_replay)
+    assert job.hear(0) == "replays"
+    job.say(1)
+    outcomes = job.outcomes()
+    assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
+
+
+def _aborts_replay(rank: Rank, count: int) -> float:
+    """Milliseconds from abort() on another thread to the end of a replay that waits."""
+    comm = rank.new_comm(BACKEND, "replayed")
+    tensor = _tensor(rank, count)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    replay = rank.gpu().capture(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False))
+    taken = 0.0
+    if rank.rank == 1:
+        rank.say("captured")  # before abort() ends what it does there
+    else:
+        rank.listen()
+        replay()
+        began: list[float] = []
+
+        def end() -> None:
+            began.append(time.perf_counter())
+            comm.abort()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        rank.synchronize(BACKEND)
+        taken = (time.perf_counter() - began[0]) * 1e3
+        thread.join()
+        error_of(lambda: comm.barrier(async_op=False), torchcomms.AbortedError)
+        replay()  # does nothing any more
+        rank.synchronize(BACKEND)
+    _works_again(rank)
+    return taken
+
+
+@case(world=2, breaks=True)
+def an_abort_from_another_thread_ends_a_replay(make: Make) -> None:
+    for count in (SMALL, LARGE):
+        job = make(2).start(_aborts_replay, count)
+        job.hear(1)
+        job.say(0)
+        taken = job.results()[0]
+        print(f"       the replay of {count} elements ended {taken:.2f} ms after abort()")
+
+
+def _delayed(rank: Rank, async_op: bool) -> None:
+    """A rank that is late, but not too late, is waited for: eager and in replays."""
+    comm = rank.new_comm(BACKEND, "delayed")
+    tensor = _tensor(rank)
+    call = lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op).wait()  # noqa: E731
+    call()
+    rank.synchronize(BACKEND)
+    replay = rank.gpu().capture(call)
+    for number, step in enumerate((call, replay) * 4):
+        late = number // 2 % rank.size
+        tensor.fill_(1.0)
+        rank.synchronize(BACKEND)
+        rank.gpu().delay(late == rank.rank)
+        if late == rank.rank and number < 2:
+            rank.listen()
+        elif number < 2:
+            rank.say("waits")
+        step()
+        rank.synchronize(BACKEND)
+        assert (tensor.cpu() == rank.size).all()
+    comm.finalize()
+
+
+@case(world=2)
+def a_delayed_rank_is_waited_for(make: Make) -> None:
+    for async_op in (False, True):
+        job = make(2).start(_delayed, async_op)
+        for _ in range(2):
+            assert job.hear(1) == "waits"
+            job.say(0)
+        job.results()

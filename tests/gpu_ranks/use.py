@@ -6,8 +6,9 @@ import os
 
 import torch
 from harness import Rank
+from harness.failing import error_of
 from harness.matrix import prepared
-from harness.operations import OPERATIONS, Arguments
+from harness.operations import OPERATIONS, Arguments, Call
 
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, WorkStatus
@@ -198,3 +199,30 @@ def _budget(rank: Rank) -> None:
 @case(world=2)
 def a_budget_of_multiprocessors_is_kept(make: Make) -> None:
     make(2).run(_budget)
+
+
+def _expandable(rank: Rank) -> None:
+    """Torch's allocator may grow its segments: their handles cannot be passed on."""
+    torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+    comm = rank.new_comm(BACKEND, "expandable")
+    for operation in OPERATIONS:
+        op = "SUM" if OPERATIONS[operation].reduces else None
+        for count in (COUNT, 3_000_001):
+            arguments = Arguments(torch.float32, op, 0, (count,) * rank.size, False)
+            call = Call(rank.rank, rank.size, arguments, BACKEND, rank.device(BACKEND))
+            OPERATIONS[operation].prepare(comm, call)
+            call.issue(True).wait()
+            rank.synchronize(BACKEND)
+            problems = call.problems(torch.equal)
+            assert not problems, f"{operation}: {problems}"
+    tensor = _ones(rank, 1 << 22)
+    refusal = str(error_of(lambda: comm.new_window(tensor)))
+    assert "expandable" in refusal, refusal
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)  # nothing is broken
+    _check(rank, tensor, _sum(rank.size))
+    comm.finalize()
+
+
+@case(world=2, breaks=True, real=True)
+def segments_may_be_expandable(make: Make) -> None:
+    make(2).run(_expandable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -51,10 +51,24 @@ class Cuda:
             yield
         torch.cuda.current_stream().wait_stream(stream)
 
-    def delay(self, now: bool) -> None:
+    def new_stream(self) -> Any:
+        return torch.cuda.Stream()
+
+    def on(self, stream: Any) -> Any:
+        """That stream is current meanwhile; nothing waits for anything."""
+        return torch.cuda.stream(stream)
+
+    def meet(self, streams: Sequence[Any]) -> None:
+        """What comes next on any of them is behind what there is on all of them."""
+        events = [stream.record_event() for stream in streams]
+        for stream in streams:
+            for event in events:
+                stream.wait_event(event)
+
+    def delay(self, now: bool, cycles: int = 200_000_000) -> None:
         """Keeps the current stream busy for a while, if `now`."""
         if now:
-            torch.cuda._sleep(200_000_000)
+            torch.cuda._sleep(cycles)
 
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:
         """Captures what `body` does; calling the result replays it."""
@@ -114,7 +128,16 @@ class StandIn:
             yield
         self._call("cuStreamSynchronize", stream)
 
-    def delay(self, now: bool) -> None:
+    def new_stream(self) -> Any:
+        return self._new_stream()
+
+    def on(self, stream: Any) -> Any:
+        return self._current(stream)
+
+    def meet(self, streams: Sequence[Any]) -> None:
+        self.synchronize()
+
+    def delay(self, now: bool, cycles: int = 0) -> None:
         """What ranks do here takes as long as the machine likes: nothing is to be added."""
 
     def capture(self, body: Callable[[], Any]) -> Callable[[], None]:

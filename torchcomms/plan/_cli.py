@@ -6,9 +6,11 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from statistics import median
+from typing import Any
 
 from torchcomms._errors import CommError
-from torchcomms.plan._fit import compare, fit, measure, read_samples
+from torchcomms.plan._fit import Sample, compare, fit, measure, read_samples
 from torchcomms.plan._plan import Plan, library, make
 from torchcomms.plan._synthesis import synthesize
 
@@ -23,14 +25,44 @@ def _read(name: str) -> Plan:
         return Plan.from_json(sys.stdin.read())
     parts = name.split(":")
     if parts[0] in library():
-        numbers = [int(part) for part in parts[1:]] or [4]
-        return make(parts[0], numbers[0], lanes=(numbers[1:] or [1])[0])
-    return Plan.load(name)
+        try:
+            ranks, lanes = [*map(int, parts[1:]), *(4, 1)[len(parts) - 1 :]]
+        except ValueError:
+            raise ValueError(f"'{name}' is not NAME:RANKS or NAME:RANKS:LANES") from None
+        return make(parts[0], ranks, lanes=lanes)
+    file = Path(name)
+    if not file.exists():
+        raise ValueError(
+            f"there is no file '{name}', and no plan of that name in the library: "
+            "`torchcomms plan list` shows those that there are"
+        )
+    try:
+        return Plan.load(file)
+    except (ValueError, CommError) as error:
+        raise ValueError(f"{name}: {error}") from None
+
+
+def _machine(file: Path | None) -> dict[str, Any] | None:
+    if file is None:
+        return None
+    try:
+        machine = json.loads(file.read_text())
+    except ValueError as error:
+        raise ValueError(f"{file}: {error}") from None
+    if not isinstance(machine, dict):
+        raise ValueError(f"{file}: a machine is a JSON object")
+    return machine
 
 
 def _bytes(text: str) -> int:
     scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
-    return int(text[:-1]) << scale if scale else int(text)
+    try:
+        count = int(text[:-1]) << scale if scale else int(text)
+    except ValueError:
+        count = -1
+    if count < 0:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes: 4096, 64K, 1M")
+    return count
 
 
 def add_commands(parser: argparse.ArgumentParser) -> None:
@@ -99,21 +131,31 @@ def _fit(arguments: argparse.Namespace) -> None:
     fitted = fit(samples[::2])
     for what, some in (("fitted to", samples[::2]), ("not fitted to", samples[1::2])):
         if some:
-            median = compare(some, fitted.machine).median
-            print(f"median error of {len(some)} times {what}: {median:.1%}")
-    errors = compare(samples, fitted.machine).errors
-    for size in sorted({sample.bytes for sample in samples}):
-        here = sorted(
-            abs(error)
-            for sample, error in zip(samples, errors, strict=True)
-            if sample.bytes == size
-        )
-        print(f"  blocks of {size:>9} bytes: {here[len(here) // 2]:6.1%} of {len(here)} plans")
+            error = compare(some, fitted.machine).median
+            print(f"median error of {len(some)} times {what}: {error:.1%}")
+    _tell_errors(samples, compare(samples, fitted.machine).errors)
     text = json.dumps(fitted.machine, indent=1)
     if arguments.output:
         arguments.output.write_text(text)
     else:
         print(text)
+
+
+def _tell_errors(samples: list[Sample], errors: list[float]) -> None:
+    """Said / measured - 1: of each plan, by bytes of a block; and the median of their sizes."""
+    plans: dict[str, list[tuple[Sample, float]]] = {}
+    for sample, error in zip(samples, errors, strict=True):
+        plans.setdefault(sample.plan, []).append((sample, error))
+    print(f"{'':36} {'median':>7}  by bytes of a block: microseconds, error")
+    for name, known in plans.items():
+        known.sort(key=lambda item: item[0].bytes)
+        each = "  ".join(
+            f"{sample.bytes}: {sample.seconds * 1e6:.1f} {error:+.0%}" for sample, error in known
+        )
+        print(f"{name:36} {median(abs(error) for _, error in known):7.1%}  {each}")
+    medians = [median(abs(error) for _, error in known) for known in plans.values()]
+    good = sum(each <= 0.15 for each in medians)
+    print(f"{good} of {len(medians)} plans have a median error of 15 % or less")
 
 
 def _synthesize(arguments: argparse.Namespace) -> None:
@@ -169,7 +211,7 @@ def run(arguments: argparse.Namespace) -> int:
                 print(f"  sums in one go: {'yes' if report.flat else 'no'}")
             return 0 if report else 1
         else:
-            machine = json.loads(arguments.machine.read_text()) if arguments.machine else None
+            machine = _machine(arguments.machine)
             timeline = plan.simulate(arguments.bytes, machine, units=arguments.units)
             if arguments.do == "simulate":
                 print(timeline, end="")

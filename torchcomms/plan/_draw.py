@@ -124,6 +124,6 @@ def text(timeline: Timeline, width: int = 72) -> str:
                 cells[i] = marks[_kind(steps[rank, lane, step])]
         lines.append(f"{row[0]:>4}.{row[1]:<2} {''.join(cells)}")
     busiest = sorted(timeline.links.items(), key=lambda item: -item[1])[:3]
-    lines += [f"  {name} in use {busy / span:.0%} of the time" for name, busy in busiest]
+    lines += [f"  {name}: used {busy / span:.0%} of the time" for name, busy in busiest]
     lines += [f"  {stuck}" for stuck in timeline.stuck]
     return "\n".join(lines) + "\n"

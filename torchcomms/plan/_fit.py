@@ -83,8 +83,8 @@ def fit(samples: Iterable[Sample], machine: Mapping[str, Any] | None = None) -> 
     """The machine whose times are closest to those measured.
 
     Args:
-        machine: what it is known to be besides its costs; default: one host, on whose CPUs the
-            lanes of a rank take turns.
+        machine: what it is known to be besides its costs; default: one host, whose CPUs share
+            its memory, and on which the lanes of a rank take turns.
 
     Raises:
         ValueError: there are no samples, or there is no such plan.
@@ -99,6 +99,6 @@ def compare(samples: Iterable[Sample], machine: Mapping[str, Any]) -> Fit:
 
 def _ask(samples: Iterable[Sample], machine: Mapping[str, Any] | None, *, fits: bool) -> Fit:
     items = [[s.plan, s.ranks, s.bytes, s.units, s.seconds] for s in samples]
-    known = {"lanes_in_turns": True} if machine is None else dict(machine)
+    known = {"lanes_in_turns": True, "shared_memory": {}} if machine is None else dict(machine)
     answer = call("fit", samples=items, machine=known, fit=fits)
     return Fit(answer["machine"], answer["errors"], answer["median"])

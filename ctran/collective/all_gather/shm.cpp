@@ -1,5 +1,6 @@
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 namespace {
@@ -29,13 +30,11 @@ Task allGatherStep(ShmContext& shm, const Collective& c) {
 /// Everybody reads all others' blocks out of their memory.
 Task allGatherPull(ShmContext& shm, const Collective& c) {
   return exchangeByReading(
-      shm, [&c](std::byte* slot) { std::memcpy(slot, &c.input, sizeof c.input); },
+      shm, 1, [&c](int) { return c.input; },
       [&c, &shm] { shm.take(c.outputBlock(shm.rank).data, c.input, c.blockBytes()); },
-      [&c](int peer, const std::byte* slot) {
+      [&c, &shm](int peer) {
         const Block block = c.outputBlock(peer);
-        Reading reading{nullptr, block.data, block.count * sizeOf(c.type)};
-        std::memcpy(&reading.from, slot, sizeof reading.from);
-        return reading;
+        return Reading{shm.lentBy(peer, 0), block.data, block.count * sizeOf(c.type)};
       });
 }
 

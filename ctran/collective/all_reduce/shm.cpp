@@ -2,6 +2,7 @@
 
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 
@@ -111,6 +112,26 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
     shm.drainTo(k);
   }
   shm.endRounds();
+}
+
+/// A rank reduces its part of the tensor, read from the memory of all others, into its output, and
+/// reads the other parts from there. In place a rank overwrites of its input only what nobody else
+/// reads, until it has heard that the part which it reads next has been reduced.
+Task allReducePull(ShmContext& shm, const Collective& c) {
+  const size_t element = sizeOf(c.type);
+  const Partition parts(c.count, shm.size, element);
+  return exchangeByReadingAfter(
+      shm, 2, [&c](int i) { return i == 0 ? c.input : c.output; },
+      [&c, &shm, parts, element] {
+        const size_t mine = parts.begin(shm.rank) * element;
+        const std::byte* from[Arena::kMaxRanks];
+        for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + mine;
+        return shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
+      },
+      [&c, &shm, parts, element](int peer) {
+        const size_t at = parts.begin(peer) * element;
+        return Reading{shm.lentBy(peer, 1) + at, c.output + at, parts.size(peer) * element};
+      });
 }
 
 }  // namespace ctran

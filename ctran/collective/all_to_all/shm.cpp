@@ -1,23 +1,18 @@
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 namespace {
 
-/// Whether an output may overlap an input.
+/// Whether an output overlaps the input of the same block, the only overlap that there may be, and
+/// there is something at all.
 bool inPlace(const Collective& c, int size) {
-  const auto bounds = [&c, size](auto blockOf) {
-    std::pair all{blockOf(0), blockOf(0)};
-    for (int r = 1; r < size; ++r) {
-      all.first = std::min(all.first, blockOf(r));
-      all.second = std::max(all.second, blockOf(r));
-    }
-    all.second += c.blockBytes();
-    return all;
-  };
-  const auto in = bounds([&c](int r) -> const std::byte* { return c.inputBlock(r).data; });
-  const auto out = bounds([&c](int r) -> const std::byte* { return c.outputBlock(r).data; });
-  return in.first < out.second && out.first < in.second;
+  for (int r = 0; r < size; ++r) {
+    const std::byte *in = c.inputBlock(r).data, *out = c.outputBlock(r).data;
+    if (in < out + c.blockBytes() && out < in + c.blockBytes()) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -69,21 +64,15 @@ Task allToAllPull(ShmContext& shm, const Collective& c) {
     }
   }
   return exchangeByReading(
-      shm,
-      [&c, &shm, copy = std::move(copy)](std::byte* slot) {
-        for (int r = 0; r < shm.size; ++r) {
-          const std::byte* block = c.inputBlock(r).data;
-          if (!copy.empty()) block = copy.data() + r * c.blockBytes();
-          std::memcpy(slot + r * sizeof block, &block, sizeof block);
-        }
+      shm, shm.size,
+      [&c, copy = std::move(copy)](int r) -> const std::byte* {
+        return copy.empty() ? c.inputBlock(r).data : copy.data() + r * c.blockBytes();
       },
       [&c, &shm] {
         shm.take(c.outputBlock(shm.rank).data, c.inputBlock(shm.rank).data, c.blockBytes());
       },
-      [&c, &shm](int peer, const std::byte* slot) {
-        Reading reading{nullptr, c.outputBlock(peer).data, c.blockBytes()};
-        std::memcpy(&reading.from, slot + shm.rank * sizeof reading.from, sizeof reading.from);
-        return reading;
+      [&c, &shm](int peer) {
+        return Reading{shm.lentBy(peer, shm.rank), c.outputBlock(peer).data, c.blockBytes()};
       });
 }
 

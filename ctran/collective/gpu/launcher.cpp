@@ -77,10 +77,11 @@ GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) co
   return shape(512);
 }
 
-uint32_t GpuLauncher::lanesFor(size_t bytes) const {
+uint32_t GpuLauncher::lanesFor(size_t bytes, bool oneWay) const {
   // Sending and receiving blocks for every peer.
   const size_t budget = std::max<size_t>(1, team_.lanes / std::max(1u, size_ - 1));
-  const size_t most = std::min<size_t>(size_ <= 2 ? 32 : size_ <= 4 ? 21 : 9, budget);
+  const size_t ofPair = oneWay ? 64 : 32;
+  const size_t most = std::min<size_t>(size_ <= 2 ? ofPair : size_ <= 4 ? 21 : 9, budget);
   return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, team_.stepBytes), 1, most));
 }
 
@@ -119,6 +120,7 @@ GpuLauncher::Messages GpuLauncher::messagesOf(const Collective& c) const {
   const size_t element = sizeOf(c.type);
   const bool isRoot = static_cast<uint32_t>(c.root) == rank_;
   Messages m;
+  m.oneWay = c.kind == Kind::Broadcast || c.kind == Kind::Gather || c.kind == Kind::Scatter;
   const auto sends = [&](uint32_t to, const std::byte* from, size_t count) {
     m.from[to] = bytesAt(from);
     m.sendBytes[to] = count * element;
@@ -196,7 +198,7 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   uint32_t blocks = 0;
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
     if (bytes == 0) return;
-    const uint32_t lanes = lanesFor(bytes);
+    const uint32_t lanes = lanesFor(bytes, m.oneWay && kind != device::kCopy);
     device::Transfer transfer{from, to, bytes, kind, peer, lanes, {}};
     if (kind == device::kReceive && bytes > size_t{device::kDepth} * lanes * team_.stepBytes) {
       transfer.offer = device::makeOffer({}, placeOf(to, bytes, stream));

@@ -46,6 +46,7 @@ class GpuLauncher {
     char* to[device::kMaxRanks] = {};
     size_t sendBytes[device::kMaxRanks] = {};
     size_t receiveBytes[device::kMaxRanks] = {};
+    bool oneWay = false;  ///< of all pairs of ranks, one at most sends to the other
   };
   struct Shape {
     uint32_t blocks;
@@ -62,7 +63,7 @@ class GpuLauncher {
   void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
   void exchangeRows(const Collective& collective, gpu::Stream stream) const;
   void reduce(const Collective& collective, gpu::Stream stream) const;
-  uint32_t lanesFor(size_t bytes) const;
+  uint32_t lanesFor(size_t bytes, bool oneWay = false) const;
   /// Of `bytes`, in steps of up to `room`: for what is not much, chunks of which every lane has
   /// one.
   uint32_t chunkFor(size_t bytes, size_t room) const;

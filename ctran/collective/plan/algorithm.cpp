@@ -74,6 +74,7 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
     counters_.push_back(counters[channel.from.rank]++);
   }
   std::vector<int64_t> sent(plan_.channels.size(), 0), taken(plan_.channels.size(), 0);
+  readsOutput_.resize(plan_.ranks, false);
   for (int r = 0; r < plan_.ranks; ++r) {
     auto& lanes = steps_.emplace_back();
     for (size_t l = 0; l < plan_.programs[r].size(); ++l) {
@@ -88,6 +89,10 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
         for (const int signal : step.signals) prepared.signals.push_back({signal, ++sent[signal]});
         prepared.completes = properties_.finals[r][l][steps.size() - 1];
         mostSources_ = std::max(mostSources_, step.from.size());
+        for (const plan::Place& place : step.to) writesElsewhere_ |= place.rank != r;
+        for (const plan::Place& place : step.from) {
+          if (place.buffer == plan::Buffer::Output) readsOutput_[r] = true;
+        }
       }
     }
   }

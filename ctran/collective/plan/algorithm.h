@@ -45,6 +45,11 @@ class PlanAlgorithm {
   int64_t perExecution(int channel) const { return perExecution_[channel]; }
   int64_t mostPerExecution() const { return mostPerExecution_; }
   size_t mostSources() const { return mostSources_; }
+  /// Whether ranks put into scratch of others. Who only shows data in its own need not know that
+  /// the others have come before it begins.
+  bool writesElsewhere() const { return writesElsewhere_; }
+  /// Whether a rank has further use for what it has put into its output.
+  bool readsOutput(int rank) const { return readsOutput_[rank]; }
 
  private:
   plan::Plan plan_;
@@ -55,6 +60,8 @@ class PlanAlgorithm {
   std::vector<int64_t> perExecution_;
   int64_t mostPerExecution_ = 0;
   size_t mostSources_ = 1;
+  bool writesElsewhere_ = false;
+  std::vector<bool> readsOutput_;
 };
 
 }  // namespace ctran

@@ -9,6 +9,7 @@
 #include "ctran/gpu/driver.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/plan/gpu/run.cuh"
+#include "ctran/plan/trim.h"
 
 namespace ctran {
 namespace {
@@ -27,7 +28,7 @@ const ConfigInt kPlanBytes{
 
 constexpr uint32_t kThreads = 512;
 /// So many blocks move data nearly as fast as any number.
-constexpr uint32_t kWantedBlocks = 48;
+constexpr uint32_t kWantedBlocks = 64;
 /// Of a chunk of scratch, in a slice.
 constexpr size_t kMostUnit = 64 << 10;
 constexpr size_t kGoodUnit = 16 << 10;
@@ -84,7 +85,7 @@ std::string GpuPlan::whyNot(const PlanAlgorithm& algorithm, const Collective& c,
 GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const device::Team& team,
                  int device, uint32_t blocks)
     : algorithm_(std::move(algorithm)),
-      plan_(plan::withRoot(algorithm_->plan(), root)),
+      plan_(plan::withoutIdleCredits(plan::withRoot(algorithm_->plan(), root))),
       source_(kernelOf(plan_, plan::verify(plan_).properties, static_cast<int>(team.rank))),
       team_(team),
       device_(device),

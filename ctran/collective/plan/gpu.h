@@ -68,7 +68,7 @@ class GpuPlan {
   Buffers placed(const Collective& collective, StagingMemory& staging, gpu::Stream stream) const;
 
   const std::shared_ptr<const PlanAlgorithm> algorithm_;
-  const plan::Plan plan_;  ///< with the root of the calls
+  const plan::Plan plan_;  ///< with the root of the calls, without credits that order nothing
   const plan::Kernel source_;
   const device::Team team_;
   const int device_;

@@ -7,25 +7,33 @@ namespace ctran {
 using plan::Buffer;
 
 PlanLayout::PlanLayout(const plan::Plan& plan, size_t count, size_t element)
-    : parts_(count, plan.chunks, element), element_(element) {
+    : parts_(count, plan.chunks, element),
+      element_(element),
+      slots_(std::max<size_t>(1, static_cast<size_t>(plan.scratch) * plan.depth)) {
   size_t largest = 0;
   for (int k = 0; k < plan.chunks; ++k) largest = std::max(largest, parts_.size(k));
-  const size_t slots = std::max<size_t>(1, static_cast<size_t>(plan.scratch) * plan.depth);
-  stride_ = PlanMemory::kScratchBytes / slots / 64 * 64;
-  // About eight units, so that lanes and ranks overlap; not below 8 KB.
-  const size_t wanted = std::max<size_t>(largest * element / 8, 8192);
-  const size_t bytes = std::min(stride_, (wanted + 63) / 64 * 64);
-  unit_ = std::max<size_t>(1, bytes / element);
+  // Two units or more, so that lanes and ranks overlap, but of 16 KB at least in all chunks of a
+  // copy of scratch, and 8 KB in one. Beyond 128 KB about eight.
+  const size_t bytes = std::max<size_t>(largest * element, 64);
+  const size_t chunks = std::max(1, plan.scratch);
+  const size_t least = std::max<size_t>(8192, 16384 / chunks);
+  const size_t most = std::max({131072 / chunks, bytes / 8, least});
+  const size_t wanted = std::min(bytes, std::clamp(bytes / 2, least, most));
+  stride_ = std::min(PlanMemory::kScratchBytes / slots_ / 64 * 64, (wanted + 63) / 64 * 64);
+  unit_ = std::max<size_t>(1, stride_ / element);
   units_ = (largest + unit_ - 1) / unit_;
 }
 
-PlanMemory::PlanMemory(const Collective& c, int rank, std::vector<std::byte*> scratch)
+PlanLayout::PlanLayout(const Collective& c) : PlanLayout(c.plan->plan(), c.count, sizeOf(c.type)) {}
+
+PlanMemory::PlanMemory(const Collective& c, const PlanLayout& layout, int rank,
+                       std::vector<std::byte*> scratch)
     : c_(c),
       plan_(c.plan->plan()),
       rank_(rank),
       scratch_(std::move(scratch)),
       element_(sizeOf(c.type)),
-      layout_(plan_, c.count, element_) {
+      layout_(layout) {
   placeInput();
 }
 

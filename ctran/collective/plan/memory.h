@@ -15,9 +15,12 @@ namespace ctran {
 class PlanLayout {
  public:
   PlanLayout(const plan::Plan& plan, size_t count, size_t element);
+  /// Of a call that a plan serves.
+  explicit PlanLayout(const Collective& c);
 
   uint64_t units() const { return units_; }
-  size_t stride() const { return stride_; }  ///< bytes of a chunk of scratch
+  size_t stride() const { return stride_; }                 ///< bytes of a chunk of scratch
+  size_t scratchBytes() const { return slots_ * stride_; }  ///< of a rank
 
   /// Elements of the unit that belong to the part, and where they begin in the block.
   size_t count(int part, uint64_t unit) const {
@@ -30,6 +33,7 @@ class PlanLayout {
  private:
   Partition parts_;
   size_t element_;
+  size_t slots_;  // chunks of scratch, all copies
   size_t stride_, unit_;
   uint64_t units_;
 };
@@ -42,7 +46,8 @@ class PlanMemory {
   static constexpr size_t kScratchBytes = Arena::kRingBytes;  ///< of a rank
 
   /// `c.plan` does it. `scratch`: per rank of the communicator, null where it is not mapped here.
-  PlanMemory(const Collective& c, int rank, std::vector<std::byte*> scratch);
+  PlanMemory(const Collective& c, const PlanLayout& layout, int rank,
+             std::vector<std::byte*> scratch);
 
   const plan::Plan& plan() const { return plan_; }
   const PlanLayout& layout() const { return layout_; }

@@ -24,7 +24,9 @@ class PlanRun {
         self_(memory.self()),
         begin_(shm == nullptr ? 0 : shm->firstSignal()),
         lanes_(plan_.programs[self_].size()),
-        sources_(algorithm_.mostSources()) {
+        sources_(algorithm_.mostSources()),
+        isHere_(plan_.ranks,
+                shm == nullptr || messages != nullptr || algorithm_.writesElsewhere()) {
     if (c.kind == CollectiveKind::AllReduce || c.kind == CollectiveKind::ReduceScatter) {
       ReduceKind kind = c.op.kind;
       complete_ = reduceFn(kind, c.type);
@@ -75,7 +77,14 @@ class PlanRun {
       const int64_t number =
           static_cast<int64_t>(state.unit) * algorithm_.perExecution(wait.channel) + wait.number;
       if (number <= 0) continue;  // a credit
-      Condition condition = signalled(wait.channel, static_cast<uint64_t>(number));
+      const int from = plan_.channels[wait.channel].from.rank;
+      Condition condition = isHere_[from] ? signalled(wait.channel, static_cast<uint64_t>(number))
+                                          : shm_->arrived(localIndex(from));
+      if (!isHere_[from] && condition.holds()) {
+        shm_->slotOf(localIndex(from));
+        isHere_[from] = true;
+        condition = signalled(wait.channel, static_cast<uint64_t>(number));
+      }
       if (condition.holds()) continue;
       blocked_.push_back(condition);
       return false;
@@ -108,6 +117,8 @@ class PlanRun {
   }
 
   void giveSignals(const PlanAlgorithm::Step& prepared, uint64_t unit) {
+    if (prepared.signals.empty()) return;
+    if (isAlone()) shm_->settlePuts();
     for (const auto& signal : prepared.signals) {
       const uint64_t number = unit * algorithm_.perExecution(signal.channel) + signal.number;
       if (!memory_.isMapped(plan_.channels[signal.channel].to.rank)) continue;  // by messages
@@ -118,7 +129,7 @@ class PlanRun {
             .store(begin_ + number, std::memory_order_release);
       }
     }
-    if (!prepared.signals.empty() && shm_ != nullptr) shm_->arena.published();
+    if (shm_ != nullptr) shm_->arena.published();
   }
 
   /// A rank's number among those that share this arena.
@@ -135,12 +146,30 @@ class PlanRun {
     for (size_t s = 0; s < step.from.size(); ++s) {
       sources_[s] = memory_.at(step, step.from[s], offset, unit);
     }
-    std::byte* const first = memory_.at(step, step.to[0], offset, unit);
-    combine(first, step.from.size(), bytes, completes);
-    for (size_t t = 1; t < step.to.size(); ++t) {
-      copyBlock(memory_.at(step, step.to[t], offset, unit), first, bytes);
+    const std::byte* result = sources_[0];
+    size_t made = 0;
+    if (step.from.size() > 1) {
+      std::byte* const first = memory_.at(step, step.to[0], offset, unit);
+      combine(first, step.from.size(), bytes, completes);
+      result = first;
+      made = 1;
+    }
+    for (size_t t = made; t < step.to.size(); ++t) {
+      std::byte* const to = memory_.at(step, step.to[t], offset, unit);
+      if (!isAlone()) {
+        copyBlock(to, result, bytes);
+      } else if (step.to[t].buffer == plan::Buffer::Scratch) {
+        shm_->put(to, result, bytes);
+      } else if (algorithm_.readsOutput(self_)) {
+        copyBlock(to, result, bytes);
+      } else {
+        shm_->take(to, result, bytes);
+      }
     }
   }
+
+  /// With all ranks on this host.
+  bool isAlone() const { return messages_ == nullptr; }
 
   /// What the sources make.
   void combine(std::byte* to, size_t count, size_t bytes, bool completes) {
@@ -211,20 +240,22 @@ class PlanRun {
   std::vector<LaneState> lanes_;
   std::vector<Condition> blocked_;
   std::vector<const std::byte*> sources_;
+  std::vector<bool> isHere_;  // ranks that are known to be in the same call
   ReduceFn complete_ = nullptr, partial_ = nullptr;
 };
 
-/// The scratch of the ranks that share an arena, by what the communicator calls them.
-std::vector<std::byte*> scratchIn(ShmContext& shm, int size) {
+/// The scratch of the ranks that share an arena, by what the communicator calls them: of each ring
+/// as much as is needed.
+std::vector<std::byte*> scratchIn(ShmContext& shm, const PlanLayout& layout, int size) {
+  shm.beginScratch(layout.scratchBytes());
   std::vector<std::byte*> scratch(size, nullptr);
-  for (int r = 0; r < shm.size; ++r) scratch[shm.arena.nameOf(r)] = shm.arena.ring(r, 0);
+  for (int r = 0; r < shm.size; ++r) scratch[shm.arena.nameOf(r)] = shm.bufferOf(r, 0);
   return scratch;
 }
 
-/// The plan has ended here. Who writes to its ring next waits until it has on all ranks.
+/// The plan has ended here. Who writes to its scratch next waits until it has on all ranks.
 void giveBack(ShmContext& shm, const PlanRun& run) {
   shm.endSignals(run.signals());
-  shm.beginRounds(Arena::kRingBytes / Arena::kRoundBytes, Arena::kRoundBytes);
   shm.endRounds();
 }
 
@@ -239,12 +270,18 @@ bool canSpanHosts(const PlanAlgorithm& algorithm, const Collective& c) {
 }
 
 Task runPlan(ShmContext& shm, const Collective& c) {
+  const PlanLayout layout(c);
   co_await shm.slotFree();
   shm.publishSlot();
-  // Who is here has ended all before; so the scratch of all ranks is free.
-  co_await shm.allArrived();
-  shm.checkAll();
-  const PlanMemory memory(c, shm.rank, scratchIn(shm, shm.size));
+  const PlanMemory memory(c, layout, shm.rank, scratchIn(shm, layout, shm.size));
+  if (c.plan->writesElsewhere()) {
+    // Who is here has ended all before, so its scratch is free; and is in the same call, so that
+    // nobody writes where others have something else.
+    co_await shm.allArrived();
+    shm.checkAll();
+  } else {
+    co_await shm.scratchFree();
+  }
   PlanRun run(&shm, nullptr, memory, c);
   while (!run.advance()) co_await run.blocked();
   giveBack(shm, run);
@@ -254,6 +291,7 @@ Task runPlan(HostsContext& hosts, const Collective& c) {
   ShmContext* const shm = hosts.shm();
   TcpContext& tcp = hosts.all;
   tcp.prepare(tcp.size);
+  const PlanLayout layout(c);
   std::vector<std::byte*> scratch(tcp.size, nullptr);
   if (shm != nullptr) {
     shm->beginStep(hosts.call.board, hosts.call.record());
@@ -261,12 +299,12 @@ Task runPlan(HostsContext& hosts, const Collective& c) {
     shm->publishSlot();
     co_await shm->allArrived();
     shm->checkAll();
-    scratch = scratchIn(*shm, tcp.size);
+    scratch = scratchIn(*shm, layout, tcp.size);
   } else {
     scratch[tcp.rank] = hosts.scratch(PlanMemory::kScratchBytes);
   }
   // What other hosts send before this rank is here waits in the transport.
-  const PlanMemory memory(c, tcp.rank, std::move(scratch));
+  const PlanMemory memory(c, layout, tcp.rank, std::move(scratch));
   PlanMessages messages(tcp, hosts.map, *c.plan, memory);
   PlanRun run(shm, &messages, memory, c);
   while (!run.advance()) co_await run.blocked();

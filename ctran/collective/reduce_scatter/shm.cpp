@@ -1,5 +1,6 @@
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 namespace {
@@ -67,6 +68,17 @@ Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
         sources[shm.rank] = block.data + piece.offset;
         reduceFn(c.op.kind, c.type)(c.output + piece.offset, sources, shm.size,
                                     piece.bytes / element, shm.size);
+      });
+}
+
+/// Everybody reads its block of all others out of their memory, piece by piece, and reduces.
+Task reduceScatterPull(ShmContext& shm, const Collective& c) {
+  return exchangeByReadingAfter(
+      shm, shm.size, [&c](int r) { return c.inputBlock(r).data; },
+      [&c, &shm] {
+        const std::byte* from[Arena::kMaxRanks];
+        for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, shm.rank);
+        return shm.reduceByReading(c, c.output, from, c.inputBlock(shm.rank).count);
       });
 }
 

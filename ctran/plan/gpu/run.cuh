@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/gpu/device/lane.cuh"
 #include "ctran/gpu/device/reduce.cuh"
 #include "ctran/gpu/device/wait.cuh"
 
@@ -119,7 +120,9 @@ class PlanRun {
   /// and each signal releases it.
   template <u32 kSignals>
   CTRAN_INLINE void signal(const PlanSignal (&signals)[kSignals]) {
-    for (u32 s = block_.thread; s < kSignals; s += block_.threads) {
+    // Not the warp that waits, where there are several: its next wait need not be after the fences.
+    const u32 first = publisherOf(block_);
+    for (u32 s = block_.thread - first; s < kSignals; s += block_.threads - first) {
       const PlanSignal& signal = signals[s];
       storeRelease(&plan_.signals[signal.to][signal.channel * slices_ + slice_],
                    static_cast<u32>(execution() * signal.each) + signal.number);
@@ -148,22 +151,28 @@ class PlanRun {
     CTRAN_UNROLL
     for (u32 k = 0; k < kFrom; ++k) addresses |= reinterpret_cast<u64>(from[k]);
     const u64 wide = addresses % sizeof(Word16) == 0 ? n / kPer : 0;
-    for (u64 i = block_.thread; i < wide; i += block_.threads) {
-      Wide16 sources[kFrom];
+    // All loads of a turn before its stores, which the compiler must take for stores to the same
+    // memory: else a thread would wait for each word in turn.
+    constexpr u32 kAtOnce = kFrom == 1 ? 8 : kFrom == 2 ? 4 : kFrom <= 4 ? 2 : 1;
+    for (u64 i = block_.thread; i < wide; i += kAtOnce * block_.threads) {
+      Word16 sources[kAtOnce][kFrom];
       CTRAN_UNROLL
-      for (u32 k = 0; k < kFrom; ++k) sources[k] = reinterpret_cast<const Wide16*>(from[k])[i];
-      Wide16 result = sources[0];
-      if constexpr (kFrom > 1) {
+      for (u32 a = 0; a < kAtOnce; ++a) {
+        const u64 word = i + a * block_.threads;
         CTRAN_UNROLL
-        for (u32 e = 0; e < kPer; ++e) {
-          Element values[kFrom];
-          CTRAN_UNROLL
-          for (u32 k = 0; k < kFrom; ++k) values[k] = sources[k].elements[e];
-          result.elements[e] = reduced<kWhole>(values);
+        for (u32 k = 0; k < kFrom; ++k) {
+          if (word < wide) sources[a][k] = reinterpret_cast<const Word16*>(from[k])[word];
         }
       }
       CTRAN_UNROLL
-      for (u32 k = 0; k < kTo; ++k) reinterpret_cast<Wide16*>(to[k])[i] = result;
+      for (u32 a = 0; a < kAtOnce; ++a) {
+        const u64 word = i + a * block_.threads;
+        if (word >= wide) break;
+        Word16 result = sources[a][0];
+        if constexpr (kFrom > 1) result = reducedWords<kWhole>(sources[a]);
+        CTRAN_UNROLL
+        for (u32 k = 0; k < kTo; ++k) reinterpret_cast<Word16*>(to[k])[word] = result;
+      }
     }
     for (u64 i = wide * kPer + block_.thread; i < n; i += block_.threads) {
       Element values[kFrom];
@@ -178,9 +187,18 @@ class PlanRun {
   }
 
  private:
-  struct alignas(16) Wide16 {
-    Element elements[sizeof(Word16) / sizeof(Element)];
-  };
+  template <bool kWhole, u32 kFrom>
+  CTRAN_INLINE Word16 reducedWords(const Word16 (&sources)[kFrom]) const {
+    Word16 result = {};
+    CTRAN_UNROLL
+    for (u32 e = 0; e < sizeof(Word16) / sizeof(Element); ++e) {
+      Element values[kFrom];
+      CTRAN_UNROLL
+      for (u32 k = 0; k < kFrom; ++k) values[k] = extract<Element>(sources[k], e);
+      insert<Element>(result, e, reduced<kWhole>(values));
+    }
+    return result;
+  }
 
   template <bool kWhole, u32 kFrom>
   CTRAN_INLINE Element reduced(const Element (&values)[kFrom]) const {

@@ -51,6 +51,33 @@ Plan oneShotAllReduce(const Recipe& recipe) {
   return b.finish();
 }
 
+/// The one shot for ranks that can read each other's memory: each rank shows its input, once, and
+/// reduces what all show, in rank order. Lane 0 shows the next unit while lane 1 reduces this one.
+Plan oneShotPullAllReduce(const Recipe& recipe) {
+  const int n = recipe.ranks;
+  Builder b("all_reduce.one_shot_pull", CollectiveKind::AllReduce, n, 1);
+  b.setDepth(2);
+  std::vector<LaneId> readers;
+  for (int r = 0; r < n; ++r) readers.push_back({r, 1});
+  std::vector<Board*> boards;
+  for (int r = 0; r < n; ++r) boards.push_back(&b.board({r, 0}, readers, 1));
+  for (int r = 0; r < n; ++r) {
+    Step& show = b.step({r, 0});
+    b.move(show, {}, {b.input(r, 0)});
+    boards[r]->write(show);
+    boards[r]->publish(show);
+    Step& reduce = b.step({r, 1});
+    for (int i = 0; i < n; ++i) {
+      boards[i]->read(reduce, {r, 1});
+      // Its own, once that is shown: after that, in place, the output may be written.
+      if (i == r) reduce.from.back() = b.input(r, 0);
+      boards[i]->release(reduce, {r, 1});
+    }
+    b.move(reduce, {b.output(r, 0)}, {});
+  }
+  return b.finish();
+}
+
 /// Direct reduce-scatter, then direct all-gather: two steps, each rank sends 2 (n - 1) / n of the
 /// data. Reduced in rank order.
 Plan twoShotAllReduce(const Recipe& recipe) {

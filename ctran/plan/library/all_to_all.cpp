@@ -43,17 +43,25 @@ Plan directPullAllToAll(const Recipe& recipe) {
   std::vector<Board*> boards;
   for (int r = 0; r < n; ++r) boards.push_back(&b.board({r, 0}, readers, n));
   for (int r = 0; r < n; ++r) {
+    if (n == 1) {
+      b.copy({r, 1}, b.output(r, r), b.input(r, r));
+      continue;
+    }
+    const int last = r == n - 1 ? n - 2 : n - 1;
     for (int block = 0; block < n; ++block) {
+      if (block == r) continue;
       Step& show = b.step({r, 0});
       b.move(show, {}, {b.input(r, block)});
       boards[r]->write(show, block);
-      if (block == n - 1) boards[r]->publish(show);
+      if (block == last) boards[r]->publish(show);
     }
-    // Beginning with its own, after which, in place, the output may be written.
+    // Beginning with its own, once the others are shown: after that, in place, the output may be
+    // written.
     for (int d = 0; d < n; ++d) {
       const int peer = (r + d) % n;
       Step& take = b.step({r, 1});
       boards[peer]->read(take, {r, 1}, r);
+      if (peer == r) take.from.back() = b.input(r, r);
       b.move(take, {b.output(r, peer)}, {});
       boards[peer]->release(take, {r, 1});
     }

@@ -62,10 +62,12 @@ Plan directBroadcast(const Recipe& recipe) {
   return b.finish();
 }
 
-/// The root shows the data, once; everybody reads it there.
+/// The root shows the data, once; everybody reads it there. It may be four units ahead of the
+/// slowest reader.
 Plan directPullBroadcast(const Recipe& recipe) {
   Builder b("broadcast.direct_pull", CollectiveKind::Broadcast, recipe.ranks, 1);
   start(b, recipe);
+  b.setDepth(4);
   std::vector<LaneId> readers;
   for (int r = 0; r < recipe.ranks; ++r) {
     if (r != recipe.root) readers.push_back({r, 0});

@@ -36,6 +36,8 @@ const std::vector<BuiltIn>& library() {
       {"all_reduce.bidirectional_ring", Kind::AllReduce, "two rings, one each way round",
        with<ringAllReduce, true>, always},
       {"all_reduce.one_shot", Kind::AllReduce, "everything to everybody", oneShotAllReduce, always},
+      {"all_reduce.one_shot_pull", Kind::AllReduce, "the same, reading other ranks' memory",
+       oneShotPullAllReduce, always},
       {"all_reduce.two_shot", Kind::AllReduce, "direct reduce-scatter and all-gather",
        twoShotAllReduce, always},
       {"all_reduce.two_shot_pull", Kind::AllReduce, "the same, reading other ranks' memory",

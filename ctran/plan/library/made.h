@@ -27,6 +27,7 @@ inline std::vector<int> acrossHosts(int local, int g, int hosts) {
 Plan ringAllReduce(const Recipe& recipe, bool bidirectional);
 Plan oneShotAllReduce(const Recipe& recipe);
 Plan twoShotAllReduce(const Recipe& recipe);
+Plan oneShotPullAllReduce(const Recipe& recipe);
 Plan twoShotPullAllReduce(const Recipe& recipe);
 Plan recursiveDoublingAllReduce(const Recipe& recipe);
 Plan halvingDoublingAllReduce(const Recipe& recipe);

@@ -208,10 +208,8 @@ void TcpTransport::ended(Connection& connection, const std::string& why) {
     moved_ = true;
     return;
   }
-  const auto isThere = [](const auto& each) { return each->isThere(); };
-  const bool isOnly = std::count_if(peer.connections.begin(), peer.connections.end(), isThere) == 1;
   if (connection.state == State::Accepted && !connection.link.hasHeard() &&
-      (isOnly || !connection.isFirst())) {
+      (peer.connectionsThere() == 1 || !connection.isFirst())) {
     return hungUp(connection);
   }
   lose(peer, why);
@@ -261,16 +259,13 @@ int TcpTransport::connections() {
 
 int TcpTransport::connections(int rank) {
   const Lock lock(*this);
-  const auto& connections = peerOf(rank).connections;
-  return static_cast<int>(std::count_if(connections.begin(), connections.end(),
-                                        [](const auto& each) { return each->isThere(); }));
+  return peerOf(rank).connectionsThere();
 }
 
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  return !peer.hasLeft && std::any_of(peer.connections.begin(), peer.connections.end(),
-                                      [](const auto& each) { return each->isThere(); });
+  return !peer.hasLeft && peer.connectionsThere() > 0;
 }
 
 // --- The end -------------------------------------------------------------------------------------

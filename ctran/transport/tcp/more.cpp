@@ -7,20 +7,22 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/log.h"
+#include "ctran/os/process.h"
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
 namespace {
 
 constexpr size_t kBetweenMachines = 4;
+constexpr int kManyCores = 8;
 
 const ConfigInt kConnections{
     "CTRAN_TCP_CONNECTIONS", 0,
     "How many connections a pair of ranks on different hosts uses for large messages. 0: one on "
     "the "
-    "same machine, four between machines, at least one for each interface that "
-    "CTRAN_TCP_INTERFACES "
-    "names, and those beside the first once they have moved 4 MB.",
+    "same machine, two if it has eight cores or more, four between machines, at least one for each "
+    "interface that CTRAN_TCP_INTERFACES names, and those beside the first once they have moved 4 "
+    "MB.",
     0, kMaxConnections};
 
 }  // namespace
@@ -64,7 +66,8 @@ std::vector<NetPath> TcpTransport::morePaths(const Peer& peer) const {
   if (interfacesAreNamed()) paths = pathsBetween(ownAddresses_, addresses, first.to);
   size_t count = connectionsWanted_;
   if (count == 0) {  // as many over each path
-    const size_t least = isOnThisMachine(peer.rank) ? 1 : kBetweenMachines;
+    const size_t here = availableCores() >= kManyCores ? 2 : 1;
+    const size_t least = isOnThisMachine(peer.rank) ? here : kBetweenMachines;
     count = std::min((least + paths.size() - 1) / paths.size() * paths.size(), kMaxConnections);
   }
   std::vector<NetPath> more;

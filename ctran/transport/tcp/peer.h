@@ -103,6 +103,11 @@ struct TcpTransport::Peer {
   Connection& first() const { return *connections.front(); }
   State state() const { return first().state; }
   bool isThere() const { return first().isThere(); }
+  /// How many of the connections are.
+  int connectionsThere() const {
+    return static_cast<int>(std::count_if(connections.begin(), connections.end(),
+                                          [](const auto& each) { return each->isThere(); }));
+  }
 
   /// Whether several connections share what there is to send.
   bool isShared() const { return connections.size() > 1; }

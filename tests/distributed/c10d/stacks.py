@@ -32,6 +32,8 @@ from torch.nn.parallel import DistributedDataParallel
 STEPS = 3
 BATCH = 8
 WIDTH = 12
+# Where models and data are: on GPUs in tests/gpu_ranks/groups.py.
+DEVICE = torch.device("cpu")
 
 
 class Block(nn.Module):
@@ -49,14 +51,14 @@ class Block(nn.Module):
 
 def new_model(layers: int = 2) -> nn.Sequential:
     torch.manual_seed(7)
-    return nn.Sequential(*[Block() for _ in range(layers)], nn.Linear(WIDTH, 3))
+    return nn.Sequential(*[Block() for _ in range(layers)], nn.Linear(WIDTH, 3)).to(DEVICE)
 
 
 def data(step: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(100 + step)
     return (
-        torch.randn(BATCH, WIDTH, generator=generator),
-        torch.randn(BATCH, 3, generator=generator),
+        torch.randn(BATCH, WIDTH, generator=generator).to(DEVICE),
+        torch.randn(BATCH, 3, generator=generator).to(DEVICE),
     )
 
 
@@ -142,10 +144,10 @@ def data_parallel_with_a_hook(rank: Rank) -> None:
 
 def data_parallel_with_sparse_gradients(rank: Rank) -> None:
     torch.manual_seed(3)
-    alone = nn.Sequential(nn.Embedding(10, WIDTH, sparse=True), nn.Linear(WIDTH, 3))
+    alone = nn.Sequential(nn.Embedding(10, WIDTH, sparse=True), nn.Linear(WIDTH, 3)).to(DEVICE)
     model = copy.deepcopy(alone)
     replica = DistributedDataParallel(model)
-    indices = torch.arange(BATCH) * 3 % 10
+    indices = torch.arange(BATCH, device=DEVICE) * 3 % 10
     for parameters, forward, part in [
         (alone.parameters(), alone, lambda tensor: tensor),
         (replica.parameters(), replica, lambda tensor: own_part(rank, tensor)),
@@ -161,7 +163,7 @@ def data_parallel_with_sparse_gradients(rank: Rank) -> None:
 
 def fully_sharded(rank: Rank) -> None:
     model = new_model()
-    mesh = init_device_mesh("cpu", (rank.size,))
+    mesh = init_device_mesh(DEVICE.type, (rank.size,))
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -174,7 +176,7 @@ def fully_sharded(rank: Rank) -> None:
 def hybrid_sharded(rank: Rank) -> None:
     """Replicas of shards: a mesh of two dimensions."""
     model = new_model()
-    mesh = init_device_mesh("cpu", (2, rank.size // 2), mesh_dim_names=("replicate", "shard"))
+    mesh = init_device_mesh(DEVICE.type, (2, rank.size // 2), mesh_dim_names=("replicate", "shard"))
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -186,7 +188,7 @@ def hybrid_sharded(rank: Rank) -> None:
 
 def tensor_parallel(rank: Rank) -> None:
     model = new_model()
-    mesh = init_device_mesh("cpu", (rank.size,))
+    mesh = init_device_mesh(DEVICE.type, (rank.size,))
     for layer in model[:-1]:
         parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
     train(model, sgd(model))
@@ -199,7 +201,7 @@ def pipeline_parallel(rank: Rank) -> None:
     """One stage per rank, one forward and one backward in turn, more microbatches than stages."""
     whole = new_model(rank.size - 1)
     part = whole[rank.rank]
-    stage = PipelineStage(part, rank.rank, rank.size, torch.device("cpu"))
+    stage = PipelineStage(part, rank.rank, rank.size, DEVICE)
     microbatches = BATCH  # of one row
     schedule = Schedule1F1B(stage, microbatches, loss_fn=loss_of)
     optimizer = sgd(part)
@@ -242,8 +244,8 @@ def checkpoint(rank: Rank) -> None:
     """Saved from shards over all ranks, loaded into shards over half of them, twice."""
     folder: list[Any] = [tempfile.mkdtemp() if rank.rank == 0 else None]
     dist.broadcast_object_list(folder, src=0)
-    mesh = init_device_mesh("cpu", (rank.size,))
-    values = torch.arange(8.0 * WIDTH).view(8, WIDTH)
+    mesh = init_device_mesh(DEVICE.type, (rank.size,))
+    values = torch.arange(8.0 * WIDTH, device=DEVICE).view(8, WIDTH)
     saved = {
         "sharded": distribute_tensor(values, mesh, [Shard(0)]),
         "everywhere": distribute_tensor(values + 1, mesh, [Replicate()]),
@@ -251,11 +253,12 @@ def checkpoint(rank: Rank) -> None:
     }
     dcp.save(saved, checkpoint_id=Path(folder[0]))
     dcp.async_save(saved, checkpoint_id=Path(folder[0]) / "async").result()
-    wide = init_device_mesh("cpu", (2, rank.size // 2), mesh_dim_names=("replicate", "shard"))
+    wide = init_device_mesh(DEVICE.type, (2, rank.size // 2), mesh_dim_names=("replicate", "shard"))
     for place in (Path(folder[0]), Path(folder[0]) / "async"):
+        zeros = torch.zeros_like(values)
         loaded = {
-            "sharded": distribute_tensor(torch.zeros(8, WIDTH), wide, [Replicate(), Shard(1)]),
-            "everywhere": distribute_tensor(torch.zeros(8, WIDTH), wide["shard"], [Shard(0)]),
+            "sharded": distribute_tensor(zeros.clone(), wide, [Replicate(), Shard(1)]),
+            "everywhere": distribute_tensor(zeros, wide["shard"], [Shard(0)]),
             "number": torch.tensor(0),
         }
         dcp.load(loaded, checkpoint_id=place)
@@ -265,15 +268,15 @@ def checkpoint(rank: Rank) -> None:
 
 
 def device_mesh(rank: Rank) -> None:
-    mesh = init_device_mesh("cpu", (2, rank.size // 2), mesh_dim_names=("outer", "inner"))
+    mesh = init_device_mesh(DEVICE.type, (2, rank.size // 2), mesh_dim_names=("outer", "inner"))
     for name, members in [
         ("outer", [r for r in range(rank.size) if r % 2 == rank.rank % 2]),
         ("inner", [r for r in range(rank.size) if r // 2 == rank.rank // 2]),
     ]:
-        total = torch.tensor([float(rank.rank)])
+        total = torch.tensor([float(rank.rank)], device=DEVICE)
         dist.all_reduce(total, group=mesh.get_group(name))
         assert total.item() == sum(members)
     flat = mesh["outer", "inner"]._flatten("all")
-    total = torch.ones(3)
+    total = torch.ones(3, device=DEVICE)
     dist.all_reduce(total, group=flat.get_group())
-    assert torch.equal(total, torch.full((3,), float(rank.size)))
+    assert (total == rank.size).all()

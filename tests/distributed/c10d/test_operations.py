@@ -412,8 +412,9 @@ def test_the_device_of_a_backend_counts() -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")
     options: dict[str, Any] = {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    for backend in ("cuda:ctran", "cpu:gloo,cuda:ctran"):
-        with pytest.raises(torchcomms.CommError, match=r"no device of type cuda|no support for"):
+    refusal = r"no device of type cuda|no support for|libcuda|libnccl"
+    for backend in ("cuda:ctran", "cpu:gloo,cuda:ctran", "cpu:gloo,cuda:ncclx"):
+        with pytest.raises(torchcomms.CommError, match=refusal):
             dist.init_process_group(backend, **options)
 
 

@@ -6,10 +6,12 @@ from collections.abc import Callable
 
 import gpu_ranks.copies
 import gpu_ranks.detour
+import gpu_ranks.groups
 import gpu_ranks.ncclx
 import gpu_ranks.plans
 import gpu_ranks.quantized
 import gpu_ranks.rows
+import gpu_ranks.stress
 import gpu_ranks.symmetric
 import gpu_ranks.trouble
 import gpu_ranks.use
@@ -20,8 +22,10 @@ from gpu_ranks import CASES, Case
 from harness import Ranks
 from harness.devices import has_gpu
 
+HERE = [case for case in CASES if has_gpu() or not case.real]
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+@pytest.mark.parametrize("case", HERE, ids=lambda case: case.name)
 def test_case(
     ranks: Callable[[int], Ranks], fresh_ranks: Callable[[int], Ranks], case: Case
 ) -> None:

@@ -17,14 +17,16 @@ from typing import Any
 
 import gpu_ranks.copies
 import gpu_ranks.detour
+import gpu_ranks.groups
 import gpu_ranks.ncclx
 import gpu_ranks.plans
 import gpu_ranks.quantized
 import gpu_ranks.rows
+import gpu_ranks.stress
 import gpu_ranks.symmetric
 import gpu_ranks.trouble
 import gpu_ranks.use
-import gpu_ranks.windows  # noqa: F401  (all register their cases)
+import gpu_ranks.windows
 import torch
 from gpu_ranks import BACKEND, CASES
 from harness.devices import has_gpu
@@ -57,10 +59,10 @@ class Report:
             print(error[-1500:], flush=True)
 
 
-def run_matrix(report: Report, pool: Pool, world: int, until: float) -> None:
+def run_matrix(report: Report, pool: Pool, world: int, batch: int, until: float) -> None:
     cases = [case for case in pairwise(BACKEND) if case.world == world]
-    for at in range(0, len(cases), BATCH):
-        some = cases[at : at + BATCH]
+    for at in range(0, len(cases), batch):
+        some = cases[at : at + batch]
 
         def body(some: list[Case] = some) -> None:
             of_ranks = pool.ranks(world).run(run_cases, some)
@@ -85,8 +87,18 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[""], help="parts of the names of cases")
     parser.add_argument("--worlds", type=int, nargs="*", default=[1, 2, 4])
     parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--batch", type=int, default=BATCH, help="cases of the matrix at a time")
+    parser.add_argument(
+        "--stress",
+        type=int,
+        metavar="OPERATIONS",
+        help="only the random programs, of so many operations each",
+    )
     parser.add_argument("--stand-ins", action="store_true", help="where there is no GPU")
     arguments = parser.parse_args()
+    if arguments.stress:
+        arguments.only = ["stress"]
+        gpu_ranks.stress.operations = arguments.stress
     if not has_gpu() and not arguments.stand_ins:
         print("there is no GPU here", file=sys.stderr)
         return 2
@@ -98,7 +110,7 @@ def main() -> int:
     shared = Pool()
     gpus = torch.cuda.device_count() if has_gpu() else max(arguments.worlds)
     for case in CASES:
-        if case.world > gpus:
+        if case.world > gpus or (case.real and not has_gpu()):
             continue
         if not any(part in case.name for part in arguments.only) or time.monotonic() > until:
             continue
@@ -110,7 +122,7 @@ def main() -> int:
     for world in arguments.worlds:
         if any(part in "matrix" for part in arguments.only) and time.monotonic() < until:
             pool = Pool()
-            run_matrix(report, pool, world, until)
+            run_matrix(report, pool, world, arguments.batch, until)
             pool.end()
     print(f"{report.failures} failures")
     return 1 if report.failures else 0

@@ -51,7 +51,7 @@ TEST_F(SelectCalls, ExplainWithoutACommunicator) {
   const Json answer =
       call(R"({"do": "explain", "collective": "all_reduce", "bytes": 8, "ranks": 4})").at("ok");
   EXPECT_EQ(answer.at("algorithm").asString(), "step");
-  EXPECT_EQ(answer.at("alternatives").items().size(), 3u);
+  EXPECT_EQ(answer.at("alternatives").items().size(), 4u);
   EXPECT_FALSE(call(R"({"do": "host"})").at("ok").at("cores").items().empty());
 }
 

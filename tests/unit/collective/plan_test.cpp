@@ -113,6 +113,30 @@ std::vector<Case> casesFor(const PlanAlgorithm& algorithm, int size, uint64_t se
   return cases;
 }
 
+/// Scratch is a part of the rings, which begins wherever the call before has ended: small and large
+/// ones take turns, and fill rings several times.
+TEST(PlanScratch, IsFoundAtEveryPositionOfTheRings) {
+  uint64_t seed = 7000;
+  for (const char* name :
+       {"all_reduce.one_shot_pull", "all_reduce.two_shot_pull", "all_reduce.two_shot",
+        "all_gather.direct_pull", "reduce_scatter.direct_pull", "all_to_all.direct_pull",
+        "broadcast.direct_pull", "broadcast.chain"}) {
+    const plan::Plan plan = makePlan(name, {2});
+    const Served served(plan);
+    std::vector<Case> cases;
+    for (const size_t count : {10'000, 250'000, 300, 70'000, 2'500'000, 1, 40'000, 1'000'000}) {
+      Case c;
+      c.kind = plan.kind;
+      c.seed = ++seed;
+      c.type = DataType::Int32;
+      c.count = kThreadSanitizer || kAddressSanitizer ? std::min<size_t>(count, 600'000) : count;
+      cases.push_back(c);
+    }
+    runCases({2}, cases, plan.name);
+    if (HasFailure()) return;
+  }
+}
+
 class PlanOf : public ::testing::TestWithParam<World> {};
 
 /// With the types that are exact, "what the native algorithm gives" is every bit of it.

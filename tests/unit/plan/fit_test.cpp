@@ -52,6 +52,24 @@ TEST(Fit, FindsAMachineThatSaysTheSame) {
   EXPECT_EQ(compare(samples, read).median, found.median);
 }
 
+TEST(Fit, FindsWhatSharedMemoryCosts) {
+  Machine machine;
+  machine.local.latency = 2e-7;
+  machine.lanesInTurns = true;
+  machine.sharedMemory = SharedMemory{6e9, 9e9, 9e-8, 3e-6};
+  machine.copyBandwidth = 14e9;
+  machine.start = 1e-6;
+  const auto samples = samplesOf(machine);
+  Machine start;
+  start.lanesInTurns = true;
+  start.sharedMemory.emplace();
+  const Fit found = fit(samples, start);
+  EXPECT_LT(found.median, 0.05);
+  const Machine read = machineFromJson(toJson(found.machine));
+  ASSERT_TRUE(read.sharedMemory);
+  EXPECT_EQ(compare(samples, read).median, found.median);
+}
+
 TEST(Fit, NeedsTimes) {
   EXPECT_EQ(errorOf([] { fit({}, {}); }).kind(), ErrorKind::InvalidArgument);
   const Sample bad{makePlan("all_reduce.ring", {2}), 1, 1, 0};

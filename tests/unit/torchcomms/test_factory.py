@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from torch.distributed import HashStore
 
 import torchcomms
 from torchcomms import CommError, CommOptions, TorchComm, _comms
@@ -77,9 +78,21 @@ def test_ctran_says_which_devices_it_knows() -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there are GPUs here")
-def test_ctran_says_that_there_are_no_gpus() -> None:
-    with pytest.raises(CommError, match=r"the NVIDIA driver .* could not be loaded"):
-        torchcomms.new_comm("ctran", torch.device("cuda", 0), options=_options(0, 1))
+@pytest.mark.parametrize(
+    ("backend", "message"),
+    [
+        ("ctran", r"the NVIDIA driver .* could not be loaded"),
+        ("nccl", r"could not be loaded"),  # the driver, or NCCL
+        ("ncclx", r"could not be loaded"),
+    ],
+)
+def test_backends_of_gpus_say_that_there_are_none(backend: str, message: str) -> None:
+    if not torchcomms.is_backend_built(backend):
+        pytest.skip(f"built without {backend}")
+    with pytest.raises(CommError, match=message):
+        torchcomms.new_comm(
+            backend, torch.device("cuda", 0), options=_options(0, 1), store=HashStore()
+        )
 
 
 def _options(rank: int | None, size: int | None) -> CommOptions:

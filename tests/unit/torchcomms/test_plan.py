@@ -162,7 +162,8 @@ def samples_file(path: Path, machine: dict[str, object]) -> Path:
 
 def test_machines_are_fitted_to_times(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = {"lanes_in_turns": True, "copy_bandwidth": 3e10, "start": 2e-6,
-               "local": {"latency": 4e-7, "overhead": 1e-7, "bandwidth": 3e10}}  # fmt: skip
+               "local": {"latency": 4e-7},
+               "shared_memory": {"read_bandwidth": 2e10, "arrival": 1e-6}}  # fmt: skip
     file = samples_file(tmp_path / "samples", machine)
     samples = plan.read_samples(file)
     assert len(samples) == 9
@@ -177,7 +178,9 @@ def test_machines_are_fitted_to_times(tmp_path: Path, capsys: pytest.CaptureFixt
 
     output = tmp_path / "machine.json"
     assert main(["plan", "fit", "--samples", str(file), "-o", str(output)]) == 0
-    assert "not fitted to" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "not fitted to" in told
+    assert "3 of 3 plans have a median error of 15 % or less" in told
     assert plan.make("all_reduce.ring", 2).simulate(1 << 20, json.loads(output.read_text()))
 
 
@@ -244,10 +247,26 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     machine = tmp_path / "machine.json"
     machine.write_text('{"ranks_per_host": 2}')
     assert "<svg" in run("draw", str(file), "--machine", str(machine))[1]
-    for bad in (str(tmp_path / "none.json"), "all_reduce.ring:x", "all_reduce.ring:0"):
+    empty = tmp_path / "empty.json"
+    empty.write_text("{}")
+    for bad, why in (
+        (str(tmp_path / "none.json"), "there is no file"),
+        ("all_reduce.ring:x", "not NAME:RANKS"),
+        ("all_reduce.ring:4:1:1", "not NAME:RANKS"),
+        ("all_reduce.ring:0", "0 ranks"),
+        (str(empty), "empty.json: there is no 'plan'"),
+    ):
         code, _, err = run("verify", bad)
         assert code == 2
         assert err.startswith("error: ")
+        assert why in err
+    machine.write_text("[1")
+    code, _, err = run("simulate", str(file), "--machine", str(machine))
+    assert code == 2
+    assert "machine.json: Expecting" in err
+    with pytest.raises(SystemExit):
+        run("simulate", str(file), "--bytes", "1Q")
+    assert "'1Q' is not a number of bytes" in capsys.readouterr().err
 
 
 def of_mscclpp(collective: str) -> str:

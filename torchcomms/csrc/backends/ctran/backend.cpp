@@ -11,9 +11,10 @@
 
 #include "ctran/base/error.h"
 #include "ctran/engine/create.h"
-#include "torchcomms/csrc/argument_checks.hpp"
+#include "torchcomms/csrc/backends/ctran/blocks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
+#include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
@@ -24,61 +25,11 @@ namespace torch::comms {
 
 namespace {
 
-using ctran::Block;
 using ctran::Collective;
 using ctran::CollectiveKind;
 
 const BackendRegistration kRegistration("ctran", [] { return std::make_shared<CtranBackend>(); },
                                         {.canReconfigure = true});
-
-const std::byte* readable(const at::Tensor& tensor) {
-  return static_cast<const std::byte*>(tensor.const_data_ptr());
-}
-
-std::byte* writable(const at::Tensor& tensor) {
-  return static_cast<std::byte*>(tensor.mutable_data_ptr());
-}
-
-size_t countOf(const at::Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
-
-std::vector<Block> readableBlocks(const std::vector<at::Tensor>& tensors) {
-  std::vector<Block> blocks;
-  blocks.reserve(tensors.size());
-  // A Block serves both directions; blocks of an input are not written.
-  for (const at::Tensor& t : tensors) {
-    blocks.push_back({const_cast<std::byte*>(readable(t)), countOf(t)});
-  }
-  return blocks;
-}
-
-std::vector<Block> writableBlocks(const std::vector<at::Tensor>& tensors) {
-  std::vector<Block> blocks;
-  blocks.reserve(tensors.size());
-  for (const at::Tensor& t : tensors) blocks.push_back({writable(t), countOf(t)});
-  return blocks;
-}
-
-/// Consecutive blocks of `rows[r]` rows each.
-std::vector<Block> rowBlocks(std::byte* start, const at::Tensor& tensor,
-                             const std::vector<uint64_t>& rows) {
-  const size_t row = static_cast<size_t>(rowSize(tensor));
-  std::vector<Block> blocks;
-  blocks.reserve(rows.size());
-  for (const uint64_t r : rows) {
-    const size_t count = static_cast<size_t>(r) * row;
-    blocks.push_back({start, count});
-    start += count * tensor.element_size();
-  }
-  return blocks;
-}
-
-Collective movement(CollectiveKind kind, const at::Tensor& tensor, size_t count) {
-  Collective c;
-  c.kind = kind;
-  c.type = movedType(tensor);
-  c.count = count;
-  return c;
-}
 
 /// Whether to treat tensors of the CPU as a GPU's: for tests, with a stand-in for the driver.
 bool usesStandIn(at::Device device, const Hints& hints) {
@@ -532,37 +483,24 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_
 
 TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
-  Collective c = movement(
-      call.isCombine() ? CollectiveKind::AllToAllVCombine : CollectiveKind::AllToAllVDynamic,
-      call.input, static_cast<size_t>(call.rowElements));
-  const auto rowsOf = [&](const at::Tensor& tensor) {
-    if (call.rowElements == 0) return static_cast<size_t>(tensor.size(0));
-    return countOf(tensor) / static_cast<size_t>(call.rowElements);
-  };
-  const auto numbers = [](const at::Tensor& tensor) -> int64_t* {
-    return tensor.defined() ? reinterpret_cast<int64_t*>(writable(tensor)) : nullptr;
-  };
-  auto rows = std::make_shared<ctran::RowExchange>();
-  c.input = readable(call.input);
-  rows->inputRows = rowsOf(call.input);
-  if (call.output.size() == 1) {
-    c.output = writable(call.output[0]);
-    rows->outputRows = rowsOf(call.output[0]);
-  } else {
-    c.outputs = writableBlocks(call.output);
+  if (!gpu_ || !HostRows::areFor(call)) {
+    return execute(call.op, collectiveOf(call), async_op, options, call);
   }
-  rows->sendCounts = numbers(call.sendCounts);
-  rows->sendIndices = numbers(call.sendIndices);
-  rows->indices = call.sendIndices.defined() ? countOf(call.sendIndices) : 0;
-  rows->chunkRows = numbers(call.chunkRows);
-  rows->chunks = call.chunkRows.defined() ? countOf(call.chunkRows) : 0;
-  rows->received = numbers(call.received);
-  rows->expected = numbers(call.expected);
-  rows->receivedChunks = numbers(call.receivedChunks);
-  rows->weights = call.weights.defined() ? call.weights.const_data_ptr<float>() : nullptr;
-  rows->dedup = call.sendsOnce();
-  c.rows = std::move(rows);
-  return execute(call.op, std::move(c), async_op, options, call);
+  gpu_->requireWhole();
+  if (gpu_->place(false).isCaptured) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       std::string(toString(call.op)) +
+                           " of tensors of a GPU goes through the host's memory and cannot be "
+                           "captured",
+                       {}, {}, "put the rows in the order of the ranks, for all_to_all_v_dynamic");
+  }
+  gpu_->drain();  // an operation issued before it may write the numbers
+  gpu_->requireWhole();
+  HostRows rows(call);
+  EngineWaitHooks hooks;
+  visibly([&] { engine().run(collectiveOf(rows.call()), options.timeout, &hooks); });
+  rows.bringBack();
+  return TorchWorkCompleted::shared();
 }
 
 TorchCommBackend::WorkPtr CtranBackend::barrier(bool async_op, const BarrierOptions& options) {

@@ -96,12 +96,13 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
     }
   }
   if (noVendor.empty()) {
-    vendor_ = std::make_shared<NcclBackend>(vendor);
-    vendor_->init(device, name, optionsFor(options, true, device.is_cpu()));
+    auto made = std::make_shared<NcclBackend>(vendor);
+    made->init(device, name, optionsFor(options, true, device.is_cpu()));
+    vendor_ = std::move(made);
   }
-  CommOptions made = options;
-  made.name = std::string(name);
-  settle(made, noEngine, noVendor);
+  CommOptions named = options;
+  named.name = std::string(name);
+  settle(named, noEngine, noVendor);
 }
 
 void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std::string noVendor) {

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
 #include "torchcomms/csrc/backends/stream/operation.hpp"
 
@@ -201,7 +202,8 @@ TorchCommBackend::WorkPtr NcclxBackend::all_to_all(const Tensors& output_tensor_
 TorchCommBackend::WorkPtr NcclxBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
   requireEngine(call.op);
-  return issue(false, async_op,
+  // What goes through the host's memory is copied by the current stream.
+  return issue(false, async_op && !HostRows::areFor(call),
                [&](auto& member) { return member.exchange_rows(call, async_op, options); });
 }
 

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <concepts>
+#include <cstddef>
+
+#include "ctran/collective/shm_context.h"
+
+namespace ctran {
+
+/// Nothing goes through shared memory: every rank lends addresses of its data, `addresses` of them
+/// (`lend(i)`), does its own part (`own()`), and reads what it needs straight from the memory of
+/// each other rank (`from(peer)`, a Reading). It stays until all have read. Of data that is read
+/// once this costs one copy instead of two, and a system call per peer.
+template <class Lend, class Own, class From>
+Task exchangeByReading(ShmContext& shm, int addresses, Lend lend, Own own, From from) {
+  shm.beginRounds(1, 64);  // nothing goes there, but it counts who has read
+  co_await shm.slotFree();
+  shm.lend(addresses, lend);
+  own();
+  for (int step = 1; step < shm.size; ++step) {
+    const int peer = (shm.rank + step) % shm.size;
+    co_await shm.arrived(peer);
+    if (!shm.read(peer, from(peer))) co_await shm.neverFilledBy(peer);
+  }
+  shm.endRounds();
+  co_await shm.allDrained(0);
+  shm.throwIfFailed();
+}
+
+/// The same with a first step that needs the addresses of all: `first()`, which returns a rank
+/// whose memory is no longer there, or -1. Then, where there is a `from`, a rank reads from each
+/// other one that has taken its first step.
+template <class Lend, class First, class From = std::nullptr_t>
+Task exchangeByReadingAfter(ShmContext& shm, int addresses, Lend lend, First first,
+                            From from = nullptr) {
+  shm.beginRounds(1, 64);
+  co_await shm.slotFree();
+  shm.lend(addresses, lend);
+  co_await shm.allArrived();
+  shm.checkAll();
+  const int gone = first();
+  if (gone >= 0) co_await shm.neverFilledBy(gone);
+  if constexpr (std::invocable<From, int>) {
+    shm.halfFill(0);
+    for (int step = 1; step < shm.size; ++step) {
+      const int peer = (shm.rank + step) % shm.size;
+      co_await shm.halfFilledBy(peer, 0);
+      if (!shm.read(peer, from(peer))) co_await shm.neverFilledBy(peer);
+    }
+  }
+  shm.endRounds();
+  co_await shm.allDrained(0);
+  shm.throwIfFailed();
+}
+
+}  // namespace ctran

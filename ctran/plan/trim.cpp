@@ -1,0 +1,66 @@
+#include "ctran/plan/trim.h"
+
+#include <algorithm>
+
+#include "ctran/plan/verify.h"
+
+namespace ctran::plan {
+namespace {
+
+bool isEmpty(const Step& step) {
+  return !step.moves() && step.waits.empty() && step.signals.empty();
+}
+
+/// The plan as it is without some of its channels.
+Plan without(const Plan& plan, const std::vector<bool>& dropped) {
+  Plan left = plan;
+  left.channels.clear();
+  std::vector<int> numbers;  // of the channels that are left
+  for (size_t c = 0; c < plan.channels.size(); ++c) {
+    numbers.push_back(static_cast<int>(left.channels.size()));
+    if (!dropped[c]) left.channels.push_back(plan.channels[c]);
+  }
+  for (auto& lanes : left.programs) {
+    for (Lane& lane : lanes) {
+      for (Step& step : lane) {
+        std::erase_if(step.waits, [&](const Wait& wait) { return dropped[wait.channel]; });
+        std::erase_if(step.signals, [&](int signal) { return dropped[signal]; });
+        for (Wait& wait : step.waits) wait.channel = numbers[wait.channel];
+        for (int& signal : step.signals) signal = numbers[signal];
+      }
+      std::erase_if(lane, isEmpty);
+    }
+  }
+  return left;
+}
+
+}  // namespace
+
+Plan withoutIdleCredits(const Plan& plan) {
+  const Properties wanted = verify(plan).properties;
+  const auto isRight = [&](const Plan& candidate) {
+    const Report report = verify(candidate);
+    return report.ok() && report.properties.inPlaceSafe >= wanted.inPlaceSafe;
+  };
+  std::vector<bool> dropped(plan.channels.size(), false);
+  const auto hasCredits = [&](size_t c) { return plan.channels[c].credits > 0; };
+  for (size_t c = 0; c < dropped.size(); ++c) dropped[c] = hasCredits(c);
+  Plan left = without(plan, dropped);
+  if (isRight(left)) return left;
+  // Then those that can go, one after the other.
+  std::fill(dropped.begin(), dropped.end(), false);
+  left = plan;
+  for (size_t c = 0; c < dropped.size(); ++c) {
+    if (!hasCredits(c)) continue;
+    dropped[c] = true;
+    Plan candidate = without(plan, dropped);
+    if (isRight(candidate)) {
+      left = std::move(candidate);
+    } else {
+      dropped[c] = false;
+    }
+  }
+  return left;
+}
+
+}  // namespace ctran::plan

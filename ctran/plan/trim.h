@@ -1,0 +1,13 @@
+#pragma once
+
+#include "ctran/plan/plan.h"
+
+namespace ctran::plan {
+
+/// The same plan without the credits that order nothing: where data that comes back tells a lane
+/// already that its slots have been read, as when everybody sends to everybody and there are two
+/// copies of scratch. What is left has been verified, and works in place if the plan does.
+/// For executors to which a signal is dear. Takes a verification for each channel with credits.
+Plan withoutIdleCredits(const Plan& plan);
+
+}  // namespace ctran::plan
