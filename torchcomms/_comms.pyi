@@ -631,7 +631,8 @@ class TorchComm:
             op: the name of a collective, such as ``"all_reduce"``.
             nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
                 all_to_all all of its blocks.
-            dtype: does not change the choice on one host.
+            dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits
+                are not reduced by way of partial sums.
         """
     def tune(
         self, seconds: float = 30, progress: Callable[[float, str], None] | None = None
@@ -639,7 +640,7 @@ class TorchComm:
         """Measures the algorithms of every collective and uses the fastest from now on.
 
         Collective. Rank 0 keeps the result in CTRAN_TUNING_DIR, where later communicators of as
-        many ranks find it.
+        many ranks, spread over as many hosts, find it.
 
         Args:
             seconds: about how long it takes.

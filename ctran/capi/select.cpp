@@ -4,8 +4,10 @@
 #include <cstring>
 
 #include "ctran/base/error.h"
-#include "ctran/engine/local_communicator.h"
+#include "ctran/engine/create.h"
+#include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/named.h"
+#include "ctran/select/hosts_selector.h"
 #include "ctran/select/selector.h"
 #include "ctran/select/tuner.h"
 #include "ctran/topology/host.h"
@@ -15,23 +17,52 @@ namespace {
 
 using Progress = void (*)(double, const char*);
 
-std::shared_ptr<LocalCommunicator> communicatorOf(const Json& request) {
+std::shared_ptr<LaneCommunicator> communicatorOf(const Json& request) {
   const std::string& name = request.at("communicator").asString();
   const auto found = findCommunicator(name, static_cast<int>(request.at("rank").asInt()));
-  if (!found) {
-    throw Error(ErrorKind::InvalidArgument, "there is no communicator '" + name + "' of ctran");
-  }
-  auto local = std::dynamic_pointer_cast<LocalCommunicator>(found);
-  if (local) return local;
-  throw Error(ErrorKind::Unsupported,
-              "communicator '" + name +
-                  "' has ranks on several hosts, whose algorithms are chosen "
-                  "by the hint ctran::algorithm and by size alone");
+  auto communicator = std::dynamic_pointer_cast<LaneCommunicator>(found);
+  if (communicator) return communicator;
+  throw Error(ErrorKind::InvalidArgument, "there is no communicator '" + name + "' of ctran");
 }
 
 std::shared_ptr<Explainer> explainerOf(const Json& request) {
   return findExplainer(request.at("communicator").asString(),
                        static_cast<int>(request.at("rank").asInt()));
+}
+
+/// "type", where it is given.
+DataType typeOf(const Json& request) {
+  const Json* name = request.find("type");
+  if (name == nullptr) return DataType::UInt8;
+  for (int t = 0; t < kDataTypeCount; ++t) {
+    const auto type = static_cast<DataType>(t);
+    if (nameOf(type) == name->asString()) return type;
+  }
+  throw Error(ErrorKind::InvalidArgument, "'" + name->asString() + "' is no data type");
+}
+
+/// A communicator that is not there yet: so many ranks on each of so many hosts.
+Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int ranks, int hosts) {
+  if (ranks < 1 || ranks > Arena::kMaxRanks) {
+    throw Error(ErrorKind::InvalidArgument,
+                "one host has 1 to " + std::to_string(Arena::kMaxRanks) + " ranks here");
+  }
+  if (hosts < 1 || hosts > kMaxRanks / ranks) {
+    throw Error(ErrorKind::InvalidArgument,
+                "a communicator has 1 to " + std::to_string(kMaxRanks) + " ranks");
+  }
+  if (hosts > 1) {
+    std::vector<std::string> names;
+    for (int r = 0; r < ranks * hosts; ++r) names.push_back(std::to_string(r / ranks));
+    const HostMap map(names, 0, Arena::kMaxRanks);
+    HostsSelector selector(map, {});
+    selector.use(TuningTable::load(map.size(), {}, map.shape()));
+    return selector.explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum));
+  }
+  Selector selector(ranks);
+  selector.prefer({}, userPreferences());
+  selector.use(TuningTable::load(ranks));
+  return selector.explain(kind, bytes);
 }
 
 Json explained(const Json& request) {
@@ -40,22 +71,21 @@ Json explained(const Json& request) {
   if (!kind || shmChoices(*kind).empty()) {
     throw Error(ErrorKind::InvalidArgument, "'" + name + "' is no collective");
   }
-  const int64_t bytes = request.at("bytes").asInt();
-  if (bytes < 0) throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
+  if (request.at("bytes").asInt() < 0) {
+    throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
+  }
+  const auto bytes = static_cast<size_t>(request.at("bytes").asInt());
+  const DataType type = typeOf(request);
   if (request.find("communicator") != nullptr) {
-    const auto explainer = explainerOf(request);
-    if (explainer) return explainer->explain(*kind, static_cast<size_t>(bytes)).toJson();
-    return communicatorOf(request)->explain(*kind, static_cast<size_t>(bytes)).toJson();
+    if (const auto explainer = explainerOf(request)) {
+      return explainer->explain(*kind, bytes).toJson();
+    }
+    return communicatorOf(request)->explain(*kind, bytes, type).toJson();
   }
-  const auto ranks = static_cast<int>(request.at("ranks").asInt());
-  if (ranks < 1 || ranks > Arena::kMaxRanks) {
-    throw Error(ErrorKind::InvalidArgument,
-                "one host has 1 to " + std::to_string(Arena::kMaxRanks) + " ranks here");
-  }
-  Selector selector(ranks);
-  selector.prefer({}, userPreferences());
-  selector.use(TuningTable::load(ranks));
-  return selector.explain(*kind, static_cast<size_t>(bytes)).toJson();
+  const Json* hosts = request.find("hosts");
+  return explainShape(*kind, bytes, type, static_cast<int>(request.at("ranks").asInt()),
+                      hosts == nullptr ? 1 : static_cast<int>(hosts->asInt()))
+      .toJson();
 }
 
 std::shared_ptr<Explainer> measuredOf(const Json& request) {
@@ -95,7 +125,7 @@ Json tuned(const Json& request, Progress progress) {
   }
   const TuningTable table = communicatorOf(request)->tune(options);
   Json json = table.toJson();
-  json.set("path", Json(TuningTable::pathFor(table.ranks)));
+  json.set("path", Json(TuningTable::pathFor(table.ranks, table.machine, table.shape)));
   return json;
 }
 

@@ -3,10 +3,10 @@
 /// What runs, and why, for programs that are not C++: see capi/plan.h for the form.
 ///
 ///   host                                            -> what this machine is made of
-///   explain  collective, bytes, ranks               -> {"algorithm", "why", "alternatives": [{
-///            or communicator, rank instead of ranks     "algorithm", "predicted_us",
-///            "measured_us",
-///                                                       "why_not"}, ...]}
+///   explain  collective, bytes, and                 -> {"algorithm", "why", "alternatives": [{
+///            communicator, rank                         "algorithm", "predicted_us",
+///            or ranks of a host (and hosts);            "measured_us", "why_not"}, ...]}
+///            type, if it matters
 ///   tune     communicator, rank, seconds            -> {"path": of the table, "measured": [...]}
 ///   force    communicator, rank, algorithm          -> {}, for measurements; "" for no more
 ///   use      communicator, rank, measured, save     -> {"path": where it is, or would be, kept}

@@ -51,7 +51,15 @@ TcpContext& HostsContext::around(int root) {
 
 Task HostsContext::between(TcpContext& tcp, const Collective& step, uint32_t number) {
   tcp.prepare(all.size, number * kBuffersPerStep);
-  return chooseTcpAlgorithm(step, tcp.size, {})(tcp, step);
+  const size_t bytes = contributionBytes(step, tcp.size);
+  return cheapestTcp(step.kind, bytes, tcp.size, toleratesPartialSums(step)).run(tcp, step);
+}
+
+Task HostsContext::betweenFirst(Task (*algorithm)(TcpContext&, const Collective&),
+                                const Collective& step, uint32_t number) {
+  TcpContext& tcp = isShared() ? rail() : all;
+  tcp.prepare(all.size, number * kBuffersPerStep);
+  return algorithm(tcp, step);
 }
 
 std::byte* HostsContext::scratch(size_t bytes) {

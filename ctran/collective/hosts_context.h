@@ -52,6 +52,9 @@ class HostsContext {
   /// Starts a step over TCP, by the algorithm that is best among so few ranks; of large data that
   /// is step `number` of its kind.
   Task between(TcpContext& tcp, const Collective& step, uint32_t number = 0);
+  /// The same of the first ranks of all hosts, which are all ranks if none share a host.
+  Task betweenFirst(Task (*algorithm)(TcpContext&, const Collective&), const Collective& step,
+                    uint32_t number);
 
   /// Memory for partial results; kept for later collectives while it is small.
   std::byte* scratch(size_t bytes);

@@ -23,9 +23,12 @@ size_t bytesForOthers(const Parcels& parcels, int rank) {
   return bytes;
 }
 
-void announce(const Parcels& parcels, int rank, std::byte* to) {
+bool fitsStep(const Parcels& parcels, int rank) {
+  return sizeof(Announcement) + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
+}
+
+void announce(const Parcels& parcels, int rank, bool fits, std::byte* to) {
   Announcement announcement{};
-  const bool fits = sizeof announcement + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
   std::byte* data = to + sizeof announcement;
   for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
     const size_t bytes = parcels.out[r].bytes();
@@ -48,6 +51,12 @@ void requireRoom(const Parcels& parcels) {
                                        " bytes of room for " + std::to_string(parcels.sizes[r]) +
                                        " that come");
   }
+}
+
+constexpr size_t kAll = SIZE_MAX;
+
+std::optional<Condition> missingOf(const Parcels& parcels, size_t bytes) {
+  return parcels.missing && bytes > 0 ? parcels.missing(bytes) : std::nullopt;
 }
 
 void learn(Parcels& parcels) {
@@ -101,9 +110,8 @@ void Pieces::write(size_t offset, size_t bytes, const std::byte* from) const {
   });
 }
 
-void Pieces::copyFrom(const Pieces& from) const {
-  size_t offset = 0;
-  from.visit(0, from.bytes(), [&](const std::byte* data, size_t n) {
+void Pieces::copyFrom(const Pieces& from, size_t offset, size_t bytes) const {
+  from.visit(offset, bytes, [&](const std::byte* data, size_t n) {
     write(offset, n, data);
     offset += n;
   });
@@ -113,14 +121,17 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   if (shm == nullptr) {
     parcels.sizes[0] = parcels.out[0].bytes();
     learn(parcels);
-    parcels.in[0].copyFrom(parcels.out[0]);
+    while (const auto missing = missingOf(parcels, kAll)) co_await *missing;
+    parcels.in[0].copyFrom(parcels.out[0], 0, parcels.sizes[0]);
     co_return;
   }
   const int rank = shm->rank, size = shm->size;
   shm->beginRounds(1, Arena::kStepBytes);
   if (first) co_await shm->slotFree();
   co_await shm->roundFree(0);
-  announce(parcels, rank, shm->buffer(0));
+  const bool fits = fitsStep(parcels, rank);
+  while (const auto missing = missingOf(parcels, fits ? kAll : 0)) co_await *missing;
+  announce(parcels, rank, fits, shm->buffer(0));
   if (first) {
     shm->publishSlot();
     co_await shm->allArrived();
@@ -141,7 +152,6 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   }
   const auto sendsInRounds = [inRounds](int r) { return (inRounds >> r & 1) != 0; };
   learn(parcels);
-  parcels.in[rank].copyFrom(parcels.out[rank]);
   for (int r = 0; r < size; ++r) {
     if (r == rank || sendsInRounds(r)) continue;
     Announcement announcement;
@@ -153,19 +163,24 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
     parcels.in[r].write(0, parcels.sizes[r], shm->bufferOf(r, 0) + offset);
   }
   shm->endRounds();
+  const size_t own = parcels.sizes[rank];
+  if (fits) parcels.in[rank].copyFrom(parcels.out[rank], 0, own);
   if (largest == 0) co_return;
 
   const size_t share = shareBytes(largest, size, 1);
   const uint64_t rounds = roundsFor(largest, share);
   shm->beginRounds(rounds, share * size);
   for (uint64_t k = 0; k < rounds; ++k) {
-    if (sendsInRounds(rank)) {
+    if (!fits) {
+      while (const auto missing = missingOf(parcels, (k + 1) * share)) co_await *missing;
       co_await shm->roundFree(k);
       for (int r = 0; r < size; ++r) {
         if (r == rank) continue;
         const Piece piece(parcels.out[r].bytes(), share, k);
         parcels.out[r].read(piece.offset, piece.bytes, shm->buffer(k) + r * share);
       }
+      const Piece piece(own, share, k);
+      parcels.in[rank].copyFrom(parcels.out[rank], piece.offset, piece.bytes);
     }
     shm->fillTo(k);
     for (int step = 1; step < size; ++step) {
@@ -178,6 +193,9 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
     shm->drainTo(k);
   }
   shm->endRounds();
+  if (fits || own <= rounds * share) co_return;
+  while (const auto missing = missingOf(parcels, kAll)) co_await *missing;
+  parcels.in[rank].copyFrom(parcels.out[rank], rounds * share, own - rounds * share);
 }
 
 }  // namespace ctran

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "ctran/collective/shm_context.h"
@@ -24,8 +25,8 @@ class Pieces {
   /// The part [offset, offset + bytes).
   void read(size_t offset, size_t bytes, std::byte* to) const;
   void write(size_t offset, size_t bytes, const std::byte* from) const;
-  /// All of `from`, which has as many bytes.
-  void copyFrom(const Pieces& from) const;
+  /// That part of `from`, to the same place here.
+  void copyFrom(const Pieces& from, size_t offset, size_t bytes) const;
 
  private:
   struct Piece {
@@ -47,13 +48,17 @@ struct Parcels {
   std::vector<uint64_t> sizes;  ///< bytes for this rank from each
   /// Called when these are known: sets `in`, as many bytes from each; or throws.
   std::function<void()> learned;
+  /// For what `out` refers to before it is there: something that has to hold before the first so
+  /// many bytes of each stream are read, until there is nothing more. May throw.
+  std::function<std::optional<Condition>(size_t bytes)> missing;
 };
 
 /// Moves them. `shm` may be null for a single rank. `first`: nothing else was exchanged in this
 /// step of a collective before. Outputs must not overlap inputs.
 ///
 /// One round tells the sizes and, if all that a rank sends fits, carries it; what is larger follows
-/// in rounds, as many as the largest stream of any rank takes. Every byte is written and read once.
+/// in rounds, as many as the largest stream of any rank takes. Every byte is written and read once,
+/// as soon as it is there.
 Task exchange(Parcels& parcels, ShmContext* shm, bool first);
 
 }  // namespace ctran

@@ -1,13 +1,10 @@
 #include "ctran/collective/preference.h"
 
-#include <cstring>
-#include <span>
 #include <sstream>
 #include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
-#include "ctran/base/sha256.h"
 #include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/tcp_algorithms.h"
@@ -81,50 +78,12 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
   return all;
 }
 
-HostsPreference HostsPreference::of(const std::map<std::string, std::string>& hints) {
-  HostsPreference preference;
-  const auto hint = hints.find("ctran::algorithm");
-  if (hint != hints.end()) {
-    preference.take(hint->second, "the hint ctran::algorithm");
-  } else {
-    preference.take(wantedAlgorithms(), "CTRAN_ALGORITHM");
-  }
-  if (const auto order = hints.find("ctran::deterministic"); order != hints.end()) {
-    if (order->second != "rank_order") {
-      throw Error(ErrorKind::InvalidArgument,
-                  "the hint ctran::deterministic is '" + order->second + "'; it can be rank_order");
-    }
-    preference.inRankOrder_ = true;
-  }
-  return preference;
-}
-
-void HostsPreference::take(const std::string& text, const std::string& source) {
-  for (const auto& [kind, name] : parseAlgorithms(text, source)) {
-    if (!kind) {
-      any_ = name;
-    } else if (isOfHosts(*kind, name)) {
-      named_[*kind] = name;
-    }
-  }
-}
-
-const std::string& HostsPreference::algorithm(CollectiveKind kind) const {
-  static const std::string none;
-  const auto own = named_.find(kind);
-  if (own != named_.end()) return own->second;
-  return isOfHosts(kind, any_) ? any_ : none;
-}
-
-uint64_t HostsPreference::hash() const {
-  std::string text = any_;
-  for (const auto& [kind, name] : named_) text += "," + std::string(nameOf(kind)) + "=" + name;
-  if (inRankOrder_) text += "/rank_order";
-  if (text.empty()) return 0;
-  const Digest digest = Sha256().add(std::as_bytes(std::span(text))).finish();
-  uint64_t hash;
-  std::memcpy(&hash, digest.data(), sizeof hash);
-  return hash;
+bool wantsRankOrder(const std::map<std::string, std::string>& hints) {
+  const auto order = hints.find("ctran::deterministic");
+  if (order == hints.end()) return false;
+  if (order->second == "rank_order") return true;
+  throw Error(ErrorKind::InvalidArgument,
+              "the hint ctran::deterministic is '" + order->second + "'; it can be rank_order");
 }
 
 }  // namespace ctran

@@ -9,159 +9,176 @@ namespace {
 
 using Kind = CollectiveKind;
 
-struct Named {
-  Kind kind;
-  std::string_view name;
-  TcpAlgorithm algorithm;
-  bool sumsPartially = false;  ///< passes on partial sums
-};
+/// A tensor goes in segments of that size where ranks pass it on.
+constexpr double kSegment = 256 << 10;
 
-constexpr Named kAlgorithms[] = {
-    {Kind::Barrier, "dissemination", barrierDissemination},
-    {Kind::Broadcast, "binomial", broadcastBinomial},
-    {Kind::Broadcast, "direct", broadcastDirect},
-    {Kind::Broadcast, "scatter_all_gather", broadcastScatterAllGather},
-    {Kind::AllReduce, "direct", allReduceDirect},
-    {Kind::AllReduce, "two_phase", allReduceTwoPhase},
-    {Kind::AllReduce, "ring", allReduceRing, true},
-    {Kind::AllReduce, "halving_doubling", allReduceHalvingDoubling, true},
-    {Kind::Reduce, "direct", reduceDirect},
-    {Kind::Reduce, "two_phase", reduceTwoPhase},
-    {Kind::Reduce, "binomial", reduceBinomial, true},
-    {Kind::AllGather, "direct", allGatherDirect},
-    {Kind::AllGather, "ring", allGatherRing},
-    {Kind::AllGather, "recursive_doubling", allGatherRecursiveDoubling},
-    {Kind::AllGather, "bruck", allGatherBruck},
-    {Kind::AllGatherV, "direct", allGatherDirect},
-    {Kind::AllGatherV, "ring", allGatherRing},
-    {Kind::AllGatherV, "recursive_doubling", allGatherRecursiveDoubling},
-    {Kind::AllGatherV, "bruck", allGatherBruck},
-    {Kind::ReduceScatter, "direct", reduceScatterDirect},
-    {Kind::ReduceScatter, "ring", reduceScatterRing, true},
-    {Kind::ReduceScatter, "recursive_halving", reduceScatterRecursiveHalving, true},
-    {Kind::ReduceScatterV, "direct", reduceScatterDirect},
-    {Kind::ReduceScatterV, "ring", reduceScatterRing, true},
-    {Kind::ReduceScatterV, "recursive_halving", reduceScatterRecursiveHalving, true},
-    {Kind::Scatter, "direct", scatterDirect},
-    {Kind::Scatter, "binomial", scatterBinomial},
-    {Kind::Gather, "direct", gatherDirect},
-    {Kind::Gather, "binomial", gatherBinomial},
-    {Kind::AllToAll, "direct", allToAllDirect},
-    {Kind::AllToAll, "pairwise", allToAllPairwise},
-    {Kind::AllToAll, "bruck", allToAllBruck},
-    {Kind::AllToAllV, "direct", allToAllVDirect},
-    {Kind::AllToAllV, "pairwise", allToAllVPairwise},
-};
+/// Where each rank sends to each at once, and these are many, so many times the bytes take as long:
+/// what comes from all at once waits, or is lost, before the receiver.
+double crowding(int size) { return 1 + std::max(0, size - 32) / 100.0; }
 
-constexpr int kAnyRanks = INT32_MAX;
-constexpr size_t kAnyBytes = SIZE_MAX;
-/// Up to so many bytes, over all that a rank sends, one step costs less than two.
-constexpr size_t kFew = 64 << 10;
-constexpr size_t kMany = 4 << 20;
-/// With more ranks a connection of each to each costs more than steps do.
-constexpr int kDirectRanks = 32;
-
-/// What is taken unless somebody prefers another: the first row that fits. `bytes`: what a rank
-/// sends if it sends everything that others need straight to them.
-struct Default {
-  Kind kind;
-  int ranks;
-  size_t bytes;
-  std::string_view name;
-};
-
-constexpr Default kDefaults[] = {
-    {Kind::Barrier, kAnyRanks, kAnyBytes, "dissemination"},
-    {Kind::Broadcast, 4, kAnyBytes, "binomial"},
-    {Kind::Broadcast, kAnyRanks, kMany, "binomial"},
-    {Kind::Broadcast, kDirectRanks, kAnyBytes, "scatter_all_gather"},
-    {Kind::Broadcast, kAnyRanks, kAnyBytes, "binomial"},
-    {Kind::AllReduce, kAnyRanks, kFew, "direct"},
-    {Kind::AllReduce, kDirectRanks, kAnyBytes, "two_phase"},
-    {Kind::AllReduce, kAnyRanks, kMany, "halving_doubling"},
-    {Kind::AllReduce, kAnyRanks, kAnyBytes, "ring"},
-    {Kind::AllReduce, kAnyRanks, kAnyBytes, "two_phase"},
-    {Kind::Reduce, kAnyRanks, kFew, "direct"},
-    {Kind::Reduce, kAnyRanks, kAnyBytes, "two_phase"},
-    {Kind::AllGather, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::AllGather, kAnyRanks, kMany, "bruck"},
-    {Kind::AllGather, kAnyRanks, kAnyBytes, "ring"},
-    {Kind::AllGatherV, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::AllGatherV, kAnyRanks, kMany, "bruck"},
-    {Kind::AllGatherV, kAnyRanks, kAnyBytes, "ring"},
-    {Kind::ReduceScatter, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::ReduceScatter, kAnyRanks, kMany, "recursive_halving"},
-    {Kind::ReduceScatter, kAnyRanks, kAnyBytes, "direct"},
-    {Kind::ReduceScatterV, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::ReduceScatterV, kAnyRanks, kMany, "recursive_halving"},
-    {Kind::ReduceScatterV, kAnyRanks, kAnyBytes, "direct"},
-    {Kind::Scatter, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::Scatter, kAnyRanks, kMany, "binomial"},
-    {Kind::Scatter, kAnyRanks, kAnyBytes, "direct"},
-    {Kind::Gather, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::Gather, kAnyRanks, kMany, "binomial"},
-    {Kind::Gather, kAnyRanks, kAnyBytes, "direct"},
-    {Kind::AllToAll, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::AllToAll, kAnyRanks, kFew, "bruck"},
-    {Kind::AllToAll, kAnyRanks, kAnyBytes, "pairwise"},
-    {Kind::AllToAllV, kDirectRanks, kAnyBytes, "direct"},
-    {Kind::AllToAllV, kAnyRanks, kAnyBytes, "pairwise"},
-};
-
-const Named* find(Kind kind, std::string_view name) {
-  const auto* const found =
-      std::find_if(std::begin(kAlgorithms), std::end(kAlgorithms),
-                   [&](const Named& named) { return named.kind == kind && named.name == name; });
-  return found == std::end(kAlgorithms) ? nullptr : found;
+TcpLoad dissemination(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels};
 }
 
-size_t sumBytes(const Collective& c, const std::vector<Block>& blocks) {
-  size_t count = 0;
-  for (const Block& block : blocks) count += block.count;
-  return count * sizeOf(c.type);
+// Of one tensor.
+TcpLoad broadcastTree(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels * (1 + f.bytes / kSegment), levels * f.bytes};
+}
+TcpLoad broadcastToEach(const TcpForm& f) {
+  const double peers = f.size - 1;
+  return {1, peers, peers * f.bytes, 0, crowdOf(f.size, false)};
+}
+TcpLoad twoSteps(const TcpForm& f) {
+  const double peers = f.size - 1;
+  const double part = peers / f.size * f.bytes;
+  return {2, 2 * peers, 2 * part * crowding(f.size), 0, 2 * crowdOf(f.size, true)};
+}
+TcpLoad allReduceAtOnce(const TcpForm& f) {
+  const double peers = f.size - 1;
+  const double moved = peers * f.bytes * crowding(f.size);
+  return {1, peers, moved, peers * f.bytes, crowdOf(f.size, true)};
+}
+TcpLoad allReduceInARing(const TcpForm& f) {
+  const double peers = f.size - 1, part = peers / f.size * f.bytes;
+  return {2 * peers, 2 * peers, 2 * part, part};
+}
+TcpLoad allReduceByHalves(const TcpForm& f) {
+  const double steps = 2 * halvingStepsOf(f.size), part = f.bytes * (f.size - 1) / f.size;
+  const double folded = isPowerOfTwo(f.size) ? 0 : f.bytes;
+  return {steps, steps, 2 * (part + folded), part + folded};
+}
+TcpLoad reduceAtRoot(const TcpForm& f) {
+  const double peers = f.size - 1;
+  return {1, peers, peers * f.bytes, peers * f.bytes, crowdOf(f.size, false)};
+}
+TcpLoad reduceInATree(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels, levels * f.bytes, levels * f.bytes};
 }
 
-/// From what all ranks agree on alone.
-size_t directBytes(const Collective& c, int size) {
-  if (c.kind == Kind::AllGatherV) return sumBytes(c, c.outputs);
-  if (c.kind == Kind::ReduceScatterV) return sumBytes(c, c.inputs);
-  if (c.kind == Kind::AllToAllV) return kAnyBytes;
-  return c.blockBytes() * (size - 1);
+// Of blocks.
+TcpLoad straight(const TcpForm& f) {
+  const bool oneHasAll = f.kind == Kind::Scatter || f.kind == Kind::Gather;
+  const double moved = f.others() * (oneHasAll ? 1 : crowding(f.size));
+  return {1, f.size - 1.0, moved, 0, crowdOf(f.size, !oneHasAll)};
 }
+TcpLoad oneByOne(const TcpForm& f) {
+  const bool sums = f.kind == Kind::ReduceScatter || f.kind == Kind::ReduceScatterV;
+  return {f.size - 1.0, f.size - 1.0, f.others(), sums ? f.others() : 0};
+}
+TcpLoad byHalves(const TcpForm& f) {
+  const double steps = halvingStepsOf(f.size);
+  const bool sums = f.kind == Kind::ReduceScatter || f.kind == Kind::ReduceScatterV;
+  const double moved = f.others() + (isPowerOfTwo(f.size) ? 0 : f.all());
+  return {steps, steps, moved, sums ? moved : 0};
+}
+TcpLoad blocksInATree(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels, f.others(), f.all() / 2};
+}
+TcpLoad gatherByBruck(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels, f.others(), f.all()};
+}
+TcpLoad exchangeByBruck(const TcpForm& f) {
+  const double levels = levelsOf(f.size);
+  return {levels, levels, levels / 2 * f.all(), 2 * f.all()};
+}
+
+constexpr TcpChoice kChoices[] = {
+    {Kind::Barrier, "dissemination", barrierDissemination, dissemination},
+    {Kind::Broadcast, "binomial", broadcastBinomial, broadcastTree},
+    {Kind::Broadcast, "direct", broadcastDirect, broadcastToEach},
+    {Kind::Broadcast, "scatter_all_gather", broadcastScatterAllGather, twoSteps},
+    {Kind::AllReduce, "direct", allReduceDirect, allReduceAtOnce},
+    {Kind::AllReduce, "two_phase", allReduceTwoPhase, twoSteps},
+    {Kind::AllReduce, "ring", allReduceRing, allReduceInARing, true},
+    {Kind::AllReduce, "halving_doubling", allReduceHalvingDoubling, allReduceByHalves, true},
+    {Kind::Reduce, "direct", reduceDirect, reduceAtRoot},
+    {Kind::Reduce, "two_phase", reduceTwoPhase, twoSteps},
+    {Kind::Reduce, "binomial", reduceBinomial, reduceInATree, true},
+    {Kind::AllGather, "direct", allGatherDirect, straight},
+    {Kind::AllGather, "ring", allGatherRing, oneByOne},
+    {Kind::AllGather, "recursive_doubling", allGatherRecursiveDoubling, byHalves},
+    {Kind::AllGather, "bruck", allGatherBruck, gatherByBruck},
+    {Kind::AllGatherV, "direct", allGatherDirect, straight},
+    {Kind::AllGatherV, "ring", allGatherRing, oneByOne},
+    {Kind::AllGatherV, "recursive_doubling", allGatherRecursiveDoubling, byHalves},
+    {Kind::AllGatherV, "bruck", allGatherBruck, gatherByBruck},
+    {Kind::ReduceScatter, "direct", reduceScatterDirect, straight},
+    {Kind::ReduceScatter, "ring", reduceScatterRing, oneByOne, true},
+    {Kind::ReduceScatter, "recursive_halving", reduceScatterRecursiveHalving, byHalves, true},
+    {Kind::ReduceScatterV, "direct", reduceScatterDirect, straight},
+    {Kind::ReduceScatterV, "ring", reduceScatterRing, oneByOne, true},
+    {Kind::ReduceScatterV, "recursive_halving", reduceScatterRecursiveHalving, byHalves, true},
+    {Kind::Scatter, "direct", scatterDirect, straight},
+    {Kind::Scatter, "binomial", scatterBinomial, blocksInATree},
+    {Kind::Gather, "direct", gatherDirect, straight},
+    {Kind::Gather, "binomial", gatherBinomial, blocksInATree},
+    {Kind::AllToAll, "direct", allToAllDirect, straight},
+    {Kind::AllToAll, "pairwise", allToAllPairwise, oneByOne},
+    {Kind::AllToAll, "bruck", allToAllBruck, exchangeByBruck},
+    // How much goes is only known to the ranks together.
+    {Kind::AllToAllV, "direct", allToAllVDirect, straight},
+    {Kind::AllToAllV, "pairwise", allToAllVPairwise, oneByOne},
+};
 
 }  // namespace
 
-bool toleratesPartialSums(const Collective& c) {
-  const bool small = c.type == DataType::Float8E4M3 || c.type == DataType::Float8E5M2 ||
-                     c.type == DataType::Float16 || c.type == DataType::BFloat16;
-  return !small || c.op.kind == ReduceKind::Min || c.op.kind == ReduceKind::Max;
+std::span<const TcpChoice> tcpChoices(Kind kind) {
+  const auto* const first = std::find_if(std::begin(kChoices), std::end(kChoices),
+                                         [kind](const TcpChoice& c) { return c.kind == kind; });
+  const auto* const last = std::find_if(first, std::end(kChoices),
+                                        [kind](const TcpChoice& c) { return c.kind != kind; });
+  return {first, last};
 }
 
-bool hasTcpAlgorithm(Kind kind, std::string_view name) { return find(kind, name) != nullptr; }
+double microsOf(const TcpChoice& choice, size_t bytes, int size, int sharing) {
+  return choice.load({choice.kind, static_cast<double>(bytes), size}).micros(sharing);
+}
+
+const TcpChoice& cheapestTcp(Kind kind, size_t bytes, int size, bool partialSums, int sharing,
+                             double* micros) {
+  const TcpChoice* best = nullptr;
+  double least = 0;
+  for (const TcpChoice& choice : tcpChoices(kind)) {
+    if (choice.sumsPartially && !partialSums) continue;
+    const double us = microsOf(choice, bytes, size, sharing);
+    if (best == nullptr || us < least) {
+      best = &choice;
+      least = us;
+    }
+  }
+  if (best == nullptr) {
+    throw Error(ErrorKind::InvalidArgument, std::string(nameOf(kind)) + " is not a collective");
+  }
+  if (micros != nullptr) *micros = least;
+  return *best;
+}
+
+bool toleratesPartialSums(DataType type, ReduceKind op) {
+  const bool small = type == DataType::Float8E4M3 || type == DataType::Float8E5M2 ||
+                     type == DataType::Float16 || type == DataType::BFloat16;
+  return !small || op == ReduceKind::Min || op == ReduceKind::Max;
+}
+
+bool hasTcpAlgorithm(Kind kind, std::string_view name) {
+  const auto choices = tcpChoices(kind);
+  return std::any_of(choices.begin(), choices.end(),
+                     [&](const TcpChoice& choice) { return choice.name == name; });
+}
 
 std::string tcpAlgorithmNames(const Kind* kind) {
   std::vector<std::string_view> names;
-  for (const Named& named : kAlgorithms) {
-    const bool known = std::find(names.begin(), names.end(), named.name) != names.end();
-    if (!known && (kind == nullptr || named.kind == *kind)) names.push_back(named.name);
+  for (const TcpChoice& choice : kChoices) {
+    const bool known = std::find(names.begin(), names.end(), choice.name) != names.end();
+    if (!known && (kind == nullptr || choice.kind == *kind)) names.push_back(choice.name);
   }
   std::string text;
   for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
   return text;
-}
-
-TcpAlgorithm chooseTcpAlgorithm(const Collective& c, int size, std::string_view preferred,
-                                bool inRankOrder) {
-  const Named* const wanted = find(c.kind, preferred);
-  if (wanted != nullptr && !(inRankOrder && wanted->sumsPartially)) return wanted->algorithm;
-  const size_t bytes = directBytes(c, size);
-  const bool sumsPartially = !inRankOrder && toleratesPartialSums(c);
-  for (const Default& row : kDefaults) {
-    if (row.kind != c.kind || size > row.ranks || bytes > row.bytes) continue;
-    const Named* const named = find(row.kind, row.name);
-    if (named != nullptr && (sumsPartially || !named->sumsPartially)) return named->algorithm;
-  }
-  throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");
 }
 
 }  // namespace ctran

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "ctran/collective/tcp_context.h"
+#include "ctran/collective/tcp_cost.h"
 
 namespace ctran {
 
@@ -39,12 +41,26 @@ Task allToAllBruck(TcpContext&, const Collective&);
 Task allToAllVDirect(TcpContext&, const Collective&);
 Task allToAllVPairwise(TcpContext&, const Collective&);
 
-/// The algorithm for a collective: a function of its agreed fields, the size, and the name that the
-/// user prefers (all ranks the same; empty for none), so that all ranks choose alike. The name
-/// counts where the collective has an algorithm of that name. In rank order: each part is reduced
-/// at once, on one rank.
-TcpAlgorithm chooseTcpAlgorithm(const Collective& collective, int size, std::string_view preferred,
-                                bool inRankOrder = false);
+/// An algorithm as a user or a selector knows it. What can be asked is the same on all ranks.
+struct TcpChoice {
+  CollectiveKind kind;
+  std::string_view name;
+  TcpAlgorithm run;
+  TcpLoad (*load)(const TcpForm& form);
+  bool sumsPartially = false;  ///< passes on partial sums
+};
+
+/// Those of a collective; none if it is no collective.
+std::span<const TcpChoice> tcpChoices(CollectiveKind kind);
+
+/// The fastest by the cost model of those that do not pass on partial sums, or of all; takes
+/// `micros` then, if not null. `bytes`: see contributionBytes. `sharing`: so many ranks share the
+/// network interface of a host.
+const TcpChoice& cheapestTcp(CollectiveKind kind, size_t bytes, int size, bool partialSums,
+                             int sharing = 1, double* micros = nullptr);
+
+/// What it would take by the cost model.
+double microsOf(const TcpChoice& choice, size_t bytes, int size, int sharing = 1);
 
 /// Whether the collective has an algorithm of that name.
 bool hasTcpAlgorithm(CollectiveKind kind, std::string_view name);
@@ -53,6 +69,9 @@ bool hasTcpAlgorithm(CollectiveKind kind, std::string_view name);
 std::string tcpAlgorithmNames(const CollectiveKind* kind = nullptr);
 
 /// Whether sums of partial sums are as good as sums: not if each is rounded to few digits.
-bool toleratesPartialSums(const Collective& collective);
+bool toleratesPartialSums(DataType type, ReduceKind op);
+inline bool toleratesPartialSums(const Collective& c) {
+  return toleratesPartialSums(c.type, c.op.kind);
+}
 
 }  // namespace ctran

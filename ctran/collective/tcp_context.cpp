@@ -64,8 +64,8 @@ void HostsCall::throwMismatch(const Transmission& message) const {
       throw Error(ErrorKind::Mismatch,
                   "rank " + std::to_string(rank) + " and rank " + std::to_string(message.peer) +
                       " create the communicator with different values of the hint "
-                      "ctran::algorithm",
-                  {message.peer, rank}, "new_comm", "pass the same hints on all ranks");
+                      "ctran::algorithm, of ctran::deterministic, or of CTRAN_ALGORITHM",
+                  {message.peer, rank}, "new_comm", "set them alike on all ranks");
     }
     ctran::throwMismatch(board, message.peer, record_.sequence);
   }

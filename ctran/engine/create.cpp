@@ -152,6 +152,7 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
     auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
                                                             std::move(shared));
     communicator->start(hooks);
+    announce(communicator);
     return communicator;
   }
   auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));

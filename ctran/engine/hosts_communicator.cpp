@@ -39,6 +39,17 @@ int confidantOf(const HostMap& map) {
   return next[map.index() % next.size()];
 }
 
+/// The tuning table that all ranks go by: the one that rank 0 finds.
+std::string tableOf(int rank, const HostMap& map) {
+  if (rank != 0) return {};
+  const TuningTable table = TuningTable::load(map.size(), {}, map.shape());
+  if (table.entries.empty()) return {};
+  std::string text = table.toJson().print();
+  if (text.size() <= Meeting::kLongest) return text;
+  log(LogLevel::Warn, "ignored a tuning table of %zu bytes", text.size());
+  return {};
+}
+
 }  // namespace
 
 HostMap HostsCommunicator::mapOf(const Hosts& hosts, int rank) {
@@ -65,7 +76,7 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
       board_(makeBoard(map_, memory, options.rank, options.size)),
       transport_(board_, std::move(hosts), *this),
       collectives_(core_, transport_, map_, memory ? &makeArena(std::move(memory)) : nullptr,
-                   HostsPreference::of(options.hints)),
+                   HostsSelector(map_, options.hints)),
       localWatch_(map_.local(), std::move(local)) {
   core_.driver = this;
 }
@@ -108,9 +119,23 @@ void HostsCommunicator::start(WaitHooks* hooks) {
     // Whoever fails has somebody to tell on another host.
     transport_.connect(confidantOf(map_));
   }
+  collectives_.word() = tableOf(rank(), map_);
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   run(barrier, {}, hooks);
+  const std::string& table = collectives_.word();
+  if (!table.empty()) {
+    collectives_.selector.use(TuningTable::fromJson(Json::parse(table, "what rank 0 says")));
+  }
+}
+
+Explanation HostsCommunicator::explainNative(CollectiveKind kind, size_t bytes,
+                                             DataType type) const {
+  return collectives_.selector.explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum));
+}
+
+TuningTable HostsCommunicator::tune(const TuneOptions& options) {
+  return tuneWith(collectives_.selector, map_.shape(), options);
 }
 
 HostsCommunicator::~HostsCommunicator() {

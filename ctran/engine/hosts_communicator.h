@@ -33,10 +33,11 @@ class HostsCommunicator final : public LaneCommunicator,
   static void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
                          const Error& error);
 
-  /// Waits until all ranks are here.
+  /// Waits until all ranks are here, and have rank 0's tuning table.
   void start(WaitHooks* hooks);
 
   bool isAborted() const override;
+  TuningTable tune(const TuneOptions& options) override;
   void leave() override;
   std::vector<int> neighbours() const override { return map_.local(); }
 
@@ -50,6 +51,7 @@ class HostsCommunicator final : public LaneCommunicator,
   Arena& makeArena(std::shared_ptr<SharedMapping> memory);
 
   Lane& collectives() override { return collectives_; }
+  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const override;
   std::unique_ptr<Lane> makeSendLane(int peer) override;
   std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return true; }

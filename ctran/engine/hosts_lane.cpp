@@ -17,17 +17,20 @@ constexpr int64_t kGraceNanos = 500'000'000;
 }  // namespace
 
 HostsLane::HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
-                     HostsPreference preference)
+                     HostsSelector selector)
     : Lane(core),
-      preference_(std::move(preference)),
-      call_(core.board, transport, preference_.hash()),
-      hosts_(call_, map, arena) {}
+      selector(std::move(selector)),
+      call_(core.board, transport, this->selector.hash()),
+      hosts_(call_, map, arena),
+      meeting_{hosts_, {}, {}} {}
 
 Task HostsLane::start(const Collective& collective) {
   call_.begin(collective);
   inPlan_ = collective.plan != nullptr;
   if (inPlan_) return runPlan(hosts_, collective);
-  return startBetweenHosts(hosts_, collective, preference_);
+  if (collective.rows) return exchangeRows(hosts_.beginRows(), collective);
+  if (call_.sequence() == kCreation) return meet(meeting_, collective);
+  return startBetweenHosts(hosts_, collective, selector.choose(collective));
 }
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }

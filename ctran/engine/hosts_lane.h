@@ -5,6 +5,7 @@
 #include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/send_recv/tcp.h"
 #include "ctran/engine/lane.h"
+#include "ctran/select/hosts_selector.h"
 
 namespace ctran {
 
@@ -12,7 +13,7 @@ namespace ctran {
 class HostsLane final : public Lane {
  public:
   HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
-            HostsPreference preference);
+            HostsSelector selector);
   Task start(const Collective& collective) override;
   void ended() override { call_.end(); }
   void checkPeers() override;
@@ -20,13 +21,19 @@ class HostsLane final : public Lane {
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
 
+  HostsSelector selector;  ///< only while nothing runs
+
+  /// What rank 0 has to say to all in the first collective, which makes the communicator; after
+  /// that, what rank 0 has said.
+  std::string& word() { return meeting_.word; }
+
  private:
   bool hasCome(int rank) const;
   int awaitedOf(const Condition& waiting) const;
 
-  const HostsPreference preference_;
   HostsCall call_;
   HostsContext hosts_;
+  Meeting meeting_;
   bool inPlan_ = false;  ///< what runs is one
 };
 

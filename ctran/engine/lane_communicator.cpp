@@ -12,6 +12,7 @@
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/select/plans.h"
+#include "ctran/topology/host.h"
 
 namespace ctran {
 namespace {
@@ -110,10 +111,40 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does.
 std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
-  if (!spansHosts()) return choosePlan(collective, size(), name());
+  if (!spansHosts()) {
+    auto plan = choosePlan(collective, size(), name());
+    return plan ? plan : namedPlan(collective);
+  }
   return choosePlan(collective, size(), name(), [&collective](const PlanAlgorithm& plan) {
     return canSpanHosts(plan, collective);
   });
+}
+
+Explanation LaneCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type) const {
+  Collective call;
+  call.kind = kind;
+  call.type = type;
+  call.count = bytes / sizeOf(type);
+  Explanation explanation = explainNative(kind, bytes, type);
+  const auto plan = planFor(call);
+  if (plan && plan != namedPlan(call)) {
+    explanation.algorithm = "plan " + plan->plan().name;
+    explanation.why = "a plan is registered for it";
+  }
+  return explanation;
+}
+
+TuningTable LaneCommunicator::tuneWith(Tunable& selector, const std::string& shape,
+                                       const TuneOptions& options) {
+  TuningTable table;
+  table.machine = thisHost().key();
+  table.ranks = size();
+  table.shape = shape;
+  table = ctran::tune(
+      std::move(table), selector, [this](const Collective& call) { run(call, {}, nullptr); },
+      options);
+  if (rank() == 0 && size() > 1) table.save();
+  return table;
 }
 
 /// Numbers that the caller passes in memory are what they will be when nothing runs any more: then

@@ -14,6 +14,7 @@
 #include "ctran/engine/core.h"
 #include "ctran/engine/lane.h"
 #include "ctran/engine/operation.h"
+#include "ctran/select/tuner.h"
 
 namespace ctran {
 
@@ -47,6 +48,14 @@ class LaneCommunicator : public Communicator,
                                       std::chrono::nanoseconds timeout, WaitHooks* hooks) override;
   void abort(const std::string& reason) override;
   void finalize(WaitHooks* hooks) override;
+
+  /// What would serve a call in which every rank contributes that many bytes (see
+  /// contributionBytes) of that type, and why.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type) const;
+  /// Measures what there is to choose from and uses the result from now on, here and in later
+  /// communicators of as many ranks, spread alike, on machines like this one. Rank 0 keeps it.
+  /// Collective; in nobody's hurry.
+  virtual TuningTable tune(const TuneOptions& options) = 0;
 
   /// What finalize does in the end: the others no longer count on this rank. Idempotent.
   virtual void leave() = 0;
@@ -85,6 +94,11 @@ class LaneCommunicator : public Communicator,
   LaneCommunicator(const CommunicatorOptions& options, Board& board, int sharers);
 
   virtual Lane& collectives() = 0;
+  /// The plan that stands in for an algorithm that the user names, if one does.
+  virtual std::shared_ptr<const PlanAlgorithm> namedPlan(const Collective&) const { return {}; }
+  virtual Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const = 0;
+  /// With the selector that the collectives go by.
+  TuningTable tuneWith(Tunable& selector, const std::string& shape, const TuneOptions& options);
   virtual std::unique_ptr<Lane> makeSendLane(int peer) = 0;
   virtual std::unique_ptr<Mailbox> makeMailbox(int peer) = 0;
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "ctran/base/log.h"
+#include "ctran/collective/hosts_algorithms.h"
 #include "ctran/engine/say_all.h"
 #include "ctran/os/process.h"
 #include "ctran/os/process_memory.h"
@@ -22,18 +23,14 @@ std::vector<int> allRanks(int size) {
   return ranks;
 }
 
-std::string hintOf(const CommunicatorOptions& options) {
-  const auto hint = options.hints.find("ctran::algorithm");
-  return hint == options.hints.end() ? std::string() : hint->second;
-}
-
 }  // namespace
 
 LocalCommunicator::LocalCommunicator(const CommunicatorOptions& options, HostGroup group)
     : LaneCommunicator(options, arena_, options.size),
       arena_(SharedMapping::map(group.memory, Arena::bytesFor(options.size)), options.rank,
              options.size),
-      hint_(hintOf(options), "the hint ctran::algorithm"),
+      hint_(hintedPreferences(options.hints)),
+      inRankOrder_(wantsRankOrder(options.hints)),
       watch_(allRanks(options.size), std::move(group)),
       collectives_(core_, arena_) {}
 
@@ -91,6 +88,7 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
   std::vector<Memory> memories;
   for (const Basis& one : all) memories.push_back(one.memory);
   tryReading(memories);
+  findPlans(user);
   collectives_.selector.prefer(hint_, user);
   if (sameTable) {
     collectives_.selector.use(std::move(table));
@@ -100,16 +98,44 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
   }
 }
 
-Explanation LocalCommunicator::explain(CollectiveKind kind, size_t bytes) const {
+/// Of algorithms that are named and shared memory does not have, the library may have a plan.
+void LocalCommunicator::findPlans(const Preferences& user) {
+  for (size_t k = 0; size() > 1 && k < plans_.size(); ++k) {
+    const auto kind = static_cast<CollectiveKind>(k);
+    const auto choices = shmChoices(kind);
+    const auto find = [&](const Preferences& wanted, const char* why) {
+      for (const std::string_view name : wanted.namesFor(kind)) {
+        const bool native =
+            std::any_of(choices.begin(), choices.end(),
+                        [name](const ShmChoice& choice) { return choice.name == name; });
+        auto plan = native ? nullptr : libraryPlan(kind, name, size());
+        if (plan) plans_[k] = {std::string(name), why, std::move(plan)};
+        if (native || plans_[k].plan) return true;
+      }
+      return false;
+    };
+    if (!find(hint_, kByHint)) find(user, kByUser);
+  }
+}
+
+std::shared_ptr<const PlanAlgorithm> LocalCommunicator::namedPlan(const Collective& c) const {
+  const auto kind = static_cast<size_t>(c.kind);
+  if (kind >= plans_.size() || !plans_[kind].plan) return nullptr;
+  const auto& plan = plans_[kind].plan;
+  const bool reorders = inRankOrder_ && isReduction(c.kind);
+  return reorders || !plan->whyNot(c, size()).empty() ? nullptr : plan;
+}
+
+Explanation LocalCommunicator::explainNative(CollectiveKind kind, size_t bytes,
+                                             DataType type) const {
+  Explanation explanation = collectives_.selector.explain(kind, bytes);
   Collective call;
   call.kind = kind;
-  call.type = DataType::UInt8;
-  call.count = bytes;
-  const auto plan = choosePlan(call, size(), name());
-  Explanation explanation = collectives_.selector.explain(kind, bytes);
-  if (plan) {
-    explanation.algorithm = "plan " + plan->plan().name;
-    explanation.why = "a plan is registered for it";
+  call.type = type;
+  if (namedPlan(call)) {
+    const NamedPlan& named = plans_[static_cast<size_t>(kind)];
+    explanation.algorithm = named.algorithm;
+    explanation.why = named.why + ", by the plan " + named.plan->plan().name;
   }
   return explanation;
 }
@@ -118,11 +144,7 @@ TuningTable LocalCommunicator::tune(const TuneOptions& options) {
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   for (int i = 0; i < 2; ++i) run(barrier, {}, nullptr);  // now all know what all can do
-  TuningTable table = ctran::tune(
-      size(), collectives_.selector, [this](const Collective& call) { run(call, {}, nullptr); },
-      options);
-  if (rank() == 0 && size() > 1) table.save();
-  return table;
+  return tuneWith(collectives_.selector, {}, options);
 }
 
 std::unique_ptr<Lane> LocalCommunicator::makeSendLane(int peer) {

@@ -1,10 +1,11 @@
 #pragma once
 
+#include <array>
 #include <memory>
+#include <string>
 
 #include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/local_watch.h"
-#include "ctran/select/tuner.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -20,11 +21,7 @@ class LocalCommunicator final : public LaneCommunicator {
 
   bool isAborted() const override { return core_.failed(); }
 
-  /// What would serve a call in which every rank contributes that many bytes, and why.
-  Explanation explain(CollectiveKind kind, size_t bytes) const;
-  /// Measures what there is to choose from and uses the result from now on, here and in later
-  /// communicators of as many ranks on machines like this one. Collective; in nobody's hurry.
-  TuningTable tune(const TuneOptions& options);
+  TuningTable tune(const TuneOptions& options) override;
   void leave() override;
   std::vector<int> neighbours() const override;
   Arena& arena() { return arena_; }
@@ -33,10 +30,13 @@ class LocalCommunicator final : public LaneCommunicator {
 
  private:
   Lane& collectives() override { return collectives_; }
+  std::shared_ptr<const PlanAlgorithm> namedPlan(const Collective& collective) const override;
+  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const override;
   std::unique_ptr<Lane> makeSendLane(int peer) override;
   std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return false; }
   void agree(WaitHooks* hooks);
+  void findPlans(const Preferences& user);
 
   /// A number that a process has in its memory.
   struct Memory {
@@ -48,6 +48,12 @@ class LocalCommunicator final : public LaneCommunicator {
 
   Arena arena_;
   const Preferences hint_;
+  const bool inRankOrder_;
+  struct NamedPlan {
+    std::string algorithm, why;
+    std::shared_ptr<const PlanAlgorithm> plan;
+  };
+  std::array<NamedPlan, static_cast<size_t>(CollectiveKind::AllToAll) + 1> plans_;  ///< by kind
   LocalWatch watch_;
   CollectiveLane collectives_;
   uint64_t token_ = 0;  ///< others look whether they can read it

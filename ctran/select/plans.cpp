@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/library.h"
 
 namespace ctran {
 namespace {
@@ -49,6 +50,23 @@ bool removePlan(uint64_t number) {
       std::erase_if(registry().plans, [&](const Registered& r) { return r.number == number; });
   registry().count.store(registry().plans.size(), std::memory_order_release);
   return erased > 0;
+}
+
+std::shared_ptr<const PlanAlgorithm> libraryPlan(CollectiveKind kind, std::string_view name,
+                                                 int size) {
+  if (name == "scatter_all_gather") name = "scatter_gather";
+  const std::string full = std::string(nameOf(kind)) + "." + std::string(name);
+  plan::Recipe recipe;
+  recipe.ranks = size;
+  for (const plan::BuiltIn& plan : plan::library()) {
+    if (plan.name != full || plan.kind != kind || !plan.whyNot(recipe).empty()) continue;
+    try {
+      return std::make_shared<const PlanAlgorithm>(plan.make(recipe));
+    } catch (const Error&) {
+      return nullptr;  // it needs more than shared memory has for so many ranks
+    }
+  }
+  return nullptr;
 }
 
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,

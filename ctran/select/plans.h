@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "ctran/collective/plan/algorithm.h"
 
@@ -35,5 +36,10 @@ using PlanFilter = std::function<bool(const PlanAlgorithm&)>;
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
                                                 const std::string& communicator,
                                                 const PlanFilter& filter = nullptr);
+
+/// The plan of the library that does what an algorithm between hosts of that name does, for one
+/// host of so many ranks; null if there is none.
+std::shared_ptr<const PlanAlgorithm> libraryPlan(CollectiveKind kind, std::string_view name,
+                                                 int size);
 
 }  // namespace ctran

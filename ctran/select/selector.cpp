@@ -13,6 +13,13 @@ std::string inMicros(double us) {
 
 }  // namespace
 
+std::string whyMeasured(size_t bytes, double us) {
+  return "the fastest at " + std::to_string(bytes) + " bytes when this machine was tuned, " +
+         inMicros(us);
+}
+
+std::string whyPredicted(double us) { return "the fastest by the cost model, " + inMicros(us); }
+
 Preferences::Preferences(const std::string& text, const std::string& source)
     : text_(text), wanted_(parseAlgorithms(text, source)) {}
 
@@ -26,7 +33,22 @@ const std::string* Preferences::of(CollectiveKind kind) const {
   return own != nullptr ? own : general;
 }
 
-Preferences userPreferences() { return {wantedAlgorithms(), "CTRAN_ALGORITHM"}; }
+std::vector<std::string_view> Preferences::namesFor(CollectiveKind kind) const {
+  std::vector<std::string_view> names;
+  for (const bool general : {false, true}) {
+    for (auto wanted = wanted_.rbegin(); wanted != wanted_.rend(); ++wanted) {
+      if (general ? !wanted->kind : wanted->kind == kind) names.push_back(wanted->name);
+    }
+  }
+  return names;
+}
+
+Preferences userPreferences() { return {wantedAlgorithms(), kByUser}; }
+
+Preferences hintedPreferences(const std::map<std::string, std::string>& hints) {
+  const auto hint = hints.find("ctran::algorithm");
+  return {hint == hints.end() ? std::string() : hint->second, kByHint};
+}
 
 void Selector::prefer(Preferences hint, Preferences user) {
   hint_ = std::move(hint);
@@ -50,8 +72,19 @@ std::string Selector::whyNot(const ShmChoice& choice, size_t bytes) const {
   return choice.whyNot(bytes, size_);
 }
 
-void Selector::force(const ShmChoice* choice) {
-  forced_ = choice;
+std::vector<std::string> Selector::candidates(CollectiveKind kind, size_t bytes) const {
+  std::vector<std::string> names;
+  for (const ShmChoice& choice : shmChoices(kind)) {
+    if (whyNot(choice, bytes).empty()) names.emplace_back(choice.name);
+  }
+  return names;
+}
+
+void Selector::force(CollectiveKind kind, std::string_view name) {
+  forced_ = nullptr;
+  for (const ShmChoice& choice : shmChoices(kind)) {
+    if (choice.name == name) forced_ = &choice;
+  }
   forget();
 }
 
@@ -68,7 +101,7 @@ const ShmChoice& Selector::choose(const Collective& c) {
 
 const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string* why) const {
   const auto choices = shmChoices(kind);
-  const auto named = [&](const std::string& name) -> const ShmChoice* {
+  const auto named = [&](std::string_view name) -> const ShmChoice* {
     for (const ShmChoice& choice : choices) {
       if (choice.name == name && whyNot(choice, bytes).empty()) return &choice;
     }
@@ -79,25 +112,24 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
     return choice;
   };
   if (forced_ != nullptr && forced_->kind == kind && whyNot(*forced_, bytes).empty()) {
-    return because(forced_, "being measured");
+    return because(forced_, kBeingMeasured);
   }
-  if (const std::string* name = hint_.of(kind)) {
-    if (const auto* choice = named(*name)) return because(choice, "the hint ctran::algorithm");
+  for (const std::string_view name : hint_.namesFor(kind)) {
+    if (const auto* choice = named(name)) return because(choice, kByHint);
   }
-  if (const std::string* name = user_.of(kind)) {
-    if (const auto* choice = named(*name)) return because(choice, "CTRAN_ALGORITHM");
+  for (const std::string_view name : user_.namesFor(kind)) {
+    if (const auto* choice = named(name)) return because(choice, kByUser);
   }
   if (const TuningTable::Entry* entry = table_.find(kind, bytes)) {
     for (const auto& [name, us] : entry->micros) {
       if (const auto* choice = named(name)) {
-        return because(choice, "the fastest at " + std::to_string(entry->bytes) +
-                                   " bytes when this machine was tuned, " + inMicros(us));
+        return because(choice, whyMeasured(entry->bytes, us));
       }
     }
   }
   double least = 0;
   const ShmChoice* best = &cheapestShm(kind, bytes, size_, readingPays_, &least);
-  return because(best, "the fastest by the cost model, " + inMicros(least));
+  return because(best, whyPredicted(least));
 }
 
 Explanation Selector::explain(CollectiveKind kind, size_t bytes) const {

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "ctran/collective/preference.h"
 #include "ctran/collective/shm_algorithms.h"
+#include "ctran/select/tunable.h"
 #include "ctran/select/tuning_table.h"
 
 namespace ctran {
@@ -19,6 +22,9 @@ class Preferences {
   Preferences(const std::string& text, const std::string& source);
 
   const std::string* of(CollectiveKind kind) const;
+  /// The names that are wanted for a collective: those for it alone, the last one first, then those
+  /// for all.
+  std::vector<std::string_view> namesFor(CollectiveKind kind) const;
   const std::string& text() const { return text_; }
 
  private:
@@ -45,18 +51,18 @@ struct Explanation {
 /// what CTRAN_ALGORITHM asks for, what the tuning table says is the fastest, and what the cost
 /// model says is. Of a call only what all ranks agree about counts (its kind and how much a rank
 /// contributes), and preferences and table are the same on all ranks: so is the choice.
-class Selector {
+class Selector final : public Tunable {
  public:
   explicit Selector(int size) : size_(size) {}
 
   void prefer(Preferences hint, Preferences user);
-  void use(TuningTable table);
+  void use(TuningTable table) override;
   /// Why ranks may not read the memory of others, empty if they may; and whether the cost model is
   /// to think that it pays. The same on all ranks.
   void useReading(std::string whyNot, bool pays);
   const TuningTable& table() const { return table_; }
-  /// From now on this one, whenever it can serve; null: no more. For measurements.
-  void force(const ShmChoice* choice);
+  std::vector<std::string> candidates(CollectiveKind kind, size_t bytes) const override;
+  void force(CollectiveKind kind, std::string_view name) override;
 
   /// Why one cannot serve a call; empty if it can. `bytes`: see explain().
   std::string whyNot(const ShmChoice& choice, size_t bytes) const;
@@ -87,5 +93,14 @@ class Selector {
 
 /// What CTRAN_ALGORITHM says.
 Preferences userPreferences();
+/// What the hint ctran::algorithm says.
+Preferences hintedPreferences(const std::map<std::string, std::string>& hints);
+
+/// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.
+inline constexpr const char* kByHint = "the hint ctran::algorithm";
+inline constexpr const char* kByUser = "CTRAN_ALGORITHM";
+inline constexpr const char* kBeingMeasured = "being measured";
+std::string whyMeasured(size_t bytes, double us);
+std::string whyPredicted(double us);
 
 }  // namespace ctran

@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "ctran/base/clock.h"
-#include "ctran/topology/host.h"
 
 namespace ctran {
 namespace {
@@ -22,18 +21,16 @@ constexpr double kPatience = 1.5;
 struct Point {
   CollectiveKind kind;
   size_t bytes;
-  std::vector<const ShmChoice*> candidates;
+  std::vector<std::string> candidates;
 };
 
-std::vector<Point> pointsFor(const Selector& selector) {
+std::vector<Point> pointsFor(const Tunable& selector) {
   std::vector<Point> points;
-  for (int k = 0; k <= static_cast<int>(CollectiveKind::AllToAllV); ++k) {
+  for (int k = 0; k <= static_cast<int>(CollectiveKind::AllToAll); ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
+    if (kind == CollectiveKind::Barrier) continue;  // which has no size; nor has all_to_all_v
     for (const size_t bytes : kSizes) {
-      Point point{kind, bytes, {}};
-      for (const ShmChoice& choice : shmChoices(kind)) {
-        if (selector.whyNot(choice, bytes).empty()) point.candidates.push_back(&choice);
-      }
+      Point point{kind, bytes, selector.candidates(kind, bytes)};
       if (point.candidates.size() > 1) points.push_back(std::move(point));
     }
   }
@@ -44,8 +41,7 @@ std::vector<Point> pointsFor(const Selector& selector) {
 class Sample {
  public:
   Sample(const Point& point, int size)
-      : input_(point.bytes * (point.kind == CollectiveKind::AllToAllV ? 0 : 1) + 64),
-        output_(point.bytes * size + 64) {
+      : input_(point.bytes + 64), output_(point.bytes * size + 64) {
     c_.kind = point.kind;
     c_.type = DataType::Float32;
     const size_t elements = std::max<size_t>(point.bytes / sizeof(float), 1);
@@ -98,18 +94,18 @@ double secondsOf(const Collective& call, long times, const Run& run) {
 }
 
 /// Microseconds of each candidate. They take turns, so that noise hits all alike.
-std::vector<double> measure(const Point& point, int size, Selector& selector, const Run& run,
+std::vector<double> measure(const Point& point, int size, Tunable& selector, const Run& run,
                             double seconds) {
   const Sample sample(point, size);
   const size_t n = point.candidates.size();
   std::vector<long> times(n);
   std::vector<double> estimates(n);
   for (size_t i = 0; i < n; ++i) {
-    selector.force(point.candidates[i]);
+    selector.force(point.kind, point.candidates[i]);
     secondsOf(sample.call(), 3, run);
     estimates[i] = secondsOf(sample.call(), 3, run) / 3;
   }
-  selector.force(nullptr);
+  selector.force(point.kind, {});
   estimates = largest(std::move(estimates), run);
   const double turn = seconds / static_cast<double>(n) / (kBatches + 1);
   for (size_t i = 0; i < n; ++i) {
@@ -118,11 +114,11 @@ std::vector<double> measure(const Point& point, int size, Selector& selector, co
   std::vector<std::vector<double>> batches(n);
   for (int b = 0; b < kBatches; ++b) {
     for (size_t i = 0; i < n; ++i) {
-      selector.force(point.candidates[i]);
+      selector.force(point.kind, point.candidates[i]);
       batches[i].push_back(secondsOf(sample.call(), times[i], run) / static_cast<double>(times[i]));
     }
   }
-  selector.force(nullptr);
+  selector.force(point.kind, {});
   std::vector<double> micros;
   for (auto& batch : batches) {
     std::sort(batch.begin(), batch.end());
@@ -133,11 +129,9 @@ std::vector<double> measure(const Point& point, int size, Selector& selector, co
 
 }  // namespace
 
-TuningTable tune(int size, Selector& selector, const Run& run, const TuneOptions& options) {
+TuningTable tune(TuningTable table, Tunable& selector, const Run& run, const TuneOptions& options) {
   selector.use({});
-  TuningTable table;
-  table.machine = thisHost().key();
-  table.ranks = size;
+  const int size = table.ranks;
   const std::vector<Point> points = size > 1 ? pointsFor(selector) : std::vector<Point>{};
   const int64_t begin = nowNanos();
   for (size_t i = 0; i < points.size(); ++i) {
@@ -155,7 +149,7 @@ TuningTable tune(int size, Selector& selector, const Run& run, const TuneOptions
         measure(point, size, selector, run, left / static_cast<double>(points.size() - i));
     TuningTable::Entry entry{point.kind, point.bytes, {}};
     for (size_t j = 0; j < micros.size(); ++j) {
-      entry.micros.emplace_back(point.candidates[j]->name, micros[j]);
+      entry.micros.emplace_back(point.candidates[j], micros[j]);
     }
     std::sort(entry.micros.begin(), entry.micros.end(), [](const auto& a, const auto& b) {
       return std::tie(a.second, a.first) < std::tie(b.second, b.first);

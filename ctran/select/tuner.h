@@ -3,7 +3,8 @@
 #include <functional>
 #include <string>
 
-#include "ctran/select/selector.h"
+#include "ctran/collective/collective.h"
+#include "ctran/select/tunable.h"
 
 namespace ctran {
 
@@ -15,8 +16,9 @@ struct TuneOptions {
 
 /// Measures every algorithm of every collective that has a choice, at sizes for which there is one,
 /// and lets the selector use the result, which is the same on all ranks. Takes about that long.
-/// Collective: `run` runs an operation on the communicator that the selector serves.
-TuningTable tune(int size, Selector& selector, const std::function<void(const Collective&)>& run,
-                 const TuneOptions& options);
+/// Collective: `run` runs an operation on the communicator that the selector serves. `table`: whose
+/// it will be, without entries.
+TuningTable tune(TuningTable table, Tunable& selector,
+                 const std::function<void(const Collective&)>& run, const TuneOptions& options);
 
 }  // namespace ctran

@@ -77,6 +77,7 @@ Json TuningTable::toJson() const {
   }
   Json json = Json::object();
   json.set("format", Json(1)).set("machine", Json(machine)).set("ranks", Json(ranks));
+  if (!shape.empty()) json.set("hosts", Json(shape));
   json.set("measured", std::move(all));
   return json;
 }
@@ -88,6 +89,7 @@ TuningTable TuningTable::fromJson(const Json& json) {
   }
   table.machine = json.at("machine").asString();
   table.ranks = static_cast<int>(json.at("ranks").asInt());
+  if (const Json* shape = json.find("hosts")) table.shape = shape->asString();
   for (const Json& one : json.at("measured").items()) {
     Entry entry{kindOf(one.at("collective").asString()),
                 static_cast<size_t>(std::max<int64_t>(one.at("bytes").asInt(), 0)),
@@ -103,13 +105,14 @@ TuningTable TuningTable::fromJson(const Json& json) {
   return table;
 }
 
-std::string TuningTable::pathFor(int ranks, const std::string& machine) {
+std::string TuningTable::pathFor(int ranks, const std::string& machine, const std::string& shape) {
   const std::string key = machine.empty() ? thisHost().key() : machine;
-  return directory() / ("tuning-" + key + "-" + std::to_string(ranks) + ".json");
+  const std::string form = shape.empty() ? std::to_string(ranks) : shape;
+  return directory() / ("tuning-" + key + "-" + form + ".json");
 }
 
-TuningTable TuningTable::load(int ranks, const std::string& machine) {
-  const std::string path = pathFor(ranks, machine);
+TuningTable TuningTable::load(int ranks, const std::string& machine, const std::string& shape) {
+  const std::string path = pathFor(ranks, machine, shape);
   std::ifstream file(path);
   if (!file) return {};
   std::ostringstream text;
@@ -117,7 +120,7 @@ TuningTable TuningTable::load(int ranks, const std::string& machine) {
   try {
     TuningTable table = fromJson(Json::parse(text.str(), path));
     const std::string& key = machine.empty() ? thisHost().key() : machine;
-    if (table.machine == key && table.ranks == ranks) return table;
+    if (table.machine == key && table.ranks == ranks && table.shape == shape) return table;
   } catch (const Error& error) {
     log(LogLevel::Warn, "ignored the tuning table %s: %s", path.c_str(), error.what());
   }
@@ -125,7 +128,7 @@ TuningTable TuningTable::load(int ranks, const std::string& machine) {
 }
 
 void TuningTable::save() const {
-  const std::filesystem::path path = pathFor(ranks, machine);
+  const std::filesystem::path path = pathFor(ranks, machine, shape);
   std::error_code failed;
   std::filesystem::create_directories(path.parent_path(), failed);
   const std::filesystem::path fresh = path.string() + "." + std::to_string(::getpid());

@@ -30,4 +30,14 @@ std::vector<int> HostMap::rail(int index) const {
   return ranks;
 }
 
+std::string HostMap::shape() const {
+  std::map<size_t, int> hostsOf;  // so many ranks
+  for (const auto& group : groups_) ++hostsOf[group.size()];
+  std::string text;
+  for (const auto& [ranks, hosts] : hostsOf) {
+    text += (text.empty() ? "" : "+") + std::to_string(hosts) + "x" + std::to_string(ranks);
+  }
+  return text;
+}
+
 }  // namespace ctran

@@ -12,6 +12,7 @@ class HostMap {
   /// the first so many are one, the next so many another.
   HostMap(const std::vector<std::string>& hosts, int rank, int most);
 
+  int size() const { return static_cast<int>(hostOf_.size()); }  ///< ranks of all hosts
   int hosts() const { return static_cast<int>(groups_.size()); }
   /// The ranks of a host, in order. Hosts are in the order of their first ranks.
   const std::vector<int>& ranks(int host) const { return groups_[host]; }
@@ -32,6 +33,8 @@ class HostMap {
   bool isShared() const { return groups_.size() < hostOf_.size(); }
   /// The ranks of place `index` in each host.
   std::vector<int> rail(int index) const;
+  /// "2x4": two hosts of four ranks; "1x2+2x4": of different sizes, in order of these.
+  std::string shape() const;
 
  private:
   const int rank_;

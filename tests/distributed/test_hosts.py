@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -45,6 +50,78 @@ def works_across_hosts(rank: Rank) -> None:
 
 def test_operations_across_hosts(ranks: Callable[[int], Ranks]) -> None:
     ranks(4).run(works_across_hosts)
+
+
+def explains_and_tunes_across_hosts(rank: Rank, directory: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CTRAN_TUNING_DIR", directory)
+        _explain_and_tune(rank)
+
+
+def _explain_and_tune(rank: Rank) -> None:
+    comm = rank.new_comm("ctran", "explained", hints={"ctran::host": f"host{rank.rank // 2}"})
+    told = comm.explain("all_reduce", 1 << 20, torch.float32)
+    assert told.algorithm == "group"
+    assert "cost model" in told.why
+    names = [one.algorithm for one in told.alternatives]
+    assert names == ["group", "direct", "two_phase", "ring", "halving_doubling"]
+    assert all(one.predicted_us > 0 and one.measured_us is None for one in told.alternatives)
+    # Sums of partial sums are too short for it, but for those of the hosts' ranks that are named.
+    whys = {
+        one.algorithm: one.why_not for one in comm.explain("reduce", 8, torch.half).alternatives
+    }
+    assert "few digits" in whys["group"]
+    assert whys["direct"] == ""
+    path = comm.tune(0.5)
+    assert path.name.endswith("-2x2.json")
+    told = comm.explain("broadcast", 256)
+    assert "tuned" in told.why
+    measured = {one.algorithm: one.measured_us for one in told.alternatives}
+    assert measured[told.algorithm] == min(us for us in measured.values() if us is not None)
+    tensor = torch.full((64,), float(rank.rank))
+    comm.broadcast(tensor, 3, async_op=False)
+    assert (tensor == 3).all()
+    comm.finalize()
+
+
+def test_explain_and_tune_across_hosts(ranks: Callable[[int], Ranks], tmp_path: Path) -> None:
+    ranks(4).run(explains_and_tunes_across_hosts, str(tmp_path))
+    assert [path.name[-9:] for path in tmp_path.iterdir()] == ["-2x2.json"]
+
+
+def test_tune_as_ranks_of_a_launcher(tmp_path: Path) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    launched = {
+        **os.environ,
+        "CTRAN_TUNING_DIR": str(tmp_path),
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-m", "torchcomms", "tune", "--seconds", "0.2"],
+            env={**launched, "RANK": str(rank), "CTRAN_HOST": f"host{rank}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    said = [rank.communicate(timeout=120)[0] for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0]
+    assert said[1] == ""
+    assert said[0].strip().endswith("-2x1.json")
+    explained = subprocess.run(
+        [sys.executable, "-m", "torchcomms", "explain", "broadcast", "256", "-n1", "--hosts=2"],
+        env=launched,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    assert "when this machine was tuned" in explained
 
 
 def tells_mismatch_across_hosts(rank: Rank) -> None:

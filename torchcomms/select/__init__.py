@@ -19,6 +19,7 @@ from torchcomms.select import _members
 __all__ = ["Alternative", "Explanation", "explain", "host"]
 
 _INVALID_ARGUMENT = 0  # ctran::ErrorKind
+_SHORT = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # as torch and ctran call them
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
 
@@ -76,14 +77,15 @@ class Explanation:
         lines = [
             f"{self.collective}, {self.bytes} bytes of each rank: {self.algorithm} ({self.why})"
         ]
+        width = max([12, *(len(one.algorithm) for one in self.alternatives)])
         if self.alternatives:
-            lines.append(f"  {'algorithm':<12} {'predicted µs':>13} {'measured µs':>12}")
+            lines.append(f"  {'algorithm':<{width}} {'predicted µs':>13} {'measured µs':>12}")
         for one in self.alternatives:
             measured = "-" if one.measured_us is None else f"{one.measured_us:.3g}"
             mark = "*" if one.algorithm == self.algorithm else " "
             note = f"  cannot: {one.why_not}" if one.why_not else ""
             lines.append(
-                f"{mark} {one.algorithm:<12} {one.predicted_us:>13.3g} {measured:>12}{note}"
+                f"{mark} {one.algorithm:<{width}} {one.predicted_us:>13.3g} {measured:>12}{note}"
             )
         return "\n".join(lines)
 
@@ -93,19 +95,36 @@ def _explanation(collective: str, nbytes: int, answer: dict[str, Any]) -> Explan
     return Explanation(collective, nbytes, answer["algorithm"], answer["why"], alternatives)
 
 
-def explain(collective: str, nbytes: int, ranks: int) -> Explanation:
-    """What would run in a communicator of `ranks` ranks of this host.
+def _type_of(dtype: torch.dtype | None) -> dict[str, Any]:
+    """What to say of it: floats of few digits are summed up by other algorithms between hosts."""
+    name = str(dtype).removeprefix("torch.")
+    return {"type": name} if name in _SHORT else {}
+
+
+def explain(
+    collective: str, nbytes: int, ranks: int, hosts: int = 1, dtype: torch.dtype | None = None
+) -> Explanation:
+    """What would run in a communicator of `ranks` ranks on each of `hosts` hosts like this one.
 
     Args:
         collective: its name, such as ``"all_reduce"``.
         nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
             all_to_all all of its blocks.
-        ranks: of the communicator. CTRAN_ALGORITHM and the tuning table count.
+        ranks: of each host. CTRAN_ALGORITHM and the tuning table count.
+        hosts: how many.
+        dtype: between hosts, floats of 16 and 8 bits are not reduced by way of partial sums.
 
     Raises:
         ValueError: there is no such collective, or no such size.
     """
-    answer = _call("explain", collective=collective, bytes=nbytes, ranks=ranks)
+    answer = _call(
+        "explain",
+        collective=collective,
+        bytes=nbytes,
+        ranks=ranks,
+        hosts=hosts,
+        **_type_of(dtype),
+    )
     return _explanation(collective, nbytes, answer)
 
 
@@ -120,11 +139,11 @@ def comm_explain(
         op: the name of a collective, such as ``"all_reduce"``.
         nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
             all_to_all all of its blocks.
-        dtype: does not change the choice on one host; types that NCCL does not reduce go to ctran.
+        dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits are
+            not reduced by way of partial sums. Types that NCCL does not reduce go to ctran.
 
     Raises:
         ValueError: there is no such collective, or the communicator is not one of ctran or ncclx.
-        CommError: its ranks are on several hosts.
     """
     answer = _call(
         "explain",
@@ -132,6 +151,7 @@ def comm_explain(
         bytes=nbytes,
         communicator=self.get_name(),
         rank=self.get_rank(),
+        **_type_of(dtype),
     )
     return _explanation(op, nbytes, answer)
 
@@ -145,8 +165,9 @@ def comm_tune(
 
     Of backend ncclx: measures its members, ctran and NCCL, with tensors of bfloat16.
 
-    Rank 0 keeps the result in CTRAN_TUNING_DIR; later communicators of as many ranks use it on
-    machines that are alike, if all of their ranks find the same.
+    Rank 0 keeps the result in CTRAN_TUNING_DIR; later communicators of as many ranks, spread over
+    as many hosts, use it on machines that are alike: on one host if all of their ranks find the
+    same, between hosts as their rank 0 finds it.
 
     Args:
         seconds: about how long it takes.
@@ -157,8 +178,7 @@ def comm_tune(
 
     Raises:
         ValueError: the time is not positive, or the communicator is not one of ctran or ncclx.
-        CommError: its ranks are on several hosts, or the table cannot be written, or there is only
-            one member.
+        CommError: the table cannot be written, or there is only one member.
     """
     if not seconds > 0:
         raise ValueError("the time to tune in must be positive")

@@ -23,9 +23,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     explain = commands.add_parser("explain", help="what would run, and why (docs/selection.md)")
     explain.add_argument("collective", help="such as all_reduce")
     explain.add_argument("bytes", type=_bytes, help="that a rank contributes: 4096, 64K, 1M")
-    explain.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
+    explain.add_argument("-n", "--ranks", type=int, default=2, help="of a host (default 2)")
+    explain.add_argument("--hosts", type=int, default=1, help="with so many each (default 1)")
+    explain.add_argument("--dtype", default="float32", help="such as bfloat16 (default float32)")
     tune = commands.add_parser("tune", help="measure what is best on this machine")
-    tune.add_argument("-n", "--ranks", type=int, default=2, help="of this host (default 2)")
+    tune.add_argument(
+        "-n",
+        "--ranks",
+        type=int,
+        default=2,
+        help="of this host (default 2); a launcher's ranks, on its hosts, if one started this",
+    )
     tune.add_argument(
         "--backend",
         choices=("ctran", "ncclx"),
@@ -36,8 +44,18 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
 
 
 def explain(arguments: argparse.Namespace) -> int:
+    import torch
+
+    dtype = getattr(torch, arguments.dtype, None)
+    if not isinstance(dtype, torch.dtype):
+        print(f"error: torch has no data type '{arguments.dtype}'", file=sys.stderr)
+        return 2
     try:
-        print(select.explain(arguments.collective, arguments.bytes, arguments.ranks))
+        print(
+            select.explain(
+                arguments.collective, arguments.bytes, arguments.ranks, arguments.hosts, dtype
+            )
+        )
     except (ValueError, CommError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -45,8 +63,8 @@ def explain(arguments: argparse.Namespace) -> int:
 
 
 def tune(arguments: argparse.Namespace) -> int:
-    """Runs as one process per rank: this one starts them."""
-    if _WORKER in os.environ:
+    """Runs as one process per rank: this one starts them, or is one of a launcher's."""
+    if _WORKER in os.environ or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
         return _tune_as_rank(arguments.seconds, arguments.backend)
     if arguments.ranks < 2 or arguments.seconds <= 0:
         print("error: at least 2 ranks and some time", file=sys.stderr)
@@ -78,7 +96,7 @@ def _tune_as_rank(seconds: float, backend: str) -> int:
 
     device = torch.device("cpu")
     if backend == "ncclx":
-        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     comm = torchcomms.new_comm(backend, device, name="tune")
     first = comm.get_rank() == 0

@@ -2,6 +2,34 @@
 
 namespace ctran {
 
+HostShare::HostShare(const RowLists& lists, const std::vector<int>& ranks,
+                     std::vector<uint32_t>& seen) {
+  note.push_back(0);
+  std::vector<size_t> first;  // position of each rank
+  size_t total = 0, longest = 0;
+  for (const int r : ranks) {
+    const size_t count = lists.listed(r).size();
+    note.push_back(count);
+    first.push_back(total);
+    total += count;
+    longest = std::max(longest, count);
+  }
+  positions.resize(total);
+  for (size_t i = 0; i < longest; ++i) {  // the ranks in turns
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      if (i >= note[1 + r]) continue;
+      const int64_t row = lists.listed(ranks[r])[i];
+      if (seen[row] == kUnseen) {
+        seen[row] = static_cast<uint32_t>(rows.size());
+        rows.push_back(row);
+      }
+      positions[first[r] + i] = seen[row];
+    }
+  }
+  for (const int64_t row : rows) seen[row] = kUnseen;
+  note[0] = rows.size();
+}
+
 HostShares::HostShares(RowPaths& paths, const Collective& c, const RowLists& lists,
                        size_t rowsKnown)
     : paths_(paths), sent_(paths.map.hosts()) {

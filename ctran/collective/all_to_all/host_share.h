@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -8,7 +9,8 @@
 
 namespace ctran {
 
-/// What the ranks of one host get from one rank, each row once: who needs which of them.
+/// What the ranks of one host get from one rank, each row once: who needs which of them. Rows that
+/// the ranks need first come first.
 struct HostShare {
   /// [0] rows; [1 + i] how many of them, with repetition, the i-th rank of the host needs.
   std::vector<uint64_t> note;
@@ -17,21 +19,7 @@ struct HostShare {
 
   HostShare() = default;
   /// At the sender. `seen`: kUnseen for every row, and so again in the end.
-  HostShare(const RowLists& lists, const std::vector<int>& ranks, std::vector<uint32_t>& seen) {
-    note.push_back(0);
-    for (const int r : ranks) {
-      note.push_back(lists.listed(r).size());
-      for (const int64_t row : lists.listed(r)) {
-        if (seen[row] == kUnseen) {
-          seen[row] = static_cast<uint32_t>(rows.size());
-          rows.push_back(row);
-        }
-        positions.push_back(seen[row]);
-      }
-    }
-    for (const int64_t row : rows) seen[row] = kUnseen;
-    note[0] = rows.size();
-  }
+  HostShare(const RowLists& lists, const std::vector<int>& ranks, std::vector<uint32_t>& seen);
   static constexpr uint32_t kUnseen = UINT32_MAX;
 
   size_t positionBytes() const { return positions.size() * sizeof(uint32_t); }
@@ -44,6 +32,13 @@ struct HostShare {
   }
 };
 
+/// So many rows of a share are sent as one message: some hundred kilobytes, so that they are passed
+/// on while others are still on their way.
+inline size_t chunkRows(uint64_t rows, size_t rowBytes) {
+  constexpr size_t kBytes = 256 << 10, kMost = 1024;
+  return std::max<size_t>({1, kBytes / std::max<size_t>(rowBytes, 1), (rows + kMost - 1) / kMost});
+}
+
 /// A HostShare that another host's rank sends this one.
 struct CarriedShare {
   CarriedShare(int source, size_t ranks) : source(source) { share.note.resize(1 + ranks); }
@@ -51,7 +46,8 @@ struct CarriedShare {
   int source;
   HostShare share;
   std::vector<std::byte> data;  ///< of the rows
-  Arrival note, positions, rows;
+  Arrival note, positions;
+  std::vector<Arrival> rows;  ///< of each chunk of them
 
   /// When the note is here.
   void receivePositions(TcpContext& tcp, uint32_t buffer) {

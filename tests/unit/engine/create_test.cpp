@@ -66,6 +66,51 @@ void expectWorks(Communicator& communicator) {
   for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
 }
 
+/// A rank's view of a store: how often it asks for something.
+class CountingStore final : public Store {
+ public:
+  explicit CountingStore(std::shared_ptr<Store> store) : store_(std::move(store)) {}
+  void set(const std::string& key, const std::string& value) override {
+    ++calls;
+    store_->set(key, value);
+  }
+  std::string get(const std::string& key, std::chrono::milliseconds timeout) override {
+    ++calls;
+    return store_->get(key, timeout);
+  }
+  void remove(const std::string& key) override {
+    ++calls;
+    store_->remove(key);
+  }
+
+  int calls = 0;
+
+ private:
+  const std::shared_ptr<Store> store_;
+};
+
+TEST(Create, EachRankAsksTheStoreOnceHoweverManyThereAre) {
+  constexpr int kSize = 12;
+  for (const int perHost : {kSize, 3, 1}) {
+    const auto store = std::make_shared<MemoryStore>();
+    std::barrier together(kSize);
+    runThreads(kSize, [&](int rank) {
+      const auto counting = std::make_shared<CountingStore>(store);
+      auto options = optionsFor(rank, kSize, counting);
+      options.hints["ctran::host"] = "host" + std::to_string(rank / perHost);
+      const auto communicator = Communicator::create(options);
+      // The first rank sets its address, and takes it away when all have come.
+      EXPECT_EQ(counting->calls, rank == 0 ? 2 : 1);
+      const std::vector<int> group{rank / 2 * 2, rank / 2 * 2 + 1};
+      expectWorks(*communicator->split(group, "pair"));
+      expectWorks(*communicator);
+      EXPECT_EQ(counting->calls, rank == 0 ? 2 : 1);
+      together.arrive_and_wait();
+      communicator->finalize();
+    });
+  }
+}
+
 TEST(Create, RejectsWhatMakesNoSense) {
   const auto reject = [](const std::function<void(CommunicatorOptions&)>& change) {
     auto options = optionsFor(0, 2, std::make_shared<MemoryStore>());
