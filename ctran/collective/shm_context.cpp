@@ -33,6 +33,7 @@ void ShmContext::begin(const Collective& collective) {
 
 void ShmContext::end() {
   choice_.end();
+  if (!copies_.empty()) copies_ = {};
   if (streamsOutput_) streamFence();
   arena.control(rank).collectives.complete(record_);
 }
@@ -61,6 +62,34 @@ bool ShmContext::read(int peer, const Reading& reading) const {
               {arena.nameOf(peer)}, {},
               "do not take from a process what it had when its communicator was made, or prefer "
               "another algorithm than \"pull\"");
+}
+
+void ShmContext::publishLent() {
+  std::vector<const std::byte*> addresses;
+  size_t bytes = 0;
+  for (const auto& data : lent_) {
+    if (!data.empty()) addresses.push_back(data.data());
+    bytes += data.size();
+  }
+  copies_.resize(canBeRead(addresses) ? 0 : bytes);
+  std::byte* copy = copies_.data();
+  for (size_t i = 0; i < lent_.size(); ++i) {
+    const std::byte* at = lent_[i].data();
+    if (!copies_.empty()) {
+      copyBlock(copy, at, lent_[i].size());
+      at = copy;
+      copy += lent_[i].size();
+    }
+    std::memcpy(slotData() + i * sizeof at, &at, sizeof at);
+  }
+  publishSlot();
+}
+
+void ShmContext::lendAnew(int index, size_t offset, size_t bytes) {
+  if (copies_.empty()) return;
+  std::byte* copy = copies_.data();
+  for (int i = 0; i < index; ++i) copy += lent_[i].size();
+  copyBlock(copy + offset, lent_[index].data() + offset, bytes);
 }
 
 int ShmContext::reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "ctran/collective/blocks.h"
@@ -158,15 +159,16 @@ class ShmContext {
   /// The most addresses that a rank can lend.
   static constexpr int kMostLent = Arena::kSlotDataBytes / sizeof(std::byte*);
 
-  /// Publishes a slot of addresses of this rank's data: `address(i)`.
-  template <class Address>
-  void lend(int count, const Address& address) {
-    for (int i = 0; i < count; ++i) {
-      const std::byte* const data = address(i);
-      std::memcpy(slotData() + i * sizeof data, &data, sizeof data);
-    }
-    publishSlot();
+  /// Publishes a slot of addresses at which others may read this rank's data: `data(i)`, a span. Of
+  /// memory that they cannot read it lends copies.
+  template <class Data>
+  void lend(int count, const Data& data) {
+    lent_.clear();
+    for (int i = 0; i < count; ++i) lent_.push_back(data(i));
+    publishLent();
   }
+  /// What is lent has changed, in part.
+  void lendAnew(int index, size_t offset, size_t bytes);
   /// An address that a peer lends, which has arrived; not to be followed, but to be read from.
   const std::byte* lentBy(int peer, int index) {
     const std::byte* data;
@@ -198,6 +200,7 @@ class ShmContext {
  private:
   [[noreturn]] void throwOther(int peer);
   void populateRing();
+  void publishLent();
   uint64_t endOf(uint64_t round) const { return first_ + (round + 1) * stride_; }
   void fill(uint64_t position) {
     if (streams_) streamFence();
@@ -223,15 +226,17 @@ class ShmContext {
   }
 
   std::unique_ptr<std::byte[]> read_;  // what is being reduced
-  uint64_t sequence_ = 0;              // of the current collective; the first is 1
-  uint64_t signature_ = 0;             // hash of all collectives so far
-  uint64_t allBegun_ = 0;              // all ranks are known to have begun this one
-  uint64_t position_ = 0;              // in the rings, up to which they are given away
-  uint64_t first_ = 0;                 // of the current rounds
-  size_t stride_ = 64;                 // of the current rounds, a power of two
-  uint64_t scratchAfter_ = 0;          // where all have to have drained before scratch is written
-  bool hasRing_ = false;               // there is memory behind this rank's
-  uint64_t allDrained_ = 0;            // all ranks are known to have drained up to here
+  std::vector<std::span<const std::byte>> lent_;
+  std::vector<std::byte> copies_;  // of all that is lent, one after another; or empty
+  uint64_t sequence_ = 0;          // of the current collective; the first is 1
+  uint64_t signature_ = 0;         // hash of all collectives so far
+  uint64_t allBegun_ = 0;          // all ranks are known to have begun this one
+  uint64_t position_ = 0;          // in the rings, up to which they are given away
+  uint64_t first_ = 0;             // of the current rounds
+  size_t stride_ = 64;             // of the current rounds, a power of two
+  uint64_t scratchAfter_ = 0;      // where all have to have drained before scratch is written
+  bool hasRing_ = false;           // there is memory behind this rank's
+  uint64_t allDrained_ = 0;        // all ranks are known to have drained up to here
   StoreChoice choice_;
   bool streams_ = false;        // what is put, past the caches
   bool streamsOutput_ = false;  // what is taken

@@ -7,8 +7,8 @@
 
 namespace ctran {
 
-/// Nothing goes through shared memory: every rank lends addresses of its data, `addresses` of them
-/// (`lend(i)`), does its own part (`own()`), and reads what it needs straight from the memory of
+/// Nothing goes through shared memory: every rank lends its data, in `addresses` places (`lend(i)`,
+/// a span), does its own part (`own()`), and reads what it needs straight from the memory of
 /// each other rank (`from(peer)`, a Reading). It stays until all have read. Of data that is read
 /// once this costs one copy instead of two, and a system call per peer.
 template <class Lend, class Own, class From>

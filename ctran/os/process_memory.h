@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <span>
 
 namespace ctran {
 
@@ -8,5 +9,9 @@ namespace ctran {
 /// where the system does not allow it, ESRCH where there is no such process, EFAULT where there is
 /// no such memory.
 int readProcessMemory(int process, const std::byte* from, std::byte* to, size_t bytes);
+
+/// Whether others may do that with this process's memory at these addresses. Not, for example,
+/// where a driver has mapped it, as memory that is pinned for a GPU.
+bool canBeRead(std::span<const std::byte* const> addresses);
 
 }  // namespace ctran

@@ -30,7 +30,7 @@ Task allGatherStep(ShmContext& shm, const Collective& c) {
 /// Everybody reads all others' blocks out of their memory.
 Task allGatherPull(ShmContext& shm, const Collective& c) {
   return exchangeByReading(
-      shm, 1, [&c](int) { return c.input; },
+      shm, 1, [&c](int) { return std::span(c.input, c.blockBytes()); },
       [&c, &shm] { shm.take(c.outputBlock(shm.rank).data, c.input, c.blockBytes()); },
       [&c, &shm](int peer) {
         const Block block = c.outputBlock(peer);

@@ -121,12 +121,14 @@ Task allReducePull(ShmContext& shm, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const Partition parts(c.count, shm.size, element);
   return exchangeByReadingAfter(
-      shm, 2, [&c](int i) { return i == 0 ? c.input : c.output; },
+      shm, 2, [&c](int i) { return std::span(i == 0 ? c.input : c.output, c.blockBytes()); },
       [&c, &shm, parts, element] {
         const size_t mine = parts.begin(shm.rank) * element;
         const std::byte* from[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + mine;
-        return shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
+        const int gone = shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
+        shm.lendAnew(1, mine, parts.size(shm.rank) * element);
+        return gone;
       },
       [&c, &shm, parts, element](int peer) {
         const size_t at = parts.begin(peer) * element;

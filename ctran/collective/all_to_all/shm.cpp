@@ -65,8 +65,10 @@ Task allToAllPull(ShmContext& shm, const Collective& c) {
   }
   return exchangeByReading(
       shm, shm.size,
-      [&c, copy = std::move(copy)](int r) -> const std::byte* {
-        return copy.empty() ? c.inputBlock(r).data : copy.data() + r * c.blockBytes();
+      [&c, copy = std::move(copy)](int r) {
+        const std::byte* block = c.inputBlock(r).data;
+        if (!copy.empty()) block = copy.data() + r * c.blockBytes();
+        return std::span(block, c.blockBytes());
       },
       [&c, &shm] {
         shm.take(c.outputBlock(shm.rank).data, c.inputBlock(shm.rank).data, c.blockBytes());

@@ -74,7 +74,11 @@ Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
 /// Everybody reads its block of all others out of their memory, piece by piece, and reduces.
 Task reduceScatterPull(ShmContext& shm, const Collective& c) {
   return exchangeByReadingAfter(
-      shm, shm.size, [&c](int r) { return c.inputBlock(r).data; },
+      shm, shm.size,
+      [&c](int r) {
+        const Block block = c.inputBlock(r);
+        return std::span<const std::byte>(block.data, block.count * sizeOf(c.type));
+      },
       [&c, &shm] {
         const std::byte* from[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, shm.rank);
