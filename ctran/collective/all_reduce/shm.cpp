@@ -77,8 +77,10 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
   shm.beginRounds(pieces, share);
   co_await shm.slotFree();
   shm.publishSlot();
-  co_await shm.roundFree(0);
-  publish(0);
+  if (pieces > 0) {
+    co_await shm.roundFree(0);
+    publish(0);
+  }
   co_await shm.allArrived();
   shm.checkAll();
 

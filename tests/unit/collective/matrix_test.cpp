@@ -213,6 +213,29 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<0>(info.param)) + "Of" + std::to_string(std::get<1>(info.param));
     });
 
+/// What one call leaves behind in the rings must not look like the data of the next one, of whatever
+/// size it is: also none.
+TEST(SharedMemoryAlgorithms, OfAllSizesAfterOneAnother) {
+  for (const char* algorithm : {"step", "direct", "two_phase", "rounds", "pull"}) {
+    for (const int size : {2, 5}) {
+      std::vector<Case> cases;
+      for (uint64_t seed = 1; seed <= (kThreadSanitizer ? 100 : 400); ++seed) {
+        const size_t kind = 1 + mix(seed) % (std::size(kKinds) - 1);
+        if (!isNative(kKinds[kind], algorithm)) continue;
+        Case c = makeCase(size, kind, static_cast<size_t>(DataType::Float32), 0, 1,
+                          mix(seed + 7) % kFlags, seed);
+        constexpr size_t kCounts[] = {0, 0, 3, 300, 4096, 20'000};
+        c.count = kCounts[mix(seed + 11) % std::size(kCounts)];
+        cases.push_back(c);
+      }
+      SCOPED_TRACE(algorithm);
+      runCases(size, cases, [=](int, CommunicatorOptions& options) {
+        options.hints["ctran::algorithm"] = algorithm;
+      });
+    }
+  }
+}
+
 /// Ranks on several hosts: `hosts[r]` is that of rank r.
 struct Spread {
   const char* name;
