@@ -63,6 +63,11 @@ def guard(*, full: bool) -> list[str]:
     return ["--timeout", "7200" if full else "300"]
 
 
+def jobs(most: int = 64) -> str:
+    """How many tests run at once: many wait for most of their time."""
+    return str(min(len(os.sched_getaffinity(0)) + 1, most))
+
+
 def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
     folder = configured_tests(environment, SANITIZERS[how])
     full = full and not SANITIZERS[how]  # they would take days
@@ -72,8 +77,7 @@ def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
         [environment.tool("cmake"), "--build", folder],
         env=variables,
     )
-    jobs = str(len(os.sched_getaffinity(0)))
-    command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs, "--output-on-failure"]
+    command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs(), "--output-on-failure"]
     run(
         f"Running the C++ tests ({how})",
         [*command, "--no-tests=error", *guard(full=full)],
@@ -141,6 +145,10 @@ def soak(environment: Environment) -> None:
     attach("Breaking ranks on purpose", [ROOT / folder / "ctran_soak", *SOAK])
 
 
+# Each worker has ranks of its own, which the tests of a file share.
+PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
+
+
 def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
     system.install_fuzzer()
@@ -157,7 +165,7 @@ def _tests(*selection: str, full: bool) -> None:
         parts["Soak"] = lambda: soak(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",
-        [environment.tool("pytest"), "--durations=5", *selection],
+        [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection],
         env=environment.variables(),
     )
     all_of("Tests", parts)
