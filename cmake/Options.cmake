@@ -74,10 +74,11 @@ target_compile_options(own_code INTERFACE
 target_link_libraries(own_code INTERFACE Threads::Threads)
 
 if(SANITIZE STREQUAL "address")
-  set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize-recover=all)
+  # To look at an object's type takes a pipe, of which the tests count how many there are.
+  set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)
   # Clang brings libFuzzer: tests/fuzz.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
-    list(APPEND sanitizer_flags -fsanitize=fuzzer-no-link -fno-sanitize=vptr,function)
+    list(APPEND sanitizer_flags -fsanitize=fuzzer-no-link -fno-sanitize=function)
     set(BUILD_FUZZERS ${BUILD_TESTS})
   endif()
 elseif(SANITIZE STREQUAL "thread")

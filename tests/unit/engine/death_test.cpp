@@ -310,7 +310,6 @@ class NoDescriptors {
 class OutOfDescriptors : public ::testing::TestWithParam<bool> {};
 
 TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
-  if (kAddressSanitizer) GTEST_SKIP() << "the sanitizer looks at objects through pipes";
   const TemporaryDirectory directory;
   ForkedRanks ranks(3, [&](int rank) {
     const auto create = [&](const char* name) {
