@@ -78,24 +78,19 @@ class PlanRun {
           static_cast<int64_t>(state.unit) * algorithm_.perExecution(wait.channel) + wait.number;
       if (number <= 0) continue;  // a credit
       const int from = plan_.channels[wait.channel].from.rank;
-      Condition condition = isHere_[from] ? signalled(wait.channel, static_cast<uint64_t>(number))
-                                          : shm_->arrived(localIndex(from));
-      if (!isHere_[from] && condition.holds()) {
+      if (!isHere_[from]) {
+        Condition arrived = shm_->arrived(localIndex(from));
+        if (!arrived.holds()) return waitFor(arrived);
         shm_->slotOf(localIndex(from));
         isHere_[from] = true;
-        condition = signalled(wait.channel, static_cast<uint64_t>(number));
       }
-      if (condition.holds()) continue;
-      blocked_.push_back(condition);
-      return false;
+      Condition given = signalled(wait.channel, static_cast<uint64_t>(number));
+      if (!given.holds()) return waitFor(given);
     }
     const plan::Step& step = steps[state.step];
     if (messages_ != nullptr && messages_->concerns(lane, state.step)) {
       Condition waiting;
-      if (!stepElsewhere(lane, state, step, prepared.completes, waiting)) {
-        blocked_.push_back(waiting);
-        return false;
-      }
+      if (!stepElsewhere(lane, state, step, prepared.completes, waiting)) return waitFor(waiting);
     } else {
       for (int i = 0; i < step.count && step.moves(); ++i) {
         move(step, state.unit, i, prepared.completes);
@@ -108,6 +103,12 @@ class PlanRun {
       ++state.unit;
     }
     return true;
+  }
+
+  /// The lane does not move.
+  bool waitFor(const Condition& condition) {
+    blocked_.push_back(condition);
+    return false;
   }
 
   Condition signalled(int channel, uint64_t number) {

@@ -213,8 +213,8 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(std::get<0>(info.param)) + "Of" + std::to_string(std::get<1>(info.param));
     });
 
-/// What one call leaves behind in the rings must not look like the data of the next one, of whatever
-/// size it is: also none.
+/// What one call leaves behind in the rings must not look like the data of the next one, of
+/// whatever size it is: also none.
 TEST(SharedMemoryAlgorithms, OfAllSizesAfterOneAnother) {
   for (const char* algorithm : {"step", "direct", "two_phase", "rounds", "pull"}) {
     for (const int size : {2, 5}) {
@@ -233,6 +233,30 @@ TEST(SharedMemoryAlgorithms, OfAllSizesAfterOneAnother) {
         options.hints["ctran::algorithm"] = algorithm;
       });
     }
+  }
+}
+
+/// Who sees another rank come has not seen its data yet.
+TEST(Algorithms, OfSmallCallsThatBeginAtTheSameTime) {
+  for (const CollectiveKind kind : kKinds) {
+    using Kind = CollectiveKind;
+    if (kind == Kind::Barrier || kind == Kind::AllGatherV || kind == Kind::ReduceScatterV ||
+        kind == Kind::AllToAllV) {
+      continue;
+    }
+    const auto test = [=](int size, const std::string& algorithm, int ranksPerHost, int calls) {
+      const auto store = std::make_shared<MemoryStore>();
+      runThreads(size, [&](int rank) {
+        CommunicatorOptions options = optionsFor(rank, size, store);
+        if (!algorithm.empty()) options.hints["ctran::algorithm"] = algorithm;
+        if (ranksPerHost > 0) options.hints["ctran::host"] = std::to_string(rank / ranksPerHost);
+        EXPECT_EQ(wrongOfSmallCalls(*Communicator::create(options), kind, calls), 0)
+            << nameOf(kind) << ' ' << algorithm << ' ' << ranksPerHost;
+      });
+    };
+    for (const ShmChoice& choice : shmChoices(kind)) test(2, std::string(choice.name), 0, 20'000);
+    test(2, "", 1, 4'000);
+    test(3, "", 2, 1'000);
   }
 }
 

@@ -137,6 +137,17 @@ TEST(PlanScratch, IsFoundAtEveryPositionOfTheRings) {
   }
 }
 
+TEST(PlanServes, CallsThatBeginAtTheSameTime) {
+  for (const plan::BuiltIn& builtIn : plan::library()) {
+    if (!builtIn.whyNot({2}).empty()) continue;
+    const plan::Plan plan = builtIn.make({2});
+    const Served served(plan);
+    runRanks(2, [&](Communicator& communicator) {
+      EXPECT_EQ(wrongOfSmallCalls(communicator, plan.kind, 20'000), 0) << plan.name;
+    });
+  }
+}
+
 class PlanOf : public ::testing::TestWithParam<World> {};
 
 /// With the types that are exact, "what the native algorithm gives" is every bit of it.

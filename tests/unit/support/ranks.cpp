@@ -99,6 +99,34 @@ void runRanks(int size, const std::function<void(Communicator&)>& body, int rank
   });
 }
 
+int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls) {
+  using Kind = CollectiveKind;
+  constexpr int kCount = 8;
+  const int size = communicator.size();
+  const bool isSum = kind == Kind::AllReduce || kind == Kind::Reduce || kind == Kind::ReduceScatter;
+  std::vector<int32_t> data(kCount * size), result(kCount * size);
+  Collective c;
+  c.kind = kind;
+  c.type = DataType::Int32;
+  c.count = kCount;
+  c.input = reinterpret_cast<std::byte*>(data.data());
+  c.output = reinterpret_cast<std::byte*>(result.data());
+  const bool isRoot = communicator.rank() == c.root;
+  const bool hasResult = isRoot || (kind != Kind::Reduce && kind != Kind::Gather);
+  const bool hasBlocks = kind == Kind::AllGather || kind == Kind::AllToAll || kind == Kind::Gather;
+  const auto end = result.begin() + (hasResult ? kCount * (hasBlocks ? size : 1) : 0);
+  int wrong = 0;
+  for (int i = 0; i < (kThreadSanitizer ? calls / 20 : calls); ++i) {
+    std::fill(data.begin(), data.end(), i);
+    if (kind == Kind::Broadcast && isRoot) result = data;
+    communicator.run(c);
+    const int32_t expected = isSum ? size * i : i;
+    wrong += static_cast<int>(
+        std::count_if(result.begin(), end, [=](int32_t element) { return element != expected; }));
+  }
+  return wrong;
+}
+
 void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
   Board& board = dynamic_cast<LaneCommunicator&>(communicator).core().board;
   const int64_t giveUp = guardFromNow();

@@ -53,6 +53,11 @@ void runThreads(int size, const std::function<void(int)>& body);
 /// count as on different hosts, so many on each.
 void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0);
 
+/// Calls a collective, one without listed blocks, on a few elements, over and over, so that ranks
+/// come at about the same time; fewer times for the race detector. How many elements of this rank's
+/// results were wrong.
+int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls);
+
 /// Waits until each of `ranks`, which share memory with this one, is in collective `sequence`.
 void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence);
 
