@@ -254,9 +254,9 @@ TEST(Algorithms, OfSmallCallsThatBeginAtTheSameTime) {
             << nameOf(kind) << ' ' << algorithm << ' ' << ranksPerHost;
       });
     };
-    for (const ShmChoice& choice : shmChoices(kind)) test(2, std::string(choice.name), 0, 20'000);
-    test(2, "", 1, 4'000);
-    test(3, "", 2, 1'000);
+    for (const ShmChoice& choice : shmChoices(kind)) test(2, std::string(choice.name), 0, 5'000);
+    test(2, "", 1, 1'000);
+    test(3, "", 2, 300);
   }
 }
 

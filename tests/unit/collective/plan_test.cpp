@@ -143,7 +143,7 @@ TEST(PlanServes, CallsThatBeginAtTheSameTime) {
     const plan::Plan plan = builtIn.make({2});
     const Served served(plan);
     runRanks(2, [&](Communicator& communicator) {
-      EXPECT_EQ(wrongOfSmallCalls(communicator, plan.kind, 20'000), 0) << plan.name;
+      EXPECT_EQ(wrongOfSmallCalls(communicator, plan.kind, 5'000), 0) << plan.name;
     });
   }
 }

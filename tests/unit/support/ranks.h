@@ -54,7 +54,7 @@ void runThreads(int size, const std::function<void(int)>& body);
 void runRanks(int size, const std::function<void(Communicator&)>& body, int ranksPerHost = 0);
 
 /// Calls a collective, one without listed blocks, on a few elements, over and over, so that ranks
-/// come at about the same time; fewer times for the race detector. How many elements of this rank's
+/// come at about the same time; fewer times under a sanitizer. How many elements of this rank's
 /// results were wrong.
 int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls);
 
