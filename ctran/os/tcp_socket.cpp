@@ -171,7 +171,8 @@ TcpSocket acceptTcp(const TcpSocket& listener) {
     // A caller that has hung up already is no error of ours (accept(2) lists what it may leave).
     if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
     if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-      throw systemError("accepting a connection", errno);
+      throw Error(ErrorKind::System, systemError("accepting a connection", errno).what(), {},
+                  kMakingSockets);
     }
     return {};
   }

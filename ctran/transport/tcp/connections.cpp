@@ -136,13 +136,34 @@ std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
 
 void TcpTransport::pollDoorman() {
   if (!hosts_.doorman) return;
-  hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
-                       [this](const Introduction& who, TcpSocket socket) {
-                         Peer& peer = peerOf(who.rank);
-                         Connection& connection =
-                             who.purpose == Purpose::More ? *unused(peer) : peer.first();
-                         connected(connection, std::move(socket), State::Accepted);
-                       });
+  heedCallers(true);
+  try {
+    hosts_.doorman->poll([this](const Introduction& who) { return admit(who); },
+                         [this](const Introduction& who, TcpSocket socket) {
+                           Peer& peer = peerOf(who.rank);
+                           Connection& connection =
+                               who.purpose == Purpose::More ? *unused(peer) : peer.first();
+                           connected(connection, std::move(socket), State::Accepted);
+                         });
+  } catch (const Error& error) {
+    const auto hasNone = [this](const auto& peer) {
+      return peer->rank != rank_ && !peer->isThere() && peer->state() != State::Gone;
+    };
+    if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), hasNone)) throw;
+    // Who calls wants one more connection, and does without while it calls.
+    log(LogLevel::Info, "rank %d hears no more callers: %s", rank_, error.what());
+    heedCallers(false);
+  }
+}
+
+/// Whether those who call wake this rank.
+void TcpTransport::heedCallers(bool heeds) {
+  if (std::exchange(heedsCallers_, heeds) == heeds) return;
+  if (heeds) {
+    watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
+  } else {
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, hosts_.doorman->fd(), nullptr);
+  }
 }
 
 void TcpTransport::connected(Connection& connection, TcpSocket socket, State state) {

@@ -176,6 +176,7 @@ class TcpTransport final {
   static size_t wantedConnections();
   void pollCaller(Connection& connection);
   void pollDoorman();
+  void heedCallers(bool heeds);
   std::optional<Verdict> admit(const Introduction& who);
   void giveUp(Connection& connection, const std::string& why);
   void hungUp(Connection& connection);
@@ -230,6 +231,7 @@ class TcpTransport final {
   bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
   std::string toldText_;
   bool leaving_ = false;
+  bool heedsCallers_ = true;
 };
 
 }  // namespace ctran

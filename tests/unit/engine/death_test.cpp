@@ -2,7 +2,6 @@
 // detector.
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
+#include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
 
 #if !defined(__SANITIZE_THREAD__)
@@ -291,21 +291,6 @@ TEST(Killed, WhileOthersCreateTheCommunicator) {
     ranks.expectSuccess({victim});
   }
 }
-
-/// Descriptors are there again when it ends.
-class NoDescriptors {
- public:
-  NoDescriptors() {
-    ::getrlimit(RLIMIT_NOFILE, &before_);
-    rlimit none = before_;
-    none.rlim_cur = 3;
-    ::setrlimit(RLIMIT_NOFILE, &none);
-  }
-  ~NoDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
-
- private:
-  rlimit before_{};
-};
 
 class OutOfDescriptors : public ::testing::TestWithParam<bool> {};
 

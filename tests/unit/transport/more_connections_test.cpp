@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
+#include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/tcp_ranks.h"
 
 namespace ctran::testing {
@@ -226,6 +227,43 @@ TEST(SeveralConnections, AreMadeForLargeMessagesWhoeverSends) {
     });
     EXPECT_EQ(sides[0].error, nullptr);
     EXPECT_EQ(sides[1].error, nullptr);
+  }
+}
+
+/// Who has no descriptor left lets nobody in. That is an error only where there is no connection at
+/// all.
+TEST(SeveralConnections, AreDoneWithoutWhereNoDescriptorIsLeft) {
+  const Wanted wanted(4);
+  for (const bool connected : {true, false}) {
+    TcpSide sides[2] = {TcpSide(0), TcpSide(1)};
+    TcpSide::introduce(sides[0], sides[1]);
+    const auto data = pattern(8 << 20);
+    std::vector<std::byte> memory(data.size());
+    const auto poll = [&] {
+      sides[0].poll(1);
+      const NoDescriptors none;
+      sides[1].poll(1);
+    };
+    if (connected) {
+      sides[0].transport().connect(1);
+      pollUntil({&sides[0], &sides[1]}, [&] { return sides[1].transport().connections(0) == 1; });
+    }
+    const auto received = sides[1].receive(memory[0], memory.size());
+    const auto sent = sides[0].send(data[0], data.size());
+    pollUntil({}, [&] {
+      poll();
+      return connected ? has(*received) && has(*sent) : sides[1].error != nullptr;
+    });
+    if (connected) {
+      EXPECT_EQ(memory, data);
+      EXPECT_EQ(sides[1].transport().connections(0), 1);
+      EXPECT_EQ(sides[0].error, nullptr);
+      EXPECT_EQ(sides[1].error, nullptr);
+    } else {
+      EXPECT_EQ(sides[1].error->kind(), ErrorKind::System);
+      EXPECT_EQ(sides[1].error->ranks(), std::vector<int>{1});
+      EXPECT_NE(std::string(sides[1].error->what()).find("Too many open files"), std::string::npos);
+    }
   }
 }
 
