@@ -1,7 +1,6 @@
 #include "ctran/os/unix_socket.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <thread>
 
 #include "ctran/os/shared_memory.h"
+#include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -93,13 +93,10 @@ TEST(UnixSocket, SaysWhenThereIsNoDescriptorLeftForThoseThatCome) {
   std::array<std::byte, 4> message{}, got{};
   const int fds[] = {pair.a.get(), pair.b.get()};
   sendAll(pair.a, message, fds, later());
-  rlimit before{};
-  ::getrlimit(RLIMIT_NOFILE, &before);
-  rlimit few = before;
-  few.rlim_cur = static_cast<rlim_t>(pair.a.duplicate().get());  // the next one
-  ::setrlimit(RLIMIT_NOFILE, &few);
-  const Error error = errorOf([&] { receiveAll(pair.b, got, 2, later()); });
-  ::setrlimit(RLIMIT_NOFILE, &before);
+  const Error error = errorOf([&] {
+    const NoDescriptors none;
+    receiveAll(pair.b, got, 2, later());
+  });
   EXPECT_EQ(error.kind(), ErrorKind::System);
   EXPECT_EQ(error.op(), kNoDescriptors);
   EXPECT_NE(std::string(error.what()).find("Too many open files"), std::string::npos);

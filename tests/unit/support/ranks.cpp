@@ -18,6 +18,7 @@
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/lane_communicator.h"
+#include "tests/unit/support/cases.h"
 
 namespace ctran::testing {
 namespace {
@@ -103,7 +104,6 @@ int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls
   using Kind = CollectiveKind;
   constexpr int kCount = 8;
   const int size = communicator.size();
-  const bool isSum = kind == Kind::AllReduce || kind == Kind::Reduce || kind == Kind::ReduceScatter;
   std::vector<int32_t> data(kCount * size), result(kCount * size);
   Collective c;
   c.kind = kind;
@@ -120,7 +120,7 @@ int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls
     std::fill(data.begin(), data.end(), i);
     if (kind == Kind::Broadcast && isRoot) result = data;
     communicator.run(c);
-    const int32_t expected = isSum ? size * i : i;
+    const int32_t expected = reduces(kind) ? size * i : i;
     wrong += static_cast<int>(
         std::count_if(result.begin(), end, [=](int32_t element) { return element != expected; }));
   }
