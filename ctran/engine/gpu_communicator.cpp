@@ -156,7 +156,7 @@ void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
 void GpuCommunicator::share(WaitHooks* hooks) {
   UniqueFd scratch;
   const auto allocated = agree(hooks, [&](Introduction& own) {
-    scratch = memory_.allocate(blocks_);
+    scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_));
     own.scratchBytes = memory_.scratchBytes();
   });
   const size_t desks = PeerMemory::deskBytes(control_->size());
@@ -173,7 +173,7 @@ void GpuCommunicator::share(WaitHooks* hooks) {
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
     symmetric_.connect(isThroughHost() ? nullptr : memory_.desks(), desks, memory_.team().state);
-    launcher_.emplace(memory_.team(), device_, symmetric_);
+    launcher_.emplace(memory_.team(), device_, blocks_, symmetric_);
   });
   setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
   agree(hooks, [&](Introduction&) { probe(); });

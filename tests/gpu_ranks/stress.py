@@ -370,3 +370,8 @@ def run(make: Make, world: int, extent: Extent, seed: int) -> None:
 def stress_of_random_operations(make: Make) -> None:
     extent = ON_GPU if has_gpu() else ON_STAND_IN
     run(make, 2, replace(extent, operations=operations or extent.operations), SEED)
+
+
+@case(world=4, real=True)
+def stress_of_random_operations_of_four(make: Make) -> None:
+    run(make, 4, replace(ON_GPU, operations=operations or ON_GPU.operations), SEED)

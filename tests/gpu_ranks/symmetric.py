@@ -16,8 +16,8 @@ import torchcomms
 from gpu_ranks import BACKEND, Make, case
 from torchcomms import ReduceOp, TorchComm, TorchCommWindow
 
-# Of a block; more than the lanes take in steps of that size before memory is written directly.
-COUNT = 1_500_004
+# Of a block or of two; more than the lanes take in steps of that size before memory is written directly.
+COUNT = 1_500_008
 STEP = 4096
 
 
@@ -93,8 +93,13 @@ def _collectives(rank: Rank, name: str, symmetric: tuple[bool, ...]) -> None:
     rank.synchronize(BACKEND)
 
     def check(
-        what: str, call: Callable[[], object], output: torch.Tensor, expected: torch.Tensor
+        what: str,
+        call: Callable[[], object],
+        output: torch.Tensor,
+        expected: torch.Tensor,
+        straight: bool = True,
     ) -> None:
+        """`straight`: data is written to where others say that it shall be."""
         earlier = _named(comm)
         for async_op in (False, True):
             output.fill_(-1.0)
@@ -104,19 +109,22 @@ def _collectives(rank: Rank, name: str, symmetric: tuple[bool, ...]) -> None:
             comm.barrier(async_op=async_op).wait()
             call()
             _equal(rank, output, expected, what)
-        assert (_named(comm) > earlier) == symmetric[me], f"{what}: {_named(comm)}, {earlier}"
+        named = straight and symmetric[me]
+        assert (_named(comm) > earlier) == named, f"{what}: {_named(comm)}, {earlier}"
 
     check(
         "all_reduce in place",
         lambda: comm.all_reduce(result, ReduceOp.SUM, async_op=False),
         result,
         total,
+        straight=False,
     )
     check(
         "reduce_scatter",
         lambda: comm.reduce_scatter_single(part, source, ReduceOp.SUM, async_op=False),
         part,
         torch.stack([blocks[r][me] for r in range(size)]).sum(0),
+        straight=False,
     )
     check(
         "all_to_all",
@@ -140,7 +148,7 @@ def _collectives(rank: Rank, name: str, symmetric: tuple[bool, ...]) -> None:
         batch.issue(async_op=False)
 
     check("messages", exchange, result, sent[before])
-    if size == 2:  # with a factor of each rank's own nobody reads another one's input
+    if size == 2:
         place.copy_(blocks[me][0])
         comm.all_reduce(place, ReduceOp.PREMUL_SUM(0.5 + me), async_op=False)
         scaled = [(0.5 + r) * blocks[r][0] for r in range(size)]
@@ -169,6 +177,27 @@ def symmetric_memory_of_four(make: Make) -> None:
     make(4).run(_collectives, "four", (True,) * 4)
 
 
+class Gathering:
+    """An all_gather into `output`, again and again."""
+
+    def __init__(self, rank: Rank, comm: TorchComm, output: torch.Tensor) -> None:
+        self._rank, self._comm, self._output = rank, comm, output
+        self._part = torch.empty(output.numel() // rank.size, device=output.device)
+
+    def prepare(self, turn: int) -> None:
+        self._output.fill_(-1.0)
+        self._part.copy_(_data(self._rank.rank + turn, self._part.numel()))
+        self._rank.synchronize(BACKEND)
+        self._comm.barrier(async_op=False)
+
+    def call(self, async_op: bool = False) -> None:
+        self._comm.all_gather_single(self._output, self._part, async_op=async_op).wait()
+
+    def check(self, turn: int, what: str) -> None:
+        parts = [_data(r + turn, self._part.numel()) for r in range(self._rank.size)]
+        _equal(self._rank, self._output, torch.cat(parts), f"{what} {turn}")
+
+
 def _replayed(rank: Rank) -> None:
     """A capture waits for the others to map what it uses; eager calls and graphs mix."""
     with _small_steps():
@@ -176,19 +205,18 @@ def _replayed(rank: Rank) -> None:
     window = comm.window_allocate(4 * COUNT)
     own = window.get_tensor(rank.rank, [COUNT], torch.float32)
     assert own is not None
-    replay = rank.gpu().capture(lambda: comm.all_reduce(own, ReduceOp.SUM, async_op=False))
+    captured = Gathering(rank, comm, own)
+    replay = rank.gpu().capture(captured.call)
     assert _named(comm) > 0
-    ordinary = torch.empty(COUNT, device=own.device)
-    total = torch.stack([_data(r, COUNT) for r in range(rank.size)]).sum(0)
+    ordinary = Gathering(rank, comm, torch.empty(COUNT, device=own.device))
     for turn in range(10):
-        own.copy_(_data(rank.rank, COUNT))
-        ordinary.copy_(_data(rank.rank, COUNT))
-        rank.synchronize(BACKEND)
+        captured.prepare(turn)
         replay()
-        _equal(rank, own, total, f"replay {turn}")
-        comm.all_reduce(ordinary, ReduceOp.SUM, async_op=False)
-        _equal(rank, ordinary, total, f"eager {turn}")
-    del replay
+        captured.check(turn, "replay")
+        ordinary.prepare(turn)
+        ordinary.call()
+        ordinary.check(turn, "eager")
+    del replay, captured
     window.tensor_deregister()
     comm.finalize()
 
@@ -202,18 +230,16 @@ def _comes_and_goes(rank: Rank) -> None:
     """More segments than there is room for at a time."""
     with _small_steps():
         comm = rank.new_comm(BACKEND, "comes-and-goes")
-    total = torch.stack([_data(r, COUNT) for r in range(rank.size)]).sum(0)
     for turn in range(8):
         memory = Memory(rank, comm, True)
-        own = memory.take(COUNT)
-        own.copy_(_data(rank.rank, COUNT))
-        rank.synchronize(BACKEND)
+        gathering = Gathering(rank, comm, memory.take(COUNT))
+        gathering.prepare(turn)
         earlier = _named(comm)
-        comm.all_reduce(own, ReduceOp.SUM, async_op=False)
-        _equal(rank, own, total, f"turn {turn}")
+        gathering.call()
+        gathering.check(turn, "turn")
         assert _named(comm) > earlier
         memory.give_back()
-        del own, memory
+        del gathering, memory
     comm.finalize()
 
 
@@ -252,18 +278,18 @@ def _pool(rank: Rank) -> None:
     with _small_steps():
         comm = rank.new_comm(BACKEND, "pool")
     count = 1 << 22
-    total = torch.stack([_data(r, count) for r in range(rank.size)]).sum(0)
     following, before = (rank.rank + 1) % rank.size, (rank.rank - 1) % rank.size
     for _ in range(3):
         with _pooled(rank, comm, count) as tensor:
             comm.tensor_register(tensor)
+            gathering = Gathering(rank, comm, tensor)
             for async_op in (False, True):
                 earlier = _named(comm)
-                tensor.copy_(_data(rank.rank, count))
-                rank.synchronize(BACKEND)
-                comm.all_reduce(tensor, ReduceOp.SUM, async_op=async_op).wait()
-                _equal(rank, tensor, total, "all_reduce")
+                gathering.prepare(async_op)
+                gathering.call(async_op)
+                gathering.check(async_op, "all_gather")
                 assert _named(comm) > earlier
+            del gathering
             comm.tensor_deregister(tensor)
             window = comm.new_window(tensor)
             own = torch.full((1000,), rank.rank + 0.5, device=tensor.device)

@@ -144,6 +144,7 @@ CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
   const u32 step = which / 2 + 1;
   Transfer t = {};
   t.lanes = a.lanes;
+  t.stepBytes = team.stepBytes;
   if (which == 2 * (team.size - 1)) {
     t.kind = kCopy;
     t.peer = team.rank;
@@ -168,5 +169,5 @@ CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
 
 #ifdef CTRAN_RANKS
 CTRAN_KERNEL(ctranCountRows, CountRowsArguments, 64, (countRows<CTRAN_RANKS>(arguments, block)))
-CTRAN_KERNEL(ctranMoveRows, MoveRowsArguments, 512, moveRows(arguments, block))
+CTRAN_KERNEL(ctranMoveRows, MoveRowsArguments, CTRAN_TWO_BLOCKS, moveRows(arguments, block))
 #endif

@@ -25,7 +25,8 @@ struct Transfer {
   u32 kind;
   u32 peer;
   u32 lanes;
-  Word16 offer;  ///< of a receive: where others have `to`, if they do
+  u32 stepBytes;  ///< what a step carries, at most Team::stepBytes
+  Word16 offer;   ///< of a receive: where others have `to`, if they do
 };
 
 inline constexpr u32 kMaxTransfers = 2 * kMaxRanks;
@@ -55,12 +56,10 @@ CTRAN_INLINE Word16* offerAt(u32* credit) { return reinterpret_cast<Word16*>(cre
 /// There is room for it. `more`: waits for that of the next, too.
 CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
                            u64 at, bool more) {
-  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+  const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto source = bytesOf<const char>(t.from + at, bytes);
   Word16* slot = reinterpret_cast<Word16*>(stepOf(team, team.rank, t.peer, end.lane, end.step));
-  forWords(
-      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
-      [&](u32 i, const Word16& v) { slot[i] = v; });
+  readUser(block, source, [&](u32 i, const Word16& v) { slot[i] = v; });
   ++end.step;
   if (block.thread == 0 && more) awaitRoom(team, block, t, end);
   block.sync();
@@ -74,14 +73,12 @@ CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer&
 /// The rest of the lane's part of a message, from `at` on, to where the receiver has offered.
 CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
                            u64 at, u64 stride, const Word16& offer) {
-  char* to = offeredOutput(team, t.peer, offer);
+  char* to = offered(team, t.peer, offer);
   for (; at < t.bytes; at += stride) {
-    const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+    const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
     const auto source = bytesOf<const char>(t.from + at, bytes);
     const auto target = bytesOf<char>(to + at, bytes);
-    forWords(
-        block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
-        [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+    copyUser(block, source, target);
   }
   ++end.step;
   block.sync();
@@ -114,13 +111,11 @@ CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transf
   }
   block.sync();
   if (stopped(block)) return;
-  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+  const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto target = bytesOf<char>(t.to + at, bytes);
   const Word16* slot =
       reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.lane, end.step));
-  forWords(
-      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadWords(slot + i); },
-      [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+  writeUser(block, target, [&](u32 i) { return loadWords(slot + i); });
   block.sync();
   ++end.step;
   if (block.thread == publisherOf(block)) {
@@ -131,21 +126,19 @@ CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transf
   }
 }
 
-CTRAN_INLINE void copyStep(const Team& team, const Block& block, const Transfer& t, u64 at) {
-  const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+CTRAN_INLINE void copyStep(const Block& block, const Transfer& t, u64 at) {
+  const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto source = bytesOf<const char>(t.from + at, bytes);
   const auto target = bytesOf<char>(t.to + at, bytes);
-  forWords(
-      block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadUser(source, i); },
-      [&](u32 i, const Word16& v) { storeUser(target, i, v); });
+  copyUser(block, source, target);
 }
 
 CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t, u32 lane) {
   const auto gets = [&](u32 r) { return r != team.rank && r != t.peer; };
   const u32 first = team.state->received[t.peer][lane];
   u32 k = 0;
-  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes;
-       at += static_cast<u64>(t.lanes) * team.stepBytes, ++k) {
+  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes;
+       at += static_cast<u64>(t.lanes) * t.stepBytes, ++k) {
     for (u32 r = block.thread; r < team.size; r += block.threads) {
       if (r == team.rank) {
         awaitFlag(team, block, readyOf(team, t.peer, team.rank, lane), first + k + 1, t.peer);
@@ -156,18 +149,29 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
     }
     block.sync();
     if (stopped(block)) return;
-    const u64 bytes = t.bytes - at < team.stepBytes ? t.bytes - at : team.stepBytes;
+    const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
     const auto target = bytesOf<char>(t.to + at, bytes);
     const Word16* slot =
         reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, lane, first + k));
-    forWords(
-        block, static_cast<u32>((bytes + 15) / 16), [&](u32 i) { return loadWords(slot + i); },
+    Word16* others[kMaxRanks - 2];
+    u32 count = 0;
+    CTRAN_UNROLL
+    for (u32 r = 0; r < kMaxRanks; ++r) {
+      if (r >= team.size || !gets(r)) continue;
+      const u32 step = team.state->sent[r][lane] + k;
+      Word16* to = reinterpret_cast<Word16*>(stepOf(team, team.rank, r, lane, step));
+      CTRAN_UNROLL
+      for (u32 j = 0; j < kMaxRanks - 2; ++j) {  // by selection: others[count] would be in memory
+        if (j == count) others[j] = to;
+      }
+      ++count;
+    }
+    writeUser(
+        block, target, [&](u32 i) { return loadWords(slot + i); },
         [&](u32 i, const Word16& v) {
-          storeUser(target, i, v);
-          for (u32 r = 0; r < team.size; ++r) {
-            if (!gets(r)) continue;
-            const u32 step = team.state->sent[r][lane] + k;
-            reinterpret_cast<Word16*>(stepOf(team, team.rank, r, lane, step))[i] = v;
+          CTRAN_UNROLL
+          for (u32 j = 0; j < kMaxRanks - 2; ++j) {
+            if (j < count) others[j][i] = v;
           }
         });
     block.sync();
@@ -198,11 +202,11 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
   if (sends && block.thread == 0) awaitRoom(team, block, t, out);
   block.sync();
   if (stopped(block)) return;
-  const u64 stride = static_cast<u64>(t.lanes) * team.stepBytes;
+  const u64 stride = static_cast<u64>(t.lanes) * t.stepBytes;
   bool sending = sends, receiving = receives;
   u32 k = 0;
-  for (u64 at = static_cast<u64>(lane) * team.stepBytes; at < t.bytes; at += stride, ++k) {
-    if (t.kind == kCopy) copyStep(team, block, t, at);
+  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes; at += stride, ++k) {
+    if (t.kind == kCopy) copyStep(block, t, at);
     if (sending && k == kDepth) {
       const Word16 offer = loadWords(offerAt(creditOf(team, team.rank, t.peer, lane)));
       if (isOffer(offer)) {
@@ -238,5 +242,5 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_KERNEL(ctranExchange, ExchangeArguments, 512, exchange(arguments, block))
+CTRAN_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
 #endif

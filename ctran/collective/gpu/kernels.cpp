@@ -105,7 +105,28 @@ gpu::Function find(gpu::Module module, const char* name) {
   return function;
 }
 
-bool fitsPackets(const DeviceReduction& reduction) { return reduction.elementBytes <= 8; }
+/// What `make` makes for a key at its first call, which is made in this process once and kept for
+/// ever. Every call site has its own.
+template <class Make, class... Key>
+const auto& once(const Make& make, Key... key) {
+  using Made = decltype(make());
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::tuple<Key...>, Made>;
+  const std::lock_guard lock(mutex);
+  const auto found = known.find({key...});
+  if (found != known.end()) return found->second;
+  return known.emplace(std::tuple(key...), make()).first->second;
+}
+
+gpu::CompileRequest reductionRequest(const char* kind, const char* source,
+                                     const std::string& architecture, int ranks,
+                                     const DeviceReduction& reduction) {
+  return {std::string(kind) + "-" + reduction.element + "-" + reduction.op,
+          source,
+          architecture,
+          {std::string("CTRAN_ELEMENT=") + reduction.element,
+           std::string("CTRAN_OP=") + reduction.op, "CTRAN_RANKS=" + std::to_string(ranks)}};
+}
 
 }  // namespace
 
@@ -139,10 +160,16 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
 
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
   return {"exchange",
-          "#include \"ctran/collective/all_to_all/rows.cuh\"\n"
           "#include \"ctran/collective/exchange/copy_signals.cuh\"\n"
           "#include \"ctran/collective/exchange/lanes.cuh\"\n"
           "#include \"ctran/collective/exchange/packets.cuh\"\n",
+          architecture,
+          {"CTRAN_RANKS=" + std::to_string(ranks)}};
+}
+
+gpu::CompileRequest rowsRequest(const std::string& architecture, int ranks) {
+  return {"exchange-rows",
+          "#include \"ctran/collective/all_to_all/rows.cuh\"\n",
           architecture,
           {"CTRAN_RANKS=" + std::to_string(ranks)}};
 }
@@ -156,66 +183,66 @@ gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks)
 
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op) {
-  const DeviceReduction reduction = deviceReduction(type, op);
-  gpu::CompileRequest request{
-      std::string("reduce-") + reduction.element + "-" + reduction.op,
-      "#include \"ctran/collective/reduce/pipeline.cuh\"\n",
-      architecture,
-      {std::string("CTRAN_ELEMENT=") + reduction.element, std::string("CTRAN_OP=") + reduction.op,
-       "CTRAN_RANKS=" + std::to_string(ranks)}};
-  if (fitsPackets(reduction)) {
-    request.source += "#include \"ctran/collective/all_reduce/two_shot.cuh\"\n";
-  } else {
-    request.defines.push_back("CTRAN_WIDE_ELEMENT");
-  }
-  return request;
+  return reductionRequest("reduce-packets",
+                          "#include \"ctran/collective/all_reduce/one_shot.cuh\"\n"
+                          "#include \"ctran/collective/all_reduce/two_shot.cuh\"\n"
+                          "#include \"ctran/collective/reduce/packets.cuh\"\n",
+                          architecture, ranks, deviceReduction(type, op));
+}
+
+gpu::CompileRequest pipelineRequest(const std::string& architecture, int ranks, DataType type,
+                                    ReduceKind op) {
+  return reductionRequest("reduce", "#include \"ctran/collective/reduce/pipeline.cuh\"\n",
+                          architecture, ranks, deviceReduction(type, op));
 }
 
 const MovingKernels& MovingKernels::of(int device, int ranks) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<int, int>, MovingKernels>;
-  const std::lock_guard lock(mutex);
-  const auto found = known.find({device, ranks});
-  if (found != known.end()) return found->second;
-  const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
-  return known[{device, ranks}] = {
-             find(module, "ctranExchange"),    find(module, "ctranExchangePackets"),
-             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
-             find(module, "ctranCountRows"),   find(module, "ctranMoveRows")};
+  return once(
+      [&] {
+        const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
+        return MovingKernels{find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
+                             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy")};
+      },
+      device, ranks);
+}
+
+const RowKernels& RowKernels::of(int device, int ranks) {
+  return once(
+      [&] {
+        const gpu::Module module = load(device, rowsRequest(gpu::architecture(device), ranks));
+        return RowKernels{find(module, "ctranCountRows"), find(module, "ctranMoveRows")};
+      },
+      device, ranks);
 }
 
 const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::tuple<int, int, DataType, ReduceKind>, ReducingKernels>;
-  const std::lock_guard lock(mutex);
-  const auto key = std::tuple(device, ranks, type, op);
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
-  const DeviceReduction reduction = deviceReduction(type, op);
-  const gpu::Module module =
-      load(device, reducingRequest(gpu::architecture(device), ranks, type, op));
-  ReducingKernels made;
-  if (fitsPackets(reduction)) {
-    made.oneShot = find(module, "ctranAllReduceOneShot");
-    made.twoShot = find(module, "ctranAllReduceTwoShot");
-    made.packets = find(module, "ctranReducePackets");
-  }
-  made.pipeline = find(module, "ctranReducePipeline");
-  made.elementBytes = reduction.elementBytes;
-  made.perElement = reduction.perElement;
-  return known[key] = made;
+  return once(
+      [&]() -> ReducingKernels {
+        if (!deviceReduction(type, op).fitsPackets()) return {};
+        const gpu::Module module =
+            load(device, reducingRequest(gpu::architecture(device), ranks, type, op));
+        return {find(module, "ctranAllReduceOneShot"), find(module, "ctranAllReduceTwoShot"),
+                find(module, "ctranReducePackets")};
+      },
+      device, ranks, type, op);
+}
+
+gpu::Function pipelineKernel(int device, int ranks, DataType type, ReduceKind op) {
+  return once(
+      [&] {
+        return loadKernel(device, pipelineRequest(gpu::architecture(device), ranks, type, op),
+                          "ctranReducePipeline");
+      },
+      device, ranks, type, op);
 }
 
 gpu::Function quantizedKernel(int device, int ranks) {
-  static std::mutex mutex;
-  static auto& known = *new std::map<std::pair<int, int>, gpu::Function>;
-  const std::lock_guard lock(mutex);
-  gpu::Function& kernel = known[{device, ranks}];
-  if (kernel == nullptr) {
-    kernel = loadKernel(device, quantizedRequest(gpu::architecture(device), ranks),
-                        "ctranReduceQuantized");
-  }
-  return kernel;
+  return once(
+      [&] {
+        return loadKernel(device, quantizedRequest(gpu::architecture(device), ranks),
+                          "ctranReduceQuantized");
+      },
+      device, ranks);
 }
 
 }  // namespace ctran

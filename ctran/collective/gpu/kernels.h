@@ -15,24 +15,32 @@ struct MovingKernels {
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh
   gpu::Function waitForCopy = nullptr;  ///< this and the next: collective/exchange/copy_signals.cuh
   gpu::Function signalCopy = nullptr;
-  gpu::Function countRows = nullptr;  ///< this and the next: collective/all_to_all/rows.cuh
-  gpu::Function moveRows = nullptr;
 
   /// Loaded, and if need be compiled, at the first call in this process; kept for ever.
   static const MovingKernels& of(int device, int ranks);
 };
 
-/// The kernels of a reduction: one type, one operation.
+/// Those that move rows whose numbers are in device memory: collective/all_to_all/rows.cuh.
+struct RowKernels {
+  gpu::Function count = nullptr;
+  gpu::Function move = nullptr;
+
+  static const RowKernels& of(int device, int ranks);
+};
+
+/// The kernels of a reduction of little: one type, one operation. All null if packets hold no
+/// element.
 struct ReducingKernels {
-  gpu::Function oneShot = nullptr;  ///< this and the next two: null if packets hold no element
+  gpu::Function oneShot = nullptr;
   gpu::Function twoShot = nullptr;
   gpu::Function packets = nullptr;
-  gpu::Function pipeline = nullptr;
-  size_t elementBytes = 0;  ///< as the kernels count: a complex number may be two elements
-  size_t perElement = 1;
 
   static const ReducingKernels& of(int device, int ranks, DataType type, ReduceKind op);
 };
+
+/// The one of a reduction of much, collective/reduce/pipeline.cuh; apart, as it takes long to
+/// compile.
+gpu::Function pipelineKernel(int device, int ranks, DataType type, ReduceKind op);
 
 /// collective/reduce_scatter/quantized.cuh, kept for ever.
 gpu::Function quantizedKernel(int device, int ranks);
@@ -43,16 +51,22 @@ gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const s
 
 /// How they are compiled, for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);
+gpu::CompileRequest rowsRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,
+                                    ReduceKind op);
+gpu::CompileRequest pipelineRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op);
 
 /// What the device code calls them.
 struct DeviceReduction {
   const char* element;
   const char* op;
-  size_t elementBytes;
+  size_t elementBytes;  ///< as the kernels count: a complex number may be two elements
   size_t perElement;
+
+  /// Whether a packet holds an element.
+  bool fitsPackets() const { return elementBytes <= 8; }
 };
 DeviceReduction deviceReduction(DataType type, ReduceKind op);
 

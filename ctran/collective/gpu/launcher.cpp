@@ -7,7 +7,7 @@
 #include "ctran/collective/all_to_all/rows.cuh"
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
-#include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce/arguments.cuh"
 #include "ctran/collective/reduce_scatter/quantized.cuh"
 #include "ctran/collective/row_exchange.h"
 
@@ -17,9 +17,11 @@ namespace {
 using device::kMaxRanks;
 
 constexpr size_t kPacketData = 12;
-constexpr uint32_t kLaneThreads = 512;
+/// Two blocks on lanes share a multiprocessor, so that one works while the other waits.
+constexpr uint32_t kLanesOfMultiprocessor = 2;
+constexpr uint32_t kThreadsOfMultiprocessor = 512;
 
-// From sweeps on four H200; docs/gpu/backend.md has them.
+// From sweeps on four H200, and on two; docs/backends/ctran_gpu.md has them.
 
 /// Bytes up to which one-shot all-reduce is faster than two-shot.
 size_t oneShotLimit(uint32_t size) {
@@ -31,18 +33,32 @@ constexpr size_t kTwoShotLimit = 2200000;
 /// Of what one rank sends another.
 constexpr size_t kPacketLimit = 512 << 10;
 constexpr size_t kLeastChunk = 4096;
-constexpr size_t kLeastGrain = 512;  ///< of chunks
+constexpr size_t kLeastStep = 16384;  ///< of messages
+constexpr size_t kLeastGrain = 512;   ///< of chunks
 constexpr size_t kBroadcastInPartsFrom = 1 << 20;
 
 size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
+
+/// What a lane has in all, in as few pieces as there is room for, and those of the same size.
+uint32_t evenly(size_t bytes, size_t room) {
+  const size_t piece = ceilDiv(bytes, std::max<size_t>(1, ceilDiv(bytes, room)));
+  const size_t grains = ceilDiv(piece, kLeastGrain) * kLeastGrain;
+  return static_cast<uint32_t>(std::min(room, std::max(grains, kLeastChunk)));
+}
 
 char* bytesAt(std::byte* data) { return reinterpret_cast<char*>(data); }
 const char* bytesAt(const std::byte* data) { return reinterpret_cast<const char*>(data); }
 
 }  // namespace
 
-GpuLauncher::GpuLauncher(const device::Team& team, int device, SymmetricMemory& symmetric)
+uint32_t GpuLauncher::lanesOf(uint32_t multiprocessors) {
+  return std::min(kLanesOfMultiprocessor * multiprocessors, device::kMaxLanes);
+}
+
+GpuLauncher::GpuLauncher(const device::Team& team, int device, uint32_t multiprocessors,
+                         SymmetricMemory& symmetric)
     : team_(team),
+      laneThreads_(multiprocessors * kThreadsOfMultiprocessor / team.lanes / 32 * 32),
       device_(device),
       rank_(team.rank),
       size_(team.size),
@@ -66,7 +82,7 @@ void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
 }
 
 GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) const {
-  const uint32_t most = std::min({mostBlocks, 2 * team_.lanes, device::kMaxBlocks});
+  const uint32_t most = std::min({mostBlocks, team_.lanes, device::kMaxBlocks});
   const auto shape = [&](uint32_t threads) {
     return Shape{static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(packets, threads), 1, most)),
                  threads};
@@ -77,12 +93,16 @@ GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) co
   return shape(512);
 }
 
-uint32_t GpuLauncher::lanesFor(size_t bytes, bool oneWay) const {
-  // Sending and receiving blocks for every peer.
-  const size_t budget = std::max<size_t>(1, team_.lanes / std::max(1u, size_ - 1));
-  const size_t ofPair = oneWay ? 64 : 32;
-  const size_t most = std::min<size_t>(size_ <= 2 ? ofPair : size_ <= 4 ? 21 : 9, budget);
-  return static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(bytes, team_.stepBytes), 1, most));
+uint32_t GpuLauncher::lanesOfPair(bool oneWay) const {
+  // A message each way with every other rank, two with the one of two.
+  const uint32_t messages = oneWay && size_ <= 2 ? 1 : std::max(2u, size_ - 1);
+  return std::max(1u, team_.lanes / messages);
+}
+
+void GpuLauncher::deal(device::Transfer& transfer, size_t most) const {
+  const size_t lanes = std::clamp<size_t>(ceilDiv(transfer.bytes, kLeastStep), 1, most);
+  transfer.lanes = static_cast<uint32_t>(lanes);
+  transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team_.stepBytes);
 }
 
 void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
@@ -198,13 +218,14 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   uint32_t blocks = 0;
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
     if (bytes == 0) return;
-    const uint32_t lanes = lanesFor(bytes, m.oneWay && kind != device::kCopy);
-    device::Transfer transfer{from, to, bytes, kind, peer, lanes, {}};
-    if (kind == device::kReceive && bytes > size_t{device::kDepth} * lanes * team_.stepBytes) {
-      transfer.offer = device::makeOffer({}, placeOf(to, bytes, stream));
+    device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, {}};
+    deal(transfer, lanesOfPair(m.oneWay && kind != device::kCopy));
+    if (kind == device::kReceive &&
+        bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
+      transfer.offer = device::makeOffer(placeOf(to, bytes, stream));
     }
     a.transfers[a.count++] = transfer;
-    blocks += lanes;
+    blocks += transfer.lanes;
   };
   for (uint32_t step = 1; step < size_; ++step) {
     const uint32_t to = (rank_ + step) % size_;
@@ -227,7 +248,7 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   if (m.from[rank_] != m.to[rank_]) {
     add(device::kCopy, rank_, m.from[rank_], m.to[rank_], m.receiveBytes[rank_]);
   }
-  if (blocks != 0) run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+  if (blocks != 0) run(moving_.lanes, {blocks, laneThreads_}, &a, stream);
 }
 
 /// The root sends each other rank another part, and that sends it on to the rest while it comes:
@@ -245,17 +266,17 @@ void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) cons
     const size_t length = std::min(bytes - begin, share);
     if (length == 0) continue;
     char* part = bytesAt(c.output) + begin;
-    const uint32_t lanes = lanesFor(length);
-    if (rank_ == root) {
-      a.transfers[a.count++] = {part, nullptr, length, device::kSend, r, lanes, {}};
-    } else if (rank_ == r) {
-      a.transfers[a.count++] = {nullptr, part, length, device::kRelay, root, lanes, {}};
-    } else {
-      a.transfers[a.count++] = {nullptr, part, length, device::kReceive, r, lanes, {}};
+    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, {}};
+    if (rank_ == root) transfer.kind = device::kSend;
+    if (rank_ == r) {
+      transfer.kind = device::kRelay;
+      transfer.peer = root;
     }
-    blocks += lanes;
+    deal(transfer, lanesOfPair());
+    a.transfers[a.count++] = transfer;
+    blocks += transfer.lanes;
   }
-  run(moving_.lanes, {blocks, kLaneThreads}, &a, stream);
+  run(moving_.lanes, {blocks, laneThreads_}, &a, stream);
 }
 
 /// Rows in the order of the ranks, at both ends.
@@ -274,13 +295,14 @@ void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
   count.inputRows = x.inputRows;
   count.outputRows = x.outputRows;
   count.rowBytes = c.blockBytes();
-  run(moving_.countRows, {1, 64}, &count, stream);
+  const RowKernels& kernels = RowKernels::of(device_, static_cast<int>(size_));
+  run(kernels.count, {1, 64}, &count, stream);
   device::MoveRowsArguments move{};
   move.team = team_;
   move.input = bytesAt(c.input);
   move.output = bytesAt(c.output);
-  move.lanes = lanesFor(~size_t{0} / 2);
-  run(moving_.moveRows, {device::moveRowsBlocks(size_, move.lanes), kLaneThreads}, &move, stream);
+  move.lanes = lanesOfPair();
+  run(kernels.move, {device::moveRowsBlocks(size_, move.lanes), laneThreads_}, &move, stream);
 }
 
 void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
@@ -315,30 +337,8 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
   }
 }
 
-void GpuLauncher::offer(device::ReduceArguments& a, size_t elementBytes, gpu::Stream stream) const {
-  device::Word16 offers[kMaxRanks] = {};
-  const auto isAligned = [](const void* address) {
-    return reinterpret_cast<uintptr_t>(address) % sizeof(device::Word16) == 0;
-  };
-  for (uint32_t r = 0; r < size_; ++r) {
-    const size_t bytes = a.counts[r] * elementBytes;
-    if (bytes == 0 || !isAligned(a.parts[r]) || !isAligned(a.outputs[r])) return;
-    if (r == rank_) continue;
-    const device::Place in = placeOf(a.parts[r], bytes, stream);
-    if (in.segment == 0) return;
-    device::Place out;
-    if (a.outputs[r] != nullptr && a.shareWith != 0) {
-      out = placeOf(a.outputs[r], bytes, stream);
-      if (out.segment == 0) return;
-    }
-    offers[r] = device::makeOffer(in, out);
-  }
-  std::copy_n(offers, kMaxRanks, a.offers);
-}
-
 uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {
-  const size_t even = ceilDiv(ceilDiv(bytes, team_.lanes), kLeastGrain) * kLeastGrain;
-  return static_cast<uint32_t>(std::min(room, std::max(even, kLeastChunk)));
+  return evenly(ceilDiv(bytes, team_.lanes), room);
 }
 
 void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quantization,
@@ -364,15 +364,16 @@ void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quant
   a.chunks = ceilDiv(wire, a.chunkBytes);
   if (a.chunks == 0) return;
   const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
-  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, kLaneThreads}, &a, stream);
+  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, laneThreads_}, &a, stream);
 }
 
 void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
   using Kind = CollectiveKind;
-  const ReducingKernels& kernels =
-      ReducingKernels::of(device_, static_cast<int>(size_), c.type, c.op.kind);
-  const size_t element = kernels.elementBytes;
-  const size_t count = c.count * kernels.perElement;
+  const int ranks = static_cast<int>(size_);
+  const ReducingKernels& kernels = ReducingKernels::of(device_, ranks, c.type, c.op.kind);
+  const DeviceReduction reduction = deviceReduction(c.type, c.op.kind);
+  const size_t element = reduction.elementBytes;
+  const size_t count = c.count * reduction.perElement;
   const size_t perPacket = std::max<size_t>(1, kPacketData / element);
   const size_t slotPackets = team_.slotBytes / 16;
   device::ReduceArguments a{};
@@ -384,7 +385,7 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     for (uint32_t r = 0; r < size_; ++r) {
       const Block block = c.inputBlock(static_cast<int>(r));
       a.parts[r] = block.data;
-      a.counts[r] = block.count * kernels.perElement;
+      a.counts[r] = block.count * reduction.perElement;
     }
     a.outputs[rank_] = c.output;
   } else if (c.kind == Kind::AllReduce && kernels.oneShot) {
@@ -427,18 +428,12 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     }
     return run(kernels.packets, shapeFor(packets, 48), &a, stream);
   }
-  // For what is not much, chunks of which every lane has one. The first step also has offers.
-  a.chunkBytes = chunkFor(most * element,
-                          a.shareWith == 0 ? team_.stepBytes - kLeastGrain : team_.stepBytes / 2);
+  a.chunkBytes = chunkFor(most * element, a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2);
   a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
   const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
   a.lookahead = 1;
-  // Contributions that have to be scaled first cannot be read by others.
-  if (a.chunks > a.lookahead * lanes && c.op.kind != ReduceKind::PremulSum) {
-    offer(a, element, stream);
-  }
-  run(kernels.pipeline, {lanes, kLaneThreads}, &a, stream);
+  run(pipelineKernel(device_, ranks, c.type, c.op.kind), {lanes, laneThreads_}, &a, stream);
 }
 
 }  // namespace ctran

@@ -12,7 +12,7 @@
 namespace ctran {
 
 namespace device {
-struct ReduceArguments;
+struct Transfer;
 }
 
 /// A reduce-scatter of fp32 sends bf16, rounded at random.
@@ -25,10 +25,13 @@ struct Quantization {
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
 class GpuLauncher {
  public:
-  /// As many blocks as the team has lanes fit on a device at once, of every kernel; but for the
-  /// pipeline, twice as many.
-  /// `symmetric` outlives it.
-  GpuLauncher(const device::Team& team, int device, SymmetricMemory& symmetric);
+  /// How many lanes a team has whose kernels take so many multiprocessors.
+  static uint32_t lanesOf(uint32_t multiprocessors);
+
+  /// Kernels take as many multiprocessors as that at most, and leave the others room to run at the
+  /// same time. `symmetric` outlives it.
+  GpuLauncher(const device::Team& team, int device, uint32_t multiprocessors,
+              SymmetricMemory& symmetric);
 
   /// One collective, validated.
   void launch(const Collective& collective, gpu::Stream stream) const;
@@ -54,8 +57,6 @@ class GpuLauncher {
   };
 
   device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
-  /// For the pipeline: fills in `offers`, if all that a rank could offer is symmetric memory.
-  void offer(device::ReduceArguments& arguments, size_t elementBytes, gpu::Stream stream) const;
   Messages messagesOf(const Collective& collective) const;
   void exchange(const Messages& messages, bool inPackets, gpu::Stream stream) const;
   void exchangePackets(const Messages& messages, gpu::Stream stream) const;
@@ -63,15 +64,18 @@ class GpuLauncher {
   void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
   void exchangeRows(const Collective& collective, gpu::Stream stream) const;
   void reduce(const Collective& collective, gpu::Stream stream) const;
-  uint32_t lanesFor(size_t bytes, bool oneWay = false) const;
-  /// Of `bytes`, in steps of up to `room`: for what is not much, chunks of which every lane has
-  /// one.
+  /// Most lanes of a message, where there may be one to each other rank and one from it.
+  uint32_t lanesOfPair(bool oneWay = false) const;
+  /// A message to lanes, in steps: what both ends know of it says how.
+  void deal(device::Transfer& transfer, size_t mostLanes) const;
+  /// Of `bytes`, of which every lane has as many, in chunks of up to `room`.
   uint32_t chunkFor(size_t bytes, size_t room) const;
   /// For packets, of which each thread should have one, if that needs not too many blocks.
   Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, gpu::Stream stream) const;
 
   const device::Team team_;
+  const uint32_t laneThreads_;
   const int device_;
   const uint32_t rank_;
   const uint32_t size_;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "ctran/collective/reduce/arguments.cuh"
 #include "ctran/gpu/device/operation.cuh"
 #include "ctran/gpu/device/receive.cuh"
 #include "ctran/gpu/device/reduce.cuh"
@@ -9,28 +10,6 @@
 // 16/12. Owners of nothing are sent one packet, so that afterwards all have heard of all.
 
 namespace ctran::device {
-
-/// Part r belongs to rank r: it has `counts[r]` elements, and this rank contributes `parts[r]`.
-struct ReduceArguments {
-  Team team;
-  const void* parts[kMaxRanks];
-  u64 counts[kMaxRanks];
-  u32 packets[kMaxRanks];    ///< of the parts, at least one; not for the pipeline
-  void* outputs[kMaxRanks];  ///< of part r; null where this rank gets none
-  /// Pipeline: where our contribution to that rank's part is, and where its results go; zeros if
-  /// we have not all of these where others have them mapped.
-  Word16 offers[kMaxRanks];
-  double factor;
-  const double* factorAt;  ///< if not null, the factor is there
-  u32 shareWith;           ///< pipeline: a mask of ranks that get every part
-  u32 lookahead;           ///< pipeline
-  u32 chunkBytes;          ///< pipeline: of a step, or half of one if the parts are shared
-  u64 chunks;              ///< pipeline: of the longest part
-};
-
-CTRAN_INLINE double factorOf(const ReduceArguments& a) {
-  return a.factorAt ? *a.factorAt : a.factor;
-}
 
 /// Output and own part may be the same memory.
 template <class Element, class Op, u32 kRanks>
@@ -78,7 +57,7 @@ CTRAN_INLINE void reducePackets(const ReduceArguments& a, const Block& block) {
 
 }  // namespace ctran::device
 
-#if defined(CTRAN_ELEMENT) && !defined(CTRAN_WIDE_ELEMENT)  // a packet holds no 16-byte element
+#ifdef CTRAN_ELEMENT
 CTRAN_KERNEL(ctranReducePackets, ReduceArguments, 512,
              (reducePackets<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(arguments, block)))
 #endif

@@ -1,8 +1,9 @@
 #pragma once
 
-#include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce/arguments.cuh"
 #include "ctran/gpu/device/lane.cuh"
-#include "ctran/gpu/device/symmetric.cuh"
+#include "ctran/gpu/device/receive.cuh"
+#include "ctran/gpu/device/reduce.cuh"
 
 // All-reduce, reduce-scatter and reduce of much data over lanes. The data is in parts, one for each
 // rank: it gets everybody's contribution to its part, reduces it in rank order, and pushes the
@@ -20,13 +21,6 @@
 //
 // so a part of C chunks takes C + 2d rounds, C + d without results. One fence and one flag per step
 // and peer.
-//
-// Step 0 says too where the sender's input and output are, if all others have them mapped. If that
-// is so for all ranks, the parts end after d chunks of each lane: the rest is reduced straight from
-// everybody's input into everybody's output, in the round in which a rank has learnt it. No flag is
-// added to that: with step 0 the others are here and their inputs complete; the steps, or credits,
-// that follow tell them that we have read and written what is theirs. Ranks cannot disagree, as
-// each sees all offers.
 
 namespace ctran::device {
 
@@ -61,76 +55,6 @@ CTRAN_INLINE bool awaitPeers(const Team& team, const Block& block, const Flag& f
   return !stopped(block);
 }
 
-/// If all others have offered their memory with step 0 of this block's lane: reduces our part but
-/// for its first bytes, with all blocks, from everybody's input to the outputs of those who want
-/// it. All is aligned to sixteen bytes; an element is read and written by one thread. Out of line,
-/// so that it costs the others no registers. False: somebody has not offered.
-template <class Element, class Op, u32 kRanks>
-CTRAN_NOINLINE bool reduceDirectly(const ReduceArguments& a, const Block block) {
-  const Team& team = a.team;
-  Word16 offers[kRanks];
-  bool all = true;
-  CTRAN_UNROLL
-  for (u32 r = 0; r < kRanks; ++r) {
-    const char* slot =
-        stepOf(team, r, team.rank, block.index, team.state->received[r][block.index]);
-    offers[r] = loadWords(reinterpret_cast<const Word16*>(slot) + a.chunkBytes / 16);
-    all = all && (r == team.rank || isOffer(offers[r]));
-  }
-  if (!all) return false;
-  const u64 bytes = a.counts[team.rank] * sizeof(Element);
-  const u64 first = static_cast<u64>(a.lookahead) * block.count * a.chunkBytes;
-  if (first >= bytes) return true;
-  const char* from[kRanks];
-  char* to[kRanks];
-  CTRAN_UNROLL
-  for (u32 r = 0; r < kRanks; ++r) {
-    const bool wants = (a.shareWith >> r & 1) != 0;
-    if (r == team.rank) {
-      from[r] = static_cast<const char*>(a.parts[r]);
-      to[r] = static_cast<char*>(a.outputs[r]);
-    } else {
-      from[r] = offeredInput(team, r, offers[r]);
-      to[r] = wants ? offeredOutput(team, r, offers[r]) : nullptr;
-    }
-  }
-  constexpr u32 kAtOnce = kRanks <= 2 ? 4 : kRanks <= 4 ? 2 : 1;
-  const u64 words = bytes / 16;
-  const u64 stride = block.globalThreads();
-  for (u64 i = first / 16 + block.globalThread(); i < words; i += kAtOnce * stride) {
-    Word16 parts[kAtOnce][kRanks];
-    CTRAN_UNROLL
-    for (u32 k = 0; k < kAtOnce; ++k) {
-      const u64 at = i + k * stride < words ? i + k * stride : i;
-      CTRAN_UNROLL
-      for (u32 r = 0; r < kRanks; ++r) {
-        parts[k][r] = loadWords(reinterpret_cast<const Word16*>(from[r]) + at);
-      }
-    }
-    CTRAN_UNROLL
-    for (u32 k = 0; k < kAtOnce; ++k) {
-      const u64 at = i + k * stride;
-      if (at >= words) break;
-      const Word16 result = reduce<Element, Op, kRanks>(parts[k]);
-      CTRAN_UNROLL
-      for (u32 r = 0; r < kRanks; ++r) {
-        if (to[r] != nullptr) reinterpret_cast<Word16*>(to[r])[at] = result;
-      }
-    }
-  }
-  const u64 end = words * 16;
-  if (end == bytes || block.globalThread() != 0) return true;
-  Word16 parts[kRanks];
-  CTRAN_UNROLL
-  for (u32 r = 0; r < kRanks; ++r) parts[r] = loadTail(from[r] + end, bytes - end);
-  const Word16 result = reduce<Element, Op, kRanks>(parts);
-  CTRAN_UNROLL
-  for (u32 r = 0; r < kRanks; ++r) {
-    if (to[r] != nullptr) storeTail(to[r] + end, bytes - end, result);
-  }
-  return true;
-}
-
 template <class Element, class Op, u32 kRanks>
 CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   const Team& team = a.team;
@@ -141,12 +65,10 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   const u32 d = a.lookahead;
   const bool shares = a.shareWith != 0;
   const u32 words = a.chunkBytes / 16;
-  u32 chunks =
+  constexpr u32 kAtOnce = 2;  // more words of a chunk for each thread: one peer after the other
+  const u32 chunks =
       static_cast<u32>(lane < a.chunks ? (a.chunks - lane + block.count - 1) / block.count : 0);
-  u32 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);  // that we send
-  const bool hasRest =
-      kRanks > 1 && a.chunks > u64{d} * block.count;  // beyond d chunks of each lane
-  const auto offers = [&] { return hasRest && isOffer(a.offers[rank == 0 ? 1 % kRanks : 0]); };
+  const u32 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);  // that we send
   const auto chunkAt = [&](auto* part, u32 r, u64 chunk) {
     return chunkOf(part, a.counts[r] * sizeof(Element), chunk * block.count + lane, a.chunkBytes);
   };
@@ -181,45 +103,42 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
     });
   };
   if (!awaitRoom(0)) return;
-  for (u32 peer = block.thread; hasRest && peer < kRanks; peer += block.threads) {
-    if (peer == rank) continue;
-    char* slot = stepOf(team, rank, peer, lane, team.state->sent[peer][lane]);
-    reinterpret_cast<Word16*>(slot)[words] = a.offers[peer];
-  }
   for (u32 s = 0; s < (chunks == 0 ? 0 : steps + d); ++s) {
     const u32 arrived = s - d;
     const auto slotOfStep = [&](u32 step) {
       return reinterpret_cast<Word16*>(
           stepOf(team, rank, (rank + step) % kRanks, lane, sent[step] + s));
     };
-    if (s == d && offers()) {  // before anything else is sent
-      if (!awaitSteps(s)) return;
-      if (reduceDirectly<Element, Op, kRanks>(a, block)) {
-        chunks = d;
-        steps = d + (shares ? d : 0);
-      }
-    }
     if (s < chunks) {
       const PeerChunks<kRanks, const char> in(rank, [&](u32 r) { return input(r, s); });
-      forPeers<kRanks>(
-          block, words,
-          [&](u32 step, u32 i) { return scaled<Element, Op>(loadUser(in.of[step], i), factor); },
-          [&](u32 step, u32 i, const Word16& v) {
-            if (u64{i} * 16 < in.of[step].count) slotOfStep(step)[i] = v;
-          });
+      if (words > kAtOnce * block.threads) {
+        CTRAN_UNROLL
+        for (u32 step = 1; step < kRanks; ++step) {
+          Word16* slot = slotOfStep(step);
+          readUser(block, in.of[step],
+                   [&](u32 i, const Word16& v) { slot[i] = scaled<Element, Op>(v, factor); });
+        }
+      } else {
+        forPeers<kRanks>(
+            block, words,
+            [&](u32 step, u32 i) { return scaled<Element, Op>(loadUser(in.of[step], i), factor); },
+            [&](u32 step, u32 i, const Word16& v) {
+              if (u64{i} * 16 < in.of[step].count) slotOfStep(step)[i] = v;
+            });
+      }
     }
     if (s >= d) {
       if (!awaitSteps(s)) return;
       if (s - d < chunks) {
         const auto own = input(rank, s - d);
         const auto out = output(rank, s - d);
-        constexpr u32 kAtOnce = kRanks <= 4 ? 2 : 1;
-        const u32 mine = static_cast<u32>((own.count + 15) / 16);
-        for (u32 i = block.thread; i < mine; i += kAtOnce * block.threads) {
-          Word16 contributions[kAtOnce][kRanks];
-          Word16 ours[kAtOnce];
+        constexpr u32 kWords = kRanks <= 4 ? 2 : 1;
+        const u32 mine = wordsOf(own);
+        for (u32 i = block.thread; i < mine; i += kWords * block.threads) {
+          Word16 contributions[kWords][kRanks];
+          Word16 ours[kWords];
           CTRAN_UNROLL
-          for (u32 k = 0; k < kAtOnce; ++k) {
+          for (u32 k = 0; k < kWords; ++k) {
             const u32 at = i + k * block.threads < mine ? i + k * block.threads : i;
             CTRAN_UNROLL
             for (u32 r = 0; r < kRanks; ++r) {
@@ -230,7 +149,7 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
             ours[k] = loadUser(own, at);
           }
           CTRAN_UNROLL
-          for (u32 k = 0; k < kAtOnce; ++k) {
+          for (u32 k = 0; k < kWords; ++k) {
             const u32 at = i + k * block.threads;
             if (at >= mine) break;
             place(scaled<Element, Op>(ours[k], factor), rank, contributions[k]);
@@ -246,16 +165,22 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
       }
       if (s >= 2 * d && (a.shareWith >> rank & 1)) {
         const PeerChunks<kRanks, char> out(rank, [&](u32 r) { return output(r, s - 2 * d); });
-        forPeers<kRanks>(
-            block, words,
-            [&](u32 step, u32 i) {
-              const u32 peer = (rank + step) % kRanks;
-              const u32 number = team.state->received[peer][lane] + arrived;
-              const auto* slot =
-                  reinterpret_cast<const Word16*>(stepOf(team, peer, rank, lane, number));
-              return loadWords(slot + words + i);
-            },
-            [&](u32 step, u32 i, const Word16& v) { storeUser(out.of[step], i, v); });
+        const auto slotFrom = [&](u32 step) {
+          const u32 peer = (rank + step) % kRanks;
+          const u32 number = team.state->received[peer][lane] + arrived;
+          return reinterpret_cast<const Word16*>(stepOf(team, peer, rank, lane, number)) + words;
+        };
+        if (words > kAtOnce * block.threads) {
+          CTRAN_UNROLL
+          for (u32 step = 1; step < kRanks; ++step) {
+            const Word16* slot = slotFrom(step);
+            writeUser(block, out.of[step], [&](u32 i) { return loadWords(slot + i); });
+          }
+        } else {
+          forPeers<kRanks>(
+              block, words, [&](u32 step, u32 i) { return loadWords(slotFrom(step) + i); },
+              [&](u32 step, u32 i, const Word16& v) { storeUser(out.of[step], i, v); });
+        }
       }
     }
     if (!awaitRoom(s + 1)) return;
@@ -271,13 +196,6 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
                     team.state->received[peer][lane] + arrived + 1);
       }
     }
-  }
-  // Without results no step tells that the others have read our input.
-  if (!shares && steps == d && offers() && !awaitPeers<kRanks>(team, block, [&](u32 peer) {
-        const u32 number = team.state->sent[peer][lane] + steps;
-        awaitFlag(team, block, creditOf(team, rank, peer, lane), number, peer);
-      })) {
-    return;
   }
   block.sync();
   for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {

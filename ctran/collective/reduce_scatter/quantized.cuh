@@ -112,7 +112,7 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
         const u32 number = team.state->sent[peer][lane] + now;
         Word16* slot = reinterpret_cast<Word16*>(stepOf(team, rank, peer, lane, number));
         forWords(
-            block, static_cast<u32>((chunk.count + 31) / 32),
+            block, 0, static_cast<u32>((chunk.count + 31) / 32),
             [&](u32 i) { return quantized(chunk, i, first + i, rank, peer, seed); },
             [&](u32 i, const Word16& v) { slot[i] = v; });
       }

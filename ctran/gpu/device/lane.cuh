@@ -107,11 +107,13 @@ CTRAN_INLINE void storeUser(const Bytes<char>& bytes, u64 word, const Word16& va
   }
 }
 
-/// By all threads of the block: `load(word)` to `store(word, value)`, several words at a time.
+/// By all threads of the block: `load(word)` to `store(word, value)` from word `first` on, several
+/// words at a time.
 template <class Load, class Store>
-CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, const Store& store) {
+CTRAN_INLINE void forWords(const Block& block, u32 first, u32 words, const Load& load,
+                           const Store& store) {
   constexpr u32 kAtOnce = 4;
-  u32 i = block.thread;
+  u32 i = first + block.thread;
   for (; i + (kAtOnce - 1) * block.threads < words; i += kAtOnce * block.threads) {
     Word16 values[kAtOnce];
     CTRAN_UNROLL
@@ -120,6 +122,63 @@ CTRAN_INLINE void forWords(const Block& block, u32 words, const Load& load, cons
     for (u32 k = 0; k < kAtOnce; ++k) store(i + k * block.threads, values[k]);
   }
   for (; i < words; i += block.threads) store(i, load(i));
+}
+
+/// How many words of it can be read and written whole, without a look at each.
+template <class T>
+CTRAN_INLINE u32 wholeWords(const Bytes<T>& bytes) {
+  return bytes.aligned ? static_cast<u32>(bytes.count / 16) : 0;
+}
+
+template <class T>
+CTRAN_INLINE u32 wordsOf(const Bytes<T>& bytes) {
+  return static_cast<u32>((bytes.count + 15) / 16);
+}
+
+/// By all threads of the block: a user's bytes to `store`.
+template <class Store>
+CTRAN_INLINE void readUser(const Block& block, const Bytes<const char>& from, const Store& store) {
+  const Word16* words = reinterpret_cast<const Word16*>(from.data);
+  const u32 whole = wholeWords(from);
+  forWords(
+      block, 0, whole, [&](u32 i) { return words[i]; }, store);
+  forWords(
+      block, whole, wordsOf(from), [&](u32 i) { return loadUser(from, i); }, store);
+}
+
+/// What `load` gives, to a user's bytes, and to `also`.
+template <class Load, class Also>
+CTRAN_INLINE void writeUser(const Block& block, const Bytes<char>& to, const Load& load,
+                            const Also& also) {
+  Word16* words = reinterpret_cast<Word16*>(to.data);
+  const u32 whole = wholeWords(to);
+  const auto store = [&](u32 i, const Word16& v) {
+    words[i] = v;
+    also(i, v);
+  };
+  forWords(block, 0, whole, load, store);
+  forWords(block, whole, wordsOf(to), load, [&](u32 i, const Word16& v) {
+    storeUser(to, i, v);
+    also(i, v);
+  });
+}
+
+template <class Load>
+CTRAN_INLINE void writeUser(const Block& block, const Bytes<char>& to, const Load& load) {
+  writeUser(block, to, load, [](u32, const Word16&) {});
+}
+
+/// As many bytes of one user's buffer to another.
+CTRAN_INLINE void copyUser(const Block& block, const Bytes<const char>& from,
+                           const Bytes<char>& to) {
+  const Word16* words = reinterpret_cast<const Word16*>(from.data);
+  const u32 whole = to.aligned ? wholeWords(from) : 0;
+  forWords(
+      block, 0, whole, [&](u32 i) { return words[i]; },
+      [&](u32 i, const Word16& v) { reinterpret_cast<Word16*>(to.data)[i] = v; });
+  forWords(
+      block, whole, wordsOf(from), [&](u32 i) { return loadUser(from, i); },
+      [&](u32 i, const Word16& v) { storeUser(to, i, v); });
 }
 
 /// As `forWords`, for the other ranks, which are `step` = 1 ... kRanks - 1 away, at once.

@@ -39,6 +39,10 @@
   }
 #endif
 
+/// What a multiprocessor has room for, of kernels on lanes that move data: blocks of 512 threads,
+/// or twice as many of half the size.
+#define CTRAN_TWO_BLOCKS 512, 2
+
 namespace ctran::device {
 
 using i8 = signed char;

@@ -20,9 +20,8 @@ static_assert(sizeof(GpuDesk) <= kPage);
 const ConfigInt kStepBytes{
     "CTRAN_GPU_STEP_BYTES", 65536,
     "What GPUs send each other at a time, where there is much. The memory that a communicator "
-    "takes "
-    "on each GPU is this, times 4 * CTRAN_GPU_SM_BUDGET, for each rank, and 18 MiB. The same on "
-    "all ranks.",
+    "takes on each GPU is this, times 8 * CTRAN_GPU_SM_BUDGET (512 at most), for each rank, and "
+    "18 MiB. The same on all ranks.",
     1024, 1 << 20};
 
 /// All ranks' packets to one rank, in one region.

@@ -19,12 +19,17 @@ int main(int count, char** arguments) {
   for (int i = 1; i < count; ++i) {
     const int ranks = std::atoi(arguments[i]);
     requests.push_back(movingRequest(architecture, ranks));
+    requests.push_back(rowsRequest(architecture, ranks));
     requests.push_back(quantizedRequest(architecture, ranks));
     for (int type = 0; type <= static_cast<int>(DataType::Complex128); ++type) {
       for (int op = 0; op < kReduceKindCount; ++op) {
         if (!isSupported(static_cast<ReduceKind>(op), static_cast<DataType>(type))) continue;
-        requests.push_back(reducingRequest(architecture, ranks, static_cast<DataType>(type),
-                                           static_cast<ReduceKind>(op)));
+        const auto t = static_cast<DataType>(type);
+        const auto o = static_cast<ReduceKind>(op);
+        requests.push_back(pipelineRequest(architecture, ranks, t, o));
+        if (deviceReduction(t, o).fitsPackets()) {
+          requests.push_back(reducingRequest(architecture, ranks, t, o));
+        }
       }
     }
   }

@@ -1,6 +1,6 @@
 #include "tests/gpu/litmus/world.h"
 
-#include "ctran/collective/reduce/packets.cuh"
+#include "ctran/collective/reduce/arguments.cuh"
 #include "ctran/gpu/nvrtc.h"
 
 namespace litmus {

@@ -1,0 +1,26 @@
+#pragma once
+
+#include "ctran/gpu/device/team.cuh"
+
+namespace ctran::device {
+
+/// Part r belongs to rank r: it has `counts[r]` elements, and this rank contributes `parts[r]`.
+struct ReduceArguments {
+  Team team;
+  const void* parts[kMaxRanks];
+  u64 counts[kMaxRanks];
+  u32 packets[kMaxRanks];    ///< of the parts, at least one; not for the pipeline
+  void* outputs[kMaxRanks];  ///< of part r; null where this rank gets none
+  double factor;
+  const double* factorAt;  ///< if not null, the factor is there
+  u32 shareWith;           ///< pipeline: a mask of ranks that get every part
+  u32 lookahead;           ///< pipeline
+  u32 chunkBytes;          ///< pipeline: of a step, or half of one if the parts are shared
+  u64 chunks;              ///< pipeline: of the longest part
+};
+
+CTRAN_INLINE double factorOf(const ReduceArguments& a) {
+  return a.factorAt ? *a.factorAt : a.factor;
+}
+
+}  // namespace ctran::device
