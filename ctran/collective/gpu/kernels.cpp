@@ -181,7 +181,8 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
   return known[{device, ranks}] = {
              find(module, "ctranExchange"),    find(module, "ctranExchangePackets"),
              find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
-             find(module, "ctranCountRows"),   find(module, "ctranMoveRows")};
+             find(module, "ctranMeet"),        find(module, "ctranCountRows"),
+             find(module, "ctranMoveRows")};
 }
 
 const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type, ReduceKind op) {
