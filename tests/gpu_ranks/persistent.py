@@ -313,7 +313,10 @@ def _dies(rank: Rank, replayed: bool) -> Any:
     memory = Memory(rank, comm, True)
     handle = comm.all_gather_p_init(_output(rank, memory, COUNT))
     own = _own(rank, COUNT, 0)
-    call = lambda: comm.all_gather_p_exec(handle, own, async_op=False)  # noqa: E731
+
+    def call() -> None:
+        comm.all_gather_p_exec(handle, own, async_op=False)
+
     call()
     rank.synchronize(BACKEND)
     step = rank.gpu().capture(call) if replayed else call

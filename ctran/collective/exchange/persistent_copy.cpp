@@ -151,11 +151,12 @@ void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::
   const auto placeAt = [&](uint32_t r) { return p.outputs[r] + rank * bytes; };
   meet(p.meeting, stream);
   streams_.fork(stream);
+  // Its own first: where that has to share an engine, the others have the links meanwhile.
+  if (blockFor(rank) != placeAt(rank)) copy(placeAt(rank), blockFor(rank), bytes, stream);
   for (uint32_t step = 1; step < team_.size; ++step) {
     const uint32_t r = (rank + step) % team_.size;
     copy(placeAt(r), blockFor(r), bytes, streams_.of(r));
   }
-  if (blockFor(rank) != placeAt(rank)) copy(placeAt(rank), blockFor(rank), bytes, stream);
   streams_.join(stream);
   meet(p.meeting, stream);
   ++launched_;
