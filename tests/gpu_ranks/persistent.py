@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import torch
@@ -202,6 +203,65 @@ def _captured(rank: Rank) -> None:
 @case(world=2)
 def persistent_copies_are_captured(make: Make) -> None:
     make(2).run(_captured)
+
+
+def _mixed(rank: Rank) -> None:
+    """In random orders on several streams, among other operations, one rank late now and then."""
+    comm = rank.new_comm(BACKEND, "mixed", hints=HINTS)
+    draw, device = Random(20261122), rank.device(BACKEND)
+    streams = [rank.gpu().new_stream() for _ in range(3)]
+    with _outputs(rank, comm, COUNT, many=3) as (first, second, back):
+        gathers = [comm.all_gather_p_init(output) for output in (first, second)]
+        exchanges = comm.all_to_all_p_init(back)
+        other, told = torch.zeros_like(first), torch.zeros_like(first[:COUNT])
+        total = torch.ones(50_000, device=device)
+        for lap in range(25):
+            own = [_own(rank, COUNT, lap + k) for k in range(3)]
+            sent = _sent(rank, COUNT, lap)
+            told.copy_(own[0])
+            for output in (first, second, back, other):
+                output.fill_(255)
+            total.fill_(1.0)
+            rank.synchronize(BACKEND)
+            calls: list[tuple[Callable[..., torchcomms.TorchWork], tuple[Any, ...]]] = [
+                (comm.all_gather_p_exec, (gathers[0], own[0])),
+                (comm.all_gather_p_exec, (gathers[1], own[1])),
+                (comm.all_to_all_p_exec, (exchanges, sent)),
+                (comm.all_gather_single, (other, own[2])),
+                (comm.all_reduce, (total, ReduceOp.SUM)),
+                (comm.broadcast, (told, 1)),
+            ]
+            draw.shuffle(calls)
+            late = draw.randrange(8) == 0 and lap % rank.size == rank.rank
+            works = []
+            for call, arguments in calls:
+                with rank.gpu().on(draw.choice(streams)):
+                    rank.gpu().delay(late, 1_000_000)
+                    works.append(call(*arguments, async_op=draw.random() < 0.5))
+            for work in works:
+                work.wait()
+            _check(rank, first, _gathered(rank, COUNT, lap), f"first, {lap}")
+            _check(rank, second, _gathered(rank, COUNT, lap + 1), f"second, {lap}")
+            _check(rank, back, _exchanged(rank, COUNT, lap), f"all_to_all, {lap}")
+            _check(rank, other, _gathered(rank, COUNT, lap + 2), f"all_gather, {lap}")
+            _check(rank, told, _part(1, 0, COUNT, lap), f"broadcast, {lap}")
+            assert (total.cpu() == rank.size).all()
+        assert _straight(comm) == 75
+        comm.all_gather_p_free(gathers[0])
+        comm.all_gather_p_free(gathers[1])
+        comm.all_to_all_p_free(exchanges)
+        del first, second, back, output
+    comm.finalize()
+
+
+@case(world=2)
+def persistent_copies_among_others(make: Make) -> None:
+    make(2).run(_mixed)
+
+
+@case(world=4)
+def persistent_copies_of_four_among_others(make: Make) -> None:
+    make(4).run(_mixed)
 
 
 def _again(rank: Rank) -> None:
