@@ -367,6 +367,28 @@ def persistent_copies_end_in_time(make: Make) -> None:
         assert job.results() == [[1], [1]], aborts
 
 
+def _alone(rank: Rank) -> Any:
+    """Nobody else prepares anything."""
+    comm = rank.new_comm(BACKEND, "alone", hints=HINTS)
+    whole = _output(rank, Memory(rank, comm, True), COUNT)
+    if rank.rank == 1:
+        rank.listen()
+        return [1]
+    error = error_of(
+        lambda: comm.all_to_all_p_init(whole, timeout=SOON), torchcomms.CommTimeoutError
+    )
+    rank.say("gave up")
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def who_does_not_prepare_persistent_copies_is_named(make: Make) -> None:
+    job = make(2).start(_alone)
+    job.hear(0)
+    job.say(1)
+    assert job.results() == [[1], [1]]
+
+
 def _dies(rank: Rank, replayed: bool) -> Any:
     """Rank 0 waits for rank 1, eagerly or in a replay, when that dies."""
     comm = rank.new_comm(BACKEND, "dies", hints=HINTS, timeout=timedelta(seconds=60))
