@@ -10,9 +10,10 @@ times the number of ranks. Outputs are poisoned and checked before anything is t
 multicast is switched off. Writes gpu_collectives.jsonl and .md, and .png where there is matplotlib.
 
 --also: what else is measured, in columns of its own: backend ncclx; `plan`, the operation by a plan
-of the library; `copies`, by copy engines (all_gather, all_to_all); `direct`, backend ctran on its
-symmetric memory (comm.mem_allocator); `symm`, all_reduce of torch's symmetric memory, one-shot or
-two-shot, the faster.
+of the library; `copies`, by copy engines (all_gather, all_to_all), through slots and, in a column
+`persistent`, by all_gather_p_exec and all_to_all_p_exec into symmetric memory; `direct`, backend
+ctran on its symmetric memory (comm.mem_allocator); `symm`, all_reduce of torch's symmetric memory,
+one-shot or two-shot, the faster.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ PLANS: dict[str, list[tuple[str, int | None]]] = {
 }
 COPIED = ("all_gather", "all_to_all")
 ALSO = ("ncclx", "plan", "copies", "direct", "symm")
+COLUMNS = ("ctran", "nccl", "ncclx", "plan", "copies", "persistent", "direct", "symm")
 
 
 class _Case:
@@ -99,6 +101,14 @@ class _Case:
             "all_gather": lambda: comm.all_gather_single(result, source, False),
             "all_to_all": lambda: comm.all_to_all_single(result, source, False),
         }[self.op]
+
+    def of_handle(self, comm: Any) -> tuple[Callable[[], Any], Callable[[], None]]:
+        """As a persistent operation, and what frees that."""
+        init, execute, free = (
+            getattr(comm, f"{self.op}_p_{what}") for what in ("init", "exec", "free")
+        )
+        handle, source = init(self.result), self.source
+        return lambda: execute(handle, source, False), lambda: free(handle)
 
     def of_torch(self) -> Callable[[], Any]:
         """As torch makes it, with NCCL."""
@@ -245,7 +255,7 @@ def worker() -> None:
         comms["copies"] = torchcomms.new_comm("ctran", device, "copies", hints=hints)
     if "direct" in also:
         comms["direct"] = torchcomms.new_comm("ctran", device, "direct")
-        pool = torch.cuda.MemPool(comms["direct"].mem_allocator)
+    pool = torch.cuda.MemPool(comm.mem_allocator)
     registered = []
     for op in os.environ["OPS"].split(","):
         if "plan" in also:
@@ -266,7 +276,18 @@ def worker() -> None:
                 row[f"{name}_us"] = round(slowest(_replay_us(call, nbytes)), 2)
             if os.environ["NCCL"] == "1":
                 row["nccl_us"] = round(slowest(_replay_us(case.of_torch(), nbytes)), 2)
-            if "direct" in also:  # after the others, who have ordinary tensors
+            # After the others, who have ordinary tensors.
+            if "copies" in also and op in COPIED:
+                copies = comms["copies"]
+                case.moved_to(copies, pool)
+                call, free = case.of_handle(copies)
+                row["wrong"] += slowest(case.wrong(call))
+                if "copy engines alone" in copies.explain(op, 1).why:
+                    row["persistent_us"] = round(slowest(_replay_us(call, nbytes)), 2)
+                free()
+                for tensor in (case.source, case.result):
+                    copies.tensor_deregister(tensor)
+            if "direct" in also:
                 direct = comms["direct"]
                 case.moved_to(direct, pool)
                 call = case.of_comm(direct)
@@ -301,7 +322,7 @@ def measure(arguments: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def table(rows: list[dict[str, Any]]) -> list[str]:
-    columns = ["ctran", "nccl", *(n for n in ALSO if any(f"{n}_us" in row for row in rows))]
+    columns = [name for name in COLUMNS if any(f"{name}_us" in row for row in rows)]
     lines = [
         "| operation | bytes | " + " | ".join(columns) + " | nccl / ctran | wrong |",
         "|---" * (len(columns) + 4) + "|",
@@ -327,7 +348,7 @@ def plot(out: Path, rows: list[dict[str, Any]]) -> None:
         return
     with gpu_common.figure(out / "gpu_collectives.png", len(ops)) as axes:
         for op, ax in zip(ops, axes, strict=True):
-            for name in ("ctran", "nccl", *ALSO):
+            for name in COLUMNS:
                 points = [
                     (row["bytes"], row[f"{name}_us"])
                     for row in timed

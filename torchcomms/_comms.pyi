@@ -735,7 +735,12 @@ class TorchComm:
         """Prepares an all-gather into `output` that will be carried out again and again.
 
         `output` has comm_size parts of equal size. The handle holds it until all_gather_p_free().
-        Raises CommError where all_gather_single() would refuse `output`."""
+        Collective on GPUs, of backends ctran and ncclx: where the output of every rank is symmetric
+        memory, copy engines may then write it. Raises CommError where all_gather_single() would
+        refuse `output`.
+
+        Args:
+            timeout: of that; by default the communicator's."""
     def all_gather_p_exec(
         self,
         handle: PersistentAllGather,
@@ -746,7 +751,9 @@ class TorchComm:
     ) -> TorchWork:
         """Part r of the handle's output becomes `input` of rank r, as by all_gather_single()."""
     def all_gather_p_free(self, handle: PersistentAllGather) -> None:
-        """Lets go of the output. Raises CommError if that has happened already."""
+        """Lets go of the output: when all ranks have made their last call.
+
+        Raises CommError if that has happened already."""
     def all_to_all_p_init(
         self,
         output: Tensor,
@@ -756,7 +763,12 @@ class TorchComm:
         """Prepares an all-to-all into `output` that will be carried out again and again.
 
         `output` has comm_size parts of equal size. The handle holds it until all_to_all_p_free().
-        Raises CommError where all_to_all_single() would refuse `output`."""
+        Collective on GPUs, of backends ctran and ncclx: where the output of every rank is symmetric
+        memory, copy engines may then write it. Raises CommError where all_to_all_single() would
+        refuse `output`.
+
+        Args:
+            timeout: of that; by default the communicator's."""
     def all_to_all_p_exec(
         self,
         handle: PersistentAllToAll,
@@ -770,7 +782,9 @@ class TorchComm:
         As by all_to_all_single(). With `async_op` several may be in flight; they end in order, and
         each overwrites the output of the one before."""
     def all_to_all_p_free(self, handle: PersistentAllToAll) -> None:
-        """Lets go of the output. Raises CommError if that has happened already."""
+        """Lets go of the output: when all ranks have made their last call.
+
+        Raises CommError if that has happened already."""
     def get_mem_allocator(self) -> Any:
         """The MemAllocator of the backend. Raises CommError if it has none.
 

@@ -15,6 +15,7 @@
 namespace ctran {
 
 class PlanAlgorithm;
+struct PersistentCopy;
 
 /// As the peer of Recv and WaitSignal: whoever comes first.
 inline constexpr int kAnyRank = -1;
@@ -71,6 +72,9 @@ struct Collective {
   std::vector<Condition> after;
   /// The plan that does it; none: a native algorithm. Chosen when the call is made.
   std::shared_ptr<const PlanAlgorithm> plan;
+  /// Of AllGather and AllToAll on GPUs: where the outputs of all ranks are, if they have agreed
+  /// about that (exchange/persistent_copy.h).
+  std::shared_ptr<const PersistentCopy> persistent;
   /// Of AllToAllVDynamic and AllToAllVCombine: which rows.
   std::shared_ptr<const RowExchange> rows;
 

@@ -1,5 +1,6 @@
 #include "ctran/collective/signature.h"
 
+#include "ctran/collective/exchange/persistent_copy.h"
 #include "ctran/collective/plan/algorithm.h"
 
 namespace ctran {
@@ -65,6 +66,7 @@ uint64_t formOf(const RowExchange& x) {
 uint64_t extendSignature(uint64_t before, const Collective& c) {
   uint64_t hash = mix(mix(before, 1), pack(c));
   if (c.plan) hash = mix(hash, c.plan->hash());
+  if (c.persistent) hash = mix(hash, c.persistent->meeting + 1);
   switch (c.kind) {
     case CollectiveKind::AllGatherV:
       for (const Block& block : c.outputs) hash = mix(hash, block.count);

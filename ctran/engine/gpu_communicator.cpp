@@ -34,6 +34,8 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+/// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
+constexpr size_t kLeastPersistentBlock = 4 << 20;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 /// What is written into a mapping that does not work never comes.
 constexpr std::chrono::seconds kProbePatience{20};
@@ -307,17 +309,38 @@ CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
   return *copies_;
 }
 
+/// The algorithm that somebody wants for it; null if nobody does.
+const std::string* GpuCommunicator::wantedFor(CollectiveKind kind) const {
+  for (const Preferences* preferences : {&control_->hint(), &user_}) {
+    if (const std::string* name = preferences->of(kind)) return name;
+  }
+  return nullptr;
+}
+
 bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
   if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
-  for (const Preferences* preferences : {&control_->hint(), &user_}) {
-    if (const std::string* name = preferences->of(kind)) return *name == CopyEngines::kName;
-  }
-  return false;
+  const std::string* name = wantedFor(kind);
+  return name != nullptr && *name == CopyEngines::kName;
+}
+
+std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, std::byte* output,
+                                                         size_t bytes,
+                                                         std::chrono::nanoseconds timeout,
+                                                         WaitHooks* hooks) {
+  if (control_->size() == 1 || isThroughHost()) return nullptr;
+  const gpu::RelaxedCapture relaxed(runtime_);
+  if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
+  const bool wanted =
+      wantedFor(kind) ? prefersCopies(kind) : bytes >= kLeastPersistentBlock * control_->size();
+  return persistent_->prepare(
+      kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
+      [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
 }
 
 uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream,
                                   WaitHooks* hooks) {
   validate(collective, control_->rank(), control_->size());
+  if (collective.persistent) persistent_->validate(collective);
   if (auto plan = planFor(collective)) [[unlikely]] {
     Collective planned = collective;
     planned.plan = std::move(plan);
@@ -332,7 +355,7 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   signature_ = extendSignature(signature_, collective);
   desk.operations.begin(makeRecord(collective, number, signature_));
-  const bool copies = !collective.plan && prefersCopies(collective.kind);
+  const bool copies = !collective.plan && !collective.persistent && prefersCopies(collective.kind);
   // Before it waits for the others, who have to see if they call something else.
   if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
   if (collective.plan) {
@@ -343,6 +366,9 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
     CopyEngines& engines = setUpCopies(hooks);
     order(stream, true);
     engines.launch(collective, stream);
+  } else if (collective.persistent) {
+    order(stream, true);
+    persistent_->launch(collective, staging_, stream);
   } else {
     order(stream, true);
     launcher_->launch(collective, stream);
@@ -391,6 +417,10 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
           " times";
     }
     if (isThroughHost()) explanation.why += ", through the host's memory";
+  }
+  if (const size_t launched = persistent_ ? persistent_->launched() : 0) {
+    explanation.why +=
+        "; persistent ones by copy engines alone, " + std::to_string(launched) + " so far";
   }
   return explanation;
 }

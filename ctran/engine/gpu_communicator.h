@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ctran/collective/exchange/copy_engine.h"
+#include "ctran/collective/exchange/persistent_copy.h"
 #include "ctran/collective/gpu/launcher.h"
 #include "ctran/collective/plan/gpu.h"
 #include "ctran/engine/communicator.h"
@@ -67,6 +68,13 @@ class GpuCommunicator final : public Explainer {
   /// Sends and receives, which run at the same time.
   void enqueueMessages(std::span<const Collective> messages, gpu::Stream stream);
 
+  /// Before all-gathers or all-to-alls into `output`, again and again: collective. If every rank's
+  /// output is symmetric memory and the copy engines are to write it (by default where blocks are
+  /// large), what calls have as Collective::persistent from then on; else null on all ranks. Waits
+  /// for the other ranks, which may have to map the outputs first.
+  std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
+                                          std::chrono::nanoseconds timeout, WaitHooks* hooks);
+
   /// What would serve a call in which every rank contributes that many bytes, and why.
   Explanation explain(CollectiveKind kind, size_t bytes) const override;
 
@@ -98,6 +106,7 @@ class GpuCommunicator final : public Explainer {
   void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
+  const std::string* wantedFor(CollectiveKind kind) const;
   bool prefersCopies(CollectiveKind kind) const;
   GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
   CopyEngines& setUpCopies(WaitHooks* hooks);
@@ -120,6 +129,7 @@ class GpuCommunicator final : public Explainer {
   StagingMemory staging_;
   const Preferences user_;
   std::unique_ptr<CopyEngines> copies_;
+  std::optional<PersistentCopies> persistent_;
   std::shared_ptr<gpu::EventPool> events_;
   gpu::PooledEvent last_;  ///< behind the last operation that was not captured
   gpu::Stream lastStream_ = nullptr;

@@ -74,5 +74,54 @@ TEST(CopySignals, EveryWaitEndsAndNamesTheRank) {
   }
 }
 
+/// Before and after the ranks meet, each writes what the others have read, and reads what they have
+/// written.
+void expectMeetings(u32 ranks, u32 threads, u32 before) {
+  DeviceWorld world(ranks, 64, 0, {1, threads}, before);
+  constexpr u32 kRounds = 50, kMeeting = 70;
+  std::vector<u32> words(ranks);
+  std::vector<u32> all(ranks);
+  for (u32 r = 0; r < ranks; ++r) all[r] = r;
+  std::vector<u32> wrong(ranks);
+  world.run(
+      all, 4 * kRounds,
+      [&](u32) {
+        return DeviceWorld::Grid{1, threads};
+      },
+      [&](u32 rank, u32 k, const Block& block) {
+        if (k % 2 == 0) return meet({world.team(rank), kMeeting}, block);
+        if (block.thread != 0) return;
+        if (k % 4 == 1) {
+          words[rank] = k + rank;
+          return;
+        }
+        for (u32 r = 0; r < ranks; ++r) wrong[rank] += words[r] != k - 2 + r;
+      });
+  for (u32 r = 0; r < ranks; ++r) EXPECT_EQ(wrong[r], 0u) << "rank " << r;
+}
+
+TEST(CopySignals, RanksMeet) {
+  expectMeetings(2, 1, 0);
+  expectMeetings(3, 4, 0);
+  expectMeetings(4, 2, 0xfffffff0u);
+}
+
+TEST(CopySignals, WhoDoesNotComeToAMeetingIsNamed) {
+  DeviceWorld world(3, 64, 0, {1, 4});
+  for (const u32 rank : {0, 2}) world.control(rank).timeoutNs = 20000000;
+  world.run(
+      {0, 2}, 2,
+      [](u32) {
+        return DeviceWorld::Grid{1, 4};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        meet({world.team(rank), 5}, block);
+      });
+  for (const u32 rank : {0, 2}) {
+    EXPECT_EQ(world.report(rank).state, kTimedOut);
+    EXPECT_EQ(world.report(rank).waitedFor[1], world.report(rank).epoch);
+  }
+}
+
 }  // namespace
 }  // namespace ctran::device

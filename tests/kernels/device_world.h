@@ -33,12 +33,15 @@ class DeviceWorld {
     for (u32 rank = 0; rank < ranks; ++rank) {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
       steps_.push_back(std::make_unique<Word16[]>(ranks * kLanes * kDepth * kStepBytes / 16));
-      flags_.push_back(std::make_unique<u32[]>(2 * kMaxRanks * kMaxLanes * kFlagWords));
+      flags_.push_back(std::make_unique<u32[]>(kFlags * kFlagWords));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
-      for (u32 k = 0; k < 2 * kMaxRanks * kMaxLanes; ++k) flags_[rank][k * kFlagWords] = firstStep;
+      for (u32 k = 0; k < kFlags; ++k) flags_[rank][k * kFlagWords] = firstStep;
       for (u32 peer = 0; peer < kMaxRanks; ++peer) {
         std::fill_n(states_[rank].sent[peer], kMaxLanes, firstStep);
         std::fill_n(states_[rank].received[peer], kMaxLanes, firstStep);
+        for (u32 meeting = 0; meeting < kMeetings; ++meeting) {
+          states_[rank].met[meeting][peer] = firstStep;
+        }
       }
       guards_[rank].resize(most.blocks);
       teams_.push_back({});

@@ -40,26 +40,15 @@ bool CopyEngines::serves(CollectiveKind kind) {
 CopyEngines::CopyEngines(const device::Team& team, int device)
     : team_(team),
       device_(device),
-      runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       slotBytes_(static_cast<size_t>(kCopyBytes.get()) / 256 * 256),
       kernels_(MovingKernels::of(device, static_cast<int>(team.size))),
-      events_(std::make_shared<gpu::EventPool>(runtime_, device, 2 * team.size + 1)),
-      others_(team.size) {
-  for (auto* directions : {&sends_, &receives_}) {
-    for (uint32_t r = 0; r < team.size; ++r) {
-      Direction direction;
-      if (r != team.rank) {
-        direction.stream = std::make_unique<gpu::OwnStream>(runtime_, device, false);
-        direction.end = gpu::PooledEvent(events_);
-      }
-      directions->push_back(std::move(direction));
-    }
-  }
-}
+      sends_(team.rank, team.size, device),
+      receives_(team.rank, team.size, device),
+      others_(team.size) {}
 
 UniqueFd CopyEngines::allocate() {
   own_ = gpu::DeviceMemory::allocate(device_, kHead + (team_.size - 1) * kDepth * slotBytes_);
-  const gpu::OwnStream stream(runtime_, device_, false);
+  const gpu::OwnStream stream(gpu::Runtime::of(gpu::Platform::Cuda), device_, false);
   check(Driver::get().memsetD32Async(own_.address(), 0, kHead / 4, stream.get()),
         "cuMemsetD32Async");
   check(Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
@@ -99,7 +88,7 @@ void CopyEngines::signal(gpu::Function kernel, DevicePtr uses, DevicePtr flag, u
 
 /// The slot is free when the receiver has used it as often as this rank.
 void CopyEngines::send(const std::byte* from, size_t bytes, uint32_t to, size_t slot) {
-  const gpu::Stream stream = sends_[to].stream->get();
+  const gpu::Stream stream = sends_.of(to);
   const DevicePtr sent = word(team_.rank, Sent, to, slot);
   signal(kernels_.waitForCopy, sent, word(team_.rank, Credit, to, slot), to, 0, stream);
   check(Driver::get().memcpyAsync(slotOf(to, team_.rank, slot), reinterpret_cast<DevicePtr>(from),
@@ -109,43 +98,13 @@ void CopyEngines::send(const std::byte* from, size_t bytes, uint32_t to, size_t 
 }
 
 void CopyEngines::receive(std::byte* to, size_t bytes, uint32_t from, size_t slot) {
-  const gpu::Stream stream = receives_[from].stream->get();
+  const gpu::Stream stream = receives_.of(from);
   const DevicePtr received = word(team_.rank, Received, from, slot);
   signal(kernels_.waitForCopy, received, word(team_.rank, Ready, from, slot), from, 1, stream);
   check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to), slotOf(team_.rank, from, slot),
                                   bytes, stream),
         "cuMemcpyAsync");
   signal(kernels_.signalCopy, received, word(from, Credit, team_.rank, slot), from, 0, stream);
-}
-
-void CopyEngines::follow(gpu::Stream later, gpu::Stream earlier) {
-  const gpu::PooledEvent event(events_);
-  runtime_.check(runtime_.eventRecord(event.get(), earlier), "recording an event");
-  runtime_.check(runtime_.streamWaitEvent(later, event.get(), 0), "making a stream wait");
-}
-
-void CopyEngines::begin(gpu::Stream stream) {
-  const gpu::PooledEvent event(events_);
-  runtime_.check(runtime_.eventRecord(event.get(), stream), "recording an event");
-  for (auto* directions : {&sends_, &receives_}) {
-    for (const Direction& direction : *directions) {
-      if (!direction.stream) continue;
-      runtime_.check(runtime_.streamWaitEvent(direction.stream->get(), event.get(), 0),
-                     "making a stream wait");
-    }
-  }
-}
-
-void CopyEngines::end(gpu::Stream stream) {
-  for (auto* directions : {&sends_, &receives_}) {
-    for (Direction& direction : *directions) {
-      if (!direction.stream) continue;
-      runtime_.check(runtime_.eventRecord(direction.end.get(), direction.stream->get()),
-                     "recording an event");
-      runtime_.check(runtime_.streamWaitEvent(stream, direction.end.get(), 0),
-                     "making a stream wait");
-    }
-  }
 }
 
 size_t CopyEngines::chunkOf(size_t bytes) const {
@@ -155,13 +114,15 @@ size_t CopyEngines::chunkOf(size_t bytes) const {
 
 void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
   if (c.blockBytes() == 0) return;
-  begin(stream);
+  sends_.fork(stream);
+  receives_.fork(stream);
   if (c.kind == CollectiveKind::Broadcast) {
     broadcast(c);
   } else {
     exchange(c, stream);
   }
-  end(stream);
+  sends_.join(stream);
+  receives_.join(stream);
 }
 
 void CopyEngines::exchange(const Collective& c, gpu::Stream stream) {
@@ -183,9 +144,7 @@ void CopyEngines::exchange(const Collective& c, gpu::Stream stream) {
       const uint32_t to = (team_.rank + step) % team_.size;
       send(blockFor(to) + at, length, to, k % kDepth);
       // In place, a chunk has to have gone before the other one comes.
-      if (blockFor(to) == placeOf(to)) {
-        follow(receives_[to].stream->get(), sends_[to].stream->get());
-      }
+      if (blockFor(to) == placeOf(to)) receives_.follow(receives_.of(to), sends_.of(to));
     }
     for (uint32_t step = 1; step < team_.size; ++step) {
       const uint32_t from = (team_.rank + team_.size - step) % team_.size;
@@ -221,7 +180,7 @@ void CopyEngines::broadcast(const Collective& c) {
     for (uint32_t step = 1; step < team_.size; ++step) {
       const uint32_t r = (team_.rank + step) % team_.size;
       if (r == root || length == 0) continue;
-      follow(sends_[r].stream->get(), receives_[root].stream->get());
+      sends_.follow(sends_.of(r), receives_.of(root));
       send(own, length, r, k % kDepth);
     }
     for (uint32_t step = 1; step < team_.size; ++step) {

@@ -1,14 +1,13 @@
 #pragma once
 
-#include <memory>
 #include <vector>
 
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/collective/collective.h"
+#include "ctran/collective/exchange/peer_streams.h"
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/memory.h"
-#include "ctran/gpu/runtime.h"
 
 namespace ctran {
 
@@ -37,21 +36,12 @@ class CopyEngines {
   void launch(const Collective& collective, gpu::Stream stream);
 
  private:
-  /// One direction between this rank and another one.
-  struct Direction {
-    std::unique_ptr<gpu::OwnStream> stream;
-    gpu::PooledEvent end;
-  };
   enum Word : uint32_t { Ready, Credit, Sent, Received };
 
   gpu::DevicePtr word(uint32_t owner, Word word, uint32_t peer, size_t slot) const;
   gpu::DevicePtr slotOf(uint32_t owner, uint32_t from, size_t slot) const;
   void signal(gpu::Function kernel, gpu::DevicePtr uses, gpu::DevicePtr flag, uint32_t peer,
               uint32_t ahead, gpu::Stream stream) const;
-  /// The streams of all directions behind `stream`, and it behind them.
-  void begin(gpu::Stream stream);
-  void end(gpu::Stream stream);
-  void follow(gpu::Stream later, gpu::Stream earlier);
   size_t chunkOf(size_t bytes) const;
   void exchange(const Collective& collective, gpu::Stream stream);
   void broadcast(const Collective& collective);
@@ -60,11 +50,9 @@ class CopyEngines {
 
   const device::Team team_;
   const int device_;
-  const gpu::Runtime& runtime_;
   const size_t slotBytes_;
   const MovingKernels& kernels_;
-  std::vector<Direction> sends_, receives_;  ///< by peer
-  std::shared_ptr<gpu::EventPool> events_;
+  PeerStreams sends_, receives_;
   gpu::DeviceMemory own_;
   std::vector<gpu::DeviceMemory> others_;  ///< by rank, nothing for this one
 };

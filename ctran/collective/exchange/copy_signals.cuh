@@ -1,10 +1,11 @@
 #pragma once
 
-#include "ctran/gpu/device/wait.cuh"
+#include "ctran/gpu/device/lane.cuh"
 
-// What stands between the copies of copy engines (copy_engine.h): a kernel of one thread that waits
-// for a slot to be written, or to be free, and one that says so. How often a slot has been used is
-// in memory, so captured launches stay valid.
+// What stands between the copies of copy engines: a kernel of one thread that waits for a slot to
+// be written, or to be free, and one that says so (copy_engine.h); and one in which all ranks meet,
+// before and after copies that need no slots (persistent_copy.h). How often a slot has been used,
+// and ranks have met, is in memory, so captured launches stay valid.
 
 namespace ctran::device {
 
@@ -42,9 +43,39 @@ CTRAN_INLINE void signalCopy(const CopySignalArguments& a, const Block& block) {
   storeRelease(a.flag, number);
 }
 
+struct MeetArguments {
+  Team team;
+  u32 meeting;  ///< all that meets here is in the same order on all ranks
+};
+
+CTRAN_INLINE u32* meetingOf(const Team& team, u32 meeting, u32 from, u32 to) {
+  return team.flags[to] + (2 * kMaxRanks * kMaxLanes + meeting * kMaxRanks + from) * kFlagWords;
+}
+
+/// One block, a thread for each other rank: tells it that this stream has got here, and waits until
+/// its has. What came before it on any rank's stream comes before what follows it on this one.
+CTRAN_INLINE void meet(const MeetArguments& a, const Block& block) {
+  const Team& team = a.team;
+  if (!enter(team, block)) return;
+  u32* met = team.state->met[a.meeting];
+  for (u32 r = block.thread; r < team.size; r += block.threads) {
+    if (r != team.rank) storeRelease(meetingOf(team, a.meeting, team.rank, r), met[r] + 1);
+  }
+  for (u32 r = block.thread; r < team.size; r += block.threads) {
+    if (r == team.rank) continue;
+    const u32* flag = meetingOf(team, a.meeting, r, team.rank);
+    // The other one may be ahead by one meeting, not more: it needs our next signal for that.
+    for (u32 polls = 1; static_cast<i32>(loadAcquire(flag) - (met[r] + 1)) < 0; ++polls) {
+      if (polls % kPollsPerCheck == 0 && !keepWaiting(team, block, kCopyEpoch, 1u << r)) return;
+    }
+    ++met[r];
+  }
+}
+
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
 CTRAN_KERNEL(ctranWaitForCopy, CopySignalArguments, 32, (waitForCopy(arguments, block)))
 CTRAN_KERNEL(ctranSignalCopy, CopySignalArguments, 32, (signalCopy(arguments, block)))
+CTRAN_KERNEL(ctranMeet, MeetArguments, 32, (meet(arguments, block)))
 #endif

@@ -201,7 +201,8 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
       [&] {
         const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
         return MovingKernels{find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
-                             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy")};
+                             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
+                             find(module, "ctranMeet")};
       },
       device, ranks);
 }

@@ -13,8 +13,9 @@ namespace ctran {
 struct MovingKernels {
   gpu::Function lanes = nullptr;        ///< collective/exchange/lanes.cuh
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh
-  gpu::Function waitForCopy = nullptr;  ///< this and the next: collective/exchange/copy_signals.cuh
+  gpu::Function waitForCopy = nullptr;  ///< these three: collective/exchange/copy_signals.cuh
   gpu::Function signalCopy = nullptr;
+  gpu::Function meet = nullptr;
 
   /// Loaded, and if need be compiled, at the first call in this process; kept for ever.
   static const MovingKernels& of(int device, int ranks);

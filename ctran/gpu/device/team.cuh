@@ -16,6 +16,13 @@ inline constexpr u32 kMaxLanes = 128;
 inline constexpr u32 kDepth = 4;
 inline constexpr u32 kFlagWords = 8;  ///< distance of flags, so that no two share a sector
 
+/// Persistent operations of a communicator that are carried out by copy engines, at a time; see
+/// collective/exchange/copy_signals.cuh.
+inline constexpr u32 kMeetings = 128;
+
+/// Of every rank: [kMaxRanks][kMaxLanes] ready, as many credits, then [kMeetings][kMaxRanks].
+inline constexpr u32 kFlags = 2 * kMaxRanks * kMaxLanes + kMeetings * kMaxRanks;
+
 /// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
 /// a peer may be one ahead but not two (it needs our packets of the next one, which follow this
 /// kernel), so the third region is in nobody's hands.
@@ -69,6 +76,7 @@ struct State {
   u32 failed;             ///< not kRunning: every later kernel returns at once
   u32 sent[kMaxRanks][kMaxLanes];      ///< steps so far, to that rank on that lane
   u32 received[kMaxRanks][kMaxLanes];  ///< steps so far, from that rank
+  u32 met[kMeetings][kMaxRanks];       ///< how often this rank and that one have met
   u64 mapped[kMaxRanks][kSegments];    ///< where segments of that rank are here, see symmetric.cuh
   RowTable rows;                       ///< of the last exchange of rows
 };
@@ -82,7 +90,7 @@ struct Team {
   u64 slotBytes;             ///< room for what one rank sends to another within one operation
   char* scratch[kMaxRanks];  ///< every rank's packet slots as mapped here; [rank] is our own
   char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lanes][kDepth]
-  u32* flags[kMaxRanks];     ///< every rank's flags: [kMaxRanks][kMaxLanes] ready, then credit
+  u32* flags[kMaxRanks];     ///< every rank's kFlags flags
   State* state;
   const Control* control;
   Report* report;

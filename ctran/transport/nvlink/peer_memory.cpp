@@ -9,8 +9,6 @@
 namespace ctran {
 namespace {
 
-using device::kMaxLanes;
-using device::kMaxRanks;
 using gpu::check;
 using gpu::Driver;
 
@@ -36,8 +34,7 @@ struct Layout {
 
   Layout(int size, uint32_t lanes, uint32_t stepBytes) {
     slotBytes = kRegionBytes / size / kPage * kPage;
-    packets = (2 * kMaxRanks * kMaxLanes * device::kFlagWords * sizeof(uint32_t) + kPage - 1) /
-              kPage * kPage;
+    packets = (device::kFlags * device::kFlagWords * sizeof(uint32_t) + kPage - 1) / kPage * kPage;
     steps = packets + device::kRegions * size * slotBytes;
     bytes = steps + size_t{lanes} * size * device::kDepth * stepBytes;
   }

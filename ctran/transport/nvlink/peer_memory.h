@@ -19,6 +19,8 @@ struct GpuDesk {
   device::Report report;
   std::atomic<uint64_t> issued;  ///< collectives that this rank has put on streams
   OperationRing operations;      ///< the last of them
+  /// Bit m: this rank may call what has meeting m (collective/exchange/persistent_copy.h).
+  std::atomic<uint64_t> meetings[device::kMeetings / 64];
 };
 
 /// The memory through which the GPUs of one host reach each other: every rank's scratch, mapped by

@@ -95,9 +95,18 @@ device::Place SymmetricMemory::find(const void* address, size_t bytes, bool pati
   return found.place;
 }
 
-void SymmetricMemory::await(const void* address, size_t bytes, std::chrono::nanoseconds limit) {
-  const Found found = look(address, bytes, false);
-  if (found.progress == Progress::Pending) wait(found.place.segment - 1, limit);
+device::Place SymmetricMemory::await(const void* address, size_t bytes,
+                                     std::chrono::nanoseconds limit) {
+  Found found = look(address, bytes, false);
+  if (found.progress == Progress::Pending) {
+    found.progress = wait(found.place.segment - 1, limit);
+  }
+  return found.progress == Progress::Done ? found.place : device::Place{};
+}
+
+std::shared_ptr<gpu::DeviceMemory> SymmetricMemory::mappingOf(int peer, uint32_t segment) const {
+  const std::lock_guard lock(mutex_);
+  return mappings_[peer][segment - 1];
 }
 
 size_t SymmetricMemory::mapped() const {
@@ -175,18 +184,24 @@ void SymmetricMemory::follow(int peer) {
     seen_[peer][slot] = version;
     uint32_t answer = version;
     try {
-      mappings_[peer][slot].reset();
-      if (isPublished(version)) map(peer, slot, entry.ticket);
+      keep(peer, slot, nullptr);
+      if (isPublished(version)) keep(peer, slot, map(peer, slot, entry.ticket));
     } catch (const std::exception& error) {
       log(LogLevel::Debug, "memory of rank %d is not mapped: %s", peer, error.what());
-      mappings_[peer][slot].reset();
       answer |= kRefused;
     }
     entry.seen[rank_].store(answer, std::memory_order_release);
   }
 }
 
-void SymmetricMemory::map(int peer, uint32_t slot, const DeviceSegment::Ticket& ticket) {
+/// What there was is unmapped after the lock.
+void SymmetricMemory::keep(int peer, uint32_t slot, std::shared_ptr<gpu::DeviceMemory> mapping) {
+  const std::lock_guard lock(mutex_);
+  mappings_[peer][slot].swap(mapping);
+}
+
+std::shared_ptr<gpu::DeviceMemory> SymmetricMemory::map(int peer, uint32_t slot,
+                                                        const DeviceSegment::Ticket& ticket) {
   const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
   const gpu::DeviceGuard guard(device_);
   const gpu::RelaxedCapture relaxed(runtime);
@@ -197,7 +212,7 @@ void SymmetricMemory::map(int peer, uint32_t slot, const DeviceSegment::Ticket& 
                                       &address, sizeof address, stream_->get()),
         "cuMemcpyHtoDAsync");
   check(Driver::get().streamSynchronize(stream_->get()), "cuStreamSynchronize");
-  mappings_[peer][slot] = std::move(mapping);
+  return mapping;
 }
 
 }  // namespace ctran

@@ -34,8 +34,10 @@ class SymmetricMemory {
   /// kernels; else nowhere. `patient`: waits some seconds, once for a segment, for those that have
   /// not mapped it yet.
   device::Place find(const void* address, size_t bytes, bool patient);
-  /// Waits for them, if there is something to wait for.
-  void await(const void* address, size_t bytes, std::chrono::nanoseconds limit);
+  /// As `find`, waiting that long for them.
+  device::Place await(const void* address, size_t bytes, std::chrono::nanoseconds limit);
+  /// That rank's segment as it is mapped here, if it is; it stays mapped while somebody holds it.
+  std::shared_ptr<gpu::DeviceMemory> mappingOf(int peer, uint32_t segment) const;
   /// Does what the other ranks have asked for; by the watchdog, now and then. Never throws.
   void serve();
   /// How many segments of this rank all others have mapped.
@@ -65,7 +67,9 @@ class SymmetricMemory {
   Progress progressOf(uint32_t slot) const;
   void withdraw();
   void follow(int peer);
-  void map(int peer, uint32_t slot, const DeviceSegment::Ticket& ticket);
+  std::shared_ptr<gpu::DeviceMemory> map(int peer, uint32_t slot,
+                                         const DeviceSegment::Ticket& ticket);
+  void keep(int peer, uint32_t slot, std::shared_ptr<gpu::DeviceMemory> mapping);
 
   const int rank_;
   const int size_;
@@ -81,7 +85,7 @@ class SymmetricMemory {
   std::array<uint32_t, device::kMaxRanks> followed_{};
   std::array<std::array<uint32_t, device::kSegments>, device::kMaxRanks> seen_{};
   std::array<std::array<std::shared_ptr<gpu::DeviceMemory>, device::kSegments>, device::kMaxRanks>
-      mappings_;
+      mappings_;  ///< guarded by mutex_
 };
 
 }  // namespace ctran

@@ -166,6 +166,14 @@ class TorchCommBackend {
   virtual void tensorRegister(const at::Tensor& /*tensor*/) {}
   virtual void tensorDeregister(const at::Tensor& /*tensor*/) {}
 
+  /// Before all_gather_single or all_to_all_single (`op`) into `output`, again and again:
+  /// collective. What is returned goes with the options of these calls, and is held until the last
+  /// has been made. By default there is nothing to prepare, and nobody is waited for.
+  virtual std::shared_ptr<void> prepare(OpName /*op*/, const at::Tensor& /*output*/,
+                                        const OpOptions& /*options*/) {
+    return nullptr;
+  }
+
   /// Of a communicator made with CommOptions::enable_reconfigure: how others can reach this
   /// process; see ReconfigureOptions.
   virtual std::string getInitHandle() const;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <memory>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -59,11 +60,16 @@ struct BroadcastOptions : OpOptions {};
 struct AllReduceOptions : OpOptions {};
 struct ReduceOptions : OpOptions {};
 struct AllGatherOptions : OpOptions {};
-struct AllGatherSingleOptions : OpOptions {};
+/// `prepared`: what TorchCommBackend::prepare has returned for the output, if anything.
+struct AllGatherSingleOptions : OpOptions {
+  std::shared_ptr<void> prepared;
+};
 struct ReduceScatterOptions : OpOptions {};
 struct ReduceScatterSingleOptions : OpOptions {};
 struct AllToAllOptions : OpOptions {};
-struct AllToAllSingleOptions : OpOptions {};
+struct AllToAllSingleOptions : OpOptions {
+  std::shared_ptr<void> prepared;  ///< as above
+};
 struct AllToAllvSingleOptions : OpOptions {};
 struct BarrierOptions : OpOptions {};
 struct ScatterOptions : OpOptions {};

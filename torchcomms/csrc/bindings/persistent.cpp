@@ -13,7 +13,8 @@ namespace {
 /// An operation that is carried out again and again into the same memory.
 struct Persistent {
   std::optional<at::Tensor> output;
-  std::weak_ptr<TorchComm> comm;  ///< whose it is
+  std::weak_ptr<TorchComm> comm;   ///< whose it is
+  std::shared_ptr<void> prepared;  ///< by its backend, if that has something to prepare
 };
 
 struct AllGather : Persistent {
@@ -21,6 +22,8 @@ struct AllGather : Persistent {
   static constexpr const char* kInit = "all_gather_p_init";
   static constexpr const char* kExec = "all_gather_p_exec";
   static constexpr const char* kFree = "all_gather_p_free";
+  using Options = AllGatherSingleOptions;
+  static constexpr OpName kOp = OpName::all_gather_single;
   static constexpr const char* kOperation = "all_gather_single";
   static constexpr const char* kRightSize =
       "give it the size of the input times the number of ranks";
@@ -31,6 +34,8 @@ struct AllToAll : Persistent {
   static constexpr const char* kInit = "all_to_all_p_init";
   static constexpr const char* kExec = "all_to_all_p_exec";
   static constexpr const char* kFree = "all_to_all_p_free";
+  using Options = AllToAllSingleOptions;
+  static constexpr OpName kOp = OpName::all_to_all_single;
   static constexpr const char* kOperation = "all_to_all_single";
   static constexpr const char* kRightSize = "give it the size of the input, a part for each rank";
 };
@@ -41,9 +46,11 @@ struct AllToAll : Persistent {
 
 template <typename Handle>
 Handle init(const std::shared_ptr<TorchComm>& self, const py::object& given,
-            const std::optional<Hints>& /*hints*/, const std::optional<py::object>& timeout) {
+            const std::optional<Hints>& hints, const std::optional<py::object>& timeout) {
   const at::Tensor output = toTensor(Handle::kInit, "output", given);
-  if (timeout) toTimeout(*timeout);
+  OpOptions options;
+  if (hints) options.hints = *hints;
+  if (timeout) options.timeout = toTimeout(*timeout);
   if (self->isFinalized()) {
     refuse(Handle::kInit, "TorchComm '" + std::string(self->getCommName()) + "' already finalized",
            {});
@@ -69,6 +76,7 @@ Handle init(const std::shared_ptr<TorchComm>& self, const py::object& given,
   Handle handle;
   handle.output = output;
   handle.comm = self;
+  handle.prepared = self->getBackendImpl()->prepare(Handle::kOp, output, options);
   return handle;
 }
 
@@ -100,7 +108,14 @@ void bind(py::module_& module, const char* ofClass, const char* ofInit, const ch
           [](const py::object& self, const Handle& handle, const py::object& input, bool asyncOp,
              const py::object& hints, const py::object& timeout) -> py::object {
             check(self.cast<const TorchComm&>(), handle, Handle::kExec);
-            return self.attr(Handle::kOperation)(*handle.output, input, asyncOp, hints, timeout);
+            py::object options = py::none();
+            if (handle.prepared) {
+              typename Handle::Options made;
+              made.prepared = handle.prepared;
+              options = py::cast(std::move(made));
+            }
+            return self.attr(Handle::kOperation)(*handle.output, input, asyncOp, hints, timeout,
+                                                 py::arg("options") = options);
           },
           py::arg("handle"), py::arg("input"), py::arg("async_op"), py::arg("hints") = py::none(),
           py::arg("timeout") = py::none(), ofExec)
@@ -108,9 +123,10 @@ void bind(py::module_& module, const char* ofClass, const char* ofInit, const ch
           Handle::kFree,
           [](const TorchComm& self, Handle& handle) {
             check(self, handle, Handle::kFree);
+            handle.prepared.reset();
             handle.output.reset();
           },
-          py::arg("handle"), "Lets go of the output.");
+          py::arg("handle"), "Lets go of the output: when all ranks have made their last call.");
 }
 
 }  // namespace

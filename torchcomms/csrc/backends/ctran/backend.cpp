@@ -45,6 +45,20 @@ ctran::GpuCommunicator::Detour detourOf(const Hints& hints) {
                                                     : ctran::GpuCommunicator::Detour::HostMemory;
 }
 
+/// Of a handle. Works and graphs have the copy alone.
+struct Prepared {
+  explicit Prepared(std::shared_ptr<const ctran::PersistentCopy> c) : copy(std::move(c)) {}
+  Prepared(const Prepared&) = delete;
+  Prepared& operator=(const Prepared&) = delete;
+  ~Prepared() { copy->free(); }
+
+  const std::shared_ptr<const ctran::PersistentCopy> copy;
+};
+
+std::shared_ptr<const ctran::PersistentCopy> persistentOf(const std::shared_ptr<void>& prepared) {
+  return prepared ? static_cast<const Prepared*>(prepared.get())->copy : nullptr;
+}
+
 /// So often the watchdog looks whether operations have ended, or kernels failed.
 constexpr std::chrono::milliseconds kCheckInterval{20};
 /// … and, while nothing goes on, whether other ranks have memory to be mapped.
@@ -391,7 +405,10 @@ TorchCommBackend::WorkPtr CtranBackend::all_gather_single(at::Tensor& output,
   Collective c = movement(CollectiveKind::AllGather, input, countOf(input));
   c.input = readable(input);
   c.output = writable(output);
-  return execute(OpName::all_gather_single, std::move(c), async_op, options, output, input);
+  const auto persistent = persistentOf(options.prepared);
+  c.persistent = persistent;
+  return execute(OpName::all_gather_single, std::move(c), async_op, options, output, input,
+                 persistent);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::reduce_scatter(at::Tensor& output,
@@ -458,7 +475,10 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,
   Collective c = movement(CollectiveKind::AllToAll, input, countOf(input) / getSize());
   c.input = readable(input);
   c.output = writable(output);
-  return execute(OpName::all_to_all_single, std::move(c), async_op, options, output, input);
+  const auto persistent = persistentOf(options.prepared);
+  c.persistent = persistent;
+  return execute(OpName::all_to_all_single, std::move(c), async_op, options, output, input,
+                 persistent);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_v_single(
@@ -563,6 +583,22 @@ void CtranBackend::tensorRegister(const at::Tensor& tensor) {
   if (!gpu_) return;
   const HostWait wait;
   gpu_->engine().registerMemory(tensor.const_data_ptr(), tensor.nbytes());
+}
+
+std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
+                                            const OpOptions& options) {
+  if (!gpu_) return nullptr;
+  gpu_->requireWhole();
+  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->deviceIndex());
+  const HostWait wait;
+  EngineWaitHooks hooks;
+  const auto kind =
+      op == OpName::all_gather_single ? CollectiveKind::AllGather : CollectiveKind::AllToAll;
+  auto made = visibly([&] {
+    return gpu_->engine().prepare(kind, writable(output), output.nbytes(), timeoutOf(options),
+                                  &hooks);
+  });
+  return made ? std::make_shared<Prepared>(std::move(made)) : nullptr;
 }
 
 void CtranBackend::abort() {

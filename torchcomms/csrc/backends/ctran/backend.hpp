@@ -83,6 +83,8 @@ class CtranBackend final : public TorchCommBackend {
                                           const CommOptions& options) override;
 
   void tensorRegister(const at::Tensor& tensor) override;
+  std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
+                                const OpOptions& options) override;
   bool supportsWindows() const override { return true; }
   std::shared_ptr<TorchCommWindow> new_window() override;
 

@@ -232,6 +232,12 @@ void NcclxBackend::tensorRegister(const at::Tensor& tensor) {
   if (vendor_) vendor_->tensorRegister(tensor);
 }
 
+/// What the engine has prepared, it carries out. The tables know nothing of that.
+std::shared_ptr<void> NcclxBackend::prepare(OpName op, const at::Tensor& output,
+                                            const OpOptions& options) {
+  return engine_ && !choice_->isForced(true) ? engine_->prepare(op, output, options) : nullptr;
+}
+
 void NcclxBackend::tensorDeregister(const at::Tensor& tensor) {
   if (vendor_) vendor_->tensorDeregister(tensor);
 }

@@ -91,6 +91,8 @@ class NcclxBackend final : public TorchCommBackend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   void setHints(const Hints& hints) override { options_.hints = hints; }
   void tensorRegister(const at::Tensor& tensor) override;
+  std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
+                                const OpOptions& options) override;
   void tensorDeregister(const at::Tensor& tensor) override;
   void setFailureListener(std::function<void(bool)> listener) override;
 

@@ -37,6 +37,9 @@ class Choice final : public ctran::Explainer {
     return members_.takesVendor(kind, bytes);
   }
 
+  /// Whether calls go to that member whatever the table says.
+  bool isForced(bool vendor) const { return forced_ == vendor; }
+
   ctran::Explanation explain(ctran::CollectiveKind kind, size_t bytes) const override;
   /// "ctran", "nccl", or "" for the table. For measurements.
   void force(const std::string& member) override;

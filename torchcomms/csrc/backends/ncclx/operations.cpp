@@ -97,7 +97,8 @@ TorchCommBackend::WorkPtr NcclxBackend::all_reduce(at::Tensor& tensor, const Red
 TorchCommBackend::WorkPtr NcclxBackend::all_gather_single(at::Tensor& output,
                                                           const at::Tensor& input, bool async_op,
                                                           const AllGatherSingleOptions& options) {
-  return issue(takesVendor(Kind::AllGather, input.nbytes()), async_op, [&](auto& member) {
+  const bool vendor = !options.prepared && takesVendor(Kind::AllGather, input.nbytes());
+  return issue(vendor, async_op, [&](auto& member) {
     return member.all_gather_single(output, input, async_op, options);
   });
 }
@@ -114,7 +115,8 @@ TorchCommBackend::WorkPtr NcclxBackend::reduce_scatter_single(
 TorchCommBackend::WorkPtr NcclxBackend::all_to_all_single(at::Tensor& output,
                                                           const at::Tensor& input, bool async_op,
                                                           const AllToAllSingleOptions& options) {
-  return issue(takesVendor(Kind::AllToAll, input.nbytes()), async_op, [&](auto& member) {
+  const bool vendor = !options.prepared && takesVendor(Kind::AllToAll, input.nbytes());
+  return issue(vendor, async_op, [&](auto& member) {
     return member.all_to_all_single(output, input, async_op, options);
   });
 }

@@ -1,0 +1,165 @@
+#include "ctran/collective/exchange/persistent_copy.h"
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
+#include "ctran/base/error.h"
+#include "ctran/collective/exchange/copy_signals.cuh"
+#include "ctran/gpu/driver.h"
+
+namespace ctran {
+namespace {
+
+using gpu::check;
+using gpu::DevicePtr;
+using gpu::Driver;
+
+constexpr uint32_t kWordBits = 64;
+static_assert(device::kMeetings % kWordBits == 0);
+
+uint64_t bitOf(uint32_t meeting) { return uint64_t{1} << meeting % kWordBits; }
+
+/// A meeting that no rank holds; kMeetings if there is none.
+uint32_t freeMeeting(const std::vector<PersistentCopies::Offer>& all) {
+  for (uint32_t word = 0; word < all[0].held.size(); ++word) {
+    uint64_t held = 0;
+    for (const auto& one : all) held |= one.held[word];
+    if (~held != 0) return word * kWordBits + static_cast<uint32_t>(std::countr_one(held));
+  }
+  return device::kMeetings;
+}
+
+void copy(std::byte* to, const std::byte* from, size_t bytes, gpu::Stream stream) {
+  check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to),
+                                  reinterpret_cast<DevicePtr>(from), bytes, stream),
+        "cuMemcpyAsync");
+}
+
+}  // namespace
+
+void PersistentCopy::free() const {
+  callable->fetch_and(~bitOf(meeting), std::memory_order_release);
+}
+
+PersistentCopy::~PersistentCopy() {
+  free();
+  held->fetch_and(~bitOf(meeting), std::memory_order_release);
+}
+
+PersistentCopies::PersistentCopies(const PeerMemory& memory, SymmetricMemory& symmetric, int device)
+    : memory_(memory),
+      symmetric_(symmetric),
+      team_(memory.team()),
+      kernels_(MovingKernels::of(device, static_cast<int>(team_.size))),
+      streams_(team_.rank, team_.size, device),
+      held_(std::make_shared<std::array<std::atomic<uint64_t>, device::kMeetings / 64>>()) {}
+
+std::shared_ptr<PersistentCopy> PersistentCopies::prepare(CollectiveKind kind, std::byte* output,
+                                                          size_t bytes, bool wanted,
+                                                          std::chrono::nanoseconds limit,
+                                                          const Exchange& exchange) {
+  // Held from before it is offered: a place names a segment that exists.
+  auto segment = wanted && bytes != 0 ? DeviceSegment::find(output, bytes) : nullptr;
+  Offer own{kind, bytes, segment ? symmetric_.await(output, bytes, limit) : device::Place{}, {}};
+  for (size_t word = 0; word < own.held.size(); ++word) {
+    own.held[word] = (*held_)[word].load(std::memory_order_acquire);
+  }
+  const auto agreed = [&](const std::vector<Offer>& all) {
+    return std::all_of(all.begin(), all.end(), [&](const Offer& one) {
+      return one.kind == kind && one.bytes == bytes && one.place.segment != 0;
+    });
+  };
+  const std::vector<Offer> all = exchange(own);
+  if (!agreed(all) || freeMeeting(all) == device::kMeetings) return nullptr;
+  auto made = build(all, output, std::move(segment));
+  // Calls may follow when all have got here.
+  if (!made) own.place = {};
+  return agreed(exchange(own)) ? made : nullptr;
+}
+
+/// Null if one of the outputs has been freed meanwhile.
+std::shared_ptr<PersistentCopy> PersistentCopies::build(
+    const std::vector<Offer>& all, std::byte* output,
+    std::shared_ptr<DeviceSegment> segment) const {
+  const uint32_t meeting = freeMeeting(all), word = meeting / kWordBits;
+  const Offer& own = all[team_.rank];
+  auto& callable = memory_.desk(static_cast<int>(team_.rank)).meetings[word];
+  // The desks stay mapped.
+  std::shared_ptr<PersistentCopy> made(new PersistentCopy{own.kind,
+                                                          own.bytes,
+                                                          meeting,
+                                                          {},
+                                                          std::move(segment),
+                                                          {},
+                                                          {held_, &(*held_)[word]},
+                                                          {memory_.desks(), &callable}});
+  made->held->fetch_or(bitOf(meeting), std::memory_order_release);
+  callable.fetch_or(bitOf(meeting), std::memory_order_release);
+  made->outputs[team_.rank] = output;
+  for (uint32_t r = 0; r < team_.size; ++r) {
+    if (r == team_.rank) continue;
+    const device::Place& place = all[r].place;
+    made->others[r] = symmetric_.mappingOf(static_cast<int>(r), place.segment);
+    if (!made->others[r]) return nullptr;
+    made->outputs[r] = reinterpret_cast<std::byte*>(made->others[r]->address() + place.offset);
+  }
+  return made;
+}
+
+void PersistentCopies::validate(const Collective& c) const {
+  const PersistentCopy& p = *c.persistent;
+  if (c.kind != p.kind || c.output != p.outputs[team_.rank] ||
+      c.blockBytes() * team_.size != p.bytes) {
+    throw Error(ErrorKind::InvalidArgument,
+                "the output is not where, or not what, it was when this was prepared", {}, {},
+                "prepare it anew on all ranks");
+  }
+  for (uint32_t r = 0; r < team_.size; ++r) {
+    const auto& held = memory_.desk(static_cast<int>(r)).meetings[p.meeting / kWordBits];
+    if (held.load(std::memory_order_acquire) & bitOf(p.meeting)) continue;
+    throw Error(ErrorKind::InvalidArgument,
+                "rank " + std::to_string(r) + " has freed what was prepared", {static_cast<int>(r)},
+                {}, "free it on all ranks, after the last call");
+  }
+}
+
+void PersistentCopies::meet(uint32_t meeting, gpu::Stream stream) const {
+  device::MeetArguments a{team_, meeting};
+  void* parameters[] = {&a};
+  check(
+      Driver::get().launchKernel(kernels_.meet, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr),
+      "launching a kernel");
+}
+
+void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::Stream stream) {
+  const PersistentCopy& p = *c.persistent;
+  const size_t bytes = c.blockBytes();
+  const uint32_t rank = team_.rank;
+  const std::byte* input = c.input;
+  if (c.kind == CollectiveKind::AllToAll && input < c.output + p.bytes &&
+      c.output < input + p.bytes) {
+    // The others may write as soon as they have met this rank, which has not sent by then.
+    auto* aside = reinterpret_cast<std::byte*>(staging.of(p.bytes));
+    copy(aside, input, p.bytes, stream);
+    input = aside;
+  }
+  const auto blockFor = [&](uint32_t r) {
+    return c.kind == CollectiveKind::AllGather ? input : input + r * bytes;
+  };
+  const auto placeAt = [&](uint32_t r) { return p.outputs[r] + rank * bytes; };
+  meet(p.meeting, stream);
+  streams_.fork(stream);
+  // Its own first: where that has to share an engine, the others have the links meanwhile.
+  if (blockFor(rank) != placeAt(rank)) copy(placeAt(rank), blockFor(rank), bytes, stream);
+  for (uint32_t step = 1; step < team_.size; ++step) {
+    const uint32_t r = (rank + step) % team_.size;
+    copy(placeAt(r), blockFor(r), bytes, streams_.of(r));
+  }
+  streams_.join(stream);
+  meet(p.meeting, stream);
+  ++launched_;
+}
+
+}  // namespace ctran
