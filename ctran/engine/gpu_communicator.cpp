@@ -35,7 +35,7 @@ constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
 /// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
-constexpr size_t kLeastPersistentBlock = 4 << 20;
+constexpr size_t kLeastPersistentBlock = 16 << 20;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 /// What is written into a mapping that does not work never comes.
 constexpr std::chrono::seconds kProbePatience{20};

@@ -25,7 +25,7 @@ HINTS = {"ctran::algorithm": "copy_engine"}
 # Bytes of a block.
 COUNTS = (0, 1, 1001, 1 << 16, 300_003)
 COUNT = 70_001
-LEAST = 4 << 20  # from here on by default
+LEAST = 16 << 20  # from here on by default
 MOST = 128  # at a time
 
 
