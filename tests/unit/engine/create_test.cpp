@@ -324,7 +324,9 @@ TEST(Sleeping, RootOfSmallBroadcastsIsWokenByThoseWhoFollow) {
       awaitSleep(root);
     }
     for (uint64_t i = 0; i < 2 * Arena::kSlots; ++i) communicator.run(c);
-    if (communicator.rank() == c.root) EXPECT_NE(doorbell, before);
+    if (communicator.rank() == c.root) {
+      EXPECT_NE(doorbell, before);
+    }
   });
 }
 
