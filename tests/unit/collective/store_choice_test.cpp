@@ -46,6 +46,11 @@ TEST(StoreChoice, KeepsWhatIsFaster) {
   EXPECT_GT(streamed(fast, 4096, 200, false), 170);
 }
 
+TEST(StoreChoice, WhatGainsLessThanAskedForIsNotKept) {
+  StoreChoice choice(100);
+  EXPECT_LT(streamed(choice, 4096, 200, false), 20);
+}
+
 TEST(StoreChoice, SizesAreChosenForSeparately) {
   StoreChoice choice;
   EXPECT_GT(streamed(choice, 4096, 100, false), 80);
