@@ -87,13 +87,6 @@ void ShmContext::publishLent() {
   publishSlot();
 }
 
-void ShmContext::lendAnew(int index, size_t offset, size_t bytes) {
-  if (copies_.empty()) return;
-  std::byte* copy = copies_.data();
-  for (int i = 0; i < index; ++i) copy += lent_[i].size();
-  copyBlock(copy + offset, lent_[index].data() + offset, bytes);
-}
-
 int ShmContext::reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,
                                 size_t count) {
   // What has been read is to be still in the core's cache when it is reduced.

@@ -172,8 +172,6 @@ class ShmContext {
     for (int i = 0; i < count; ++i) lent_.push_back(data(i));
     publishLent();
   }
-  /// What is lent has changed, in part.
-  void lendAnew(int index, size_t offset, size_t bytes);
   /// An address that a peer lends, which has arrived; not to be followed, but to be read from.
   const std::byte* lentBy(int peer, int index) {
     const std::byte* data;
@@ -262,6 +260,12 @@ inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes) {
 
 inline size_t roundsFor(size_t blockBytes, size_t share) {
   return (blockBytes + share - 1) / share;
+}
+
+/// Of the largest of `parts` parts of so many bytes, see Partition, that end at cache lines.
+inline size_t partBytes(size_t bytes, int parts) {
+  const size_t lines = (bytes + 63) / 64;
+  return (lines + parts - 1) / parts * 64;
 }
 
 /// The bytes of a block that belong to one round: [offset, offset + bytes).
