@@ -30,12 +30,7 @@ struct Reading {
 /// stands in it. See Arena for the rules of slots and rounds; the members here keep them.
 class ShmContext {
  public:
-  explicit ShmContext(Arena& arena)
-      : arena(arena),
-        rank(arena.rank()),
-        size(arena.size()),
-        // Of many ranks each sees in its times what the others do more than what it does.
-        choice_(size > 2 ? 1.25 : 1) {}
+  explicit ShmContext(Arena& arena) : arena(arena), rank(arena.rank()), size(arena.size()) {}
 
   Arena& arena;
   const int rank;

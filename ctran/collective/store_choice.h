@@ -21,15 +21,14 @@ namespace ctran {
 /// too. The choice concerns nobody else.
 class StoreChoice {
  public:
-  /// `gain`: how many times as fast it has to be past the caches.
-  explicit StoreChoice(double gain = 1) : gain_(gain) {}
-
   static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
 
   /// An operation of that many bytes begins; whether it is to write past the caches. `settled`: the
-  /// memory that it will write has all been touched; before that, times say nothing.
-  bool begin(size_t bytes, bool settled) {
+  /// memory that it will write has all been touched; before that, times say nothing. `gain`: how
+  /// many times as fast it has to be past the caches.
+  bool begin(size_t bytes, bool settled, double gain = 1) {
     started_ = 0;
+    gain_ = gain;
     current_ = nullptr;
     if (bytes < kFewestBytes || !settled) return false;
     current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
@@ -67,10 +66,10 @@ class StoreChoice {
   static constexpr size_t kClasses = 16;  // by powers of two
   static constexpr uint32_t kLongestPeriod = 1024, kTrial = 8, kWarmUp = 3;
 
-  const double gain_;
   std::array<Class, kClasses> classes_;
   Class* current_ = nullptr;
   int64_t started_ = 0;
+  double gain_ = 1;
 };
 
 }  // namespace ctran
