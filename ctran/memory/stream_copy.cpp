@@ -32,8 +32,7 @@ void streamLines(std::byte* to, const std::byte* from, size_t bytes) {
   }
 }
 
-/// A store of a whole line cannot leave the core in parts, as one of four may where many lines are
-/// on their way.
+/// A store of a whole line needs no buffer in which parts of it come together.
 __attribute__((target("avx512f"))) void streamWideLines(std::byte* to, const std::byte* from,
                                                         size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLine) {
