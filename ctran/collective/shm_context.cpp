@@ -36,7 +36,6 @@ void ShmContext::begin(const Collective& collective) {
   Arena::Control& own = arena.control(rank);
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
-  arena.published();  // a root that is as far ahead as slots allow waits for this
   const size_t touched = touchedBytes(collective, size);
   streams_ = choice_.begin(touched, position_ >= Arena::kRingBytes, gainNeeded(collective, size));
   streamsOutput_ = touched * size > lastLevelCacheBytes();
@@ -56,7 +55,6 @@ void ShmContext::beginStep(Board& board, const OperationRecord& record) {
   wholeSequence_ = record.sequence;
   streams_ = streamsOutput_ = false;  // there is no end of a step at which to wait for such stores
   arena.control(rank).begun.store(sequence_, std::memory_order_release);
-  arena.published();
 }
 
 void ShmContext::populateRing() {

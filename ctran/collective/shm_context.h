@@ -46,6 +46,9 @@ class ShmContext {
   void beginStep(Board& board, const OperationRecord& record);
   /// It has ended.
   void end();
+  /// Of a rank that publishes nothing else: a root that is as far ahead as slots allow waits for it
+  /// to have begun.
+  void tellBegun() { arena.published(); }
 
   uint64_t sequence() const { return sequence_; }
 
