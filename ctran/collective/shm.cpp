@@ -75,23 +75,39 @@ double twoPhaseMicros(Kind, size_t bytes, int n) {
   return inRounds({b, 2 * b * (n - 1) / n, b * (n - 1) / n}, n, 2);
 }
 
-/// A byte that is read from the memory of another process, which has just written it or not, and
-/// what it takes to look into a process.
-constexpr double kReadProcess = 1 / 13e3, kReadWritten = 1.7 * kReadProcess, kLookInto = 1.6;
+/// A byte that is read from the memory of another process.
+constexpr double kReadProcess = 1 / 13e3;
 /// There every byte passes the caches once.
 double readContention(int ranks) { return 1 + ranks / 24.0; }
+/// To look into each other process once, among others who do.
+double lookIntoAll(int ranks) { return (ranks - 1) * (1 + ranks / 16.0); }
 
 /// Each rank reads from each other one.
 double pullMicros(Kind kind, size_t bytes, int n) {
   const Traffic t = directTraffic(kind, static_cast<double>(bytes), n);
-  return 2 * (kStart + kStartPerRank * n) + (n - 1) * kLookInto +
+  return 2 * (kStart + kStartPerRank * n) + lookIntoAll(n) +
          t.read * kReadProcess * readContention(n) + t.reduced * kReduce;
 }
-/// And then the results of all.
-double pullTwiceMicros(Kind, size_t bytes, int n) {
-  const double part = static_cast<double>(bytes) * (n - 1) / n;
-  return 3 * (kStart + kStartPerRank * n) + 2 * (n - 1) * kLookInto +
-         part * (kReadProcess + kReadWritten) * readContention(n) + part * kReduce;
+/// It writes what it reads through the caches, where so much of all ranks does not stay; what goes
+/// through the rings is then written past them.
+double pullAllMicros(Kind, size_t bytes, int n) {
+  constexpr double kStays = 32 << 20;
+  const auto whole = static_cast<double>(bytes) * n;
+  const double moved = whole * (n - 1) / n + std::max(0.0, whole - kStays / n);
+  return 2 * (kStart + kStartPerRank * n) + lookIntoAll(n) +
+         moved * kReadProcess * (1 + n * n / 400.0);
+}
+/// It reads its part from each other one, and then the results of all from the rings.
+double pullPartsMicros(Kind, size_t bytes, int n) {
+  const double part = static_cast<double>(bytes) / n;
+  return pullMicros(Kind::ReduceScatter, bytes, n) + inRounds({part, part * (n - 1), 0}, n, 0);
+}
+/// Each reads its part from the root, who is one for all, and then the parts of all from the rings.
+double pullFromRootMicros(Kind, size_t bytes, int n) {
+  constexpr double kReadRoot = 1 / 20e3, kLook = 0.75;
+  const auto b = static_cast<double>(bytes);
+  return 2 * (kStart + kStartPerRank * n) + kLook * lookIntoAll(n) + b * kReadRoot +
+         inRounds({0, b, 0}, n, 0);
 }
 
 std::string fitsStep(size_t bytes, int) {
@@ -109,19 +125,20 @@ constexpr ShmChoice kChoices[] = {
     {Kind::Barrier, "step", barrierStep, always, stepMicros},
     {Kind::Broadcast, "step", broadcastStep, fitsStep, stepMicros},
     {Kind::Broadcast, "rounds", broadcastRounds, always, roundsMicros},
+    {Kind::Broadcast, "pull", broadcastPull, always, pullFromRootMicros, true},
     {Kind::AllReduce, "step", allReduceStep, fitsStep, stepMicros},
     {Kind::AllReduce, "direct", allReduceDirect, always, roundsMicros},
     {Kind::AllReduce, "two_phase", allReduceTwoPhase, always, twoPhaseMicros},
-    {Kind::AllReduce, "pull", allReducePull, always, pullTwiceMicros, true},
+    {Kind::AllReduce, "pull", allReducePull, always, pullPartsMicros, true},
     {Kind::Reduce, "step", reduceStep, fitsStep, stepMicros},
     {Kind::Reduce, "direct", reduceDirect, always, roundsMicros},
     {Kind::Reduce, "two_phase", reduceTwoPhase, always, twoPhaseMicros},
     {Kind::AllGather, "step", allGatherStep, fitsStep, stepMicros},
     {Kind::AllGather, "rounds", allGatherRounds, always, roundsMicros},
-    {Kind::AllGather, "pull", allGatherPull, always, pullMicros, true},
+    {Kind::AllGather, "pull", allGatherPull, always, pullAllMicros, true},
     {Kind::AllGatherV, "step", allGatherStep, fitsStep, stepMicros},
     {Kind::AllGatherV, "rounds", allGatherRounds, always, roundsMicros},
-    {Kind::AllGatherV, "pull", allGatherPull, always, pullMicros, true},
+    {Kind::AllGatherV, "pull", allGatherPull, always, pullAllMicros, true},
     {Kind::ReduceScatter, "step", reduceScatterStep, fitsStep, stepMicros},
     {Kind::ReduceScatter, "rounds", reduceScatterRounds, always, roundsMicros},
     {Kind::ReduceScatter, "pull", reduceScatterPull, fitsAddresses, pullMicros, true},

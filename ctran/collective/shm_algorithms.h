@@ -15,6 +15,7 @@ using ShmAlgorithm = Task (*)(ShmContext&, const Collective&);
 Task barrierStep(ShmContext&, const Collective&);
 Task broadcastStep(ShmContext&, const Collective&);
 Task broadcastRounds(ShmContext&, const Collective&);
+Task broadcastPull(ShmContext&, const Collective&);
 Task allReduceStep(ShmContext&, const Collective&);
 Task allReduceDirect(ShmContext&, const Collective&);
 Task allReduceTwoPhase(ShmContext&, const Collective&);

@@ -46,6 +46,9 @@ class ShmContext {
   void beginStep(Board& board, const OperationRecord& record);
   /// It has ended.
   void end();
+  /// Of a rank that publishes nothing else: a root that is as far ahead as slots allow waits for it
+  /// to have begun.
+  void tellBegun() { arena.published(); }
 
   uint64_t sequence() const { return sequence_; }
 
@@ -167,8 +170,6 @@ class ShmContext {
     for (int i = 0; i < count; ++i) lent_.push_back(data(i));
     publishLent();
   }
-  /// What is lent has changed, in part.
-  void lendAnew(int index, size_t offset, size_t bytes);
   /// An address that a peer lends, which has arrived; not to be followed, but to be read from.
   const std::byte* lentBy(int peer, int index) {
     const std::byte* data;
@@ -257,6 +258,12 @@ inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes) {
 
 inline size_t roundsFor(size_t blockBytes, size_t share) {
   return (blockBytes + share - 1) / share;
+}
+
+/// Of the largest of `parts` parts of so many bytes, see Partition, that end at cache lines.
+inline size_t partBytes(size_t bytes, int parts) {
+  const size_t lines = (bytes + 63) / 64;
+  return (lines + parts - 1) / parts * 64;
 }
 
 /// The bytes of a block that belong to one round: [offset, offset + bytes).

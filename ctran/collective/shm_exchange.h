@@ -25,6 +25,8 @@ Task exchangeStep(ShmContext& shm, size_t bytes, bool writes, int source, Write 
     if (!inSlot) co_await shm.roundFree(0);
     write(inSlot ? shm.slotData() : shm.buffer(0));
     shm.publishSlot();
+  } else if (inSlot) {
+    shm.tellBegun();
   }
   if (source == kFromAll) {
     co_await shm.allArrived();

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <concepts>
 #include <cstddef>
 
 #include "ctran/collective/shm_context.h"
@@ -27,27 +26,17 @@ Task exchangeByReading(ShmContext& shm, int addresses, Lend lend, Own own, From 
   shm.throwIfFailed();
 }
 
-/// The same with a first step that needs the addresses of all: `first()`, which returns a rank
-/// whose memory is no longer there, or -1. Then, where there is a `from`, a rank reads from each
-/// other one that has taken its first step.
-template <class Lend, class First, class From = std::nullptr_t>
-Task exchangeByReadingAfter(ShmContext& shm, int addresses, Lend lend, First first,
-                            From from = nullptr) {
+/// The same with what needs the addresses of all: `all()`, which returns a rank whose memory is no
+/// longer there, or -1.
+template <class Lend, class All>
+Task exchangeByReadingAll(ShmContext& shm, int addresses, Lend lend, All all) {
   shm.beginRounds(1, 64);
   co_await shm.slotFree();
   shm.lend(addresses, lend);
   co_await shm.allArrived();
   shm.checkAll();
-  const int gone = first();
+  const int gone = all();
   if (gone >= 0) co_await shm.neverFilledBy(gone);
-  if constexpr (std::invocable<From, int>) {
-    shm.halfFill(0);
-    for (int step = 1; step < shm.size; ++step) {
-      const int peer = (shm.rank + step) % shm.size;
-      co_await shm.halfFilledBy(peer, 0);
-      if (!shm.read(peer, from(peer))) co_await shm.neverFilledBy(peer);
-    }
-  }
   shm.endRounds();
   co_await shm.allDrained(0);
   shm.throwIfFailed();

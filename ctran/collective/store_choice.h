@@ -16,16 +16,19 @@ namespace ctran {
 /// then fetched from this core's. Between cores that share a cache that is quick, provided that the
 /// lines have meanwhile been evicted to it; between others it is several times slower than to write
 /// past the caches. Which it is nobody tells, and a virtual machine's cores move. So both are tried
-/// in turn, now and then, on operations of about the same size, and the faster one is kept. The
-/// choice concerns nobody else.
+/// in turn, now and then, on operations of about the same size, and the faster one is kept: past
+/// the caches where that is faster by much, as how long an operation takes depends on the others,
+/// too. The choice concerns nobody else.
 class StoreChoice {
  public:
   static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
 
   /// An operation of that many bytes begins; whether it is to write past the caches. `settled`: the
-  /// memory that it will write has all been touched; before that, times say nothing.
-  bool begin(size_t bytes, bool settled) {
+  /// memory that it will write has all been touched; before that, times say nothing. `gain`: how
+  /// many times as fast it has to be past the caches.
+  bool begin(size_t bytes, bool settled, double gain = 1) {
     started_ = 0;
+    gain_ = gain;
     current_ = nullptr;
     if (bytes < kFewestBytes || !settled) return false;
     current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
@@ -46,7 +49,10 @@ class StoreChoice {
     const uint32_t phase = current_->operations - 1;
     int64_t& best = current_->best[phase / kTrial];
     best = std::min(best, nowNanos() - started_);
-    if (phase == 2 * kTrial - 1) current_->streams = current_->best[1] < current_->best[0];
+    if (phase == 2 * kTrial - 1) {
+      current_->streams =
+          gain_ * static_cast<double>(current_->best[1]) < static_cast<double>(current_->best[0]);
+    }
     started_ = 0;
   }
 
@@ -63,6 +69,7 @@ class StoreChoice {
   std::array<Class, kClasses> classes_;
   Class* current_ = nullptr;
   int64_t started_ = 0;
+  double gain_ = 1;
 };
 
 }  // namespace ctran

@@ -4,8 +4,10 @@
 #include <cstring>
 #include <fstream>
 
+#include "ctran/reduce/reduce.h"
+
 #if defined(__SSE2__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace ctran {
@@ -13,17 +15,12 @@ namespace ctran {
 // The race detector does not see such stores.
 #if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
 
-void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
-  constexpr size_t kLine = 64;
-  if (bytes < 2 * kLine) {
-    if (bytes > 0) std::memcpy(to, from, bytes);
-    return;
-  }
-  // Whole lines are written at once; a part of one would be read first.
-  const size_t head = -reinterpret_cast<uintptr_t>(to) % kLine;
-  if (head > 0) std::memcpy(to, from, head);
-  size_t at = head;
-  for (; at + kLine <= bytes; at += kLine) {
+namespace {
+
+constexpr size_t kLine = 64;
+
+void streamLines(std::byte* to, const std::byte* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
     const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
@@ -33,7 +30,31 @@ void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
     _mm_stream_si128(target + 2, c);
     _mm_stream_si128(target + 3, d);
   }
-  if (at < bytes) std::memcpy(to + at, from + at, bytes - at);
+}
+
+/// A store of a whole line needs no buffer in which parts of it come together.
+__attribute__((target("avx512f"))) void streamWideLines(std::byte* to, const std::byte* from,
+                                                        size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kLine) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
+  }
+}
+
+}  // namespace
+
+void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
+  static const auto lines = isaInUse() == Isa::Avx512 ? streamWideLines : streamLines;
+  if (bytes < 2 * kLine) {
+    if (bytes > 0) std::memcpy(to, from, bytes);
+    return;
+  }
+  // Whole lines are written at once; a part of one would be read first.
+  const size_t head = -reinterpret_cast<uintptr_t>(to) % kLine;
+  if (head > 0) std::memcpy(to, from, head);
+  const size_t whole = (bytes - head) / kLine * kLine;
+  lines(to + head, from + head, whole);
+  const size_t tail = head + whole;
+  if (tail < bytes) std::memcpy(to + tail, from + tail, bytes - tail);
 }
 
 void streamFence() { _mm_sfence(); }

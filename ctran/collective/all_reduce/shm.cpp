@@ -2,7 +2,6 @@
 
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
-#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 
@@ -116,26 +115,54 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
   shm.endRounds();
 }
 
-/// A rank reduces its part of the tensor, read from the memory of all others, into its output, and
-/// reads the other parts from there. In place a rank overwrites of its input only what nobody else
-/// reads, until it has heard that the part which it reads next has been reduced.
+/// A rank reduces its part of the tensor, read from the memory of all others, and publishes the
+/// result in its ring, from where all copy it: a piece after another, as large as rounds for the
+/// parts of all allow, and one round ahead. Per rank and byte of the tensor (size - 1) / size are
+/// read from the others' inputs, 1 / size is written to shared memory, and (size - 1) / size are
+/// read there, still in caches. In place a rank overwrites of its input only what nobody else reads
+/// and parts whose results it has got.
 Task allReducePull(ShmContext& shm, const Collective& c) {
   const size_t element = sizeOf(c.type);
-  const Partition parts(c.count, shm.size, element);
-  return exchangeByReadingAfter(
-      shm, 2, [&c](int i) { return std::span(i == 0 ? c.input : c.output, c.blockBytes()); },
-      [&c, &shm, parts, element] {
-        const size_t mine = parts.begin(shm.rank) * element;
-        const std::byte* from[Arena::kMaxRanks];
-        for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + mine;
-        const int gone = shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
-        shm.lendAnew(1, mine, parts.size(shm.rank) * element);
-        return gone;
-      },
-      [&c, &shm, parts, element](int peer) {
-        const size_t at = parts.begin(peer) * element;
-        return Reading{shm.lentBy(peer, 1) + at, c.output + at, parts.size(peer) * element};
-      });
+  const size_t most = Arena::kRoundBytes * shm.size;  // of a piece
+  const uint64_t pieces = roundsFor(c.blockBytes(), most);
+  const auto partsOf = [&c, &shm, most, element](uint64_t k) {
+    return Partition(Piece(c.blockBytes(), most, k).bytes / element, shm.size, element);
+  };
+  // Returns a rank whose memory is no longer there, or -1.
+  const auto publish = [&](uint64_t k) {
+    const Partition parts = partsOf(k);
+    const size_t mine = k * most + parts.begin(shm.rank) * element;
+    const std::byte* from[Arena::kMaxRanks];
+    for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + mine;
+    const int gone = shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
+    shm.put(shm.buffer(k), c.output + mine, parts.size(shm.rank) * element);
+    return gone;
+  };
+
+  shm.beginRounds(pieces, partBytes(std::min(c.blockBytes(), most), shm.size));
+  co_await shm.slotFree();
+  shm.lend(1, [&c](int) { return std::span(c.input, c.blockBytes()); });
+  co_await shm.allArrived();
+  shm.checkAll();
+
+  for (uint64_t k = 0, published = 0; k < pieces; ++k) {
+    for (; published < std::min(k + 2, pieces); ++published) {
+      co_await shm.roundFree(published);
+      const int gone = publish(published);
+      if (gone >= 0) co_await shm.neverFilledBy(gone);
+      shm.fillTo(published);
+    }
+    const Partition parts = partsOf(k);
+    for (int step = 1; step < shm.size; ++step) {
+      const int peer = (shm.rank + step) % shm.size;
+      co_await shm.filledBy(peer, k);
+      shm.take(c.output + k * most + parts.begin(peer) * element, shm.bufferOf(peer, k),
+               parts.size(peer) * element);
+    }
+    shm.drainTo(k);
+  }
+  shm.endRounds();  // who has published its last part reads no more
+  shm.throwIfFailed();
 }
 
 }  // namespace ctran

@@ -1,3 +1,6 @@
+#include <span>
+#include <utility>
+
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
 
@@ -28,6 +31,57 @@ Task broadcastRounds(ShmContext& shm, const Collective& c) {
         const Piece piece(bytes, share, k);
         shm.take(c.output + piece.offset, buffer, piece.bytes);
       });
+}
+
+/// Every rank reads a part of each piece from the root's memory and passes it on through its ring:
+/// the root writes 1 / size of every byte and is not read by all at once. A piece is read while the
+/// one before is collected.
+Task broadcastPull(ShmContext& shm, const Collective& c) {
+  constexpr size_t kPiece = 512 << 10;
+  const bool isRoot = shm.rank == c.root;
+  const size_t bytes = c.blockBytes();
+  const uint64_t pieces = roundsFor(bytes, kPiece);
+  const auto partOf = [&shm, bytes](uint64_t k, int r) {
+    const Piece piece(bytes, kPiece, k);
+    const Partition parts(piece.bytes, shm.size, 1);
+    return std::pair(piece.offset + parts.begin(r), parts.size(r));
+  };
+
+  shm.beginRounds(pieces, partBytes(std::min(bytes, kPiece), shm.size));
+  co_await shm.slotFree();
+  if (isRoot) {
+    shm.lend(1, [&c](int) { return std::span(c.output, c.blockBytes()); });
+  } else {
+    shm.publishSlot();
+  }
+  co_await shm.allArrived();
+  shm.checkAll();
+
+  for (uint64_t k = 0, published = 0; k < pieces; ++k) {
+    for (; published < std::min(k + 2, pieces); ++published) {
+      co_await shm.roundFree(published);
+      const auto [offset, size] = partOf(published, shm.rank);
+      if (isRoot) {
+        shm.put(shm.buffer(published), c.output + offset, size);
+      } else if (!shm.read(c.root, {shm.lentBy(c.root, 0) + offset, shm.buffer(published), size})) {
+        co_await shm.neverFilledBy(c.root);
+      }
+      shm.fillTo(published);
+    }
+    if (isRoot) {
+      co_await shm.allFilled(k);
+    } else {
+      for (int step = 0; step < shm.size; ++step) {
+        const int peer = (shm.rank + step) % shm.size;
+        co_await shm.filledBy(peer, k);
+        const auto [offset, size] = partOf(k, peer);
+        shm.take(c.output + offset, shm.bufferOf(peer, k), size);
+      }
+    }
+    shm.drainTo(k);
+  }
+  shm.endRounds();
+  shm.throwIfFailed();
 }
 
 }  // namespace ctran

@@ -73,7 +73,7 @@ Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
 
 /// Everybody reads its block of all others out of their memory, piece by piece, and reduces.
 Task reduceScatterPull(ShmContext& shm, const Collective& c) {
-  return exchangeByReadingAfter(
+  return exchangeByReadingAll(
       shm, shm.size,
       [&c](int r) {
         const Block block = c.inputBlock(r);

@@ -186,11 +186,12 @@ TEST_P(MatrixOf, AnAlgorithmGivesWhatTheReferenceGives) {
   for (size_t kind = 1; kind < std::size(kKinds); ++kind) {
     const bool native = isNative(kKinds[kind], algorithm);
     if (!native && !libraryPlan(kKinds[kind], algorithm, size)) continue;
-    for (const size_t bytes :
-         {size_t{0}, size_t{4}, size_t{600}, size_t{20'000}, size_t{130'000}, size_t{400'000}}) {
+    for (const size_t bytes : {size_t{0}, size_t{4}, size_t{600}, size_t{20'000}, size_t{130'000},
+                               size_t{400'000}, size_t{1'500'000}, size_t{1'500'001}}) {
       Case c = makeCase(size, kind, static_cast<size_t>(DataType::Float32), 0, 1,
                         mix(kind + bytes) % kFlags, cases.size() + 1);
       c.count = bytes == 0 ? 0 : bytes / sizeof(float) + 1;
+      if (bytes > 1'000'000) c.inPlace = bytes % 2 == 0;
       c.whole = !native;  // partial sums are added in another order
       cases.push_back(c);
     }

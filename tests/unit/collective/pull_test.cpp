@@ -44,6 +44,7 @@ class Secret {
 };
 
 constexpr int kRanks = 3;
+constexpr int kSecretive = 1;
 constexpr size_t kCount = 5000;  // of a block
 
 int32_t given(int rank, size_t i) { return static_cast<int32_t>(rank * 100'003 + i * 7); }
@@ -55,6 +56,8 @@ int32_t expected(Kind kind, int rank, size_t i) {
   switch (kind) {
     case Kind::AllGather:
       return given(static_cast<int>(block), i % kCount);
+    case Kind::Broadcast:
+      return given(kSecretive, i);
     case Kind::AllToAll:
       return given(static_cast<int>(block), rank * kCount + i % kCount);
     case Kind::ReduceScatter:
@@ -74,10 +77,13 @@ void check(Communicator& communicator, Kind kind, std::span<int32_t> input,
   call.kind = kind;
   call.type = DataType::Int32;
   call.count = kCount;
+  if (kind == Kind::Broadcast) call.root = kSecretive;
+  if (kind == Kind::Broadcast && rank == call.root) output = input;
   call.input = reinterpret_cast<const std::byte*>(input.data());
   call.output = reinterpret_cast<std::byte*>(output.data());
   communicator.run(call);
-  const bool one = kind == Kind::AllReduce || kind == Kind::ReduceScatter;
+  const bool one =
+      kind == Kind::Broadcast || kind == Kind::AllReduce || kind == Kind::ReduceScatter;
   for (size_t i = 0; i < (one ? kCount : kRanks * kCount); ++i) {
     ASSERT_EQ(output[i], expected(kind, rank, i)) << nameOf(kind) << ", element " << i;
   }
@@ -93,14 +99,14 @@ TEST(Pull, LendsCopiesOfMemoryThatNobodyMayRead) {
     options.hints["ctran::algorithm"] = "pull";
     const auto communicator = Communicator::create(options);
     std::vector<int32_t> ownInput(kRanks * kCount), ownOutput(kRanks * kCount);
-    const bool secret = rank == 1;
+    const bool secret = rank == kSecretive;
     const std::span<int32_t> in = secret ? input.numbers() : ownInput;
     const std::span<int32_t> out = secret ? output.numbers() : ownOutput;
     Collective barrier;
     barrier.kind = Kind::Barrier;
     communicator->run(barrier);  // now all know whether they can read at all
     for (const Kind kind :
-         {Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::AllToAll}) {
+         {Kind::Broadcast, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::AllToAll}) {
       check(*communicator, kind, in, out);
     }
     check(*communicator, Kind::AllReduce, in, in);

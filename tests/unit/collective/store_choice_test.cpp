@@ -13,10 +13,10 @@ void work(int64_t nanos) {
 }
 
 /// How many of `count` operations streamed, if one way costs ten times as much as the other.
-int streamed(StoreChoice& choice, size_t bytes, int count, bool streamingIsSlow) {
+int streamed(StoreChoice& choice, size_t bytes, int count, bool streamingIsSlow, double gain = 1) {
   int streamed = 0;
   for (int i = 0; i < count; ++i) {
-    const bool streams = choice.begin(bytes, true);
+    const bool streams = choice.begin(bytes, true, gain);
     work(streams == streamingIsSlow ? 20'000 : 2'000);
     choice.end();
     streamed += streams ? 1 : 0;
@@ -44,6 +44,11 @@ TEST(StoreChoice, KeepsWhatIsFaster) {
   EXPECT_GT(tried, 0);
   EXPECT_LT(tried, 20);
   EXPECT_GT(streamed(fast, 4096, 200, false), 170);
+}
+
+TEST(StoreChoice, WhatGainsLessThanAskedForIsNotKept) {
+  StoreChoice choice;
+  EXPECT_LT(streamed(choice, 4096, 200, false, 100), 20);
 }
 
 TEST(StoreChoice, SizesAreChosenForSeparately) {

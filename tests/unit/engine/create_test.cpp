@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <barrier>
 #include <filesystem>
@@ -11,6 +12,8 @@
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/engine/lane_communicator.h"
+#include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -298,6 +301,33 @@ TEST(Sleeping, BlockedRanksLeaveTheirCoreToOthers) {
     together.arrive_and_wait();
   });
   EXPECT_LT(used, 600'000'000) << "of a second";  // a core each would be three
+}
+
+/// It is as far ahead as slots allow, and those that it waits for publish nothing in such a call but
+/// that they have begun it.
+TEST(Sleeping, RootOfSmallBroadcastsIsWokenByThoseWhoFollow) {
+  std::atomic<pid_t> root{0};
+  runRanks(2, [&](Communicator& communicator) {
+    std::byte data{};
+    Collective c;
+    c.kind = CollectiveKind::Broadcast;
+    c.type = DataType::UInt8;
+    c.count = 1;
+    c.output = &data;
+    const auto& doorbell =
+        dynamic_cast<LaneCommunicator&>(communicator).core().board.control(0).doorbell;
+    const uint32_t before = doorbell;
+    if (communicator.rank() == c.root) {
+      root = ::gettid();
+    } else {
+      awaitThat([&] { return root != 0; }, "the root has come");
+      awaitSleep(root);
+    }
+    for (uint64_t i = 0; i < 2 * Arena::kSlots; ++i) communicator.run(c);
+    if (communicator.rank() == c.root) {
+      EXPECT_NE(doorbell, before);
+    }
+  });
 }
 
 }  // namespace
