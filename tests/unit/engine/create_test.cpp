@@ -303,8 +303,8 @@ TEST(Sleeping, BlockedRanksLeaveTheirCoreToOthers) {
   EXPECT_LT(used, 600'000'000) << "of a second";  // a core each would be three
 }
 
-/// It is as far ahead as slots allow, and those that it waits for publish nothing in such a call but
-/// that they have begun it.
+/// It is as far ahead as slots allow, and those that it waits for publish nothing in such a call
+/// but that they have begun it.
 TEST(Sleeping, RootOfSmallBroadcastsIsWokenByThoseWhoFollow) {
   std::atomic<pid_t> root{0};
   runRanks(2, [&](Communicator& communicator) {
