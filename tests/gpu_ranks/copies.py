@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -12,6 +13,8 @@ from harness.failing import error_of
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
+
+Issue = Callable[[timedelta], Any]  # with a timeout; returns a work
 
 SOON = timedelta(seconds=1)
 HINTS = {"ctran::algorithm": "copy_engine"}
@@ -123,21 +126,15 @@ def copy_engines_are_captured(make: Make) -> None:
     make(2).run(_captured)
 
 
-def _late(rank: Rank, aborts: bool) -> Any:
-    comm = _made(rank, "late")
-    device = rank.device(BACKEND)
-    own = torch.ones(4 * SLOT, dtype=torch.uint8, device=device)
-    whole = torch.zeros(rank.size * 4 * SLOT, dtype=torch.uint8, device=device)
-    comm.all_gather_single(whole, own, async_op=False)
-    rank.synchronize(BACKEND)
+def given_up(rank: Rank, comm: torchcomms.TorchComm, start: Issue, aborts: bool) -> Any:
+    """Whom rank 0 names when rank 1 does not come, or aborts while rank 0 waits."""
     if rank.rank == 1:
         rank.listen()
         if aborts:
             comm.abort()
         return [1]
     kind = torchcomms.AbortedError if aborts else torchcomms.CommTimeoutError
-    timeout = timedelta(seconds=30) if aborts else SOON
-    work = comm.all_gather_single(whole, own, async_op=True, timeout=timeout)
+    work = start(timedelta(seconds=30) if aborts else SOON)
     if aborts:
         rank.say("waiting")
     error = error_of(work.wait_blocking, kind)
@@ -147,10 +144,27 @@ def _late(rank: Rank, aborts: bool) -> Any:
     return error.ranks
 
 
-@case(world=2, breaks=True)
-def copy_engines_end_in_time(make: Make) -> None:
+def expect_given_up(make: Make, late: Callable[[Rank, bool], Any]) -> None:
+    """`late` returns what `given_up` does."""
     for aborts in (False, True):
-        job = make(2).start(_late, aborts)
+        job = make(2).start(late, aborts)
         job.hear(0)
         job.say(1)
         assert job.results() == [[1], [1]], aborts
+
+
+def _late(rank: Rank, aborts: bool) -> Any:
+    comm = _made(rank, "late")
+    device = rank.device(BACKEND)
+    own = torch.ones(4 * SLOT, dtype=torch.uint8, device=device)
+    whole = torch.zeros(rank.size * 4 * SLOT, dtype=torch.uint8, device=device)
+    comm.all_gather_single(whole, own, async_op=False)
+    rank.synchronize(BACKEND)
+    return given_up(
+        rank, comm, lambda limit: comm.all_gather_single(whole, own, True, timeout=limit), aborts
+    )
+
+
+@case(world=2, breaks=True)
+def copy_engines_end_in_time(make: Make) -> None:
+    expect_given_up(make, _late)

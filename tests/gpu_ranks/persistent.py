@@ -17,11 +17,10 @@ from harness.failing import error_of
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
+from gpu_ranks.copies import HINTS, SOON, expect_given_up, given_up
 from gpu_ranks.symmetric import Memory
 from torchcomms import ReduceOp, TorchComm
 
-SOON = timedelta(seconds=1)
-HINTS = {"ctran::algorithm": "copy_engine"}
 # Bytes of a block.
 COUNTS = (0, 1, 1001, 1 << 16, 300_003)
 COUNT = 70_001
@@ -341,30 +340,17 @@ def _late(rank: Rank, aborts: bool) -> Any:
     handle = comm.all_gather_p_init(_output(rank, memory, COUNT))
     comm.all_gather_p_exec(handle, _own(rank, COUNT, 0), async_op=False)
     rank.synchronize(BACKEND)
-    if rank.rank == 1:
-        rank.listen()
-        if aborts:
-            comm.abort()
-        return [1]
-    kind = torchcomms.AbortedError if aborts else torchcomms.CommTimeoutError
-    timeout = timedelta(seconds=30) if aborts else SOON
-    work = comm.all_gather_p_exec(handle, _own(rank, COUNT, 1), True, timeout=timeout)
-    if aborts:
-        rank.say("waiting")
-    error = error_of(work.wait_blocking, kind)
-    rank.synchronize(BACKEND)  # the streams are free again
-    if not aborts:
-        rank.say("gave up")
-    return error.ranks
+    return given_up(
+        rank,
+        comm,
+        lambda limit: comm.all_gather_p_exec(handle, _own(rank, COUNT, 1), True, timeout=limit),
+        aborts,
+    )
 
 
 @case(world=2, breaks=True)
 def persistent_copies_end_in_time(make: Make) -> None:
-    for aborts in (False, True):
-        job = make(2).start(_late, aborts)
-        job.hear(0)
-        job.say(1)
-        assert job.results() == [[1], [1]], aborts
+    expect_given_up(make, _late)
 
 
 def _alone(rank: Rank) -> Any:
