@@ -26,6 +26,7 @@ COUNTS = (1, 1001, SLOT, 5 * SLOT + 3)
 def _made(rank: Rank, name: str, **options: Any) -> torchcomms.TorchComm:
     os.environ["CTRAN_GPU_COPY_BYTES"] = str(SLOT)
     comm = rank.new_comm(BACKEND, name, hints=HINTS, **options)
+    del os.environ["CTRAN_GPU_COPY_BYTES"]
     told = comm.explain("all_gather", 1 << 20)
     assert (told.algorithm, told.why) == ("copy_engine", "the hint ctran::algorithm")
     assert comm.explain("all_reduce", 1 << 20).algorithm == "native"
