@@ -108,6 +108,34 @@ Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank,
   if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listener_.get(), &event) != 0) {
     throw systemError("epoll_ctl", errno);
   }
+  keepSpare();
+}
+
+/// Lets somebody in, if it has to be with the spare descriptor. Who it is, and whether it matters,
+/// only shows then: a rank that failed for want of a descriptor as soon as anybody calls could be
+/// ended by strangers, and by peers that need nothing. Empty when nobody waits, or when those who
+/// are heard now hold the last descriptor: it comes back when they are turned away.
+TcpSocket Doorman::accept() {
+  while (true) {
+    try {
+      return acceptTcp(listener_);
+    } catch (const Error& error) {
+      if (error.op() != kMakingSockets) throw;
+      if (!spare_ && isHearing()) return {};
+      if (!spare_) throw;
+      spare_ = UniqueFd();
+    }
+  }
+}
+
+bool Doorman::isHearing() const {
+  return !proven_.empty() || std::any_of(seats_.begin(), seats_.end(), [](const Seat& seat) {
+    return static_cast<bool>(seat.socket);
+  });
+}
+
+void Doorman::keepSpare() {
+  if (!spare_) spare_ = epoll_.duplicate();
 }
 
 void Doorman::turnAway(Seat& seat) {
@@ -167,6 +195,7 @@ void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
 bool Doorman::decide(Seat& seat, const Admit& admit, const Take& take) {
   const Introduction who = seat.hello.who;
   VerdictMessage message;
+  keepSpare();
   if (who.size != size_) {
     message.verdict = Verdict::OtherSize;
   } else if (who.target != rank_) {
@@ -199,7 +228,7 @@ void Doorman::poll(const Admit& admit, const Take& take) {
     if (id == kListener) {
       // As many as there are seats; the rest next time.
       for (size_t k = 0; k < kSeats; ++k) {
-        TcpSocket socket = acceptTcp(listener_);
+        TcpSocket socket = accept();
         if (!socket) break;
         seat(std::move(socket), now);
       }
@@ -216,6 +245,7 @@ void Doorman::poll(const Admit& admit, const Take& take) {
   for (Seat& seat : seats_) {
     if (seat.socket && now - seat.since > patienceNanos_) turnAway(seat);
   }
+  keepSpare();
 }
 
 Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,

@@ -98,10 +98,15 @@ class Doorman {
   int fd() const { return epoll_.get(); }
 
   /// Hears the callers, without waiting. `take` gets the connection of one that was admitted, after
-  /// it was told of its welcome. Those who fail, or are late, are turned away.
+  /// it was told of its welcome. Those who fail, or are late, are turned away. Throws Error(System)
+  /// of kMakingSockets when there is no descriptor for a caller; as long as there is one, they are
+  /// heard one after the other.
   void poll(const Admit& admit, const Take& take);
 
   uint64_t refused() const { return refused_; }
+
+  /// Whether there is a descriptor left beside that of the caller who is being decided about.
+  bool hasSpare() const { return static_cast<bool>(spare_); }
 
  private:
   struct Seat {
@@ -112,6 +117,9 @@ class Doorman {
     size_t heard = 0;  // bytes of the hello
   };
 
+  TcpSocket accept();
+  bool isHearing() const;
+  void keepSpare();
   void seat(TcpSocket socket, int64_t now);
   void hear(Seat& seat, const Admit& admit, const Take& take);
   /// Whether it is decided.
@@ -125,6 +133,7 @@ class Doorman {
   const int64_t patienceNanos_;
   UniqueFd epoll_;
   TcpSocket listener_;
+  UniqueFd spare_;  // is closed for a caller when nothing else is left; see accept()
   std::array<Seat, kSeats> seats_;
   std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
   uint64_t refused_ = 0;

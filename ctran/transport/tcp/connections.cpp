@@ -116,7 +116,8 @@ void TcpTransport::hungUp(Connection& connection) {
 std::optional<Verdict> TcpTransport::admit(const Introduction& who) {
   Peer& peer = peerOf(who.rank);
   if (who.purpose == Purpose::More) {
-    return peer.isThere() && unused(peer) != nullptr ? Verdict::Welcome : Verdict::Enough;
+    const bool may = peer.isThere() && hosts_.doorman->hasSpare() && unused(peer) != nullptr;
+    return may ? Verdict::Welcome : Verdict::Enough;
   }
   if (who.purpose != Purpose::Link) return Verdict::OtherTarget;
   switch (peer.state()) {
@@ -146,11 +147,13 @@ void TcpTransport::pollDoorman() {
                            connected(connection, std::move(socket), State::Accepted);
                          });
   } catch (const Error& error) {
-    const auto hasNone = [this](const auto& peer) {
-      return peer->rank != rank_ && !peer->isThere() && peer->state() != State::Gone;
+    const auto mayNeedIt = [this](const auto& peer) {
+      const bool itsCallCounts = rank_ > peer->rank;  // if both call: see State
+      return peer->rank != rank_ && (peer->state() == State::Unknown ||
+                                     (peer->state() == State::Calling && itsCallCounts));
     };
-    if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), hasNone)) throw;
-    // Who calls wants one more connection, and does without while it calls.
+    if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), mayNeedIt)) throw;
+    // Whoever calls has a connection, or gets this rank's call, and goes on while it calls.
     log(LogLevel::Info, "rank %d hears no more callers: %s", rank_, error.what());
     heedCallers(false);
   }

@@ -10,6 +10,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/base/error.h"
+#include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -366,6 +367,42 @@ TEST(Handshake, ForgetsWhoHangsUpBeforeAnythingIsDecided) {
   });
   door.admit = nullptr;
   expectStillWorks(door);
+}
+
+/// One descriptor is kept for callers: who is turned away leaves it to the next.
+TEST(Handshake, HearsOneAfterTheOtherWhereAllDescriptorsAreInUse) {
+  Door door;
+  door.admit = [](const Introduction& who) {
+    return who.rank == 1 ? Verdict::RankTaken : Verdict::Welcome;
+  };
+  auto stranger = beginConnect(door.address());
+  Caller refused({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  Caller welcome({door.address()}, door.key, {2, kSize, 0, Purpose::Link});
+  Caller late({door.address()}, door.key, {3, kSize, 0, Purpose::Link});
+  const AllDescriptorsInUse none;
+  EXPECT_EQ(writeSome(stranger, std::as_bytes(std::span("GET /"))).bytes, 6u);
+  EXPECT_EQ(call(door, refused), Caller::State::Refused) << refused.why();
+  EXPECT_TRUE(door.doorman.hasSpare());
+  EXPECT_EQ(call(door, welcome), Caller::State::Welcome) << welcome.why();
+  EXPECT_FALSE(door.doorman.hasSpare());
+  // It has taken the last.
+  const Error error = errorOf([&] { call(door, late); });
+  EXPECT_EQ(error.op(), kMakingSockets) << error.what();
+  door.sockets.clear();
+  EXPECT_EQ(call(door, late), Caller::State::Welcome) << late.why();
+}
+
+TEST(Handshake, SaysSoWhenNobodyCanBeHeard) {
+  Door door;
+  Caller caller({door.address()}, door.key, {1, kSize, 0, Purpose::Link});
+  {
+    const NoDescriptors none;
+    const Error error = errorOf([&] { call(door, caller); });
+    EXPECT_EQ(error.kind(), ErrorKind::System);
+    EXPECT_EQ(error.op(), kMakingSockets) << error.what();
+  }
+  EXPECT_EQ(call(door, caller), Caller::State::Welcome) << caller.why();
+  EXPECT_TRUE(door.doorman.hasSpare());
 }
 
 /// A caller that is deceived: an acceptor without the key, or one that changes the verdict.

@@ -321,6 +321,44 @@ TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
 INSTANTIATE_TEST_SUITE_P(On, OutOfDescriptors, ::testing::Bool(),
                          [](const auto& info) { return info.param ? "AHostPerRank" : "OneHost"; });
 
+TEST(WithoutDescriptors, RankThatCannotLetACallerInIsNamedByAll) {
+  const TemporaryDirectory directory;
+  Shared<State> joined, failed;
+  ForkedRanks ranks(kRanks, [&](int rank) {
+    const auto create = [&](const char* name) {
+      auto options =
+          optionsFor(rank, kRanks, std::make_shared<DirectoryStore>(directory.path()), name);
+      options.hints["ctran::host"] = "host" + std::to_string(rank / 2);
+      return Communicator::create(options);
+    };
+    {
+      const auto communicator = create("first");
+      std::optional<NoDescriptors> none;
+      if (rank == 1) none.emplace();
+      arrive(*joined, kRanks);
+      const Error error = errorOf([&] {
+        // Ranks 1 and 2 have had nothing to do with each other, and rank 1 has not now.
+        const std::byte word{1};
+        Collective send;
+        send.kind = Kind::Send;
+        send.root = 1;
+        send.count = 1;
+        send.input = &word;
+        if (rank == 2) communicator->run(send);
+        while (true) communicator->run({});
+      });
+      EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+      const std::string what = error.what();
+      EXPECT_NE(what.find("accepting a connection: Too many open files"), std::string::npos)
+          << what;
+      arrive(*failed, kRanks);
+    }
+    create("second")->run({});
+  });
+  ranks.expectSuccess();
+}
+
 TEST(Stopped, RankIsWaitedForAndGoesOn) {
   const TemporaryDirectory directory;
   Shared<State> state;

@@ -230,41 +230,53 @@ TEST(SeveralConnections, AreMadeForLargeMessagesWhoeverSends) {
   }
 }
 
-/// Who has no descriptor left lets nobody in. That is an error only where there is no connection at
-/// all.
-TEST(SeveralConnections, AreDoneWithoutWhereNoDescriptorIsLeft) {
+/// Rank 1 of a pair is short of descriptors while it does anything; whether they have a connection
+/// before. Both want four, for a large message. What then becomes of it: no error, or rank 1's.
+template <class Shortage>
+std::unique_ptr<Error> errorOfOneThatLacksDescriptors(bool connected) {
   const Wanted wanted(4);
-  for (const bool connected : {true, false}) {
-    TcpSide sides[2] = {TcpSide(0), TcpSide(1)};
-    TcpSide::introduce(sides[0], sides[1]);
-    const auto data = pattern(8 << 20);
-    std::vector<std::byte> memory(data.size());
-    const auto poll = [&] {
-      sides[0].poll(1);
-      const NoDescriptors none;
-      sides[1].poll(1);
-    };
-    if (connected) {
-      sides[0].transport().connect(1);
-      pollUntil({&sides[0], &sides[1]}, [&] { return sides[1].transport().connections(0) == 1; });
-    }
-    const auto received = sides[1].receive(memory[0], memory.size());
-    const auto sent = sides[0].send(data[0], data.size());
-    pollUntil({}, [&] {
-      poll();
-      return connected ? has(*received) && has(*sent) : sides[1].error != nullptr;
-    });
-    if (connected) {
-      EXPECT_EQ(memory, data);
-      EXPECT_EQ(sides[1].transport().connections(0), 1);
-      EXPECT_EQ(sides[0].error, nullptr);
-      EXPECT_EQ(sides[1].error, nullptr);
-    } else {
-      EXPECT_EQ(sides[1].error->kind(), ErrorKind::System);
-      EXPECT_EQ(sides[1].error->ranks(), std::vector<int>{1});
-      EXPECT_NE(std::string(sides[1].error->what()).find("Too many open files"), std::string::npos);
-    }
+  TcpSide sides[2] = {TcpSide(0), TcpSide(1)};
+  TcpSide::introduce(sides[0], sides[1]);
+  const auto data = pattern(8 << 20);
+  std::vector<std::byte> memory(data.size());
+  if (connected) {
+    sides[0].transport().connect(1);
+    pollUntil({&sides[0], &sides[1]}, [&] { return sides[1].transport().connections(0) == 1; });
   }
+  const auto received = sides[1].receive(memory[0], memory.size());
+  const auto sent = sides[0].send(data[0], data.size());
+  pollUntil({}, [&] {
+    sides[0].poll(1);
+    const Shortage none;
+    sides[1].poll(1);
+    return (has(*received) && has(*sent)) || sides[1].error != nullptr;
+  });
+  if (sides[1].error == nullptr) {
+    EXPECT_EQ(memory, data);
+    EXPECT_EQ(sides[0].transport().connections(1), 1);
+    EXPECT_EQ(sides[1].transport().connections(0), 1);
+    EXPECT_EQ(sides[0].error, nullptr);
+  }
+  return std::move(sides[1].error);
+}
+
+TEST(SeveralConnections, AreDoneWithoutWhereNoDescriptorIsLeft) {
+  EXPECT_EQ(errorOfOneThatLacksDescriptors<NoDescriptors>(/*connected=*/true), nullptr);
+  EXPECT_EQ(errorOfOneThatLacksDescriptors<AllDescriptorsInUse>(/*connected=*/true), nullptr);
+}
+
+/// There is one that is kept for whoever calls first.
+TEST(SeveralConnections, AreReducedToOneWhereAllDescriptorsAreInUse) {
+  EXPECT_EQ(errorOfOneThatLacksDescriptors<AllDescriptorsInUse>(/*connected=*/false), nullptr);
+}
+
+/// Who can let nobody in, and knows of a rank that may need it, says so.
+TEST(SeveralConnections, TheFirstOfWhichCannotBeHadFailTheRankThatLacksDescriptors) {
+  const auto error = errorOfOneThatLacksDescriptors<NoDescriptors>(/*connected=*/false);
+  ASSERT_NE(error, nullptr);
+  EXPECT_EQ(error->kind(), ErrorKind::System);
+  EXPECT_EQ(error->ranks(), std::vector<int>{1});
+  EXPECT_NE(std::string(error->what()).find("Too many open files"), std::string::npos);
 }
 
 TEST(SeveralConnections, AreNotMadeForSmallMessages) {
