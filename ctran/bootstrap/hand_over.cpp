@@ -506,6 +506,7 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
     for (const int r : error.ranks()) {
       if (r >= 0 && r < size) ranks.push_back(local[r]);
     }
+    if (ranks.empty()) ranks.push_back(rank);  // who has no descriptor left, for example
     throw Error(error.kind(),
                 "ranks " + listed(local) + " share a host, but not its memory yet (as its " +
                     "ranks 0, 1, ...): " + error.what(),

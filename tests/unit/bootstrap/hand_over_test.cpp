@@ -10,6 +10,7 @@
 
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
+#include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -309,6 +310,16 @@ TEST(HandOver, AddressesTravelAsText) {
   EXPECT_NE(leader.address().key, another.address().key);
   EXPECT_NE(leader.address().socketName, another.address().socketName);
   EXPECT_EQ(errorOf([] { LeaderAddress::parse("something else"); }).kind(), ErrorKind::System);
+}
+
+/// An error of the system names nobody by itself; the others are to know of whom it is.
+TEST(ShareHost, NamesTheRankThatHasNoDescriptorLeft) {
+  Hosts hosts;
+  hosts.local = std::make_unique<Leader>(randomKey());
+  const NoDescriptors none;
+  const Error error = errorOf([&] { shareHost(hosts, {2, 5}, 2, kBytes, later()); });
+  EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+  EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
 }
 
 }  // namespace
