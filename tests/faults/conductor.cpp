@@ -305,17 +305,21 @@ void Conductor::judge(const Scenario& scenario, const Accounts& accounts) {
     judgeRank(scenario, r, *account);
   }
   if (scenario.fault != Fault::Descriptors) return;
-  // The rank that lacks descriptors, and nobody else, may be the reason of an error.
-  const bool victimFailed = accounts[static_cast<size_t>(scenario.victim)]->failed;
+  // The rank that lacks descriptors, and nobody else, may be the reason of an error. In a child
+  // each rank has seen to whom it names.
+  const Account& victim = *accounts[static_cast<size_t>(scenario.victim)];
   for (int r = 0; r < scenario.size; ++r) {
     const Account& account = *accounts[static_cast<size_t>(r)];
-    if (r == scenario.victim || !account.failed) continue;
-    if (!victimFailed) {
-      complain(scenario, r, std::string("an error though the victim has none: ") + account.error);
-    } else if (!namesOnly(account, scenario.victim)) {
+    const bool failedInChild = account.inChild[0] != 0;
+    if (r == scenario.victim || (!account.failed && !failedInChild)) continue;
+    if (!victim.failed && victim.inChild[0] == 0) {
       complain(scenario, r,
-               "names " + list(account) + ": " + account.error +
-                   "\n  the victim: " + accounts[static_cast<size_t>(scenario.victim)]->error);
+               std::string("an error though the victim has none: ") +
+                   (account.failed ? account.error : account.inChild));
+    } else if (account.failed && !namesOnly(account, scenario.victim)) {
+      complain(scenario, r,
+               "names " + list(account) + ": " + account.error + "\n  the victim: " + victim.error +
+                   (victim.inChild[0] != 0 ? std::string("; in a child: ") + victim.inChild : ""));
     }
   }
 }

@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,13 +17,12 @@
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
+#include "tests/unit/support/descriptors.h"
 
 namespace ctran::testing {
 namespace {
 
 using std::chrono::milliseconds;
-
-constexpr rlim_t kFewDescriptors = 3;
 
 template <size_t n>
 void copyText(char (&to)[n], const std::string& text) {
@@ -59,13 +57,16 @@ void resetConnection(int) {
   }
 }
 
-void allowDescriptors(rlim_t count) {
-  rlimit limit{};
-  ::getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = std::min(count, limit.rlim_max);
-  ::setrlimit(RLIMIT_NOFILE, &limit);
+Descriptors gDescriptors;
+bool gForbids = false;
+
+void takeDescriptors(int) {
+  if (gForbids) {
+    gDescriptors.forbid();
+  } else {
+    gDescriptors.takeAll();
+  }
 }
-void takeDescriptors(int) { allowDescriptors(kFewDescriptors); }
 
 // --- Calls ---------------------------------------------------------------------------------------
 
@@ -97,7 +98,8 @@ class Caller {
         } catch (const Error& error) {
           // The fault was the child's. Others may have come through it: all go on as if this rank
           // had too, and meet what is left of the fault in the communicator itself.
-          if (!scenario_.breaks()) throw;
+          if (!scenario_.mayFail()) throw;
+          copyText(account_.inChild, error.what());
           const bool right = scenario_.fault == Fault::Reset || scenario_.fault == Fault::Stop ||
                              error.ranks() == std::vector<int>{scenario_.victim};
           if (!right) copyText(account_.wrong, std::string("in a child: ") + error.what());
@@ -323,8 +325,6 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   ::signal(SIGINT, SIG_IGN);  // the conductor ends this process
   ::signal(SIGTERM, SIG_IGN);
-  rlimit descriptors{};
-  ::getrlimit(RLIMIT_NOFILE, &descriptors);
   ::signal(SIGUSR1, resetConnection);
   ::signal(SIGUSR2, takeDescriptors);
   shiftTimeOfDay(&injection.clockOffsetSeconds);
@@ -333,6 +333,7 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
     if (::recv(orders, &next, sizeof next, MSG_WAITALL) != sizeof next) ::_exit(0);
     Account account;
     account.number = next.scenario.number;
+    gForbids = next.scenario.forbids;
     std::unique_ptr<InitPoint> point;
     if (next.scenario.reforms) {
       point = std::make_unique<InitPoint>(hostIdentity(next.scenario.host(next.rank)));
@@ -349,7 +350,7 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
         ::recv(orders, &usual, sizeof usual, MSG_WAITALL) != sizeof usual) {
       ::_exit(0);
     }
-    ::setrlimit(RLIMIT_NOFILE, &descriptors);
+    gDescriptors.giveBack();
     recover(next, stage, point.get(), account);
     point.reset();
     account.belongings = countBelongings();

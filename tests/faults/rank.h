@@ -36,6 +36,7 @@ struct Account {
   std::array<int, kMaxRanks> ranks{};
   int64_t noticedNanos = 0;  ///< after the fault
   char error[2000] = {};
+  char inChild[2000] = {};   ///< the error of a child, if that is where the fault was met
   char wrong[2000] = {};     ///< what must not be: wrong data, odd errors
   char recovery[1000] = {};  ///< why there is no new communicator; empty if it worked
   uint32_t calls = 0;

@@ -60,9 +60,10 @@ std::string Scenario::host(int rank) const {
 }
 
 std::string Scenario::describe() const {
-  return std::string(nameOf(fault)) + " rank " + std::to_string(victim) + " of " +
-         std::to_string(size) + (whileCreating ? " while creating or later" : "") + " on " +
-         nameOf(reach) + (connections > 1 ? " of several connections" : "") + " after " +
+  return std::string(nameOf(fault)) + (forbids ? " forbidden to" : "") + " rank " +
+         std::to_string(victim) + " of " + std::to_string(size) +
+         (whileCreating ? " while creating or later" : "") + " on " + nameOf(reach) +
+         (connections > 1 ? " of several connections" : "") + " after " +
          std::to_string(delayMicros) + " us (--seed " + std::to_string(seed) + " --only " +
          std::to_string(number) + ")";
 }
@@ -84,6 +85,7 @@ Scenario drawScenario(uint64_t seed, uint64_t number, uint32_t faults) {
   s.timeoutMillis = s.fault == Fault::Stop ? 500 : 30'000;
   s.reforms = dice.chance(40);
   s.connections = s.reach != Reach::OneHost && dice.chance(50) ? 3 : 1;
+  s.forbids = s.fault == Fault::Descriptors && dice.chance(50);
   return s;
 }
 

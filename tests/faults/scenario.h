@@ -30,12 +30,15 @@ struct Scenario {
   int timeoutMillis = 0;       ///< of operations
   bool reforms = false;        ///< the survivors meet by their handles, as reconfigure does
   int connections = 1;         ///< of each pair of ranks on different hosts
+  bool forbids = false;        ///< Descriptors: one that is closed cannot be had again either
 
   /// Whether ranks call until they get an error.
   bool breaks() const {
     return fault == Fault::Kill || fault == Fault::Stop || fault == Fault::Reset ||
            fault == Fault::Memory;
   }
+  /// Whether a rank may get an error.
+  bool mayFail() const { return breaks() || fault == Fault::Descriptors; }
   /// Whether the victim is gone for good.
   bool kills() const { return fault == Fault::Kill || fault == Fault::Memory; }
 
