@@ -97,7 +97,8 @@ class Caller {
           child->finalize();
         } catch (const Error& error) {
           // The fault was the child's. Others may have come through it: all go on as if this rank
-          // had too, and meet what is left of the fault in the communicator itself.
+          // had too, and meet what is left of the fault in the communicator itself. Who left that
+          // one now would be named there, and rightly, by those who still need it.
           if (!scenario_.mayFail()) throw;
           copyText(account_.inChild, error.what());
           const bool right = scenario_.fault == Fault::Reset || scenario_.fault == Fault::Stop ||
