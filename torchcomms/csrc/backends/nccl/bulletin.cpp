@@ -19,6 +19,8 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 
 constexpr const char* kErrorKey = "broken";
 constexpr milliseconds kPause{20};
+/// How long a communicator that is made waits for the store to say who runs on this host.
+constexpr milliseconds kMeetingPatience{5000};
 
 std::string waitingKey(int rank) { return "waiting/" + std::to_string(rank); }
 
@@ -151,10 +153,11 @@ std::future<Bulletin::News> Bulletin::read(bool watchPeers) {
 }
 
 void Bulletin::meetPeers() {
-  ask<int>([](Bulletin& self) {
+  const std::future<int> met = ask<int>([](Bulletin& self) {
     self.peers_.meet(*self.own_);
     return 0;
   });
+  met.wait_for(kMeetingPatience);
 }
 
 std::optional<ctran::Error> Bulletin::readError() {

@@ -33,7 +33,8 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   /// For some ranks of this one, under a name that they agree on.
   std::shared_ptr<Bulletin> part(const std::string& name, int rank, int size) const;
 
-  /// Once all ranks have opened theirs: finds out which of them run on this host.
+  /// Once all ranks have opened theirs: finds out which of them run on this host. Waits for it: the
+  /// store may be gone with the first who dies.
   void meetPeers();
   /// Tells the others that the communicator is broken. The first word stays.
   void announce(const ctran::Error& error);
