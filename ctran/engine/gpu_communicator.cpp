@@ -19,8 +19,9 @@ using gpu::check;
 using std::chrono::milliseconds;
 
 const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
-                          "How many multiprocessors a kernel of a communicator takes at most. The "
-                          "least of all ranks counts.",
+                          "How many multiprocessors an asynchronous operation of a communicator "
+                          "takes at most; a synchronous one, up to half of each of twice as many. "
+                          "The least of all ranks counts.",
                           1, device::kMaxLanes};
 
 const ConfigBool kThroughHost{
@@ -34,8 +35,10 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
-/// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
+/// Persistent operations of smaller blocks, or of more ranks, are as any others, unless copy
+/// engines are asked for.
 constexpr size_t kLeastPersistentBlock = 16 << 20;
+constexpr int kPersistentRanks = 2;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 /// What is written into a mapping that does not work never comes.
 constexpr std::chrono::seconds kProbePatience{20};
@@ -50,15 +53,54 @@ int multiprocessors(int device) {
   return count;
 }
 
+uint64_t pciAddress(gpu::Device device) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  uint64_t address = 0;
+  for (const auto part : {gpu::DeviceAttribute::PciDomainId, gpu::DeviceAttribute::PciBusId,
+                          gpu::DeviceAttribute::PciDeviceId}) {
+    int value = 0;
+    check(driver.deviceGetAttribute(&value, part, device), "cuDeviceGetAttribute");
+    address = address << 16 | static_cast<uint16_t>(value);
+  }
+  return address;
+}
+
+uint64_t pciAddressOf(int device) {
+  gpu::Device handle = 0;
+  check(gpu::Driver::get().deviceGet(&handle, device), "cuDeviceGet");
+  return pciAddress(handle);
+}
+
+/// Whether the link to the GPU at that address is known to carry lines whole: NVLink, which knows
+/// atomic operations. Of GPUs that this process does not see, nothing is known.
+bool carriesLines(int device, uint64_t address) {
+  if (address == pciAddressOf(device)) return true;
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::Device own = 0, peer = 0;
+  check(driver.deviceGet(&own, device), "cuDeviceGet");
+  int count = 0, atomics = 0;
+  check(driver.deviceGetCount(&count), "cuDeviceGetCount");
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    check(driver.deviceGet(&peer, ordinal), "cuDeviceGet");
+    if (pciAddress(peer) != address) continue;
+    return driver.deviceGetP2PAttribute(&atomics, gpu::PeerAttribute::NativeAtomics, own, peer) ==
+               gpu::kSuccess &&
+           atomics != 0;
+  }
+  return false;
+}
+
 }  // namespace
 
 /// What a rank says of itself, and of how far it has come.
 struct GpuCommunicator::Introduction {
   uint64_t scratchBytes;
+  uint64_t pciAddress;
   uint32_t budget;
   uint32_t stepBytes;
   bool wantsHost;  ///< CTRAN_GPU_THROUGH_HOST
   bool takesHost;
+  bool carriesLines;
   ErrorKind kind;
   bool failed;
   char why[230];
@@ -118,18 +160,23 @@ void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
+    own.pciAddress = pciAddressOf(device_);
     own.stepBytes = memory_.stepBytes();
     own.wantsHost = kThroughHost.get();
     own.takesHost = detour == Detour::HostMemory;
   });
-  agree(hooks, [&](Introduction&) {
+  const auto links = agree(hooks, [&](Introduction& own) {
+    own.carriesLines = true;
     for (const Introduction& one : all) {
+      own.carriesLines = own.carriesLines && carriesLines(device_, one.pciAddress);
       if (one.stepBytes != memory_.stepBytes()) {
         throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
       }
     }
     MovingKernels::of(device_, control_->size());
   });
+  lines_ = std::all_of(links.begin(), links.end(),
+                       [](const Introduction& one) { return one.carriesLines; });
   blocks_ = device::kMaxLanes;
   bool wantsHost = false, takesHost = true;
   for (const Introduction& one : all) {
@@ -158,7 +205,7 @@ void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
 void GpuCommunicator::share(WaitHooks* hooks) {
   UniqueFd scratch;
   const auto allocated = agree(hooks, [&](Introduction& own) {
-    scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_));
+    scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_), lines_);
     own.scratchBytes = memory_.scratchBytes();
   });
   const size_t desks = PeerMemory::deskBytes(control_->size());
@@ -218,7 +265,7 @@ void GpuCommunicator::probe() {
         gather.outputs.push_back({gather.output + r * count, count});
       }
     }
-    launcher_->launch(gather, stream.get());
+    launcher_->launch(gather, {stream.get()});
     check(driver.memcpyDtoHAsync(found.data(), buffer.address() + kProbeBytes, count * size,
                                  stream.get()),
           "cuMemcpyDtoHAsync");
@@ -330,26 +377,27 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
   if (control_->size() == 1 || isThroughHost()) return nullptr;
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
-  const bool wanted =
-      wantedFor(kind) ? prefersCopies(kind) : bytes >= kLeastPersistentBlock * control_->size();
+  const bool wanted = wantedFor(kind) ? prefersCopies(kind)
+                                      : control_->size() == kPersistentRanks &&
+                                            bytes >= kLeastPersistentBlock * control_->size();
   return persistent_->prepare(
       kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
       [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
 }
 
-uint64_t GpuCommunicator::enqueue(const Collective& collective, gpu::Stream stream,
+uint64_t GpuCommunicator::enqueue(const Collective& collective, GpuLauncher::Target target,
                                   WaitHooks* hooks) {
   validate(collective, control_->rank(), control_->size());
   if (collective.persistent) persistent_->validate(collective);
   if (auto plan = planFor(collective)) [[unlikely]] {
     Collective planned = collective;
     planned.plan = std::move(plan);
-    return issue(planned, stream, hooks);
+    return issue(planned, target, hooks);
   }
-  return issue(collective, stream, hooks);
+  return issue(collective, target, hooks);
 }
 
-uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream,
+uint64_t GpuCommunicator::issue(const Collective& collective, GpuLauncher::Target target,
                                 WaitHooks* hooks) {
   GpuDesk& desk = memory_.desk(control_->rank());
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
@@ -360,35 +408,36 @@ uint64_t GpuCommunicator::issue(const Collective& collective, gpu::Stream stream
   if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, hooks);
-    order(stream, true);
-    plan.launch(collective, staging_, stream);
+    order(target.stream, true);
+    plan.launch(collective, staging_, target.stream);
   } else if (copies) {
     CopyEngines& engines = setUpCopies(hooks);
-    order(stream, true);
-    engines.launch(collective, stream);
+    order(target.stream, true);
+    engines.launch(collective, target.stream);
   } else if (collective.persistent) {
-    order(stream, true);
-    persistent_->launch(collective, staging_, stream);
+    order(target.stream, true);
+    persistent_->launch(collective, staging_, target.stream);
   } else {
-    order(stream, true);
-    launcher_->launch(collective, stream);
+    order(target.stream, true);
+    launcher_->launch(collective, target);
   }
-  order(stream, false);
+  order(target.stream, false);
   desk.issued.store(number, std::memory_order_release);
   return number;
 }
 
 uint64_t GpuCommunicator::enqueueQuantized(const Collective& collective,
-                                           const Quantization& quantization, gpu::Stream stream) {
+                                           const Quantization& quantization,
+                                           GpuLauncher::Target target) {
   validate(collective, control_->rank(), control_->size());
   GpuDesk& desk = memory_.desk(control_->rank());
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   // Twice: it is another operation than the one that sends fp32.
   signature_ = extendSignature(extendSignature(signature_, collective), collective);
   desk.operations.begin(makeRecord(collective, number, signature_));
-  order(stream, true);
-  launcher_->launchQuantized(collective, quantization, stream);
-  order(stream, false);
+  order(target.stream, true);
+  launcher_->launchQuantized(collective, quantization, target);
+  order(target.stream, false);
   desk.issued.store(number, std::memory_order_release);
   return number;
 }
@@ -425,11 +474,12 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   return explanation;
 }
 
-void GpuCommunicator::enqueueMessages(std::span<const Collective> messages, gpu::Stream stream) {
+void GpuCommunicator::enqueueMessages(std::span<const Collective> messages,
+                                      GpuLauncher::Target target) {
   for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
-  order(stream, true);
-  launcher_->launchMessages(messages, stream);
-  order(stream, false);
+  order(target.stream, true);
+  launcher_->launchMessages(messages, target);
+  order(target.stream, false);
 }
 
 std::vector<int> GpuCommunicator::awaitedByKernels(int rank) const {

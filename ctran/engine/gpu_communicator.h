@@ -61,12 +61,13 @@ class GpuCommunicator final : public Explainer {
   /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
   /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
   /// Communicator::run.
-  uint64_t enqueue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks = nullptr);
+  uint64_t enqueue(const Collective& collective, GpuLauncher::Target target,
+                   WaitHooks* hooks = nullptr);
   /// The same of a reduce-scatter whose contributions travel as bf16.
   uint64_t enqueueQuantized(const Collective& collective, const Quantization& quantization,
-                            gpu::Stream stream);
+                            GpuLauncher::Target target);
   /// Sends and receives, which run at the same time.
-  void enqueueMessages(std::span<const Collective> messages, gpu::Stream stream);
+  void enqueueMessages(std::span<const Collective> messages, GpuLauncher::Target target);
 
   /// Before all-gathers or all-to-alls into `output`, again and again: collective. If every rank's
   /// output is symmetric memory and the copy engines are to write it (by default where blocks are
@@ -104,7 +105,7 @@ class GpuCommunicator final : public Explainer {
   void share(WaitHooks* hooks);
   void probe();
   void order(gpu::Stream stream, bool before);
-  uint64_t issue(const Collective& collective, gpu::Stream stream, WaitHooks* hooks);
+  uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
   const std::string* wantedFor(CollectiveKind kind) const;
   bool prefersCopies(CollectiveKind kind) const;
@@ -122,6 +123,7 @@ class GpuCommunicator final : public Explainer {
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
   SymmetricMemory symmetric_;
+  bool lines_ = false;   ///< whether the links are known to carry lines whole
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuLauncher> launcher_;
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.

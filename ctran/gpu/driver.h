@@ -47,6 +47,10 @@ enum class DeviceAttribute : int {
   PosixFdHandles = 103,
 };
 
+enum class PeerAttribute : int {
+  NativeAtomics = 3,
+};
+
 enum class FunctionAttribute : int {
   MaxThreadsPerBlock = 0,
   SharedBytes = 1,
@@ -117,6 +121,8 @@ struct LaunchConfig {
   X(deviceGetName, "cuDeviceGetName", char* name, int length, Device device)                       \
   X(deviceGetAttribute, "cuDeviceGetAttribute", int* value, DeviceAttribute which, Device device)  \
   X(deviceCanAccessPeer, "cuDeviceCanAccessPeer", int* can, Device device, Device peer)            \
+  X(deviceGetP2PAttribute, "cuDeviceGetP2PAttribute", int* value, PeerAttribute which,             \
+    Device device, Device peer)                                                                    \
   X(devicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", Context* context, Device device)           \
   X(devicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device device)                        \
   X(ctxSetCurrent, "cuCtxSetCurrent", Context context)                                             \

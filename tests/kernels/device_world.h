@@ -21,6 +21,7 @@ class DeviceWorld {
  public:
   static constexpr u32 kLanes = 3;
   static constexpr u32 kStepBytes = 32768;
+  static constexpr u64 kLineBytes = 16384;
 
   struct Grid {
     u32 blocks;
@@ -32,6 +33,7 @@ class DeviceWorld {
       : most_(most), controls_(ranks), reports_(ranks), states_(ranks), guards_(ranks) {
     for (u32 rank = 0; rank < ranks; ++rank) {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
+      lines_.push_back(std::make_unique<Word16[]>(kRegions * ranks * kLineBytes / 16));
       steps_.push_back(std::make_unique<Word16[]>(ranks * kLanes * kDepth * kStepBytes / 16));
       flags_.push_back(std::make_unique<u32[]>(kFlags * kFlagWords));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
@@ -51,10 +53,12 @@ class DeviceWorld {
       team.rank = rank;
       team.size = ranks;
       team.slotBytes = slotBytes;
+      team.lineBytes = kLineBytes;
       team.lanes = kLanes;
       team.stepBytes = kStepBytes;
       for (u32 peer = 0; peer < ranks; ++peer) {
         team.scratch[peer] = reinterpret_cast<char*>(scratch_[peer].get());
+        team.lines[peer] = reinterpret_cast<char*>(lines_[peer].get());
         team.steps[peer] = reinterpret_cast<char*>(steps_[peer].get());
         team.flags[peer] = flags_[peer].get();
       }
@@ -84,10 +88,10 @@ class DeviceWorld {
               const std::function<void(u32, u32, const Block&)>& kernel) {
     const u32 all = most_.blocks * most_.threads;
     std::barrier boundary(all);
-    std::vector<std::unique_ptr<std::barrier<>>> barriers(kernels * most_.blocks);
+    std::vector<std::unique_ptr<Barrier>> barriers(kernels * most_.blocks);
     for (u32 k = 0; k < kernels; ++k) {
       for (u32 b = 0; b < grid(k).blocks; ++b) {
-        barriers[k * most_.blocks + b] = std::make_unique<std::barrier<>>(grid(k).threads);
+        barriers[k * most_.blocks + b] = std::make_unique<Barrier>(grid(k).threads);
       }
     }
     std::vector<std::thread> threads;
@@ -114,6 +118,7 @@ class DeviceWorld {
   std::vector<State> states_;
   std::vector<std::vector<Guard>> guards_;
   std::vector<std::unique_ptr<Word16[]>> scratch_;
+  std::vector<std::unique_ptr<Word16[]>> lines_;
   std::vector<std::unique_ptr<Word16[]>> steps_;
   std::vector<std::unique_ptr<u32[]>> flags_;
   std::vector<Team> teams_;

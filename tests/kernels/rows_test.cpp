@@ -43,7 +43,7 @@ struct Rows {
   void exchange(DeviceWorld& world, bool expects) {
     std::vector<u32> all(kRanks);
     std::iota(all.begin(), all.end(), 0);
-    const u32 blocks = moveRowsBlocks(kRanks, kLanes);
+    const u32 blocks = moveRowsLanes(kRanks, kLanes);
     world.run(
         all, 2,
         [&](u32 kernel) {
@@ -69,7 +69,7 @@ struct Rows {
 
 template <u32 kRanks>
 DeviceWorld worldFor() {
-  return DeviceWorld(kRanks, kSlotBytes, 0, {moveRowsBlocks(kRanks, kLanes), 1});
+  return DeviceWorld(kRanks, kSlotBytes, 0, {moveRowsLanes(kRanks, kLanes), 1});
 }
 
 template <u32 kRanks>

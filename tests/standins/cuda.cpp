@@ -225,6 +225,11 @@ STAND_IN Result cuDeviceGetName(char* name, int bytes, Device) {
   return kSuccess;
 }
 
+STAND_IN Result cuDeviceGetP2PAttribute(int* value, PeerAttribute, Device, Device) {
+  *value = 1;
+  return kSuccess;
+}
+
 STAND_IN Result cuDevicePrimaryCtxRetain(Context* context, Device) {
   static char primary;
   *context = reinterpret_cast<Context>(&primary);
@@ -649,18 +654,18 @@ STAND_IN Result cuModuleGetFunction(Function* function, Module module, const cha
 }
 
 STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned, unsigned,
-                               unsigned, unsigned, unsigned, Stream stream, void** parameters,
+                               unsigned rows, unsigned, unsigned, Stream stream, void** parameters,
                                void**) {
   const char* first = static_cast<const char*>(parameters[0]);
   const std::vector<char> arguments(first, first + function->argumentBytes);
   return of(stream).push([=] {
     const void* copied = arguments.data();
     std::vector<std::thread> blocks;
-    for (unsigned index = 0; index < gridX; ++index) {
+    for (unsigned index = 0; index < rows * gridX; ++index) {
       blocks.emplace_back([&, index] {
         device::Guard guard{};
-        std::barrier<> barrier(1);
-        function->body(&copied, {0, 1, index, gridX, &guard, &barrier});
+        device::Barrier barrier(1);
+        function->body(&copied, {0, 1, index, rows * gridX, &guard, &barrier});
       });
     }
     for (std::thread& block : blocks) block.join();

@@ -96,8 +96,7 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
       table.said[r][i] = static_cast<i64>(parts[r].w[0] | static_cast<u64>(parts[r].w[1]) << 32);
     }
   }
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return;
   for (u32 r = block.thread; r < kRanks; r += block.threads) {
     table.refusals[r] = checkRows(table, kRanks, r);
     i64 before = 0, arrived = 0;
@@ -123,8 +122,7 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
       break;
     }
   }
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return;
   if (a.received) {
     for (u32 r = block.thread; r < kRanks; r += block.threads) {
       a.received[r] = table.said[r][rank];
@@ -133,12 +131,12 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
   end(team, block, epoch);
 }
 
-/// Blocks: `lanes` for what goes to each other rank and for what comes from it, and for the copy.
-CTRAN_INLINE u32 moveRowsBlocks(u32 size, u32 lanes) { return (2 * size - 1) * lanes; }
+/// `lanes` for what goes to each other rank and for what comes from it, and for the copy.
+CTRAN_INLINE u32 moveRowsLanes(u32 size, u32 lanes) { return (2 * size - 1) * lanes; }
 
 CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
   const Team& team = a.team;
-  if (!enter(team, block)) return;
+  if (!enter(team, block) || block.index >= moveRowsLanes(team.size, a.lanes)) return;
   const RowTable& table = team.state->rows;
   const u32 which = block.index / a.lanes;
   const u32 step = which / 2 + 1;
@@ -169,5 +167,5 @@ CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
 
 #ifdef CTRAN_RANKS
 CTRAN_KERNEL(ctranCountRows, CountRowsArguments, 64, (countRows<CTRAN_RANKS>(arguments, block)))
-CTRAN_KERNEL(ctranMoveRows, MoveRowsArguments, CTRAN_TWO_BLOCKS, moveRows(arguments, block))
+CTRAN_LANES_KERNEL(ctranMoveRows, MoveRowsArguments, moveRows(arguments, block))
 #endif

@@ -53,8 +53,9 @@ CTRAN_INLINE void awaitRoom(const Team& team, const Block& block, const Transfer
 /// What comes with a credit, in the same sector.
 CTRAN_INLINE Word16* offerAt(u32* credit) { return reinterpret_cast<Word16*>(credit + 4); }
 
-/// There is room for it. `more`: waits for that of the next, too.
-CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+/// There is room for it. `more`: waits for that of the next, too. False, as below: a wait has
+/// failed, return.
+CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
                            u64 at, bool more) {
   const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto source = bytesOf<const char>(t.from + at, bytes);
@@ -62,12 +63,12 @@ CTRAN_INLINE void sendStep(const Team& team, const Block& block, const Transfer&
   readUser(block, source, [&](u32 i, const Word16& v) { slot[i] = v; });
   ++end.step;
   if (block.thread == 0 && more) awaitRoom(team, block, t, end);
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
     fenceSystem();
     storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
   }
+  return true;
 }
 
 /// The rest of the lane's part of a message, from `at` on, to where the receiver has offered.
@@ -88,29 +89,28 @@ CTRAN_INLINE void sendRest(const Team& team, const Block& block, const Transfer&
   }
 }
 
-/// That has arrived when this returns, or something has failed.
-CTRAN_INLINE void receiveRest(const Team& team, const Block& block, const Transfer& t,
+/// That has arrived when this returns.
+CTRAN_INLINE bool receiveRest(const Team& team, const Block& block, const Transfer& t,
                               LaneEnd& end) {
   ++end.step;
   if (block.thread == 0) {
     awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step, t.peer);
   }
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
     fenceSystem();
     storeFenced(creditOf(team, t.peer, team.rank, end.lane), end.step);
   }
+  return true;
 }
 
 /// `offers`: says with the credit where the rest may go.
-CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
+CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
                               u64 at, bool offers) {
   if (block.thread == 0) {
     awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step + 1, t.peer);
   }
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return false;
   const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto target = bytesOf<char>(t.to + at, bytes);
   const Word16* slot =
@@ -124,6 +124,7 @@ CTRAN_INLINE void receiveStep(const Team& team, const Block& block, const Transf
     fenceSystem();
     storeFenced(credit, end.step);
   }
+  return true;
 }
 
 CTRAN_INLINE void copyStep(const Block& block, const Transfer& t, u64 at) {
@@ -147,8 +148,7 @@ CTRAN_INLINE void relay(const Team& team, const Block& block, const Transfer& t,
                   team.state->sent[r][lane] + k + 1 - kDepth, r);
       }
     }
-    block.sync();
-    if (stopped(block)) return;
+    if (!goesOn(block)) return;
     const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
     const auto target = bytesOf<char>(t.to + at, bytes);
     const Word16* slot =
@@ -200,8 +200,7 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
   LaneEnd out = {lane, sends ? team.state->sent[t.peer][lane] : 0};
   LaneEnd in = {lane, receives ? team.state->received[t.peer][lane] : 0};
   if (sends && block.thread == 0) awaitRoom(team, block, t, out);
-  block.sync();
-  if (stopped(block)) return;
+  if (!goesOn(block)) return;
   const u64 stride = static_cast<u64>(t.lanes) * t.stepBytes;
   bool sending = sends, receiving = receives;
   u32 k = 0;
@@ -214,13 +213,13 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
         sending = false;
       }
     }
-    if (sending) sendStep(team, block, t, out, at, at + stride < t.bytes);
+    if (sending && !sendStep(team, block, t, out, at, at + stride < t.bytes)) return;
     if (receiving && k == kDepth && isOffer(t.offer)) {
-      receiveRest(team, block, t, in);
+      if (!receiveRest(team, block, t, in)) return;
       receiving = false;
     }
-    if (receiving) receiveStep(team, block, t, in, at, k == 0 && t.bytes - at > kDepth * stride);
-    if (stopped(block)) return;
+    const bool offers = k == 0 && t.bytes - at > kDepth * stride;
+    if (receiving && !receiveStep(team, block, t, in, at, offers)) return;
     if (t.kind != kCopy && !sending && !receiving) break;
   }
   if (block.thread != 0) return;
@@ -242,5 +241,5 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
+CTRAN_LANES_KERNEL(ctranExchange, ExchangeArguments, exchange(arguments, block))
 #endif

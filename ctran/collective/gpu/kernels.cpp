@@ -196,6 +196,12 @@ gpu::CompileRequest pipelineRequest(const std::string& architecture, int ranks, 
                           architecture, ranks, deviceReduction(type, op));
 }
 
+gpu::CompileRequest linesRequest(const std::string& architecture, int ranks, DataType type,
+                                 ReduceKind op) {
+  return reductionRequest("reduce-lines", "#include \"ctran/collective/reduce/lines.cuh\"\n",
+                          architecture, ranks, deviceReduction(type, op));
+}
+
 const MovingKernels& MovingKernels::of(int device, int ranks) {
   return once(
       [&] {
@@ -233,6 +239,15 @@ gpu::Function pipelineKernel(int device, int ranks, DataType type, ReduceKind op
       [&] {
         return loadKernel(device, pipelineRequest(gpu::architecture(device), ranks, type, op),
                           "ctranReducePipeline");
+      },
+      device, ranks, type, op);
+}
+
+gpu::Function linesKernel(int device, int ranks, DataType type, ReduceKind op) {
+  return once(
+      [&] {
+        return loadKernel(device, linesRequest(gpu::architecture(device), ranks, type, op),
+                          "ctranReduceLines");
       },
       device, ranks, type, op);
 }

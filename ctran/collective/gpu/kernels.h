@@ -43,6 +43,9 @@ struct ReducingKernels {
 /// compile.
 gpu::Function pipelineKernel(int device, int ranks, DataType type, ReduceKind op);
 
+/// The one of neither little nor much, collective/reduce/lines.cuh.
+gpu::Function linesKernel(int device, int ranks, DataType type, ReduceKind op);
+
 /// collective/reduce_scatter/quantized.cuh, kept for ever.
 gpu::Function quantizedKernel(int device, int ranks);
 
@@ -58,6 +61,8 @@ gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, 
                                     ReduceKind op);
 gpu::CompileRequest pipelineRequest(const std::string& architecture, int ranks, DataType type,
                                     ReduceKind op);
+gpu::CompileRequest linesRequest(const std::string& architecture, int ranks, DataType type,
+                                 ReduceKind op);
 
 /// What the device code calls them.
 struct DeviceReduction {

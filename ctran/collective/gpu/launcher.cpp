@@ -10,6 +10,7 @@
 #include "ctran/collective/reduce/arguments.cuh"
 #include "ctran/collective/reduce_scatter/quantized.cuh"
 #include "ctran/collective/row_exchange.h"
+#include "ctran/gpu/device/line.cuh"
 
 namespace ctran {
 namespace {
@@ -17,9 +18,9 @@ namespace {
 using device::kMaxRanks;
 
 constexpr size_t kPacketData = 12;
-/// Two blocks on lanes share a multiprocessor, so that one works while the other waits.
-constexpr uint32_t kLanesOfMultiprocessor = 2;
-constexpr uint32_t kThreadsOfMultiprocessor = 512;
+constexpr size_t kUnitData = device::kUnitWords * 16;
+constexpr size_t kUnitRoom = device::kUnitSlots * 16;
+constexpr uint32_t kLaneThreads = 512;  ///< of a block, of all its lanes
 
 // From sweeps on four H200, and on two; docs/backends/ctran_gpu.md has them.
 
@@ -30,6 +31,7 @@ size_t oneShotLimit(uint32_t size) {
   return 32 << 10;
 }
 constexpr size_t kTwoShotLimit = 2200000;
+constexpr size_t kLinesFrom = 1 << 20;
 /// Of what one rank sends another.
 constexpr size_t kPacketLimit = 512 << 10;
 constexpr size_t kLeastChunk = 4096;
@@ -52,13 +54,13 @@ const char* bytesAt(const std::byte* data) { return reinterpret_cast<const char*
 }  // namespace
 
 uint32_t GpuLauncher::lanesOf(uint32_t multiprocessors) {
-  return std::min(kLanesOfMultiprocessor * multiprocessors, device::kMaxLanes);
+  return std::min(device::kMostRows * multiprocessors, device::kMaxLanes);
 }
 
 GpuLauncher::GpuLauncher(const device::Team& team, int device, uint32_t multiprocessors,
                          SymmetricMemory& symmetric)
     : team_(team),
-      laneThreads_(multiprocessors * kThreadsOfMultiprocessor / team.lanes / 32 * 32),
+      rows_(multiprocessors < team.lanes ? device::kMostRows : 1),
       device_(device),
       rank_(team.rank),
       size_(team.size),
@@ -74,11 +76,16 @@ device::Place GpuLauncher::placeOf(const void* address, size_t bytes, gpu::Strea
 }
 
 void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
-                      gpu::Stream stream) const {
+                      Target target) const {
   void* parameters[] = {const_cast<void*>(arguments)};
-  gpu::check(gpu::Driver::get().launchKernel(kernel, shape.blocks, 1, 1, shape.threads, 1, 1, 0,
-                                             stream, parameters, nullptr),
+  gpu::check(gpu::Driver::get().launchKernel(kernel, shape.blocks, 1, 1, shape.threads, shape.rows,
+                                             1, 0, target.stream, parameters, nullptr),
              "launching a kernel");
+}
+
+GpuLauncher::Shape GpuLauncher::shapeOfLanes(uint32_t lanes, Target target) const {
+  const uint32_t rows = target.beside ? rows_ : 1;
+  return {(lanes + rows - 1) / rows, kLaneThreads / rows_, rows};
 }
 
 GpuLauncher::Shape GpuLauncher::shapeFor(size_t packets, uint32_t mostBlocks) const {
@@ -105,33 +112,33 @@ void GpuLauncher::deal(device::Transfer& transfer, size_t most) const {
   transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team_.stepBytes);
 }
 
-void GpuLauncher::launch(const Collective& c, gpu::Stream stream) const {
+void GpuLauncher::launch(const Collective& c, Target target) const {
   using Kind = CollectiveKind;
   switch (c.kind) {
     case Kind::AllReduce:
     case Kind::Reduce:
     case Kind::ReduceScatter:
     case Kind::ReduceScatterV:
-      return reduce(c, stream);
+      return reduce(c, target);
     case Kind::Broadcast:
-      if (c.blockBytes() >= kBroadcastInPartsFrom && size_ > 2) return broadcastInParts(c, stream);
-      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, stream);
+      if (c.blockBytes() >= kBroadcastInPartsFrom && size_ > 2) return broadcastInParts(c, target);
+      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, target);
     case Kind::Barrier:
-      return exchange({}, true, stream);
+      return exchange({}, true, target);
     case Kind::AllGatherV: {
       size_t most = 0;
       for (const Block& block : c.outputs) most = std::max(most, block.count * sizeOf(c.type));
-      return exchange(messagesOf(c), most <= kPacketLimit, stream);
+      return exchange(messagesOf(c), most <= kPacketLimit, target);
     }
     case Kind::AllToAllV:  // what others exchange is not known here
-      return exchange(messagesOf(c), false, stream);
+      return exchange(messagesOf(c), false, target);
     case Kind::AllToAllVDynamic:
-      return exchangeRows(c, stream);
+      return exchangeRows(c, target);
     case Kind::Send:
     case Kind::Recv:
-      return launchMessages({&c, 1}, stream);
+      return launchMessages({&c, 1}, target);
     default:
-      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, stream);
+      return exchange(messagesOf(c), c.blockBytes() <= kPacketLimit, target);
   }
 }
 
@@ -188,12 +195,12 @@ GpuLauncher::Messages GpuLauncher::messagesOf(const Collective& c) const {
   return m;
 }
 
-void GpuLauncher::exchange(const Messages& m, bool inPackets, gpu::Stream stream) const {
-  if (size_ > 1 && inPackets) return exchangePackets(m, stream);
-  exchangeLanes(m, stream);
+void GpuLauncher::exchange(const Messages& m, bool inPackets, Target target) const {
+  if (size_ > 1 && inPackets) return exchangePackets(m, target);
+  exchangeLanes(m, target);
 }
 
-void GpuLauncher::exchangePackets(const Messages& m, gpu::Stream stream) const {
+void GpuLauncher::exchangePackets(const Messages& m, Target target) const {
   device::PacketExchangeArguments a{};
   a.team = team_;
   size_t most = 0;
@@ -209,23 +216,23 @@ void GpuLauncher::exchangePackets(const Messages& m, gpu::Stream stream) const {
     a.mostSent = std::max(a.mostSent, a.sendPackets[r]);
     a.mostReceived = std::max(a.mostReceived, a.receivePackets[r]);
   }
-  run(moving_.packets, shapeFor(ceilDiv(most, kPacketData), 48), &a, stream);
+  run(moving_.packets, shapeFor(ceilDiv(most, kPacketData), 48), &a, target);
 }
 
-void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
+void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
   device::ExchangeArguments a{};
   a.team = team_;
-  uint32_t blocks = 0;
+  uint32_t lanes = 0;
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
     if (bytes == 0) return;
     device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, {}};
     deal(transfer, lanesOfPair(m.oneWay && kind != device::kCopy));
     if (kind == device::kReceive &&
         bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
-      transfer.offer = device::makeOffer(placeOf(to, bytes, stream));
+      transfer.offer = device::makeOffer(placeOf(to, bytes, target.stream));
     }
     a.transfers[a.count++] = transfer;
-    blocks += transfer.lanes;
+    lanes += transfer.lanes;
   };
   for (uint32_t step = 1; step < size_; ++step) {
     const uint32_t to = (rank_ + step) % size_;
@@ -248,18 +255,18 @@ void GpuLauncher::exchangeLanes(const Messages& m, gpu::Stream stream) const {
   if (m.from[rank_] != m.to[rank_]) {
     add(device::kCopy, rank_, m.from[rank_], m.to[rank_], m.receiveBytes[rank_]);
   }
-  if (blocks != 0) run(moving_.lanes, {blocks, laneThreads_}, &a, stream);
+  if (lanes != 0) run(moving_.lanes, shapeOfLanes(lanes, target), &a, target);
 }
 
 /// The root sends each other rank another part, and that sends it on to the rest while it comes:
 /// the root's link carries the data once.
-void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) const {
+void GpuLauncher::broadcastInParts(const Collective& c, Target target) const {
   const size_t bytes = c.blockBytes();
   const size_t share = ceilDiv(ceilDiv(bytes, size_ - 1), 16) * 16;
   const uint32_t root = static_cast<uint32_t>(c.root);
   device::ExchangeArguments a{};
   a.team = team_;
-  uint32_t blocks = 0;
+  uint32_t lanes = 0;
   for (uint32_t r = 0; r < size_; ++r) {
     if (r == root) continue;
     const size_t begin = std::min(bytes, (r < root ? r : r - 1) * share);
@@ -274,13 +281,13 @@ void GpuLauncher::broadcastInParts(const Collective& c, gpu::Stream stream) cons
     }
     deal(transfer, lanesOfPair());
     a.transfers[a.count++] = transfer;
-    blocks += transfer.lanes;
+    lanes += transfer.lanes;
   }
-  run(moving_.lanes, {blocks, laneThreads_}, &a, stream);
+  run(moving_.lanes, shapeOfLanes(lanes, target), &a, target);
 }
 
 /// Rows in the order of the ranks, at both ends.
-void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
+void GpuLauncher::exchangeRows(const Collective& c, Target target) const {
   const RowExchange& x = *c.rows;
   if (x.sendIndices || x.chunkRows || x.dedup || !c.outputs.empty()) {
     throw Error(ErrorKind::Unsupported, "rows and chunks cannot be listed on GPUs in this version",
@@ -296,16 +303,16 @@ void GpuLauncher::exchangeRows(const Collective& c, gpu::Stream stream) const {
   count.outputRows = x.outputRows;
   count.rowBytes = c.blockBytes();
   const RowKernels& kernels = RowKernels::of(device_, static_cast<int>(size_));
-  run(kernels.count, {1, 64}, &count, stream);
+  run(kernels.count, {1, 64}, &count, target);
   device::MoveRowsArguments move{};
   move.team = team_;
   move.input = bytesAt(c.input);
   move.output = bytesAt(c.output);
   move.lanes = lanesOfPair();
-  run(kernels.move, {device::moveRowsBlocks(size_, move.lanes), laneThreads_}, &move, stream);
+  run(kernels.move, shapeOfLanes(device::moveRowsLanes(size_, move.lanes), target), &move, target);
 }
 
-void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stream stream) const {
+void GpuLauncher::launchMessages(std::span<const Collective> messages, Target target) const {
   // A launch has at most one message of each peer and direction: the first of those left.
   std::vector<const Collective*> left;
   for (const Collective& c : messages) left.push_back(&c);
@@ -332,7 +339,7 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, gpu::Stre
                   {static_cast<int>(rank_)}, {},
                   "put the send and the recv, of the same size, into one batch");
     }
-    exchangeLanes(m, stream);
+    exchangeLanes(m, target);
     left = std::move(later);
   }
 }
@@ -342,7 +349,7 @@ uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {
 }
 
 void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quantization,
-                                  gpu::Stream stream) const {
+                                  Target target) const {
   if (c.type != DataType::Float32 ||
       (c.op.kind != ReduceKind::Sum && c.op.kind != ReduceKind::Avg)) {
     throw Error(ErrorKind::Unsupported,
@@ -364,10 +371,10 @@ void GpuLauncher::launchQuantized(const Collective& c, const Quantization& quant
   a.chunks = ceilDiv(wire, a.chunkBytes);
   if (a.chunks == 0) return;
   const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
-  run(quantizedKernel(device_, static_cast<int>(size_)), {lanes, laneThreads_}, &a, stream);
+  run(quantizedKernel(device_, static_cast<int>(size_)), shapeOfLanes(lanes, target), &a, target);
 }
 
-void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
+void GpuLauncher::reduce(const Collective& c, Target target) const {
   using Kind = CollectiveKind;
   const int ranks = static_cast<int>(size_);
   const ReducingKernels& kernels = ReducingKernels::of(device_, ranks, c.type, c.op.kind);
@@ -396,10 +403,10 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     a.outputs[0] = c.output;
     a.counts[0] = count;
     if (wire <= oneShotLimit(size_) && packets <= slotPackets) {
-      return run(kernels.oneShot, shapeFor(packets, 24), &a, stream);
+      return run(kernels.oneShot, shapeFor(packets, 24), &a, target);
     }
-    if (wire <= kTwoShotLimit && 2 * share <= slotPackets) {
-      return run(kernels.twoShot, shapeFor(share, 88), &a, stream);
+    if (wire < (team_.lineBytes == 0 ? kTwoShotLimit : kLinesFrom) && 2 * share <= slotPackets) {
+      return run(kernels.twoShot, shapeFor(share, 88), &a, target);
     }
   }
   if (c.kind == Kind::AllReduce || c.kind == Kind::Reduce) {
@@ -426,14 +433,25 @@ void GpuLauncher::reduce(const Collective& c, gpu::Stream stream) const {
     for (uint32_t r = 0; r < size_; ++r) {
       a.packets[r] = static_cast<uint32_t>(std::max<size_t>(1, ceilDiv(a.counts[r], perPacket)));
     }
-    return run(kernels.packets, shapeFor(packets, 48), &a, stream);
+    return run(kernels.packets, shapeFor(packets, 48), &a, target);
+  }
+  const size_t units = ceilDiv(most * element, kUnitData);
+  if (most * element * size_ >= kLinesFrom &&
+      units * kUnitRoom * (a.shareWith == 0 ? 1 : 2) <= team_.lineBytes) {
+    for (uint32_t r = 0; r < size_; ++r) {
+      a.packets[r] =
+          static_cast<uint32_t>(std::max<size_t>(1, ceilDiv(a.counts[r] * element, kUnitData)));
+    }
+    a.most = static_cast<uint32_t>(std::max<size_t>(1, units));
+    return run(linesKernel(device_, ranks, c.type, c.op.kind), shapeFor(units * 32, 128), &a,
+               target);
   }
   a.chunkBytes = chunkFor(most * element, a.shareWith == 0 ? team_.stepBytes : team_.stepBytes / 2);
   a.chunks = ceilDiv(most * element, a.chunkBytes);
   if (a.chunks == 0) return;
   const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(team_.lanes, a.chunks));
   a.lookahead = 1;
-  run(pipelineKernel(device_, ranks, c.type, c.op.kind), {lanes, laneThreads_}, &a, stream);
+  run(pipelineKernel(device_, ranks, c.type, c.op.kind), shapeOfLanes(lanes, target), &a, target);
 }
 
 }  // namespace ctran

@@ -25,6 +25,13 @@ struct Quantization {
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
 class GpuLauncher {
  public:
+  /// Where an operation goes. `beside`: it may run beside other kernels, which lose less when it
+  /// takes all of a few multiprocessors than a part of many. Alone it is faster on many.
+  struct Target {
+    gpu::Stream stream;
+    bool beside = false;
+  };
+
   /// How many lanes a team has whose kernels take so many multiprocessors.
   static uint32_t lanesOf(uint32_t multiprocessors);
 
@@ -34,13 +41,13 @@ class GpuLauncher {
               SymmetricMemory& symmetric);
 
   /// One collective, validated.
-  void launch(const Collective& collective, gpu::Stream stream) const;
+  void launch(const Collective& collective, Target target) const;
   /// The same of a reduce-scatter, sum or average, of fp32.
   void launchQuantized(const Collective& collective, const Quantization& quantization,
-                       gpu::Stream stream) const;
+                       Target target) const;
   /// Sends and receives that run at the same time. Those of one peer and direction keep their
   /// order.
-  void launchMessages(std::span<const Collective> messages, gpu::Stream stream) const;
+  void launchMessages(std::span<const Collective> messages, Target target) const;
 
  private:
   /// What this rank sends to, and receives from, every rank.
@@ -53,17 +60,18 @@ class GpuLauncher {
   };
   struct Shape {
     uint32_t blocks;
-    uint32_t threads;
+    uint32_t threads;  ///< of a row
+    uint32_t rows = 1;
   };
 
   device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
   Messages messagesOf(const Collective& collective) const;
-  void exchange(const Messages& messages, bool inPackets, gpu::Stream stream) const;
-  void exchangePackets(const Messages& messages, gpu::Stream stream) const;
-  void exchangeLanes(const Messages& messages, gpu::Stream stream) const;
-  void broadcastInParts(const Collective& collective, gpu::Stream stream) const;
-  void exchangeRows(const Collective& collective, gpu::Stream stream) const;
-  void reduce(const Collective& collective, gpu::Stream stream) const;
+  void exchange(const Messages& messages, bool inPackets, Target target) const;
+  void exchangePackets(const Messages& messages, Target target) const;
+  void exchangeLanes(const Messages& messages, Target target) const;
+  void broadcastInParts(const Collective& collective, Target target) const;
+  void exchangeRows(const Collective& collective, Target target) const;
+  void reduce(const Collective& collective, Target target) const;
   /// Most lanes of a message, where there may be one to each other rank and one from it.
   uint32_t lanesOfPair(bool oneWay = false) const;
   /// A message to lanes, in steps: what both ends know of it says how.
@@ -72,10 +80,12 @@ class GpuLauncher {
   uint32_t chunkFor(size_t bytes, size_t room) const;
   /// For packets, of which each thread should have one, if that needs not too many blocks.
   Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
-  void run(gpu::Function kernel, Shape shape, const void* arguments, gpu::Stream stream) const;
+  /// For a kernel on so many lanes.
+  Shape shapeOfLanes(uint32_t lanes, Target target) const;
+  void run(gpu::Function kernel, Shape shape, const void* arguments, Target target) const;
 
   const device::Team team_;
-  const uint32_t laneThreads_;
+  const uint32_t rows_;  ///< lanes of a multiprocessor
   const int device_;
   const uint32_t rank_;
   const uint32_t size_;

@@ -51,8 +51,7 @@ CTRAN_INLINE bool awaitPeers(const Team& team, const Block& block, const Flag& f
   for (u32 peer = block.thread; peer < kRanks; peer += block.threads) {
     if (peer != team.rank) flag(peer);
   }
-  block.sync();
-  return !stopped(block);
+  return goesOn(block);
 }
 
 template <class Element, class Op, u32 kRanks>
@@ -208,6 +207,6 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
 }  // namespace ctran::device
 
 #ifdef CTRAN_ELEMENT
-CTRAN_KERNEL(ctranReducePipeline, ReduceArguments, 512,
-             (reducePipeline<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(arguments, block)))
+CTRAN_LANES_KERNEL(ctranReducePipeline, ReduceArguments,
+                   (reducePipeline<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(arguments, block)))
 #endif

@@ -97,8 +97,7 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
       const u32 number = team.state->sent[peer][lane] + static_cast<u32>(s);
       awaitFlag(team, block, creditOf(team, rank, peer, lane), number + 1 - kDepth, peer);
     }
-    block.sync();
-    return !stopped(block);
+    return goesOn(block);
   };
   if (!awaitRoom(0)) return;
   for (u64 s = 0; s <= chunks; ++s) {
@@ -123,8 +122,7 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
         const u32 number = team.state->received[peer][lane] + now - 1;
         awaitFlag(team, block, readyOf(team, peer, rank, lane), number + 1, peer);
       }
-      block.sync();
-      if (stopped(block)) return;
+      if (!goesOn(block)) return;
       const auto own = input(rank, s - 1);
       const auto out = chunkAt(reinterpret_cast<char*>(a.output), s - 1);
       for (u32 i = block.thread; i < static_cast<u32>((own.count + 31) / 32); i += block.threads) {
@@ -179,6 +177,6 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_KERNEL(ctranReduceQuantized, QuantizedArguments, 512,
-             (reduceQuantized<CTRAN_RANKS>(arguments, block)))
+CTRAN_LANES_KERNEL(ctranReduceQuantized, QuantizedArguments,
+                   (reduceQuantized<CTRAN_RANKS>(arguments, block)))
 #endif

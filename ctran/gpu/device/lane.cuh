@@ -31,8 +31,7 @@ CTRAN_INLINE u32* creditOf(const Team& team, u32 from, u32 to, u32 lane) {
 CTRAN_INLINE bool enter(const Team& team, const Block& block) {
   const u32 failed = loadRelaxed(&team.state->failed);
   if (block.thread == 0) *block.guard = {};
-  block.sync();
-  return failed == kRunning;
+  return block.all(failed == kRunning);
 }
 
 /// One thread: waits until `peer` has raised a flag to `count`. On failure the block's guard stops.
@@ -50,8 +49,10 @@ CTRAN_INLINE void awaitFlag(const Team& team, const Block& block, const u32* fla
 /// several, so that the fence and the next wait take place at the same time.
 CTRAN_INLINE u32 publisherOf(const Block& block) { return block.threads > 32 ? 32 : 0; }
 
-/// After a barrier of the block: whether a wait of it has failed.
-CTRAN_INLINE bool stopped(const Block& block) { return loadShared(&block.guard->stop) != kRunning; }
+/// A barrier, after waits. False: one of them has failed, return.
+CTRAN_INLINE bool goesOn(const Block& block) {
+  return block.all(loadShared(&block.guard->stop) == kRunning);
+}
 
 // Users' buffers, of any alignment, in words of sixteen bytes.
 

@@ -22,6 +22,11 @@ CTRAN_INLINE void scrub(const Team& team, const Block& block, u32 epoch) {
     storeRelaxed(&region[i].w[3], 0u);
     if constexpr (kPayloadWords == 2) storeRelaxed(&region[i].w[1], 0u);
   }
+  const u64 lines = team.size * team.lineBytes / sizeof(Word16) / 8;
+  Word16* line = reinterpret_cast<Word16*>(team.lines[team.rank]) + unused * lines * 8;
+  for (u64 i = block.globalThread(); i < lines; i += block.globalThreads()) {
+    storeRelaxed(&line[i * 8 + 7].w[3], 0u);
+  }
 }
 
 /// The number of the operation that this kernel carries out; 0 when the communicator has failed and

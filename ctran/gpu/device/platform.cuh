@@ -17,7 +17,10 @@
 #endif
 
 // A kernel takes one structure, `arguments`, and its block. On the host it is a function that a
-// stand-in for the driver calls, once for each thread.
+// stand-in for the driver calls, once for each block.
+//
+// Those on lanes may have several blocks of ours in one of CUDA's, which has as many rows of
+// threads: one works while the other waits, on the same multiprocessor, and the rest are free.
 #if CTRAN_ON_GPU
 #define CTRAN_KERNEL(name, Arguments, threads, body)                     \
   extern "C" __global__ void __launch_bounds__(threads)                  \
@@ -25,6 +28,14 @@
     using namespace ctran::device;                                       \
     __shared__ Guard guard;                                              \
     const Block block = thisBlock(&guard);                               \
+    body;                                                                \
+  }
+#define CTRAN_LANES_KERNEL(name, Arguments, body)                        \
+  extern "C" __global__ void __launch_bounds__(512)                      \
+      name(const __grid_constant__ ctran::device::Arguments arguments) { \
+    using namespace ctran::device;                                       \
+    __shared__ Guard guards[kMostRows];                                  \
+    const Block block = thisRow(guards);                                 \
     body;                                                                \
   }
 #else
@@ -37,11 +48,8 @@
     const auto& arguments = *static_cast<const Arguments*>(parameters[0]);                         \
     body;                                                                                          \
   }
+#define CTRAN_LANES_KERNEL(name, Arguments, body) CTRAN_KERNEL(name, Arguments, 512, body)
 #endif
-
-/// What a multiprocessor has room for, of kernels on lanes that move data: blocks of 512 threads,
-/// or twice as many of half the size.
-#define CTRAN_TWO_BLOCKS 512, 2
 
 namespace ctran::device {
 

@@ -25,7 +25,7 @@ inline constexpr u32 kFlags = 2 * kMaxRanks * kMaxLanes + kMeetings * kMaxRanks;
 
 /// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
 /// a peer may be one ahead but not two (it needs our packets of the next one, which follow this
-/// kernel), so the third region is in nobody's hands.
+/// kernel), so the third region is in nobody's hands. Lines have such scratch of their own.
 inline constexpr u32 kRegions = 3;
 
 /// Of one rank's memory, that others have mapped.
@@ -89,6 +89,8 @@ struct Team {
   u32 stepBytes;             ///< most that one step on a lane carries; a multiple of 32
   u64 slotBytes;             ///< room for what one rank sends to another within one operation
   char* scratch[kMaxRanks];  ///< every rank's packet slots as mapped here; [rank] is our own
+  u64 lineBytes;             ///< as slotBytes, of lines; 0: the link does not carry lines whole
+  char* lines[kMaxRanks];    ///< as scratch
   char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lanes][kDepth]
   u32* flags[kMaxRanks];     ///< every rank's kFlags flags
   State* state;

@@ -19,23 +19,28 @@ const ConfigInt kStepBytes{
     "CTRAN_GPU_STEP_BYTES", 65536,
     "What GPUs send each other at a time, where there is much. The memory that a communicator "
     "takes on each GPU is this, times 8 * CTRAN_GPU_SM_BUDGET (512 at most), for each rank, and "
-    "18 MiB. The same on all ranks.",
+    "45 MiB. The same on all ranks.",
     1024, 1 << 20};
 
-/// All ranks' packets to one rank, in one region.
+/// All ranks' packets to one rank, in one region; and lines, of which two steps of 4 MiB fit.
 constexpr size_t kRegionBytes = 6 << 20;
+constexpr size_t kLineRegionBytes = 9 << 20;
 
-/// [flags][packets][steps]
+/// [flags][packets][lines][steps]
 struct Layout {
   size_t slotBytes;
+  size_t lineBytes;
   size_t packets;
+  size_t lines;
   size_t steps;
   size_t bytes;
 
-  Layout(int size, uint32_t lanes, uint32_t stepBytes) {
+  Layout(int size, uint32_t lanes, uint32_t stepBytes, bool hasLines) {
     slotBytes = kRegionBytes / size / kPage * kPage;
+    lineBytes = hasLines ? kLineRegionBytes / size / kPage * kPage : 0;
     packets = (device::kFlags * device::kFlagWords * sizeof(uint32_t) + kPage - 1) / kPage * kPage;
-    steps = packets + device::kRegions * size * slotBytes;
+    lines = packets + device::kRegions * size * slotBytes;
+    steps = lines + device::kRegions * size * lineBytes;
     bytes = steps + size_t{lanes} * size * device::kDepth * stepBytes;
   }
 };
@@ -66,10 +71,11 @@ void PeerMemory::goThroughHost() {
   throughHost_ = true;
 }
 
-UniqueFd PeerMemory::allocate(uint32_t lanes) {
+UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
   team_.lanes = lanes;
+  hasLines_ = hasLines && !throughHost_;
   const gpu::DeviceGuard guard(device_);
-  const size_t bytes = Layout(size_, lanes, team_.stepBytes).bytes;
+  const size_t bytes = Layout(size_, lanes, team_.stepBytes, hasLines_).bytes;
   scratch_.resize(size_);
   hostScratch_.resize(size_);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
@@ -95,14 +101,16 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
   }
   desks_ = gpu::SharedHostMemory::map(device_, group.memory, deskBytes(size_) + beside);
 
-  const Layout layout(size_, team_.lanes, team_.stepBytes);
+  const Layout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;
+  team_.lineBytes = layout.lineBytes;
   for (int r = 0; r < size_; ++r) {
     const gpu::DevicePtr scratch = throughHost_ ? hostScratch_[r].address() : scratch_[r].address();
     team_.flags[r] = reinterpret_cast<uint32_t*>(scratch);
     team_.scratch[r] = reinterpret_cast<char*>(scratch + layout.packets);
+    team_.lines[r] = reinterpret_cast<char*>(scratch + layout.lines);
     team_.steps[r] = reinterpret_cast<char*>(scratch + layout.steps);
   }
   team_.state = reinterpret_cast<device::State*>(state_.address());

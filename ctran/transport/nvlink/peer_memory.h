@@ -39,9 +39,9 @@ class PeerMemory {
   void goThroughHost();
   bool isThroughHost() const { return throughHost_; }
 
-  /// Allocates this rank's scratch, zeroed, with so many lanes. The descriptor is for the other
-  /// ranks.
-  UniqueFd allocate(uint32_t lanes);
+  /// Allocates this rank's scratch, zeroed, with so many lanes, and room for lines if links are
+  /// known to carry them whole. The descriptor is for the other ranks.
+  UniqueFd allocate(uint32_t lanes, bool hasLines);
   size_t scratchBytes() const {
     return scratch_.empty() ? 0 : scratch_[rank_].size() + hostScratch_[rank_].size();
   }
@@ -60,6 +60,7 @@ class PeerMemory {
   const int size_;
   const int device_;
   bool throughHost_ = false;
+  bool hasLines_ = false;
   std::vector<gpu::DeviceMemory> scratch_;          ///< per rank
   std::vector<gpu::SharedHostMemory> hostScratch_;  ///< or this
   gpu::DeviceMemory state_;

@@ -27,6 +27,7 @@ int main(int count, char** arguments) {
         const auto t = static_cast<DataType>(type);
         const auto o = static_cast<ReduceKind>(op);
         requests.push_back(pipelineRequest(architecture, ranks, t, o));
+        requests.push_back(linesRequest(architecture, ranks, t, o));
         if (deviceReduction(t, o).fitsPackets()) {
           requests.push_back(reducingRequest(architecture, ranks, t, o));
         }

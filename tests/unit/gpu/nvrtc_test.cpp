@@ -25,6 +25,8 @@ using testing::kThreadSanitizer;
 void expectReduces(const std::string& architecture, DataType type, ReduceKind op, int ranks) {
   const std::string pipeline = compileUncached(pipelineRequest(architecture, ranks, type, op));
   EXPECT_NE(pipeline.find("ctranReducePipeline"), std::string::npos);
+  const std::string lines = compileUncached(linesRequest(architecture, ranks, type, op));
+  EXPECT_NE(lines.find("ctranReduceLines"), std::string::npos);
   const bool fits = deviceReduction(type, op).fitsPackets();
   EXPECT_EQ(fits, !(type == DataType::Complex128 && op == ReduceKind::Product));
   if (!fits) return;

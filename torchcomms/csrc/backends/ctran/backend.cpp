@@ -465,7 +465,7 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
   };
   return gpu_->issue(OpName::reduce_scatter_quantized, async_op, timeoutOf(options), std::ref(hold),
                      [&](stream::Stream stream) {
-                       return gpu_->engine().enqueueQuantized(c, quantization, stream);
+                       return gpu_->engine().enqueueQuantized(c, quantization, {stream, async_op});
                      });
 }
 
