@@ -17,8 +17,7 @@ using gpu::Driver;
 const ConfigInt kCopyBytes{
     "CTRAN_GPU_COPY_BYTES", 16 << 20,
     "What copy engines send at a time (ctran::algorithm=copy_engine). A communicator that uses "
-    "them "
-    "takes twice that on each GPU for every other rank. The same on all ranks.",
+    "them takes twice that on each GPU for every other rank. The same on all ranks.",
     4096, 1 << 30};
 
 constexpr size_t kDepth = 2;

@@ -53,7 +53,7 @@ PersistentCopies::PersistentCopies(const PeerMemory& memory, SymmetricMemory& sy
       symmetric_(symmetric),
       team_(memory.team()),
       kernels_(MovingKernels::of(device, static_cast<int>(team_.size))),
-      streams_(team_.rank, team_.size, device),
+      branch_(0, 2, device),
       held_(std::make_shared<std::array<std::atomic<uint64_t>, device::kMeetings / 64>>()) {}
 
 std::shared_ptr<PersistentCopy> PersistentCopies::prepare(CollectiveKind kind, std::byte* output,
@@ -150,14 +150,14 @@ void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::
   };
   const auto placeAt = [&](uint32_t r) { return p.outputs[r] + rank * bytes; };
   meet(p.meeting, stream);
-  streams_.fork(stream);
+  branch_.fork(stream);
   // Its own first: where that has to share an engine, the others have the links meanwhile.
   if (blockFor(rank) != placeAt(rank)) copy(placeAt(rank), blockFor(rank), bytes, stream);
   for (uint32_t step = 1; step < team_.size; ++step) {
     const uint32_t r = (rank + step) % team_.size;
-    copy(placeAt(r), blockFor(r), bytes, streams_.of(r));
+    copy(placeAt(r), blockFor(r), bytes, branch_.of(1));
   }
-  streams_.join(stream);
+  branch_.join(stream);
   meet(p.meeting, stream);
   ++launched_;
 }

@@ -82,7 +82,8 @@ class PersistentCopies {
   SymmetricMemory& symmetric_;
   const device::Team& team_;
   const MovingKernels& kernels_;
-  PeerStreams streams_;
+  /// One for all peers: at any time each rank sends to another one.
+  PeerStreams branch_;
   const std::shared_ptr<std::array<std::atomic<uint64_t>, device::kMeetings / 64>> held_;
   size_t launched_ = 0;
 };

@@ -68,7 +68,7 @@ TEST(Members, IsNeverMuchSlowerThanTheVendorOnH200) {
     EXPECT_FALSE(members.takesVendor(Kind::AllReduce, 8192));
   }
   const Members four(measuredOnH200(4), "H200");
-  EXPECT_TRUE(four.takesVendor(Kind::AllReduce, 512 << 20));
+  EXPECT_TRUE(four.takesVendor(Kind::AllReduce, 1 << 30));
 }
 
 }  // namespace
