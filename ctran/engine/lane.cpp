@@ -113,6 +113,7 @@ bool Lane::advance() {
     if (started) started->tellStarted();
     if (!ended) return moved;
     ended->tell();
+    if (idle()) return moved;  // whoever queues something sees to it
   }
 }
 

@@ -234,7 +234,7 @@ void LaneCommunicator::run(const Collective& collective, std::chrono::nanosecond
   checkLists(collective, lane);
   if (!lane.idle()) {
     // The caller's buffers outlive this call, or the communicator is broken by then.
-    const auto operation = enqueue(lane, collective, nanos, nullptr);
+    const auto operation = enqueue(lane, Collective(collective), nanos, nullptr);
     try {
       return operation->wait(hooks);
     } catch (const Error&) {
@@ -268,7 +268,7 @@ std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
   return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
 }
 
-std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective collective,
+std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective&& collective,
                                                      int64_t timeoutNanos,
                                                      std::shared_ptr<void> keepAlive) {
   collective.plan = planFor(collective);

@@ -118,7 +118,7 @@ class LaneCommunicator : public Communicator,
   std::unique_ptr<Lane> makeReceiveLane(int source);
   /// Of a receive: the receives with which it shares messages, and which were called before it.
   std::vector<Condition> olderReceives(const Collective& collective);
-  std::shared_ptr<Operation> enqueue(Lane& lane, Collective collective, int64_t timeoutNanos,
+  std::shared_ptr<Operation> enqueue(Lane& lane, Collective&& collective, int64_t timeoutNanos,
                                      std::shared_ptr<void> keepAlive);
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;

@@ -6,7 +6,7 @@
 
 namespace ctran {
 
-Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective collective,
+Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
                      std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive,
                      int64_t timeoutNanos)
     : lane_(lane),
@@ -62,8 +62,9 @@ void Operation::tell() {
 }
 
 std::exception_ptr Operation::error() const {
+  if (state() != WorkState::Failed) return nullptr;
   std::lock_guard lock(mutex_);
-  return error_ ? std::make_exception_ptr(*error_) : nullptr;
+  return std::make_exception_ptr(*error_);
 }
 
 void Operation::onStart(std::function<void()> callback) {

@@ -16,7 +16,7 @@ namespace ctran {
 /// A posted operation. `owner` keeps the communicator alive for as long as somebody holds the work.
 class Operation final : public Work, public std::enable_shared_from_this<Operation> {
  public:
-  Operation(Lane& lane, std::shared_ptr<void> owner, Collective collective,
+  Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
             std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive, int64_t timeoutNanos);
 
   WorkState state() const override { return state_.load(std::memory_order_acquire); }

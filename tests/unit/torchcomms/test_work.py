@@ -6,8 +6,9 @@ import signal
 import threading
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -19,6 +20,7 @@ from torchcomms import (
     MismatchError,
     ReduceOp,
     TorchComm,
+    TorchWork,
     WorkStatus,
 )
 
@@ -50,6 +52,22 @@ def test_an_asynchronous_operation_ends_when_all_have_come(threads: Make) -> Non
     other.wait_blocking()
     assert work.status == other.status == WorkStatus.COMPLETED
     assert all(torch.equal(tensor, torch.full((4,), 3.0)) for tensor in tensors)
+
+
+def test_wait_takes_a_timeout_and_nothing_else(threads: Make) -> None:
+    first, second = threads(2)
+    work: Any = first.send(torch.ones(1), 1, async_op=True)
+    second.recv(torch.empty(1), 0, async_op=False)
+    assert work.wait() is work.wait(None) is work.wait(timeout=None) is True
+    assert work.wait(SOON) is work.wait(timeout=SOON) is True
+    with pytest.raises(TypeError, match="timedelta"):
+        work.wait(1)
+    with pytest.raises(TypeError, match=r"at most 1 argument \(2 given\)"):
+        work.wait(SOON, timeout=SOON)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'limit'"):
+        work.wait(limit=SOON)
+    with pytest.raises(TypeError):
+        TorchWork.wait(cast(Any, first))
 
 
 def test_a_work_keeps_its_tensors(threads: Make) -> None:
@@ -199,8 +217,10 @@ def test_every_dense_dtype_moves(threads: Make, dtype: torch.dtype) -> None:
     assert torch.equal(received, pattern)
 
 
-def test_control_c_ends_a_wait(threads: Make) -> None:
+@pytest.mark.parametrize("async_op", [False, True])
+def test_control_c_ends_a_wait(threads: Make, async_op: bool) -> None:
     first, _second = threads(2)
+    wait = first.barrier(True).wait if async_op else partial(first.barrier, False)
     arrivals = 0
 
     def handle(_number: int, frame: FrameType | None) -> None:
@@ -212,7 +232,7 @@ def test_control_c_ends_a_wait(threads: Make) -> None:
             raise KeyboardInterrupt
 
     def blocked() -> None:
-        first.barrier(async_op=False)
+        wait()
 
     before = signal.signal(signal.SIGALRM, handle)
     signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
@@ -224,7 +244,8 @@ def test_control_c_ends_a_wait(threads: Make) -> None:
         signal.signal(signal.SIGALRM, before)
 
 
-def test_other_threads_run_while_one_waits(threads: Make) -> None:
+@pytest.mark.parametrize("async_op", [False, True])
+def test_other_threads_run_while_one_waits(threads: Make, async_op: bool) -> None:
     first, second = threads(2)
     reached = threading.Event()
 
@@ -234,6 +255,6 @@ def test_other_threads_run_while_one_waits(threads: Make) -> None:
 
     thread = threading.Thread(target=late)
     thread.start()  # it needs the interpreter while this one waits for it
-    first.barrier(async_op=False)
+    first.barrier(async_op).wait()
     thread.join()
     assert reached.is_set()

@@ -25,6 +25,16 @@ void prepareArguments() {
   reduceOpClass = reinterpret_cast<PyTypeObject*>(py::type::of<ReduceOp>().ptr());
 }
 
+PyTypeObject* addMethods(py::handle boundClass, std::span<PyMethodDef> methods) {
+  auto* const type = reinterpret_cast<PyTypeObject*>(boundClass.ptr());
+  for (PyMethodDef& method : methods) {
+    const auto made = py::reinterpret_steal<py::object>(PyDescr_NewMethod(type, &method));
+    if (!made) throw py::error_already_set();
+    boundClass.attr(method.ml_name) = made;
+  }
+  return type;
+}
+
 Signature::Signature(const char* function, std::initializer_list<Parameter> parameters)
     : function_(function) {
   const auto add = [this](const Parameter& p) {

@@ -7,6 +7,7 @@
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <initializer_list>
+#include <span>
 #include <vector>
 
 namespace torch::comms {
@@ -109,6 +110,10 @@ T* exactly(PyObject* object, PyTypeObject* boundClass) {
   auto* instance = reinterpret_cast<pybind11::detail::instance*>(object);
   return instance->simple_layout ? static_cast<T*>(instance->simple_value_holder[0]) : nullptr;
 }
+
+/// Adds methods that CPython calls directly to a bound class, which is returned: pybind11's
+/// dispatch costs more than what they do. `methods` lasts as long as the class.
+PyTypeObject* addMethods(pybind11::handle boundClass, std::span<PyMethodDef> methods);
 
 /// Keeps what `Call` needs of the bound classes. Called once, when they exist.
 void prepareArguments();

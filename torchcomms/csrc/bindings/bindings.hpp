@@ -37,3 +37,16 @@ void addOperations(pybind11::handle commClass);
 PyObject* wrapWork(const c10::intrusive_ptr<TorchWork>& work);
 
 }  // namespace torch::comms
+
+namespace pybind11 {
+
+/// Whatever a work is in C++, in Python it is a TorchWork: there is no other class to look for,
+/// which would take longer than making the object.
+template <>
+struct polymorphic_type_hook<torch::comms::TorchWork> {
+  static const void* get(const torch::comms::TorchWork* work, const std::type_info*&) {
+    return work;
+  }
+};
+
+}  // namespace pybind11

@@ -342,13 +342,6 @@ PyMethodDef operations[] = {
 
 }  // namespace
 
-void addOperations(py::handle type) {
-  commClass = reinterpret_cast<PyTypeObject*>(type.ptr());
-  for (PyMethodDef& operation : operations) {
-    const auto method = py::reinterpret_steal<py::object>(PyDescr_NewMethod(commClass, &operation));
-    if (!method) throw py::error_already_set();
-    type.attr(operation.ml_name) = method;
-  }
-}
+void addOperations(py::handle type) { commClass = addMethods(type, operations); }
 
 }  // namespace torch::comms

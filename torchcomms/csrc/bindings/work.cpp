@@ -1,5 +1,3 @@
-#include <pybind11/stl.h>
-
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
@@ -24,11 +22,65 @@ void checkSignals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-bool wait(TorchWork& work, const std::optional<py::object>& timeout) {
-  if (timeout) return work.wait(toTimeout(*timeout));
-  work.wait();
-  return true;
+PyTypeObject* workClass = nullptr;
+
+TorchWork& workOf(PyObject* self) {
+  if (auto* work = exactly<TorchWork>(self, workClass)) [[likely]]
+    return *work;
+  return py::cast<TorchWork&>(py::handle(self));
 }
+
+/// The one argument of `wait`; null if it is not given.
+PyObject* timeoutOf(PyObject* const* args, Py_ssize_t positional, PyObject* names) {
+  const Py_ssize_t keywords = names == nullptr ? 0 : PyTuple_GET_SIZE(names);
+  if (positional + keywords == 0) [[likely]]
+    return nullptr;
+  if (positional + keywords > 1) {
+    throw py::type_error("wait() takes at most 1 argument (" +
+                         std::to_string(positional + keywords) + " given)");
+  }
+  if (keywords == 1 &&
+      PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(names, 0), "timeout") != 0) {
+    throw py::type_error("wait() got an unexpected keyword argument '" +
+                         py::str(PyTuple_GET_ITEM(names, 0)).cast<std::string>() + "'");
+  }
+  return args[0] == Py_None ? nullptr : args[0];
+}
+
+PyObject* wait(PyObject* self, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  try {
+    TorchWork& work = workOf(self);
+    PyObject* const timeout = timeoutOf(args, count, names);
+    if (timeout != nullptr) return PyBool_FromLong(work.wait(toTimeout(timeout)) ? 1 : 0);
+    work.wait();
+    Py_RETURN_TRUE;
+  } catch (...) {
+    setPythonError(std::current_exception());
+    return nullptr;
+  }
+}
+
+PyObject* isCompleted(PyObject* self, PyObject*) {
+  try {
+    return PyBool_FromLong(workOf(self).isCompleted() ? 1 : 0);
+  } catch (...) {
+    setPythonError(std::current_exception());
+    return nullptr;
+  }
+}
+
+// What every asynchronous call makes use of, see addOperations.
+PyMethodDef methods[] = {
+    {"wait", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&wait)),
+     METH_FASTCALL | METH_KEYWORDS,
+     "wait($self, /, timeout=None)\n--\n\n"
+     "Makes the result usable: on CPU blocks until the operation has ended. With `timeout` (a "
+     "datetime.timedelta) blocks at most so long, and returns False if the operation has not ended "
+     "(it goes on); else returns True. Raises the error of a failed operation."},
+    {"is_completed", &isCompleted, METH_NOARGS,
+     "is_completed($self, /)\n--\n\n"
+     "Whether the operation has ended, well or not; never blocks. After a failure wait() raises."},
+};
 
 }  // namespace
 
@@ -52,16 +104,10 @@ void bindWork(py::module_& module) {
       .value("TIMEDOUT", WorkStatus::TIMEDOUT)
       .value("ERROR", WorkStatus::ERROR);
 
-  py::class_<TorchWork, c10::intrusive_ptr<TorchWork>>(
-      module, "TorchWork", "One operation of a communicator. Usable from any thread.")
-      .def("is_completed", &TorchWork::isCompleted,
-           "Whether the operation has ended, well or not; never blocks. After a failure wait() "
-           "raises.")
-      .def("wait", &wait, py::arg("timeout") = py::none(),
-           "Makes the result usable: on CPU blocks until the operation has ended. With `timeout` "
-           "(a datetime.timedelta) blocks at most so long, and returns False if the operation has "
-           "not ended (it goes on); else returns True. Raises the error of a failed operation.")
-      .def("wait_blocking", &TorchWork::waitBlocking,
+  py::class_<TorchWork, c10::intrusive_ptr<TorchWork>> type(
+      module, "TorchWork", "One operation of a communicator. Usable from any thread.");
+  workClass = addMethods(type, methods);
+  type.def("wait_blocking", &TorchWork::waitBlocking,
            "Blocks until the operation has ended, on any device. Raises like wait().")
       .def_property_readonly("status", &TorchWork::status, "A WorkStatus; never blocks.")
       .def(

@@ -38,6 +38,7 @@ c10::intrusive_ptr<CtranWork> CtranWork::make(OpName op, std::shared_ptr<ctran::
                                               std::shared_ptr<const int> source) {
   auto made = c10::intrusive_ptr<CtranWork>::unsafe_steal_from_new(
       new CtranWork(op, std::move(work), std::move(monitor), std::move(source)));
+  if (made->work_->state() == ctran::WorkState::Completed) return made;
   // The engine's work outlives the call, so a plain pointer to it does; an owning one would be a
   // cycle.
   made->work_->onDone([op, self = c10::weak_intrusive_ptr<CtranWork>(made),

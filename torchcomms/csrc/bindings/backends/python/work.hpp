@@ -1,13 +1,13 @@
 #pragma once
 
-#include <torch/csrc/utils/pybind.h>
-
 #include <comms/torchcomms/TorchWork.hpp>
 #include <exception>
 #include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
+
+#include "torchcomms/csrc/bindings/bindings.hpp"
 
 namespace torch::comms {
 
