@@ -5,12 +5,15 @@ Ranks are processes of this host that count as on hosts of their own, and meet o
 loop is that of compare_cpu.py. `sockets` is blocking calls on one bare TCP socket between 2 ranks:
 half of its round trip is what an operating system needs at least; it has send_recv and barrier,
 and is left out where --ops (default: these two) names others. After the table, 64 MB messages
-of ctran take turns with `iperf3 -P 4` (Debian, Ubuntu: apt-get install iperf3).
+of ctran and of a bare socket take turns with `iperf3 -P 4` (Debian, Ubuntu: apt-get install
+iperf3), which does less: it sends and receives the same 128 KB again and again, so that its data
+never leaves the caches, where messages are read from memory and written to it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import shutil
 import socket
@@ -23,6 +26,7 @@ from rich.console import Console
 from side_by_side import cli, libraries
 
 OURS = "ctran-bench+tcp"
+BARE = "sockets"
 OPERATIONS_OF_SOCKETS = {"send_recv", "barrier"}
 LARGE = 64 << 20
 SECONDS = 1
@@ -56,24 +60,25 @@ def free_port() -> int:
 
 
 def beside_iperf(cpus: str, limit: float, console: Console) -> None:
-    """Prints how fast 64 MB messages go, and how fast iperf3 does, in turns."""
+    """Prints how fast 64 MB messages go, ours and a bare socket's, and iperf3, in turns."""
     if shutil.which("iperf3") is None:
         console.print("left out iperf3: it is not installed (apt-get install iperf3)")
         return
-    library = libraries.Library(OURS, 2, cpus, limit)
-    ours, theirs = [], []
-    try:
-        library.check("send_recv", LARGE)
+    turns: dict[str, list[float]] = {OURS: [], BARE: [], "iperf3 -P 4": []}
+    with contextlib.ExitStack() as cleanup:
+        messages = [libraries.Library(name, 2, cpus, limit) for name in (OURS, BARE)]
+        for library in messages:
+            cleanup.callback(library.close)
+            library.check("send_recv", LARGE)
         for _ in range(TURNS):
-            ours.append(LARGE / library.time("send_recv", LARGE, 2, 20))
-            theirs.append(iperf_bytes_per_second(free_port()))
-    finally:
-        library.close()
-    mine, other = statistics.median(ours) / 1e9, statistics.median(theirs) / 1e9
-    console.print(
-        f"64 MB send/recv: {mine:.2f} GB/s; iperf3 -P 4: {other:.2f} GB/s; "
-        f"ours / iperf3 {mine / other:.2f} (medians of {TURNS} turns)"
-    )
+            for library in messages:
+                seconds = library.time("send_recv", LARGE, 2, 20)
+                turns[library.name].append(LARGE / seconds)
+            turns["iperf3 -P 4"].append(iperf_bytes_per_second(free_port()))
+    speeds = {name: statistics.median(turn) / 1e9 for name, turn in turns.items()}
+    each = "; ".join(f"{name} {speed:.2f} GB/s" for name, speed in speeds.items())
+    ratio = speeds[OURS] / speeds["iperf3 -P 4"]
+    console.print(f"64 MB: {each}; ours / iperf3 {ratio:.2f} (medians of {TURNS} turns)")
 
 
 def main() -> int:
@@ -84,7 +89,7 @@ def main() -> int:
     parser.set_defaults(ops=",".join(sorted(OPERATIONS_OF_SOCKETS)))
     arguments = parser.parse_args()
     bare = arguments.nproc == 2 and set(arguments.ops.split(",")) <= OPERATIONS_OF_SOCKETS
-    names = [OURS, "c10d/gloo", *(["sockets"] if bare else [])]
+    names = [OURS, "c10d/gloo", *([BARE] if bare else [])]
     status = cli.compare(arguments, names, names[1:], required=False)
     cpus = libraries.placement(arguments.pin, 2)
     beside_iperf(cpus, arguments.limit, Console(width=None if sys.stdout.isatty() else 160))

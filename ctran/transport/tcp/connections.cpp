@@ -202,7 +202,7 @@ void TcpTransport::flush(Peer& peer) {
   while (!peer.bulk.empty()) {
     Connection* const connection = peer.emptiest();
     if (connection == nullptr) break;
-    connection->link.write(peer.bulk, peer.isShared() ? kDataBytes : SIZE_MAX, written);
+    connection->link.write(peer.bulk, kFrameBytes, written);
   }
   for (const auto& connection : peer.connections) {
     if (!connection->isOpen()) continue;

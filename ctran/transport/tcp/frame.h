@@ -42,9 +42,10 @@ enum class FrameType : uint32_t {
 inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
 inline constexpr size_t kEagerBytes = 64 << 10;
 inline constexpr size_t kEagerWindow = 1 << 20;
-inline constexpr size_t kFrameBytes = 1 << 20;
-/// What this rank sends in one Data frame where several connections share a message.
-inline constexpr size_t kDataBytes = 256 << 10;
+/// Also what one system call sends of a large message, on one connection as on several. Where both
+/// ends are on one machine it is still in a cache when the other end copies it out of the kernel's
+/// memory; with a megabyte or more, 64 MB take a quarter longer.
+inline constexpr size_t kFrameBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
 /// Connections of a pair, at most.
 inline constexpr size_t kMaxConnections = 16;

@@ -158,11 +158,10 @@ void TcpTransport::pushEager(Peer& peer, Outbound& message) {
 }
 
 void TcpTransport::pushData(Peer& peer, Outbound& message) {
-  const size_t most = peer.isShared() ? kDataBytes : kFrameBytes;
-  for (size_t offset = 0; offset < message.bytes; offset += most) {
+  for (size_t offset = 0; offset < message.bytes; offset += kFrameBytes) {
     FrameHeader header{FrameType::Data,
-                       static_cast<uint32_t>(std::min(most, message.bytes - offset)), message.name,
-                       offset};
+                       static_cast<uint32_t>(std::min(kFrameBytes, message.bytes - offset)),
+                       message.name, offset};
     header.signature = message.operation.signature;
     header.what = message.operation.what;
     header.count = message.operation.count;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <thread>
 
@@ -40,8 +41,10 @@ class TwoConnections : public TcpPair {
     return transport_->receive({kCollectiveLane, 0, 1}, 1, memory_.data(), memory_.size(), {});
   }
   void sayData(const TcpSocket& socket, size_t from, size_t to) {
-    say(socket, frame(FrameType::Data, to - from, from),
-        std::span<const std::byte>(data_).subspan(from, to - from));
+    for (size_t bytes = 0; from < to; from += bytes) {
+      bytes = std::min(kFrameBytes, to - from);
+      say(socket, frame(FrameType::Data, bytes, from), std::span(data_).subspan(from, bytes));
+    }
   }
   void pollForAWhile() {
     for (int i = 0; i < 100; ++i) transport_->poll();
