@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "ctran/collective/shm_context.h"
@@ -39,6 +40,37 @@ Task exchangeByReadingAll(ShmContext& shm, int addresses, Lend lend, All all) {
   if (gone >= 0) co_await shm.neverFilledBy(gone);
   shm.endRounds();
   co_await shm.allDrained(0);
+  shm.throwIfFailed();
+}
+
+/// In pieces, each in a part for every rank: a rank makes its part from what others have lent
+/// (`lend()` does so, or publishes without), in its output and its buffer in the ring (`make(k,
+/// buffer)`, of up to `bytes`, which returns as `all` above), one piece ahead, and if it `takes`
+/// gets the parts of all others from there (`take(k, peer, buffer)`).
+template <class Lend, class Make, class Take>
+Task exchangeMadeByReading(ShmContext& shm, uint64_t pieces, size_t bytes, bool takes, Lend lend,
+                           Make make, Take take) {
+  shm.beginRounds(pieces, bytes);
+  co_await shm.slotFree();
+  lend();
+  co_await shm.allArrived();
+  shm.checkAll();
+  for (uint64_t k = 0, made = 0; k < pieces; ++k) {
+    for (; made < std::min(k + 2, pieces); ++made) {
+      co_await shm.roundFree(made);
+      const int gone = make(made, shm.buffer(made));
+      if (gone >= 0) co_await shm.neverFilledBy(gone);
+      shm.fillTo(made);
+    }
+    if (!takes) co_await shm.allFilled(k);
+    for (int step = 1; takes && step < shm.size; ++step) {
+      const int peer = (shm.rank + step) % shm.size;
+      co_await shm.filledBy(peer, k);
+      take(k, peer, shm.bufferOf(peer, k));
+    }
+    shm.drainTo(k);
+  }
+  shm.endRounds();  // who has made its last part reads no more
   shm.throwIfFailed();
 }
 

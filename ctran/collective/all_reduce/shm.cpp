@@ -1,7 +1,10 @@
 #include "ctran/collective/all_reduce/shm.h"
 
+#include <span>
+
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 
@@ -122,47 +125,28 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
 /// read there, still in caches. In place a rank overwrites of its input only what nobody else reads
 /// and parts whose results it has got.
 Task allReducePull(ShmContext& shm, const Collective& c) {
-  const size_t element = sizeOf(c.type);
   const size_t most = Arena::kRoundBytes * shm.size;  // of a piece
-  const uint64_t pieces = roundsFor(c.blockBytes(), most);
-  const auto partsOf = [&c, &shm, most, element](uint64_t k) {
-    return Partition(Piece(c.blockBytes(), most, k).bytes / element, shm.size, element);
+  const auto partOf = [&c, &shm, most](uint64_t k, int r) {
+    const Piece piece(c.blockBytes(), most, k);
+    const Partition parts(piece.bytes / sizeOf(c.type), shm.size, sizeOf(c.type));
+    return std::span(c.output + piece.offset + parts.begin(r) * sizeOf(c.type),
+                     parts.size(r) * sizeOf(c.type));
   };
-  // Returns a rank whose memory is no longer there, or -1.
-  const auto publish = [&](uint64_t k) {
-    const Partition parts = partsOf(k);
-    const size_t mine = k * most + parts.begin(shm.rank) * element;
-    const std::byte* from[Arena::kMaxRanks];
-    for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + mine;
-    const int gone = shm.reduceByReading(c, c.output + mine, from, parts.size(shm.rank));
-    shm.put(shm.buffer(k), c.output + mine, parts.size(shm.rank) * element);
-    return gone;
-  };
-
-  shm.beginRounds(pieces, partBytes(std::min(c.blockBytes(), most), shm.size));
-  co_await shm.slotFree();
-  shm.lend(1, [&c](int) { return std::span(c.input, c.blockBytes()); });
-  co_await shm.allArrived();
-  shm.checkAll();
-
-  for (uint64_t k = 0, published = 0; k < pieces; ++k) {
-    for (; published < std::min(k + 2, pieces); ++published) {
-      co_await shm.roundFree(published);
-      const int gone = publish(published);
-      if (gone >= 0) co_await shm.neverFilledBy(gone);
-      shm.fillTo(published);
-    }
-    const Partition parts = partsOf(k);
-    for (int step = 1; step < shm.size; ++step) {
-      const int peer = (shm.rank + step) % shm.size;
-      co_await shm.filledBy(peer, k);
-      shm.take(c.output + k * most + parts.begin(peer) * element, shm.bufferOf(peer, k),
-               parts.size(peer) * element);
-    }
-    shm.drainTo(k);
-  }
-  shm.endRounds();  // who has published its last part reads no more
-  shm.throwIfFailed();
+  return exchangeMadeByReading(
+      shm, roundsFor(c.blockBytes(), most), partBytes(std::min(c.blockBytes(), most), shm.size),
+      true, [&c, &shm] { shm.lend(1, [&c](int) { return std::span(c.input, c.blockBytes()); }); },
+      [&c, &shm, partOf](uint64_t k, std::byte* buffer) {
+        const std::span<std::byte> mine = partOf(k, shm.rank);
+        const std::byte* from[Arena::kMaxRanks];
+        for (int r = 0; r < shm.size; ++r) from[r] = shm.lentBy(r, 0) + (mine.data() - c.output);
+        const int gone = shm.reduceByReading(c, mine.data(), from, mine.size() / sizeOf(c.type));
+        shm.put(buffer, mine.data(), mine.size());
+        return gone;
+      },
+      [&shm, partOf](uint64_t k, int peer, const std::byte* buffer) {
+        const std::span<std::byte> part = partOf(k, peer);
+        shm.take(part.data(), buffer, part.size());
+      });
 }
 
 }  // namespace ctran

@@ -1,8 +1,8 @@
 #include <span>
-#include <utility>
 
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
+#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 
@@ -39,49 +39,33 @@ Task broadcastRounds(ShmContext& shm, const Collective& c) {
 Task broadcastPull(ShmContext& shm, const Collective& c) {
   constexpr size_t kPiece = 512 << 10;
   const bool isRoot = shm.rank == c.root;
-  const size_t bytes = c.blockBytes();
-  const uint64_t pieces = roundsFor(bytes, kPiece);
-  const auto partOf = [&shm, bytes](uint64_t k, int r) {
-    const Piece piece(bytes, kPiece, k);
+  const auto partOf = [&c, &shm](uint64_t k, int r) {
+    const Piece piece(c.blockBytes(), kPiece, k);
     const Partition parts(piece.bytes, shm.size, 1);
-    return std::pair(piece.offset + parts.begin(r), parts.size(r));
+    return std::span(c.output + piece.offset + parts.begin(r), parts.size(r));
   };
-
-  shm.beginRounds(pieces, partBytes(std::min(bytes, kPiece), shm.size));
-  co_await shm.slotFree();
-  if (isRoot) {
-    shm.lend(1, [&c](int) { return std::span(c.output, c.blockBytes()); });
-  } else {
-    shm.publishSlot();
-  }
-  co_await shm.allArrived();
-  shm.checkAll();
-
-  for (uint64_t k = 0, published = 0; k < pieces; ++k) {
-    for (; published < std::min(k + 2, pieces); ++published) {
-      co_await shm.roundFree(published);
-      const auto [offset, size] = partOf(published, shm.rank);
-      if (isRoot) {
-        shm.put(shm.buffer(published), c.output + offset, size);
-      } else if (!shm.read(c.root, {shm.lentBy(c.root, 0) + offset, shm.buffer(published), size})) {
-        co_await shm.neverFilledBy(c.root);
-      }
-      shm.fillTo(published);
-    }
-    if (isRoot) {
-      co_await shm.allFilled(k);
-    } else {
-      for (int step = 0; step < shm.size; ++step) {
-        const int peer = (shm.rank + step) % shm.size;
-        co_await shm.filledBy(peer, k);
-        const auto [offset, size] = partOf(k, peer);
-        shm.take(c.output + offset, shm.bufferOf(peer, k), size);
-      }
-    }
-    shm.drainTo(k);
-  }
-  shm.endRounds();
-  shm.throwIfFailed();
+  return exchangeMadeByReading(
+      shm, roundsFor(c.blockBytes(), kPiece), partBytes(std::min(c.blockBytes(), kPiece), shm.size),
+      !isRoot,
+      [&c, &shm, isRoot] {
+        if (!isRoot) return shm.publishSlot();
+        shm.lend(1, [&c](int) { return std::span(c.output, c.blockBytes()); });
+      },
+      [&c, &shm, isRoot, partOf](uint64_t k, std::byte* buffer) {
+        const std::span<std::byte> mine = partOf(k, shm.rank);
+        if (isRoot) {
+          shm.put(buffer, mine.data(), mine.size());
+          return -1;
+        }
+        const std::byte* from = shm.lentBy(c.root, 0) + (mine.data() - c.output);
+        if (!shm.read(c.root, {from, buffer, mine.size()})) return c.root;
+        shm.take(mine.data(), buffer, mine.size());
+        return -1;
+      },
+      [&shm, partOf](uint64_t k, int peer, const std::byte* buffer) {
+        const std::span<std::byte> part = partOf(k, peer);
+        shm.take(part.data(), buffer, part.size());
+      });
 }
 
 }  // namespace ctran
