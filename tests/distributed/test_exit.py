@@ -77,14 +77,38 @@ if rank != 0:
 """
 
 
-def test_pending_works_do_not_keep_a_program_from_ending(tmp_path: Path) -> None:
+WAITING = """
+# Threads that wait for what the other ranks never join.
+import threading, time
+
+def one_call():
+    comm.all_reduce(torch.ones(1000), ReduceOp.SUM, async_op=False)
+
+def many_calls():
+    while True:
+        own.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
+
+own = torchcomms.new_comm("ctran", torch.device("cpu"), "own")
+if rank == 0:
+    for target in (one_call, many_calls, many_calls):
+        threading.Thread(target=target, daemon=True).start()
+    time.sleep(0.5)
+print("issued", flush=True)
+if rank != 0:
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("ending", [PENDING, WAITING], ids=["works", "threads that wait"])
+def test_what_is_pending_does_not_keep_a_program_from_ending(tmp_path: Path, ending: str) -> None:
     store = str(tmp_path / "store")
     folder = tmp_path / "programs"
     folder.mkdir()
-    programs = [Program(PRELUDE + PENDING, folder, [str(r), "2", store]) for r in range(2)]
+    programs = [Program(PRELUDE + ending, folder, [str(r), "2", store]) for r in range(2)]
     try:
         assert programs[1].first_line() == "issued"
-        assert programs[0].end().code == 0
+        ended = programs[0].end()
+        assert (ended.code, ended.err) == (0, "")
     finally:
         for program in programs:
             kill(program.process)

@@ -1,5 +1,9 @@
+#include <cxxabi.h>
+#include <unistd.h>
+
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
+#include "torchcomms/csrc/bindings/callbacks.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
 
 namespace py = pybind11;
@@ -12,12 +16,20 @@ namespace {
 void* releaseInterpreter() { return PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr; }
 
 void acquireInterpreter(void* released) {
-  if (released != nullptr) PyEval_RestoreThread(static_cast<PyThreadState*>(released));
+  if (released == nullptr) return;
+  try {
+    PyEval_RestoreThread(static_cast<PyThreadState*>(released));
+  } catch (const abi::__forced_unwind&) {
+    // The program ends, and before 3.14 Python then ends the other threads that come here, in the
+    // middle of whatever has called us; destructors on the way would end the process.
+    while (true) ::pause();
+  }
 }
 
 /// Runs signal handlers; what they raise ends the wait. (Python runs them in the main thread alone,
 /// in others this does nothing.)
 void checkSignals() {
+  if (interpreterGoes()) return;
   const py::gil_scoped_acquire lock;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
