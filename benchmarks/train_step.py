@@ -2,16 +2,18 @@
 """Times a training step under DistributedDataParallel on ctran beside PyTorch's Gloo, in one run.
 
 A small transformer, trained by ranks of this host, one thread each. Every rank has the model once
-for each backend, with the same weights, and all take turns: some steps on one backend, as many on
-the other, as many without communication (no_sync). The gradients alone are reduced in buckets of
-DDP's size too. So the table says, for each backend,
+for each backend, with the same weights, and all take turns, step by step: one on each backend, one
+whose gradients stay where they are (no_sync). The gradients alone are reduced in as large buckets
+too. So the table says, for each backend, of the slowest rank,
 
   step          a step, with the reduction of the gradients behind the backward pass
-  compute       a step without communication
+  compute       a step after which the ranks only wait for each other
   communication the reduction of as many gradients alone
   hidden        how much of that the backward pass hides: 1 - (step - compute) / communication
 
-On a machine with fewer cores than ranks nothing can be hidden: whoever waits is in another's way.
+A rank has two CPUs, where there are so many: one to compute and one to communicate. With one,
+little can be hidden, and nothing with less: whoever waits is in another's way. Gradients lie in
+DDP's buckets (gradient_as_bucket_view); otherwise it would copy them there and back, alike for all.
 """
 
 from __future__ import annotations
@@ -36,7 +38,6 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 BACKENDS = ("ctran", "gloo")
-BUCKET_MB = 25  # DDP's default
 VOCABULARY = 1000
 
 
@@ -62,13 +63,16 @@ class Trainer:
         torch.manual_seed(0)
         model = Transformer(options.width, options.layers)
         self.model = DistributedDataParallel(
-            model, process_group=self.group, bucket_cap_mb=BUCKET_MB
+            model,
+            process_group=self.group,
+            bucket_cap_mb=options.bucket_mb,
+            gradient_as_bucket_view=True,
         )
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         shape = (options.batch, options.length)
         self.tokens = torch.randint(VOCABULARY, shape)
         elements = sum(p.numel() for p in model.parameters())
-        per_bucket = BUCKET_MB * (1 << 20) // 4
+        per_bucket = options.bucket_mb * (1 << 20) // 4
         self.buckets = [
             torch.zeros(min(per_bucket, elements - begin))
             for begin in range(0, elements, per_bucket)
@@ -83,6 +87,7 @@ class Trainer:
     def compute(self) -> None:
         with self.model.no_sync():
             self.step()
+        dist.barrier(self.group)
 
     def communicate(self) -> None:
         works = [dist.all_reduce(b, group=self.group, async_op=True) for b in self.buckets]
@@ -98,7 +103,8 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, outp
 
     torch.set_num_threads(1)
     if cpus != "none":
-        os.sched_setaffinity(0, {int(cpus.split(",")[rank])})
+        own = list(map(int, cpus.split(",")))[rank :: options.nproc]
+        os.sched_setaffinity(0, own)
     dist.init_process_group(
         "gloo",
         store=dist.FileStore(store, options.nproc),
@@ -111,17 +117,16 @@ def run_rank(rank: int, options: argparse.Namespace, store: str, cpus: str, outp
     samples: dict[str, dict[str, list[float]]] = {
         backend: {part: [] for part in parts} for backend in BACKENDS
     }
-    for turn in range(options.repeats + 1):  # the first is for warming up
+    for turn in range(options.steps + 2):  # the first two are for warming up
         order = BACKENDS if turn % 2 else BACKENDS[::-1]
         for part, function in parts.items():
             for backend in order:
                 dist.barrier()
                 begin = time.perf_counter()
-                for _ in range(options.steps):
-                    function(trainers[backend])
-                elapsed = torch.tensor((time.perf_counter() - begin) / options.steps)
+                function(trainers[backend])
+                elapsed = torch.tensor(time.perf_counter() - begin)
                 dist.all_reduce(elapsed, dist.ReduceOp.MAX)
-                if turn:
+                if turn > 1:
                     samples[backend][part].append(float(elapsed))
     digests = [trainer.digest() for trainer in trainers.values()]
     if max(digests) - min(digests) > 1e-2 * abs(digests[0]):
@@ -153,12 +158,17 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("-n", "--nproc", help="ranks, comma-separated (default 2,4)", default="2,4")
-    parser.add_argument("--repeats", type=int, default=7, help="turns of each (default 7)")
-    parser.add_argument("--steps", type=int, default=3, help="steps of a turn (default 3)")
+    parser.add_argument("--steps", type=int, default=21, help="of each (default 21)")
     parser.add_argument("--width", type=int, default=256, help="of the model (default 256)")
     parser.add_argument("--layers", type=int, default=4, help="of the model (default 4)")
     parser.add_argument("--batch", type=int, default=4, help="sequences per rank (default 4)")
     parser.add_argument("--length", type=int, default=64, help="tokens of each (default 64)")
+    parser.add_argument(
+        "--bucket-mb",
+        type=int,
+        default=2,
+        help="of DDP; its own default, 25, is more than this model has (default 2)",
+    )
     parser.add_argument(
         "--output",
         type=Path,
@@ -172,7 +182,9 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as scratch, console.status(f"training on {ranks} ranks"):
             one = argparse.Namespace(**{**vars(options), "nproc": ranks})
             output = f"{scratch}/samples"
-            cpus = libraries.placement("auto", ranks)
+            cpus = libraries.placement("auto", 2 * ranks)
+            if cpus == "none":
+                cpus = libraries.placement("auto", ranks)
             mp.spawn(run_rank, (one, f"{scratch}/store", cpus, output), nprocs=ranks)
             record = json.loads(Path(output).read_text())
         console.print(report(ranks, record))
