@@ -1,9 +1,12 @@
 #pragma once
 
+#include <cxxabi.h>
 #include <torch/csrc/utils/pybind.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace torch::comms {
@@ -21,6 +24,28 @@ inline bool interpreterGoes() {
   return ends && PyGILState_Check() == 0;
 }
 
+/// Threads that ask for the interpreter's lock when it goes are ended by Python, before 3.14, in
+/// the middle of whatever has called us: destructors on the way would end the process. They stay.
+template <typename Ask>
+void askForInterpreter(const Ask& ask) {
+  try {
+    ask();
+  } catch (const abi::__forced_unwind&) {
+    while (true) ::pause();
+  }
+}
+
+/// The interpreter's lock, for threads that may outlive the interpreter.
+class InterpreterLock {
+ public:
+  InterpreterLock() {
+    askForInterpreter([this] { lock_.emplace(); });
+  }
+
+ private:
+  std::optional<pybind11::gil_scoped_acquire> lock_;
+};
+
 /// A Python callable that may be copied, called and let go of on any thread. When the interpreter
 /// goes it is not called any more.
 class Callback {
@@ -29,14 +54,14 @@ class Callback {
       : function_(function.release().ptr(), [](PyObject* object) {
           // At the very end of the process there is nobody left to give it to.
           if (interpreterGoes()) return;
-          const pybind11::gil_scoped_acquire lock;
+          const InterpreterLock lock;
           Py_DECREF(object);
         }) {}
 
   /// Throws what it raises. `arguments` are converted with the interpreter lock held.
   template <typename... Arguments>
   void operator()(const Arguments&... arguments) const {
-    const pybind11::gil_scoped_acquire lock;
+    const InterpreterLock lock;
     call(pybind11::cast(arguments)...);
   }
 
@@ -44,7 +69,7 @@ class Callback {
   template <typename... Arguments>
   void quietly(const Arguments&... arguments) const noexcept {
     if (interpreterGoes()) return;
-    const pybind11::gil_scoped_acquire lock;
+    const InterpreterLock lock;
     try {
       call(pybind11::cast(arguments)...);
     } catch (pybind11::error_already_set& error) {

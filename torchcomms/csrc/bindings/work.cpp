@@ -1,6 +1,3 @@
-#include <cxxabi.h>
-#include <unistd.h>
-
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/callbacks.hpp"
@@ -17,20 +14,14 @@ void* releaseInterpreter() { return PyGILState_Check() != 0 ? PyEval_SaveThread(
 
 void acquireInterpreter(void* released) {
   if (released == nullptr) return;
-  try {
-    PyEval_RestoreThread(static_cast<PyThreadState*>(released));
-  } catch (const abi::__forced_unwind&) {
-    // The program ends, and before 3.14 Python then ends the other threads that come here, in the
-    // middle of whatever has called us; destructors on the way would end the process.
-    while (true) ::pause();
-  }
+  askForInterpreter([released] { PyEval_RestoreThread(static_cast<PyThreadState*>(released)); });
 }
 
 /// Runs signal handlers; what they raise ends the wait. (Python runs them in the main thread alone,
 /// in others this does nothing.)
 void checkSignals() {
   if (interpreterGoes()) return;
-  const py::gil_scoped_acquire lock;
+  const InterpreterLock lock;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
