@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <comms/torchcomms/TorchWork.hpp>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -157,7 +158,11 @@ void Bulletin::meetPeers() {
     self.peers_.meet(*self.own_);
     return 0;
   });
-  met.wait_for(kMeetingPatience);
+  const HostWait wait;
+  const Clock::time_point deadline = Clock::now() + kMeetingPatience;
+  while (met.wait_for(kPause) != std::future_status::ready && Clock::now() < deadline) {
+    HostWait::checkInterrupts();
+  }
 }
 
 std::optional<ctran::Error> Bulletin::readError() {
