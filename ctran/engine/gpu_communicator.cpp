@@ -19,9 +19,9 @@ using gpu::check;
 using std::chrono::milliseconds;
 
 const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
-                          "How many multiprocessors an asynchronous operation of a communicator "
-                          "takes at most; a synchronous one, up to half of each of twice as many. "
-                          "The least of all ranks counts.",
+                          "How many multiprocessors an asynchronous reduction of a communicator "
+                          "takes at most; a synchronous one, up to half of each of twice as many; "
+                          "what moves data has lanes in proportion. The least of all ranks counts.",
                           1, device::kMaxLanes};
 
 const ConfigBool kThroughHost{
@@ -71,14 +71,19 @@ uint64_t pciAddressOf(int device) {
   return pciAddress(handle);
 }
 
-/// Whether the link to the GPU at that address is known to carry lines whole: NVLink, which knows
-/// atomic operations. Of GPUs that this process does not see, nothing is known.
+/// Whether lines serve on this GPU and the link to the one at that address is known to carry them
+/// whole: NVLink, which knows atomic operations. Of GPUs that this process does not see, nothing is
+/// known.
 bool carriesLines(int device, uint64_t address) {
-  if (address == pciAddressOf(device)) return true;
+  constexpr int kLeastCapability = 8;
   const gpu::Driver& driver = gpu::Driver::get();
   gpu::Device own = 0, peer = 0;
+  int count = 0, atomics = 0, capability = 0;
   check(driver.deviceGet(&own, device), "cuDeviceGet");
-  int count = 0, atomics = 0;
+  check(driver.deviceGetAttribute(&capability, gpu::DeviceAttribute::ComputeCapabilityMajor, own),
+        "cuDeviceGetAttribute");
+  if (capability < kLeastCapability) return false;
+  if (address == pciAddress(own)) return true;
   check(driver.deviceGetCount(&count), "cuDeviceGetCount");
   for (int ordinal = 0; ordinal < count; ++ordinal) {
     check(driver.deviceGet(&peer, ordinal), "cuDeviceGet");
@@ -175,8 +180,9 @@ void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
     }
     MovingKernels::of(device_, control_->size());
   });
-  lines_ = std::all_of(links.begin(), links.end(),
-                       [](const Introduction& one) { return one.carriesLines; });
+  lines_ =
+      control_->size() > 1 && std::all_of(links.begin(), links.end(),
+                                          [](const Introduction& one) { return one.carriesLines; });
   blocks_ = device::kMaxLanes;
   bool wantsHost = false, takesHost = true;
   for (const Introduction& one : all) {
@@ -465,7 +471,11 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
           std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
           " times";
     }
-    if (isThroughHost()) explanation.why += ", through the host's memory";
+    if (isThroughHost()) {
+      explanation.why += ", through the host's memory";
+    } else if (!lines_ && control_->size() > 1) {
+      explanation.why += ", without lines: not all GPUs see each other over NVLink";
+    }
   }
   if (const size_t launched = persistent_ ? persistent_->launched() : 0) {
     explanation.why +=

@@ -167,5 +167,5 @@ CTRAN_INLINE void moveRows(const MoveRowsArguments& a, const Block& block) {
 
 #ifdef CTRAN_RANKS
 CTRAN_KERNEL(ctranCountRows, CountRowsArguments, 64, (countRows<CTRAN_RANKS>(arguments, block)))
-CTRAN_LANES_KERNEL(ctranMoveRows, MoveRowsArguments, moveRows(arguments, block))
+CTRAN_LANES_KERNEL(ctranMoveRows, MoveRowsArguments, CTRAN_TWO_BLOCKS, moveRows(arguments, block))
 #endif

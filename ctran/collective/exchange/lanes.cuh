@@ -241,5 +241,5 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_LANES_KERNEL(ctranExchange, ExchangeArguments, exchange(arguments, block))
+CTRAN_LANES_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
 #endif

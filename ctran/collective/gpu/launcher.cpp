@@ -20,7 +20,7 @@ using device::kMaxRanks;
 constexpr size_t kPacketData = 12;
 constexpr size_t kUnitData = device::kUnitWords * 16;
 constexpr size_t kUnitRoom = device::kUnitSlots * 16;
-constexpr uint32_t kLaneThreads = 512;  ///< of a block, of all its lanes
+constexpr uint32_t kLaneThreads = 512;  ///< of all rows of a block
 
 // From sweeps on four H200, and on two; docs/backends/ctran_gpu.md has them.
 
@@ -31,7 +31,7 @@ size_t oneShotLimit(uint32_t size) {
   return 32 << 10;
 }
 constexpr size_t kTwoShotLimit = 2200000;
-constexpr size_t kLinesFrom = 1 << 20;
+constexpr size_t kLinesFrom = 1 << 20;  ///< measured on two; of all parts
 /// Of what one rank sends another.
 constexpr size_t kPacketLimit = 512 << 10;
 constexpr size_t kLeastChunk = 4096;
@@ -405,7 +405,9 @@ void GpuLauncher::reduce(const Collective& c, Target target) const {
     if (wire <= oneShotLimit(size_) && packets <= slotPackets) {
       return run(kernels.oneShot, shapeFor(packets, 24), &a, target);
     }
-    if (wire < (team_.lineBytes == 0 ? kTwoShotLimit : kLinesFrom) && 2 * share <= slotPackets) {
+    const bool inPackets =
+        team_.lineBytes == 0 ? wire <= kTwoShotLimit : count * element < kLinesFrom;
+    if (inPackets && 2 * share <= slotPackets) {
       return run(kernels.twoShot, shapeFor(share, 88), &a, target);
     }
   }

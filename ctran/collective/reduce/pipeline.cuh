@@ -207,6 +207,6 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
 }  // namespace ctran::device
 
 #ifdef CTRAN_ELEMENT
-CTRAN_LANES_KERNEL(ctranReducePipeline, ReduceArguments,
+CTRAN_LANES_KERNEL(ctranReducePipeline, ReduceArguments, 512,
                    (reducePipeline<CTRAN_ELEMENT, CTRAN_OP, CTRAN_RANKS>(arguments, block)))
 #endif

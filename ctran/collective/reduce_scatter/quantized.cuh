@@ -177,6 +177,6 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
-CTRAN_LANES_KERNEL(ctranReduceQuantized, QuantizedArguments,
+CTRAN_LANES_KERNEL(ctranReduceQuantized, QuantizedArguments, 512,
                    (reduceQuantized<CTRAN_RANKS>(arguments, block)))
 #endif

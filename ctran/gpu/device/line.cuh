@@ -68,7 +68,12 @@ CTRAN_INLINE void writeUnit(const Warp& warp, const Bytes<char>& to, u64 unit,
 
 CTRAN_INLINE u32 ofWarp(u32 value) { return __shfl_sync(0xffffffffu, value, 0); }
 
-CTRAN_INLINE u32 anyOfWarp(u32 bits) { return __reduce_or_sync(0xffffffffu, bits); }
+/// What any thread of the warp has; a barrier of the warp.
+CTRAN_INLINE u32 anyOfWarp(u32 bits) {
+  bits = __reduce_or_sync(0xffffffffu, bits);
+  __syncwarp();
+  return bits;
+}
 
 CTRAN_INLINE void storeUnit(const Warp& warp, Word16* slots, UnitPart part, u32 epoch) {
   if (hasFlag(warp.thread)) {
@@ -135,7 +140,9 @@ CTRAN_INLINE Word16* linesOf(const Team& team, u32 epoch, u32 from, u32 to) {
 }
 
 /// Waits until a unit of every rank in the mask `from`, the same for the whole warp, lies where
-/// `slots(rank)` says. False, to all of the warp: the communicator has failed, return.
+/// `slots(rank)` says. Lines are stored whole, but nobody promises that they are read whole: what
+/// is used is what has been read after the flags. False, to all of the warp: the communicator has
+/// failed, return.
 template <u32 kRanks, class Slots>
 CTRAN_INLINE bool receiveUnits(const Team& team, const Block& block, const Warp& warp, u32 epoch,
                                u32 from, const Slots& slots, UnitPart (&parts)[kRanks]) {
@@ -147,12 +154,17 @@ CTRAN_INLINE bool receiveUnits(const Team& team, const Block& block, const Warp&
       if (!loadUnit(warp, slots(peer), epoch, parts[peer])) missing |= 1u << peer;
     }
     missing = anyOfWarp(missing);
-    if (missing == 0) return true;
+    if (missing == 0) break;
     if (polls % kPollsPerCheck != 0) continue;
     u32 goesOn = 1;
     if (warp.thread == 0) goesOn = keepWaiting(team, block, epoch, missing) ? 1 : 0;
     if (!ofWarp(goesOn)) return false;
   }
+  CTRAN_UNROLL
+  for (u32 peer = 0; peer < kRanks; ++peer) {
+    if (from >> peer & 1) loadUnit(warp, slots(peer), epoch, parts[peer]);
+  }
+  return true;
 }
 
 }  // namespace ctran::device

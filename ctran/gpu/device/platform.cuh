@@ -21,6 +21,8 @@
 //
 // Those on lanes may have several blocks of ours in one of CUDA's, which has as many rows of
 // threads: one works while the other waits, on the same multiprocessor, and the rest are free.
+// Their `bounds` are 512 threads and how many such blocks of CUDA's a multiprocessor should have
+// room for.
 #if CTRAN_ON_GPU
 #define CTRAN_KERNEL(name, Arguments, threads, body)                     \
   extern "C" __global__ void __launch_bounds__(threads)                  \
@@ -30,8 +32,8 @@
     const Block block = thisBlock(&guard);                               \
     body;                                                                \
   }
-#define CTRAN_LANES_KERNEL(name, Arguments, body)                        \
-  extern "C" __global__ void __launch_bounds__(512)                      \
+#define CTRAN_LANES_KERNEL(name, Arguments, bounds, body)                \
+  extern "C" __global__ void __launch_bounds__(bounds)                   \
       name(const __grid_constant__ ctran::device::Arguments arguments) { \
     using namespace ctran::device;                                       \
     __shared__ Guard guards[kMostRows];                                  \
@@ -48,8 +50,12 @@
     const auto& arguments = *static_cast<const Arguments*>(parameters[0]);                         \
     body;                                                                                          \
   }
-#define CTRAN_LANES_KERNEL(name, Arguments, body) CTRAN_KERNEL(name, Arguments, 512, body)
+#define CTRAN_LANES_KERNEL(name, Arguments, bounds, body) CTRAN_KERNEL(name, Arguments, 512, body)
 #endif
+
+/// Bounds of kernels that move data. Those of one communicator may have more blocks than there are
+/// multiprocessors, and those of another have to find room beside them.
+#define CTRAN_TWO_BLOCKS 512, 2
 
 namespace ctran::device {
 
