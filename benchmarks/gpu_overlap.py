@@ -10,9 +10,10 @@ Measured are the collective alone, the products alone and both together: microse
 20, the slowest rank's, median of five. `exposed` is what the collective adds to the products.
 
 Contenders: ctran with budgets of multiprocessors (CTRAN_GPU_SM_BUDGET), ctran's copy engines
-(all_gather), NCCL as torch calls it, and NCCL held to as many blocks (the hint maxCTAs). Results
-are checked before anything is timed. NVLink multicast is switched off. Writes gpu_overlap.jsonl and
-.md, and .png where there is matplotlib.
+(all_gather; through slots, and by all_gather_p_exec into symmetric memory), NCCL as torch calls it,
+and NCCL held to as many blocks (the hint maxCTAs). Results are checked before anything is timed.
+NVLink multicast is switched off. Writes gpu_overlap.jsonl and .md, and .png where there is
+matplotlib.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ BUDGETS = [8, 16, 32, 64]
 SIDE = 4096
 STEPS = 20
 SAMPLES = 5
+PERSISTENT = "ctran, copy engines into symmetric memory"
 
 Start = Callable[[], Any]  # issues the collective; what it returns has wait()
 
@@ -51,8 +53,9 @@ def _contenders(device: Any, op: str, budgets: list[int]) -> dict[str, Any]:
             made[f"nccl, {budget} blocks"] = torchcomms.new_comm("nccl", device, name, hints=hints)
     if op == "all_gather":
         hints = {"ctran::algorithm": "copy_engine"}
-        name = "copies"
-        made["ctran, copy engines"] = torchcomms.new_comm("ctran", device, name, hints=hints)
+        copies = torchcomms.new_comm("ctran", device, "copies", hints=hints)
+        made["ctran, copy engines"] = copies
+        made[PERSISTENT] = copies
     return made
 
 
@@ -88,6 +91,23 @@ class _Case:
         if comm is None:
             return lambda: dist.all_gather_into_tensor(result, source, async_op=True)
         return lambda: comm.all_gather_single(result, source, True)
+
+    def start_persistent(self, comm: Any) -> tuple[Start, Callable[[], None]]:
+        """The all_gather as a persistent one, in tensors the others can map; and what frees it."""
+        import torch
+
+        with torch.cuda.use_mem_pool(torch.cuda.MemPool(comm.mem_allocator)):
+            self.source, self.result = self.source.clone(), self.result.clone()
+        for tensor in (self.source, self.result):
+            comm.tensor_register(tensor)
+        handle, source = comm.all_gather_p_init(self.result), self.source
+
+        def free() -> None:
+            comm.all_gather_p_free(handle)
+            for tensor in (self.source, self.result):
+                comm.tensor_deregister(tensor)
+
+        return lambda: comm.all_gather_p_exec(handle, source, True), free
 
     def wrong(self, start: Start) -> int:
         """How many elements the collective leaves wrong."""
@@ -145,7 +165,11 @@ def worker() -> None:
             case = _Case(op, nbytes, rank, size, device)
             products = 0
             for name, comm in comms.items():  # torch's NCCL first
-                start = case.start(comm)
+                free = None
+                if name == PERSISTENT:
+                    start, free = case.start_persistent(comm)
+                else:
+                    start = case.start(comm)
                 wrong = gpu_common.slowest(case.wrong(start), device)
                 alone = slowest(lambda start=start: start().wait())
                 products = products or max(1, round(alone / one))
@@ -165,9 +189,11 @@ def worker() -> None:
                 row |= {"together_us": round(together, 1), "wrong": wrong}
                 row["exposed_us"] = round(together - computing, 1)
                 gpu_common.say(rank, row)
+                if free:
+                    free()
             del case, start
             torch.cuda.empty_cache()
-        for comm in filter(None, comms.values()):
+        for comm in dict.fromkeys(filter(None, comms.values())):
             comm.finalize()
     dist.barrier()
     torch.cuda.synchronize()
