@@ -29,7 +29,7 @@ const ConfigBool kThroughHost{
     "Communicators of GPUs go through the host's memory, as they do where GPUs cannot reach each "
     "other. One rank that has it set is enough."};
 
-/// Hosts end what is late; a kernel does so later, where no host looks.
+/// How much later a kernel ends than the host would end its operation.
 constexpr std::chrono::seconds kDeviceGrace{1};
 /// How long a kernel may take to end and to report, once it has been told to.
 constexpr milliseconds kReportPatience{200};
@@ -296,6 +296,13 @@ void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
       .store(static_cast<uint64_t>(limit), std::memory_order_relaxed);
 }
 
+/// Before a launch. Hosts end what is late; a kernel does so later, where no host looks.
+void GpuCommunicator::begin(GpuLauncher::Target target) {
+  const bool own = target.timeout.count() != 0 && target.timeout != control_->timeout();
+  memory_.setTimeout(own ? target.timeout + kDeviceGrace : target.timeout.zero());
+  order(target.stream, true);
+}
+
 /// Operations on different streams run in the order of the calls. Not so in captures, whose order
 /// is the program's.
 void GpuCommunicator::order(gpu::Stream stream, bool before) {
@@ -414,17 +421,17 @@ uint64_t GpuCommunicator::issue(const Collective& collective, GpuLauncher::Targe
   if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, hooks);
-    order(target.stream, true);
+    begin(target);
     plan.launch(collective, staging_, target.stream);
   } else if (copies) {
     CopyEngines& engines = setUpCopies(hooks);
-    order(target.stream, true);
+    begin(target);
     engines.launch(collective, target.stream);
   } else if (collective.persistent) {
-    order(target.stream, true);
+    begin(target);
     persistent_->launch(collective, staging_, target.stream);
   } else {
-    order(target.stream, true);
+    begin(target);
     launcher_->launch(collective, target);
   }
   order(target.stream, false);
@@ -441,7 +448,7 @@ uint64_t GpuCommunicator::enqueueQuantized(const Collective& collective,
   // Twice: it is another operation than the one that sends fp32.
   signature_ = extendSignature(extendSignature(signature_, collective), collective);
   desk.operations.begin(makeRecord(collective, number, signature_));
-  order(target.stream, true);
+  begin(target);
   launcher_->launchQuantized(collective, quantization, target);
   order(target.stream, false);
   desk.issued.store(number, std::memory_order_release);
@@ -487,7 +494,7 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
 void GpuCommunicator::enqueueMessages(std::span<const Collective> messages,
                                       GpuLauncher::Target target) {
   for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
-  order(target.stream, true);
+  begin(target);
   launcher_->launchMessages(messages, target);
   order(target.stream, false);
 }
@@ -608,12 +615,28 @@ void GpuCommunicator::registerMemory(const void* address, size_t bytes) {
   symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
 }
 
-/// All ranks say the same: they have looked at the same numbers.
+/// Of rows, all ranks say the same: they have looked at the same numbers. Of a message, its
+/// receiver does.
 Error GpuCommunicator::refused(const device::Refusal& refusal) const {
   const int from = static_cast<int>(refusal.from), to = static_cast<int>(refusal.to);
+  if (refusal.why == device::kRefusedMessage) {
+    const auto message = [&](int64_t bytes, uint32_t tag) {
+      const std::string text = std::to_string(bytes) + " bytes";
+      return tag == 0 ? text : text + " with tag " + std::to_string(tag);
+    };
+    return {ErrorKind::Mismatch,
+            "rank " + std::to_string(from) + " of communicator '" + control_->name() +
+                "' sent rank " + std::to_string(to) + ' ' +
+                message(refusal.amount, refusal.tags[0]) + ", which expected " +
+                message(refusal.limit, refusal.tags[1]) + " next",
+            {from, to},
+            {},
+            "messages of GPUs match in the order of the calls, whatever their tags; what a rank "
+            "sends another, that has to expect"};
+  }
   const std::string what = "all_to_all_v of communicator '" + control_->name() + "': rank " +
                            std::to_string(from) + " sends rank " + std::to_string(to) + ' ' +
-                           std::to_string(refusal.rows) + " rows, ";
+                           std::to_string(refusal.amount) + " rows, ";
   const std::string limit = std::to_string(refusal.limit);
   switch (refusal.why) {
     case device::kRefusedSend:

@@ -104,6 +104,7 @@ class GpuCommunicator final : public Explainer {
   void connect(Detour detour, WaitHooks* hooks);
   void share(WaitHooks* hooks);
   void probe();
+  void begin(GpuLauncher::Target target);
   void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;

@@ -35,7 +35,7 @@ class DeviceWorld {
       scratch_.push_back(std::make_unique<Word16[]>(kRegions * ranks * slotBytes / 16));
       lines_.push_back(std::make_unique<Word16[]>(kRegions * ranks * kLineBytes / 16));
       steps_.push_back(std::make_unique<Word16[]>(ranks * kLanes * kDepth * kStepBytes / 16));
-      flags_.push_back(std::make_unique<u32[]>(kFlags * kFlagWords));
+      flags_.push_back(std::make_unique<u32[]>(kFlagBytes / 4));
       for (u32& epoch : states_[rank].epoch) epoch = firstEpoch;
       for (u32 k = 0; k < kFlags; ++k) flags_[rank][k * kFlagWords] = firstStep;
       for (u32 peer = 0; peer < kMaxRanks; ++peer) {

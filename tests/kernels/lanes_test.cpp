@@ -2,8 +2,10 @@
 // blocks: every byte of every output is looked at.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <numeric>
+#include <thread>
 
 #include "ctran/collective/exchange/lanes.cuh"
 #include "ctran/collective/exchange/packets.cuh"
@@ -78,19 +80,23 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Of
           for (u32 step = 0; step < ranks; ++step) {
             const u32 p = (rank + step) % ranks;
             const u64 bytes = bytesOf(rank, p, k);
-            if (bytes == 0) continue;
+            const u32 labelled = k % 2;
+            if (bytes == 0 && (p == rank || !labelled)) continue;
             char* from = at(in[rank], p);
             char* to = at(out[rank], p);
             const bool swaps = inPlace || (mixed && rank == 0);
             Word16 offer = {};
             if (offersIn(offers, rank) && !swaps) offer = makeOffer(placeOf(to));
             if (p == rank) {
-              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, stepBytes, {}};
+              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, stepBytes, 0, 0, {}};
             } else if (swaps) {
-              a.transfers[a.count++] = {from, from, bytes, kSwap, p, kLanes, stepBytes, {}};
+              a.transfers[a.count++] = {from,   from,      bytes,    kSwap, p,
+                                        kLanes, stepBytes, labelled, 0,     {}};
             } else {
-              a.transfers[a.count++] = {from, nullptr, bytes, kSend, p, kLanes, stepBytes, {}};
-              a.transfers[a.count++] = {nullptr, to, bytes, kReceive, p, kLanes, stepBytes, offer};
+              a.transfers[a.count++] = {from,   nullptr,   bytes,    kSend, p,
+                                        kLanes, stepBytes, labelled, 0,     {}};
+              a.transfers[a.count++] = {nullptr, to,        bytes,    kReceive, p,
+                                        kLanes,  stepBytes, labelled, 0,        offer};
             }
           }
           exchange(a, block);
@@ -144,7 +150,8 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
           const u32 kind = rank == root ? kSend : rank == r ? kRelay : kReceive;
           const u32 peer = rank == r ? root : r;
           a.transfers[a.count++] = {part, part,   std::min(kShare, bytes - begin), kind,
-                                    peer, kLanes, DeviceWorld::kStepBytes,         {}};
+                                    peer, kLanes, DeviceWorld::kStepBytes,         0,
+                                    0,    {}};
         }
         exchange(a, block);
       });
@@ -152,6 +159,55 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
     for (u64 i = 0; i < bytes; ++i) ASSERT_EQ(data[r][i], byteOf(root, 0, 0, i)) << r << ' ' << i;
     ASSERT_EQ(data[r][bytes], '#');
   }
+}
+
+/// Rank 0 sends rank 1 a message, which expects another.
+void expectRefusal(const Transfer& sent, const Transfer& expected) {
+  DeviceWorld world(2, kSlotBytes, 0, {2, 1});
+  std::vector<char> in(sent.bytes), out(expected.bytes + 1, '#');
+  std::thread aborter([&] {  // what a sender still waits for, its host ends
+    while (loadRelaxed(&world.report(1).state) == kRunning) std::this_thread::yield();
+    storeRelaxed(&world.control(0).abort, 1u);
+  });
+  world.run(
+      allOf(2), 1,
+      [&](u32) {
+        return DeviceWorld::Grid{2, 1};
+      },
+      [&](u32 rank, u32, const Block& block) {
+        ExchangeArguments a{};
+        a.team = world.team(rank);
+        a.count = 1;
+        a.transfers[0] = rank == 0 ? sent : expected;
+        a.transfers[0].from = in.data();
+        a.transfers[0].to = out.data();
+        a.transfers[0].offer = makeOffer(placeOf(out.data()));
+        exchange(a, block);
+      });
+  aborter.join();
+  ASSERT_EQ(world.report(1).state, kRefused);
+  const Refusal& found = world.report(1).refusal;
+  EXPECT_EQ(found.why, kRefusedMessage);
+  EXPECT_EQ(found.from, 0u);
+  EXPECT_EQ(found.to, 1u);
+  EXPECT_EQ(found.amount, static_cast<i64>(sent.bytes));
+  EXPECT_EQ(found.limit, static_cast<i64>(expected.bytes));
+  EXPECT_EQ(found.tags[0], sent.tag);
+  EXPECT_EQ(found.tags[1], expected.tag);
+  EXPECT_EQ(out[expected.bytes], '#') << "more than there is room for";
+}
+
+TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
+  constexpr u32 kStep = DeviceWorld::kStepBytes;
+  const auto message = [](u32 kind, u64 bytes, u32 lanes, u32 tag) {
+    return Transfer{nullptr, nullptr, bytes, kind, 1 - kind, lanes, kStep, 1, tag, {}};
+  };
+  static_assert(kSend == 0 && kReceive == 1);
+  expectRefusal(message(kSend, 20 * kStep, 2, 0), message(kReceive, 11 * kStep, 1, 0));
+  expectRefusal(message(kSend, 20, 1, 0), message(kReceive, 11 * kStep, 2, 0));
+  expectRefusal(message(kSend, 0, 1, 0), message(kReceive, 1, 1, 0));
+  expectRefusal(message(kSend, 5, 1, 0), message(kReceive, 0, 1, 0));
+  expectRefusal(message(kSend, 700, 1, 3), message(kReceive, 700, 1, 4));
 }
 
 TEST(LaneExchange, RelaysSendOnWhatComes) {

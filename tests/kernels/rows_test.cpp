@@ -108,7 +108,7 @@ void expectRefusal(const std::function<void(Rows<3>&)>& spoil, bool expects,
     EXPECT_EQ(found.why, expected.why);
     EXPECT_EQ(found.from, expected.from);
     EXPECT_EQ(found.to, expected.to);
-    EXPECT_EQ(found.rows, expected.rows);
+    EXPECT_EQ(found.amount, expected.amount);
     EXPECT_EQ(found.limit, expected.limit);
     EXPECT_EQ(std::count(rows.out[r].begin(), rows.out[r].end(), '#'),
               static_cast<i64>(rows.out[r].size()));

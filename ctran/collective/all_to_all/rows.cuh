@@ -114,11 +114,7 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
     for (u32 r = 0; r < kRanks; ++r) {
       if (table.refusals[r].why == 0) continue;
       // No kernel after this one does anything: nothing is written that has no room.
-      team.report->refusal = table.refusals[r];
-      storeRelaxed(&team.report->epoch, epoch);
-      storeShared(&block.guard->stop, u32{kRefused});
-      storeRelaxed(&team.state->failed, u32{kRefused});
-      storeRelease(&team.report->state, u32{kRefused});
+      giveUp(team, block, epoch, kRefused, table.refusals[r]);
       break;
     }
   }

@@ -48,7 +48,7 @@ class CopyEngines {
   void send(const std::byte* from, size_t bytes, uint32_t to, size_t slot);
   void receive(std::byte* to, size_t bytes, uint32_t from, size_t slot);
 
-  const device::Team team_;
+  const device::Team& team_;
   const int device_;
   const size_t slotBytes_;
   const MovingKernels& kernels_;

@@ -8,6 +8,10 @@
 // number of lanes that both ends derive from its size; a block serves one lane of one message. The
 // sender pushes, which is the transfer; the receiver copies from its own memory.
 //
+// Where nothing else has checked that both ends mean the same message, its first step on every lane
+// carries a label: the receiver refuses what it does not await before it gives the first credit.
+// Such a message may be of nothing, which is one empty step.
+//
 // A message of more than kDepth steps on a lane goes straight to its place after those, if the
 // receiver's memory is mapped by all: the receiver offers it with its first credit, for which the
 // sender waits before that step anyway. One step of nothing follows, which says that all is there.
@@ -25,8 +29,10 @@ struct Transfer {
   u32 kind;
   u32 peer;
   u32 lanes;
-  u32 stepBytes;  ///< what a step carries, at most Team::stepBytes
-  Word16 offer;   ///< of a receive: where others have `to`, if they do
+  u32 stepBytes;   ///< what a step carries, at most Team::stepBytes
+  u32 isLabelled;  ///< not 0: with bytes and tag
+  u32 tag;
+  Word16 offer;  ///< of a receive: where others have `to`, if they do
 };
 
 inline constexpr u32 kMaxTransfers = 2 * kMaxRanks;
@@ -36,6 +42,10 @@ struct ExchangeArguments {
   u32 count;
   Transfer transfers[kMaxTransfers];
 };
+
+CTRAN_INLINE Word16 labelOf(const Transfer& t) {
+  return {{static_cast<u32>(t.bytes), static_cast<u32>(t.bytes >> 32), t.tag, 0}};
+}
 
 /// One end of a lane while a message passes.
 struct LaneEnd {
@@ -56,7 +66,7 @@ CTRAN_INLINE Word16* offerAt(u32* credit) { return reinterpret_cast<Word16*>(cre
 /// There is room for it. `more`: waits for that of the next, too. False, as below: a wait has
 /// failed, return.
 CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
-                           u64 at, bool more) {
+                           u64 at, bool isFirst, bool more) {
   const u64 bytes = t.bytes - at < t.stepBytes ? t.bytes - at : t.stepBytes;
   const auto source = bytesOf<const char>(t.from + at, bytes);
   Word16* slot = reinterpret_cast<Word16*>(stepOf(team, team.rank, t.peer, end.lane, end.step));
@@ -65,6 +75,9 @@ CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer&
   if (block.thread == 0 && more) awaitRoom(team, block, t, end);
   if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
+    if (isFirst && t.isLabelled) {
+      *labelOf(team, team.rank, t.peer, end.lane, end.step - 1) = labelOf(t);
+    }
     fenceSystem();
     storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
   }
@@ -104,9 +117,23 @@ CTRAN_INLINE bool receiveRest(const Team& team, const Block& block, const Transf
   return true;
 }
 
+/// One thread: refuses a message whose label is another than that of `t`.
+CTRAN_INLINE void checkLabel(const Team& team, const Block& block, const Transfer& t,
+                             const Word16& label) {
+  const Word16 expected = labelOf(t);
+  bool same = true;
+  CTRAN_UNROLL
+  for (u32 k = 0; k < 3; ++k) same = same && label.w[k] == expected.w[k];
+  if (same) return;
+  const i64 bytes = static_cast<i64>(label.w[0] | static_cast<u64>(label.w[1]) << 32);
+  const i64 limit = static_cast<i64>(t.bytes);
+  giveUp(team, block, nextEpoch(team.state->epoch[0]), kRefused,
+         {kRefusedMessage, t.peer, team.rank, 0, bytes, limit, {label.w[2], t.tag}});
+}
+
 /// `offers`: says with the credit where the rest may go.
 CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transfer& t, LaneEnd& end,
-                              u64 at, bool offers) {
+                              u64 at, bool isFirst, bool offers) {
   if (block.thread == 0) {
     awaitFlag(team, block, readyOf(team, t.peer, team.rank, end.lane), end.step + 1, t.peer);
   }
@@ -115,8 +142,12 @@ CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transf
   const auto target = bytesOf<char>(t.to + at, bytes);
   const Word16* slot =
       reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.lane, end.step));
+  Word16 label = {};
+  const bool looks = isFirst && t.isLabelled && block.thread == 0;
+  if (looks) label = loadWords(labelOf(team, t.peer, team.rank, end.lane, end.step));
   writeUser(block, target, [&](u32 i) { return loadWords(slot + i); });
-  block.sync();
+  if (looks) checkLabel(team, block, t, label);
+  if (!goesOn(block)) return false;
   ++end.step;
   if (block.thread == publisherOf(block)) {
     u32* credit = creditOf(team, t.peer, team.rank, end.lane);
@@ -204,7 +235,9 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
   const u64 stride = static_cast<u64>(t.lanes) * t.stepBytes;
   bool sending = sends, receiving = receives;
   u32 k = 0;
-  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes; at += stride, ++k) {
+  const bool mayBeEmpty = lane == 0 && t.isLabelled;
+  for (u64 at = static_cast<u64>(lane) * t.stepBytes; at < t.bytes || (mayBeEmpty && k == 0);
+       at += stride, ++k) {
     if (t.kind == kCopy) copyStep(block, t, at);
     if (sending && k == kDepth) {
       const Word16 offer = loadWords(offerAt(creditOf(team, team.rank, t.peer, lane)));
@@ -213,13 +246,13 @@ CTRAN_INLINE void transfer(const Team& team, const Block& block, const Transfer&
         sending = false;
       }
     }
-    if (sending && !sendStep(team, block, t, out, at, at + stride < t.bytes)) return;
+    if (sending && !sendStep(team, block, t, out, at, k == 0, at + stride < t.bytes)) return;
     if (receiving && k == kDepth && isOffer(t.offer)) {
       if (!receiveRest(team, block, t, in)) return;
       receiving = false;
     }
     const bool offers = k == 0 && t.bytes - at > kDepth * stride;
-    if (receiving && !receiveStep(team, block, t, in, at, offers)) return;
+    if (receiving && !receiveStep(team, block, t, in, at, k == 0, offers)) return;
     if (t.kind != kCopy && !sending && !receiving) break;
   }
   if (block.thread != 0) return;

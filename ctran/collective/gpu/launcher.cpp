@@ -147,6 +147,7 @@ GpuLauncher::Messages GpuLauncher::messagesOf(const Collective& c) const {
   const size_t element = sizeOf(c.type);
   const bool isRoot = static_cast<uint32_t>(c.root) == rank_;
   Messages m;
+  if (c.kind == Kind::AllToAllV) m.sends = m.receives = ((1u << size_) - 1) & ~(1u << rank_);
   m.oneWay = c.kind == Kind::Broadcast || c.kind == Kind::Gather || c.kind == Kind::Scatter;
   const auto sends = [&](uint32_t to, const std::byte* from, size_t count) {
     m.from[to] = bytesAt(from);
@@ -224,8 +225,11 @@ void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
   a.team = team_;
   uint32_t lanes = 0;
   const auto add = [&](uint32_t kind, uint32_t peer, const char* from, char* to, size_t bytes) {
-    if (bytes == 0) return;
-    device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, {}};
+    const bool receives = kind == device::kReceive;
+    const bool isLabelled = kind != device::kCopy && (receives ? m.receives : m.sends) >> peer & 1;
+    if (bytes == 0 && !isLabelled) return;
+    const uint32_t tag = (receives ? m.receiveTags : m.sendTags)[peer];
+    device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, isLabelled, tag, {}};
     deal(transfer, lanesOfPair(m.oneWay && kind != device::kCopy));
     if (kind == device::kReceive &&
         bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
@@ -273,7 +277,7 @@ void GpuLauncher::broadcastInParts(const Collective& c, Target target) const {
     const size_t length = std::min(bytes - begin, share);
     if (length == 0) continue;
     char* part = bytesAt(c.output) + begin;
-    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, {}};
+    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, 0, 0, {}};
     if (rank_ == root) transfer.kind = device::kSend;
     if (rank_ == r) {
       transfer.kind = device::kRelay;
@@ -319,21 +323,26 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, Target ta
   while (!left.empty()) {
     Messages m;
     std::vector<const Collective*> later;
-    bool sends[kMaxRanks] = {};
-    bool receives[kMaxRanks] = {};
     for (const Collective* c : left) {
       const bool isSend = c->kind == CollectiveKind::Send;
-      if (std::exchange((isSend ? sends : receives)[c->root], true)) {
+      uint32_t& ranks = isSend ? m.sends : m.receives;
+      const uint32_t tag = static_cast<uint32_t>(c->tag);
+      if (ranks >> c->root & 1) {
         later.push_back(c);
-      } else if (isSend) {
+        continue;
+      }
+      ranks |= 1u << c->root;
+      if (isSend) {
         m.from[c->root] = bytesAt(c->input);
         m.sendBytes[c->root] = c->blockBytes();
+        m.sendTags[c->root] = tag;
       } else {
         m.to[c->root] = bytesAt(c->output);
         m.receiveBytes[c->root] = c->blockBytes();
+        m.receiveTags[c->root] = tag;
       }
     }
-    if (sends[rank_] != receives[rank_] || m.sendBytes[rank_] != m.receiveBytes[rank_]) {
+    if ((m.sends ^ m.receives) >> rank_ & 1 || m.sendBytes[rank_] != m.receiveBytes[rank_]) {
       throw Error(ErrorKind::InvalidArgument,
                   "a rank cannot send to itself, or receive from itself, alone",
                   {static_cast<int>(rank_)}, {},

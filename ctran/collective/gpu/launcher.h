@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -26,17 +27,19 @@ struct Quantization {
 class GpuLauncher {
  public:
   /// Where an operation goes. `beside`: it may run beside other kernels, which lose less when it
-  /// takes all of a few multiprocessors than a part of many. Alone it is faster on many.
+  /// takes all of a few multiprocessors than a part of many. Alone it is faster on many. `timeout`:
+  /// the longest wait inside a kernel, replays included; 0: the communicator's.
   struct Target {
     gpu::Stream stream;
     bool beside = false;
+    std::chrono::nanoseconds timeout{0};
   };
 
   /// How many lanes a team has whose kernels take so many multiprocessors.
   static uint32_t lanesOf(uint32_t multiprocessors);
 
   /// Kernels take as many multiprocessors as that at most, and leave the others room to run at the
-  /// same time. `symmetric` outlives it.
+  /// same time. `team` and `symmetric` outlive it.
   GpuLauncher(const device::Team& team, int device, uint32_t multiprocessors,
               SymmetricMemory& symmetric);
 
@@ -56,6 +59,12 @@ class GpuLauncher {
     char* to[device::kMaxRanks] = {};
     size_t sendBytes[device::kMaxRanks] = {};
     size_t receiveBytes[device::kMaxRanks] = {};
+    uint32_t sendTags[device::kMaxRanks] = {};
+    uint32_t receiveTags[device::kMaxRanks] = {};
+    /// Masks of ranks to and from which a message is labelled, even if it is of nothing: no
+    /// signature says that both ends mean the same.
+    uint32_t sends = 0;
+    uint32_t receives = 0;
     bool oneWay = false;  ///< of all pairs of ranks, one at most sends to the other
   };
   struct Shape {
@@ -84,7 +93,7 @@ class GpuLauncher {
   Shape shapeOfLanes(uint32_t lanes, Target target) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, Target target) const;
 
-  const device::Team team_;
+  const device::Team& team_;
   const uint32_t rows_;  ///< lanes of a multiprocessor
   const int device_;
   const uint32_t rank_;

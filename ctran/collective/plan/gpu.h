@@ -70,7 +70,7 @@ class GpuPlan {
   const std::shared_ptr<const PlanAlgorithm> algorithm_;
   const plan::Plan plan_;  ///< with the root of the calls, without credits that order nothing
   const plan::Kernel source_;
-  const device::Team team_;
+  const device::Team& team_;
   const int device_;
   uint32_t slices_ = 1;
   uint64_t unitBytes_ = 0;

@@ -116,7 +116,8 @@ CTRAN_INLINE void storeShared(T* p, T v) {
 }
 
 /// Whether `*p` was `expected` and now is `desired`.
-CTRAN_INLINE bool exchangeShared(u64* p, u64 expected, u64 desired) {
+template <class T>
+CTRAN_INLINE bool exchangeShared(T* p, T expected, T desired) {
   return atomicCAS(p, expected, desired) == expected;
 }
 
@@ -138,9 +139,10 @@ CTRAN_INLINE void storeShared(T* p, T v) {
   std::atomic_ref<T>(*p).store(v, std::memory_order_relaxed);
 }
 
-CTRAN_INLINE bool exchangeShared(u64* p, u64 expected, u64 desired) {
-  return std::atomic_ref<u64>(*p).compare_exchange_strong(expected, desired,
-                                                          std::memory_order_relaxed);
+template <class T>
+CTRAN_INLINE bool exchangeShared(T* p, T expected, T desired) {
+  return std::atomic_ref<T>(*p).compare_exchange_strong(expected, desired,
+                                                        std::memory_order_relaxed);
 }
 
 #endif

@@ -27,6 +27,12 @@ CTRAN_INLINE u32* creditOf(const Team& team, u32 from, u32 to, u32 lane) {
   return team.flags[from] + ((kMaxRanks + to) * kMaxLanes + lane) * kFlagWords;
 }
 
+/// What the first step of a message is labelled with: its bytes, and its tag.
+CTRAN_INLINE Word16* labelOf(const Team& team, u32 from, u32 to, u32 lane, u32 step) {
+  return reinterpret_cast<Word16*>(team.flags[to] + kFlags * kFlagWords) +
+         (from * kMaxLanes + lane) * kDepth + step % kDepth;
+}
+
 /// How every kernel on lanes begins; false: the communicator has failed, return.
 CTRAN_INLINE bool enter(const Team& team, const Block& block) {
   const u32 failed = loadRelaxed(&team.state->failed);

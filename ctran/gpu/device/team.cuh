@@ -23,6 +23,10 @@ inline constexpr u32 kMeetings = 128;
 /// Of every rank: [kMaxRanks][kMaxLanes] ready, as many credits, then [kMeetings][kMaxRanks].
 inline constexpr u32 kFlags = 2 * kMaxRanks * kMaxLanes + kMeetings * kMaxRanks;
 
+/// Behind the flags: [kMaxRanks][kMaxLanes][kDepth] labels of messages, of 16 bytes.
+inline constexpr u32 kLabels = kMaxRanks * kMaxLanes * kDepth;
+inline constexpr u64 kFlagBytes = u64{kFlags} * kFlagWords * 4 + u64{kLabels} * 16;
+
 /// Scratch is [kRegions][size][slotBytes]: operation e uses region e % 3. While an operation runs,
 /// a peer may be one ahead but not two (it needs our packets of the next one, which follow this
 /// kernel), so the third region is in nobody's hands. Lines have such scratch of their own.
@@ -35,23 +39,25 @@ inline constexpr u32 kSegments = 128;
 enum : u32 { kRunning = 0, kAborted = 1, kTimedOut = 2, kRefused = 3 };
 
 /// Why numbers in device memory were refused: a rank sends more rows than its input still has, or
-/// a negative number; sends another rank more than that has room for, or other than it expects.
-enum : u32 { kRefusedSend = 1, kRefusedRoom = 2, kRefusedExpected = 3 };
+/// a negative number; sends another rank more than that has room for, or other than it expects. Or
+/// a message is not the one that its receiver awaits.
+enum : u32 { kRefusedSend = 1, kRefusedRoom = 2, kRefusedExpected = 3, kRefusedMessage = 4 };
 
 struct Refusal {
   u32 why;  ///< 0: nothing is wrong
   u32 from;
   u32 to;
   u32 reserved;
-  i64 rows;
-  i64 limit;  ///< what is left, or what is expected
+  i64 amount;        ///< in rows; of a message, in bytes
+  i64 limit;         ///< what is left, or what is expected
+  u32 tags[2] = {};  ///< of a message, and of the one that is expected
 };
 
 /// Mapped host memory that the host writes at any time and waiting kernels read every ~10 us.
 struct Control {
   u32 abort;  ///< not 0: give up
   u32 reserved;
-  u64 timeoutNs;  ///< longest wait inside one kernel; 0: for ever
+  u64 timeoutNs;  ///< longest wait inside one kernel that has none of its own; 0: for ever
 };
 
 /// Mapped host memory that a failing kernel writes; complete once the kernel has ended.
@@ -93,6 +99,7 @@ struct Team {
   char* lines[kMaxRanks];    ///< as scratch
   char* steps[kMaxRanks];    ///< every rank's room for incoming steps, [from][lanes][kDepth]
   u32* flags[kMaxRanks];     ///< every rank's kFlags flags
+  u64 timeoutNs;             ///< longest wait inside this kernel; 0: what Control says
   State* state;
   const Control* control;
   Report* report;

@@ -17,6 +17,16 @@ namespace ctran::device {
 inline constexpr u32 kPollsPerCheck = 32;
 inline constexpr i64 kLookEveryNs = 1000000;
 
+/// Ends this kernel, and makes all that follow end at once. The first to say why is reported.
+CTRAN_INLINE void giveUp(const Team& team, const Block& block, u32 epoch, u32 why,
+                         const Refusal& refusal = {}) {
+  storeShared(&block.guard->stop, why);
+  if (!exchangeShared(&team.state->failed, u32{kRunning}, why)) return;
+  if (why == kRefused) team.report->refusal = refusal;
+  storeRelaxed(&team.report->epoch, epoch);
+  storeRelease(&team.report->state, why);
+}
+
 /// Whether to go on waiting for the ranks in the mask `missing`. False once this communicator has
 /// failed: the caller returns from the kernel without touching its output any more.
 CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u32 missing) {
@@ -34,7 +44,7 @@ CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u
       return true;
     }
     const u64 started = loadShared(&guard.started);
-    const u64 timeout = loadRelaxed(&team.control->timeoutNs);
+    const u64 timeout = team.timeoutNs ? team.timeoutNs : loadRelaxed(&team.control->timeoutNs);
     stop = loadRelaxed(&team.state->failed);
     if (loadRelaxed(&team.control->abort) != 0) {
       stop = kAborted;
@@ -43,10 +53,7 @@ CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u
       stop = kTimedOut;
     }
     if (stop == kRunning) return true;
-    storeShared(&guard.stop, stop);
-    storeRelaxed(&team.state->failed, stop);
-    storeRelaxed(&team.report->epoch, epoch);
-    storeRelease(&team.report->state, stop);
+    giveUp(team, block, epoch, stop);
   }
   for (; missing != 0; missing &= missing - 1) {
     storeRelaxed(&team.report->waitedFor[lowestBit(missing)], epoch);

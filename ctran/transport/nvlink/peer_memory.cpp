@@ -38,7 +38,7 @@ struct Layout {
   Layout(int size, uint32_t lanes, uint32_t stepBytes, bool hasLines) {
     slotBytes = kRegionBytes / size / kPage * kPage;
     lineBytes = hasLines ? kLineRegionBytes / size / kPage * kPage : 0;
-    packets = (device::kFlags * device::kFlagWords * sizeof(uint32_t) + kPage - 1) / kPage * kPage;
+    packets = (device::kFlagBytes + kPage - 1) / kPage * kPage;
     lines = packets + device::kRegions * size * slotBytes;
     steps = lines + device::kRegions * size * lineBytes;
     bytes = steps + size_t{lanes} * size * device::kDepth * stepBytes;

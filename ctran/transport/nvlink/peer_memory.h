@@ -1,6 +1,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -52,7 +53,12 @@ class PeerMemory {
   void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside);
   const std::shared_ptr<SharedMapping>& desks() const { return desks_.mapping(); }
 
+  /// What kernels are given; launches copy it.
   const device::Team& team() const { return team_; }
+  /// The longest wait inside kernels that are launched from now on; 0: what Control says.
+  void setTimeout(std::chrono::nanoseconds timeout) {
+    team_.timeoutNs = static_cast<uint64_t>(timeout.count());
+  }
   GpuDesk& desk(int rank) const;
 
  private:

@@ -463,10 +463,12 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<std::tuple<at::Tensor, at::Tensor, at::Tensor>>(output, input, seed);
   };
-  return gpu_->issue(OpName::reduce_scatter_quantized, async_op, timeoutOf(options), std::ref(hold),
-                     [&](stream::Stream stream) {
-                       return gpu_->engine().enqueueQuantized(c, quantization, {stream, async_op});
-                     });
+  const auto timeout = timeoutOf(options);
+  return gpu_->issue(
+      OpName::reduce_scatter_quantized, async_op, timeout, std::ref(hold),
+      [&](stream::Stream stream) {
+        return gpu_->engine().enqueueQuantized(c, quantization, {stream, async_op, timeout});
+      });
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,

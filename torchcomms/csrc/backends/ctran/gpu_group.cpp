@@ -37,11 +37,11 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Coll
                                           const std::function<std::shared_ptr<void>()>& hold) {
   return issue(op, async_op, timeout, hold, [&](stream::Stream stream) -> uint64_t {
     if (operations.empty() || isMessage(operations[0].kind)) {
-      engine_->enqueueMessages(operations, {stream, async_op});
+      engine_->enqueueMessages(operations, {stream, async_op, timeout});
       return 0;
     }
     EngineWaitHooks hooks;
-    return engine_->enqueue(operations[0], {stream, async_op}, &hooks);
+    return engine_->enqueue(operations[0], {stream, async_op, timeout}, &hooks);
   });
 }
 
