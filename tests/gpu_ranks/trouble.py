@@ -198,6 +198,94 @@ def ranks_that_disagree_are_told(make: Make) -> None:
         assert "broadcast" in told, told
 
 
+def _exchange_splits(rank: Rank, comm: torchcomms.TorchComm, sent: int, expected: int) -> None:
+    """Rank 0 sends rank 1 `sent` elements, which expects `expected`; 7 go back."""
+    out, into = ([0, sent], [0, 7]) if rank.rank == 0 else ([7, 0], [expected, 0])
+    source, result = _tensor(rank, sum(out)), _tensor(rank, sum(into))
+    comm.all_to_all_v_single(result, source, into, out, async_op=False).wait_blocking()
+
+
+def _send_other(rank: Rank, comm: torchcomms.TorchComm, sent: int, expected: int) -> None:
+    if rank.rank == 0:
+        comm.send(_tensor(rank, sent), 1, async_op=False).wait_blocking()
+    else:
+        comm.recv(_tensor(rank, expected), 0, async_op=False).wait_blocking()
+
+
+def _send_tagged(rank: Rank, comm: torchcomms.TorchComm, sent: int, expected: int) -> None:
+    batch = comm.batch_op_create()
+    if rank.rank == 0:
+        batch.send(_tensor(rank), 1, tag=sent)
+    else:
+        batch.recv(_tensor(rank), 0, tag=expected)
+    batch.issue(async_op=False).wait_blocking()
+
+
+UNEXPECTED = {
+    "splits": (_exchange_splits, "bytes"),
+    "messages": (_send_other, "bytes"),
+    "tags": (_send_tagged, "with tag"),
+}
+
+
+def _gets_another(rank: Rank, what: str, sent: int, expected: int) -> str:
+    comm = rank.new_comm(BACKEND, "unexpected")
+    exchange, _ = UNEXPECTED[what]
+    exchange(rank, comm, 5, 5)
+    rank.synchronize(BACKEND)
+
+    def look() -> None:
+        exchange(rank, comm, sent, expected)
+        for _ in range(1000):  # the sender may be done before the receiver has looked
+            comm.barrier(async_op=False).wait_blocking()
+
+    error = error_of(look, torchcomms.MismatchError)
+    assert error.ranks == [0, 1], error.ranks
+    rank.synchronize(BACKEND)
+    _works_again(rank)
+    return str(error)
+
+
+@case(world=2, breaks=True)
+def what_is_not_expected_is_refused(make: Make) -> None:
+    """Neither of several steps, nor of one, nor of nothing."""
+    for what, (_, unit) in UNEXPECTED.items():
+        counts = [(1, 2)] if what == "tags" else [(LARGE, LARGE // 2), (SMALL, LARGE), (9, 8)]
+        if what == "splits":
+            counts += [(0, 3), (3, 0)]
+        for sent, expected in counts:
+            for told in make(2).run(_gets_another, what, sent, expected):
+                size = 4 if unit == "bytes" else 1
+                assert f"{sent * size} {unit}" in told or f"{unit} {sent}" in told, told
+                assert f"{expected * size} {unit}" in told or f"{unit} {expected}" in told, told
+
+
+def _waits_longer(rank: Rank, replayed: bool) -> None:
+    """A call may wait for longer than others of its communicator, in its kernel and in replays."""
+    comm = rank.new_comm(BACKEND, "patient", timeout=SOON)
+    tensor = _tensor(rank)
+    call = lambda: comm.all_reduce(  # noqa: E731
+        tensor, ReduceOp.SUM, async_op=False, timeout=timedelta(seconds=60)
+    )
+    call()
+    rank.synchronize(BACKEND)
+    step = rank.gpu().capture(call) if replayed else call
+    tensor.fill_(1.0)
+    rank.synchronize(BACKEND)
+    if rank.rank == 1:
+        time.sleep(4 * SOON.total_seconds())
+    step()
+    rank.synchronize(BACKEND)
+    assert (tensor.cpu() == rank.size).all()
+    comm.finalize()
+
+
+@case(world=2)
+def a_call_may_wait_longer_than_its_communicator(make: Make) -> None:
+    for replayed in (False, True):
+        make(2).run(_waits_longer, replayed)
+
+
 def _replays_alone(rank: Rank) -> Any:
     comm = rank.new_comm(BACKEND, "alone", timeout=SOON)
     tensor = _tensor(rank)

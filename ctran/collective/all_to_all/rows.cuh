@@ -114,7 +114,7 @@ CTRAN_INLINE void countRows(const CountRowsArguments& a, const Block& block) {
     for (u32 r = 0; r < kRanks; ++r) {
       if (table.refusals[r].why == 0) continue;
       // No kernel after this one does anything: nothing is written that has no room.
-      giveUp(team, block, epoch, kRefused, table.refusals[r]);
+      giveUp(team, *block.guard, epoch, kRefused, table.refusals[r]);
       break;
     }
   }

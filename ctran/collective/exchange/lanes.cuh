@@ -117,18 +117,26 @@ CTRAN_INLINE bool receiveRest(const Team& team, const Block& block, const Transf
   return true;
 }
 
-/// One thread: refuses a message whose label is another than that of `t`.
-CTRAN_INLINE void checkLabel(const Team& team, const Block& block, const Transfer& t,
-                             const Word16& label) {
-  const Word16 expected = labelOf(t);
+/// One thread, of a message whose first step is there: refuses it unless it is labelled as `t`. By
+/// value, so that nothing of the kernel has to be in memory.
+CTRAN_NOINLINE void checkLabel(const Team& team, Guard* guard, u32 peer, const Word16* at,
+                               Word16 expected) {
+  const Word16 label = loadWords(at);
   bool same = true;
   CTRAN_UNROLL
   for (u32 k = 0; k < 3; ++k) same = same && label.w[k] == expected.w[k];
   if (same) return;
-  const i64 bytes = static_cast<i64>(label.w[0] | static_cast<u64>(label.w[1]) << 32);
-  const i64 limit = static_cast<i64>(t.bytes);
-  giveUp(team, block, nextEpoch(team.state->epoch[0]), kRefused,
-         {kRefusedMessage, t.peer, team.rank, 0, bytes, limit, {label.w[2], t.tag}});
+  const auto bytes = [](const Word16& w) {
+    return static_cast<i64>(w.w[0] | static_cast<u64>(w.w[1]) << 32);
+  };
+  giveUp(team, *guard, nextEpoch(team.state->epoch[0]), kRefused,
+         {kRefusedMessage,
+          peer,
+          team.rank,
+          0,
+          bytes(label),
+          bytes(expected),
+          {label.w[2], expected.w[2]}});
 }
 
 /// `offers`: says with the credit where the rest may go.
@@ -142,12 +150,14 @@ CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transf
   const auto target = bytesOf<char>(t.to + at, bytes);
   const Word16* slot =
       reinterpret_cast<const Word16*>(stepOf(team, t.peer, team.rank, end.lane, end.step));
-  Word16 label = {};
-  const bool looks = isFirst && t.isLabelled && block.thread == 0;
-  if (looks) label = loadWords(labelOf(team, t.peer, team.rank, end.lane, end.step));
   writeUser(block, target, [&](u32 i) { return loadWords(slot + i); });
-  if (looks) checkLabel(team, block, t, label);
-  if (!goesOn(block)) return false;
+  if (isFirst && t.isLabelled) {
+    const Word16* label = labelOf(team, t.peer, team.rank, end.lane, end.step);
+    if (block.thread == 0) checkLabel(team, block.guard, t.peer, label, labelOf(t));
+    if (!goesOn(block)) return false;
+  } else {
+    block.sync();
+  }
   ++end.step;
   if (block.thread == publisherOf(block)) {
     u32* credit = creditOf(team, t.peer, team.rank, end.lane);

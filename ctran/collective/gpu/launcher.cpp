@@ -36,7 +36,10 @@ constexpr size_t kLinesFrom = 1 << 20;  ///< measured on two; of all parts
 constexpr size_t kPacketLimit = 512 << 10;
 constexpr size_t kLeastChunk = 4096;
 constexpr size_t kLeastStep = 16384;  ///< of messages
-constexpr size_t kLeastGrain = 512;   ///< of chunks
+/// Between two ranks, one way: larger messages are faster in smaller steps.
+constexpr size_t kSmallStepsFrom = 384 << 20;
+constexpr size_t kSmallStep = 16384;
+constexpr size_t kLeastGrain = 512;  ///< of chunks
 constexpr size_t kBroadcastInPartsFrom = 1 << 20;
 
 size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
@@ -230,7 +233,11 @@ void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
     if (bytes == 0 && !isLabelled) return;
     const uint32_t tag = (receives ? m.receiveTags : m.sendTags)[peer];
     device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, isLabelled, tag, {}};
-    deal(transfer, lanesOfPair(m.oneWay && kind != device::kCopy));
+    const bool oneWay = m.oneWay && kind != device::kCopy;
+    deal(transfer, lanesOfPair(oneWay));
+    if (oneWay && size_ == 2 && bytes >= kSmallStepsFrom) {
+      transfer.stepBytes = std::min<uint32_t>(transfer.stepBytes, kSmallStep);
+    }
     if (kind == device::kReceive &&
         bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
       transfer.offer = device::makeOffer(placeOf(to, bytes, target.stream));

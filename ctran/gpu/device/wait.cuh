@@ -18,9 +18,9 @@ inline constexpr u32 kPollsPerCheck = 32;
 inline constexpr i64 kLookEveryNs = 1000000;
 
 /// Ends this kernel, and makes all that follow end at once. The first to say why is reported.
-CTRAN_INLINE void giveUp(const Team& team, const Block& block, u32 epoch, u32 why,
+CTRAN_INLINE void giveUp(const Team& team, Guard& guard, u32 epoch, u32 why,
                          const Refusal& refusal = {}) {
-  storeShared(&block.guard->stop, why);
+  storeShared(&guard.stop, why);
   if (!exchangeShared(&team.state->failed, u32{kRunning}, why)) return;
   if (why == kRefused) team.report->refusal = refusal;
   storeRelaxed(&team.report->epoch, epoch);
@@ -53,7 +53,7 @@ CTRAN_INLINE bool keepWaiting(const Team& team, const Block& block, u32 epoch, u
       stop = kTimedOut;
     }
     if (stop == kRunning) return true;
-    giveUp(team, block, epoch, stop);
+    giveUp(team, guard, epoch, stop);
   }
   for (; missing != 0; missing &= missing - 1) {
     storeRelaxed(&team.report->waitedFor[lowestBit(missing)], epoch);

@@ -302,21 +302,30 @@ TorchCommBackend::WorkPtr CtranBackend::recvAnySource(at::Tensor& tensor, bool a
   return work;
 }
 
+namespace {
+
+Collective messageOf(const P2POp& op) {
+  const bool sends = op.type == P2POp::Type::SEND;
+  Collective c =
+      movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor, countOf(op.tensor));
+  if (sends) {
+    c.input = readable(op.tensor);
+  } else {
+    c.output = writable(op.tensor);
+  }
+  c.root = op.peer;
+  c.tag = op.tag;
+  return c;
+}
+
+}  // namespace
+
 TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops, bool async_op,
                                                    const BatchP2POptions& options) {
   std::vector<Collective> messages;
   std::vector<at::Tensor> tensors;
   for (const P2POp& op : ops) {
-    const bool sends = op.type == P2POp::Type::SEND;
-    Collective c = movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor,
-                            countOf(op.tensor));
-    c.root = op.peer;
-    if (sends) {
-      c.input = readable(op.tensor);
-    } else {
-      c.output = writable(op.tensor);
-    }
-    messages.push_back(std::move(c));
+    messages.push_back(messageOf(op));
     tensors.push_back(op.tensor);
   }
   const auto hold = [&]() -> std::shared_ptr<void> {
@@ -332,19 +341,10 @@ TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>&
   std::vector<WorkPtr> works;
   works.reserve(ops.size());
   for (const P2POp& op : ops) {
-    const bool sends = op.type == P2POp::Type::SEND;
-    Collective c = movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor,
-                            countOf(op.tensor));
-    if (sends) {
-      c.input = readable(op.tensor);
-    } else {
-      c.output = writable(op.tensor);
-    }
-    c.root = op.peer;
-    c.tag = op.tag;
     auto work = visibly([&] {
-      return engine().post(std::move(c), options.timeout, std::make_shared<at::Tensor>(op.tensor));
+      return engine().post(messageOf(op), options.timeout, std::make_shared<at::Tensor>(op.tensor));
     });
+    const bool sends = op.type == P2POp::Type::SEND;
     works.push_back(
         CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
   }
