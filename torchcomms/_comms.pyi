@@ -1798,7 +1798,10 @@ def new_comm(
 
     Args:
         backend: its name; torchcomms.built_backends() lists them.
-        device: of its tensors; a torch.device, or its name.
+        device: of its tensors; a torch.device, or its name. A GPU without an index is the current
+            one, unless that is the first: then rank r takes the one with index r modulo their
+            number, and makes it current for the calling thread, so that `device="cuda"` means that
+            one from then on. With an index, the current device stays what it is.
         name: the same on every rank.
         abort_process_on_timeout_or_error: whether an error that nobody is waiting for ends the
             process.
@@ -1813,6 +1816,10 @@ def new_comm(
     Raises:
         CommError: no such backend, or the ranks did not come together.
     """
+
+def _choose_device(device: torch.device, rank: int) -> torch.device:
+    """The device on which new_comm() makes a communicator of `device` on rank `rank`; it is made
+    current where new_comm() does so."""
 
 def _is_backend_registered(backend: str) -> bool:
     """Whether new_comm() can make this backend as things are."""

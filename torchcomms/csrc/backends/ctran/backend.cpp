@@ -18,6 +18,8 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/backends/nccl/hints.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 
@@ -108,8 +110,8 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   }
   const HostWait wait;
   EngineWaitHooks hooks;
-  adopt(ctran::Communicator::create(engine, &hooks),
-        onGpu ? stream::withIndex(device, engine.rank) : device, options);
+  auto comm = ctran::Communicator::create(engine, &hooks);
+  adopt(std::move(comm), stream::chooseDevice(device, engine.rank), options);
   if (onGpu) enterGpu(hooks);
 }
 
