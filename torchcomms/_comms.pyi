@@ -959,6 +959,7 @@ class TorchComm:
     ) -> TorchWork:
         """`output` becomes the reduction over all ranks of part `rank` of their `input`, which has
         comm_size times the elements."""
+    @overload
     def reduce_scatter_quantized(
         self,
         output: Tensor,
@@ -974,8 +975,22 @@ class TorchComm:
         """As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each other
         is bfloat16, rounded up or down at random so that its expected value is what it was: half
         the bytes. The same `seed`, an int64 tensor of one element on the communicator's device or
-        on the CPU, gives the same bits; ranks may pass different ones. None: drawn from torch's
-        generator of the CPU. Backends ctran and ncclx, on GPUs."""
+        on the CPU, gives the same bits; ranks may pass different ones: each rounds what it sends.
+        None, or no seed (then `async_op` is passed by name): drawn at the call from torch's
+        generator of the CPU, so every call rounds otherwise, and every replay of a captured one the
+        same. Backends ctran and ncclx, on GPUs."""
+    @overload
+    def reduce_scatter_quantized(
+        self,
+        output: Tensor,
+        input: Tensor,
+        op: ReduceOp,
+        *,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        options: ReduceScatterSingleOptions | None = None,
+    ) -> TorchWork: ...
     def all_to_all_single(
         self,
         output: Tensor,
@@ -1050,6 +1065,7 @@ class TorchComm:
             CommError: the sizes make no sense on this rank; nothing was sent.
             MismatchError: more comes than fits; it names who sends too much, and breaks the
                 communicator. Nothing was written."""
+    @overload
     def device_alltoallv_single(
         self,
         output: Tensor,
@@ -1065,7 +1081,20 @@ class TorchComm:
         """As all_to_all_v_single(), with sizes in int64 tensors on the communicator's device.
 
         They are read when the operation starts: after those issued before it, which may write
-        them."""
+        them. Also spelt `output_split_sizes_gpu`, `input_split_sizes_gpu`."""
+    @overload
+    def device_alltoallv_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes_gpu: Tensor,
+        input_split_sizes_gpu: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork: ...
     def alltoallv_dynamic_dispatch(
         self,
         output_tensor_list: list[Tensor],
