@@ -193,15 +193,16 @@ auto CtranBackend::visibly(Call call) {
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
-  stream::StreamSetup setup{.runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
-                            .device = device_,
-                            .name = options_.name,
-                            .rank = getRank(),
-                            .size = getSize(),
-                            .highPriority = options_.is_high_priority_stream,
-                            .checkInterval = kCheckInterval,
-                            .idleInterval = kIdleInterval,
-                            .monitor = monitor_};
+  stream::StreamSetup setup{
+      .runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
+      .device = device_,
+      .name = options_.name,
+      .rank = getRank(),
+      .size = getSize(),
+      .highPriority = options_.is_high_priority_stream || nccl::wantsHighPriority(options_.hints),
+      .checkInterval = kCheckInterval,
+      .idleInterval = kIdleInterval,
+      .monitor = monitor_};
   const int index = device_.has_index() ? device_.index() : 0;
   auto engine = visibly([&] {
     return ctran::GpuCommunicator::create(comm_, index, &hooks, detourOf(options_.hints));
