@@ -826,8 +826,10 @@ class TorchComm:
     ) -> TorchWork:
         """Sends `tensor` to rank `dst`, whose recv() has as many elements of the same dtype.
 
-        Messages of one pair of ranks, direction and tag keep their order. A small one may end
-        before it is received, a large one does not."""
+        On CPUs, messages of one pair of ranks, direction and tag keep their order. On GPUs those
+        of a pair match in the order of the calls, behind all operations before them; messages that
+        cross belong into a batch. A small one may end before it is received, a large one does
+        not."""
     def recv(
         self,
         tensor: Tensor,
