@@ -1,5 +1,5 @@
-// A stand-in for the GPUs that torch knows of: eight, which have nothing but an index. One of them is
-// current for each thread.
+// A stand-in for the GPUs that torch knows of: eight, which have nothing but an index. One of them
+// is current for each thread.
 
 #include <c10/core/impl/FakeGuardImpl.h>
 
