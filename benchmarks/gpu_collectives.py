@@ -7,7 +7,8 @@ Usage, with torchcomms installed (or on PYTHONPATH), on a machine with GPUs:
 Microseconds per operation by replay of a CUDA graph, the slowest rank's mean; and of eager calls,
 the CPU time of a call and of a call with its end. Bytes are those of the full buffer: of one block
 times the number of ranks. Outputs are poisoned and checked before anything is timed. NVLink
-multicast is switched off. Writes gpu_collectives.jsonl and .md, and .png where there is matplotlib.
+multicast is switched off. Writes gpu_collectives.jsonl, whose first line names the machine, .md
+and, where there is matplotlib, .png.
 
 --also: what else is measured, in columns of its own: backend ncclx; `plan`, the operation by a plan
 of the library; `copies`, by copy engines (all_gather, all_to_all), through slots and, in a column
@@ -214,6 +215,7 @@ def worker() -> None:
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
+    gpu_common.say_machine(rank)
     torch.zeros(1, device=device)
     torch.cuda.synchronize()
     start = time.perf_counter()
@@ -336,7 +338,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         lines.append(
             f"| {row['op']} | {row['bytes']} | {' | '.join(times)} | {ratio} | {row['wrong']:.0f} |"
         )
-    lines += ["", *(json.dumps(row) for row in rows if "ctran_us" not in row)]
+    others = [row for row in rows if "ctran_us" not in row and "machine" not in row]
+    lines += ["", *map(json.dumps, others)]
     return lines
 
 

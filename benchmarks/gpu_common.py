@@ -5,11 +5,13 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,23 @@ def say(rank: int, row: dict[str, Any]) -> None:
         print("ROW " + json.dumps(row), flush=True)
 
 
+def say_machine(rank: int) -> None:
+    """The row that comes first: where and with what the others were measured."""
+    import torch
+
+    module = Path("/proc/driver/nvidia/version")
+    driver = re.search(r"\d{3}\.[\d.]+\d", module.read_text()) if module.exists() else None
+    machine = {
+        "gpu": torch.cuda.get_device_name(),
+        "gpus": torch.cuda.device_count(),
+        "driver": driver[0] if driver else "unknown",
+        "torch": torch.__version__,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+        "date": datetime.now(timezone.utc).date().isoformat(),
+    }
+    say(rank, {"machine": machine})
+
+
 def slowest(value: float, device: Any) -> float:
     """The largest of all ranks, by NCCL."""
     import torch
@@ -70,8 +89,11 @@ def slowest(value: float, device: Any) -> float:
 
 
 def write(out: Path, name: str, rows: list[dict[str, Any]], lines: list[str]) -> None:
-    """`name`.jsonl and .md; prints the latter."""
+    """`name`.jsonl and .md, where the machine is named if the rows do; prints the latter."""
     out.mkdir(parents=True, exist_ok=True)
+    machines = [row["machine"] for row in rows if "machine" in row]
+    named = [", ".join(f"{key} {value}" for key, value in one.items()) for one in machines]
+    lines = [line for name in named for line in (name, "")] + lines
     (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (out / f"{name}.md").write_text("\n".join(lines) + "\n")
     print("\n".join(lines))

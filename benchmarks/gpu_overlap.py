@@ -12,8 +12,8 @@ Measured are the collective alone, the products alone and both together: microse
 Contenders: ctran with budgets of multiprocessors (CTRAN_GPU_SM_BUDGET), ctran's copy engines
 (all_gather; through slots, and by all_gather_p_exec into symmetric memory), NCCL as torch calls it,
 and NCCL held to as many blocks (the hint maxCTAs). Results are checked before anything is timed.
-NVLink multicast is switched off. Writes gpu_overlap.jsonl and .md, and .png where there is
-matplotlib.
+NVLink multicast is switched off. Writes gpu_overlap.jsonl, whose first line names the machine, and
+.md, and .png where there is matplotlib.
 """
 
 from __future__ import annotations
@@ -151,6 +151,7 @@ def worker() -> None:
     device = torch.device("cuda", rank)
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
+    gpu_common.say_machine(rank)
     left, right = (torch.randn(SIDE, SIDE, device=device).bfloat16() for _ in range(2))
     product = torch.empty(SIDE, SIDE, dtype=torch.bfloat16, device=device)
 
@@ -206,6 +207,8 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
         "|---" * 8 + "|",
     ]
     for row in rows:
+        if "machine" in row:
+            continue
         times = [row[f"{what}_us"] for what in ("alone", "products", "together", "exposed")]
         cells = [row["op"], row["bytes"], row["by"], *times, f"{row['wrong']:.0f}"]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
@@ -214,6 +217,7 @@ def table(rows: list[dict[str, Any]]) -> list[str]:
 
 def plot(out: Path, rows: list[dict[str, Any]]) -> None:
     """What each contender adds to the products, and what it takes alone."""
+    rows = [row for row in rows if "machine" not in row]
     cases = sorted({(row["op"], row["bytes"]) for row in rows})
     if not cases or not gpu_common.can_plot():
         return

@@ -826,8 +826,10 @@ class TorchComm:
     ) -> TorchWork:
         """Sends `tensor` to rank `dst`, whose recv() has as many elements of the same dtype.
 
-        Messages of one pair of ranks, direction and tag keep their order. A small one may end
-        before it is received, a large one does not."""
+        On CPUs, messages of one pair of ranks, direction and tag keep their order. On GPUs those
+        of a pair match in the order of the calls, behind all operations before them; messages that
+        cross belong into a batch. A small one may end before it is received, a large one does
+        not."""
     def recv(
         self,
         tensor: Tensor,
@@ -959,6 +961,7 @@ class TorchComm:
     ) -> TorchWork:
         """`output` becomes the reduction over all ranks of part `rank` of their `input`, which has
         comm_size times the elements."""
+    @overload
     def reduce_scatter_quantized(
         self,
         output: Tensor,
@@ -974,8 +977,22 @@ class TorchComm:
         """As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each other
         is bfloat16, rounded up or down at random so that its expected value is what it was: half
         the bytes. The same `seed`, an int64 tensor of one element on the communicator's device or
-        on the CPU, gives the same bits; ranks may pass different ones. None: drawn from torch's
-        generator of the CPU. Backends ctran and ncclx, on GPUs."""
+        on the CPU, gives the same bits; ranks may pass different ones: each rounds what it sends.
+        None, or no seed (then `async_op` is passed by name): drawn at the call from torch's
+        generator of the CPU, so every call rounds otherwise, and every replay of a captured one the
+        same. Backends ctran and ncclx, on GPUs."""
+    @overload
+    def reduce_scatter_quantized(
+        self,
+        output: Tensor,
+        input: Tensor,
+        op: ReduceOp,
+        *,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        options: ReduceScatterSingleOptions | None = None,
+    ) -> TorchWork: ...
     def all_to_all_single(
         self,
         output: Tensor,
@@ -1050,6 +1067,7 @@ class TorchComm:
             CommError: the sizes make no sense on this rank; nothing was sent.
             MismatchError: more comes than fits; it names who sends too much, and breaks the
                 communicator. Nothing was written."""
+    @overload
     def device_alltoallv_single(
         self,
         output: Tensor,
@@ -1065,7 +1083,20 @@ class TorchComm:
         """As all_to_all_v_single(), with sizes in int64 tensors on the communicator's device.
 
         They are read when the operation starts: after those issued before it, which may write
-        them."""
+        them. Also spelt `output_split_sizes_gpu`, `input_split_sizes_gpu`."""
+    @overload
+    def device_alltoallv_single(
+        self,
+        output: Tensor,
+        input: Tensor,
+        output_split_sizes_gpu: Tensor,
+        input_split_sizes_gpu: Tensor,
+        async_op: bool,
+        hints: dict[str, str] | None = None,
+        timeout: timedelta | None = None,
+        *,
+        options: AllToAllvSingleOptions | None = None,
+    ) -> TorchWork: ...
     def alltoallv_dynamic_dispatch(
         self,
         output_tensor_list: list[Tensor],
@@ -1798,7 +1829,10 @@ def new_comm(
 
     Args:
         backend: its name; torchcomms.built_backends() lists them.
-        device: of its tensors; a torch.device, or its name.
+        device: of its tensors; a torch.device, or its name. A GPU without an index is the current
+            one, unless that is the first: then rank r takes the one with index r modulo their
+            number, and makes it current for the calling thread, so that `device="cuda"` means that
+            one from then on. With an index, the current device stays what it is.
         name: the same on every rank.
         abort_process_on_timeout_or_error: whether an error that nobody is waiting for ends the
             process.
@@ -1813,6 +1847,10 @@ def new_comm(
     Raises:
         CommError: no such backend, or the ranks did not come together.
     """
+
+def _choose_device(device: torch.device, rank: int) -> torch.device:
+    """The device on which new_comm() makes a communicator of `device` on rank `rank`; it is made
+    current where new_comm() does so."""
 
 def _is_backend_registered(backend: str) -> bool:
     """Whether new_comm() can make this backend as things are."""

@@ -19,6 +19,7 @@ from torchcomms._comms import (
     CommOptions,
     TorchComm,
     TorchCommBackend,
+    _choose_device,
     _is_backend_registered,
     new_comm,
     register_backend,
@@ -86,9 +87,12 @@ class LazyBackend(TorchCommBackend):
     backend = ""
 
     def init(self, device: torch.device, name: str, options: CommOptions) -> None:
-        self._device, self._name, self._options = device, name, options
         assert options.rank is not None
         assert options.size is not None
+        # Now, and by this rank: threads and pairs would choose otherwise. A fake one takes any.
+        fake = self.backend == "fake"
+        self._device = device if fake else _choose_device(device, options.rank)
+        self._name, self._options = name, options
         self._rank, self._size = options.rank, options.size
         self._whole: TorchComm | None = None
         self._pairs: dict[int, _Pair] = {}

@@ -184,6 +184,11 @@ void GpuCommunicator::connect(Detour detour, WaitHooks* hooks) {
       control_->size() > 1 && std::all_of(links.begin(), links.end(),
                                           [](const Introduction& one) { return one.carriesLines; });
   blocks_ = device::kMaxLanes;
+  std::map<uint64_t, int> first;  // rank by address
+  for (int r = 0; r < control_->size() && !sharedGpu_; ++r) {
+    const auto [one, isNew] = first.emplace(all[r].pciAddress, r);
+    if (!isNew) sharedGpu_ = {one->second, r};
+  }
   bool wantsHost = false, takesHost = true;
   for (const Introduction& one : all) {
     blocks_ = std::min(blocks_, one.budget);

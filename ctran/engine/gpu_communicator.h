@@ -53,6 +53,8 @@ class GpuCommunicator final : public Explainer {
   Communicator& control();
   int device() const { return device_; }
   size_t memoryBytes() const { return memory_.scratchBytes(); }
+  /// Two ranks with one GPU, if there are.
+  std::optional<std::pair<int, int>> sharedGpu() const { return sharedGpu_; }
   /// Whether data goes through the host's memory.
   bool isThroughHost() const { return memory_.isThroughHost(); }
   /// Of a kernel; covers replays of graphs, whose ends nobody else watches.
@@ -124,6 +126,7 @@ class GpuCommunicator final : public Explainer {
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
   SymmetricMemory symmetric_;
+  std::optional<std::pair<int, int>> sharedGpu_;
   bool lines_ = false;   ///< whether the links are known to carry lines whole
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuLauncher> launcher_;

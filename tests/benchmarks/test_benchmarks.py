@@ -13,6 +13,9 @@ import pytest
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
+import gpu_collectives  # noqa: E402
+import gpu_common  # noqa: E402
+import gpu_overlap  # noqa: E402
 from side_by_side import torch_rank  # noqa: E402
 from side_by_side.operations import OPERATIONS, format_size, parse_size  # noqa: E402
 
@@ -72,3 +75,19 @@ def test_a_wrong_result_is_an_error(name: str) -> None:
 def test_sizes_read_as_they_print(text: str, nbytes: int) -> None:
     assert parse_size(text) == nbytes
     assert format_size(nbytes) == text
+
+
+TIMES = ("ctran", "nccl", "alone", "products", "together", "exposed")
+ROW = {"op": "all_reduce", "bytes": 8, "by": "nccl", "wrong": 0.0}
+ROW |= {f"{what}_us": 1.5 for what in TIMES}
+
+
+@pytest.mark.parametrize("table", [gpu_collectives.table, gpu_overlap.table])
+def test_results_of_gpus_name_the_machine(tmp_path: Path, table: Any) -> None:
+    machine = {"machine": {"gpu": "a GPU", "gpus": 2}}
+    gpu_common.write(tmp_path, "new", [machine, ROW], table([machine, ROW]))
+    gpu_common.write(tmp_path, "old", [ROW], table([ROW]))
+    rows = [json.loads(line) for line in (tmp_path / "new.jsonl").read_text().splitlines()]
+    assert rows == [machine, ROW]
+    new, old = ((tmp_path / f"{name}.md").read_text() for name in ("new", "old"))
+    assert new == "gpu a GPU, gpus 2\n\n" + old

@@ -229,7 +229,7 @@ ROW_EXCHANGES = [
     Case(
         "device_alltoallv_single",
         lambda c, t, a: c.device_alltoallv_single(
-            t[0], t[1], output_split_sizes=t[2], input_split_sizes=t[3], async_op=a
+            t[0], t[1], output_split_sizes=t[2], input_split_sizes_gpu=t[3], async_op=a
         ).wait(),
         _rows_known,
     ),

@@ -284,3 +284,38 @@ def ncclx_goes_without_ctran(make: Make) -> None:
     for algorithm, why in make(2).run(_without, "CTRAN_NVRTC_LIBRARY", 0):
         assert algorithm == "nccl"
         assert "the GPU of rank 0" in why, why
+
+
+def _sharing(rank: Rank) -> None:
+    """All ranks on the first GPU."""
+    device = rank.device(BACKEND)
+    if rank.gpu().is_real:
+        device = torch.device("cuda", 0)
+    else:
+        os.environ["STAND_IN_GPU"] = "0"
+    options = torchcomms.CommOptions()
+    options.rank, options.size = rank.rank, rank.size
+    options.abort_process_on_timeout_or_error = False
+
+    def made(backend: str) -> torchcomms.TorchComm:
+        store = rank.store(f"sharing {backend}")
+        return torchcomms.new_comm(backend, device, "sharing", options=options, store=store)
+
+    comm = made(BACKEND)
+    told = comm.explain("all_reduce", 1 << 30)
+    assert told.algorithm == "ctran", told
+    assert "ranks 0 and 1 share a GPU" in told.why, told
+    part = comm.split([0, 1], "sharing too")
+    assert part is not None
+    for one in (comm, part):
+        for count in (SMALL, LARGE):
+            tensor = torch.full((count,), float(rank.rank + 1), device=device)
+            one.all_reduce(tensor, ReduceOp.SUM, async_op=count == LARGE).wait()
+            _check(rank, tensor, 3)
+        one.finalize()
+    error_of(lambda: made("nccl"), torchcomms.CommError)
+
+
+@case(world=2, breaks=True)
+def ncclx_goes_without_nccl_where_ranks_share_a_gpu(make: Make) -> None:
+    make(2).run(_sharing)

@@ -38,7 +38,8 @@ def _reduced(
     output = torch.full((given.numel() // rank.size,), math.nan, device=device)
     on_device = given.to(device)
     rank.synchronize(backend)
-    comm.reduce_scatter_quantized(output, on_device, op, seed, async_op=seed is None).wait()
+    seeds = () if seed is None else (seed,)
+    comm.reduce_scatter_quantized(output, on_device, op, *seeds, async_op=seed is None).wait()
     rank.synchronize(backend)
     return output.cpu()
 

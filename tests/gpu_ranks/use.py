@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import torch
 from harness import Rank
+from harness.devices import Cuda
 from harness.failing import error_of
 from harness.matrix import prepared
 from harness.operations import OPERATIONS, Arguments, Call
@@ -199,6 +201,30 @@ def _budget(rank: Rank) -> None:
 @case(world=2)
 def a_budget_of_multiprocessors_is_kept(make: Make) -> None:
     make(2).run(_budget)
+
+
+def _urgent(rank: Rank) -> None:
+    """The hint and the argument, of each backend that has streams."""
+    gpu = rank.gpu()
+    if isinstance(gpu, Cuda):
+        return  # whose streams nobody counts
+    for backend in (BACKEND, "nccl", "ncclx"):
+        hint = {f"torchcomm::{backend.removesuffix('_gpu')}::high_priority_stream": "true"}
+        wants: dict[str, Any] = {"nothing": {}, "hint": {"hints": hint}}
+        wants["argument"] = {"is_high_priority_stream": True}
+        for name, options in wants.items():
+            before = gpu.urgent_streams()
+            comm = rank.new_comm(backend, f"{backend}, urgent by {name}", **options)
+            comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True).wait()
+            rank.synchronize(BACKEND)
+            comm.finalize()
+            made = gpu.urgent_streams() - before
+            assert (made > 0) == (name != "nothing"), f"{backend} by {name}: {made}"
+
+
+@case(world=2)
+def streams_are_of_high_priority_where_that_is_wanted(make: Make) -> None:
+    make(2).run(_urgent)
 
 
 def _expandable(rank: Rank) -> None:

@@ -84,8 +84,8 @@ class StandIn:
     is_real = False
     torch_device = torch.device("cpu")
 
-    def __init__(self, folder: Path) -> None:
-        standins.use(folder)
+    def __init__(self, rank: int, folder: Path) -> None:
+        standins.use(folder, rank)
         self._driver = ctypes.CDLL(str(standins.driver()))
         self._stream = ctypes.c_void_p()
         self._context = ctypes.c_void_p()
@@ -102,6 +102,10 @@ class StandIn:
         self._call("cuStreamCreateWithPriority", ctypes.byref(stream), 1, 0)
         self._streams.append(stream)
         return stream
+
+    def urgent_streams(self) -> int:
+        """How many streams of high priority have been made."""
+        return int(self._driver.ctranStandInUrgentStreams())
 
     def synchronize(self) -> None:
         for stream in self._streams:
@@ -175,7 +179,7 @@ Device = Cuda | StandIn
 @cache
 def of(rank: int, folder: Path) -> Device:
     """The device of this process, a rank."""
-    return Cuda(rank) if has_gpu() else StandIn(folder)
+    return Cuda(rank) if has_gpu() else StandIn(rank, folder)
 
 
 @cache

@@ -76,7 +76,7 @@ def environment(directory: Path) -> dict[str, str]:
     }
 
 
-def use(directory: Path) -> None:
-    """Makes this process take the stand-ins."""
+def use(directory: Path, gpu: int) -> None:
+    """Makes this process take the stand-ins, and that GPU of theirs."""
     build()
-    os.environ.update(environment(directory))
+    os.environ.update(environment(directory), STAND_IN_GPU=str(gpu))

@@ -4,7 +4,8 @@
 // the compiler; a kernel runs with one thread for each block. It keeps the driver's rules where
 // breaking them would hurt on a real GPU: who queries an event while another thread captures in
 // global mode, queries a captured event, or waits in a capture for what is outside, gets the
-// driver's error and spoils the capture.
+// driver's error and spoils the capture. A process has the GPU that STAND_IN_GPU numbers as its
+// first one, and sees the others behind it.
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -39,6 +40,7 @@ namespace ctran::gpu {
 
 namespace {
 
+constexpr int kGpus = 64;
 constexpr Result kInvalidValue = 1;
 constexpr Result kOutOfMemory = 2;
 constexpr Result kPeerAccessUnsupported = 217;
@@ -211,7 +213,7 @@ STAND_IN Result cuGetErrorName(Result, const char** text) {
 }
 
 STAND_IN Result cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = kGpus;
   return kSuccess;
 }
 
@@ -254,8 +256,14 @@ STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   return currentContext ? kSuccess : 201;
 }
 
-STAND_IN Result cuStreamCreateWithPriority(Stream* stream, unsigned, int) {
+std::atomic<int> urgentStreams{0};
+
+/// How many streams of high priority have been made.
+STAND_IN int ctranStandInUrgentStreams() { return urgentStreams; }
+
+STAND_IN Result cuStreamCreateWithPriority(Stream* stream, unsigned, int priority) {
   if (!currentContext) return 201;
+  if (priority < 0) ++urgentStreams;
   *stream = new StreamTag;
   const std::lock_guard lock(streamsMutex);
   streams.insert(*stream);
@@ -515,8 +523,13 @@ void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
 }  // namespace
 
-STAND_IN Result cuDeviceGetAttribute(int* value, DeviceAttribute which, Device) {
+STAND_IN Result cuDeviceGetAttribute(int* value, DeviceAttribute which, Device device) {
   switch (which) {
+    case DeviceAttribute::PciBusId: {
+      const char* first = std::getenv("STAND_IN_GPU");
+      *value = (device + (first ? std::atoi(first) : 0)) % kGpus;
+      return kSuccess;
+    }
     case DeviceAttribute::MultiprocessorCount:
       *value = 4;  // so many blocks at most
       return kSuccess;

@@ -3,7 +3,8 @@
 //
 // What it takes from the real one: communicators can be non-blocking; a group is one operation;
 // operations of one communicator run in order, whatever their streams; a rank that is missing, dead
-// or aborted leaves the others' streams stuck until they abort too.
+// or aborted leaves the others' streams stuck until they abort too; two ranks of one GPU are
+// refused.
 //
 // CTRAN_CUDA_LIBRARY names the stand-in driver, STAND_IN_NCCL_DIRECTORY a directory that all ranks
 // see, STAND_IN_NCCL_VERSION the version it says it has.
@@ -50,6 +51,7 @@ struct Gpu {
   GpuResult (*eventRecord)(Event, Stream);
   GpuResult (*streamWaitEvent)(Stream, Event, unsigned);
   GpuResult (*streamIsCapturing)(Stream, ctran::gpu::CaptureStatus*);
+  GpuResult (*deviceGetAttribute)(int*, ctran::gpu::DeviceAttribute, ctran::gpu::Device);
 
   static const Gpu& get() {
     static const Gpu gpu = [] {
@@ -63,6 +65,7 @@ struct Gpu {
       find(made.eventRecord, "cuEventRecord");
       find(made.streamWaitEvent, "cuStreamWaitEvent");
       find(made.streamIsCapturing, "cuStreamIsCapturing");
+      find(made.deviceGetAttribute, "cuDeviceGetAttribute");
       return made;
     }();
     return gpu;
@@ -288,6 +291,14 @@ STAND_IN Result ncclCommInitRankConfig(Comm* made, int size, UniqueId id, int ra
       options.store = storeOf(id);
       options.timeout = kForever;
       comm->engine = ctran::Communicator::create(options);
+      int own = 0;
+      Gpu::get().deviceGetAttribute(&own, ctran::gpu::DeviceAttribute::PciBusId, 0);
+      std::vector<int> all(size);
+      Collective gather = describe(CollectiveKind::AllGather, &own, all.data(), 1, DataType::Int32);
+      comm->engine->run(gather, kForever);
+      if (std::count(all.begin(), all.end(), own) > 1) {
+        throw std::runtime_error("Duplicate GPU detected");
+      }
     });
   });
 }

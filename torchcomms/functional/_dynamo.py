@@ -102,6 +102,8 @@ _NUMBERED_SIGNALS = {
 _OTHER_SPELLINGS = {
     "output_splits": "output_split_sizes",
     "input_splits": "input_split_sizes",
+    "output_split_sizes_gpu": "output_split_sizes",
+    "input_split_sizes_gpu": "input_split_sizes",
     "output_list": "output_tensor_list",
     "target_offset_nelems": "offset",
     "source_offset_nelems": "offset",

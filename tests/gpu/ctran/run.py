@@ -1,7 +1,7 @@
 """Runs the cases of backend ctran on this host's GPUs, and its matrix, without pytest.
 
 Prints a line for each, and writes them to ctran.jsonl in the output folder; exits with 1 if one
-failed. See run.sh.
+failed, or was skipped because --seconds had passed. See run.sh.
 """
 
 from __future__ import annotations
@@ -41,6 +41,13 @@ class Report:
     def __init__(self, file: Path) -> None:
         self._file = file.open("w")
         self.failures = 0
+        self.skipped = 0
+
+    def skip(self, name: str) -> None:
+        """For want of time."""
+        self.skipped += 1
+        self._file.write(json.dumps({"name": name, "skipped": True}) + "\n")
+        print(f"skipped           {name}", flush=True)
 
     def attempt(self, name: str, body: Callable[[], Any]) -> None:
         start = time.monotonic()
@@ -64,6 +71,10 @@ def run_matrix(report: Report, pool: Pool, world: int, batch: int, until: float)
     cases = [case for case in pairwise(BACKEND) if case.world == world]
     for at in range(0, len(cases), batch):
         some = cases[at : at + batch]
+        name = f"matrix of {world}, cases {at} to {at + len(some) - 1}"
+        if time.monotonic() > until:
+            report.skip(name)
+            continue
 
         def body(some: list[Case] = some) -> None:
             of_ranks = pool.ranks(world).run(run_cases, some)
@@ -76,10 +87,7 @@ def run_matrix(report: Report, pool: Pool, world: int, batch: int, until: float)
             if problems:
                 raise AssertionError(f"{len(problems)} of them\n" + "\n".join(problems))
 
-        before = report.failures
-        report.attempt(f"matrix of {world}, cases {at} to {at + len(some) - 1}", body)
-        if report.failures > before + 3 or time.monotonic() > until:
-            return
+        report.attempt(name, body)
 
 
 def main() -> int:
@@ -113,7 +121,10 @@ def main() -> int:
     for case in CASES:
         if case.world > gpus or (case.real and not has_gpu()):
             continue
-        if not any(part in case.name for part in arguments.only) or time.monotonic() > until:
+        if not any(part in case.name for part in arguments.only):
+            continue
+        if time.monotonic() > until:
+            report.skip(case.name)
             continue
         pool = Pool() if case.breaks else shared
         report.attempt(case.name, lambda case=case, pool=pool: case.run(pool.ranks))
@@ -121,12 +132,12 @@ def main() -> int:
             pool.end()
     shared.end()
     for world in arguments.worlds:
-        if any(part in "matrix" for part in arguments.only) and time.monotonic() < until:
+        if any(part in "matrix" for part in arguments.only):
             pool = Pool()
             run_matrix(report, pool, world, arguments.batch, until)
             pool.end()
-    print(f"{report.failures} failures")
-    return 1 if report.failures else 0
+    print(f"{report.failures} failures, {report.skipped} skipped")
+    return 1 if report.failures or report.skipped else 0
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Some operations of backend ctran under NVIDIA's compute-sanitizer, on GPUs.
 
 Usage: python3 tests/gpu/ctran/sanitize.py [--out DIR] [--ranks N] [--tools TOOL...] [--seconds N]
-with torchcomms and tests/ on PYTHONPATH, as in run.sh.
+with torchcomms installed, or as run.sh has built it.
 
 Each rank is a process of its own under the tool. memcheck looks at every access of the kernels,
 those to other GPUs' memory and to the host's included; synccheck at the barriers of their blocks.
@@ -26,6 +26,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+# As in run.sh; where it has not built, what is installed serves.
+SITE = Path(os.environ.get("TORCHCOMMS_SITE", ROOT / "build" / "gpu" / "site"))
+sys.path[:0] = [str(SITE), str(ROOT / "tests")]
 
 TOOLS = ("memcheck", "synccheck", "racecheck")
 FOUND = 86

@@ -50,6 +50,8 @@ TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
     for (const char* name : {"ctranCountRows", "ctranMoveRows"}) {
       EXPECT_NE(rows.find(name), std::string::npos) << name;
     }
+    const std::string quantized = compileUncached(quantizedRequest("sm_90", ranks));
+    EXPECT_NE(quantized.find("ctranReduceQuantized"), std::string::npos);
   }
 }
 

@@ -84,7 +84,7 @@ Signature::Values Signature::parse(PyObject* const* args, Py_ssize_t positional,
     values[index] = args[positional + k];
   }
   for (int i = 0; i < required_; ++i) {
-    if (values[i] == nullptr) [[unlikely]] {
+    if (values[i] == nullptr && !parameters_[i].isOptional) [[unlikely]] {
       throw py::type_error(std::string(function_) + "() missing required argument '" +
                            parameters_[i].name + "'");
     }

@@ -16,10 +16,11 @@ namespace torch::comms {
 struct Parameter {
   const char* name;
   const char* otherName = nullptr;
+  bool isOptional = false;
 };
 
-/// The parameters of a method that is called with vectorcall. All are required up to `async_op`;
-/// `hints`, `timeout` and `options` follow.
+/// The parameters of a method that is called with vectorcall. All are required up to `async_op`,
+/// those apart that say otherwise; `hints`, `timeout` and `options` follow.
 class Signature {
  public:
   static constexpr int kMost = 11;
@@ -55,7 +56,7 @@ class Call {
       : signature_(signature), values_(signature.parse(args, positional, keywordNames)) {}
 
   at::Tensor& tensor(int index) const;
-  /// As `tensor`; None is an undefined one.
+  /// As `tensor`; None, or nothing, is an undefined one.
   at::Tensor tensorOrNone(int index) const {
     return isGiven(values_[index]) ? tensor(index) : at::Tensor();
   }

@@ -6,6 +6,7 @@
 
 #include <comms/torchcomms/TorchCommPlugin.hpp>
 
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
@@ -289,7 +290,9 @@ void bindComm(py::module_& module) {
              py::arg("hints") = py::none(), py::arg("options") = py::none(),
              "Makes a communicator: collective over its ranks.\n\n"
              "backend: its name; torchcomms.built_backends() lists them.\n"
-             "device: of its tensors, a torch.device or its name.\n"
+             "device: of its tensors, a torch.device or its name. A GPU without an index is the "
+             "current one, unless that is the first: then rank r takes, and makes current for this "
+             "thread, the one with index r modulo their number.\n"
              "name: the same on every rank.\n"
              "options: CommOptions, of which the other arguments override parts.\n"
              "store: the torch.distributed.Store through which the ranks find each other; without "
@@ -297,6 +300,8 @@ void bindComm(py::module_& module) {
              "TORCHCOMM_RANK and TORCHCOMM_SIZE), else the communicator has one rank.\n"
              "timeout: of the creation and, by default, of operations.\n"
              "Raises CommError.");
+  module.def("_choose_device", &stream::chooseDevice, py::arg("device"), py::arg("rank"),
+             "The device on which new_comm() makes a communicator of `device` on rank `rank`.");
   module.def(
       "_is_backend_registered",
       [](const std::string& backend) {

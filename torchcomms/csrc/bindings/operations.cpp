@@ -117,8 +117,9 @@ PyObject* reduceScatterSingle(PyObject* self, Args args, Py_ssize_t count, PyObj
 }
 
 PyObject* reduceScatterQuantized(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
-  static const Signature signature("reduce_scatter_quantized",
-                                   {{"output"}, {"input"}, {"op"}, {"seed"}});
+  static const Signature signature(
+      "reduce_scatter_quantized",
+      {{"output"}, {"input"}, {"op"}, {.name = "seed", .isOptional = true}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
     return comm.reduce_scatter_quantized(c.tensor(0), c.tensor(1), c.reduceOp(2), c.tensorOrNone(3),
                                          c.asyncOp(), c.options<ReduceScatterSingleOptions>());
@@ -163,9 +164,11 @@ PyObject* allToAllVDynamic(PyObject* self, Args args, Py_ssize_t count, PyObject
 }
 
 PyObject* deviceAllToAllV(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
-  static const Signature signature(
-      "device_alltoallv_single",
-      {{"output"}, {"input"}, {"output_split_sizes"}, {"input_split_sizes"}});
+  static const Signature signature("device_alltoallv_single",
+                                   {{"output"},
+                                    {"input"},
+                                    {"output_split_sizes", "output_split_sizes_gpu"},
+                                    {"input_split_sizes", "input_split_sizes_gpu"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
     return comm.device_alltoallv_single(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
                                         c.asyncOp(), c.options<AllToAllvSingleOptions>());
@@ -289,13 +292,14 @@ PyMethodDef operations[] = {
     OPERATION("reduce_scatter_single", reduceScatterSingle, "output, input, op, ",
               "`output` becomes the reduction over all ranks of part `rank` of their `input`, "
               "which has comm_size times the elements."),
-    OPERATION("reduce_scatter_quantized", reduceScatterQuantized, "output, input, op, seed, ",
-              "As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each "
-              "other is bfloat16, rounded up or down at random so that its expected value is what "
-              "it was: half the bytes. The same `seed`, an int64 tensor of one element on the "
-              "communicator's device or on the CPU, gives the same bits; ranks may pass different "
-              "ones. None: drawn from torch's generator of the CPU. Backends ctran and ncclx, on "
-              "GPUs."),
+    OPERATION(
+        "reduce_scatter_quantized", reduceScatterQuantized, "output, input, op, seed, ",
+        "As reduce_scatter_single, a SUM or AVG of float32 tensors, but what ranks send each "
+        "other is bfloat16, rounded up or down at random so that its expected value is what "
+        "it was: half the bytes. The same `seed`, an int64 tensor of one element on the "
+        "communicator's device or on the CPU, gives the same bits; ranks may pass different "
+        "ones. None, or nothing: drawn at the call from torch's generator of the CPU. Backends "
+        "ctran and ncclx, on GPUs."),
     OPERATION("all_to_all_single", allToAllSingle, "output, input, ",
               "Part r of `output` becomes part `rank` of `input` of rank r."),
     OPERATION("all_to_all_v_single", allToAllVSingle,
@@ -309,9 +313,11 @@ PyMethodDef operations[] = {
               "output, input, output_split_sizes, input_split_sizes, ",
               "As all_to_all_v_single, where only the senders know the sizes: "
               "`output_split_sizes`, an int64 tensor, becomes the rows that came from each rank."),
-    OPERATION("device_alltoallv_single", deviceAllToAllV,
-              "output, input, output_split_sizes, input_split_sizes, ",
-              "As all_to_all_v_single, with sizes in int64 tensors that are read when it starts."),
+    OPERATION(
+        "device_alltoallv_single", deviceAllToAllV,
+        "output, input, output_split_sizes, input_split_sizes, ",
+        "As all_to_all_v_single, with sizes in int64 tensors that are read when it starts. Also "
+        "spelt `output_split_sizes_gpu`, `input_split_sizes_gpu`."),
     OPERATION("alltoallv_dynamic_dispatch", dynamicDispatch,
               "output_tensor_list, output_chunk_sizes_per_rank, input_tensor, input_chunk_sizes, "
               "input_chunk_indices, input_chunk_count_per_rank, hidden_dim, ",

@@ -18,6 +18,8 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/backends/nccl/hints.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 
@@ -108,8 +110,8 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   }
   const HostWait wait;
   EngineWaitHooks hooks;
-  adopt(ctran::Communicator::create(engine, &hooks),
-        onGpu ? stream::withIndex(device, engine.rank) : device, options);
+  auto comm = ctran::Communicator::create(engine, &hooks);
+  adopt(std::move(comm), stream::chooseDevice(device, engine.rank), options);
   if (onGpu) enterGpu(hooks);
 }
 
@@ -191,15 +193,16 @@ auto CtranBackend::visibly(Call call) {
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
-  stream::StreamSetup setup{.runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
-                            .device = device_,
-                            .name = options_.name,
-                            .rank = getRank(),
-                            .size = getSize(),
-                            .highPriority = options_.is_high_priority_stream,
-                            .checkInterval = kCheckInterval,
-                            .idleInterval = kIdleInterval,
-                            .monitor = monitor_};
+  stream::StreamSetup setup{
+      .runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
+      .device = device_,
+      .name = options_.name,
+      .rank = getRank(),
+      .size = getSize(),
+      .highPriority = options_.is_high_priority_stream || nccl::wantsHighPriority(options_.hints),
+      .checkInterval = kCheckInterval,
+      .idleInterval = kIdleInterval,
+      .monitor = monitor_};
   const int index = device_.has_index() ? device_.index() : 0;
   auto engine = visibly([&] {
     return ctran::GpuCommunicator::create(comm_, index, &hooks, detourOf(options_.hints));

@@ -93,7 +93,7 @@ void NcclBackend::init(at::Device device, std::string_view name, const CommOptio
   }
   CommOptions made = options;
   made.name = std::string(name);
-  device_ = stream::withIndex(device, made.rank.value());
+  device_ = stream::chooseDevice(device, made.rank.value());
 
   const Clock::time_point deadline = Clock::now() + options.timeout;
   c10::intrusive_ptr<c10d::Store> store;

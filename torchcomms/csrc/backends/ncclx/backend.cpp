@@ -95,6 +95,7 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
       noVendor = "another rank has none";
     }
   }
+  if (noVendor.empty()) noVendor = whyNoVendor();
   if (noVendor.empty()) {
     auto made = std::make_shared<NcclBackend>(vendor);
     made->init(device, name, optionsFor(options, true, device.is_cpu()));
@@ -103,6 +104,15 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
   CommOptions named = options;
   named.name = std::string(name);
   settle(named, noEngine, noVendor);
+}
+
+/// What NCCL would refuse, seen by all ranks alike; empty if nothing.
+std::string NcclxBackend::whyNoVendor() const {
+  if (!engine_) return {};
+  const auto shared = engine_->group()->engine().sharedGpu();
+  if (!shared) return {};
+  return "ranks " + std::to_string(shared->first) + " and " + std::to_string(shared->second) +
+         " share a GPU, which it refuses";
 }
 
 void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std::string noVendor) {

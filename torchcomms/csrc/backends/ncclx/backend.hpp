@@ -101,6 +101,7 @@ class NcclxBackend final : public TorchCommBackend {
 
   /// From here on there is a choice between the members.
   void settle(const CommOptions& options, std::string noEngine, std::string noVendor);
+  std::string whyNoVendor() const;
   void chooseTable();
   TorchCommBackend& any() const;
   bool takesVendor(Kind kind, size_t bytes) const {
@@ -115,7 +116,7 @@ class NcclxBackend final : public TorchCommBackend {
   void connectFailures();
 
   std::shared_ptr<CtranBackend> engine_;  ///< null: the GPUs do not reach each other
-  std::shared_ptr<NcclBackend> vendor_;   ///< null: there is no library on some rank
+  std::shared_ptr<NcclBackend> vendor_;   ///< null: some rank has no library, or shares its GPU
   std::shared_ptr<ncclx::Choice> choice_;
   CommOptions options_;
   std::shared_ptr<stream::Operation> last_;  ///< that was not captured

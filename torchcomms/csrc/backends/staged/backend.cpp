@@ -90,7 +90,7 @@ void StagedBackend::init(at::Device device, std::string_view name, const CommOpt
                            "devices that this torch has",
                        {}, {}, "pass torch.device(\"cpu\")");
   }
-  device_ = device.is_cpu() ? device : stream::withIndex(device, options.rank.value());
+  device_ = stream::chooseDevice(device, options.rank.value());
   inner_->init(direct() ? device : at::Device(at::kCPU), name, options);
 }
 

@@ -51,7 +51,7 @@ ctran::gpu::Stream currentStream(c10::Device device) {
   return nativeHandle(guard, stream);
 }
 
-c10::Device withIndex(c10::Device device, int rank) {
+c10::Device chooseDevice(c10::Device device, int rank) {
   if (device.has_index() || device.is_cpu()) return device;
   const GuardImpl& guard = *c10::impl::getDeviceGuardImpl(device.type());
   const int count = guard.deviceCount();
@@ -61,7 +61,9 @@ c10::Device withIndex(c10::Device device, int rank) {
   }
   const c10::Device current = guard.getDevice();
   if (current.index() > 0) return current;
-  return {device.type(), static_cast<c10::DeviceIndex>(rank % count)};
+  const c10::Device own(device.type(), static_cast<c10::DeviceIndex>(rank % count));
+  guard.setDevice(own);
+  return own;
 }
 
 }  // namespace torch::comms::stream
