@@ -23,6 +23,16 @@ def signals_have_values_and_are_captured(make: Make) -> None:
 
 
 @case(world=2)
+def counted_signals_are_captured(make: Make) -> None:
+    windows.counted_signals_are_captured(make, "nccl")
+
+
+@case(world=2)
+def signals_are_compared(make: Make) -> None:
+    windows.signals_are_compared(make, "nccl")
+
+
+@case(world=2)
 def wrong_calls_of_windows_are_refused(make: Make) -> None:
     windows.wrong_calls_of_windows_are_refused(make, "nccl")
 

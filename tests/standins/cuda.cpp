@@ -756,24 +756,6 @@ STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
   return kSuccess;
 }
 
-STAND_IN Result cuStreamWriteValue64_v2(Stream stream, DevicePtr address, uint64_t value,
-                                        unsigned) {
-  return of(stream).push(
-      [=] { std::atomic_ref(*reinterpret_cast<uint64_t*>(address)).store(value); });
-}
-
-STAND_IN Result cuStreamWaitValue64_v2(Stream stream, DevicePtr address, uint64_t value,
-                                       unsigned flags) {
-  return of(stream).push([=] {
-    const std::atomic_ref word(*reinterpret_cast<uint64_t*>(address));
-    const auto reached = [&] {
-      const uint64_t now = word.load();
-      return flags == 0 ? static_cast<int64_t>(now - value) >= 0 : now == value;
-    };
-    while (!reached()) std::this_thread::sleep_for(std::chrono::microseconds(50));
-  });
-}
-
 STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32_t value,
                                         unsigned) {
   return of(stream).push(
