@@ -204,18 +204,14 @@ struct LaunchConfig {
     unsigned count, unsigned flags)
 
 // X(member, exported symbol, parameters...): null where the driver is older than 11.7.
-#define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                                           \
-  X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address,               \
-    uint32_t value, unsigned flags)                                                                \
-  X(streamWriteValue64, "cuStreamWriteValue64_v2", Stream stream, DevicePtr address,               \
-    uint64_t value, unsigned flags)                                                                \
-  X(streamWaitValue64, "cuStreamWaitValue64_v2", Stream stream, DevicePtr address, uint64_t value, \
-    unsigned flags)                                                                                \
-  X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,                 \
-    DevicePtr address)                                                                             \
-  X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)                    \
-  X(ipcOpenMemHandle, "cuIpcOpenMemHandle_v2", DevicePtr* address, IpcHandle handle,               \
-    unsigned flags)                                                                                \
+#define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                             \
+  X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address, \
+    uint32_t value, unsigned flags)                                                  \
+  X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,   \
+    DevicePtr address)                                                               \
+  X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)      \
+  X(ipcOpenMemHandle, "cuIpcOpenMemHandle_v2", DevicePtr* address, IpcHandle handle, \
+    unsigned flags)                                                                  \
   X(ipcCloseMemHandle, "cuIpcCloseMemHandle", DevicePtr address)
 
 /// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,

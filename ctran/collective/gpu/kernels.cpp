@@ -167,6 +167,10 @@ gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
           {"CTRAN_RANKS=" + std::to_string(ranks)}};
 }
 
+gpu::CompileRequest signalsRequest(const std::string& architecture) {
+  return {"signals", "#include \"ctran/window/signals.cuh\"\n", architecture, {"CTRAN_SIGNALS"}};
+}
+
 gpu::CompileRequest rowsRequest(const std::string& architecture, int ranks) {
   return {"exchange-rows",
           "#include \"ctran/collective/all_to_all/rows.cuh\"\n",
@@ -211,6 +215,15 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
                              find(module, "ctranMeet")};
       },
       device, ranks);
+}
+
+const SignalKernels& SignalKernels::of(int device) {
+  return once(
+      [&] {
+        const gpu::Module module = load(device, signalsRequest(gpu::architecture(device)));
+        return SignalKernels{find(module, "ctranSignal"), find(module, "ctranAwaitSignal")};
+      },
+      device);
 }
 
 const RowKernels& RowKernels::of(int device, int ranks) {

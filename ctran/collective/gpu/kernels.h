@@ -21,6 +21,14 @@ struct MovingKernels {
   static const MovingKernels& of(int device, int ranks);
 };
 
+/// Those of windows' signals: window/signals.cuh.
+struct SignalKernels {
+  gpu::Function send = nullptr;
+  gpu::Function await = nullptr;
+
+  static const SignalKernels& of(int device);
+};
+
 /// Those that move rows whose numbers are in device memory: collective/all_to_all/rows.cuh.
 struct RowKernels {
   gpu::Function count = nullptr;
@@ -55,6 +63,7 @@ gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const s
 
 /// How they are compiled, for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);
+gpu::CompileRequest signalsRequest(const std::string& architecture);
 gpu::CompileRequest rowsRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest quantizedRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest reducingRequest(const std::string& architecture, int ranks, DataType type,

@@ -40,6 +40,12 @@ CTRAN_INLINE u32 loadAcquire(const u32* p) {
   return v;
 }
 
+CTRAN_INLINE u64 loadAcquire(const u64* p) {
+  u64 v;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(v) : "l"(p) : "memory");
+  return v;
+}
+
 CTRAN_INLINE void storeRelaxed(u32* p, u32 v) {
   asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
 }
@@ -50,6 +56,10 @@ CTRAN_INLINE void storeRelaxed(u64* p, u64 v) {
 
 CTRAN_INLINE void storeRelease(u32* p, u32 v) {
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(p), "r"(v) : "memory");
+}
+
+CTRAN_INLINE void storeRelease(u64* p, u64 v) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(p), "l"(v) : "memory");
 }
 
 CTRAN_INLINE void fenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
@@ -100,8 +110,9 @@ CTRAN_INLINE T loadRelaxed(const T* p) {
   return std::atomic_ref<T>(*const_cast<T*>(p)).load(std::memory_order_relaxed);
 }
 
-CTRAN_INLINE u32 loadAcquire(const u32* p) {
-  return std::atomic_ref<u32>(*const_cast<u32*>(p)).load(std::memory_order_acquire);
+template <class T>
+CTRAN_INLINE T loadAcquire(const T* p) {
+  return std::atomic_ref<T>(*const_cast<T*>(p)).load(std::memory_order_acquire);
 }
 
 template <class T>
@@ -109,8 +120,9 @@ CTRAN_INLINE void storeRelaxed(T* p, T v) {
   std::atomic_ref<T>(*p).store(v, std::memory_order_relaxed);
 }
 
-CTRAN_INLINE void storeRelease(u32* p, u32 v) {
-  std::atomic_ref<u32>(*p).store(v, std::memory_order_release);
+template <class T>
+CTRAN_INLINE void storeRelease(T* p, T v) {
+  std::atomic_ref<T>(*p).store(v, std::memory_order_release);
 }
 
 CTRAN_INLINE void fenceSystem() {}  // ThreadSanitizer knows no fences: the store releases

@@ -16,6 +16,7 @@ int main(int count, char** arguments) {
   using namespace ctran;
   std::vector<gpu::CompileRequest> requests;
   const std::string architecture = "sm_90";
+  requests.push_back(signalsRequest(architecture));
   for (int i = 1; i < count; ++i) {
     const int ranks = std::atoi(arguments[i]);
     requests.push_back(movingRequest(architecture, ranks));

@@ -40,6 +40,10 @@ void expectReduces(const std::string& architecture, DataType type, ReduceKind op
 TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
   if (kThreadSanitizer || kAddressSanitizer) GTEST_SKIP() << "the compiler is not ours";
   REQUIRE_NVRTC();
+  const std::string signals = compileUncached(signalsRequest("sm_90"));
+  for (const char* name : {"ctranSignal", "ctranAwaitSignal"}) {
+    EXPECT_NE(signals.find(name), std::string::npos) << name;
+  }
   for (const int ranks : {1, 2, 4, 8}) {
     const std::string cubin = compileUncached(movingRequest("sm_90", ranks));
     for (const char* name :

@@ -26,10 +26,6 @@ class Host final : public gpu::WindowHost {
         op, async_op, timeout, [&] { return hold; }, put, std::move(awaited));
   }
 
-  bool isCapturing() const override {
-    return group_->runtime().isCapturing(group_->currentStream());
-  }
-
   std::vector<std::string> exchange(const std::string& own) override {
     group_->requireWhole();
     // With a byte before it: there has to be something.

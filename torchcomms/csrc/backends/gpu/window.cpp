@@ -2,11 +2,12 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <cstring>
-#include <deque>
 #include <thread>
 
 #include "ctran/base/error.h"
+#include "ctran/window/signals.cuh"
 
 namespace torch::comms::gpu {
 
@@ -18,8 +19,6 @@ using ctran::gpu::Driver;
 using ctran::gpu::Runtime;
 using ctran::gpu::Stream;
 
-constexpr unsigned kGreaterEqual = 0;  // as a difference of 64 bits, so that counters may wrap
-constexpr unsigned kEqual = 1;
 constexpr size_t kWord = sizeof(uint64_t);
 
 const Runtime& cuda() { return Runtime::of(ctran::gpu::Platform::Cuda); }
@@ -31,70 +30,45 @@ struct Introduction {
   int64_t signals;
 };
 
+/// The number of a comparison in device code.
+uint32_t deviceComparison(SignalCmpOp op) {
+  switch (op) {
+    case SignalCmpOp::EQ:
+      return ctran::device::kEqual;
+    case SignalCmpOp::NE:
+      return ctran::device::kNotEqual;
+    case SignalCmpOp::LT:
+      return ctran::device::kLess;
+    case SignalCmpOp::LE:
+      return ctran::device::kLessOrEqual;
+    case SignalCmpOp::GT:
+      return ctran::device::kGreater;
+    case SignalCmpOp::GE:
+      break;
+  }
+  return ctran::device::kGreaterOrEqual;
+}
+
+ctran::device::u64* wordAt(DevicePtr address) {
+  return reinterpret_cast<ctran::device::u64*>(address);
+}
+
+template <class Arguments>
+void launch(ctran::gpu::Function kernel, Arguments arguments, Stream stream) {
+  void* parameters[] = {&arguments};
+  ctran::gpu::check(
+      Driver::get().launchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr),
+      "launching a kernel");
+}
+
 }  // namespace
 
-/// Ends what waits on streams for signals that will not come, by writing what is waited for.
-class GpuWindow::Waits {
- public:
-  Waits(std::shared_ptr<void> words, size_t counted, int device)
-      : words_(std::move(words)), counted_(counted), device_(device) {}
-
-  void add(int64_t number, uint64_t value) {
-    const std::lock_guard lock(mutex_);
-    values_.push_back({number, value});
-    if (values_.size() > kMostRemembered) values_.pop_front();
-  }
-
-  void release() {
-    std::deque<Wait> values;
-    {
-      const std::lock_guard lock(mutex_);
-      values = values_;
-    }
-    // Of high priority, and by copies: streams that wait may share a queue of the device with
-    // others of their kind.
-    const ctran::gpu::DeviceGuard active(device_);
-    const ctran::gpu::RelaxedCapture relaxed(cuda());
-    const ctran::gpu::OwnStream stream(cuda(), device_, /*highPriority=*/true);
-    for (size_t number = 0; number < counted_; ++number) write(number, kFarAhead, stream.get());
-    // Several may wait for several values of one word, which they see in turn.
-    for (const Wait& wait : values) {
-      if (wait.number < static_cast<int64_t>(counted_)) continue;
-      write(static_cast<size_t>(wait.number), wait.value, stream.get());
-      std::this_thread::sleep_for(kTurn);
-    }
-  }
-
- private:
-  struct Wait {
-    int64_t number;
-    uint64_t value;
-  };
-  static constexpr size_t kMostRemembered = 100;
-  static constexpr std::chrono::milliseconds kTurn{2};
-  static constexpr uint64_t kFarAhead = uint64_t{1} << 62;
-
-  void write(size_t number, uint64_t value, Stream stream) {
-    const Driver& driver = Driver::get();
-    driver.memcpyHtoDAsync(addressOf(words_.get()) + number * kWord, &value, kWord, stream);
-    driver.streamSynchronize(stream);
-  }
-
-  const std::shared_ptr<void> words_;
-  const size_t counted_;
-  const int device_;
-  std::mutex mutex_;
-  std::deque<Wait> values_;
-};
-
 GpuWindow::GpuWindow(int rank, int size, at::Device device, std::unique_ptr<WindowHost> host)
-    : TorchCommWindow(rank, size, device), rank_(rank), size_(size), host_(std::move(host)) {
-  const Driver& driver = Driver::get();
-  if (!driver.streamWriteValue64 || !driver.streamWaitValue64) {
-    throw ctran::Error(ErrorKind::Unsupported, "This driver's streams cannot wait for memory", {},
-                       "new_window", "install a driver for CUDA 12 or later");
-  }
-}
+    : TorchCommWindow(rank, size, device),
+      rank_(rank),
+      size_(size),
+      host_(std::move(host)),
+      kernels_(ctran::SignalKernels::of(deviceIndex())) {}
 
 GpuWindow::~GpuWindow() {
   try {
@@ -106,6 +80,7 @@ GpuWindow::~GpuWindow() {
 void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
   const HostWait wait;
   void* data = memory.numel() == 0 ? nullptr : memory.mutable_data_ptr();
+  adopted_ = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
   Introduction own{share(addressOf(data), memory.nbytes()), {}, signals};
   const size_t count = static_cast<size_t>(size_) + static_cast<size_t>(signals);
   const std::shared_ptr<void> words = allocateWords(count, deviceIndex());
@@ -133,10 +108,12 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
     }
   }
   peers_ = std::move(peers);
-  sent_.assign(static_cast<size_t>(size_), 0);
-  awaited_.assign(static_cast<size_t>(size_), 0);
-  waits_ = std::make_shared<Waits>(words, static_cast<size_t>(size_), deviceIndex());
-  release_ = std::make_shared<std::function<void()>>([waits = waits_] { waits->release(); });
+  const ctran::gpu::DeviceGuard active(deviceIndex());
+  counts_ = allocateWords(2 * static_cast<size_t>(size_), deviceIndex());
+  abort_ = std::make_shared<ctran::gpu::MappedHostMemory>(sizeof(uint32_t));
+  release_ = std::make_shared<std::function<void()>>([abort = abort_] {
+    std::atomic_ref(*static_cast<uint32_t*>(abort->host())).store(1, std::memory_order_relaxed);
+  });
   host_->atEnd(release_);
 }
 
@@ -145,13 +122,13 @@ void GpuWindow::close() {
   awaitOwn();
   host_->exchange({});  // nobody writes here any more
   release_.reset();
-  waits_.reset();
   const int rank = rank_;
   for (int r = 0; r < size_; ++r) {
     if (r != rank) peers_[static_cast<size_t>(r)] = {};
   }
   host_->exchange({});  // nobody has our memory mapped any more, but for views
   peers_.clear();
+  adopted_.reset();
 }
 
 void GpuWindow::awaitOwn() {
@@ -245,25 +222,30 @@ TorchCommWindow::WorkPtr GpuWindow::flushPuts(int, bool async_op, const OpOption
   return enqueue(OpName::flush, async_op, options, [](Stream) {});
 }
 
-TorchCommWindow::WorkPtr GpuWindow::write(int rank, int64_t number, uint64_t value, bool async_op,
-                                          const OpOptions& options) {
+DevicePtr GpuWindow::countOf(Count count, int rank) const {
+  return addressOf(counts_.get()) + static_cast<size_t>(count * size_ + rank) * kWord;
+}
+
+TorchCommWindow::WorkPtr GpuWindow::send(int rank, int64_t number, DevicePtr count, uint64_t value,
+                                         bool async_op, const OpOptions& options) {
   return enqueue(OpName::signal, async_op, options, [&](Stream stream) {
-    // What the stream has done before is visible to all before the word is.
-    cuda().check(Driver::get().streamWriteValue64(stream, wordOf(rank, number), value, 0),
-                 "writing a signal");
+    launch(kernels_.send,
+           ctran::device::SignalArguments{wordAt(wordOf(rank, number)), wordAt(count), value},
+           stream);
   });
 }
 
-TorchCommWindow::WorkPtr GpuWindow::await(int64_t number, uint64_t value, unsigned comparison,
-                                          std::vector<int> senders, bool async_op,
+TorchCommWindow::WorkPtr GpuWindow::await(int64_t number, DevicePtr count, uint64_t value,
+                                          SignalCmpOp op, std::vector<int> senders, bool async_op,
                                           const OpOptions& options) {
-  waits_->add(number, value);
   return enqueue(
       OpName::wait_signal, async_op, options,
       [&](Stream stream) {
-        cuda().check(
-            Driver::get().streamWaitValue64(stream, wordOf(rank_, number), value, comparison),
-            "waiting for a signal");
+        launch(kernels_.await,
+               ctran::device::AwaitSignalArguments{
+                   wordAt(wordOf(rank_, number)), wordAt(count), value, deviceComparison(op),
+                   reinterpret_cast<const uint32_t*>(abort_->device())},
+               stream);
       },
       nullptr, std::move(senders));
 }
@@ -277,43 +259,22 @@ std::vector<int> GpuWindow::others() const {
   return ranks;
 }
 
-void GpuWindow::requireNoCapture(const char* what) const {
-  if (!host_->isCapturing()) return;
-  throw ctran::Error(
-      ErrorKind::Unsupported,
-      std::string(what) + " counts on the host, which knows nothing of a graph's replays", {}, what,
-      "use numbered signals in a capture: signal(signal_disp, ...)");
-}
-
 TorchCommWindow::WorkPtr GpuWindow::addSignal(int dst, bool async_op, const OpOptions& options) {
-  requireNoCapture("signal");
-  return write(dst, rank_, ++sent_[static_cast<size_t>(dst)], async_op, options);
+  return send(dst, rank_, countOf(Sent, dst), 0, async_op, options);
 }
 
 TorchCommWindow::WorkPtr GpuWindow::awaitSignal(int src, bool async_op, const OpOptions& options) {
-  requireNoCapture("wait_signal");
-  return await(src, ++awaited_[static_cast<size_t>(src)], kGreaterEqual, {src}, async_op, options);
+  return await(src, countOf(Awaited, src), 0, SignalCmpOp::GE, {src}, async_op, options);
 }
 
 TorchCommWindow::WorkPtr GpuWindow::setSignal(int64_t index, uint64_t value, int dst, bool async_op,
                                               const OpOptions& options) {
-  return write(dst, size_ + index, value, async_op, options);
+  return send(dst, size_ + index, 0, value, async_op, options);
 }
 
 TorchCommWindow::WorkPtr GpuWindow::compareSignal(int64_t index, uint64_t value, SignalCmpOp op,
                                                   bool async_op, const OpOptions& options) {
-  const int64_t number = size_ + index;
-  switch (op) {
-    case SignalCmpOp::EQ:
-      return await(number, value, kEqual, others(), async_op, options);
-    case SignalCmpOp::GE:
-      return await(number, value, kGreaterEqual, others(), async_op, options);
-    case SignalCmpOp::GT:
-      return await(number, value + 1, kGreaterEqual, others(), async_op, options);
-    default:
-      throw ctran::Error(ErrorKind::Unsupported, "The streams of a GPU wait for EQ, GE and GT only",
-                         {}, "wait_signal", "let the value grow, and wait for GE");
-  }
+  return await(size_ + index, 0, value, op, others(), async_op, options);
 }
 
 }  // namespace torch::comms::gpu

@@ -3,10 +3,11 @@
 #include <comms/torchcomms/TorchCommWindow.hpp>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
+#include "ctran/collective/gpu/kernels.h"
+#include "ctran/gpu/memory.h"
 #include "ctran/gpu/runtime.h"
 #include "torchcomms/csrc/backends/gpu/peer_memory.hpp"
 
@@ -23,8 +24,6 @@ class WindowHost {
       OpName op, bool async_op, const OpOptions& options,
       const std::function<void(ctran::gpu::Stream)>& issue, std::shared_ptr<void> hold,
       std::vector<int> awaited) = 0;
-  /// Whether the current stream captures.
-  virtual bool isCapturing() const = 0;
   /// Every rank's text, in their order. Collective; throws ctran::Error by the timeout.
   virtual std::vector<std::string> exchange(const std::string& own) = 0;
   virtual const std::shared_ptr<ctran::gpu::EventPool>& events() const = 0;
@@ -34,8 +33,9 @@ class WindowHost {
 };
 
 /// A window of GPUs of one host that map each other's memory: a put is a copy by the device, a
-/// signal a word that the stream writes, and a wait one that it waits for. The host never waits,
-/// and no kernel is launched. Operations of a window are ordered, whatever their streams.
+/// signal a kernel of one thread that writes a word, and a wait one that waits for it. The host
+/// never waits, and counts nothing. Operations of a window are ordered, whatever their streams, but
+/// for those in graphs.
 class GpuWindow final : public TorchCommWindow {
  public:
   GpuWindow(int rank, int size, at::Device device, std::unique_ptr<WindowHost> host);
@@ -68,7 +68,9 @@ class GpuWindow final : public TorchCommWindow {
     std::shared_ptr<void> memory;
     std::shared_ptr<void> words;  ///< one for each rank that counts signals, then the numbered ones
   };
-  class Waits;
+  /// In device memory, so that replays count: per rank, the signals sent to it, and those of it
+  /// that have been waited for.
+  enum Count { Sent, Awaited };
 
   using Issue = std::function<void(ctran::gpu::Stream)>;
   /// As an operation behind the window's last one.
@@ -77,21 +79,24 @@ class GpuWindow final : public TorchCommWindow {
   WorkPtr copy(OpName op, const void* to, const void* from, const at::Tensor& tensor, bool async_op,
                const OpOptions& options);
   ctran::gpu::DevicePtr wordOf(int rank, int64_t number) const;
-  WorkPtr write(int rank, int64_t number, uint64_t value, bool async_op, const OpOptions& options);
-  WorkPtr await(int64_t number, uint64_t value, unsigned comparison, std::vector<int> senders,
-                bool async_op, const OpOptions& options);
+  ctran::gpu::DevicePtr countOf(Count count, int rank) const;
+  /// With a `count` a signal is the next of those; without, it has the value.
+  WorkPtr send(int rank, int64_t number, ctran::gpu::DevicePtr count, uint64_t value, bool async_op,
+               const OpOptions& options);
+  WorkPtr await(int64_t number, ctran::gpu::DevicePtr count, uint64_t value, SignalCmpOp op,
+                std::vector<int> senders, bool async_op, const OpOptions& options);
   std::vector<int> others() const;
-  void requireNoCapture(const char* what) const;
   void awaitOwn();
   int deviceIndex() const { return get_device().has_index() ? get_device().index() : 0; }
 
   const int rank_;
   const int size_;
   const std::unique_ptr<WindowHost> host_;
+  const ctran::SignalKernels& kernels_;
+  std::shared_ptr<void> adopted_;  ///< our memory, if it is of somebody else's allocator
   std::vector<Peer> peers_;
-  std::vector<uint64_t> sent_;     ///< counted signals, by target
-  std::vector<uint64_t> awaited_;  ///< counted signals, by sender
-  std::shared_ptr<Waits> waits_;
+  std::shared_ptr<void> counts_;
+  std::shared_ptr<ctran::gpu::MappedHostMemory> abort_;
   std::shared_ptr<std::function<void()>> release_;
   ctran::gpu::PooledEvent last_;
   ctran::gpu::Stream lastStream_ = nullptr;

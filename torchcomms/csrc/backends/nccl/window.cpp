@@ -19,11 +19,6 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
         op, Form::None, async_op, options, [](const Call&) {}, issue, [&] { return hold; });
   }
 
-  bool isCapturing() const override {
-    const nccl::Group& group = *backend_.group_;
-    return group.runtime().isCapturing(group.currentStream());
-  }
-
   std::vector<std::string> exchange(const std::string& own) override {
     backend_.group_->requireWhole();
     const auto& bulletin = backend_.group_->setup().bulletin;
