@@ -35,10 +35,8 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
-/// Persistent operations of smaller blocks, or of more ranks, are as any others, unless copy
-/// engines are asked for.
+/// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
 constexpr size_t kLeastPersistentBlock = 16 << 20;
-constexpr int kPersistentRanks = 2;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
 /// What is written into a mapping that does not work never comes.
 constexpr std::chrono::seconds kProbePatience{20};
@@ -396,8 +394,7 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
   const bool wanted = wantedFor(kind) ? prefersCopies(kind)
-                                      : control_->size() == kPersistentRanks &&
-                                            bytes >= kLeastPersistentBlock * control_->size();
+                                      : bytes >= kLeastPersistentBlock * control_->size();
   return persistent_->prepare(
       kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
       [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
