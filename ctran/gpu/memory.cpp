@@ -50,6 +50,21 @@ DeviceMemory DeviceMemory::import(int fd, size_t bytes, int device) {
   return memory;
 }
 
+DeviceMemory DeviceMemory::retain(DevicePtr address) {
+  const Driver& driver = Driver::get();
+  MemoryHandle handle = 0;
+  if (!driver.memGetAddressRange ||
+      driver.memRetainAllocationHandle(&handle, reinterpret_cast<void*>(address)) != kSuccess) {
+    return {};
+  }
+  DeviceMemory memory;
+  memory.handle_ = handle;
+  memory.isOthers_ = true;
+  check(driver.memGetAddressRange(&memory.address_, &memory.size_, address),
+        "cuMemGetAddressRange");
+  return memory;
+}
+
 void DeviceMemory::map(int device) {
   const Driver& driver = Driver::get();
   DevicePtr address = 0;
@@ -79,12 +94,13 @@ void DeviceMemory::swap(DeviceMemory& other) noexcept {
   std::swap(handle_, other.handle_);
   std::swap(address_, other.address_);
   std::swap(size_, other.size_);
+  std::swap(isOthers_, other.isOthers_);
 }
 
 DeviceMemory::~DeviceMemory() {
   if (handle_ == 0) return;
   const Driver& driver = Driver::get();
-  if (address_) {
+  if (address_ && !isOthers_) {
     driver.memUnmap(address_, size_);
     driver.memAddressFree(address_, size_);
   }

@@ -20,6 +20,10 @@ class DeviceMemory {
   /// read and write it. `bytes` is size() of the exporter. The descriptor stays the caller's.
   static DeviceMemory import(int fd, size_t bytes, int device);
 
+  /// The allocation of somebody else that is mapped at `address`; it stays while this holds it, its
+  /// mapping while the other one likes. Empty where there is none: cuMemAlloc gives none.
+  static DeviceMemory retain(DevicePtr address);
+
   DeviceMemory() = default;
   DeviceMemory(DeviceMemory&& other) noexcept { swap(other); }
   DeviceMemory& operator=(DeviceMemory&& other) noexcept {
@@ -44,6 +48,7 @@ class DeviceMemory {
   MemoryHandle handle_ = 0;
   DevicePtr address_ = 0;
   size_t size_ = 0;
+  bool isOthers_ = false;  ///< the mapping
 };
 
 /// Page-locked host memory that every device sees under the address `device`, zeroed.

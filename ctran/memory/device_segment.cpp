@@ -128,23 +128,52 @@ class Server {
 
 std::atomic<size_t> DeviceSegment::count_{0};
 
-DeviceSegment::DeviceSegment(int device, gpu::DeviceMemory memory)
-    : device_(device), memory_(std::move(memory)), number_([] {
+DeviceSegment::DeviceSegment(int device, gpu::DeviceMemory memory, bool isAdopted)
+    : device_(device),
+      memory_(std::move(memory)),
+      number_([] {
         Segments& all = segments();
         const std::lock_guard lock(all.mutex);
         return ++all.last;
-      }()) {
+      }()),
+      isAdopted_(isAdopted) {
   ++count_;
 }
 
 std::shared_ptr<DeviceSegment> DeviceSegment::allocate(int device, size_t bytes) {
-  std::shared_ptr<DeviceSegment> made(
-      new DeviceSegment(device, gpu::DeviceMemory::allocate(device, std::max<size_t>(bytes, 1))));
-  letPeersIn(made->memory_, device);
+  gpu::DeviceMemory memory = gpu::DeviceMemory::allocate(device, std::max<size_t>(bytes, 1));
+  letPeersIn(memory, device);
+  return make(device, std::move(memory), /*isAdopted=*/false);
+}
+
+std::shared_ptr<DeviceSegment> DeviceSegment::make(int device, gpu::DeviceMemory memory,
+                                                   bool isAdopted) {
+  std::shared_ptr<DeviceSegment> made(new DeviceSegment(device, std::move(memory), isAdopted));
   Segments& all = segments();
   const std::lock_guard lock(all.mutex);
   all.byAddress[made->address()] = made;
   return made;
+}
+
+std::shared_ptr<void> DeviceSegment::adopt(int device, const void* address, size_t bytes) {
+  std::shared_ptr<DeviceSegment> segment = find(address, bytes);
+  if (segment && !segment->isAdopted_) return nullptr;
+  if (!segment) {
+    const auto wanted = reinterpret_cast<DevicePtr>(address);
+    try {
+      const gpu::DeviceGuard guard(device);
+      gpu::DeviceMemory memory = gpu::DeviceMemory::retain(wanted);
+      const size_t offset = wanted - memory.address();
+      if (offset > memory.size() || bytes > memory.size() - offset) return nullptr;
+      const UniqueFd exported(memory.exportHandle());  // throws where its owner has not foreseen it
+      segment = make(device, std::move(memory), /*isAdopted=*/true);
+    } catch (const Error& error) {
+      log(LogLevel::Debug, "memory of others cannot be shared: %s", error.what());
+      return nullptr;
+    }
+  }
+  void* const held = segment.get();
+  return {held, [segment](void*) mutable { release(std::move(segment)); }};
 }
 
 std::shared_ptr<DeviceSegment> DeviceSegment::search(const void* address, size_t bytes) {

@@ -29,6 +29,12 @@ class DeviceSegment {
   /// At least `bytes`, rounded up to whole pages (2 MiB on most devices); not zeroed. Throws Error.
   static std::shared_ptr<DeviceSegment> allocate(int device, size_t bytes);
 
+  /// Makes memory of somebody else's, that holds all of [address, address + bytes) in one
+  /// allocation, a segment for as long as it stays mapped there and somebody holds what is
+  /// returned: ncclMemAlloc's, or torch's expandable segments. Null for what is a segment already,
+  /// and for what cannot be one. Letting go of it is release().
+  static std::shared_ptr<void> adopt(int device, const void* address, size_t bytes);
+
   /// The one that holds all of [address, address + bytes); null for any other memory. Cheap where
   /// this process has no segments.
   static std::shared_ptr<DeviceSegment> find(const void* address, size_t bytes) {
@@ -58,13 +64,15 @@ class DeviceSegment {
   int exportHandle() const { return memory_.exportHandle(); }
 
  private:
-  DeviceSegment(int device, gpu::DeviceMemory memory);
+  DeviceSegment(int device, gpu::DeviceMemory memory, bool isAdopted);
+  static std::shared_ptr<DeviceSegment> make(int device, gpu::DeviceMemory memory, bool isAdopted);
   static std::shared_ptr<DeviceSegment> search(const void* address, size_t bytes);
 
   static std::atomic<size_t> count_;
   const int device_;
   gpu::DeviceMemory memory_;
   const uint64_t number_;
+  const bool isAdopted_;
 };
 
 }  // namespace ctran

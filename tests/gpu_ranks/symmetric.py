@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from harness import Rank
+from harness.gpu_windows import memory_of_nccl
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
@@ -304,6 +305,32 @@ def _pool(rank: Rank) -> None:
             window.tensor_deregister()
             del tensor, window
     comm.finalize()
+
+
+def _registered(rank: Rank) -> None:
+    """Memory of NCCL is symmetric for as long as it is registered."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "registered")
+    for turn in range(3):
+        with memory_of_nccl(rank, 1 << 22) as tensor:
+            gathering = Gathering(rank, comm, tensor)
+            for registered in (False, True, False):
+                if registered:
+                    comm.tensor_register(tensor)
+                earlier = _named(comm)
+                gathering.prepare(turn)
+                gathering.call()
+                gathering.check(turn, "all_gather")
+                assert (_named(comm) > earlier) == registered
+                if registered:
+                    comm.tensor_deregister(tensor)
+            del gathering, tensor
+    comm.finalize()
+
+
+@case(world=2)
+def registered_memory_of_nccl_is_symmetric(make: Make) -> None:
+    make(2).run(_registered)
 
 
 @case(world=2)

@@ -5,7 +5,10 @@ What every backend that has them promises; each registers these as cases of its 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import ctypes
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import torch
@@ -122,6 +125,88 @@ def _registers(rank: Rank, backend: str) -> None:
 
 def windows_expose_ordinary_tensors(make: Callable[[int], Ranks], backend: str) -> None:
     make(2).run(_registers, backend)
+
+
+@contextmanager
+def memory_of_nccl(rank: Rank, count: int) -> Iterator[torch.Tensor]:
+    """Floats in memory of ncclMemAlloc: of a pool of torch's, where torch knows the GPU."""
+    if rank.gpu().is_real:
+        pool = torch.cuda.MemPool(torchcomms.get_mem_allocator("nccl"))
+        with torch.cuda.use_mem_pool(pool):
+            tensor = torch.zeros(count, device=rank.gpu().torch_device)
+        yield tensor
+        del tensor, pool
+        torch.cuda.empty_cache()
+        return
+    library = ctypes.CDLL(os.environ["TORCHCOMMS_NCCL_LIBRARY"])
+    address = ctypes.c_void_p()
+    assert library.ncclMemAlloc(ctypes.byref(address), ctypes.c_size_t(4 * count)) == 0
+    assert address.value
+    memory = (ctypes.c_char * (4 * count)).from_address(address.value)
+    yield torch.frombuffer(memory, dtype=torch.float32)
+    assert library.ncclMemFree(address) == 0
+
+
+def _exposes(rank: Rank, backend: str, comm: TorchComm, own: torch.Tensor) -> None:
+    """Two windows at a time."""
+    opened = [comm.new_window(own) for _ in range(2)]
+    for window in opened:
+        _exchange(rank, backend, comm, window, own)
+    for window in opened:
+        window.tensor_deregister()
+
+
+def _library_memory(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    for _ in range(2):
+        with memory_of_nccl(rank, 5000 + COUNT * rank.size) as whole:
+            _exposes(rank, backend, comm, whole[5000:])
+            assert whole[:5000].cpu().eq(0).all()
+            del whole
+        rank.synchronize(backend)
+
+
+def windows_expose_memory_of_nccl(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_library_memory, backend)
+
+
+PIECE = 20 << 20  # bytes, of torch's expandable segments
+
+
+def _expandable(rank: Rank) -> torch.Tensor:
+    """Bytes of two allocations that are mapped one behind the other."""
+    if rank.gpu().is_real:
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        return torch.zeros(2 * PIECE, dtype=torch.uint8, device=rank.gpu().torch_device)
+    driver = ctypes.CDLL(os.environ["CTRAN_CUDA_LIBRARY"])
+    size, none = ctypes.c_size_t, ctypes.c_uint64(0)
+    place = ctypes.c_uint64()
+    assert driver.cuMemAddressReserve(ctypes.byref(place), size(2 * PIECE), size(0), none, none) == 0
+    for piece in range(2):
+        handle, at = ctypes.c_uint64(), ctypes.c_uint64(place.value + piece * PIECE)
+        assert driver.cuMemCreate(ctypes.byref(handle), size(PIECE), None, none) == 0
+        assert driver.cuMemMap(at, size(PIECE), size(0), handle, none) == 0
+        assert driver.cuMemRelease(handle) == 0
+    return torch.frombuffer(
+        (ctypes.c_char * (2 * PIECE)).from_address(place.value), dtype=torch.uint8
+    )
+
+
+def _expands(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    whole = _expandable(rank)
+    count = COUNT * rank.size
+    _exposes(rank, backend, comm, whole[: 4 * count].view(torch.float32))
+    said = ""
+    try:
+        comm.new_window(whole)
+    except torchcomms.CommError as error:
+        said = str(error)
+    assert "expandable segments" in said, said
+
+
+def windows_expose_expandable_segments(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_expands, backend)
 
 
 def _numbered(rank: Rank, backend: str) -> None:

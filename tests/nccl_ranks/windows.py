@@ -18,6 +18,16 @@ def windows_expose_ordinary_tensors(make: Make) -> None:
 
 
 @case(world=2)
+def windows_expose_memory_of_nccl(make: Make) -> None:
+    windows.windows_expose_memory_of_nccl(make, "nccl")
+
+
+@case(world=2, breaks=True)
+def windows_expose_expandable_segments(make: Make) -> None:
+    windows.windows_expose_expandable_segments(make, "nccl")
+
+
+@case(world=2)
 def signals_have_values_and_are_captured(make: Make) -> None:
     windows.signals_have_values_and_are_captured(make, "nccl")
 

@@ -508,10 +508,32 @@ struct Chunk {
   int fd;
   size_t bytes;
   bool isOthers = false;
+  int uses = 1;  ///< who has the handle, and mappings
 };
+
+struct MappedChunk {
+  size_t bytes;
+  MemoryHandle handle;
+};
+std::map<DevicePtr, MappedChunk> mappedChunks;  ///< guarded by allocationsMutex, as all uses are
 
 Chunk& chunkOf(MemoryHandle handle) { return *reinterpret_cast<Chunk*>(handle); }
 void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
+
+void letGo(MemoryHandle handle) {
+  if (--chunkOf(handle).uses != 0) return;
+  close(chunkOf(handle).fd);
+  delete &chunkOf(handle);
+}
+
+/// The one of `ranges`, by their addresses, that holds this one; else their end.
+template <class Ranges>
+auto holderOf(Ranges& ranges, DevicePtr address) {
+  auto found = ranges.upper_bound(address);
+  if (found == ranges.begin()) return ranges.end();
+  --found;
+  return address < found->first + found->second.bytes ? found : ranges.end();
+}
 
 }  // namespace
 
@@ -543,8 +565,17 @@ STAND_IN Result cuMemCreate(MemoryHandle* handle, size_t bytes, const MemoryProp
 }
 
 STAND_IN Result cuMemRelease(MemoryHandle handle) {
-  close(chunkOf(handle).fd);
-  delete &chunkOf(handle);
+  const std::lock_guard lock(allocationsMutex);
+  letGo(handle);
+  return kSuccess;
+}
+
+STAND_IN Result cuMemRetainAllocationHandle(MemoryHandle* handle, void* address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = holderOf(mappedChunks, reinterpret_cast<DevicePtr>(address));
+  if (found == mappedChunks.end()) return kInvalidValue;
+  *handle = found->second.handle;
+  ++chunkOf(*handle).uses;
   return kSuccess;
 }
 
@@ -588,10 +619,21 @@ STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryH
   const int kind = chunkOf(handle).isOthers && peersAre("lost") ? MAP_PRIVATE : MAP_SHARED;
   void* place = mmap(pointerTo(address), bytes, PROT_READ | PROT_WRITE, kind | MAP_FIXED,
                      chunkOf(handle).fd, static_cast<off_t>(offset));
-  return place == MAP_FAILED ? 2 : kSuccess;
+  if (place == MAP_FAILED) return 2;
+  const std::lock_guard lock(allocationsMutex);
+  mappedChunks[address] = {bytes, handle};
+  ++chunkOf(handle).uses;
+  return kSuccess;
 }
 
 STAND_IN Result cuMemUnmap(DevicePtr address, size_t bytes) {
+  {
+    const std::lock_guard lock(allocationsMutex);
+    const auto found = mappedChunks.find(address);
+    if (found == mappedChunks.end()) return kInvalidValue;
+    letGo(found->second.handle);
+    mappedChunks.erase(found);
+  }
   void* place =
       mmap(pointerTo(address), bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
   return place == MAP_FAILED ? 2 : kSuccess;
@@ -713,13 +755,16 @@ STAND_IN Result cuMemFree_v2(DevicePtr address) {
 
 STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePtr address) {
   const std::lock_guard lock(allocationsMutex);
-  auto found = allocations.upper_bound(address);
-  if (found == allocations.begin()) return kInvalidValue;
-  --found;
-  if (address >= found->first + found->second.bytes) return kInvalidValue;
-  *base = found->first;
-  *bytes = found->second.bytes;
-  return kSuccess;
+  const auto give = [&](const auto& range) {
+    *base = range.first;
+    *bytes = range.second.bytes;
+    return kSuccess;
+  };
+  if (auto found = holderOf(allocations, address); found != allocations.end()) return give(*found);
+  if (auto found = holderOf(mappedChunks, address); found != mappedChunks.end()) {
+    return give(*found);
+  }
+  return kInvalidValue;
 }
 
 STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {

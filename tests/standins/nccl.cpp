@@ -38,7 +38,9 @@ namespace {
 
 using ctran::Collective;
 using ctran::CollectiveKind;
+using ctran::gpu::DevicePtr;
 using ctran::gpu::Event;
+using ctran::gpu::MemoryHandle;
 using GpuResult = ctran::gpu::Result;
 
 constexpr auto kForever = std::chrono::hours(1);
@@ -50,6 +52,13 @@ struct Gpu {
   GpuResult (*eventRecord)(Event, Stream);
   GpuResult (*streamWaitEvent)(Stream, Event, unsigned);
   GpuResult (*streamIsCapturing)(Stream, ctran::gpu::CaptureStatus*);
+  GpuResult (*memCreate)(MemoryHandle*, size_t, const void*, unsigned long long);
+  GpuResult (*memRelease)(MemoryHandle);
+  GpuResult (*memAddressReserve)(DevicePtr*, size_t, size_t, DevicePtr, unsigned long long);
+  GpuResult (*memAddressFree)(DevicePtr, size_t);
+  GpuResult (*memMap)(DevicePtr, size_t, size_t, MemoryHandle, unsigned long long);
+  GpuResult (*memUnmap)(DevicePtr, size_t);
+  GpuResult (*memGetAddressRange)(DevicePtr*, size_t*, DevicePtr);
 
   static const Gpu& get() {
     static const Gpu gpu = [] {
@@ -63,6 +72,13 @@ struct Gpu {
       find(made.eventRecord, "cuEventRecord");
       find(made.streamWaitEvent, "cuStreamWaitEvent");
       find(made.streamIsCapturing, "cuStreamIsCapturing");
+      find(made.memCreate, "cuMemCreate");
+      find(made.memRelease, "cuMemRelease");
+      find(made.memAddressReserve, "cuMemAddressReserve");
+      find(made.memAddressFree, "cuMemAddressFree");
+      find(made.memMap, "cuMemMap");
+      find(made.memUnmap, "cuMemUnmap");
+      find(made.memGetAddressRange, "cuMemGetAddressRange_v2");
       return made;
     }();
     return gpu;
@@ -456,15 +472,28 @@ STAND_IN Result ncclRecv(void* to, size_t count, DataType type, int peer, Comm c
   return add(comm, stream, c);
 }
 
+/// As the real one's: of the driver's memory that is mapped, which cuIpcGetMemHandle does not know.
 STAND_IN Result ncclMemAlloc(void** address, size_t bytes) {
   constexpr size_t kPage = 4096;
-  *address = std::aligned_alloc(kPage, (bytes + kPage - 1) / kPage * kPage);
-  return *address ? Result::Success : Result::SystemError;
+  const Gpu& gpu = Gpu::get();
+  const size_t size = (bytes + kPage - 1) / kPage * kPage;
+  MemoryHandle handle = 0;
+  DevicePtr place = 0;
+  const bool made = gpu.memCreate(&handle, size, nullptr, 0) == 0 &&
+                    gpu.memAddressReserve(&place, size, 0, 0, 0) == 0 &&
+                    gpu.memMap(place, size, 0, handle, 0) == 0 && gpu.memRelease(handle) == 0;
+  *address = reinterpret_cast<void*>(place);
+  return made ? Result::Success : Result::SystemError;
 }
 
 STAND_IN Result ncclMemFree(void* address) {
-  std::free(address);
-  return Result::Success;
+  const Gpu& gpu = Gpu::get();
+  DevicePtr place = 0;
+  size_t size = 0;
+  const bool freed =
+      gpu.memGetAddressRange(&place, &size, reinterpret_cast<DevicePtr>(address)) == 0 &&
+      gpu.memUnmap(place, size) == 0 && gpu.memAddressFree(place, size) == 0;
+  return freed ? Result::Success : Result::InvalidUsage;
 }
 
 STAND_IN Result ncclCommRegister(Comm comm, void* address, size_t, void** handle) {

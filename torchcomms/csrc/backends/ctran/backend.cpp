@@ -11,6 +11,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/engine/create.h"
+#include "ctran/memory/device_segment.h"
 #include "torchcomms/csrc/backends/ctran/blocks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
@@ -582,7 +583,15 @@ std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
 void CtranBackend::tensorRegister(const at::Tensor& tensor) {
   if (!gpu_) return;
   const HostWait wait;
-  gpu_->engine().registerMemory(tensor.const_data_ptr(), tensor.nbytes());
+  const void* address = tensor.const_data_ptr();
+  const int device = device_.has_index() ? device_.index() : 0;
+  adopted_[address] = ctran::DeviceSegment::adopt(device, address, tensor.nbytes());
+  gpu_->engine().registerMemory(address, tensor.nbytes());
+}
+
+void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
+  const HostWait wait;
+  adopted_.erase(tensor.const_data_ptr());
 }
 
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,

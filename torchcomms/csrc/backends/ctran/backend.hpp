@@ -1,6 +1,7 @@
 #pragma once
 
 #include <comms/torchcomms/TorchCommBackend.hpp>
+#include <map>
 #include <memory>
 
 #include "ctran/engine/communicator.h"
@@ -83,6 +84,7 @@ class CtranBackend final : public TorchCommBackend {
                                           const CommOptions& options) override;
 
   void tensorRegister(const at::Tensor& tensor) override;
+  void tensorDeregister(const at::Tensor& tensor) override;
   std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                 const OpOptions& options) override;
   bool supportsWindows() const override { return true; }
@@ -131,6 +133,7 @@ class CtranBackend final : public TorchCommBackend {
   std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;
   at::Device device_{at::kCPU};
+  std::map<const void*, std::shared_ptr<void>> adopted_;  ///< memory of others, by its tensor
 };
 
 }  // namespace torch::comms

@@ -58,7 +58,10 @@ SharedRange share(DevicePtr address, size_t bytes) {
     throw ctran::Error(
         ctran::ErrorKind::Unsupported,
         "This memory cannot be mapped by other processes: " + ctran::gpu::describe(result), {},
-        "window", "use memory of window_allocate(), or of torch without expandable segments");
+        "window",
+        "use memory of window_allocate(), or of torch; with expandable segments, a tensor that "
+        "lies "
+        "in one of the allocations that they are made of");
   }
   range.offset = address - base;
   return range;

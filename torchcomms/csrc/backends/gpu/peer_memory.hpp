@@ -19,8 +19,8 @@ struct SharedRange {
   size_t bytes = 0;
 };
 
-/// Memory of a segment, or that cuMemAlloc has given, torch's too. Throws ctran::Error
-/// (Unsupported) where it cannot be shared: expandable segments, memory of the library.
+/// Memory of a segment, also an adopted one, or that cuMemAlloc has given, torch's too. Throws
+/// ctran::Error (Unsupported) where it cannot be shared.
 SharedRange share(ctran::gpu::DevicePtr address, size_t bytes);
 
 /// The memory of another process here, for as long as anybody holds it. Throws ctran::Error

@@ -80,6 +80,7 @@ GpuWindow::~GpuWindow() {
 void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
   const HostWait wait;
   void* data = memory.numel() == 0 ? nullptr : memory.mutable_data_ptr();
+  adopted_ = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
   Introduction own{share(addressOf(data), memory.nbytes()), {}, signals};
   const size_t count = static_cast<size_t>(size_) + static_cast<size_t>(signals);
   const std::shared_ptr<void> words = allocateWords(count, deviceIndex());
@@ -127,6 +128,7 @@ void GpuWindow::close() {
   }
   host_->exchange({});  // nobody has our memory mapped any more, but for views
   peers_.clear();
+  adopted_.reset();
 }
 
 void GpuWindow::awaitOwn() {

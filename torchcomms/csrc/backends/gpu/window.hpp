@@ -93,6 +93,7 @@ class GpuWindow final : public TorchCommWindow {
   const int size_;
   const std::unique_ptr<WindowHost> host_;
   const ctran::SignalKernels& kernels_;
+  std::shared_ptr<void> adopted_;  ///< our memory, if it is of somebody else's allocator
   std::vector<Peer> peers_;
   std::shared_ptr<void> counts_;
   std::shared_ptr<ctran::gpu::MappedHostMemory> abort_;

@@ -239,6 +239,7 @@ std::shared_ptr<void> NcclxBackend::prepare(OpName op, const at::Tensor& output,
 }
 
 void NcclxBackend::tensorDeregister(const at::Tensor& tensor) {
+  if (engine_) engine_->tensorDeregister(tensor);
   if (vendor_) vendor_->tensorDeregister(tensor);
 }
 
