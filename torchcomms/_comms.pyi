@@ -1730,10 +1730,12 @@ class MemAllocator:
     def empty(self, size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
         """A tensor whose contents are not set. Its memory begins at a page of its own."""
 
-def get_mem_allocator(backend: str) -> Any:
-    """The MemAllocator of a backend. Raises CommError if it has none.
+def get_mem_allocator(backend: str, device: torch.device | str | None = None) -> Any:
+    """The allocator of a backend for a device: by default CUDA where there is a GPU, else the CPU.
 
-    Of nccl and its kin, what torch.cuda.MemPool takes: a torch._C._cuda_CUDAAllocator."""
+    For CUDA it is what torch.cuda.MemPool takes, a torch._C._cuda_CUDAAllocator: of ctran and ncclx
+    symmetric memory, of nccl and its kin the library's. For the CPU, a MemAllocator. Raises
+    CommError if it has none."""
 
 def empty_shared(size: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:
     """A CPU tensor, contents not set, in page-aligned memory that the other processes of the host
@@ -1810,6 +1812,17 @@ class _BackendWrapper(Backend):
     def __init__(self, comm: TorchComm) -> None: ...
     def get_comm(self) -> TorchComm:
         """The communicator."""
+    @property
+    def mem_allocator(self) -> Any:
+        """The communicator's."""
+    def register_mem_pool(self, pool: Any) -> None:
+        """Registers all memory that a torch.cuda.MemPool has now, as TorchComm.tensor_register()
+        does that of a tensor.
+
+        Called again, it adds what the pool has got meanwhile. The pool must keep its memory until
+        deregister_mem_pool(). Raises CommError."""
+    def deregister_mem_pool(self, pool: Any) -> None:
+        """Takes that back. Raises CommError if the pool is not registered."""
     def perform_nocolor_split(self, device: object) -> None:
         """Nothing: new groups make communicators of their own, without the parent's other ranks."""
 

@@ -18,8 +18,8 @@ def mem_allocator(backend: str) -> Any:
             tensor = torch.zeros(1 << 20, device="cuda")
 
     Args:
-        backend: "ctran", whose memory other ranks' GPUs map, or "nccl", "ncclx", "rccl" or
-            "rcclx", of which it comes from `ncclMemAlloc`.
+        backend: "ctran", whose memory other ranks' GPUs map ("ncclx" takes that, too), or "nccl",
+            "rccl" or "rcclx", of which it comes from `ncclMemAlloc`.
 
     Raises:
         RuntimeError: where this torch has no CUDA.

@@ -165,7 +165,7 @@ std::shared_ptr<void> DeviceSegment::adopt(int device, const void* address, size
       gpu::DeviceMemory memory = gpu::DeviceMemory::retain(wanted);
       const size_t offset = wanted - memory.address();
       if (offset > memory.size() || bytes > memory.size() - offset) return nullptr;
-      UniqueFd(memory.exportHandle());  // throws where its owner has not foreseen that
+      const UniqueFd exported(memory.exportHandle());  // throws where its owner has not foreseen it
       segment = make(device, std::move(memory), /*isAdopted=*/true);
     } catch (const Error& error) {
       log(LogLevel::Debug, "memory of others cannot be shared: %s", error.what());

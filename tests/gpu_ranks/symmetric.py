@@ -333,6 +333,39 @@ def registered_memory_of_nccl_is_symmetric(make: Make) -> None:
     make(2).run(_registered)
 
 
+def _wrapped(rank: Rank) -> None:
+    """torch.distributed registers a whole pool; backends share the allocator of the engine."""
+    with _small_steps():
+        comm = rank.new_comm(BACKEND, "wrapped")
+    backend = torchcomms._comms._BackendWrapper(comm)
+    for allocator in (
+        backend.mem_allocator,
+        torchcomms.get_mem_allocator("ncclx"),
+        torchcomms.get_mem_allocator("ctran"),
+        torchcomms.get_mem_allocator("nccl"),
+    ):
+        pool = torch.cuda.MemPool(allocator)
+        with torch.cuda.use_mem_pool(pool):
+            tensor = torch.empty(1 << 22, device=rank.device(BACKEND))
+        backend.register_mem_pool(pool)
+        backend.register_mem_pool(pool)  # nothing new
+        gathering = Gathering(rank, comm, tensor)
+        earlier = _named(comm)
+        gathering.prepare(0)
+        gathering.call()
+        gathering.check(0, "all_gather")
+        assert _named(comm) > earlier
+        backend.deregister_mem_pool(pool)
+        del gathering, tensor, pool
+        torch.cuda.empty_cache()
+    comm.finalize()
+
+
+@case(world=2, real=True)
+def pools_are_registered_through_c10d(make: Make) -> None:
+    make(2).run(_wrapped)
+
+
 @case(world=2)
 def a_pool_has_symmetric_memory(make: Make) -> None:
     make(2).run(_pool)

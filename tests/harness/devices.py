@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import types
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -22,6 +23,8 @@ os.environ["TORCH_SYMM_MEM_DISABLE_MULTICAST"] = "1"
 VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
 # Backend ctran on GPUs, as the tests call it.
 CTRAN_GPU = "ctran_gpu"
+# Backend gloo on tensors of a device, through host memory.
+GLOO_STAGED = "gloo_staged"
 # Work on streams: a rank's operations run in the order of its calls.
 ON_STREAMS = (*VENDORS, CTRAN_GPU)
 
@@ -180,6 +183,29 @@ Device = Cuda | StandIn
 def of(rank: int, folder: Path) -> Device:
     """The device of this process, a rank."""
     return Cuda(rank) if has_gpu() else StandIn(rank, folder)
+
+
+@cache
+def any_device(rank: int) -> torch.device:
+    """A device for backends that take any: a GPU, or a stand-in that torch thinks is one."""
+    if has_gpu():
+        return Cuda(rank).torch_device
+    library = standins.build_device()
+    torch.ops.load_library(str(library))
+    torch.utils.rename_privateuse1_backend("standin")
+    torch._register_device_module("standin", types.ModuleType("torch.standin"))
+    return torch.device("standin", 0)
+
+
+class BusyDevice:
+    """What is put on the current stream of `any_device` has to wait, until `release`."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(str(standins.build_device()))
+        self._library.standInDeviceHold()
+
+    def release(self) -> None:
+        self._library.standInDeviceRelease()
 
 
 @cache

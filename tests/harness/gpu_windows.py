@@ -181,7 +181,9 @@ def _expandable(rank: Rank) -> torch.Tensor:
     driver = ctypes.CDLL(os.environ["CTRAN_CUDA_LIBRARY"])
     size, none = ctypes.c_size_t, ctypes.c_uint64(0)
     place = ctypes.c_uint64()
-    assert driver.cuMemAddressReserve(ctypes.byref(place), size(2 * PIECE), size(0), none, none) == 0
+    assert (
+        driver.cuMemAddressReserve(ctypes.byref(place), size(2 * PIECE), size(0), none, none) == 0
+    )
     for piece in range(2):
         handle, at = ctypes.c_uint64(), ctypes.c_uint64(place.value + piece * PIECE)
         assert driver.cuMemCreate(ctypes.byref(handle), size(PIECE), None, none) == 0

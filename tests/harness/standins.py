@@ -13,6 +13,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+import torch
+
 import torchcomms
 
 _ROOT = Path(__file__).parents[2]
@@ -58,6 +60,27 @@ def build() -> None:
             command += ["-o", str(partial), f"-L{_engine()}", f"-Wl,-rpath,{_engine()}"]
             subprocess.run([*command, "-lctran", "-ldl", "-lpthread"], check=True)
             partial.rename(made)
+
+
+@cache
+def build_device() -> Path:
+    """The device for torch, compiled against this torch if it is not there yet."""
+    source = _ROOT / "tests/standins/device.cpp"
+    digest = hashlib.blake2b(source.read_bytes(), digest_size=8)
+    digest.update(f"{torch.__file__} {torch.__version__}".encode())
+    folder = Path(tempfile.gettempdir()) / f"torchcomms-device-{os.getuid()}-{digest.hexdigest()}"
+    folder.mkdir(exist_ok=True)
+    made = folder / "libdevice-standin.so"
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            root, partial = Path(torch.__file__).parent, made.with_suffix(".partial")
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
+            command += [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
+            command += [str(source), "-o", str(partial), f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
+            subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True)
+            partial.rename(made)
+    return made
 
 
 def driver() -> Path:

@@ -88,7 +88,7 @@ class Rank:
         store = self.store(name)
         if backend == devices.CTRAN_GPU and not self.gpu().is_real:
             options["hints"] = {**options.get("hints", {}), "ctran::stand_in": "1"}
-        name_of = {devices.CTRAN_GPU: "ctran"}
+        name_of = {devices.CTRAN_GPU: "ctran", devices.GLOO_STAGED: "gloo"}
         return torchcomms.new_comm(
             name_of.get(backend, backend),
             self.device(backend),
@@ -100,6 +100,8 @@ class Rank:
 
     def device(self, backend: str) -> torch.device:
         """Where the tensors of that backend lie."""
+        if backend == devices.GLOO_STAGED:
+            return devices.any_device(self.rank)
         if backend not in devices.ON_STREAMS:
             return torch.device("cpu")
         return devices.of(self.rank, self._process.folder).torch_device

@@ -374,6 +374,68 @@ def _pooled(rank: Rank) -> None:
     comm.tensor_deregister(tensor)
 
 
+def _gloo_captured(rank: Rank) -> None:
+    """Replays know nothing of the host's memory: refused, and the capture goes on."""
+    if not rank.gpu().is_real:
+        return
+    options = torchcomms.CommOptions()
+    options.rank, options.size = rank.rank, rank.size
+    comm = torchcomms.new_comm(
+        "gloo", rank.device("nccl"), "captured", options=options, store=rank.store("captured")
+    )
+    tensor, pending = _ones(rank), _ones(rank)
+    work = comm.all_reduce(pending, ReduceOp.SUM, async_op=True)
+    said = []
+
+    def body() -> None:
+        for call in (
+            lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=True),
+            lambda: comm.send(tensor, 0, async_op=False),
+            lambda: comm.barrier(async_op=False),
+        ):
+            try:
+                call()
+            except torchcomms.CommError as error:
+                said.append(str(error))
+        while not work.is_completed():  # looking at it does not spoil the capture
+            pass
+        tensor.add_(1)
+
+    replay = rank.gpu().capture(body)
+    assert len(said) == 3, said
+    assert all("goes through host memory" in text for text in said), said
+    _check(rank, pending, _sum(rank.size))  # nobody has waited
+    replay()
+    _check(rank, tensor, rank.rank + 2)
+    comm.finalize()
+
+
+@case(world=2)
+def gloo_is_refused_in_captures(make: Make) -> None:
+    make(2).run(_gloo_captured)
+
+
+def _wrapped_pool(rank: Rank, backend: str) -> None:
+    """torch.distributed registers a whole pool."""
+    if not rank.gpu().is_real:
+        return
+    comm = rank.comm(backend)
+    wrapper = torchcomms._comms._BackendWrapper(comm)
+    pool = torch.cuda.MemPool(wrapper.mem_allocator)
+    with torch.cuda.use_mem_pool(pool):
+        tensor = _ones(rank, 1 << 20)
+    wrapper.register_mem_pool(pool)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
+    _check(rank, tensor, _sum(rank.size))
+    wrapper.deregister_mem_pool(pool)
+
+
+@case(world=2)
+def pools_are_registered_through_c10d(make: Make) -> None:
+    make(2).run(_wrapped_pool, "nccl")
+    make(2).run(_wrapped_pool, "ncclx")
+
+
 def _in_memory_of_the_library(count: int) -> torch.Tensor:
     """As a torch.cuda.MemPool gets it; never freed."""
     library = ctypes.CDLL(str(Path(torchcomms._comms.__file__).parent / "lib/libtorchcomms.so"))

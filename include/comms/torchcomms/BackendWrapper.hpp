@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
 #include <vector>
 
 /// Whether torch is 2.`minor` or newer: c10d::Backend and c10d::Work have grown.
@@ -99,6 +100,13 @@ class BackendWrapper final : public c10d::Backend {
   c10d::ErrorType getError() override;
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
 
+  using PoolId = std::pair<uint64_t, uint64_t>;
+  /// Registers all memory of a pool, in segments that it keeps until deregisterPool, but for those
+  /// that are registered. Throws ctran::Error; those before stay.
+  void registerPool(PoolId pool, const Tensors& segments);
+  /// Throws ctran::Error(InvalidArgument) if it is not registered.
+  void deregisterPool(PoolId pool);
+
 #if TORCHCOMMS_TORCH_SINCE(9)
   void setTimeout(std::chrono::milliseconds timeout) override;
   c10::intrusive_ptr<Options> getBackendOptions() override;
@@ -138,6 +146,7 @@ class BackendWrapper final : public c10d::Backend {
   const c10::intrusive_ptr<Options> options_;
   std::mutex issuing_;  ///< guards calls of comm_ and what follows
   std::unique_ptr<Coalescing> coalescing_;
+  std::map<PoolId, Tensors> pools_;  ///< registered segments
   uint64_t sequence_ = 0;
   uint64_t monitoredBarriers_ = 0;
   const std::shared_ptr<CompletionHooks> hooks_;

@@ -32,7 +32,7 @@ def is_shared_mapping(tensor: torch.Tensor) -> bool:
 def test_shared_tensors_are_whole_pages_of_shared_memory(alone: TorchComm) -> None:
     for tensor in (
         torchcomms.empty_shared([3, 5], torch.int16),
-        torchcomms.get_mem_allocator("ctran").empty([3, 5], dtype=torch.int16),
+        torchcomms.get_mem_allocator("ctran", "cpu").empty([3, 5], dtype=torch.int16),
         alone.get_mem_allocator().empty([3, 5], torch.int16),
         alone.mem_allocator.empty([3, 5], torch.int16),
     ):
@@ -74,6 +74,8 @@ def test_the_sizes_of_a_tensor_are_checked() -> None:
         torchcomms.empty_shared([1 << 62])
     with pytest.raises(torchcomms.CommError, match="No allocator factory registered for backend"):
         torchcomms.get_mem_allocator("nobody")
+    with pytest.raises(TypeError, match=r"get_mem_allocator.*'device' must be torch.device or str"):
+        torchcomms.get_mem_allocator("ctran", 3)  # type: ignore[arg-type]
 
 
 def test_operations_and_windows_take_shared_tensors(threads: Make, on_each: OnEach) -> None:

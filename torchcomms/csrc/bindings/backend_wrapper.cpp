@@ -1,3 +1,6 @@
+#include <ATen/ATen.h>
+#include <pybind11/stl.h>
+
 #include <comms/torchcomms/BackendWrapper.hpp>
 
 #include "torchcomms/csrc/bindings/bindings.hpp"
@@ -5,6 +8,29 @@
 namespace py = pybind11;
 
 namespace torch::comms {
+
+namespace {
+
+/// What torch.cuda.MemPool.snapshot() says of a pool's memory on that device, as bytes that
+/// somebody else owns.
+std::vector<at::Tensor> segmentsOf(const py::object& pool, at::Device device) {
+  std::vector<at::Tensor> segments;
+  for (const py::handle& segment : pool.attr("snapshot")()) {
+    if (device.has_index() && segment["device"].cast<int>() != device.index()) continue;
+    auto* const address = reinterpret_cast<void*>(segment["address"].cast<uintptr_t>());
+    segments.push_back(at::for_blob(address, {segment["total_size"].cast<int64_t>()})
+                           .options(at::TensorOptions(device).dtype(at::kByte))
+                           .target_device(device)
+                           .make_tensor());
+  }
+  return segments;
+}
+
+BackendWrapper::PoolId idOf(const py::object& pool) {
+  return pool.attr("id").cast<BackendWrapper::PoolId>();
+}
+
+}  // namespace
 
 void bindBackendWrapper(py::module_& module) {
   // Its base class; torch.distributed itself may be half-way through its start.
@@ -18,6 +44,23 @@ void bindBackendWrapper(py::module_& module) {
            }),
            py::arg("comm").none(false))
       .def("get_comm", &BackendWrapper::getComm, "The communicator.")
+      .def_property_readonly(
+          "mem_allocator",
+          [](const BackendWrapper& self) { return memAllocatorOf(*self.getComm()); },
+          "The communicator's.")
+      .def(
+          "register_mem_pool",
+          [](BackendWrapper& self, const py::object& pool) {
+            self.registerPool(idOf(pool), segmentsOf(pool, self.getComm()->getDevice()));
+          },
+          py::arg("pool"),
+          "Registers all memory that a torch.cuda.MemPool has now, as TorchComm.tensor_register() "
+          "does that of a tensor. Called again, it adds what the pool has got meanwhile. The pool "
+          "must keep its memory until deregister_mem_pool(). Raises CommError.")
+      .def(
+          "deregister_mem_pool",
+          [](BackendWrapper& self, const py::object& pool) { self.deregisterPool(idOf(pool)); },
+          py::arg("pool"), "Takes that back. Raises CommError if the pool is not registered.")
       .def(
           "perform_nocolor_split", [](const BackendWrapper&, const py::object&) {},
           py::arg("device"),

@@ -33,6 +33,11 @@ void bindBackendWrapper(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.
 void addOperations(pybind11::handle commClass);
 
+/// A torch.device, or what names one; `function` is what has been called.
+at::Device toDevice(const char* function, const pybind11::object& device);
+/// What the communicator's tensors are best made by, see bindMemory.
+pybind11::object memAllocatorOf(const TorchComm& comm);
+
 /// A Python work; null with an error set when that fails.
 PyObject* wrapWork(const c10::intrusive_ptr<TorchWork>& work);
 

@@ -32,18 +32,6 @@ void loadBackend(const std::string& backend) {
   }
 }
 
-/// A torch.device, or what names one.
-at::Device toDevice(const py::object& device) {
-  if (py::isinstance<py::str>(device)) {
-    return py::module_::import("torch").attr("device")(device).cast<at::Device>();
-  }
-  if (!THPDevice_Check(device.ptr())) {
-    throw py::type_error("new_comm(): argument 'device' must be torch.device or str, not " +
-                         std::string(Py_TYPE(device.ptr())->tp_name));
-  }
-  return device.cast<at::Device>();
-}
-
 std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object& device,
                                    const std::optional<std::string>& name,
                                    std::optional<bool> abortProcess, const OptionalTimeout& timeout,
@@ -61,7 +49,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object&
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);
 
-  const at::Device where = toDevice(device);
+  const at::Device where = toDevice("new_comm", device);
   loadBackend(backend);
   // A communicator that is yet to be configured meets nobody now.
   const bool alone =
@@ -211,6 +199,18 @@ std::shared_ptr<TorchCommBackend> unsafeBackend(const TorchComm& self) {
 }
 
 }  // namespace
+
+at::Device toDevice(const char* function, const py::object& device) {
+  if (py::isinstance<py::str>(device)) {
+    return py::module_::import("torch").attr("device")(device).cast<at::Device>();
+  }
+  if (!THPDevice_Check(device.ptr())) {
+    throw py::type_error(std::string(function) +
+                         "(): argument 'device' must be torch.device or str, not " +
+                         std::string(Py_TYPE(device.ptr())->tp_name));
+  }
+  return device.cast<at::Device>();
+}
 
 void bindComm(py::module_& module) {
   bindBackend(module);

@@ -1,3 +1,4 @@
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <pybind11/stl.h>
 
@@ -26,8 +27,11 @@ py::object poolAllocatorOf(const std::string& backend) {
   return py::module_::import("torchcomms._gpu_memory").attr("mem_allocator")(backend);
 }
 
-/// What torch.cuda.MemPool takes, for memory of a vendor's library; else a MemAllocator.
-py::object allocatorOf(const std::string& backend) {
+/// What torch.cuda.MemPool takes: of the engine's backends its own memory, which libraries take,
+/// too, else the library's. On the CPU a MemAllocator.
+py::object allocatorOf(const std::string& backend, at::Device device) {
+  const bool isEngine = backend == "ctran" || backend == "ncclx";
+  if (isEngine && device.is_cuda()) return poolAllocatorOf("ctran");
   if (nccl::isVendor(backend)) {
     nccl::requireAllocator(backend);
     return poolAllocatorOf(backend);
@@ -37,15 +41,28 @@ py::object allocatorOf(const std::string& backend) {
 
 }  // namespace
 
+py::object memAllocatorOf(const TorchComm& comm) {
+  return allocatorOf(std::string(comm.getBackend()), comm.getDevice());
+}
+
 void bindMemory(py::module_& module) {
   py::class_<MemAllocator>(module, "MemAllocator",
                            "Makes tensors in memory of which a backend can make the most.")
       .def("empty", &MemAllocator::empty, py::arg("size"), py::arg("dtype") = py::none(),
            "A tensor whose contents are not set. Its memory begins at a page of its own.");
 
-  module.def("get_mem_allocator", &allocatorOf, py::arg("backend"),
-             "The MemAllocator of a backend. Of nccl and its kin, what torch.cuda.MemPool takes. "
-             "Raises CommError if it has none.");
+  module.def(
+      "get_mem_allocator",
+      [](const std::string& backend, const py::object& device) {
+        const at::Device usual(at::hasCUDA() ? at::kCUDA : at::kCPU);
+        return allocatorOf(backend,
+                           device.is_none() ? usual : toDevice("get_mem_allocator", device));
+      },
+      py::arg("backend"), py::arg("device") = py::none(),
+      "The allocator of a backend for a device: by default CUDA where there is a GPU, else the "
+      "CPU. "
+      "For CUDA it is what torch.cuda.MemPool takes: of ctran and ncclx symmetric memory, of nccl "
+      "and its kin the library's. For the CPU, a MemAllocator. Raises CommError if it has none.");
   module.def(
       "empty_shared",
       [](const std::vector<int64_t>& size, std::optional<at::ScalarType> dtype) {
@@ -55,18 +72,12 @@ void bindMemory(py::module_& module) {
       "A CPU tensor, contents not set, in page-aligned memory that the other processes of the host "
       "can map: windows over it are UNIFIED.");
 
-  const auto ownAllocator = [](const TorchComm& self) {
-    const std::string backend(self.getBackend());
-    const bool isEngine = backend == "ctran" || backend == "ncclx";
-    if (isEngine && self.getDevice().is_cuda()) return poolAllocatorOf("ctran");
-    return allocatorOf(backend);
-  };
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))
-      .def("get_mem_allocator", ownAllocator,
+      .def("get_mem_allocator", &memAllocatorOf,
            "The MemAllocator of the backend. On CUDA devices, what torch.cuda.MemPool takes: of "
            "ctran and ncclx, symmetric memory. Raises CommError if it has none.")
-      .def_property_readonly("mem_allocator", ownAllocator, "get_mem_allocator().")
+      .def_property_readonly("mem_allocator", &memAllocatorOf, "get_mem_allocator().")
       .def(
           "tensor_register",
           [](TorchComm& self, const py::object& tensor) {

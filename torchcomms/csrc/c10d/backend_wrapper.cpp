@@ -139,6 +139,30 @@ std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
   return TorchCommFactory::get().get_allocator(std::string(comm_->getBackend()));
 }
 
+void BackendWrapper::registerPool(PoolId pool, const Tensors& segments) {
+  const std::lock_guard lock(issuing_);
+  Tensors& known = pools_[pool];
+  for (const at::Tensor& segment : segments) {
+    const bool isKnown = std::any_of(known.begin(), known.end(), [&](const at::Tensor& one) {
+      return one.const_data_ptr() == segment.const_data_ptr();
+    });
+    if (isKnown) continue;
+    comm_->tensorRegister(segment);
+    known.push_back(segment);
+  }
+}
+
+void BackendWrapper::deregisterPool(PoolId pool) {
+  const std::lock_guard lock(issuing_);
+  const auto found = pools_.find(pool);
+  if (found == pools_.end()) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This pool is not registered", {},
+                       "deregister_mem_pool");
+  }
+  for (const at::Tensor& segment : found->second) comm_->tensorDeregister(segment);
+  pools_.erase(found);
+}
+
 #if TORCHCOMMS_TORCH_SINCE(9)
 
 void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { comm_->setTimeout(timeout); }

@@ -8,7 +8,8 @@ namespace torch::comms {
 /// A backend for tensors of the CPU that takes those of devices too: by way of host memory.
 ///
 /// Inputs are copied when an operation is issued, for which the CPU waits; results when it has
-/// ended, or by `wait()` if it is asynchronous. On the CPU every call goes straight through.
+/// ended, see staged/work.hpp. On the CPU every call goes straight through. Calls in a capture
+/// throw.
 class StagedBackend final : public TorchCommBackend {
  public:
   explicit StagedBackend(std::shared_ptr<TorchCommBackend> inner) : inner_(std::move(inner)) {}
@@ -75,7 +76,8 @@ class StagedBackend final : public TorchCommBackend {
   }
 
  private:
-  bool direct() const { return device_.is_cpu(); }
+  /// Whether tensors are the CPU's. Throws ctran::Error (Unsupported) in a capture.
+  bool direct(OpName op) const;
   /// `call(hostOutputs)` asks the inner backend. `read`: the outputs are inputs too.
   template <typename Call>
   WorkPtr staged(const Tensors& outputs, bool read, bool async_op, const Call& call);

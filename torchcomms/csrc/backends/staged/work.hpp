@@ -1,0 +1,79 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+
+#include <atomic>
+#include <comms/torchcomms/TorchWork.hpp>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+namespace torch::comms::staged {
+
+using Tensors = std::vector<at::Tensor>;
+
+/// Whether the current stream of the device captures.
+bool isCapturing(at::Device device);
+
+/// What an operation writes in host memory, and its way to the device: by a stream of torch's pool,
+/// behind what was on the current stream when the operation was issued. Where a device has no
+/// streams, by whoever begins it. All methods but the constructor may be called on any thread.
+class Results : public std::enable_shared_from_this<Results> {
+ public:
+  /// `read`: the outputs are inputs, too. The device is current.
+  Results(at::Device device, const Tensors& outputs, bool read);
+
+  Tensors& host() { return host_; }
+  /// Copies on the current stream.
+  void copyNow();
+  /// Begins to copy, at the first call; does not wait. Never throws, see error().
+  void begin() noexcept;
+  /// Whether all is there. Never blocks.
+  bool haveArrived() const;
+  /// Orders the current stream behind that. After begin().
+  void follow();
+  /// Calls `then` when all is there, or cannot come: at once, or on a thread of its own. After
+  /// begin().
+  void whenArrived(TorchWork::Hook then);
+  std::exception_ptr error() const { return hasBegun_ ? error_ : nullptr; }
+
+ private:
+  void copy(bool async);
+
+  const at::Device device_;
+  const Tensors outputs_;
+  Tensors host_;
+  std::optional<c10::Stream> stream_;
+  c10::Event issued_;
+  c10::Event copied_;
+  std::once_flag once_;
+  std::atomic<bool> hasBegun_{false};
+  std::exception_ptr error_;  ///< before hasBegun_
+};
+
+/// An operation in host memory, which has ended when its results are on the device. They get there
+/// also if the work is dropped.
+class StagedWork final : public TorchWork {
+ public:
+  StagedWork(c10::intrusive_ptr<TorchWork> inner, std::shared_ptr<Results> results);
+
+  WorkStatus status() const override;
+  std::exception_ptr exception() const override;
+  int sourceRank() const override { return inner_->sourceRank(); }
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+  bool doWaitBlocking(std::optional<std::chrono::milliseconds> limit) override;
+  void setStartCallback(Hook callback) override;
+
+ private:
+  const c10::intrusive_ptr<TorchWork> inner_;
+  const std::shared_ptr<Results> results_;
+};
+
+}  // namespace torch::comms::staged
