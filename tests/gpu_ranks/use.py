@@ -228,7 +228,7 @@ def streams_are_of_high_priority_where_that_is_wanted(make: Make) -> None:
 
 
 def _expandable(rank: Rank) -> None:
-    """Torch's allocator may grow its segments: their handles cannot be passed on."""
+    """Torch's allocator may grow its segments: no allocation of theirs holds a large tensor."""
     torch.cuda.memory._set_allocator_settings("expandable_segments:True")
     comm = rank.new_comm(BACKEND, "expandable")
     for operation in OPERATIONS:
@@ -241,7 +241,7 @@ def _expandable(rank: Rank) -> None:
             rank.synchronize(BACKEND)
             problems = call.problems(torch.equal)
             assert not problems, f"{operation}: {problems}"
-    tensor = _ones(rank, 1 << 22)
+    tensor = _ones(rank, 1 << 24)
     refusal = str(error_of(lambda: comm.new_window(tensor)))
     assert "expandable" in refusal, refusal
     comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)  # nothing is broken

@@ -15,6 +15,7 @@ import torch
 
 import torchcomms
 from harness import Rank, Ranks
+from harness.failing import error_of
 from torchcomms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWinAccessType, TorchCommWindow
 
 COUNT = 10_000
@@ -199,12 +200,10 @@ def _expands(rank: Rank, backend: str) -> None:
     whole = _expandable(rank)
     count = COUNT * rank.size
     _exposes(rank, backend, comm, whole[: 4 * count].view(torch.float32))
-    said = ""
-    try:
-        comm.new_window(whole)
-    except torchcomms.CommError as error:
-        said = str(error)
-    assert "expandable segments" in said, said
+    for refused in (whole, whole if rank.rank == 0 else whole[: 4 * count]):
+        told = error_of(lambda refused=refused: comm.new_window(refused))
+        assert "expandable segments" in str(told), told
+        assert told.ranks == [0], told.ranks
 
 
 def windows_expose_expandable_segments(make: Callable[[int], Ranks], backend: str) -> None:

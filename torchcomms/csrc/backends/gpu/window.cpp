@@ -23,12 +23,42 @@ constexpr size_t kWord = sizeof(uint64_t);
 
 const Runtime& cuda() { return Runtime::of(ctran::gpu::Platform::Cuda); }
 
-/// What ranks tell each other when a window opens.
+/// What ranks tell each other when a window opens, and of how far they have come.
 struct Introduction {
   SharedRange memory;
   SharedRange words;
   int64_t signals;
+  bool failed;
+  ErrorKind kind;
+  char why[400];
 };
+
+/// `step(own)` on every rank; what they say of themselves. Throws on all ranks if it has on one.
+template <class Step>
+std::vector<Introduction> agree(WindowHost& host, int rank, const Step& step) {
+  Introduction own{};
+  try {
+    step(own);
+  } catch (const ctran::Error& error) {
+    own.failed = true;
+    own.kind = error.kind();
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  const auto texts = host.exchange(std::string(reinterpret_cast<const char*>(&own), sizeof own));
+  std::vector<Introduction> all(texts.size());
+  for (size_t r = 0; r < texts.size(); ++r) {
+    const int number = static_cast<int>(r);
+    if (texts[r].size() != sizeof own) {
+      throw ctran::Error(ErrorKind::System, "Rank " + std::to_string(r) + "'s memory is unreadable",
+                         {number});
+    }
+    std::memcpy(&all[r], texts[r].data(), sizeof own);
+    if (!all[r].failed) continue;
+    const std::string whose = number == rank ? "" : "Rank " + std::to_string(r) + ": ";
+    throw ctran::Error(all[r].kind, whose + all[r].why, {number}, "window");
+  }
+  return all;
+}
 
 /// The number of a comparison in device code.
 uint32_t deviceComparison(SignalCmpOp op) {
@@ -80,33 +110,31 @@ GpuWindow::~GpuWindow() {
 void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
   const HostWait wait;
   void* data = memory.numel() == 0 ? nullptr : memory.mutable_data_ptr();
-  adopted_ = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
-  Introduction own{share(addressOf(data), memory.nbytes()), {}, signals};
   const size_t count = static_cast<size_t>(size_) + static_cast<size_t>(signals);
-  const std::shared_ptr<void> words = allocateWords(count, deviceIndex());
-  own.words = share(addressOf(words.get()), count * kWord);
-
-  const auto texts = host_->exchange(std::string(reinterpret_cast<const char*>(&own), sizeof(own)));
+  std::shared_ptr<void> words;
+  const auto all = agree(*host_, rank_, [&](Introduction& own) {
+    adopted_ = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
+    words = allocateWords(count, deviceIndex());
+    own.memory = share(addressOf(data), memory.nbytes());
+    own.words = share(addressOf(words.get()), count * kWord);
+    own.signals = signals;
+  });
   std::vector<Peer> peers(static_cast<size_t>(size_));
-  for (int r = 0; r < size_; ++r) {
-    const std::string& text = texts.at(static_cast<size_t>(r));
-    Introduction other{};
-    if (text.size() != sizeof(other)) {
-      throw ctran::Error(ErrorKind::System, "Rank " + std::to_string(r) + "'s memory is unreadable",
-                         {r});
+  agree(*host_, rank_, [&](Introduction&) {
+    for (int r = 0; r < size_; ++r) {
+      const Introduction& other = all.at(static_cast<size_t>(r));
+      Peer& peer = peers[static_cast<size_t>(r)];
+      peer.bytes = static_cast<int64_t>(other.memory.bytes);
+      peer.signals = other.signals;
+      if (r == rank_) {
+        peer.memory = std::shared_ptr<void>(std::shared_ptr<void>(), data);
+        peer.words = words;
+      } else {
+        peer.memory = map(other.memory, deviceIndex());
+        peer.words = map(other.words, deviceIndex());
+      }
     }
-    std::memcpy(&other, text.data(), sizeof(other));
-    Peer& peer = peers[static_cast<size_t>(r)];
-    peer.bytes = static_cast<int64_t>(other.memory.bytes);
-    peer.signals = other.signals;
-    if (r == rank_) {
-      peer.memory = std::shared_ptr<void>(std::shared_ptr<void>(), data);
-      peer.words = words;
-    } else {
-      peer.memory = map(other.memory, deviceIndex());
-      peer.words = map(other.words, deviceIndex());
-    }
-  }
+  });
   peers_ = std::move(peers);
   const ctran::gpu::DeviceGuard active(deviceIndex());
   counts_ = allocateWords(2 * static_cast<size_t>(size_), deviceIndex());
