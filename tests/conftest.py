@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import atexit
 import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from harness.ranks import Pool, Ranks
+from harness.ranks import Pool, Ranks, open_pool
 
 # A shell's background jobs ignore Ctrl-C, and so would every program that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -16,11 +15,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(scope="session")
 def _pool() -> Iterator[Pool]:
-    pool = Pool()
-    atexit.register(pool.end)  # before multiprocessing's own, which would wait for the processes
-    yield pool
-    pool.close()
-    atexit.unregister(pool.end)
+    with open_pool() as pool:
+        yield pool
 
 
 @pytest.fixture

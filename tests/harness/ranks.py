@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing as mp
 import os
 import signal
@@ -300,3 +301,15 @@ class Pool:
         for process in self.processes:
             wait([process.sentinel], max(0.0, deadline - time.monotonic()))
         self.end()
+
+
+@contextmanager
+def open_pool() -> Iterator[Pool]:
+    """One that has ended when its processes are no longer needed, whatever happens."""
+    pool = Pool()
+    atexit.register(pool.end)  # before multiprocessing's own, which would wait for the processes
+    try:
+        yield pool
+    finally:
+        pool.close()
+        atexit.unregister(pool.end)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import atexit
 from collections.abc import Iterator
 
 import pytest
-from harness.ranks import Pool
+from harness.ranks import Pool, open_pool
 
 
 @pytest.fixture(scope="package")
 def _pool() -> Iterator[Pool]:
-    pool = Pool()
-    atexit.register(pool.end)
-    yield pool
-    pool.close()
-    atexit.unregister(pool.end)
+    with open_pool() as pool:
+        yield pool
