@@ -88,15 +88,15 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Of
             Word16 offer = {};
             if (offersIn(offers, rank) && !swaps) offer = makeOffer(placeOf(to));
             if (p == rank) {
-              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, stepBytes, 0, 0, {}};
+              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, stepBytes, 0, 0, 0, {}};
             } else if (swaps) {
-              a.transfers[a.count++] = {from,   from,      bytes,    kSwap, p,
-                                        kLanes, stepBytes, labelled, 0,     {}};
+              a.transfers[a.count++] = {from,      from,     bytes, kSwap, p, kLanes,
+                                        stepBytes, labelled, 0,     0,     {}};
             } else {
-              a.transfers[a.count++] = {from,   nullptr,   bytes,    kSend, p,
-                                        kLanes, stepBytes, labelled, 0,     {}};
-              a.transfers[a.count++] = {nullptr, to,        bytes,    kReceive, p,
-                                        kLanes,  stepBytes, labelled, 0,        offer};
+              a.transfers[a.count++] = {from,      nullptr,  bytes, kSend, p, kLanes,
+                                        stepBytes, labelled, 0,     0,     {}};
+              a.transfers[a.count++] = {nullptr,   to,       bytes, kReceive, p,    kLanes,
+                                        stepBytes, labelled, 0,     0,        offer};
             }
           }
           exchange(a, block);
@@ -149,9 +149,17 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
           char* part = data[rank].data() + begin;
           const u32 kind = rank == root ? kSend : rank == r ? kRelay : kReceive;
           const u32 peer = rank == r ? root : r;
-          a.transfers[a.count++] = {part, part,   std::min(kShare, bytes - begin), kind,
-                                    peer, kLanes, DeviceWorld::kStepBytes,         0,
-                                    0,    {}};
+          a.transfers[a.count++] = {part,
+                                    part,
+                                    std::min(kShare, bytes - begin),
+                                    kind,
+                                    peer,
+                                    kLanes,
+                                    DeviceWorld::kStepBytes,
+                                    0,
+                                    0,
+                                    0,
+                                    {}};
         }
         exchange(a, block);
       });
@@ -192,15 +200,15 @@ void expectRefusal(const Transfer& sent, const Transfer& expected) {
   EXPECT_EQ(found.to, 1u);
   EXPECT_EQ(found.amount, static_cast<i64>(sent.bytes));
   EXPECT_EQ(found.limit, static_cast<i64>(expected.bytes));
-  EXPECT_EQ(found.tags[0], sent.tag);
-  EXPECT_EQ(found.tags[1], expected.tag);
+  EXPECT_EQ(found.tags[0], sent.sendTag);
+  EXPECT_EQ(found.tags[1], expected.receiveTag);
   EXPECT_EQ(out[expected.bytes], '#') << "more than there is room for";
 }
 
 TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
   constexpr u32 kStep = DeviceWorld::kStepBytes;
   const auto message = [](u32 kind, u64 bytes, u32 lanes, u32 tag) {
-    return Transfer{nullptr, nullptr, bytes, kind, 1 - kind, lanes, kStep, 1, tag, {}};
+    return Transfer{nullptr, nullptr, bytes, kind, 1 - kind, lanes, kStep, 1, tag, tag, {}};
   };
   static_assert(kSend == 0 && kReceive == 1);
   expectRefusal(message(kSend, 20 * kStep, 2, 0), message(kReceive, 11 * kStep, 1, 0));

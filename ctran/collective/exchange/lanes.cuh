@@ -31,7 +31,8 @@ struct Transfer {
   u32 lanes;
   u32 stepBytes;   ///< what a step carries, at most Team::stepBytes
   u32 isLabelled;  ///< not 0: with bytes and tag
-  u32 tag;
+  u32 sendTag;
+  u32 receiveTag;
   Word16 offer;  ///< of a receive: where others have `to`, if they do
 };
 
@@ -43,8 +44,8 @@ struct ExchangeArguments {
   Transfer transfers[kMaxTransfers];
 };
 
-CTRAN_INLINE Word16 labelOf(const Transfer& t) {
-  return {{static_cast<u32>(t.bytes), static_cast<u32>(t.bytes >> 32), t.tag, 0}};
+CTRAN_INLINE Word16 makeLabel(u64 bytes, u32 tag) {
+  return {{static_cast<u32>(bytes), static_cast<u32>(bytes >> 32), tag, 0}};
 }
 
 /// One end of a lane while a message passes.
@@ -76,7 +77,7 @@ CTRAN_INLINE bool sendStep(const Team& team, const Block& block, const Transfer&
   if (!goesOn(block)) return false;
   if (block.thread == publisherOf(block)) {
     if (isFirst && t.isLabelled) {
-      *labelOf(team, team.rank, t.peer, end.lane, end.step - 1) = labelOf(t);
+      *labelOf(team, team.rank, t.peer, end.lane, end.step - 1) = makeLabel(t.bytes, t.sendTag);
     }
     fenceSystem();
     storeFenced(readyOf(team, team.rank, t.peer, end.lane), end.step);
@@ -117,8 +118,8 @@ CTRAN_INLINE bool receiveRest(const Team& team, const Block& block, const Transf
   return true;
 }
 
-/// One thread, of a message whose first step is there: refuses it unless it is labelled as `t`. By
-/// value, so that nothing of the kernel has to be in memory.
+/// One thread, of a message whose first step is there: refuses it unless its label is `expected`.
+/// By value, so that nothing of the kernel has to be in memory.
 CTRAN_NOINLINE void checkLabel(const Team& team, Guard* guard, u32 peer, const Word16* at,
                                Word16 expected) {
   const Word16 label = loadWords(at);
@@ -153,7 +154,8 @@ CTRAN_INLINE bool receiveStep(const Team& team, const Block& block, const Transf
   writeUser(block, target, [&](u32 i) { return loadWords(slot + i); });
   if (isFirst && t.isLabelled) {
     const Word16* label = labelOf(team, t.peer, team.rank, end.lane, end.step);
-    if (block.thread == 0) checkLabel(team, block.guard, t.peer, label, labelOf(t));
+    if (block.thread == 0)
+      checkLabel(team, block.guard, t.peer, label, makeLabel(t.bytes, t.receiveTag));
     if (!goesOn(block)) return false;
   } else {
     block.sync();

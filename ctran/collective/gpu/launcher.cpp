@@ -231,8 +231,8 @@ void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
     const bool receives = kind == device::kReceive;
     const bool isLabelled = kind != device::kCopy && (receives ? m.receives : m.sends) >> peer & 1;
     if (bytes == 0 && !isLabelled) return;
-    const uint32_t tag = (receives ? m.receiveTags : m.sendTags)[peer];
-    device::Transfer transfer{from, to, bytes, kind, peer, 0, 0, isLabelled, tag, {}};
+    device::Transfer transfer{
+        from, to, bytes, kind, peer, 0, 0, isLabelled, m.sendTags[peer], m.receiveTags[peer], {}};
     const bool oneWay = m.oneWay && kind != device::kCopy;
     deal(transfer, lanesOfPair(oneWay));
     if (oneWay && size_ == 2 && bytes >= kSmallStepsFrom) {
@@ -284,7 +284,7 @@ void GpuLauncher::broadcastInParts(const Collective& c, Target target) const {
     const size_t length = std::min(bytes - begin, share);
     if (length == 0) continue;
     char* part = bytesAt(c.output) + begin;
-    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, 0, 0, {}};
+    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, 0, 0, 0, {}};
     if (rank_ == root) transfer.kind = device::kSend;
     if (rank_ == r) {
       transfer.kind = device::kRelay;

@@ -51,7 +51,10 @@ void bindBackendWrapper(py::module_& module) {
       .def(
           "register_mem_pool",
           [](BackendWrapper& self, const py::object& pool) {
-            self.registerPool(idOf(pool), segmentsOf(pool, self.getComm()->getDevice()));
+            const auto id = idOf(pool);
+            const auto segments = segmentsOf(pool, self.getComm()->getDevice());
+            const HostWait wait;
+            self.registerPool(id, segments);
           },
           py::arg("pool"),
           "Registers all memory that a torch.cuda.MemPool has now, as TorchComm.tensor_register() "
@@ -59,7 +62,11 @@ void bindBackendWrapper(py::module_& module) {
           "must keep its memory until deregister_mem_pool(). Raises CommError.")
       .def(
           "deregister_mem_pool",
-          [](BackendWrapper& self, const py::object& pool) { self.deregisterPool(idOf(pool)); },
+          [](BackendWrapper& self, const py::object& pool) {
+            const auto id = idOf(pool);
+            const HostWait wait;
+            self.deregisterPool(id);
+          },
           py::arg("pool"), "Takes that back. Raises CommError if the pool is not registered.")
       .def(
           "perform_nocolor_split", [](const BackendWrapper&, const py::object&) {},

@@ -141,15 +141,23 @@ std::shared_ptr<c10::Allocator> BackendWrapper::getMemAllocator() {
 
 void BackendWrapper::registerPool(PoolId pool, const Tensors& segments) {
   const std::lock_guard lock(issuing_);
-  Tensors& known = pools_[pool];
   for (const at::Tensor& segment : segments) {
-    const bool isKnown = std::any_of(known.begin(), known.end(), [&](const at::Tensor& one) {
-      return one.const_data_ptr() == segment.const_data_ptr();
-    });
-    if (isKnown) continue;
+    const auto found = pools_.find(pool);
+    if (found != pools_.end()) {
+      Tensors& known = found->second;
+      const auto same = std::find_if(known.begin(), known.end(), [&](const at::Tensor& one) {
+        return one.const_data_ptr() == segment.const_data_ptr();
+      });
+      if (same != known.end()) {
+        if (same->nbytes() == segment.nbytes()) continue;
+        comm_->tensorDeregister(*same);  // it has grown
+        known.erase(same);
+      }
+    }
     comm_->tensorRegister(segment);
-    known.push_back(segment);
+    pools_[pool].push_back(segment);
   }
+  pools_[pool];  // registered, even if it has nothing yet
 }
 
 void BackendWrapper::deregisterPool(PoolId pool) {

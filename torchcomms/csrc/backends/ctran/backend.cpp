@@ -75,6 +75,7 @@ CtranBackend::~CtranBackend() {
   const HostWait wait;
   gpu_.reset();  // lives until its operations have ended
   comm_.reset();
+  adopted_.clear();
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
@@ -266,6 +267,7 @@ void CtranBackend::finalize() {
   const HostWait wait;
   EngineWaitHooks hooks;
   visibly([&] { comm_->finalize(&hooks); });
+  adopted_.clear();  // its owner may unmap it from now on
 }
 
 TorchCommBackend::WorkPtr CtranBackend::send(const at::Tensor& tensor, int dst, bool async_op,

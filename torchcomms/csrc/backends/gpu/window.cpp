@@ -94,11 +94,7 @@ void launch(ctran::gpu::Function kernel, Arguments arguments, Stream stream) {
 }  // namespace
 
 GpuWindow::GpuWindow(int rank, int size, at::Device device, std::unique_ptr<WindowHost> host)
-    : TorchCommWindow(rank, size, device),
-      rank_(rank),
-      size_(size),
-      host_(std::move(host)),
-      kernels_(ctran::SignalKernels::of(deviceIndex())) {}
+    : TorchCommWindow(rank, size, device), rank_(rank), size_(size), host_(std::move(host)) {}
 
 GpuWindow::~GpuWindow() {
   try {
@@ -111,9 +107,13 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
   const HostWait wait;
   void* data = memory.numel() == 0 ? nullptr : memory.mutable_data_ptr();
   const size_t count = static_cast<size_t>(size_) + static_cast<size_t>(signals);
-  std::shared_ptr<void> words;
+  std::shared_ptr<void> adopted, words;
   const auto all = agree(*host_, rank_, [&](Introduction& own) {
-    adopted_ = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
+    const ctran::gpu::DeviceGuard active(deviceIndex());
+    kernels_ = &ctran::SignalKernels::of(deviceIndex());
+    counts_ = allocateWords(2 * static_cast<size_t>(size_), deviceIndex());
+    abort_ = std::make_shared<ctran::gpu::MappedHostMemory>(sizeof(uint32_t));
+    adopted = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
     words = allocateWords(count, deviceIndex());
     own.memory = share(addressOf(data), memory.nbytes());
     own.words = share(addressOf(words.get()), count * kWord);
@@ -136,9 +136,7 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
     }
   });
   peers_ = std::move(peers);
-  const ctran::gpu::DeviceGuard active(deviceIndex());
-  counts_ = allocateWords(2 * static_cast<size_t>(size_), deviceIndex());
-  abort_ = std::make_shared<ctran::gpu::MappedHostMemory>(sizeof(uint32_t));
+  adopted_ = std::move(adopted);
   release_ = std::make_shared<std::function<void()>>([abort = abort_] {
     std::atomic_ref(*static_cast<uint32_t*>(abort->host())).store(1, std::memory_order_relaxed);
   });
@@ -257,7 +255,7 @@ DevicePtr GpuWindow::countOf(Count count, int rank) const {
 TorchCommWindow::WorkPtr GpuWindow::send(int rank, int64_t number, DevicePtr count, uint64_t value,
                                          bool async_op, const OpOptions& options) {
   return enqueue(OpName::signal, async_op, options, [&](Stream stream) {
-    launch(kernels_.send,
+    launch(kernels_->send,
            ctran::device::SignalArguments{wordAt(wordOf(rank, number)), wordAt(count), value},
            stream);
   });
@@ -269,7 +267,7 @@ TorchCommWindow::WorkPtr GpuWindow::await(int64_t number, DevicePtr count, uint6
   return enqueue(
       OpName::wait_signal, async_op, options,
       [&](Stream stream) {
-        launch(kernels_.await,
+        launch(kernels_->await,
                ctran::device::AwaitSignalArguments{
                    wordAt(wordOf(rank_, number)), wordAt(count), value, deviceComparison(op),
                    reinterpret_cast<const uint32_t*>(abort_->device())},

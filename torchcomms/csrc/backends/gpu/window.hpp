@@ -92,7 +92,7 @@ class GpuWindow final : public TorchCommWindow {
   const int rank_;
   const int size_;
   const std::unique_ptr<WindowHost> host_;
-  const ctran::SignalKernels& kernels_;
+  const ctran::SignalKernels* kernels_ = nullptr;
   std::shared_ptr<void> adopted_;  ///< our memory, if it is of somebody else's allocator
   std::vector<Peer> peers_;
   std::shared_ptr<void> counts_;

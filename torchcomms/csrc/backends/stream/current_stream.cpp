@@ -4,6 +4,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
+#include <optional>
+
 #include "ctran/base/error.h"
 
 namespace torch::comms::stream {
@@ -59,10 +61,13 @@ c10::Device chooseDevice(c10::Device device, int rank) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        "There is no device of type " + device.str() + " here");
   }
+  // The first one may be what nobody has chosen, unless this has.
+  static thread_local std::optional<c10::Device> chosen;
   const c10::Device current = guard.getDevice();
-  if (current.index() > 0) return current;
+  if (current.index() > 0 || current == chosen) return current;
   const c10::Device own(device.type(), static_cast<c10::DeviceIndex>(rank % count));
   guard.setDevice(own);
+  chosen = own;
   return own;
 }
 
