@@ -393,8 +393,8 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
   if (control_->size() == 1 || isThroughHost()) return nullptr;
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
-  const bool wanted = wantedFor(kind) ? prefersCopies(kind)
-                                      : bytes >= kLeastPersistentBlock * control_->size();
+  const bool wanted =
+      wantedFor(kind) ? prefersCopies(kind) : bytes >= kLeastPersistentBlock * control_->size();
   return persistent_->prepare(
       kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
       [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
