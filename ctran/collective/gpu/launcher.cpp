@@ -15,8 +15,6 @@
 namespace ctran {
 namespace {
 
-using device::kMaxRanks;
-
 constexpr size_t kPacketData = 12;
 constexpr size_t kUnitData = device::kUnitWords * 16;
 constexpr size_t kUnitRoom = device::kUnitSlots * 16;
