@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from datetime import timedelta
 from typing import Any
 
@@ -158,6 +159,29 @@ def an_abort_ends_all_ranks(make: Make) -> None:
     job.hear(0)
     job.say(1)
     assert job.results() == [[1], [1]]
+
+
+def _aborts_and_goes(rank: Rank, name: str) -> Any:
+    comm = rank.new_comm("nccl", name)
+    comm.barrier(async_op=False)
+    rank.synchronize("nccl")
+    if rank.rank == 1:
+        rank.listen()
+        time.sleep(0.5)  # all has ended, and been noted: nobody else holds the communicator
+        comm.abort()
+        return None
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    rank.say("waiting")
+    return error_of(work.wait_blocking, torchcomms.AbortedError).ranks
+
+
+@case(world=2, breaks=True)
+def an_abort_is_heard_although_the_communicator_goes(make: Make) -> None:
+    for i in range(4):  # each a chance to be dropped before anybody is told
+        job = make(2).start(_aborts_and_goes, f"gone-{i}")
+        job.hear(0)
+        job.say(1)
+        assert job.results() == [[1], None]
 
 
 def _aborts_itself(rank: Rank, hints: dict[str, str]) -> None:

@@ -82,7 +82,7 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
 }
 
 void GpuGroup::diagnose() {
-  if (const auto error = engine_->trouble()) breakWith(*error, /*announce=*/false);
+  if (const auto error = engine_->trouble()) breakWith(*error, /*tellOthers=*/false);
 }
 
 bool GpuGroup::patrol() {

@@ -128,6 +128,9 @@ class Group final : public stream::StreamGroup {
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
   void endKernels() override { startAbort(self()); }
+  void announce(const ctran::Error& error) override {
+    if (setup_.bulletin) setup_.bulletin->announce(error);
+  }
   bool isCalling() const override { return calling_ > 0; }
   std::optional<OpName> replayed() override;
   std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }

@@ -39,8 +39,6 @@ bool Group::patrol() {
     }
     if (!isBroken()) lookAtDeadlines(now);
     if (!isBroken() && setup_.bulletin) lookAtBulletin(now);
-    const std::optional<ctran::Error> news = takeNews();
-    if (news && setup_.bulletin) setup_.bulletin->announce(*news);
   } catch (const ctran::Error& error) {
     breakWith(error);
   } catch (const std::exception& error) {
@@ -132,7 +130,7 @@ void Group::lookAtBulletin(Clock::time_point now) {
   if (news_.valid()) {
     if (news_.wait_for(milliseconds(0)) != std::future_status::ready) return;
     const Bulletin::News news = news_.get();
-    if (news.error) return breakWith(*news.error, /*announce=*/false);
+    if (news.error) return breakWith(*news.error, /*tellOthers=*/false);
     if (news.dead.empty() || !waitsLong(now)) return;
     breakWith(ctran::Error(ErrorKind::PeerLost,
                            "Rank " + ctran::listed(news.dead) + " of communicator '" + setup_.name +

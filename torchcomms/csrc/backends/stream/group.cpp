@@ -44,22 +44,17 @@ std::optional<ctran::Error> StreamGroup::error() const {
   return error_;
 }
 
-void StreamGroup::breakWith(const ctran::Error& error, bool announce) {
+void StreamGroup::breakWith(const ctran::Error& error, bool tellOthers) {
   {
     const std::lock_guard lock(errorMutex_);
     if (error_) return;
     error_ = error;
-    announce_ = announce;
   }
   broken_ = true;
   endKernels();
+  if (tellOthers) announce(error);
   failOperations(error);
   Watchdog::poke();
-}
-
-std::optional<ctran::Error> StreamGroup::takeNews() {
-  const std::lock_guard lock(errorMutex_);
-  return std::exchange(announce_, false) ? error_ : std::nullopt;
 }
 
 void StreamGroup::failOperations(const ctran::Error& error) {

@@ -70,8 +70,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   /// What broke the group, if something has.
   std::optional<ctran::Error> error() const;
   /// From now on the group is broken: what is on its way ends with the error, kernels too. The
-  /// first error stays. `announce`: the other ranks are told.
-  void breakWith(const ctran::Error& error, bool announce = true);
+  /// first error stays. `tellOthers`: the other ranks, as far as a backend does that.
+  void breakWith(const ctran::Error& error, bool tellOthers = true);
 
   Stream currentStream() const { return stream::currentStream(device()); }
   Stream ownStream();
@@ -120,8 +120,6 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   };
 
   [[noreturn]] void throwError() const;
-  /// If the group has broken since the last time and the other ranks are to be told: why.
-  std::optional<ctran::Error> takeNews();
   /// Looks after an operation that has been issued on `stream`.
   void watch(Stream stream, std::shared_ptr<Operation> operation);
   void retireEnded();
@@ -130,6 +128,9 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   void releaseAll();
   /// Once, when the group has broken: ends what runs on the device, and releases all.
   virtual void endKernels() = 0;
+  /// Tells the other ranks why the group has broken, without waiting for them. At once: nobody may
+  /// hold the group for long, and the process may be about to end.
+  virtual void announce(const ctran::Error&) {}
   /// Whether some thread will see an error without looking at a work.
   virtual bool isCalling() const { return false; }
   /// What runs in the replay of a graph: it has no work, but may be asked for by the next call.
@@ -147,7 +148,6 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   const StreamSetup streams_;
   const std::shared_ptr<ctran::gpu::EventPool> events_;
   std::optional<ctran::gpu::OwnStream> ownStream_;
-  bool announce_ = false;                                       ///< guarded by errorMutex_
   std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
   std::atomic<int> kept_{0};  ///< captured operations whose graphs exist
