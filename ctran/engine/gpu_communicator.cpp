@@ -403,7 +403,10 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
 uint64_t GpuCommunicator::enqueue(const Collective& collective, GpuLauncher::Target target,
                                   WaitHooks* hooks) {
   validate(collective, control_->rank(), control_->size());
-  if (collective.persistent) persistent_->validate(collective);
+  if (collective.persistent) {
+    const GpuDesk& desk = memory_.desk(control_->rank());
+    persistent_->validate(collective, desk.issued.load(std::memory_order_relaxed) + 1);
+  }
   if (auto plan = planFor(collective)) [[unlikely]] {
     Collective planned = collective;
     planned.plan = std::move(plan);
@@ -416,11 +419,14 @@ uint64_t GpuCommunicator::issue(const Collective& collective, GpuLauncher::Targe
                                 WaitHooks* hooks) {
   GpuDesk& desk = memory_.desk(control_->rank());
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
-  signature_ = extendSignature(signature_, collective);
-  desk.operations.begin(makeRecord(collective, number, signature_));
+  const uint64_t signature = extendSignature(signature_, collective);
+  desk.operations.begin(makeRecord(collective, number, signature));
   const bool copies = !collective.plan && !collective.persistent && prefersCopies(collective.kind);
   // Before it waits for the others, who have to see if they call something else.
-  if (collective.plan || copies) desk.issued.store(number, std::memory_order_release);
+  if (collective.plan || copies) {
+    signature_ = signature;
+    desk.issued.store(number, std::memory_order_release);
+  }
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, hooks);
     begin(target);
@@ -437,6 +443,7 @@ uint64_t GpuCommunicator::issue(const Collective& collective, GpuLauncher::Targe
     launcher_->launch(collective, target);
   }
   order(target.stream, false);
+  signature_ = signature;  // not before: what is refused does not count
   desk.issued.store(number, std::memory_order_release);
   return number;
 }
@@ -448,11 +455,12 @@ uint64_t GpuCommunicator::enqueueQuantized(const Collective& collective,
   GpuDesk& desk = memory_.desk(control_->rank());
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   // Twice: it is another operation than the one that sends fp32.
-  signature_ = extendSignature(extendSignature(signature_, collective), collective);
-  desk.operations.begin(makeRecord(collective, number, signature_));
+  const uint64_t signature = extendSignature(extendSignature(signature_, collective), collective);
+  desk.operations.begin(makeRecord(collective, number, signature));
   begin(target);
   launcher_->launchQuantized(collective, quantization, target);
   order(target.stream, false);
+  signature_ = signature;
   desk.issued.store(number, std::memory_order_release);
   return number;
 }
@@ -521,6 +529,16 @@ std::vector<int> GpuCommunicator::missing(uint64_t number) const {
     if (r != control_->rank() && issued < number) missing.push_back(r);
   }
   return missing;
+}
+
+std::optional<Error> GpuCommunicator::leftWithout(uint64_t number) const {
+  Core& core = control_->core();
+  for (int r = 0; r < control_->size(); ++r) {
+    const auto& state = core.board.control(r).state;
+    if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
+    if (memory_.desk(r).issued.load(std::memory_order_acquire) < number) return core.leftError(r);
+  }
+  return std::nullopt;
 }
 
 Error GpuCommunicator::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
@@ -663,6 +681,7 @@ Error GpuCommunicator::refused(const device::Refusal& refusal) const {
 }
 
 void GpuCommunicator::stop() {
+  if (!control_->core().belongsHere()) return;
   std::atomic_ref(memory_.desk(control_->rank()).control.abort).store(1, std::memory_order_release);
 }
 
@@ -674,7 +693,7 @@ void GpuCommunicator::fail(const Error& error) {
 }
 
 GpuCommunicator::~GpuCommunicator() {
-  if (!launcher_ || !any_) return;
+  if (!launcher_ || !any_ || !control_->core().belongsHere()) return;
   try {
     const auto until = std::chrono::steady_clock::now() + kEndPatience;
     while (!runtime_.isReached(last_.get())) {

@@ -88,6 +88,8 @@ class GpuCommunicator final : public Explainer {
   /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
   /// rank's kernels, and says who was waited for.
   Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
+  /// If a rank has left without calling the collective of that number: that.
+  std::optional<Error> leftWithout(uint64_t number) const;
   /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
   void shareMemory();
   /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that

@@ -334,6 +334,31 @@ def stale_handles_are_refused(make: Make) -> None:
     job.results()
 
 
+def _freed(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "freed", hints=HINTS)
+    with _outputs(rank, comm, COUNT, many=1) as (whole,):
+        handle = comm.all_gather_p_init(whole)
+        if rank.rank == 1:
+            rank.listen()
+        comm.all_gather_p_exec(handle, _own(rank, COUNT, 0), async_op=False)
+        comm.all_gather_p_free(handle)
+        rank.say("freed")
+        _check(rank, whole, _gathered(rank, COUNT, 0))
+        comm.barrier(async_op=False)
+        rank.synchronize(BACKEND)
+        del whole
+    comm.finalize()
+
+
+@case(world=2)
+def handles_may_be_freed_before_the_others_call(make: Make) -> None:
+    job = make(2).start(_freed)
+    assert job.hear(0) == "freed"
+    job.say(1)
+    assert job.hear(1) == "freed"
+    job.results()
+
+
 def _late(rank: Rank, aborts: bool) -> Any:
     comm = rank.new_comm(BACKEND, "late", hints=HINTS)
     memory = Memory(rank, comm, True)

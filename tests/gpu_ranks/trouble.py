@@ -172,6 +172,92 @@ def a_dead_rank_is_noticed_at_once(make: Make) -> None:
     assert outcomes == [Returned([1]), Died(-signal.SIGKILL)], outcomes
 
 
+def _leaves(rank: Rank) -> Any:
+    comm = rank.new_comm(BACKEND, "left", timeout=timedelta(seconds=60))
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    if rank.rank == 1:
+        comm.finalize()
+        comm.abort()  # of no account: the others go on without this rank
+        return None
+    rank.listen()
+    work = comm.all_reduce(_tensor(rank), ReduceOp.SUM, async_op=True)
+    error = error_of(work.wait_blocking, torchcomms.PeerLostError)
+    assert "has left communicator" in str(error), error
+    rank.synchronize(BACKEND)
+    return error.ranks
+
+
+@case(world=2, breaks=True)
+def a_rank_that_has_left_is_named(make: Make) -> None:
+    job = make(2).start(_leaves)
+    job.say(0)
+    assert job.results() == [[1], None]
+
+
+def _refused_late(rank: Rank) -> None:
+    """What is refused where the kernels are launched has sent nothing, and does not count."""
+    comm = rank.new_comm(BACKEND, "refused")
+    if rank.rank == 0:
+        tensor = _tensor(rank, 4)
+        told = str(
+            error_of(
+                lambda: comm.all_to_all_v_single(tensor, tensor, [1, 2], [1, 3], async_op=False)
+            )
+        )
+        assert "in place" in told, told
+        batch = comm.batch_op_create()
+        own = _tensor(rank, 4)
+        batch.send(_tensor(rank, 4), 1)
+        batch.recv(_tensor(rank, 4), 1)
+        batch.send(own, 1)
+        batch.recv(own[:2], 1)
+        told = str(error_of(lambda: batch.issue(async_op=True)))
+        assert "in place" in told, told
+    received = torch.zeros(3, device=rank.device(BACKEND))
+    batch = comm.batch_op_create()
+    if rank.rank == 0:
+        batch.send(3 * _tensor(rank, 3), 1)
+    else:
+        batch.recv(received, 0)
+    batch.issue(async_op=False)
+    for _ in range(3):
+        tensor = _tensor(rank)
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        rank.synchronize(BACKEND)
+        assert tensor.cpu()[0] == rank.size
+    if rank.rank == 1:
+        assert received.cpu().tolist() == [3, 3, 3]
+    comm.finalize()
+
+
+@case(world=2)
+def what_is_refused_does_not_count(make: Make) -> None:
+    make(2).run(_refused_late)
+
+
+def _forks(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "forked")
+    tensor = _tensor(rank)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    child = os.fork()
+    if child == 0:
+        comm.abort()
+        del comm
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for _ in range(3):
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    assert tensor.cpu()[0] == rank.size**4
+    comm.finalize()
+
+
+@case(world=2, breaks=True)
+def a_forked_child_leaves_the_others_alone(make: Make) -> None:
+    make(2).run(_forks)
+
+
 def _disagrees(rank: Rank) -> str:
     comm = rank.new_comm(BACKEND, "disagree")
     comm.barrier(async_op=False)

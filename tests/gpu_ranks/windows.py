@@ -65,3 +65,8 @@ def a_signal_that_a_replay_waits_for_times_out(make: Make) -> None:
 @case(world=2, breaks=True)
 def an_abort_ends_a_wait_for_a_signal(make: Make) -> None:
     windows.an_abort_ends_a_wait_for_a_signal(make, BACKEND)
+
+
+@case(world=2, breaks=True)
+def a_window_goes_while_it_waits_in_vain(make: Make) -> None:
+    windows.a_window_goes_while_it_waits_in_vain(make, BACKEND)

@@ -410,3 +410,17 @@ def an_abort_ends_a_wait_for_a_signal(make: Callable[[int], Ranks], backend: str
     assert job.hear(0) == "waiting"
     job.say(1)
     assert job.results() == [[1], None]
+
+
+def _goes_in_vain(rank: Rank, backend: str) -> None:
+    """As at the end of the interpreter: nobody watches any more."""
+    comm = rank.new_comm(backend, "gone")
+    window = comm.window_allocate(64, signal_size=64)
+    rank.synchronize(backend)
+    window.wait_signal(1 - rank.rank, async_op=True)
+    torchcomms._comms._retire()
+    del window, comm
+
+
+def a_window_goes_while_it_waits_in_vain(make: Callable[[int], Ranks], backend: str) -> None:
+    make(2).run(_goes_in_vain, backend)

@@ -113,9 +113,13 @@ void HookRegistry::broken(bool processEnds) {
     }
     lock.lock();
   }
-  // Otherwise not: this thread may hold what the hooks need, such as the interpreter lock.
+  // Otherwise not: this thread may hold what the hooks need.
   if (processEnds) {
+    lock.unlock();
+    const HostWait wait;  // they may need the interpreter lock
+    lock.lock();
     abortDone_.wait_for(lock, kAbortHookLimit, [&] { return abortState_ == Abort::Done; });
+    lock.unlock();
   }
 }
 

@@ -108,7 +108,7 @@ std::shared_ptr<PersistentCopy> PersistentCopies::build(
   return made;
 }
 
-void PersistentCopies::validate(const Collective& c) const {
+void PersistentCopies::validate(const Collective& c, uint64_t number) const {
   const PersistentCopy& p = *c.persistent;
   if (c.kind != p.kind || c.output != p.outputs[team_.rank] ||
       c.blockBytes() * team_.size != p.bytes) {
@@ -117,8 +117,10 @@ void PersistentCopies::validate(const Collective& c) const {
                 "prepare it anew on all ranks");
   }
   for (uint32_t r = 0; r < team_.size; ++r) {
-    const auto& held = memory_.desk(static_cast<int>(r)).meetings[p.meeting / kWordBits];
-    if (held.load(std::memory_order_acquire) & bitOf(p.meeting)) continue;
+    const GpuDesk& desk = memory_.desk(static_cast<int>(r));
+    const auto& callable = desk.meetings[p.meeting / kWordBits];
+    if (callable.load(std::memory_order_acquire) & bitOf(p.meeting)) continue;
+    if (desk.issued.load(std::memory_order_acquire) >= number) continue;  // freed after this call
     throw Error(ErrorKind::InvalidArgument,
                 "rank " + std::to_string(r) + " has freed what was prepared", {static_cast<int>(r)},
                 {}, "free it on all ranks, after the last call");

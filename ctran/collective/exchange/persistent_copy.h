@@ -66,8 +66,9 @@ class PersistentCopies {
                                           bool wanted, std::chrono::nanoseconds limit,
                                           const Exchange& exchange);
 
-  /// Throws Error(InvalidArgument) if the call is not of what was prepared, or that is gone.
-  void validate(const Collective& collective) const;
+  /// Throws Error(InvalidArgument) if the call, which gets that number, is not of what was
+  /// prepared, or that is gone on a rank that has not made this call.
+  void validate(const Collective& collective, uint64_t number) const;
   /// A validated one.
   void launch(const Collective& collective, StagingMemory& staging, gpu::Stream stream);
   /// How often that has been called.

@@ -221,7 +221,21 @@ void GpuLauncher::exchangePackets(const Messages& m, Target target) const {
   run(moving_.packets, shapeFor(ceilDiv(most, kPacketData), 48), &a, target);
 }
 
+bool GpuLauncher::swaps(const Messages& m, uint32_t peer) {
+  return m.sendBytes[peer] != 0 && m.from[peer] == m.to[peer];
+}
+
+void GpuLauncher::checkSwaps(const Messages& m) const {
+  for (uint32_t peer = 0; peer < size_; ++peer) {
+    if (peer == rank_ || !swaps(m, peer) || m.sendBytes[peer] == m.receiveBytes[peer]) continue;
+    throw Error(ErrorKind::InvalidArgument,
+                "in place, a rank has to send another as much as it receives from it",
+                {static_cast<int>(peer)}, {}, "use different memory for input and output");
+  }
+}
+
 void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
+  checkSwaps(m);
   device::ExchangeArguments a{};
   a.team = team_;
   uint32_t lanes = 0;
@@ -246,20 +260,12 @@ void GpuLauncher::exchangeLanes(const Messages& m, Target target) const {
   for (uint32_t step = 1; step < size_; ++step) {
     const uint32_t to = (rank_ + step) % size_;
     const uint32_t from = (rank_ + size_ - step) % size_;
-    const auto swaps = [&](uint32_t peer) {
-      return m.sendBytes[peer] != 0 && m.from[peer] == m.to[peer];
-    };
-    if (swaps(to)) {
-      if (m.sendBytes[to] != m.receiveBytes[to]) {
-        throw Error(ErrorKind::InvalidArgument,
-                    "in place, a rank has to send another as much as it receives from it",
-                    {static_cast<int>(to)}, {}, "use different memory for input and output");
-      }
+    if (swaps(m, to)) {
       add(device::kSwap, to, m.from[to], m.to[to], m.sendBytes[to]);
     } else {
       add(device::kSend, to, m.from[to], nullptr, m.sendBytes[to]);
     }
-    if (!swaps(from)) add(device::kReceive, from, nullptr, m.to[from], m.receiveBytes[from]);
+    if (!swaps(m, from)) add(device::kReceive, from, nullptr, m.to[from], m.receiveBytes[from]);
   }
   if (m.from[rank_] != m.to[rank_]) {
     add(device::kCopy, rank_, m.from[rank_], m.to[rank_], m.receiveBytes[rank_]);
@@ -325,6 +331,7 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, Target ta
   // A launch has at most one message of each peer and direction: the first of those left.
   std::vector<const Collective*> left;
   for (const Collective& c : messages) left.push_back(&c);
+  std::vector<Messages> launches;
   while (!left.empty()) {
     Messages m;
     std::vector<const Collective*> later;
@@ -353,9 +360,11 @@ void GpuLauncher::launchMessages(std::span<const Collective> messages, Target ta
                   {static_cast<int>(rank_)}, {},
                   "put the send and the recv, of the same size, into one batch");
     }
-    exchangeLanes(m, target);
+    checkSwaps(m);
+    launches.push_back(m);
     left = std::move(later);
   }
+  for (const Messages& m : launches) exchangeLanes(m, target);
 }
 
 uint32_t GpuLauncher::chunkFor(size_t bytes, size_t room) const {

@@ -67,6 +67,10 @@ class GpuLauncher {
     uint32_t receives = 0;
     bool oneWay = false;  ///< of all pairs of ranks, one at most sends to the other
   };
+  /// Whether both ends are the same memory: data changes places.
+  static bool swaps(const Messages& messages, uint32_t peer);
+  /// Throws Error(InvalidArgument) of what cannot be served.
+  void checkSwaps(const Messages& messages) const;
   struct Shape {
     uint32_t blocks;
     uint32_t threads;  ///< of a row

@@ -268,6 +268,7 @@ void CtranBackend::finalize() {
   EngineWaitHooks hooks;
   visibly([&] { comm_->finalize(&hooks); });
   adopted_.clear();  // its owner may unmap it from now on
+  finalized_ = true;
 }
 
 TorchCommBackend::WorkPtr CtranBackend::send(const at::Tensor& tensor, int dst, bool async_op,
@@ -620,6 +621,7 @@ std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
 void CtranBackend::abort() {
   monitor_->seen();
   if (gpu_) {
+    if (finalized_ && !gpu_->isKept()) return;  // the others go on without this rank
     return gpu_->breakWith(ctran::Error(ctran::ErrorKind::Aborted,
                                         "Communicator '" + options_.name +
                                             "' has been aborted: abort() was called on rank " +

@@ -132,6 +132,7 @@ class CtranBackend final : public TorchCommBackend {
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;
+  bool finalized_ = false;
   at::Device device_{at::kCPU};
   std::map<const void*, std::shared_ptr<void>> adopted_;  ///< memory of others, by its tensor
 };

@@ -8,6 +8,9 @@ namespace torch::comms {
 
 namespace {
 
+/// An operation that has gone on for so long does not end by itself if a rank has left without it.
+constexpr std::chrono::seconds kLeftPatience{1};
+
 /// Ranks as bits, and back: there are at most eight.
 uint64_t maskOf(const std::vector<int>& ranks) {
   uint64_t mask = 0;
@@ -90,6 +93,7 @@ bool GpuGroup::patrol() {
     retireEnded();
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
+    if (!isBroken()) lookForLeft();
     if (!isBroken() && isKept()) lookAtReplays();
     engine_->shareMemory();
   } catch (const ctran::Error& error) {
@@ -113,6 +117,26 @@ void GpuGroup::lookAtDeadlines() {
   breakWith(ctran::Error(error.kind(), error.what(), error.ranks(), name, ""));
 }
 
+/// Of messages it is not known who has sent what before it left: they have their timeouts.
+void GpuGroup::lookForLeft() {
+  const auto now = stream::Clock::now();
+  std::shared_ptr<stream::Operation> latest;
+  {
+    const std::lock_guard lock(queueMutex_);
+    for (const Queue& queue : queues_) {
+      for (const auto& operation : queue.operations) {
+        if (now - operation->start() < kLeftPatience) break;
+        if (!latest || operation->sequence() > latest->sequence()) latest = operation;
+      }
+    }
+  }
+  if (!latest || latest->sequence() == 0) return;
+  const auto error = engine_->leftWithout(latest->sequence());
+  if (!error || latest->isOver()) return;
+  breakWith(ctran::Error(error->kind(), error->what(), error->ranks(),
+                         std::string(toString(latest->op())), ""));
+}
+
 void GpuGroup::lookAtReplays() {
   const auto now = stream::Clock::now();
   const auto running = replays_.mostUrgent(now);
@@ -122,8 +146,12 @@ void GpuGroup::lookAtReplays() {
 }
 
 std::optional<OpName> GpuGroup::replayed() {
-  const auto running = replays_.mostUrgent(stream::Clock::now());
-  return running ? std::optional(running->op) : std::nullopt;
+  try {
+    const auto running = replays_.mostUrgent(stream::Clock::now());
+    return running ? std::optional(running->op) : std::nullopt;
+  } catch (const ctran::Error&) {  // the device is lost
+    return std::nullopt;
+  }
 }
 
 ctran::Error GpuGroup::lateSignal(const std::string& what, std::chrono::milliseconds timeout,

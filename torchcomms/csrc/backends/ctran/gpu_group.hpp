@@ -41,6 +41,7 @@ class GpuGroup final : public stream::StreamGroup {
  private:
   void endKernels() override;
   void lookAtDeadlines();
+  void lookForLeft();
   void lookAtReplays();
   std::optional<OpName> replayed() override;
   [[nodiscard]] ctran::Error lateSignal(const std::string& what, std::chrono::milliseconds timeout,

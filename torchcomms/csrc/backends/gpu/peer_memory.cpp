@@ -27,6 +27,17 @@ const Driver& sharingDriver() {
                      "This driver does not share device memory between processes");
 }
 
+/// For destructors: of a device that is lost, or not this process's, all has gone anyway.
+template <class Body>
+void onDevice(int device, const Body& body) {
+  try {
+    const DeviceGuard guard(device);
+    body();
+  } catch (const ctran::Error& error) {
+    ctran::log(ctran::LogLevel::Debug, "memory was not freed: %s", error.what());
+  }
+}
+
 void* pointer(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
 void clear(DevicePtr address, size_t bytes, int device) {
@@ -83,8 +94,7 @@ std::shared_ptr<void> map(const SharedRange& range, int device) {
         "window", "windows need ranks whose GPUs reach each other on one host");
   }
   return {pointer(base + range.offset), [base, device](void*) {
-            const DeviceGuard guard(device);
-            Driver::get().ipcCloseMemHandle(base);
+            onDevice(device, [&] { Driver::get().ipcCloseMemHandle(base); });
           }};
 }
 
@@ -111,8 +121,7 @@ std::shared_ptr<void> allocateWords(size_t words, int device) {
   const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);
   ctran::gpu::check(driver.memAlloc(&address, bytes), "cuMemAlloc");
   std::shared_ptr<void> memory(pointer(address), [device](void* held) {
-    const DeviceGuard guard(device);
-    Driver::get().memFree(addressOf(held));
+    onDevice(device, [&] { Driver::get().memFree(addressOf(held)); });
   });
   clear(address, bytes, device);
   return memory;

@@ -8,6 +8,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/window/signals.cuh"
+#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::gpu {
 
@@ -20,6 +21,8 @@ using ctran::gpu::Runtime;
 using ctran::gpu::Stream;
 
 constexpr size_t kWord = sizeof(uint64_t);
+/// How long a window that goes waits for kernels that have been told to end.
+constexpr std::chrono::seconds kEndPatience{5};
 
 const Runtime& cuda() { return Runtime::of(ctran::gpu::Platform::Cuda); }
 
@@ -98,8 +101,11 @@ GpuWindow::GpuWindow(int rank, int size, at::Device device, std::unique_ptr<Wind
 
 GpuWindow::~GpuWindow() {
   try {
+    if (stream::Watchdog::isRetired()) endOwn();
     awaitOwn();
   } catch (const ctran::Error&) {  // the device is lost, and the memory with it
+  } catch (...) {                  // Ctrl-C
+    endOwn();
   }
 }
 
@@ -141,11 +147,16 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
     std::atomic_ref(*static_cast<uint32_t*>(abort->host())).store(1, std::memory_order_relaxed);
   });
   host_->atEnd(release_);
+  kept_ = std::make_shared<Kept>(peers_, counts_, abort_, adopted_, release_);
 }
 
 void GpuWindow::close() {
   const HostWait wait;
   awaitOwn();
+  if (captured_) {  // of replays there are no events
+    const ctran::gpu::DeviceGuard active(deviceIndex());
+    ctran::gpu::check(Driver::get().ctxSynchronize(), "cuCtxSynchronize");
+  }
   host_->exchange({});  // nobody writes here any more
   release_.reset();
   const int rank = rank_;
@@ -154,7 +165,22 @@ void GpuWindow::close() {
   }
   host_->exchange({});  // nobody has our memory mapped any more, but for views
   peers_.clear();
+  if (kept_) *kept_ = {};
   adopted_.reset();
+}
+
+void GpuWindow::endOwn() noexcept {
+  if (!used_) return;
+  if (release_) (*release_)();
+  try {
+    const ctran::gpu::DeviceGuard active(deviceIndex());
+    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    while (!cuda().isReached(last_.get()) && std::chrono::steady_clock::now() < until) {
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+  } catch (const ctran::Error&) {  // the device is lost
+  }
+  used_ = false;
 }
 
 void GpuWindow::awaitOwn() {
@@ -199,6 +225,8 @@ DevicePtr GpuWindow::wordOf(int rank, int64_t number) const {
 TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOptions& options,
                                             const Issue& issue, std::shared_ptr<void> hold,
                                             std::vector<int> awaited) {
+  const auto held = std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+      nullptr, std::move(hold));
   return host_->enqueue(
       op, async_op, options,
       [&](Stream stream) {
@@ -208,14 +236,18 @@ TorchCommWindow::WorkPtr GpuWindow::enqueue(OpName op, bool async_op, const OpOp
           runtime.check(runtime.streamWaitEvent(stream, last_.get(), 0), "making a stream wait");
         }
         issue(stream);
-        if (capturing) return;
+        if (capturing) {
+          captured_ = true;
+          held->first = kept_;
+          return;
+        }
         ctran::gpu::PooledEvent end(host_->events());
         runtime.check(runtime.eventRecord(end.get(), stream), "recording an event");
         last_ = std::move(end);
         lastStream_ = stream;
         used_ = true;
       },
-      std::move(hold), std::move(awaited));
+      held, std::move(awaited));
 }
 
 TorchCommWindow::WorkPtr GpuWindow::copy(OpName op, const void* to, const void* from,

@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "ctran/collective/gpu/kernels.h"
@@ -72,6 +73,10 @@ class GpuWindow final : public TorchCommWindow {
   /// that have been waited for.
   enum Count { Sent, Awaited };
 
+  /// What the operations in graphs use, for as long as the window is open.
+  using Kept = std::tuple<std::vector<Peer>, std::shared_ptr<void>,
+                          std::shared_ptr<ctran::gpu::MappedHostMemory>, std::shared_ptr<void>,
+                          std::shared_ptr<std::function<void()>>>;
   using Issue = std::function<void(ctran::gpu::Stream)>;
   /// As an operation behind the window's last one.
   WorkPtr enqueue(OpName op, bool async_op, const OpOptions& options, const Issue& issue,
@@ -87,6 +92,8 @@ class GpuWindow final : public TorchCommWindow {
                 std::vector<int> senders, bool async_op, const OpOptions& options);
   std::vector<int> others() const;
   void awaitOwn();
+  /// As awaitOwn, of what may wait in vain, and that nobody else ends.
+  void endOwn() noexcept;
   int deviceIndex() const { return get_device().has_index() ? get_device().index() : 0; }
 
   const int rank_;
@@ -101,6 +108,8 @@ class GpuWindow final : public TorchCommWindow {
   ctran::gpu::PooledEvent last_;
   ctran::gpu::Stream lastStream_ = nullptr;
   bool used_ = false;
+  bool captured_ = false;
+  std::shared_ptr<Kept> kept_;
 };
 
 }  // namespace torch::comms::gpu

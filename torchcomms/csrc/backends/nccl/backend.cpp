@@ -128,6 +128,7 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
 void NcclBackend::finalize() {
   group_->finalize(Clock::now() + options_.timeout, options_.timeout);
   barrierWord_.reset();
+  finalized_ = true;
 }
 
 std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ranks,
@@ -178,6 +179,7 @@ void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
 
 void NcclBackend::abort() {
   group_->monitor().seen();
+  if (finalized_ && !group_->isKept()) return;  // the others go on without this rank
   group_->breakWith(ctran::Error(ErrorKind::Aborted,
                                  "Communicator '" + options_.name +
                                      "' has been aborted: abort() was "

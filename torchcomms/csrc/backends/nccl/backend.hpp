@@ -139,6 +139,7 @@ class NcclBackend final : public TorchCommBackend {
   CommOptions options_;
   at::Device device_{at::kCPU};
   std::shared_ptr<nccl::Group> group_;
+  bool finalized_ = false;
   at::Tensor barrierWord_;
   std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
   uint64_t splits_ = 0;

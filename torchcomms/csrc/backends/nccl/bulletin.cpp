@@ -22,6 +22,8 @@ constexpr const char* kErrorKey = "broken";
 constexpr milliseconds kPause{20};
 /// How long a communicator that is made waits for the store to say who runs on this host.
 constexpr milliseconds kMeetingPatience{5000};
+/// How long one that leaves waits for the store to note it.
+constexpr milliseconds kLeavingPatience{1000};
 
 std::string waitingKey(int rank) { return "waiting/" + std::to_string(rank); }
 
@@ -74,6 +76,7 @@ Bulletin::Bulletin(StorePtr store, StorePtr own, int rank, int size)
 }
 
 std::shared_ptr<Bulletin> Bulletin::open(StorePtr store, int rank, int size) {
+  const HostWait wait;
   StorePtr own = ownConnection(store);
   return std::shared_ptr<Bulletin>(new Bulletin(std::move(store), std::move(own), rank, size));
 }
@@ -129,10 +132,10 @@ int Bulletin::blamed(const ctran::Error& error) const {
   return lost ? error.ranks().front() : rank_;
 }
 
-void Bulletin::announce(const ctran::Error& error) {
-  ask<int>([error](Bulletin& self) {
+std::future<bool> Bulletin::announce(const ctran::Error& error) {
+  return ask<bool>([error](Bulletin& self) {
     self.writeError(error);
-    return 0;
+    return true;
   });
 }
 
@@ -153,16 +156,28 @@ std::future<Bulletin::News> Bulletin::read(bool watchPeers) {
   });
 }
 
-void Bulletin::meetPeers() {
-  const std::future<int> met = ask<int>([](Bulletin& self) {
-    self.peers_.meet(*self.own_);
-    return 0;
-  });
+void Bulletin::await(const std::future<bool>& answer, milliseconds patience) {
   const HostWait wait;
-  const Clock::time_point deadline = Clock::now() + kMeetingPatience;
-  while (met.wait_for(kPause) != std::future_status::ready && Clock::now() < deadline) {
+  const Clock::time_point deadline = Clock::now() + patience;
+  while (answer.wait_for(kPause) != std::future_status::ready && Clock::now() < deadline) {
     HostWait::checkInterrupts();
   }
+}
+
+void Bulletin::meetPeers() {
+  const auto met = ask<bool>([](Bulletin& self) {
+    self.peers_.meet(*self.own_);
+    return true;
+  });
+  await(met, kMeetingPatience);
+}
+
+void Bulletin::leave() {
+  const auto left = ask<bool>([](Bulletin& self) {
+    self.peers_.leave(*self.own_);
+    return true;
+  });
+  await(left, kLeavingPatience);
 }
 
 std::optional<ctran::Error> Bulletin::readError() {

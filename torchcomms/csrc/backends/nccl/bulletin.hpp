@@ -36,8 +36,9 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   /// Once all ranks have opened theirs: finds out which of them run on this host. Waits for it: the
   /// store may be gone with the first who dies.
   void meetPeers();
-  /// Tells the others that the communicator is broken. The first word stays.
-  void announce(const ctran::Error& error);
+  /// Tells the others that the communicator is broken; ready when that is done, or has failed. The
+  /// first word stays.
+  std::future<bool> announce(const ctran::Error& error);
   /// What is new. One question at a time.
   std::future<News> read(bool watchPeers);
   /// Says that this rank waits in vain in its operation number `sequence`, and looks for up to
@@ -47,8 +48,8 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   /// ctran::Error, by the deadline.
   std::vector<std::string> exchange(const std::string& name, const std::string& own,
                                     std::chrono::milliseconds timeout);
-  /// Says that this rank will not be missed.
-  void leave() noexcept { peers_.leave(); }
+  /// Says that this rank will not be missed. Waits for the store, for a while.
+  void leave();
 
  private:
   Bulletin(c10::intrusive_ptr<c10d::Store> store, c10::intrusive_ptr<c10d::Store> own, int rank,
@@ -57,6 +58,8 @@ class Bulletin : public std::enable_shared_from_this<Bulletin> {
   template <typename Answer, typename Question>
   std::future<Answer> ask(Question question);
   std::optional<ctran::Error> readError();
+  /// Waits, under HostWait, for an answer that others do without in the end.
+  static void await(const std::future<bool>& answer, std::chrono::milliseconds patience);
   void writeError(const ctran::Error& error);
   std::vector<int> awaitOthers(uint64_t sequence, std::chrono::milliseconds patience);
   int blamed(const ctran::Error& error) const;

@@ -19,8 +19,12 @@ constexpr std::chrono::seconds kEndPatience{5};
 }  // namespace
 
 std::optional<OpName> Group::replayed() {
-  const std::optional<Replays::Running> running = replays_.mostUrgent(Clock::now());
-  return running ? std::optional(running->op) : std::nullopt;
+  try {
+    const std::optional<Replays::Running> running = replays_.mostUrgent(Clock::now());
+    return running ? std::optional(running->op) : std::nullopt;
+  } catch (const ctran::Error&) {  // the device is lost
+    return std::nullopt;
+  }
 }
 
 Comm Group::takeHandle() {
@@ -32,6 +36,7 @@ Comm Group::takeHandle() {
 }
 
 void Group::startAbort(std::shared_ptr<Group> self) {
+  if (!belongsHere()) return;
   auto ended = std::make_shared<std::promise<void>>();
   const auto abort = [self, ended, &library = library(), &runtime = runtime(),
                       device = deviceIndex(), own = self ? nullptr : handle_] {
@@ -74,6 +79,10 @@ void Group::awaitEnd() {
 void Group::close() {
   monitor().seen();
   if (isKept()) return;  // graphs may be replayed yet
+  try {
+    retireEnded();
+  } catch (const ctran::Error&) {  // the device is lost
+  }
   breakWith(
       ctran::Error(ErrorKind::Aborted, "Communicator '" + setup_.name + "' has gone on rank " +
                                            std::to_string(rank()) + " without finalize()"),

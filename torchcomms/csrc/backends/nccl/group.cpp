@@ -112,7 +112,13 @@ void Group::askToSplit(const std::shared_ptr<Group>& child, int color, int key,
         what, deadline, timeout);
     settle(what, deadline, timeout);  // the child's handle is there when the parent is done
   } catch (const ctran::Error& error) {
+    unborn_ = child;
     breakWith(error);
+    throw;
+  } catch (...) {  // Ctrl-C
+    unborn_ = child;
+    monitor().seen();
+    breakWith(ctran::Error(ErrorKind::Aborted, what() + " was interrupted", {rank()}));
     throw;
   }
 }

@@ -128,8 +128,8 @@ class Group final : public stream::StreamGroup {
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
   void endKernels() override { startAbort(self()); }
-  void announce(const ctran::Error& error) override {
-    if (setup_.bulletin) setup_.bulletin->announce(error);
+  std::future<bool> announce(const ctran::Error& error) override {
+    return setup_.bulletin ? setup_.bulletin->announce(error) : std::future<bool>();
   }
   bool isCalling() const override { return calling_ > 0; }
   std::optional<OpName> replayed() override;
@@ -161,6 +161,8 @@ class Group final : public stream::StreamGroup {
   std::atomic<OpName> callOp_{OpName::barrier};
   std::atomic<std::chrono::milliseconds::rep> callTimeout_{0};
   Replays replays_;
+  /// A part whose making failed: the library may yet write its handle there.
+  std::shared_ptr<Group> unborn_;
   // Of the watchdog.
   std::optional<Replays::Running> running_;
   std::optional<Verdict> verdict_;

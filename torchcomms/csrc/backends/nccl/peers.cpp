@@ -86,12 +86,7 @@ void Peers::introduce() {
               std::to_string(rank_) + " " + std::to_string(self) + " " + startOf(self));
 }
 
-void Peers::leave() noexcept {
-  try {
-    store_->set(leftKeyOf(rank_), "1");
-  } catch (const std::exception&) {
-  }
-}
+void Peers::leave(c10d::Store& store) { store.set(leftKeyOf(rank_), "1"); }
 
 void Peers::meet(c10d::Store& store) {
   const std::lock_guard lock(mutex_);

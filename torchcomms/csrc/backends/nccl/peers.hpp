@@ -20,8 +20,8 @@ class Peers {
 
   /// Says who this rank is. Before others may look.
   void introduce();
-  /// Says that this rank will not be missed.
-  void leave() noexcept;
+  /// Says that this rank will not be missed. Throws what the store does.
+  void leave(c10d::Store& store);
   /// Gets to know the ranks of this host, if that has not been done. Once all have introduced
   /// themselves. Throws what the store does.
   void meet(c10d::Store& store);

@@ -14,6 +14,8 @@ using std::chrono::microseconds;
 
 constexpr microseconds kFirstPause{20};
 constexpr microseconds kLastPause{1000};
+/// How long a process that may end waits until the other ranks have been told.
+constexpr std::chrono::milliseconds kTellingPatience{500};
 
 }  // namespace
 
@@ -45,6 +47,7 @@ std::optional<ctran::Error> StreamGroup::error() const {
 }
 
 void StreamGroup::breakWith(const ctran::Error& error, bool tellOthers) {
+  if (!belongsHere()) return;
   {
     const std::lock_guard lock(errorMutex_);
     if (error_) return;
@@ -52,12 +55,11 @@ void StreamGroup::breakWith(const ctran::Error& error, bool tellOthers) {
   }
   broken_ = true;
   endKernels();
-  if (tellOthers) announce(error);
-  failOperations(error);
+  failOperations(error, tellOthers ? announce(error) : std::future<bool>());
   Watchdog::poke();
 }
 
-void StreamGroup::failOperations(const ctran::Error& error) {
+void StreamGroup::failOperations(const ctran::Error& error, std::future<bool> told) {
   std::vector<std::shared_ptr<Operation>> failed;
   {
     const std::lock_guard lock(queueMutex_);
@@ -74,6 +76,10 @@ void StreamGroup::failOperations(const ctran::Error& error) {
   for (const auto& operation : failed) operation->fail(error);
   const std::optional<OpName> op = failed.empty() ? replayed() : failed.front()->op();
   if (awaited || !op) return monitor().broken();
+  if (!reachable && told.valid()) {  // nobody can look at it: this may end the process
+    const HostWait wait;
+    told.wait_for(kTellingPatience);
+  }
   monitor().failed(std::string(toString(*op)), std::make_exception_ptr(error),
                    reachable || failed.empty());
 }

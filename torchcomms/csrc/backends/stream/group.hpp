@@ -6,6 +6,7 @@
 #include <comms/torchcomms/TorchWork.hpp>
 #include <deque>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -14,6 +15,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/gpu/runtime.h"
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
@@ -64,6 +66,8 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   std::chrono::milliseconds checkInterval() const { return streams_.checkInterval; }
   std::chrono::milliseconds idleInterval() const { return streams_.idleInterval; }
 
+  /// Not in a child that this process has forked, where a copy must leave the others alone.
+  bool belongsHere() const { return ctran::processToken() == process_; }
   /// Throws the error that broke the group, if one has.
   void requireWhole() const;
   bool isBroken() const { return broken_; }
@@ -128,9 +132,9 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   void releaseAll();
   /// Once, when the group has broken: ends what runs on the device, and releases all.
   virtual void endKernels() = 0;
-  /// Tells the other ranks why the group has broken, without waiting for them. At once: nobody may
-  /// hold the group for long, and the process may be about to end.
-  virtual void announce(const ctran::Error&) {}
+  /// Tells the other ranks why the group has broken; ready when that is done, or cannot be. At
+  /// once: nobody may hold the group for long, and the process may be about to end.
+  virtual std::future<bool> announce(const ctran::Error&) { return {}; }
   /// Whether some thread will see an error without looking at a work.
   virtual bool isCalling() const { return false; }
   /// What runs in the replay of a graph: it has no work, but may be asked for by the next call.
@@ -143,9 +147,10 @@ class StreamGroup : public std::enable_shared_from_this<StreamGroup> {
   std::vector<Queue> queues_;  ///< one for each stream; each ends in order
 
  private:
-  void failOperations(const ctran::Error& error);
+  void failOperations(const ctran::Error& error, std::future<bool> told);
 
   const StreamSetup streams_;
+  const uint64_t process_ = ctran::processToken();
   const std::shared_ptr<ctran::gpu::EventPool> events_;
   std::optional<ctran::gpu::OwnStream> ownStream_;
   std::vector<std::weak_ptr<std::function<void()>>> releases_;  ///< guarded by errorMutex_

@@ -1,5 +1,7 @@
 #include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
@@ -32,11 +34,12 @@ struct State {
   void serve();
 };
 
-/// Never destroyed: the thread, and graphs, may outlive the static objects.
-State& state() {
-  static State& made = *new State;
-  return made;
-}
+/// Never destroyed: the thread, and graphs, may outlive the static objects. A forked child has no
+/// such thread: it begins anew.
+std::atomic<State*> gState{new State};
+[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] { gState = new State; });
+
+State& state() { return *gState; }
 
 void State::serve() {
   std::unique_lock lock(mutex);
@@ -129,6 +132,12 @@ void Watchdog::retire() {
   s.retired = true;
   s.changed.notify_all();
   s.changed.wait_for(lock, kRetirement, [&] { return !s.runs && s.spawned == 0; });
+}
+
+bool Watchdog::isRetired() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.retired;
 }
 
 }  // namespace torch::comms::stream

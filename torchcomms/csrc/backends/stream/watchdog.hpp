@@ -21,6 +21,8 @@ class Watchdog {
   /// Before the host language ends, in whose memory tensors lie, and the library: stops the thread
   /// for good, and lets those of `spawn` finish, for a while.
   static void retire();
+  /// Whether nobody ends any more what waits in vain.
+  static bool isRetired();
 };
 
 }  // namespace torch::comms::stream
