@@ -12,7 +12,7 @@ list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/bindings/")
 # One source serves all libraries of NCCL's interface; it registers those that are wanted.
 set(folders_of_USE_NCCL "backends/nccl_alone")
 set(folders_of_USE_NCCLX "backends/ncclx")
-set(folders_of_USE_GLOO "backends/(gloo|c10d)")
+set(folders_of_USE_GLOO "backends/gloo")
 set(folders_of_USE_RCCL "backends/rccl")
 set(folders_of_USE_RCCLX "backends/rcclx")
 set(folders_of_USE_XCCL "backends/xccl")

@@ -134,7 +134,7 @@ class Environment:
         The first time, and when something changed that pip must know of, by pip. After that CMake
         alone brings the binaries up to date.
         """
-        for name in ("RCCL", "RCCLX"):  # nccl's source; tests run it on stand-ins
+        for name in ("RCCL", "RCCLX", "XCCL"):  # tests run them on stand-ins
             os.environ.setdefault(f"USE_{name}", "ON")
         version = self.ask("import sys; print('py%d%d' % sys.version_info[:2])")
         folder = ROOT / "build" / version

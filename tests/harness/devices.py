@@ -25,8 +25,12 @@ VENDORS = ("nccl", "ncclx", "rccl", "rcclx")
 CTRAN_GPU = "ctran_gpu"
 # Backend gloo on tensors of a device, through host memory.
 GLOO_STAGED = "gloo_staged"
+# Backend xccl on the stand-in of a device, over the stand-in of what torch has for Intel's GPUs.
+XCCL = "xccl"
 # Work on streams: a rank's operations run in the order of its calls.
 ON_STREAMS = (*VENDORS, CTRAN_GPU)
+# Backends that cannot send to themselves.
+ONLY_TO_OTHERS = ("gloo", GLOO_STAGED, XCCL)
 
 
 class Cuda:
@@ -188,8 +192,11 @@ def of(rank: int, folder: Path) -> Device:
 @cache
 def any_device(rank: int) -> torch.device:
     """A device for backends that take any: a GPU, or a stand-in that torch thinks is one."""
-    if has_gpu():
-        return Cuda(rank).torch_device
+    return Cuda(rank).torch_device if has_gpu() else standin_device()
+
+
+@cache
+def standin_device() -> torch.device:
     library = standins.build_device()
     torch.ops.load_library(str(library))
     torch.utils.rename_privateuse1_backend("standin")
@@ -197,8 +204,18 @@ def any_device(rank: int) -> torch.device:
     return torch.device("standin", 0)
 
 
+@cache
+def xccl_device() -> torch.device:
+    """From here on torch has ProcessGroupXCCL, on this device."""
+    import torch._C._distributed_c10d as c10d
+
+    device = standin_device()
+    c10d.ProcessGroupXCCL = standins.xccl()  # type: ignore[attr-defined]
+    return device
+
+
 class BusyDevice:
-    """What is put on the current stream of `any_device` has to wait, until `release`."""
+    """What is put on the current stream of the stand-in has to wait, until `release`."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(str(standins.build_device()))

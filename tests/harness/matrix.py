@@ -12,7 +12,7 @@ import torch
 
 from harness import sizes
 from harness.data import COMPLEX, FLOATS, OPAQUE, REDUCIBLE, bits, same_bits
-from harness.devices import GLOO_STAGED, VENDORS
+from harness.devices import ONLY_TO_OTHERS, VENDORS
 from harness.operations import OPERATIONS, Arguments, Call
 from harness.pairs import covering
 from harness.reference import OPS, is_defined
@@ -114,10 +114,10 @@ def pairwise(backend: str) -> list[Case]:
 
 
 def _is_possible(case: Case) -> bool:
-    """Gloo cannot send to itself, so that alone there is nobody to exchange with."""
+    """Some cannot send to themselves, so that alone there is nobody to exchange with."""
     if case.backend in VENDORS:
         return _vendor_knows(case)
-    return case.operation != "batch" or case.world > 1 or case.backend not in ("gloo", GLOO_STAGED)
+    return case.operation != "batch" or case.world > 1 or case.backend not in ONLY_TO_OTHERS
 
 
 def _vendor_knows(case: Case) -> bool:

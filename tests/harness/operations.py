@@ -11,7 +11,7 @@ import torch
 import torchcomms
 from harness import reference
 from harness.data import Guarded, bits, concat, values
-from harness.devices import ON_STREAMS
+from harness.devices import ON_STREAMS, ONLY_TO_OTHERS, XCCL
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def batch(comm: Comm, c: Call) -> None:
     """Everybody exchanges with everybody else, and with itself where that is possible."""
     ops = comm.batch_op_create()
     for peer in range(c.size):
-        if peer == c.rank and comm.get_backend() == "gloo":
+        if peer == c.rank and c.backend in ONLY_TO_OTHERS:
             continue  # cannot send to itself
         ops.send(c.input(c.of(c.rank, peer)), peer)
         incoming = c.output(c.args.counts[0])
@@ -295,7 +295,7 @@ def send_recv(comm: Comm, c: Call) -> None:
 
     def issue(async_op: bool) -> Any:
         # On streams, what a rank does runs in order, asynchronous or not.
-        if c.rank == 0 and (not async_op or c.backend in ON_STREAMS):
+        if c.rank == 0 and (not async_op or c.backend in (*ON_STREAMS, XCCL)):
             return _Both(
                 comm.send(outgoing, after, async_op), comm.recv(incoming, before, async_op)
             )

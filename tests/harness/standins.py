@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import os
 import subprocess
+import sys
+import sysconfig
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -62,25 +65,54 @@ def build() -> None:
             partial.rename(made)
 
 
-@cache
-def build_device() -> Path:
-    """The device for torch, compiled against this torch if it is not there yet."""
-    source = _ROOT / "tests/standins/device.cpp"
-    digest = hashlib.blake2b(source.read_bytes(), digest_size=8)
-    digest.update(f"{torch.__file__} {torch.__version__}".encode())
+def _build_for_torch(name: str, source: str, *options: str) -> Path:
+    """A library compiled against this torch, if it is not there yet."""
+    path = _ROOT / "tests/standins" / source
+    digest = hashlib.blake2b(path.read_bytes(), digest_size=8)
+    digest.update(f"{torch.__file__} {torch.__version__} {sys.version} {options}".encode())
     folder = Path(tempfile.gettempdir()) / f"torchcomms-device-{os.getuid()}-{digest.hexdigest()}"
     folder.mkdir(exist_ok=True)
-    made = folder / "libdevice-standin.so"
+    made = folder / name
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             root, partial = Path(torch.__file__).parent, made.with_suffix(".partial")
-            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g1", "-fPIC", "-shared"]
             command += [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
-            command += [str(source), "-o", str(partial), f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
-            subprocess.run([*command, "-ltorch_cpu", "-lc10"], check=True)
+            command += [str(path), "-o", str(partial), f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
+            subprocess.run([*command, *options, "-ltorch_cpu", "-lc10"], check=True)
             partial.rename(made)
     return made
+
+
+@cache
+def build_device() -> Path:
+    """The device for torch."""
+    return _build_for_torch("libdevice-standin.so", "device.cpp")
+
+
+@cache
+def xccl() -> type:
+    """ProcessGroupXCCL on that device, which torch has loaded."""
+    device = build_device()
+    made = _build_for_torch(
+        "xccl_standin.so",
+        "xccl.cpp",
+        "-fvisibility=hidden",
+        f"-I{sysconfig.get_path('include')}",
+        str(device),
+        f"-Wl,-rpath,{device.parent}",
+        "-ltorch_python",
+        "-ltorch",
+    )
+    spec = importlib.util.spec_from_file_location("xccl_standin", made)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    group = module.ProcessGroupXCCL
+    assert isinstance(group, type)
+    return group
 
 
 def driver() -> Path:

@@ -102,6 +102,8 @@ class Rank:
         """Where the tensors of that backend lie."""
         if backend == devices.GLOO_STAGED:
             return devices.any_device(self.rank)
+        if backend == devices.XCCL:
+            return devices.xccl_device()
         if backend not in devices.ON_STREAMS:
             return torch.device("cpu")
         return devices.of(self.rank, self._process.folder).torch_device

@@ -6,6 +6,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -211,6 +212,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from_and_resize", &copyFromAndResize);
   m.impl("as_strided", &at::native::as_strided_tensorimpl);
   m.impl("view", &at::native::view);
+  m.impl("view_as_real", &at::native::view_as_real);
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
@@ -231,3 +233,9 @@ extern "C" __attribute__((visibility("default"))) void standInDeviceHold() {
 }
 
 extern "C" __attribute__((visibility("default"))) void standInDeviceRelease() { gate()->reach(); }
+
+/// For libraries that put work of their own on a stream.
+extern "C" __attribute__((visibility("default"))) void standInDevicePush(
+    c10::StreamId stream, const std::function<void()>* task) {
+  queueOf(stream).push(*task);
+}

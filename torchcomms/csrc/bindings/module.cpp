@@ -1,7 +1,5 @@
 #include "ctran/engine/progress.h"
-#if TORCHCOMMS_USE_GLOO
 #include "torchcomms/csrc/backends/c10d/lane.hpp"
-#endif
 #include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
@@ -36,10 +34,8 @@ PYBIND11_MODULE(_comms, module) {
     const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();
     stream::Watchdog::retire();
-#if TORCHCOMMS_USE_GLOO
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
     Lane::settleAll(std::chrono::seconds(1));
-#endif
   });
 }
 

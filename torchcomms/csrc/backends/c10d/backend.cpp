@@ -1,5 +1,7 @@
 #include "torchcomms/csrc/backends/c10d/backend.hpp"
 
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/version.h>
 
 #include <algorithm>
@@ -10,8 +12,9 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
-#include "torchcomms/csrc/backends/c10d/reduction.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/waiting.hpp"
 
 namespace torch::comms {
 
@@ -29,15 +32,19 @@ std::optional<int> rankOf(int peer) {
 
 }  // namespace
 
-C10dBackend::C10dBackend(std::string backendName, C10dFactory factory)
-    : backendName_(std::move(backendName)), factory_(std::move(factory)) {}
+C10dBackend::C10dBackend(C10dKind kind) : kind_(std::move(kind)) {}
 
 C10dBackend::~C10dBackend() {
   if (!group_) return;
   group_->monitor->seen();
   const bool idle = collectives_.idle() && std::all_of(peers_.begin(), peers_.end(),
                                                        [](auto& p) { return p.second.idle(); });
-  if (idle && !group_->isBroken()) {
+  if (!forgetEnded()) {
+    const auto allHaveEnded = [left = std::move(onDevice_)] {
+      return std::all_of(left.begin(), left.end(), [](const auto& one) { return one->hasEnded(); });
+    };
+    stream::whenHolds(allHaveEnded, [group = std::move(group_)] {});
+  } else if (idle && !group_->isBroken()) {
     const HostWait wait;
     group_.reset();
   } else {
@@ -47,15 +54,15 @@ C10dBackend::~C10dBackend() {
 }
 
 void C10dBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
-  if (!device.is_cpu()) {
+  if (device.is_cpu() == kind_.isOnStreams()) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
-                       "Backend " + backendName_ + " has no support for device '" + device.str() +
-                           "' in this build; it works on tensors of the CPU",
-                       {}, {}, "pass torch.device(\"cpu\")");
+                       "Backend " + kind_.name + " has no support for device '" + device.str() +
+                           "' in this build; it works on tensors of '" + kind_.device + "'",
+                       {}, {}, std::string("pass torch.device(\"") + kind_.device + "\")");
   }
   options_ = options;
   options_.name = std::string(name);
-  device_ = device;
+  device_ = stream::chooseDevice(device, options.rank.value());
 
   auto group = std::make_shared<C10dGroup>();
   group->name = options_.name;
@@ -63,12 +70,12 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
   group->size = options_.size.value();
   group->monitor =
       std::make_shared<ErrorMonitor>("rank " + std::to_string(group->rank) + " of communicator '" +
-                                         group->name + "' (" + backendName_ + ")",
+                                         group->name + "' (" + kind_.name + ")",
                                      options.abort_process_on_timeout_or_error);
   if (group->size == 1) {
     group->store = c10::make_intrusive<c10d::HashStore>();
   } else if (options.store) {
-    group->store = meet(options.store, backendName_ + "/" + group->name, group->rank, group->size,
+    group->store = meet(options.store, kind_.name + "/" + group->name, group->rank, group->size,
                         options.timeout);
   } else {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
@@ -76,11 +83,23 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
                            " ranks needs a store through which they find each other",
                        {}, {}, "set CommOptions::store, to a TCPStore for instance");
   }
-  group->backend = factory_(group->store, group->rank, group->size, options.timeout, options.hints);
+  const c10::OptionalDeviceGuard guard(device_);
+  group->backend =
+      kind_.factory(group->store, group->rank, group->size, options.timeout, options.hints);
+  if (kind_.isOnStreams()) {
+    stream_ = c10::impl::getDeviceGuardImpl(device_.type())->getStreamFromGlobalPool(device_);
+  }
   group_ = std::move(group);
 }
 
 void C10dBackend::drain() {
+  if (!stream::waitUntil([this] { return forgetEnded(); }, options_.timeout)) {
+    throw ctran::Error(ctran::ErrorKind::Timeout,
+                       "finalize of communicator '" + group_->name + "' timed out after " +
+                           std::to_string(options_.timeout.count()) +
+                           " ms: the device has not done what it was asked for",
+                       {}, std::string(toString(OpName::finalize)), "did every rank call it?");
+  }
   const auto pass = [&](Lane& lane) {
     if (lane.idle()) return;
     const auto mark = std::make_shared<C10dOperation>(OpName::finalize, 1, group_->monitor);
@@ -113,12 +132,17 @@ void C10dBackend::setFailureListener(std::function<void(bool)> listener) {
   group_->monitor->listen(std::move(listener));
 }
 
+Reduction C10dBackend::reductionOf(const at::Tensor& example, const ReduceOp& op) const {
+  return {example, op, getSize(), kind_.reducesBits};
+}
+
 milliseconds C10dBackend::timeoutOf(const OpOptions& options) const {
   return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
 }
 
 TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const OpOptions& options,
                                                Body body) {
+  if (kind_.isOnStreams()) return executeOnStream(op, async_op, options, body);
   group_->requireWhole(op);
   const milliseconds timeout = timeoutOf(options);
   const auto visibly = [&](auto call) {
@@ -155,6 +179,7 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
 
 TorchCommBackend::WorkPtr C10dBackend::recvAnySource(at::Tensor& tensor, bool async_op,
                                                      const RecvOptions& options) {
+  if (kind_.isOnStreams()) return TorchCommBackend::recvAnySource(tensor, async_op, options);
   if (tensor.numel() == 0) {  // Gloo would fail, and break the communicator
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        "backend " + std::string(getBackendName()) +
@@ -174,6 +199,7 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
                        sends(one) ? "Cannot send to self" : "Cannot recv from self", {one.peer},
                        std::string(toString(op)), "copy the tensor, or use backend ctran");
   }
+  if (kind_.isOnStreams()) return exchangeOnStream(op, ops, async_op, options);
   group_->requireWhole(op);
   const Clock::time_point deadline = Clock::now() + timeoutOf(options);
   const auto operation = std::make_shared<C10dOperation>(op, ops.size(), group_->monitor);
@@ -239,7 +265,7 @@ std::shared_ptr<TorchCommBackend> C10dBackend::split(const std::vector<int>& ran
       "split/" + std::to_string(number) + "/" +
           std::to_string(*std::min_element(ranks.begin(), ranks.end())),
       group_->store);
-  auto child = std::make_shared<C10dBackend>(backendName_, factory_);
+  auto child = std::make_shared<C10dBackend>(kind_);
   child->init(device_, name, childOptions);
   return child;
 }

@@ -2,13 +2,16 @@
 
 #include <chrono>
 #include <comms/torchcomms/TorchCommBackend.hpp>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "torchcomms/csrc/backends/c10d/device_work.hpp"
 #include "torchcomms/csrc/backends/c10d/lane.hpp"
+#include "torchcomms/csrc/backends/c10d/reduction.hpp"
 #include "torchcomms/csrc/backends/c10d/work.hpp"
 
 namespace torch::comms {
@@ -20,23 +23,38 @@ using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const Hints& hints)>;
 
-/// Any c10d backend that works on tensors of the CPU, as a backend of ours.
+/// What there is to know of a c10d backend.
+struct C10dKind {
+  std::string name;
+  C10dFactory factory;
+  const char* device = "cpu";  ///< whose tensors it takes
+  bool reducesBits = true;     ///< it has BAND, BOR and BXOR
+
+  /// Its operations are work on streams: to wait for one orders the current stream behind it.
+  bool isOnStreams() const { return std::string_view(device) != "cpu"; }
+};
+
+/// A c10d backend as a backend of ours.
 ///
 /// Of the c10d backend it uses allreduce, reduce, broadcast, allgather, gather, scatter,
-/// alltoall_base, barrier, send, recv and recvAnysource. All of them move bytes, so every dtype can
-/// be moved; what is reduced is encoded (see Reduction). Reduce-scatter exchanges the parts and
-/// reduces them here, in the order of ranks.
+/// alltoall_base, barrier, send, recv and recvAnysource, and groups of calls where it has them. All
+/// of them move bytes, so every dtype can be moved; what is reduced is encoded (see Reduction).
+/// Reduce-scatter exchanges the parts and reduces them here, in the order of ranks.
 ///
 /// Collectives run one after another on a lane; a synchronous one that finds the lane idle runs on
 /// the caller's thread. Sends and receives have a lane per peer and direction, on which they are
 /// waited for; they are issued at once, in order. (A c10d work of a send or receive cannot be asked
 /// whether it has ended, only waited for: hence threads.)
 ///
+/// On streams a call is issued on the caller's thread, synchronous ones on the current stream,
+/// asynchronous ones on a stream of the communicator's that follows the current one. There are no
+/// lanes and no timeouts then, but for connecting; finalize waits at most the timeout.
+///
 /// After a failure nothing is known of the c10d backend's connections, so every later operation
 /// throws the error again. Like the c10d backend, it cannot send to itself.
 class C10dBackend final : public TorchCommBackend {
  public:
-  C10dBackend(std::string backendName, C10dFactory factory);
+  explicit C10dBackend(C10dKind kind);
   ~C10dBackend() override;
   C10dBackend(const C10dBackend&) = delete;
   C10dBackend& operator=(const C10dBackend&) = delete;
@@ -47,7 +65,7 @@ class C10dBackend final : public TorchCommBackend {
   int getRank() const override { return options_.rank.value(); }
   int getSize() const override { return options_.size.value(); }
   std::string_view getCommName() const override { return options_.name; }
-  std::string_view getBackendName() const override { return backendName_; }
+  std::string_view getBackendName() const override { return kind_.name; }
   std::string_view getBackendVersion() const override;
   const CommOptions& getOptions() const override { return options_; }
   const at::Device& getDevice() const override { return device_; }
@@ -104,18 +122,25 @@ class C10dBackend final : public TorchCommBackend {
   std::chrono::milliseconds timeoutOf(const OpOptions& options) const;
   /// Runs or posts a collective. What `body` captures is held until it has ended.
   WorkPtr execute(OpName op, bool async_op, const OpOptions& options, Body body);
+  WorkPtr executeOnStream(OpName op, bool async_op, const OpOptions& options, const Body& body);
+  /// Forgets what has ended on the device; whether nothing is left.
+  bool forgetEnded();
   WorkPtr exchange(OpName op, const std::vector<P2POp>& ops, bool async_op,
                    const OpOptions& options);
+  WorkPtr exchangeOnStream(OpName op, const std::vector<P2POp>& ops, bool async_op,
+                           const OpOptions& options);
+  Reduction reductionOf(const at::Tensor& example, const ReduceOp& op) const;
   /// Waits for what has been issued.
   void drain();
 
-  const std::string backendName_;
-  const C10dFactory factory_;
+  const C10dKind kind_;
   CommOptions options_;
   at::Device device_{at::kCPU};
   std::shared_ptr<C10dGroup> group_;
   Lane collectives_;
   std::map<std::pair<int, P2POp::Type>, Lane> peers_;
+  std::optional<c10::Stream> stream_;                      ///< of asynchronous calls on streams
+  std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< what may not have ended
   uint64_t splits_ = 0;
 };
 

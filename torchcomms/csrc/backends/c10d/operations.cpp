@@ -98,7 +98,7 @@ TorchCommBackend::WorkPtr C10dBackend::broadcast(at::Tensor& tensor, int root, b
 
 TorchCommBackend::WorkPtr C10dBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
                                                   bool async_op, const AllReduceOptions& options) {
-  const Reduction reduction(tensor, op, getSize());
+  const Reduction reduction = reductionOf(tensor, op);
   return execute(OpName::all_reduce, async_op, options, [tensor, reduction](const C10dCall& call) {
     Tensors values{reduction.encode(tensor)};
     if (!reduction.isCarried()) {
@@ -114,7 +114,7 @@ TorchCommBackend::WorkPtr C10dBackend::all_reduce(at::Tensor& tensor, const Redu
 
 TorchCommBackend::WorkPtr C10dBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
                                               bool async_op, const ReduceOptions& options) {
-  const Reduction reduction(tensor, op, getSize());
+  const Reduction reduction = reductionOf(tensor, op);
   return execute(OpName::reduce, async_op, options, [=](const C10dCall& call) {
     const bool isRoot = call.rank() == root;
     at::Tensor values = reduction.encode(tensor);
@@ -180,7 +180,7 @@ TorchCommBackend::WorkPtr C10dBackend::all_gather_single(at::Tensor& output,
 TorchCommBackend::WorkPtr C10dBackend::reduce_scatter(at::Tensor& output, const Tensors& input_list,
                                                       const ReduceOp& op, bool async_op,
                                                       const ReduceScatterOptions& options) {
-  const Reduction reduction(output, op, getSize());
+  const Reduction reduction = reductionOf(output, op);
   return execute(OpName::reduce_scatter, async_op, options,
                  [=](const C10dCall& call) { reduceScatter(call, reduction, output, input_list); });
 }
@@ -189,7 +189,7 @@ TorchCommBackend::WorkPtr C10dBackend::reduce_scatter_v(at::Tensor& output,
                                                         const Tensors& input_list,
                                                         const ReduceOp& op, bool async_op,
                                                         const ReduceScatterOptions& options) {
-  const Reduction reduction(output, op, getSize());
+  const Reduction reduction = reductionOf(output, op);
   return execute(OpName::reduce_scatter_v, async_op, options,
                  [=](const C10dCall& call) { reduceScatter(call, reduction, output, input_list); });
 }
@@ -197,7 +197,7 @@ TorchCommBackend::WorkPtr C10dBackend::reduce_scatter_v(at::Tensor& output,
 TorchCommBackend::WorkPtr C10dBackend::reduce_scatter_single(
     at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
     const ReduceScatterSingleOptions& options) {
-  const Reduction reduction(output, op, getSize());
+  const Reduction reduction = reductionOf(output, op);
   return execute(OpName::reduce_scatter_single, async_op, options, [=](const C10dCall& call) {
     reduceScatter(call, reduction, output, input.view({call.size(), -1}).unbind());
   });
@@ -242,7 +242,7 @@ TorchCommBackend::WorkPtr C10dBackend::all_to_all(const Tensors& output_tensor_l
     const Tensors outputs = bytesOf(output_tensor_list);
     const Tensors inputs = bytesOf(input_tensor_list);
     const std::vector<int64_t> lengths = lengthsOf(outputs);
-    const at::Tensor received = at::empty({sum(lengths)}, at::TensorOptions(at::kByte));
+    const at::Tensor received = at::empty({sum(lengths)}, outputs[0].options());
     allToAll(call, received, at::cat(inputs), lengths, lengthsOf(inputs));
     const Tensors parts = received.split_with_sizes(lengths);
     for (size_t r = 0; r < parts.size(); ++r) outputs[r].copy_(parts[r]);
@@ -250,7 +250,14 @@ TorchCommBackend::WorkPtr C10dBackend::all_to_all(const Tensors& output_tensor_l
 }
 
 TorchCommBackend::WorkPtr C10dBackend::barrier(bool async_op, const BarrierOptions& options) {
-  return execute(OpName::barrier, async_op, options, [](const C10dCall& call) {
+  return execute(OpName::barrier, async_op, options, [device = device_](const C10dCall& call) {
+    if (!device.is_cpu()) {  // c10d's barrier would wait on the CPU
+      Tensors word{at::empty({1}, at::TensorOptions(at::kInt).device(device))};
+      call.run([&](c10d::Backend& backend) {
+        return backend.allreduce(word, call.options<c10d::AllreduceOptions>());
+      });
+      return;
+    }
     call.run([&](c10d::Backend& backend) {
       return backend.barrier(call.options<c10d::BarrierOptions>());
     });

@@ -69,14 +69,18 @@ at::Tensor realsOf(const at::Tensor& flat) { return at::view_as_real(flat).view(
 
 }  // namespace
 
-Reduction::Reduction(const at::Tensor& example, const ReduceOp& op, int ranks)
-    : type_(example.scalar_type()), wanted_(engineOp(op)), ranks_(ranks) {
+Reduction::Reduction(const at::Tensor& example, const ReduceOp& op, int ranks, bool carriesBits)
+    : type_(example.scalar_type()),
+      wanted_(engineOp(op)),
+      ranks_(ranks),
+      carriesBits_(carriesBits) {
   reducedType(example, wanted_.kind);
   op_ = carriedOp(wanted_.kind, type_);
 }
 
 bool Reduction::isCarried() const {
-  return !(c10::isComplexType(type_) && wanted_.kind == ReduceKind::Product);
+  if (c10::isComplexType(type_) && wanted_.kind == ReduceKind::Product) return false;
+  return carriesBits_ || (op_ != RedOp::BAND && op_ != RedOp::BOR && op_ != RedOp::BXOR);
 }
 
 bool Reduction::ordersUnsigned() const {
@@ -146,7 +150,7 @@ at::Tensor Reduction::reduceBlocks(const at::Tensor& blocks) const {
 at::Tensor bytesOf(const at::Tensor& tensor) {
   return at::from_blob(
       const_cast<void*>(tensor.const_data_ptr()), {static_cast<int64_t>(tensor.nbytes())},
-      [tensor](void*) {}, at::TensorOptions(at::kByte));
+      [tensor](void*) {}, at::TensorOptions(at::kByte).device(tensor.device()), tensor.device());
 }
 
 std::vector<at::Tensor> bytesOf(const std::vector<at::Tensor>& tensors) {

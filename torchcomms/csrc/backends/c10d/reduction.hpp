@@ -22,8 +22,9 @@ namespace torch::comms {
 /// AVG is a SUM that decoding divides; for PREMUL_SUM encoding multiplies, a copy.
 class Reduction {
  public:
-  /// Throws ctran::Error (InvalidArgument) if `op` means nothing for the dtype of `example`.
-  Reduction(const at::Tensor& example, const ReduceOp& op, int ranks);
+  /// `carriesBits`: the backend has BAND, BOR and BXOR. Throws ctran::Error (InvalidArgument) if
+  /// `op` means nothing for the dtype of `example`.
+  Reduction(const at::Tensor& example, const ReduceOp& op, int ranks, bool carriesBits);
 
   /// Whether the backend can reduce encoded values. Else: gather, and reduceBlocks.
   bool isCarried() const;
@@ -44,6 +45,7 @@ class Reduction {
   const c10::ScalarType type_;
   const ctran::ReduceOp wanted_;
   const int ranks_;
+  const bool carriesBits_;
   c10d::ReduceOp::RedOpType op_;
 };
 

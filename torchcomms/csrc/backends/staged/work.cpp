@@ -6,12 +6,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include <thread>
-
 #include "ctran/base/log.h"
 #include "ctran/gpu/runtime.h"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/waiting.hpp"
 
 namespace torch::comms::staged {
 
@@ -19,8 +17,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using ctran::gpu::Platform;
-
-constexpr std::chrono::microseconds kPause{100};
 
 const c10::impl::DeviceGuardImplInterface& guardOf(at::Device device) {
   return *c10::impl::getDeviceGuardImpl(device.type());
@@ -122,11 +118,7 @@ void Results::follow() {
 }
 
 void Results::whenArrived(TorchWork::Hook then) {
-  if (haveArrived()) return then();
-  stream::Watchdog::spawn("staged-results", [self = shared_from_this(), then = std::move(then)] {
-    while (!self->haveArrived()) std::this_thread::sleep_for(kPause);
-    then();
-  });
+  stream::whenHolds([self = shared_from_this()] { return self->haveArrived(); }, std::move(then));
 }
 
 StagedWork::StagedWork(c10::intrusive_ptr<TorchWork> inner, std::shared_ptr<Results> results)
@@ -171,15 +163,12 @@ bool StagedWork::doWait(std::optional<std::chrono::milliseconds> limit) {
 }
 
 bool StagedWork::doWaitBlocking(std::optional<std::chrono::milliseconds> limit) {
-  const auto until = limit ? Clock::now() + *limit : Clock::time_point::max();
+  const auto begun = Clock::now();
   if (!doWait(limit)) return false;
-  const HostWait wait;
-  while (!results_->haveArrived()) {
-    if (Clock::now() >= until) return false;
-    HostWait::checkInterrupts();
-    std::this_thread::sleep_for(kPause);
+  if (limit) {
+    *limit -= std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - begun);
   }
-  return true;
+  return stream::waitUntil([this] { return results_->haveArrived(); }, limit);
 }
 
 }  // namespace torch::comms::staged

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <chrono>
 #include <comms/torchcomms/TorchWork.hpp>
+#include <functional>
+#include <optional>
 #include <thread>
 
 namespace torch::comms::stream {
@@ -34,6 +36,11 @@ class Pauses {
   std::chrono::steady_clock::time_point signals_ =
       std::chrono::steady_clock::now() + kSignalInterval;
 };
+
+/// Calls `then` as soon as `holds` does: at once, or on a thread of its own.
+void whenHolds(std::function<bool()> holds, TorchWork::Hook then);
+/// Blocks under HostWait until `holds` does, at most so long; whether it does.
+bool waitUntil(const std::function<bool()>& holds, std::optional<std::chrono::milliseconds> limit);
 
 /// Counts itself while it lives.
 class Counted {

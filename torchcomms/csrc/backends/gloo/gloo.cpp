@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/c10d/gloo.hpp"
+#include "torchcomms/csrc/backends/gloo/gloo.hpp"
 
 #include <algorithm>
 #include <comms/torchcomms/TorchCommFactory.hpp>
@@ -38,7 +38,8 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
 }
 
 const BackendRegistration kRegistration("gloo", [] {
-  return std::make_shared<StagedBackend>(std::make_shared<C10dBackend>("gloo", makeGloo));
+  return std::make_shared<StagedBackend>(
+      std::make_shared<C10dBackend>(C10dKind{.name = "gloo", .factory = makeGloo}));
 });
 
 bool parseBool(const std::string& key, const std::string& value) {

@@ -1,6 +1,6 @@
 // PyTorch's ProcessGroupGloo, through the Python class that torch has for it.
 
-#include "torchcomms/csrc/backends/c10d/gloo.hpp"
+#include "torchcomms/csrc/backends/gloo/gloo.hpp"
 
 #include <torch/csrc/utils/pybind.h>
 

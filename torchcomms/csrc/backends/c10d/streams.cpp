@@ -1,0 +1,64 @@
+// C10dBackend where the works of the c10d backend are work on streams of a device.
+
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include "torchcomms/csrc/backends/c10d/backend.hpp"
+#include "torchcomms/csrc/backends/c10d/group.hpp"
+
+namespace torch::comms {
+
+bool C10dBackend::forgetEnded() {
+  // What is on one stream ends in order, what is on another may end before.
+  std::erase_if(onDevice_, [](const auto& operation) { return operation->hasEnded(); });
+  return onDevice_.empty();
+}
+
+TorchCommBackend::WorkPtr C10dBackend::executeOnStream(OpName op, bool async_op,
+                                                       const OpOptions& options, const Body& body) {
+  group_->requireWhole(op);
+  forgetEnded();
+  const HostWait wait;  // the c10d backend may have to connect
+  const c10::DeviceGuard guard(device_);
+  c10::Stream stream = c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
+  std::optional<c10::StreamGuard> current;
+  if (async_op) {
+    c10::Event called(device_.type());
+    called.record(stream);
+    called.block(*stream_);
+    stream = *stream_;
+    current.emplace(stream);
+  }
+  C10dCall call(*group_, op, timeoutOf(options), /*interruptible=*/true);
+  try {
+    call.carryOut(body);
+  } catch (...) {
+    group_->monitor->seen();
+    throw;
+  }
+  onDevice_.push_back(std::make_shared<DeviceOperation>(stream, std::make_shared<Body>(body)));
+  return c10::make_intrusive<DeviceWork>(onDevice_.back());
+}
+
+TorchCommBackend::WorkPtr C10dBackend::exchangeOnStream(OpName op, const std::vector<P2POp>& ops,
+                                                        bool async_op, const OpOptions& options) {
+  return executeOnStream(op, async_op, options, [ops](const C10dCall& call) {
+    std::vector<C10dCall::WorkPtr> works;
+    call.issue([&](c10d::Backend& backend) {
+      // In a group, because in line those of a pair could wait for each other.
+      const bool grouped = ops.size() > 1 && backend.supportsCoalescing();
+      if (grouped) backend.startCoalescing();
+      for (const P2POp& one : ops) {
+        Tensors bytes{bytesOf(one.tensor)};
+        works.push_back(one.type == P2POp::Type::SEND ? backend.send(bytes, one.peer, one.tag)
+                                                      : backend.recv(bytes, one.peer, one.tag));
+      }
+      if (grouped) works = {backend.endCoalescing()};
+      return C10dCall::WorkPtr();
+    });
+    for (const auto& work : works) call.wait(work);
+  });
+}
+
+}  // namespace torch::comms
