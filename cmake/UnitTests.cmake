@@ -59,6 +59,10 @@ target_include_directories(ctran_tests PRIVATE ${generated})
 gtest_discover_tests(ctran_tests DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
   PROPERTIES ENVIRONMENT "${environment}")
 
+if(NOT SANITIZE)  # torch is not built with them
+  include(TorchCommTests)
+endif()
+
 # ctran_soak: breaks ranks on purpose; ctest runs a few seconds of it.
 if(NOT SANITIZE)
   file(GLOB fault_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/faults/*.cpp)

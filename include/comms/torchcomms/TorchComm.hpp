@@ -24,7 +24,7 @@ class HookRegistry;
 /// A group of ranks and the operations among them: checks the arguments, then asks its backend.
 ///
 /// Every operation is collective unless it names a peer: all ranks call the same ones in the same
-/// order. A wrong argument throws before anything is sent (std::runtime_error saying what). With
+/// order. A wrong argument throws before anything is sent (ctran::Error saying what). With
 /// `async_op` false an operation on CPU tensors has ended when the call returns; with true see
 /// TorchWork. Tensors are dense, contiguous, and on the device of the communicator.
 ///
@@ -226,7 +226,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
 };
 
 /// Makes a communicator: collective over its ranks. An empty `name` takes `options.name`, or
-/// "default". Throws std::runtime_error and its descendants.
+/// "default". Throws ctran::Error and its descendants.
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name = {}, const CommOptions& options = {});
 

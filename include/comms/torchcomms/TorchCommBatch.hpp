@@ -32,7 +32,7 @@ class BatchSendRecv {
   void recv(const at::Tensor& tensor, int src, int tag = 0);
 
   /// Issues what has been collected; the list is kept, so that a second call exchanges again.
-  /// Throws std::runtime_error when there is nothing to issue.
+  /// Throws ctran::Error when there is nothing to issue.
   c10::intrusive_ptr<TorchWork> issue(bool async_op, const BatchP2POptions& options = {});
 
   std::vector<P2POp> ops;

@@ -36,14 +36,14 @@ class TorchCommFactory {
   /// Sorted.
   std::vector<std::string> registered_backends() const;
 
-  /// A backend, initialised: collective over its ranks. Throws std::runtime_error for an unknown
+  /// A backend, initialised: collective over its ranks. Throws ctran::Error for an unknown
   /// name (the text lists the known ones) and whatever the backend throws.
   std::shared_ptr<TorchCommBackend> create_backend(const std::string& backend, at::Device device,
                                                    const std::string& name,
                                                    const CommOptions& options = {}) const;
 
   void register_allocator_factory(const std::string& backend, AllocatorFactory factory);
-  /// The memory allocator of a backend, made once. Throws std::runtime_error if it has none.
+  /// The memory allocator of a backend, made once. Throws ctran::Error if it has none.
   std::shared_ptr<c10::Allocator> get_allocator(const std::string& backend);
 
  private:

@@ -16,7 +16,7 @@ using Hints = std::unordered_map<std::string, std::string>;
 inline constexpr std::chrono::milliseconds kNoTimeout{0};
 
 /// How a communicator is made. A default-constructed one reads TORCHCOMM_ABORT_ON_ERROR and
-/// TORCHCOMM_TIMEOUT_SECONDS from the environment; throws std::runtime_error when those make no
+/// TORCHCOMM_TIMEOUT_SECONDS from the environment; throws ctran::Error when those make no
 /// sense.
 class CommOptions {
  public:

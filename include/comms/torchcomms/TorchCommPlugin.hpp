@@ -22,7 +22,7 @@ struct DynamicLoaderInterface {
 
 /// Loads the library that the environment names for `backend` and registers the backend, in C++ or
 /// by plugin.h; false if the environment names none. The library stays loaded. Throws
-/// std::runtime_error when it cannot be used. Any thread.
+/// ctran::Error when it cannot be used. Any thread.
 bool loadPlugin(const std::string& backend);
 
 /// TORCHCOMMS_BACKEND_LIB_PATH_<NAME>.

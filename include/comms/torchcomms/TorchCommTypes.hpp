@@ -73,7 +73,7 @@ class ReduceOp {
   static const ReduceOp AVG;
 
   static ReduceOp PREMUL_SUM(double factor) { return {RedOpType::PREMUL_SUM, Factor(factor)}; }
-  /// Throws std::runtime_error unless `factor` has exactly one element.
+  /// Throws ctran::Error unless `factor` has exactly one element.
   static ReduceOp PREMUL_SUM(at::Tensor factor);
 
   /// A PREMUL_SUM made this way has no factor and is refused by every operation.

@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <exception>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 namespace torch::comms {
 
@@ -102,6 +104,30 @@ class TorchWorkCompleted final : public TorchWork {
  protected:
   bool doWait(std::optional<std::chrono::milliseconds>) override { return true; }
   void addWaitHook(Hook hook, bool before) override;
+};
+
+/// The work of an operation that is a function, run on a thread of its own.
+///
+/// What the function throws is the error of the operation. The last reference to the work waits for
+/// the function, under HostWait, unless it goes on that thread.
+class TorchWorkThread final : public TorchWork {
+ public:
+  /// Throws ctran::Error (System) if there are no more threads.
+  explicit TorchWorkThread(std::function<void()> function);
+  ~TorchWorkThread() override;
+
+  WorkStatus status() const override;
+  std::exception_ptr exception() const override;
+  void setCallback(Hook callback) override;
+
+ protected:
+  bool doWait(std::optional<std::chrono::milliseconds> limit) override;
+
+ private:
+  struct State;
+
+  const std::shared_ptr<State> state_;  ///< shared with the thread
+  std::thread thread_;
 };
 
 /// How the program that hosts this library takes part in waits; the Python bindings install theirs
