@@ -10,6 +10,7 @@
 #include "ctran/base/error.h"
 #include "ctran/gpu/device_source.h"
 #include "ctran/gpu/disk_cache.h"
+#include "ctran/gpu/libraries.h"
 
 namespace ctran::gpu {
 namespace {
@@ -125,9 +126,8 @@ std::vector<std::string> nvrtcCandidates() {
     directories.push_back(root + "nvidia/cu13/lib/");
     directories.push_back(root + "nvidia/cuda_nvrtc/lib/");
   }
-  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"}) {
-    if (const char* root = getenv(variable)) directories.push_back(std::string(root) + "/lib64/");
-  }
+  for (std::string& folder : libraryFolders(Home::Cuda)) directories.push_back(std::move(folder));
+  if (const char* root = getenv("CUDA_PATH")) directories.push_back(std::string(root) + "/lib64/");
   directories.push_back("/usr/local/cuda/lib64/");
   directories.push_back("");
   std::vector<std::string> candidates;

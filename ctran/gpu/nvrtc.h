@@ -11,7 +11,7 @@ namespace ctran::gpu {
 ///   3. `nvidia/cu13/lib` and `nvidia/cuda_nvrtc/lib` in every site-packages directory that a
 ///   loaded
 ///      library lives in: torch's CUDA wheels bring NVRTC there, beside torch;
-///   4. `$CUDA_HOME/lib64`, `$CUDA_PATH/lib64`, `/usr/local/cuda/lib64`;
+///   4. `$CUDA_HOME/lib64`, `$CUDA_HOME/lib`, `$CUDA_PATH/lib64`, `/usr/local/cuda/lib64`;
 ///   5. the loader's own search path.
 /// Within a directory: libnvrtc.so.13, then .so.12.
 std::vector<std::string> nvrtcCandidates();

@@ -4,6 +4,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/gpu/libraries.h"
 
 namespace ctran::gpu {
 
@@ -29,12 +30,12 @@ void* openHip() {
     throw Error(ErrorKind::Unsupported, std::string("CTRAN_HIP_LIBRARY: ") + dlerror());
   }
   std::string reasons;
-  for (const char* name : {"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"}) {
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-    reasons += std::string("\n  ") + dlerror();
+  if (void* library = openLibrary({"libamdhip64.so", "libamdhip64.so.7", "libamdhip64.so.6"},
+                                  Home::Rocm, reasons)) {
+    return library;
   }
   throw Error(ErrorKind::Unsupported, "AMD's HIP runtime could not be loaded:" + reasons, {}, {},
-              "install ROCm, or a torch that carries it");
+              "install ROCm, whose folder ROCM_HOME may name, or a torch that carries it");
 }
 
 Runtime loadHip() {

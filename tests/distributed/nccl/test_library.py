@@ -69,6 +69,21 @@ def test_no_library(said: Callable[..., str], tmp_path: Path) -> None:
     assert said(CTRAN_CUDA_LIBRARY=missing).startswith("CTRAN_CUDA_LIBRARY:")
 
 
+@pytest.mark.parametrize(("backend", "home"), [("nccl", "NCCL_HOME"), ("rccl", "ROCM_HOME")])
+def test_homes(said: Callable[..., str], tmp_path: Path, backend: str, home: str) -> None:
+    """Below the folder that a variable names; what torch has loaded comes first."""
+    if backend == "nccl" and "libnccl.so" in Path("/proc/self/maps").read_text():
+        pytest.skip("torch has loaded NCCL")
+    library = Path(standins.environment(tmp_path)["TORCHCOMMS_NCCL_LIBRARY"])
+    (tmp_path / "lib").mkdir()
+    names = {"libnccl.so.2": library, "librccl.so.1": library, "libamdhip64.so": standins.driver()}
+    for name, target in names.items():
+        (tmp_path / "lib" / name).symlink_to(target)
+    unset = dict.fromkeys(("TORCHCOMMS_NCCL_LIBRARY", "TORCHCOMMS_RCCL_LIBRARY"), "")
+    unset["CTRAN_HIP_LIBRARY"] = ""
+    assert said(backend, **unset, **{home: str(tmp_path)}) == f"{backend} 2.28.9"
+
+
 def test_tensors_of_the_cpu_are_for_others(fresh_ranks: Make) -> None:
     """Without the stand-ins."""
     text = fresh_ranks(1).run(_says, "nccl", {}, {})[0]

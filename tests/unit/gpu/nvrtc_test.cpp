@@ -98,5 +98,16 @@ TEST(NvrtcTest, AnOverrideIsTheOnlyPlaceLookedAt) {
   EXPECT_GT(nvrtcCandidates().size(), 2u);
 }
 
+TEST(NvrtcTest, LooksInCudaHome) {
+  setenv("CUDA_HOME", "/some/cuda", 1);
+  const std::vector<std::string> candidates = nvrtcCandidates();
+  unsetenv("CUDA_HOME");
+  const auto place = [&](const char* path) {
+    return std::find(candidates.begin(), candidates.end(), path) - candidates.begin();
+  };
+  EXPECT_LT(place("/some/cuda/lib64/libnvrtc.so.13"), place("/some/cuda/lib/libnvrtc.so.12"));
+  EXPECT_LT(place("/some/cuda/lib/libnvrtc.so.12"), place("/usr/local/cuda/lib64/libnvrtc.so.13"));
+}
+
 }  // namespace
 }  // namespace ctran::gpu

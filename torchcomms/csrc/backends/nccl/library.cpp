@@ -7,11 +7,14 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/gpu/libraries.h"
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
 
 namespace torch::comms::nccl {
 
 namespace {
+
+using ctran::gpu::Home;
 
 /// Of which all that the backend cannot do without is there: ncclCommSplit.
 constexpr int kOldest = 21800;
@@ -29,14 +32,10 @@ void* open(const Vendor& vendor) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     notFound(vendor, std::string("\n  ") + dlerror());
   }
-  for (const char* name : vendor.names) {
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_NOLOAD)) return library;
-  }
+  const bool nvidia = vendor.platform == ctran::gpu::Platform::Cuda;
+  const Home home = nvidia ? Home::Nccl : Home::Rocm;
   std::string reasons;
-  for (const char* name : vendor.names) {
-    if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL)) return library;
-    reasons += std::string("\n  ") + dlerror();
-  }
+  if (void* library = ctran::gpu::openLibrary(vendor.names, home, reasons)) return library;
   notFound(vendor, reasons);
 }
 

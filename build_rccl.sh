@@ -1,0 +1,3 @@
+#!/bin/sh
+# Builds no library: says what of backend rccl's is here, and installs torchcomms with it.
+exec "${PYTHON:-python3}" "$(dirname "$0")/tools/install_for.py" rccl "$@"
