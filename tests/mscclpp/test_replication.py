@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mscclpp.language import (
@@ -35,6 +35,9 @@ RANKS = 3
 CHUNKS = 4  # per part, of which a program uses [0:1], [1:2] and [2:4]
 EXTENTS = [(0, 1), (1, 1), (2, 2)]
 
+# No program is wrong for taking long on a busy machine.
+untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 extents = st.sampled_from(EXTENTS)
 steps = st.lists(
     st.tuples(
@@ -50,9 +53,9 @@ steps = st.lists(
 )
 
 
-def program(recipe: list[tuple[str, int, int, int, tuple[int, int]]], **settings: object) -> Plan:
+def program(recipe: list[tuple[str, int, int, int, tuple[int, int]]], **options: object) -> Plan:
     collective = AllToAll(RANKS, CHUNKS, False)
-    with CollectiveProgram("random", collective, RANKS, **settings) as written:  # type: ignore[arg-type]
+    with CollectiveProgram("random", collective, RANKS, **options) as written:  # type: ignore[arg-type]
         ranks = [Rank(rank) for rank in range(RANKS)]
         scratch = [Buffer(rank, CHUNKS) for rank in range(RANKS)]
         packets = [Buffer(rank, CHUNKS) for rank in range(RANKS)]
@@ -106,6 +109,7 @@ def touched(plan: Plan) -> Counter[tuple[object, ...]]:
     return counts
 
 
+@untimed
 @given(steps, st.integers(1, 5))
 def test_copies_together_touch_what_the_program_touches(
     recipe: list[tuple[str, int, int, int, tuple[int, int]]], instances: int
@@ -119,6 +123,7 @@ def test_copies_together_touch_what_the_program_touches(
     assert touched(many) == expected
 
 
+@untimed
 @given(steps, st.integers(2, 4))
 def test_copies_share_nothing(
     recipe: list[tuple[str, int, int, int, tuple[int, int]]], instances: int
@@ -145,6 +150,7 @@ def test_copies_share_nothing(
                         owned(instance, access.rank, access.buffer, chunk)
 
 
+@untimed
 @given(steps, st.integers(1, 4))
 def test_what_is_replicated_is_read_back(
     recipe: list[tuple[str, int, int, int, tuple[int, int]]], instances: int
@@ -154,6 +160,7 @@ def test_what_is_replicated_is_read_back(
     assert write(read(write(plan))) == write(plan)
 
 
+@untimed
 @given(steps, st.integers(2, 5))
 def test_ends_of_a_connection_are_those_of_one_instance(
     recipe: list[tuple[str, int, int, int, tuple[int, int]]], instances: int
