@@ -8,6 +8,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
+#include "ctran/bootstrap/local_call.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 
@@ -15,14 +16,18 @@ namespace ctran {
 namespace {
 
 /// Changes with the messages below and with the arena's layout. Every version's HostHello starts
-/// with key and protocol, and every version's Answer with protocol and reply.
-constexpr uint32_t kProtocol = 0xc7a20004;
+/// with its protocol, and every version's Answer with protocol and reply.
+constexpr uint32_t kProtocol = 0xc7a20005;
 constexpr int kMaxRanks = 64;
 constexpr size_t kMaxUnheard = 64;
 constexpr std::chrono::milliseconds kGrace{500};
+/// Descriptors on their way to those who join. The system allows a user about as many in all as one
+/// process may have open.
+constexpr size_t kMaxOnTheirWay = 256;
 
+/// Of a rank of the same host, once it and the leader have proved the key to each other; with the
+/// descriptor that it brings.
 struct HostHello {
-  JobKey key;
   uint32_t protocol;
   int32_t rank;
   int32_t size;
@@ -39,19 +44,24 @@ enum class Reply : uint32_t {
   Missing,
   SeveralHosts,  ///< each rank answers with its Place, and gets a Welcome and those of all
   Lost,          ///< a rank that had joined has died
+  NoDescriptor,  ///< one has no descriptor left
 };
 
 struct Answer {
   uint32_t protocol;
   Reply reply;
-  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come; Lost: it
+  uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come; Lost,
+                    ///< NoDescriptor: the rank
 };
 
-/// Follows a welcome, with the descriptors.
+/// Follows a welcome, with the descriptors. Each rank answers with a Receipt, and gets another
+/// welcome when all ranks have got all.
 struct Roster {
   int32_t pids[kMaxRanks];
   uint64_t processes[kMaxRanks];
 };
+
+enum class Receipt : uint8_t { All, NoDescriptor };
 
 static_assert(std::is_trivially_copyable_v<LeaderAddress>);
 static_assert(std::is_trivially_copyable_v<Place>);
@@ -80,6 +90,18 @@ Error missingError(int waiting, uint64_t missing) {
 Error lostError(int rank, const std::string& who) {
   return Error(ErrorKind::PeerLost, who + " died, or gave up, while others were still joining",
                {rank}, kOp, "see its output for the reason");
+}
+
+/// `why`: what the system says, on that rank itself.
+Error descriptorError(int rank, const std::string& why = {}) {
+  return Error(ErrorKind::System,
+               "rank " + std::to_string(rank) + " has no descriptor left to join" +
+                   (why.empty() ? "" : ": " + why),
+               {rank}, kOp, "raise its limit (ulimit -n), or see what it keeps open");
+}
+
+bool isForWantOfDescriptors(const Error& error) {
+  return error.op() == kMakingSockets || error.op() == kNoDescriptors;
 }
 
 Error sizeError(int rank, int size, int leaderSize) {
@@ -117,23 +139,12 @@ Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses)
   return place;
 }
 
-std::string freshSocketName() {
-  std::array<std::byte, 12> random;
-  fillRandom(random.data(), random.size());
-  std::string name = "ctran-";
-  for (std::byte b : random) {
-    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
-    name += "0123456789abcdef"[static_cast<int>(b) & 15];
-  }
-  return name;
-}
-
 /// The callers of a leader.
 class Reception {
  public:
-  Reception(const UniqueFd& listener, Doorman* doorman, const LeaderAddress& address, int size,
+  Reception(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
             UniqueFd memory, UniqueFd brings)
-      : listener_(listener),
+      : local_(local),
         doorman_(doorman),
         key_(address.key),
         host_(address.host.data()),
@@ -144,15 +155,32 @@ class Reception {
     group_.brought[0] = std::move(brings);
     group_.pids.assign(size, ::getpid());
     group_.processes.assign(size, processToken());
+    local_.expect(key_);
     if (doorman_ != nullptr) doorman_->expect(key_, size);
   }
 
-  /// Hears whoever calls, until all have joined.
   HostGroup run(Deadline deadline, const Interrupt& interrupt) {
+    try {
+      awaitAll(deadline, interrupt);
+      if (severalHosts()) {
+        tellPlaces(deadline, interrupt);
+      } else {
+        handOver(deadline, interrupt);
+      }
+    } catch (const Error& error) {
+      if (!isForWantOfDescriptors(error)) throw;
+      lacksDescriptor(0, error.what());
+    }
+    return std::move(group_);
+  }
+
+ private:
+  /// Hears whoever calls, until all have joined.
+  void awaitAll(Deadline deadline, const Interrupt& interrupt) {
     while (present_ < size() - 1) {
-      std::vector<int> sockets{listener_.get()};
+      std::vector<int> sockets{local_.fd()};
       std::vector<int> ranks;
-      for (const UniqueFd& socket : unheard_) sockets.push_back(socket.get());
+      for (const Socket& socket : unheard_) sockets.push_back(socket.get());
       const size_t unheard = unheard_.size();
       for (int r = 1; r < size(); ++r) {
         if (!hasJoined(r)) continue;
@@ -165,17 +193,15 @@ class Reception {
         readable = waitReadable(sockets, deadline, interrupt);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Timeout) throw;
-        const uint64_t absent = missing();
-        for (const int r : ranks) answer(socketOf(r), Reply::Missing, absent);
-        throw missingError(0, absent);
+        giveUpOn(missing());
       }
       // From the back, so that removing one does not move the others.
       for (size_t i = readable.size(); i-- > 0;) {
         const size_t index = readable[i];
         if (index == 0) {
-          welcomeCaller();
+          hearNeighbours();
         } else if (index <= unheard) {
-          UniqueFd socket = std::move(unheard_[index - 1]);
+          Socket socket = std::move(unheard_[index - 1]);
           unheard_.erase(unheard_.begin() + static_cast<std::ptrdiff_t>(index) - 1);
           hear(std::move(socket));
         } else if (index - 1 - unheard < ranks.size()) {
@@ -185,15 +211,8 @@ class Reception {
         }
       }
     }
-    if (severalHosts()) {
-      tellPlaces(deadline, interrupt);
-    } else {
-      handOver(deadline);
-    }
-    return std::move(group_);
   }
 
- private:
   int size() const { return static_cast<int>(joined_.size()); }
 
   uint64_t missing() const {
@@ -206,7 +225,7 @@ class Reception {
 
   bool hasJoined(int rank) const { return joined_[rank] || remote_[rank]; }
   const UniqueFd& socketOf(int rank) const {
-    return joined_[rank] ? joined_[rank] : remote_[rank].fd();
+    return joined_[rank] ? joined_[rank].fd() : remote_[rank].fd();
   }
   bool severalHosts() const {
     return size() > kMaxRanks ||
@@ -221,47 +240,44 @@ class Reception {
           if (who.purpose != Purpose::Join) return Verdict::OtherTarget;
           return hasJoined(who.rank) ? Verdict::RankTaken : Verdict::Welcome;
         },
-        [this](const Introduction& who, TcpSocket socket) {
+        [this](const Introduction& who, Socket socket) {
           remote_[who.rank] = std::move(socket);
           ++present_;
         });
   }
 
-  void welcomeCaller() {
-    UniqueFd socket;
-    try {
-      socket = acceptFrom(listener_, Deadline{});
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Timeout) throw;
-      return;  // it has hung up already
-    }
-    if (!peerIsTrusted(socket)) return;
-    unheard_.push_back(std::move(socket));
-    // A caller that says nothing must not keep the others out.
-    if (unheard_.size() > kMaxUnheard) unheard_.erase(unheard_.begin());
+  /// Callers of this host.
+  void hearNeighbours() {
+    local_.poll([](const Introduction&) { return Verdict::Welcome; },
+                [this](const Introduction&, Socket socket) {
+                  unheard_.push_back(std::move(socket));
+                  // One that says nothing must not keep the others out.
+                  if (unheard_.size() > kMaxUnheard) unheard_.erase(unheard_.begin());
+                });
   }
 
-  void hear(UniqueFd socket) {
+  /// Who has proved the key: what follows are errors of our own ranks.
+  void hear(Socket socket) {
     HostHello hello{};
     std::vector<UniqueFd> fds;
     try {
-      fds = receiveAll(socket, bytesOf(hello), 1, Deadline{});  // it is sent in one piece
+      // It is sent in one piece.
+      fds = receiveAll(socket.fd(), bytesOf(hello), 1, Deadline{});
     } catch (const Error& error) {
-      if (error.op() == kNoDescriptors) throw;  // that is no fault of the caller
-      return;
+      if (error.op() != kNoDescriptors) return;
+      answer(socket.fd(), Reply::NoDescriptor, 0);  // that is no fault of the caller
+      throw;
     }
-    if (!sameDigest(hello.key, key_))
-      return;  // a stranger; what follows are errors of our own ranks
     if (hello.protocol != kProtocol) {
-      answer(socket, Reply::OtherVersion, 0);
+      answer(socket.fd(), Reply::OtherVersion, 0);
       throw versionError(hello.rank);
     }
     if (hello.size != size()) {
-      answer(socket, Reply::OtherSize, static_cast<uint64_t>(size()));
+      answer(socket.fd(), Reply::OtherSize, static_cast<uint64_t>(size()));
       throw sizeError(hello.rank, hello.size, size());
     }
-    if (hello.rank < 1 || hello.rank >= size()) return answer(socket, Reply::NoSuchRank, 0);
-    if (hasJoined(hello.rank)) return answer(socket, Reply::RankTaken, 0);
+    if (hello.rank < 1 || hello.rank >= size()) return answer(socket.fd(), Reply::NoSuchRank, 0);
+    if (hasJoined(hello.rank)) return answer(socket.fd(), Reply::RankTaken, 0);
     group_.brought[hello.rank] = std::move(fds[0]);
     group_.pids[hello.rank] = hello.pid;
     group_.processes[hello.rank] = hello.process;
@@ -269,14 +285,30 @@ class Reception {
     ++present_;
   }
 
-  /// A rank that has joined has nothing to say: it has hung up. The others are told who it was.
-  [[noreturn]] void lose(int rank) {
+  /// What has become of one rank is told to all others that have joined.
+  void answerAll(int except, Reply reply, uint64_t detail) const {
     for (int r = 1; r < size(); ++r) {
-      if (r != rank && hasJoined(r)) answer(socketOf(r), Reply::Lost, static_cast<uint64_t>(rank));
+      if (r != except && hasJoined(r)) answer(socketOf(r), reply, detail);
     }
+  }
+
+  [[noreturn]] void giveUpOn(uint64_t absent) const {
+    answerAll(-1, Reply::Missing, absent);
+    throw missingError(0, absent);
+  }
+  [[noreturn]] void giveUpOn(int rank) const { giveUpOn(rank < 64 ? uint64_t{1} << rank : 0); }
+
+  /// A rank that has joined has nothing to say before it is told more: it has hung up.
+  [[noreturn]] void lose(int rank) const {
+    answerAll(rank, Reply::Lost, static_cast<uint64_t>(rank));
     throw lostError(rank, "rank " + std::to_string(rank) +
                               (joined_[rank] ? " (pid " + std::to_string(group_.pids[rank]) + ")"
                                              : std::string()));
+  }
+
+  [[noreturn]] void lacksDescriptor(int rank, const std::string& why = {}) const {
+    answerAll(rank, Reply::NoDescriptor, static_cast<uint64_t>(rank));
+    throw descriptorError(rank, why);
   }
 
   static void answer(const UniqueFd& socket, Reply reply, uint64_t detail) {
@@ -288,21 +320,59 @@ class Reception {
     }
   }
 
-  void handOver(Deadline deadline) {
+  /// All ranks get everything, or none goes on.
+  void handOver(Deadline deadline, const Interrupt& interrupt) {
     std::vector<int> fds{group_.memory.get()};
     for (const UniqueFd& fd : group_.brought) fds.push_back(fd.get());
     Roster roster{};
     std::copy(group_.pids.begin(), group_.pids.end(), roster.pids);
     std::copy(group_.processes.begin(), group_.processes.end(), roster.processes);
+    std::vector<int> owing;  // those who have not told what they got
     for (int r = 1; r < size(); ++r) {
-      Answer welcome{kProtocol, Reply::Welcome, 0};
-      try {
-        sendAll(joined_[r], bytesOf(welcome), {}, deadline);
-        sendAll(joined_[r], bytesOf(roster), fds, deadline);
-      } catch (const Error& error) {
-        if (error.kind() == ErrorKind::PeerLost) lose(r);
-        throw;
+      while (!owing.empty() && (owing.size() + 1) * fds.size() > kMaxOnTheirWay) {
+        takeReceipts(owing, deadline, interrupt);
       }
+      Answer welcome{kProtocol, Reply::Welcome, 0};
+      tell(r, bytesOf(welcome), {}, deadline, interrupt);
+      tell(r, bytesOf(roster), fds, deadline, interrupt);
+      owing.push_back(r);
+    }
+    while (!owing.empty()) takeReceipts(owing, deadline, interrupt);
+    Answer welcome{kProtocol, Reply::Welcome, 0};
+    for (int r = 1; r < size(); ++r) tell(r, bytesOf(welcome), {}, deadline, interrupt);
+  }
+
+  void tell(int rank, std::span<const std::byte> what, std::span<const int> fds, Deadline deadline,
+            const Interrupt& interrupt) const {
+    try {
+      sendAll(joined_[rank].fd(), what, fds, deadline, interrupt);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::PeerLost) lose(rank);
+      if (error.kind() == ErrorKind::Timeout) giveUpOn(rank);
+      throw;
+    }
+  }
+
+  void takeReceipts(std::vector<int>& owing, Deadline deadline, const Interrupt& interrupt) const {
+    std::vector<int> sockets;
+    for (const int rank : owing) sockets.push_back(joined_[rank].get());
+    std::vector<size_t> readable;
+    try {
+      readable = waitReadable(sockets, deadline, interrupt);
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::Timeout) giveUpOn(owing[0]);
+      throw;
+    }
+    for (size_t i = readable.size(); i-- > 0;) {
+      const int rank = owing[readable[i]];
+      Receipt receipt{};
+      try {
+        receiveAll(joined_[rank].fd(), bytesOf(receipt), 0, Deadline{});
+      } catch (const Error&) {
+        lose(rank);
+      }
+      if (receipt != Receipt::All) lacksDescriptor(rank);
+      owing.erase(owing.begin() + static_cast<std::ptrdiff_t>(readable[i]));
     }
   }
 
@@ -325,7 +395,7 @@ class Reception {
     try {
       Answer several{kProtocol, Reply::SeveralHosts, 0};
       for (rank = 1; rank < size(); ++rank) {
-        sendAll(socketOf(rank), bytesOf(several), {}, deadline);
+        sendAll(socketOf(rank), bytesOf(several), {}, deadline, interrupt);
       }
       for (rank = 1; rank < size(); ++rank) {
         receiveAll(socketOf(rank), bytesOf(hosts->places[rank]), 0, deadline, interrupt);
@@ -333,63 +403,54 @@ class Reception {
       Answer welcome{kProtocol, Reply::Welcome, 0};
       const auto table = std::as_bytes(std::span(hosts->places));
       for (rank = 1; rank < size(); ++rank) {
-        sendAll(socketOf(rank), bytesOf(welcome), {}, deadline);
-        sendAll(socketOf(rank), table, {}, deadline);
+        sendAll(socketOf(rank), bytesOf(welcome), {}, deadline, interrupt);
+        sendAll(socketOf(rank), table, {}, deadline, interrupt);
       }
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::PeerLost) lose(rank);
       if (error.kind() != ErrorKind::Timeout) throw;
-      const uint64_t absent = rank < 64 ? uint64_t{1} << rank : 0;
-      for (int r = 1; r < size(); ++r) answer(socketOf(r), Reply::Missing, absent);
-      throw missingError(0, absent);
+      giveUpOn(rank);
     }
     group_ = {};
     group_.hosts = std::move(hosts);
   }
 
-  const UniqueFd& listener_;
+  Doorman& local_;
   Doorman* const doorman_;  // null without a network
   const JobKey key_;
   const std::string host_;
   HostGroup group_;
-  std::vector<UniqueFd> unheard_;  // connected, have not said who they are; oldest first
-  std::vector<UniqueFd> joined_;   // by rank: those of this host
-  std::vector<TcpSocket> remote_;  // by rank: those of others
+  std::vector<Socket> unheard_;  // have proved the key, not said who they are; oldest first
+  std::vector<Socket> joined_;   // by rank: those of this host
+  std::vector<Socket> remote_;   // by rank: those of others
   int present_ = 0;
 };
 
-/// Connects to a leader on another host; empty, and `notJoined`, if it cannot be reached.
-TcpSocket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                     const Interrupt& interrupt, NotJoined& notJoined) {
+/// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
+Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                  const Interrupt& interrupt, NotJoined& notJoined) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
   const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
   Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
                 {rank, size, 0, Purpose::Join});
-  while (true) {
-    switch (caller.poll()) {
-      case Caller::State::Welcome:
-        return caller.takeSocket();
-      case Caller::State::Failed:
-        notJoined = {caller.why(), caller.somebodyListens()};
-        return {};
-      case Caller::State::Refused:
-        if (caller.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
-        throw Error(ErrorKind::InvalidArgument,
-                    "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
-                    {rank}, kOp, "give every process a rank of its own");
-      case Caller::State::Pending:
-        break;
-    }
-    const int fds[] = {caller.fd()};
-    try {
-      waitReadable(fds, deadline, interrupt);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Timeout) throw;
-      notJoined = {"it did not answer in time", true};
-      return {};
-    }
+  Caller::State state{};
+  try {
+    state = awaitVerdict(caller, deadline, interrupt);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Timeout) throw;
+    notJoined = {"it did not answer in time", true};
+    return {};
   }
+  if (state == Caller::State::Welcome) return caller.takeSocket();
+  if (state == Caller::State::Failed) {
+    notJoined = {caller.why(), caller.somebodyListens()};
+    return {};
+  }
+  if (caller.verdict() == Verdict::OtherSize) throw sizeError(rank, size, 0);
+  throw Error(ErrorKind::InvalidArgument,
+              "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()), {rank},
+              kOp, "give every process a rank of its own");
 }
 
 Error senselessError() {
@@ -410,11 +471,14 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
   group.hosts->local = std::make_unique<Leader>(key);
   Place own = placeAt(host, group.hosts->doorman->addresses());
   own.socketName = group.hosts->local->address().socketName;
-  sendAll(socket, bytesOf(own), {}, deadline);
+  sendAll(socket, bytesOf(own), {}, deadline, interrupt);
   Answer verdict{};
   receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
   if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
   if (verdict.reply == Reply::Lost) throw lostByLeader(verdict);
+  if (verdict.reply == Reply::NoDescriptor) {
+    throw descriptorError(static_cast<int>(verdict.detail));
+  }
   if (verdict.reply != Reply::Welcome) throw senselessError();
   group.hosts->places.resize(size);
   receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
@@ -453,7 +517,7 @@ Leader::Leader(const JobKey& key) {
   copyText(address_.socketName, name);
   address_.key = key;
   copyText(address_.host, hostIdentity());
-  listener_ = listenAbstract(name, kMaxRanks);
+  local_ = std::make_unique<Doorman>(name, key);
 }
 
 Leader::Leader(Reach reach, const std::string& host) : Leader(randomKey()) {
@@ -471,8 +535,8 @@ Leader::Leader(Reach reach, const std::string& host) : Leader(randomKey()) {
 
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
-  return Reception(listener_, doorman_.get(), address_.forOccasion(occasion), size,
-                   std::move(memory), std::move(brings))
+  return Reception(*local_, doorman_.get(), address_.forOccasion(occasion), size, std::move(memory),
+                   std::move(brings))
       .run(deadline, interrupt);
 }
 
@@ -519,38 +583,54 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
                               const std::string& host, UniqueFd brings) {
   const std::string self = "rank " + std::to_string(rank);
   const bool sameHost = host == textOf(leader.host);
-  UniqueFd local;
-  TcpSocket remote;
-  if (sameHost) {
-    local = connectAbstract(textOf(leader.socketName), deadline);
-    if (!local) return std::nullopt;
-  } else {
-    NotJoined reason;
-    remote = callLeader(leader, rank, size, deadline, interrupt, reason);
-    if (!remote) {
-      if (notJoined != nullptr) *notJoined = reason;
-      return std::nullopt;
-    }
-  }
-  const UniqueFd& socket = sameHost ? local : remote.fd();
-
-  const int bringsFd[] = {brings.get()};
-  HostHello hello{leader.key, kProtocol, rank, size, ::getpid(), processToken()};
   Answer answer{};
   Roster roster{};
   std::vector<UniqueFd> fds;
+  NotJoined reason;
   try {
-    if (sameHost) sendAll(socket, bytesOf(hello), bringsFd, deadline);
-    receiveAll(socket, bytesOf(answer), 0, deadline + kGrace, interrupt);
-    if (answer.protocol == kProtocol && answer.reply == Reply::Welcome) {
-      fds = receiveAll(socket, bytesOf(roster), static_cast<size_t>(size) + 1, deadline + kGrace,
-                       interrupt);
+    Socket socket;
+    if (sameHost) {
+      LocalCall call = callLocal(textOf(leader.socketName), leader.key, deadline, interrupt);
+      socket = std::move(call.socket);
+      reason = {call.why, call.somebodyListens};
+    } else {
+      socket = callLeader(leader, rank, size, deadline, interrupt, reason);
     }
-    if (answer.protocol == kProtocol && answer.reply == Reply::SeveralHosts) {
-      return exchangePlaces(socket, leader.key, rank, size, host, deadline, interrupt);
+    if (!socket) {
+      if (notJoined != nullptr) *notJoined = reason;
+      return std::nullopt;
+    }
+    if (sameHost) {
+      HostHello hello{kProtocol, rank, size, ::getpid(), processToken()};
+      const int bringsFd[] = {brings.get()};
+      sendAll(socket.fd(), bytesOf(hello), bringsFd, deadline, interrupt);
+    }
+    const auto hear = [&] {
+      receiveAll(socket.fd(), bytesOf(answer), 0, deadline + kGrace, interrupt);
+      return answer.protocol == kProtocol ? answer.reply : Reply::OtherVersion;
+    };
+    Reply reply = hear();
+    if (reply == Reply::SeveralHosts) {
+      return exchangePlaces(socket.fd(), leader.key, rank, size, host, deadline, interrupt);
+    }
+    if (reply == Reply::Welcome) {
+      Receipt receipt = Receipt::All;
+      std::string why;
+      try {
+        fds = receiveAll(socket.fd(), bytesOf(roster), static_cast<size_t>(size) + 1,
+                         deadline + kGrace, interrupt);
+      } catch (const Error& error) {
+        if (error.op() != kNoDescriptors) throw;
+        receipt = Receipt::NoDescriptor;
+        why = error.what();
+      }
+      sendAll(socket.fd(), bytesOf(receipt), {}, deadline + kGrace, interrupt);
+      if (receipt != Receipt::All) throw descriptorError(rank, why);
+      hear();
     }
   } catch (const Error& error) {
     if (!error.ranks().empty()) throw;  // rank 0 has said who
+    if (isForWantOfDescriptors(error)) throw descriptorError(rank, error.what());
     if (error.kind() == ErrorKind::PeerLost) {
       throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up, while " + self + " was joining",
                   {0}, kOp, "see its output for the reason");
@@ -581,6 +661,8 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       throw missingError(rank, answer.detail);
     case Reply::Lost:
       throw lostByLeader(answer);
+    case Reply::NoDescriptor:
+      throw descriptorError(static_cast<int>(answer.detail));
   }
   if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;

@@ -24,7 +24,7 @@ void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
       if (processes[other] == processes[r]) ranks.push_back(names_[other]);
     }
     const std::weak_ptr<LaneCommunicator> weak = communicator;
-    watches_.push_back(PeerWatcher::watch(group_.brought[r], [weak, ranks, pid = group_.pids[r]] {
+    const auto died = [weak, ranks, pid = group_.pids[r]] {
       const auto self = weak.lock();
       if (!self) return;
       Core& core = self->core();
@@ -38,7 +38,8 @@ void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
       // Each rank of this host knows others elsewhere.
       if (core.driver != nullptr) core.driver->tell(error);
       Progress::poke(Progress::When::Soon);
-    }));
+    };
+    watches_.push_back(PeerWatcher::watch(std::move(group_.brought[r]), processes[r], died));
   }
   group_.brought.clear();
 }

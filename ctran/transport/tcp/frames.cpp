@@ -65,6 +65,9 @@ void TcpTransport::Connection::beginAnnounce(const FrameHeader& frame) {
     peer.transport.offer(frame.name);
   } else if (message->bytes != frame.offset) {
     peer.transport.finishWrong(*message, other);
+  } else if (message->bytes > kEagerBytes && !message->isTold) {
+    // Its sender has come to it, and need not keep this.
+    peer.transport.tell(peer, *message, FrameType::Ready);
   }
 }
 
@@ -78,6 +81,7 @@ void TcpTransport::Connection::beginReady(const FrameHeader& frame) {
   }
   Outbound& message = *found->second;
   peer.unready.erase(found);
+  peer.transport.kept(peer, message, FrameType::Announce);
   if (message.bytes != frame.offset) {
     peer.transport.finishWrong(message, other);
   } else {

@@ -322,6 +322,72 @@ TEST_F(Pair, DataOfAMessageWhoseOperationHasFailedIsDropped) {
   EXPECT_EQ(error_, nullptr);
 }
 
+/// More large messages than a peer takes announcements of: both ends come to them in any order.
+TEST(TwoRanks, MoreLargeMessagesAtOnceThanCanBePromised) {
+  constexpr uint32_t kMessages = kMaxPromises + 100;
+  constexpr size_t kBytes = kEagerBytes + 1;
+  std::vector<std::byte> from(kBytes, std::byte{42}), to(kBytes);
+  const auto nameOf = [](uint32_t i) { return MessageName{kMessageLane, i, 1}; };
+  for (const bool receivesFirst : {true, false}) {
+    for (const bool sameOrder : {true, false}) {
+      TcpSide a(0), b(1);
+      TcpSide::introduce(a, b);
+      std::vector<std::unique_ptr<Transmission>> sent, received;
+      const auto sendAll = [&] {
+        for (uint32_t i = 0; i < kMessages; ++i) {
+          sent.push_back(a.transport().send(nameOf(i), 1, from.data(), kBytes, {}));
+        }
+      };
+      const auto receiveAll = [&] {
+        for (uint32_t i = 0; i < kMessages; ++i) {
+          const auto name = nameOf(sameOrder ? i : kMessages - 1 - i);
+          received.push_back(b.transport().receive(name, 0, to.data(), kBytes, {}));
+        }
+      };
+      const auto settle = [&] {
+        for (int i = 0; i < 200; ++i) {
+          a.poll(1);
+          b.poll(1);
+        }
+      };
+      receivesFirst ? receiveAll() : sendAll();
+      settle();
+      receivesFirst ? sendAll() : receiveAll();
+      const auto all = [](const auto& messages) {
+        return std::all_of(messages.begin(), messages.end(),
+                           [](const auto& message) { return message->ended().holds(); });
+      };
+      pollUntil({&a, &b}, [&] { return (all(sent) && all(received)) || a.error || b.error; });
+      ASSERT_EQ(a.error, nullptr) << a.error->what();
+      ASSERT_EQ(b.error, nullptr) << b.error->what();
+      EXPECT_EQ(to, from);
+    }
+  }
+}
+
+/// As a receive of one tag does, posted after thousands of others that wait.
+TEST(TwoRanks, AMessageIsNotHeldUpByThoseThatTheOtherEndHasNotComeTo) {
+  constexpr uint32_t kWaiting = kMaxPromises + 100;
+  constexpr size_t kBytes = kEagerBytes + 1;
+  std::vector<std::byte> from(kBytes, std::byte{42}), to(kBytes);
+  TcpSide a(0), b(1);
+  TcpSide::introduce(a, b);
+  std::vector<std::unique_ptr<Inbound>> waiting;
+  for (uint32_t i = 0; i < kWaiting; ++i) {
+    waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+  }
+  // The last of those that wait, and one that comes after it.
+  for (const uint32_t i : {kWaiting - 1, kWaiting}) {
+    const auto outbound = a.transport().send({kMessageLane, i, 1}, 1, from.data(), kBytes, {});
+    if (i == kWaiting) {
+      waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+    }
+    pollUntil({&a, &b}, [&] { return waiting[i]->ended().holds() || a.error || b.error; });
+    ASSERT_EQ(b.error, nullptr) << b.error->what();
+    EXPECT_EQ(to, from);
+  }
+}
+
 TEST(Failures, TravelAsTheyAre) {
   const Error error(ErrorKind::Mismatch, "what happened", {3, 5}, "all_reduce", "what to try");
   const Error same = parseFailure(serializeFailure(error, 4), 9);
