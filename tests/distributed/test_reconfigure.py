@@ -163,11 +163,12 @@ def refuses(rank: Rank, per_host: int) -> None:
         ("own handle is not among", [handles[1 - rank.rank]]),
         ("appears multiple times", [own, own]),
         ("needs the handles", []),
-        ("is no handle", [own, "fake:0"]),
-        ("is no handle", [own, own[:-1] + "x"]),
+        ("handle 1 of the members is none", [own, "fake:0"]),
+        ("handle 1 of the members is none", [own, own[:-1] + "x"]),
     ]:
-        with pytest.raises(torchcomms.CommError, match=message):
+        with pytest.raises(torchcomms.CommError, match=message) as refused:
             comm.reconfigure("wrong", wrong)
+        assert own[6:-1] not in str(refused.value)  # the key is in it
     for no_list in ("text", 3):
         with pytest.raises(TypeError, match="list or a set"):
             comm.reconfigure("wrong", no_list)  # type: ignore[arg-type]

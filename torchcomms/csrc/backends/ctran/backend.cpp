@@ -16,7 +16,7 @@
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
-#include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/ctran/secret_store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
@@ -103,7 +103,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   engine.timeout = options.timeout;
   engine.hints = {options.hints.begin(), options.hints.end()};
   if (options.store) {
-    engine.store = std::make_shared<C10dStore>(options.store);
+    engine.store = std::make_shared<SecretStore>(options.store);
   } else if (engine.size > 1) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "A communicator of " + std::to_string(engine.size) +
