@@ -10,6 +10,7 @@
 #include <new>
 
 #include "ctran/base/error.h"
+#include "ctran/engine/progress.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -79,6 +80,7 @@ class Watcher {
   }
 
   void loop() {
+    Progress::enter();
     while (true) {
       epoll_event event{};
       if (::epoll_wait(epoll_.get(), &event, 1, -1) != 1) continue;
