@@ -77,6 +77,15 @@ Error Core::leftError(int rank) const {
                {rank}, {}, "call finalize() on all ranks after the same operations");
 }
 
+Error Core::interruptedError(const std::string& op) const {
+  return Error(ErrorKind::Aborted,
+               "rank " + std::to_string(rank()) + " was interrupted in " + op +
+                   " of communicator '" + name + "'",
+               {rank()}, op,
+               "of an interrupted call some ranks may have done their part, others not: make a new "
+               "communicator");
+}
+
 uint64_t Core::beginMessage(const OperationRecord& record) {
   std::lock_guard lock(messagesMutex_);
   return board.control(rank()).messages.begin(record);

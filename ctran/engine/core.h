@@ -78,6 +78,8 @@ class Core {
   /// That rank; -1 if there is hope.
   int goneRank(const Condition& waiting);
   Error leftError(int rank) const;
+  /// That this rank was interrupted in `op`.
+  Error interruptedError(const std::string& op) const;
 
   /// Sleeps until `awaited` publishes something (-1: anybody), at most `limit`, unless
   /// `stillWaiting()` says no after the others have been told of the sleep. Any thread. True if a

@@ -10,6 +10,7 @@
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
 #include "ctran/engine/named.h"
+#include "ctran/engine/progress.h"
 #include "ctran/engine/say_all.h"
 
 namespace ctran {
@@ -151,8 +152,10 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
   if (group.hosts) {
     const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
     HostGroup shared = shareMemory(options, *group.hosts, map, deadline, hooks);
-    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
-                                                            std::move(shared));
+    // One that goes waits for what it has sent to arrive.
+    const std::shared_ptr<HostsCommunicator> communicator(
+        new HostsCommunicator(options, std::move(*group.hosts), map, std::move(shared)),
+        [](HostsCommunicator* last) { Progress::dispose([last] { delete last; }); });
     communicator->start(hooks);
     announce(communicator);
     return communicator;

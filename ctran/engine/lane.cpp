@@ -45,10 +45,8 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
   } catch (const Error& error) {
     throw core.fail(error);
   } catch (...) {
-    core.fail(Error(
-        ErrorKind::Aborted,
-        "rank " + std::to_string(core.rank()) + " was interrupted in " + collective.describe(),
-        {core.rank()}, collective.describe()));
+    const Blocking blocking(hooks);
+    core.fail(core.interruptedError(collective.describe()));
     throw;
   }
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/engine/progress.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -108,6 +109,7 @@ class Watcher {
   }
 
   void loop() {
+    Progress::enter();
     while (true) {
       epoll_event event{};
       if (::epoll_wait(epoll_.get(), &event, 1, -1) != 1) continue;

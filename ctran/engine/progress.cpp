@@ -56,7 +56,35 @@ class Engine {
     poke(when);
   }
 
+  void dispose(std::function<void()> end) {
+    {
+      std::lock_guard lock(mutex_);
+      ++disposals_;
+    }
+    const auto ended = [this] {
+      std::lock_guard lock(mutex_);
+      --disposals_;
+      changed_.notify_all();
+    };
+    try {
+      startThread("ctran-leave", [end, ended] {
+        end();
+        ended();
+      });
+    } catch (const Error&) {
+      end();
+      ended();
+    }
+  }
+
   void retire(std::chrono::nanoseconds limit) {
+    stop(limit);
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [this] { return disposals_ == 0; });
+  }
+
+  /// Stops the thread.
+  void stop(std::chrono::nanoseconds limit) {
     std::unique_lock lock(mutex_);
     if (!started_) return;
     retired_ = Retired::Waiting;
@@ -87,6 +115,7 @@ class Engine {
   using Active = std::vector<std::shared_ptr<LaneCommunicator>>;
 
   void loop() {
+    Progress::enter();
     int64_t idleSince = 0;
     uint64_t newsOfLastSleep = 0;
     while (true) {
@@ -201,6 +230,7 @@ class Engine {
   std::mutex mutex_;  // guards what follows
   Active active_;
   bool started_ = false;
+  int disposals_ = 0;  // under way
   Retired retired_ = Retired::No;
   std::condition_variable changed_;  // of what retire() waits for
 
@@ -213,6 +243,8 @@ class Engine {
 
 // Never destroyed: the thread runs until the process ends.
 std::atomic<Engine*> gEngine{nullptr};
+
+thread_local bool tIsEngine = false;
 
 Engine& engine() {
   Engine* existing = gEngine.load(std::memory_order_acquire);
@@ -238,6 +270,13 @@ void Progress::retire() {
     existing->retire(std::chrono::milliseconds(kExitMillis.get()));
   }
 }
+
+void Progress::dispose(std::function<void()> end) {
+  if (!tIsEngine) return end();
+  engine().dispose(std::move(end));
+}
+
+void Progress::enter() { tIsEngine = true; }
 
 void Progress::forget() { gEngine.store(nullptr, std::memory_order_release); }
 
