@@ -396,7 +396,8 @@ Error senselessError() {
   return Error(ErrorKind::System, "rank 0 sent an answer that makes no sense", {0}, kOp);
 }
 
-Error lostByLeader(const Answer& answer) {
+Error lostByLeader(const Answer& answer, int size) {
+  if (answer.detail >= static_cast<uint64_t>(size)) return senselessError();
   const int rank = static_cast<int>(answer.detail);
   return lostError(rank, "rank " + std::to_string(rank));
 }
@@ -414,7 +415,7 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
   Answer verdict{};
   receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
   if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
-  if (verdict.reply == Reply::Lost) throw lostByLeader(verdict);
+  if (verdict.reply == Reply::Lost) throw lostByLeader(verdict, size);
   if (verdict.reply != Reply::Welcome) throw senselessError();
   group.hosts->places.resize(size);
   receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
@@ -563,6 +564,8 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     throw;
   }
   if (answer.protocol != kProtocol) throw versionError(rank);
+  // A roster has room for so many, and of more ranks the leader tells places.
+  if (answer.reply == Reply::Welcome && size > kMaxRanks) throw senselessError();
   switch (answer.reply) {
     case Reply::Welcome:
     case Reply::SeveralHosts:
@@ -580,7 +583,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     case Reply::Missing:
       throw missingError(rank, answer.detail);
     case Reply::Lost:
-      throw lostByLeader(answer);
+      throw lostByLeader(answer, size);
   }
   if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;

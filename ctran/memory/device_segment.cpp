@@ -101,7 +101,7 @@ class Server {
       try {
         const UniqueFd caller = acceptFrom(listener_, std::chrono::steady_clock::now() + kLong);
         if (peerIsTrusted(caller)) answer(caller);
-      } catch (const Error& error) {  // of one caller; others are served
+      } catch (const std::exception& error) {  // of one caller; others are served
         log(LogLevel::Debug, "a request for GPU memory: %s", error.what());
       }
     }
