@@ -399,7 +399,7 @@ Error senselessError() {
 Error lostByLeader(const Answer& answer, int size) {
   if (answer.detail >= static_cast<uint64_t>(size)) return senselessError();
   const int rank = static_cast<int>(answer.detail);
-  return lostError(rank, "rank " + std::to_string(rank));
+  return lostError(rank, "as rank 0 says, rank " + std::to_string(rank));
 }
 
 HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, int size,
