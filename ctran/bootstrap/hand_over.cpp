@@ -47,9 +47,12 @@ Error senselessError() {
   return Error(ErrorKind::System, "rank 0 sent an answer that makes no sense", {0}, kOp);
 }
 
-Error lostByLeader(const Answer& answer) {
+/// What rank 0 says of another rank, which it has to name.
+Error saidByLeader(const Answer& answer, int size) {
+  if (answer.detail >= static_cast<uint64_t>(size)) return senselessError();
   const int rank = static_cast<int>(answer.detail);
-  return lostError(rank, "rank " + std::to_string(rank));
+  if (answer.reply == Reply::NoDescriptor) return descriptorError(rank);
+  return lostError(rank, "as rank 0 says, rank " + std::to_string(rank));
 }
 
 /// A leader that has given up has hung up, and has said why before: that is read next.
@@ -75,9 +78,8 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
   Answer verdict{};
   receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
   if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
-  if (verdict.reply == Reply::Lost) throw lostByLeader(verdict);
-  if (verdict.reply == Reply::NoDescriptor) {
-    throw descriptorError(static_cast<int>(verdict.detail));
+  if (verdict.reply == Reply::Lost || verdict.reply == Reply::NoDescriptor) {
+    throw saidByLeader(verdict, size);
   }
   if (verdict.reply != Reply::Welcome) throw senselessError();
   group.hosts->places.resize(size);
@@ -242,6 +244,8 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     throw;
   }
   if (answer.protocol != kProtocol) throw versionError(rank);
+  // A roster has room for so many, and of more ranks the leader tells places.
+  if (answer.reply == Reply::Welcome && size > kMaxRanks) throw senselessError();
   switch (answer.reply) {
     case Reply::Welcome:
     case Reply::SeveralHosts:
@@ -259,9 +263,8 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     case Reply::Missing:
       throw missingError(rank, answer.detail);
     case Reply::Lost:
-      throw lostByLeader(answer);
     case Reply::NoDescriptor:
-      throw descriptorError(static_cast<int>(answer.detail));
+      throw saidByLeader(answer, size);
   }
   if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;

@@ -5,6 +5,20 @@
 #include "ctran/engine/progress.h"
 
 namespace ctran {
+namespace {
+
+/// One that throws, which it must not, breaks the communicator, and keeps none of the others.
+void callAll(const std::vector<std::function<void()>>& callbacks, Core& core) {
+  for (const auto& callback : callbacks) {
+    try {
+      callback();
+    } catch (...) {
+      core.failCaughtHere("a callback of a work");
+    }
+  }
+}
+
+}  // namespace
 
 Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
                      std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive,
@@ -34,7 +48,7 @@ void Operation::tellStarted() {
     callbacks.swap(startCallbacks_);
     tellingStart_ = true;
   }
-  for (const auto& callback : callbacks) callback();
+  callAll(callbacks, lane_.core);
   bool hasEnded;
   {
     std::lock_guard lock(mutex_);
@@ -56,8 +70,8 @@ void Operation::tell() {
     started.swap(startCallbacks_);
     ended.swap(callbacks_);
   }
-  for (const auto& callback : started) callback();
-  for (const auto& callback : ended) callback();
+  callAll(started, lane_.core);
+  callAll(ended, lane_.core);
   keepAlive_.reset();
 }
 

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <vector>
@@ -114,8 +115,32 @@ class Engine {
   enum class Retired { No, Waiting, Stopping, Stopped };
   using Active = std::vector<std::shared_ptr<LaneCommunicator>>;
 
+  /// Nothing may leave this thread: what concerns a communicator breaks it, see `guarded`. What is
+  /// left is want of memory for a list of them, which passes.
   void loop() {
     Progress::enter();
+    while (true) {
+      try {
+        drive();
+      } catch (const std::exception&) {
+        state_.store(State::Awake, std::memory_order_seq_cst);
+        ::sched_yield();
+      }
+    }
+  }
+
+  /// What `visit` returns for a communicator, which it breaks with what it throws.
+  template <class Visit, class Result>
+  static Result guarded(LaneCommunicator& communicator, Result otherwise, Visit visit) {
+    try {
+      return visit(communicator);
+    } catch (...) {
+      communicator.core().failCaughtHere("the progress of what was posted");
+      return otherwise;
+    }
+  }
+
+  void drive() {
     int64_t idleSince = 0;
     uint64_t newsOfLastSleep = 0;
     while (true) {
@@ -125,7 +150,9 @@ class Engine {
       stopIfRetired();
       const Active active = snapshot();
       bool moved = false;
-      for (const auto& communicator : active) moved |= communicator->progress();
+      for (const auto& communicator : active) {
+        moved |= guarded(*communicator, true, [](auto& one) { return one.progress(); });
+      }
       if (moved) {
         eager_.store(true, std::memory_order_relaxed);
         idleSince = 0;
@@ -192,7 +219,8 @@ class Engine {
                     : news_.load(std::memory_order_seq_cst) != seen.news;
     Active watched;  // those whose peers have to wake this thread
     for (const auto& communicator : active) {
-      wakeUp = std::min(wakeUp, communicator->checkStuck(now));
+      wakeUp = std::min(
+          wakeUp, guarded(*communicator, now, [now](auto& one) { return one.checkStuck(now); }));
       if (!communicator->needsDriver()) continue;
       const int awaited = communicator->awaited();
       const uint32_t doorbell = communicator->core().beginSleep(awaited);

@@ -93,7 +93,7 @@ class Server {
         waitReadable(sockets, std::chrono::steady_clock::now() + kLong);
         doorman_.poll([](const Introduction&) { return Verdict::Welcome; },
                       [](const Introduction&, Socket caller) { answer(caller.fd()); });
-      } catch (const Error& error) {  // of one caller; others are served
+      } catch (const std::exception& error) {  // of one caller; others are served
         log(LogLevel::Debug, "a request for GPU memory: %s", error.what());
       }
     }

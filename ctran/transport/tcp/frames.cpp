@@ -1,4 +1,5 @@
 // What the frames of a peer mean.
+#include "ctran/base/checked.h"
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
@@ -119,7 +120,7 @@ std::byte* TcpTransport::Connection::beginData(const FrameHeader& frame) {
     if (peer.transport.told_ || peer.forsaken.count(frame.name) > 0) return nullptr;
     throw std::string("it sent data that nobody asked for");
   }
-  if (frame.offset > inbound->bytes || frame.bytes > inbound->bytes - frame.offset) {
+  if (!isInside(frame.offset, frame.bytes, inbound->bytes)) {
     inbound = nullptr;
     throw std::string("it sent data beyond the end of a buffer");
   }

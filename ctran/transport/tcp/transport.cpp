@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ctran/base/checked.h"
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
@@ -366,6 +367,8 @@ void TcpTransport::pollLocked(int waitMillis) {
       handle(events[i].data.u64, events[i].events);
     } catch (const Error& error) {  // of the system: no descriptors are left, for example
       report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
+    } catch (const std::exception& error) {
+      report(Error(ErrorKind::System, describe(rank_) + ": " + error.what(), {rank_}));
     }
   }
 }
@@ -394,8 +397,8 @@ void TcpTransport::heard(Peer& peer, const FrameHeader& frame) {
 
 std::string TcpTransport::describe(int rank) const {
   const Place& place = hosts_.places[rank];
-  return "rank " + std::to_string(rank) + " on " +
-         std::string(place.process.data(), ::strnlen(place.process.data(), place.process.size()));
+  const size_t length = ::strnlen(place.process.data(), place.process.size());
+  return "rank " + std::to_string(rank) + " on " + printable({place.process.data(), length});
 }
 
 uint64_t TcpTransport::refusedCallers() {

@@ -1,6 +1,7 @@
 // What a posted operation promises.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
 #include <mutex>
 #include <stdexcept>
@@ -463,6 +464,26 @@ TEST(WrongCalls, OfTwoThreadsAtOnceAreNamed) {
     together.arrive_and_wait();
     communicator.abort("");  // nobody can send what the other thread waits for
     other.join();
+  });
+}
+
+TEST(Work, ACallbackThatThrowsBreaksTheCommunicatorByName) {
+  runRanks(2, [](Communicator& communicator) {
+    const bool throws = communicator.rank() == 0;
+    std::vector<int32_t> data(10, 1);
+    std::atomic<bool> others{false};
+    const auto work = communicator.post(barrier());
+    if (throws) {
+      work->onDone([] { throw 42; });
+      work->onDone([&others] { others = true; });
+    }
+    work->wait();
+    const Error error = errorOf([&] {
+      while (true) communicator.run(allReduce(data));
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
+    EXPECT_EQ(others, throws);
   });
 }
 
