@@ -29,9 +29,16 @@ foreach(source ${torchcomms_tests})
   target_include_directories(${test} PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${test} PRIVATE own_code torchcomms torch_libraries GTest::gtest
     GTest::gtest_main)
-  # Torch's headers are most of what there is to compile.
   target_compile_options(${test} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>
     $<$<CONFIG:RelWithDebInfo>:-g1>)
+  # Headers of torch are most of what there is to compile: once for all of the programs.
+  if(with_headers)
+    target_precompile_headers(${test} REUSE_FROM ${with_headers})
+  else()
+    target_precompile_headers(${test} PRIVATE
+      <comms/torchcomms/TorchComm.hpp> <gtest/gtest.h>)
+    set(with_headers ${test})
+  endif()
   # One of ctest's for each program: to load torch takes longer than all tests in it.
   add_test(NAME ${test} COMMAND ${test})
 endforeach()

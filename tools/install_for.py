@@ -90,7 +90,7 @@ def report(backend: str) -> None:
 def install(backend: str) -> int:
     command = [sys.executable, "-m", "pip", "install"]
     if importlib.util.find_spec("pip") is None:
-        command = ["uv", "pip", "install", "--python", sys.executable]
+        command = [os.environ.get("UV", "uv"), "pip", "install", "--python", sys.executable]
     command += ["--no-build-isolation", str(ROOT)]
     switch = f"USE_{backend.upper()}"
     say(f"{switch}=ON {shlex.join(command)}")

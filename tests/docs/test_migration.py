@@ -200,7 +200,7 @@ def test_hints() -> None:
     sources = {
         "nccl": "".join(f.read_text() for f in (backends / "nccl").glob("*.cpp")),
         "ncclx": "".join(f.read_text() for f in (backends / "nccl").glob("*.cpp")),
-        "gloo": (backends / "c10d" / "gloo.cpp").read_text(),
+        "gloo": (backends / "gloo" / "gloo.cpp").read_text(),
     }
     for heading, entry, state in ALL:
         if heading == "Hints":

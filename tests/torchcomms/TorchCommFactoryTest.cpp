@@ -46,6 +46,13 @@ TEST(Factory, SaysWhatThereIsInsteadOfAnUnknownBackend) {
   EXPECT_NE(text.find("TORCHCOMMS_BACKEND_LIB_PATH_NOWHERE"), std::string::npos) << text;
 }
 
+TEST(Factory, SaysHowABackendIsInstalledThatWasLeftOut) {
+  // It is registered by the Python module, which this program has not loaded.
+  const std::string text = messageOf([] { new_comm("xccl", kCpu, "comm", alone()); });
+  EXPECT_NE(text.find("Unknown backend 'xccl'"), std::string::npos) << text;
+  EXPECT_NE(text.find("install torchcomms again with USE_XCCL=1"), std::string::npos) << text;
+}
+
 TEST(Factory, MakesWhatWasRegistered) {
   int made = 0;
   TorchCommFactory& factory = TorchCommFactory::get();

@@ -1,6 +1,6 @@
 // Hooks: what they are told, when, and how they are taken away.
 
-#include <ATen/ATen.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <comms/torchcomms/TorchComm.hpp>

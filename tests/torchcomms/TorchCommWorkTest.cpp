@@ -81,6 +81,24 @@ TEST(Work, MayGoOnItsOwnThread) {
   gone.get_future().wait();
 }
 
+TEST(Work, MayGoWithItsFunction) {
+  struct Holder {
+    WorkPtr work;
+    std::promise<void>& gone;
+    ~Holder() {
+      work.reset();
+      gone.set_value();
+    }
+  };
+  std::promise<void> gate;
+  std::promise<void> gone;
+  std::shared_ptr<Holder> holder(new Holder{nullptr, gone});
+  holder->work = onThread([holder, &gate] { gate.get_future().wait(); });
+  holder.reset();  // the function has the last reference, and goes before the work has ended
+  gate.set_value();
+  gone.get_future().wait();
+}
+
 TEST(Work, CallsBackOnceInTheOrderOfRegistration) {
   std::promise<void> gate;
   std::vector<int> called;

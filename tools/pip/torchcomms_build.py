@@ -8,31 +8,31 @@ from __future__ import annotations
 
 import atexit
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 
-REQUIREMENT = "scikit-build-core>=0.11"
-PROGRAMS = ("cmake", "ninja")
+REQUIREMENTS = ("scikit-build-core>=0.11", "cmake>=3.22", "ninja>=1.10")
 
 
 def installer() -> list[str]:
     if importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", "install"]
-    return ["uv", "pip", "install", "--python", sys.executable]
+    # uv says in UV where it is.
+    return [os.environ.get("UV", "uv"), "pip", "install", "--python", sys.executable]
 
 
 def fetch() -> None:
     folder = tempfile.mkdtemp(prefix="torchcomms-build-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    wanted = [REQUIREMENT, *(name for name in PROGRAMS if shutil.which(name) is None)]
     try:
-        subprocess.run([*installer(), "--quiet", "--target", folder, *wanted], check=True)
+        subprocess.run([*installer(), "--quiet", "--target", folder, *REQUIREMENTS], check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SystemExit(
-            f"torchcomms is built by {REQUIREMENT}, which is not installed and could not be fetched"
-            f" ({error}): pip install -r requirements.txt"
+            f"torchcomms is built with {', '.join(REQUIREMENTS)}. They are not installed and could "
+            f"not be fetched ({error}): pip install -r requirements.txt"
         ) from None
     sys.path.append(folder)
     importlib.invalidate_caches()

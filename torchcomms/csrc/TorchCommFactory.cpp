@@ -30,6 +30,20 @@ std::optional<int> numberFromEnvironment(const char* variable) {
   return value;
 }
 
+/// What brings a backend that is not here.
+std::string remedyFor(const std::string& backend) {
+  static constexpr std::array<std::array<const char*, 2>, 6> kSwitches{{{"gloo", "USE_GLOO"},
+                                                                        {"nccl", "USE_NCCL"},
+                                                                        {"ncclx", "USE_NCCLX"},
+                                                                        {"rccl", "USE_RCCL"},
+                                                                        {"rcclx", "USE_RCCLX"},
+                                                                        {"xccl", "USE_XCCL"}}};
+  for (const auto& [name, variable] : kSwitches) {
+    if (backend == name) return "install torchcomms again with " + std::string(variable) + "=1";
+  }
+  return "a plug-in is found by " + pluginVariable(backend);
+}
+
 Place placeFromEnvironment() {
   static constexpr std::array<std::array<const char*, 2>, 2> kVariables{
       {{"TORCHCOMM_RANK", "TORCHCOMM_SIZE"}, {"RANK", "WORLD_SIZE"}}};
@@ -101,7 +115,7 @@ TorchCommFactory::Entry TorchCommFactory::find(const std::string& backend) const
   for (const std::string& name : registered_backends()) known += (known.empty() ? "" : ", ") + name;
   throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                      "Unknown backend '" + backend + "'; this build has: " + known, {}, {},
-                     "a plug-in is found by " + pluginVariable(backend));
+                     remedyFor(backend));
 }
 
 std::shared_ptr<TorchCommBackend> TorchCommFactory::create_backend(

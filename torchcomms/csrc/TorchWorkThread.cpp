@@ -2,10 +2,11 @@
 #include <comms/torchcomms/TorchWork.hpp>
 #include <condition_variable>
 #include <mutex>
-#include <system_error>
+#include <thread>
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/os/process.h"
 
 namespace torch::comms {
 
@@ -35,6 +36,24 @@ struct TorchWorkThread::State {
   WorkStatus status = WorkStatus::INPROGRESS;
   std::exception_ptr error;
   std::vector<Hook> callbacks;
+  std::thread::id thread;
+
+  bool hasEnded() const { return status != WorkStatus::INPROGRESS; }
+
+  void run(std::function<void()> function) {
+    {
+      const std::lock_guard lock(mutex);
+      thread = std::this_thread::get_id();
+    }
+    std::exception_ptr thrown;
+    try {
+      function();
+    } catch (...) {
+      thrown = std::current_exception();
+    }
+    function = nullptr;  // what it holds goes before the operation counts as ended
+    end(std::move(thrown));
+  }
 
   void end(std::exception_ptr thrown) {
     std::vector<Hook> waiting;
@@ -51,31 +70,16 @@ struct TorchWorkThread::State {
 
 TorchWorkThread::TorchWorkThread(std::function<void()> function)
     : state_(std::make_shared<State>()) {
-  auto run = [state = state_, function = std::move(function)]() mutable {
-    std::exception_ptr thrown;
-    try {
-      function();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
-    function = nullptr;  // what it holds goes before the operation counts as ended
-    state->end(std::move(thrown));
-  };
-  try {
-    thread_ = std::thread(std::move(run));
-  } catch (const std::system_error& error) {
-    throw ctran::Error(ctran::ErrorKind::System,
-                       std::string("No thread could be started for an operation: ") + error.what());
-  }
+  ctran::startThread("comms-work", [state = state_, function = std::move(function)]() mutable {
+    state->run(std::move(function));
+  });
 }
 
 TorchWorkThread::~TorchWorkThread() {
-  if (thread_.get_id() == std::this_thread::get_id()) {
-    thread_.detach();
-  } else {
-    const HostWait wait;
-    thread_.join();
-  }
+  const HostWait wait;
+  std::unique_lock lock(state_->mutex);
+  if (state_->thread == std::this_thread::get_id()) return;
+  state_->changed.wait(lock, [&] { return state_->hasEnded(); });
 }
 
 WorkStatus TorchWorkThread::status() const {
@@ -91,7 +95,7 @@ std::exception_ptr TorchWorkThread::exception() const {
 void TorchWorkThread::setCallback(Hook callback) {
   {
     const std::lock_guard lock(state_->mutex);
-    if (state_->status == WorkStatus::INPROGRESS) {
+    if (!state_->hasEnded()) {
       state_->callbacks.push_back(std::move(callback));
       return;
     }
@@ -103,7 +107,7 @@ bool TorchWorkThread::doWait(std::optional<std::chrono::milliseconds> limit) {
   const HostWait wait;
   const Clock::time_point deadline = limit ? Clock::now() + *limit : Clock::time_point::max();
   std::unique_lock lock(state_->mutex);
-  const auto hasEnded = [&] { return state_->status != WorkStatus::INPROGRESS; };
+  const auto hasEnded = [&] { return state_->hasEnded(); };
   while (!hasEnded()) {
     const Clock::time_point now = Clock::now();
     if (now >= deadline) return false;

@@ -10,7 +10,6 @@
 #include <memory>
 #include <optional>
 #include <string_view>
-#include <thread>
 
 namespace torch::comms {
 
@@ -106,7 +105,7 @@ class TorchWorkCompleted final : public TorchWork {
   void addWaitHook(Hook hook, bool before) override;
 };
 
-/// The work of an operation that is a function, run on a thread of its own.
+/// The work of an operation that is a function, run on a thread of its own that takes no signals.
 ///
 /// What the function throws is the error of the operation. The last reference to the work waits for
 /// the function, under HostWait, unless it goes on that thread.
@@ -127,7 +126,6 @@ class TorchWorkThread final : public TorchWork {
   struct State;
 
   const std::shared_ptr<State> state_;  ///< shared with the thread
-  std::thread thread_;
 };
 
 /// How the program that hosts this library takes part in waits; the Python bindings install theirs

@@ -46,11 +46,14 @@ void finish(OpName op, TorchWork& work, C10dGroup& group) {
 }
 
 /// A c10d backend is destroyed when its operations have ended, if only by their timeout: not here.
+/// Those of a device have ended when `haveEnded` says so.
 template <typename Owned>
-void destroyAside(Owned owned) {
+void destroyAside(Owned owned, std::function<bool()> haveEnded = nullptr) {
   auto* const last = new Owned(std::move(owned));
+  const auto destroy = [last] { delete last; };
   try {
-    ctran::startThread("comms-end", [last] { delete last; });
+    haveEnded ? stream::whenHolds(std::move(haveEnded), destroy)
+              : ctran::startThread("comms-end", destroy);
   } catch (const ctran::Error& error) {  // it stays
     ctran::log(ctran::LogLevel::Warn, "a c10d backend is not taken down: %s", error.what());
   }
@@ -66,10 +69,9 @@ C10dBackend::~C10dBackend() {
   const bool idle = collectives_.idle() && std::all_of(peers_.begin(), peers_.end(),
                                                        [](auto& p) { return p.second.idle(); });
   if (!forgetEnded()) {
-    const auto allHaveEnded = [left = std::move(onDevice_)] {
-      return std::all_of(left.begin(), left.end(), [](const auto& one) { return one->hasEnded(); });
-    };
-    stream::whenHolds(allHaveEnded, [group = std::move(group_)] {});
+    destroyAside(std::move(group_), [left = std::move(onDevice_)] {
+      return std::ranges::all_of(left, [](const auto& one) { return one->hasEnded(); });
+    });
   } else if (idle && !group_->isBroken()) {
     const HostWait wait;
     group_.reset();
