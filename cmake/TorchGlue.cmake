@@ -9,7 +9,6 @@ file(GLOB_RECURSE module_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/*.cpp)
 list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/bindings/")
 
-# One source serves all libraries of NCCL's interface; it registers those that are wanted.
 set(folders_of_USE_NCCL "backends/nccl_alone")
 set(folders_of_USE_NCCLX "backends/ncclx")
 set(folders_of_USE_GLOO "backends/gloo")
@@ -23,8 +22,11 @@ target_link_libraries(glue_options INTERFACE own_code torch_libraries)
 target_include_directories(glue_options INTERFACE ${PROJECT_SOURCE_DIR}/include)
 target_compile_definitions(glue_options INTERFACE
   TORCHCOMMS_VERSION="${PROJECT_VERSION}" TORCHCOMMS_TORCH_VERSION="${TORCH_VERSION}")
+# One source serves all libraries of NCCL's interface; it registers those that are wanted.
+set(vendors ${PROJECT_SOURCE_DIR}/torchcomms/csrc/backends/nccl/vendors.cpp)
 foreach(switch ${TORCHCOMMS_SWITCHES})
-  target_compile_definitions(glue_options INTERFACE TORCHCOMMS_${switch}=${TORCHCOMMS_${switch}})
+  set_property(SOURCE ${vendors} APPEND PROPERTY COMPILE_DEFINITIONS
+    TORCHCOMMS_${switch}=${TORCHCOMMS_${switch}})
   if(NOT TORCHCOMMS_${switch})
     list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/${folders_of_${switch}}/")
     list(FILTER module_sources EXCLUDE REGEX "/csrc/bindings/${folders_of_${switch}}/")
