@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "ctran/reduce/reduce.h"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 
 namespace torch::comms {
@@ -116,9 +117,20 @@ at::Tensor Reduction::encode(const at::Tensor& tensor) const {
 }
 
 void Reduction::decode(const at::Tensor& values, const at::Tensor& tensor) const {
-  if (wanted_.kind == ReduceKind::Avg) values.div_(ranks_);
+  const bool averages = wanted_.kind == ReduceKind::Avg;
+  const bool averagesIntegers = averages && c10::isIntegralType(type_, /*includeBool=*/false);
+  if (averages && !averagesIntegers) values.div_(ranks_);
   if (ordersUnsigned()) values.bitwise_xor_(kSignBit);
-  if (values.is_alias_of(tensor)) return;
+  if (!values.is_alias_of(tensor)) store(values, tensor);
+  if (averagesIntegers) {  // of the sum as the type holds it
+    auto* data = static_cast<std::byte*>(tensor.mutable_data_ptr());
+    const std::byte* source = data;
+    ctran::reduceFn(ReduceKind::Avg, reducedType(tensor, ReduceKind::Avg))(data, &source, 1,
+                                                                           tensor.numel(), ranks_);
+  }
+}
+
+void Reduction::store(const at::Tensor& values, const at::Tensor& tensor) const {
   const at::Tensor flat = tensor.view(-1);
   switch (type_) {
     case ScalarType::Bool:
