@@ -1754,13 +1754,15 @@ class FlightRecorderHook:
                 the hook does nothing.
             isolated: whether it shares what it remembers with the other hooks of the process."""
     def register_with_comm(self, comm: TorchComm) -> None:
-        """From now on the operations of `comm` are recorded."""
+        """From now on the operations of `comm` are recorded, and those of communicators split from
+        it. Once is enough."""
     def unregister(self) -> None:
         """Records no more, of any communicator; keeps what it has."""
     def dump_json(self, include_completed: bool = True) -> str:
         """What is remembered, as JSON; see docs/hooks.md."""
     def dump_file(self, rank: int, include_completed: bool = True) -> str:
-        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
+        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank (without it if
+        TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME is true).
 
         Returns the path. Raises RuntimeError if it cannot be written."""
     def broken(self) -> list[str]:
@@ -1769,7 +1771,7 @@ class FlightRecorderHook:
     def reset(self) -> None:
         """Forgets all entries."""
     def is_enabled(self) -> bool:
-        """Whether it records at all."""
+        """Whether it has communicators to record, and room for entries."""
     def size(self) -> int:
         """Entries remembered now."""
     def __len__(self) -> int: ...
@@ -1780,13 +1782,15 @@ class clog:
     def __init__(self, output: str, events: list[str] = ..., verbose: list[str] = ...) -> None:
         """
         Args:
-            output: the file, of this rank alone; "{rank}" in it becomes the rank, and in a folder
-                it is clog_rank<rank>.log.
+            output: the file, of this rank alone, which is there from now on; "{rank}" in it becomes
+                the rank of the first communicator, and in a folder it is clog_rank<rank>.log: then
+                it is made when that is registered.
             events: "LIFECYCLE" or "ALL" add start, end and waits.
             verbose: "buffers" adds addresses.
 
         Raises:
-            ValueError: for other events, or about something else."""
+            ValueError: for other events, or about something else.
+            RuntimeError: the file cannot be written."""
     def register_with_comm(self, comm: TorchComm) -> None:
         """From now on the operations of `comm` are logged."""
     def unregister(self) -> None:
@@ -1803,6 +1807,8 @@ class NanCheckHook:
         """From now on the operations of `comm` are checked."""
     def unregister(self) -> None:
         """Checks no more, on any communicator."""
+    def is_enabled(self) -> bool:
+        """Whether it has communicators to check, and something to look at."""
 
 class _BackendWrapper(Backend):
     """A TorchComm as a backend of torch.distributed, for a device of a ProcessGroup.
