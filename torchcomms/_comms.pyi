@@ -359,6 +359,9 @@ class TorchWork:
         goes on); else returns True. Raises the error of a failed operation."""
     def wait_blocking(self) -> None:
         """Blocks until the operation has ended, on any device. Raises like wait()."""
+    def _set_status(self, status: WorkStatus) -> None:
+        """What `status` and is_completed() say from now on, whatever becomes of the operation: for
+        tests of what looks at works."""
     def exception(self) -> Exception | None:
         """The error of a failed operation, else None; never blocks."""
     def add_done_callback(self, callback: Callable[[TorchWork], object]) -> None:
@@ -398,6 +401,8 @@ class CommOptions:
     """No members until the first reconfigure()."""
     is_high_priority_stream: bool
     """On a GPU: of the communicator's own stream."""
+    high_priority_stream: bool
+    """Another name of is_high_priority_stream."""
     hints: dict[str, str]
     """For the backend. A copy: assign to change it."""
     name: str
@@ -701,7 +706,8 @@ class TorchComm:
     def dup(self, name: str = "") -> TorchComm:
         """A communicator of the same ranks with this one's options: collective over them."""
     def get_init_handle(self) -> str:
-        """How others can reach this process, for reconfigure(). Needs enable_reconfigure=True."""
+        """What names this process and, with enable_reconfigure=True, says how others reach it: for
+        reconfigure()."""
     def reconfigure(
         self,
         uuid: str | int,

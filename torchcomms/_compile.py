@@ -51,6 +51,12 @@ def _teach(builder: ModuleType) -> None:
     of_values.create = staticmethod(_create)
 
 
+def is_enabled() -> bool:
+    """Whether TORCHCOMMS_PATCH_FOR_COMPILE lets Dynamo be told."""
+    given = os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE", "1")
+    return given.lower() not in ("0", "false", "no", "n")
+
+
 def register() -> None:
-    if os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE", "1").lower() not in ("0", "false", "no", "n"):
+    if is_enabled():
         when_imported("torch._dynamo.variables.builder", _teach)
