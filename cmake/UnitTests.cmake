@@ -67,3 +67,18 @@ if(NOT SANITIZE)
   add_test(NAME Soak COMMAND ctran_soak --faults 1000 --seconds 10)
   set_tests_properties(Soak PROPERTIES TIMEOUT 600)
 endif()
+
+# ctran_hostile: a member that lies; where errors of memory show ctest runs half a minute of it.
+if(NOT SANITIZE STREQUAL "thread")
+  file(GLOB hostile_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/hostile/*.cpp)
+  add_executable(ctran_hostile
+    ${hostile_sources} ${PROJECT_SOURCE_DIR}/tests/unit/support/cases.cpp)
+  target_link_libraries(ctran_hostile PRIVATE own_code ctran ${CMAKE_DL_LIBS})
+  if(SANITIZE)
+    set(seconds 30)
+  else()
+    set(seconds 3)
+  endif()
+  add_test(NAME Hostile COMMAND ctran_hostile --seconds ${seconds})
+  set_tests_properties(Hostile PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
+endif()

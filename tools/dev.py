@@ -27,6 +27,7 @@ SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 # What `make test-full` does longer than `make test`, or besides.
 FULL = {"CTRAN_TEST_FULL": "1", "FUZZ_SECONDS": "60"}
 SOAK = ["--faults", "10000", "--seed", "1"]
+HOSTILE = ["--seconds", "300", "--seed", "2"]
 
 
 def torch_requirement() -> str:
@@ -145,6 +146,11 @@ def soak(environment: Environment) -> None:
     attach("Breaking ranks on purpose", [ROOT / folder / "ctran_soak", *SOAK])
 
 
+def hostile(environment: Environment) -> None:
+    folder = configured_tests(environment, "address")
+    attach("Being lied to by a member", [ROOT / folder / "ctran_hostile", *HOSTILE])
+
+
 # Each worker has ranks of its own, which the tests of a file share.
 PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
 
@@ -163,6 +169,7 @@ def _tests(*selection: str, full: bool) -> None:
         parts["Fuzzing"] = lambda: fuzzing(environment, clang, full=full)
     if full:
         parts["Soak"] = lambda: soak(environment)
+        parts["Hostile member"] = lambda: hostile(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",
         [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection],

@@ -138,7 +138,11 @@ class Environment:
             os.environ.setdefault(f"USE_{name}", "ON")
         version = self.ask("import sys; print('py%d%d' % sys.version_info[:2])")
         folder = ROOT / "build" / version
-        python_files = sorted(str(f.relative_to(ROOT)) for f in ROOT.glob("torchcomms/**/*.py"))
+        python_files = sorted(
+            str(file.relative_to(ROOT))
+            for package in ("torchcomms", "mscclpp")
+            for file in (ROOT / package).glob("**/*.py")
+        )
         switches = [os.environ.get(f"USE_{name}", "") for name in SWITCHES]
         torch = "from importlib.metadata import version; print(version('torch'))"
         inputs = [self.ask(torch), *switches, *python_files]

@@ -699,6 +699,8 @@ class TorchComm:
         """Whether the backend has abort()."""
     def is_aborted(self) -> bool:
         """Whether the communicator is broken: aborted, timed out, a peer lost. Any thread."""
+    def _is_finalized(self) -> bool:
+        """Whether finalize() has been called."""
     def set_timeout(self, timeout: timedelta) -> None:
         """Of operations from now on."""
     def set_hints(self, hints: dict[str, str]) -> None:

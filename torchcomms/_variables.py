@@ -39,7 +39,8 @@ _PYTHON = (
         "TORCHCOMMS_PATCH_FOR_COMPILE",
         "bool",
         "1",
-        "Whether calls on communicators can be compiled by torch.compile; else they break graphs.",
+        "Whether calls on communicators can be compiled by torch.compile; else they break graphs. "
+        "Set to 1, methods record gradients outside compiled code too (docs/compile.md).",
     ),
     (
         "TORCHCOMMS_SERIALIZATION",

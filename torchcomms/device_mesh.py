@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Any
 
@@ -23,8 +24,10 @@ def init_device_mesh(
 ) -> dist.DeviceMesh:
     """A mesh whose dimensions are communicators. Collective over `_global_comm`.
 
-    Each communicator becomes a process group of torch.distributed. Where there is no default one
-    yet, that of all ranks becomes it.
+    Each communicator becomes a process group of torch.distributed, named after its dimension. A
+    name that another group has gets a number. Where there is no default group, or only one whose
+    communicator has been finalized, that of all ranks becomes it; the ranks in the mesh are those
+    in the default group.
 
     Args:
         mesh_dim_comms: for each dimension the communicator of this rank's line along it; its ranks
@@ -46,20 +49,20 @@ def init_device_mesh(
                 f"a mesh of {len(comms)} dimensions needs _global_comm, a communicator of all ranks"
             )
         _global_comm = comms[0]
+    default = c10d._world.default_pg
+    if default is not None and _is_over(default):
+        _forget(default)
     mesh = _layout(comms, _global_comm)
-    if not dist.is_initialized():
-        world = _create_torchcomm_process_group(_global_comm, "torchcomms_world")
+    if not dist.is_initialized() and len(comms) > 1:
+        world = _create_torchcomm_process_group(_global_comm, _free_name("torchcomms_world"))
         c10d._update_default_pg(world)
     place = [comm.get_rank() for comm in comms]
     groups = []
     for dim, comm in enumerate(comms):
         line = mesh.movedim(dim, -1)[tuple(place[:dim] + place[dim + 1 :])].tolist()
-        if comm is _global_comm and dist.get_world_size() == comm.get_size():
-            groups.append(c10d._get_default_group())
-            continue
-        mapping = dict(enumerate(line))
-        name = f"mesh_{names[dim]}_{comm.get_name()}_{'_'.join(map(str, line))}"
-        groups.append(_create_torchcomm_process_group(comm, name, global_ranks_mapping=mapping))
+        groups.append(_group_of(comm, names[dim], line))
+    if not dist.is_initialized():
+        c10d._update_default_pg(groups[0])
     device = comms[0].get_device().type
     if len(groups) == 1:
         return dist.DeviceMesh.from_group(groups[0], device, mesh_dim_names=names)
@@ -67,13 +70,15 @@ def init_device_mesh(
 
 
 def _layout(comms: tuple[TorchComm, ...], world: TorchComm) -> torch.Tensor:
-    """The rank in `world` of every position, as the ranks themselves say."""
+    """The rank in the default group of every position, as the ranks themselves say; the rank in
+    `world` if there is no such group yet."""
     shape = [comm.get_size() for comm in comms]
-    place = torch.tensor([comm.get_rank() for comm in comms], device=world.get_device())
-    places = place.new_empty(world.get_size(), len(comms))
-    world.all_gather_single(places, place, False)
+    rank = dist.get_rank() if dist.is_initialized() else world.get_rank()
+    own = torch.tensor([*(comm.get_rank() for comm in comms), rank], device=world.get_device())
+    places = own.new_empty(world.get_size(), own.numel())
+    world.all_gather_single(places, own, False)
     mesh = torch.full(shape, -1, dtype=torch.int)
-    for rank, position in enumerate(places.tolist()):
+    for *position, rank in places.tolist():
         if any(p >= size for p, size in zip(position, shape, strict=True)):
             break
         mesh[tuple(position)] = rank
@@ -85,17 +90,89 @@ def _layout(comms: tuple[TorchComm, ...], world: TorchComm) -> torch.Tensor:
     return mesh
 
 
+def _comm_of(group: Any) -> TorchComm | None:
+    """The communicator of a group of ours."""
+    for device in group._device_types:
+        backend = group._get_backend(device)
+        if isinstance(backend, _BackendWrapper):
+            return backend.get_comm()
+    return None
+
+
+def _is_over(group: Any) -> bool:
+    """Whether its communicator has been finalized."""
+    comm = _comm_of(group)
+    return comm is not None and comm._is_finalized()
+
+
+def _forget(group: Any) -> None:
+    """Takes a group whose communicator has been finalized out of torch.distributed."""
+    world: Any = c10d._world
+    for table in (
+        world.pg_map,
+        world.pg_names,
+        world.pg_group_ranks,
+        world.pg_backend_config,
+        world.pg_to_tag,
+        world.pg_coalesce_state,
+    ):
+        table.pop(group, None)
+    for groups in world.tags_to_pg.values():
+        if group in groups:
+            groups.remove(group)
+    if world.default_pg is group:
+        c10d._update_default_pg(None)
+    c10d._unregister_process_group(group.group_name)
+
+
+def _named(name: str) -> Any:
+    """The group that has the name; None if it is free."""
+    return next(
+        (group for group, of_group in c10d._world.pg_names.items() if of_group == name), None
+    )
+
+
+def _free_name(name: str) -> str:
+    """The name, or with a number where a group has it whose communicator is in use."""
+    free = name
+    for number in itertools.count(1):
+        group = _named(free)
+        if group is not None and _is_over(group):
+            _forget(group)
+            group = None
+        if group is None:
+            break
+        free = f"{name}_{number}"
+    return free
+
+
+def _group_of(comm: TorchComm, dim: str, ranks: list[int]) -> dist.ProcessGroup:
+    """The group of a dimension: there is one for a communicator and a name.
+
+    Args:
+        ranks: those of `comm`, in the default group.
+    """
+    for group, tag in c10d._world.pg_to_tag.items():
+        if tag == f"ptd:{dim}" and _comm_of(group) is comm:
+            return group  # type: ignore[no-any-return]
+    return _create_torchcomm_process_group(
+        comm, _free_name(dim), global_ranks_mapping=dict(enumerate(ranks)), _tag=f"ptd:{dim}"
+    )
+
+
 def _create_torchcomm_process_group(
     comm: TorchComm,
     group_name: str,
     backend_str: str = "torchcomm",
     global_ranks_mapping: dict[int, int] | None = None,
+    _tag: str | None = None,
 ) -> dist.ProcessGroup:
     """A process group over a communicator, known to torch.distributed by `group_name`.
 
     Args:
         global_ranks_mapping: the rank in the default group of each rank of `comm`; by default the
             same.
+        _tag: what torch.distributed finds it by; by default made of the name.
     """
     store = comm.get_options().store or dist.HashStore()
     group = dist.ProcessGroup(store, comm.get_rank(), comm.get_size())
@@ -107,7 +184,7 @@ def _create_torchcomm_process_group(
     mapping = global_ranks_mapping or {rank: rank for rank in range(comm.get_size())}
 
     world: Any = c10d._world
-    tag = f"ptd:{group_name}"
+    tag = _tag or f"ptd:{group_name}"
     world.pg_map[group] = (backend_str, store)
     world.pg_names[group] = group_name
     world.pg_backend_config[group] = f"{comm.get_device().type}:{backend_str}"
@@ -132,10 +209,7 @@ def _flatten_with_comm(
         global_ranks: the ranks of `comm` in the default group.
         layout: what newer torch keeps of the flattened dimensions; not needed.
     """
-    name = f"mesh_{mesh_dim_name}_{comm.get_name()}_{'_'.join(map(str, global_ranks))}"
-    group = _create_torchcomm_process_group(
-        comm, name, global_ranks_mapping=dict(enumerate(global_ranks))
-    )
+    group = _group_of(comm, mesh_dim_name, global_ranks)
     flat = dist.DeviceMesh.from_group(group, mesh.device_type, mesh_dim_names=(mesh_dim_name,))
     of_mesh: Any = mesh
     root: Any = of_mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else None

@@ -16,9 +16,15 @@ constexpr DataTypeInfo kInfo[] = {
 };
 static_assert(std::size(kInfo) == kDataTypeCount);
 
+/// Of a type that only another rank can say.
+constexpr DataTypeInfo kUnknown = {"unknown type", 1};
+
 }  // namespace
 
-const DataTypeInfo& info(DataType type) { return kInfo[static_cast<size_t>(type)]; }
+const DataTypeInfo& info(DataType type) {
+  const auto index = static_cast<size_t>(type);
+  return index < std::size(kInfo) ? kInfo[index] : kUnknown;
+}
 
 std::optional<DataType> opaqueOfSize(size_t bytes) {
   for (DataType type : {DataType::Opaque1, DataType::Opaque2, DataType::Opaque4, DataType::Opaque8,

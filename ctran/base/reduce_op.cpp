@@ -48,7 +48,10 @@ Family familyOf(DataType type) {
 
 }  // namespace
 
-std::string_view nameOf(ReduceKind kind) { return kNames[static_cast<size_t>(kind)]; }
+std::string_view nameOf(ReduceKind kind) {
+  const auto index = static_cast<size_t>(kind);
+  return index < std::size(kNames) ? kNames[index] : "unknown reduction";
+}
 
 bool isSupported(ReduceKind kind, DataType type) {
   const Family family = familyOf(type);

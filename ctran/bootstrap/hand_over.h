@@ -17,8 +17,8 @@ namespace ctran {
 
 inline constexpr size_t kMaxAddresses = 8;
 
-/// Where the leader (rank 0) of a new group listens, and the proof that a caller was told so.
-/// Whoever can read the store, or is a rank of the parent, can join; nobody else can.
+/// Where the leader (rank 0) of a new group listens, and the key that callers and leader prove to
+/// each other. Whoever can read the store, or is a rank of the parent, can join; nobody else can.
 struct LeaderAddress {
   std::array<char, 32> socketName{};
   JobKey key{};
@@ -52,9 +52,10 @@ class Leader {
   const LeaderAddress& address() const { return address_; }
 
   /// Waits for ranks 1..size-1. `brings` is what this rank gives all others. Callers that do not
-  /// prove the key are turned away, silent ones do not keep others waiting. Throws Error: Timeout
-  /// naming those who did not come, PeerLost naming one that came and died, Mismatch naming one
-  /// that was started with another size. Ranks on several hosts, or too many for one, get to know
+  /// prove the key are turned away, silent ones do not keep others waiting. Throws Error, on this
+  /// rank and on those that have come: Timeout naming those who did not come, PeerLost naming one
+  /// that came and died, Mismatch naming one that was started with another size, System naming one
+  /// that has no descriptor left. Ranks on several hosts, or too many for one, get to know
   /// each other's places instead of the memory and of what they bring. Can be called again.
   HostGroup gather(int size, UniqueFd memory, Deadline deadline,
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
@@ -62,8 +63,8 @@ class Leader {
 
  private:
   LeaderAddress address_;
-  UniqueFd listener_;
-  std::unique_ptr<Doorman> doorman_;
+  std::unique_ptr<Doorman> local_;    // for callers of this host,
+  std::unique_ptr<Doorman> doorman_;  // and of others; null if there is no network
 };
 
 /// What every rank knows when the ranks are on several hosts.
@@ -95,8 +96,9 @@ struct NotJoined {
 };
 
 /// Any other rank. Nothing, and `notJoined`, when nobody listens at the address (any more), or only
-/// somebody who turns this rank away. Throws Error; it waits a moment longer than the deadline, so
-/// that the leader can say who is missing.
+/// somebody who turns this rank away, or who cannot prove the key; nothing is handed over then.
+/// Throws Error; it waits a moment longer than the deadline, so that the leader can say who is
+/// missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                               const Interrupt& interrupt = nullptr, NotJoined* notJoined = nullptr,
                               const std::string& host = hostIdentity(),

@@ -18,7 +18,7 @@ namespace ctran {
 namespace {
 
 const ConfigInt kHandshakeMillis{"CTRAN_TCP_HANDSHAKE_MILLIS", 5000,
-                                 "How long a caller at a TCP port has to prove that it belongs to "
+                                 "How long a caller has to prove that it belongs to "
                                  "the job before it is turned away.",
                                  1, 3600 * 1000};
 
@@ -26,6 +26,7 @@ constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their i
 constexpr uint64_t kProven = uint64_t{1}
                              << 32;  // those who wait for a decision their rank beside it
 constexpr int kRetries = 8;
+constexpr const char* kHungUp = "it hung up during the handshake";
 
 static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 88 && sizeof(VerdictMessage) == 40);
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Introduction>);
@@ -98,9 +99,25 @@ Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank,
       key_(key),
       rank_(rank),
       size_(size),
+      isLocal_(false),
       patienceNanos_(kHandshakeMillis.get() * 1'000'000),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       listener_(listenTcp(addresses_)) {
+  listen();
+}
+
+Doorman::Doorman(const std::string& name, const JobKey& key)
+    : key_(key),
+      rank_(kLocalCaller.target),
+      size_(kLocalCaller.size),
+      isLocal_(true),
+      patienceNanos_(kHandshakeMillis.get() * 1'000'000),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      listener_(listenAbstract(name, kSeats)) {
+  listen();
+}
+
+void Doorman::listen() {
   if (!epoll_) throw systemError("epoll_create1", errno);
   epoll_event event{};
   event.events = EPOLLIN;
@@ -115,10 +132,13 @@ Doorman::Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank,
 /// only shows then: a rank that failed for want of a descriptor as soon as anybody calls could be
 /// ended by strangers, and by peers that need nothing. Empty when nobody waits, or when those who
 /// are heard now hold the last descriptor: it comes back when they are turned away.
-TcpSocket Doorman::accept() {
+Socket Doorman::accept() {
   while (true) {
     try {
-      return acceptTcp(listener_);
+      if (!isLocal_) return acceptTcp(listener_);
+      Socket caller = acceptOne(listener_);
+      if (!caller || peerIsTrusted(caller.fd())) return caller;
+      ++refused_;
     } catch (const Error& error) {
       if (error.op() != kMakingSockets) throw;
       if (!spare_ && isHearing()) return {};
@@ -143,7 +163,7 @@ void Doorman::turnAway(Seat& seat) {
   ++refused_;
 }
 
-void Doorman::seat(TcpSocket socket, int64_t now) {
+void Doorman::seat(Socket socket, int64_t now) {
   // A caller that says nothing must not keep the others out: the oldest goes.
   Seat* seat = &seats_[0];
   for (Seat& other : seats_) {
@@ -214,7 +234,7 @@ bool Doorman::decide(Seat& seat, const Admit& admit, const Take& take) {
     return true;
   }
   ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, seat.socket.get(), nullptr);
-  TcpSocket socket = std::move(seat.socket);
+  Socket socket = std::move(seat.socket);
   take(who, std::move(socket));
   return true;
 }
@@ -228,7 +248,7 @@ void Doorman::poll(const Admit& admit, const Take& take) {
     if (id == kListener) {
       // As many as there are seats; the rest next time.
       for (size_t k = 0; k < kSeats; ++k) {
-        TcpSocket socket = accept();
+        Socket socket = accept();
         if (!socket) break;
         seat(std::move(socket), now);
       }
@@ -256,6 +276,11 @@ Caller::Caller(std::vector<NetAddress> addresses, const JobKey& key, const Intro
   next("it has told no address that can be reached from here");
 }
 
+Caller::Caller(Socket socket, const JobKey& key, const Introduction& who)
+    : key_(key), socket_(std::move(socket)) {
+  hello_.who = who;
+}
+
 bool Caller::next(const std::string& why) {
   why_ = why;
   heard_ = 0;
@@ -275,7 +300,7 @@ bool Caller::next(const std::string& why) {
 }
 
 Caller::State Caller::fail(const std::string& why, bool again) {
-  const std::string where = addresses_[at_].text() + ": " + why;
+  const std::string where = addresses_.empty() ? why : addresses_[at_].text() + ": " + why;
   if (again) --at_;
   return next(where) ? State::Pending : State::Failed;
 }
@@ -293,7 +318,7 @@ Caller::State Caller::poll() {
         (read.end == Transfer::End::Failed && read.error == ECONNRESET)) {
       // It may have been in a hurry with too many callers. If it is no more, the next call shows.
       hungUp_ = true;
-      return fail("it hung up during the handshake", /*again=*/++retries_ <= kRetries);
+      return fail(kHungUp, /*again=*/++retries_ <= kRetries);
     }
     if (read.end == Transfer::End::Failed) {  // also when there was no connection
       hungUp_ = false;
@@ -309,7 +334,10 @@ Caller::State Caller::poll() {
       fillRandom(hello_.nonce.data(), hello_.nonce.size());
       hello_.proof = proofOf(key_, challenge_, hello_);
       const auto message = bytesOf(hello_);
-      if (writeSome(socket_, message).bytes != message.size()) return fail("it hung up");
+      if (writeSome(socket_, message).bytes != message.size()) {
+        hungUp_ = true;
+        return fail(kHungUp, /*again=*/++retries_ <= kRetries);
+      }
     } else {
       if (answer_.magic != kHandshakeMagic ||
           !sameDigest(answer_.proof, proofOf(key_, challenge_, hello_, answer_.verdict))) {

@@ -11,10 +11,11 @@
 
 #include "ctran/base/sha256.h"
 #include "ctran/os/tcp_socket.h"
+#include "ctran/os/unix_socket.h"
 
 namespace ctran {
 
-/// Proves that two ends of a TCP connection belong to one job, without telling a listener the key:
+/// Proves that two ends of a connection belong to one job, without telling anybody the key:
 ///
 ///   acceptor                                   caller
 ///   Challenge(protocol, nonce)       ->
@@ -77,16 +78,22 @@ Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello
 class Doorman {
  public:
   static constexpr size_t kSeats = 64;
+  /// What callers of the same host say: who they are follows when both ends have proved the key.
+  static constexpr Introduction kLocalCaller{1, 2, 0, Purpose::Join};
 
   /// Decides about a caller that has proved the key and fits in; or not yet, and is asked again at
   /// the next `poll`. Of each rank one caller waits for that, the last, and keeps nobody out.
   using Admit = std::function<std::optional<Verdict>(const Introduction&)>;
-  using Take = std::function<void(const Introduction&, TcpSocket)>;
+  using Take = std::function<void(const Introduction&, Socket)>;
 
   /// Listens at `addresses`, whose ports are set.
   Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
+  /// Listens at an abstract Unix socket, to processes of this user and of root: see callLocal.
+  Doorman(const std::string& name, const JobKey& key);
 
-  /// Who calls from now on has to prove this key, and to know this size of the world.
+  /// Who calls from now on has to prove this key,
+  void expect(const JobKey& key) { key_ = key; }
+  /// and to know this size of the world.
   void expect(const JobKey& key, int size) {
     key_ = key;
     size_ = size;
@@ -110,17 +117,18 @@ class Doorman {
 
  private:
   struct Seat {
-    TcpSocket socket;
+    Socket socket;
     int64_t since = 0;
     Challenge challenge;
     Hello hello;
     size_t heard = 0;  // bytes of the hello
   };
 
-  TcpSocket accept();
+  Socket accept();
   bool isHearing() const;
   void keepSpare();
-  void seat(TcpSocket socket, int64_t now);
+  void listen();
+  void seat(Socket socket, int64_t now);
   void hear(Seat& seat, const Admit& admit, const Take& take);
   /// Whether it is decided.
   bool decide(Seat& seat, const Admit& admit, const Take& take);
@@ -130,9 +138,10 @@ class Doorman {
   JobKey key_;
   const int rank_;
   int size_;
+  const bool isLocal_;
   const int64_t patienceNanos_;
   UniqueFd epoll_;
-  TcpSocket listener_;
+  Socket listener_;
   UniqueFd spare_;  // is closed for a caller when nothing else is left; see accept()
   std::array<Seat, kSeats> seats_;
   std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
@@ -147,15 +156,17 @@ class Caller {
   /// Tries the addresses in turn, each from an address of this host, unless that is none.
   Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
          const NetAddress& from = {});
+  /// Over a connection that there is already.
+  Caller(Socket socket, const JobKey& key, const Introduction& who);
 
   /// Goes on without waiting.
   State poll();
 
   int fd() const { return socket_.get(); }  ///< to be read from; may be another after each poll
-  Verdict verdict() const { return answer_.verdict; }    ///< when Refused
-  const std::string& why() const { return why_; }        ///< when Failed, for people
-  bool somebodyListens() const { return hungUp_; }       ///< when Failed, at the last address
-  TcpSocket takeSocket() { return std::move(socket_); }  ///< when Welcome
+  Verdict verdict() const { return answer_.verdict; }  ///< when Refused
+  const std::string& why() const { return why_; }      ///< when Failed, for people
+  bool somebodyListens() const { return hungUp_; }     ///< when Failed, at the last address
+  Socket takeSocket() { return std::move(socket_); }   ///< when Welcome
 
  private:
   bool next(const std::string& why);
@@ -166,7 +177,7 @@ class Caller {
   size_t at_ = 0;
   const NetAddress from_;
   const JobKey key_;
-  TcpSocket socket_;
+  Socket socket_;
   bool failed_ = false;
   bool hungUp_ = false;
   Challenge challenge_;

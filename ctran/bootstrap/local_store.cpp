@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <fstream>
@@ -10,6 +11,7 @@
 #include <thread>
 
 #include "ctran/base/error.h"
+#include "ctran/os/private_file.h"
 
 namespace ctran {
 namespace {
@@ -53,11 +55,9 @@ void DirectoryStore::set(const std::string& key, const std::string& value) {
   static std::atomic<uint64_t> drafts{0};
   const std::string draft = target + "." + std::to_string(::getpid()) + "." +
                             std::to_string(drafts.fetch_add(1)) + ".draft";
-  std::ofstream file(draft, std::ios::binary);
-  file << value;
-  file.close();
-  if (!file || std::rename(draft.c_str(), target.c_str()) != 0) {
-    throw Error(ErrorKind::System, "cannot write " + target);
+  writePrivateFile(draft, value);
+  if (std::rename(draft.c_str(), target.c_str()) != 0) {
+    throw systemError("cannot write " + target, errno);
   }
 }
 

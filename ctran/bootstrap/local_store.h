@@ -21,7 +21,8 @@ class MemoryStore : public Store {
   std::map<std::string, std::string> values_;
 };
 
-/// For processes that see one directory, which must exist: a file per key.
+/// For processes of one user that see one directory, which must exist: a file per key, which nobody
+/// else can read.
 class DirectoryStore : public Store {
  public:
   explicit DirectoryStore(std::string directory) : directory_(std::move(directory)) {}

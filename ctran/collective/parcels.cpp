@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 
 namespace ctran {
@@ -156,11 +157,14 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
     if (r == rank || sendsInRounds(r)) continue;
     Announcement announcement;
     std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
-    size_t offset = sizeof announcement;
+    Checked offset = sizeof announcement;
     for (int before = 0; before < rank; ++before) {
-      if (before != r) offset += announcement.bytes[before];
+      if (before != r) offset = offset + announcement.bytes[before];
     }
-    parcels.in[r].write(0, parcels.sizes[r], shm->bufferOf(r, 0) + offset);
+    const Checked end = offset + parcels.sizes[r];
+    end.atMost(Arena::kStepBytes, shm->arena.nameOf(r), "bytes at once");
+    parcels.in[r].write(0, parcels.sizes[r],
+                        shm->bufferOf(r, 0) + offset.atMost(Arena::kStepBytes, r, "bytes"));
   }
   shm->endRounds();
   const size_t own = parcels.sizes[rank];

@@ -45,6 +45,27 @@ Error Core::fail(const Error& error) {
   }
 }
 
+Error Core::failCaught(const std::string& doing) {
+  const std::string where = "rank " + std::to_string(rank()) + " failed in " + doing;
+  try {
+    throw;
+  } catch (const Error& error) {
+    return fail(error);
+  } catch (const std::exception& error) {  // no memory, for example
+    return fail(Error(ErrorKind::System, where + ": " + error.what(), {rank()}, doing));
+  } catch (...) {
+    return fail(Error(ErrorKind::System, where + ": an unknown exception", {rank()}, doing));
+  }
+}
+
+void Core::failCaughtHere(const char* doing) noexcept {
+  try {
+    failCaught(doing);
+  } catch (...) {
+    // What could not be told is met again by whoever looks next.
+  }
+}
+
 void Core::throwFailure() {
   poll();  // it may be another rank of this host that has failed: then others elsewhere are told
   board.throwFailure();
@@ -75,6 +96,15 @@ Error Core::leftError(int rank) const {
                    "' (finalize, or the end of its program) while rank " +
                    std::to_string(this->rank()) + " still needs it",
                {rank}, {}, "call finalize() on all ranks after the same operations");
+}
+
+Error Core::interruptedError(const std::string& op) const {
+  return Error(ErrorKind::Aborted,
+               "rank " + std::to_string(rank()) + " was interrupted in " + op +
+                   " of communicator '" + name + "'",
+               {rank()}, op,
+               "of an interrupted call some ranks may have done their part, others not: make a new "
+               "communicator");
 }
 
 uint64_t Core::beginMessage(const OperationRecord& record) {

@@ -67,6 +67,12 @@ class Core {
   /// Breaks the communicator on all ranks. The first failure stands, and is what every rank is
   /// told: it is returned, as the error to be thrown here.
   Error fail(const Error& error);
+  /// Where an exception has been caught, whatever it is: breaks the communicator with it, as one of
+  /// this rank while it was `doing`, if it is no Error. Returns what `fail` does. Throws what is
+  /// thrown while it does so, for want of memory.
+  Error failCaught(const std::string& doing);
+  /// The same on threads of the engine, which nothing may leave: they try again in a moment.
+  void failCaughtHere(const char* doing) noexcept;
   bool failed() const { return board.failed(); }
   void throwIfFailed() {
     if (failed()) throwFailure();
@@ -78,6 +84,8 @@ class Core {
   /// That rank; -1 if there is hope.
   int goneRank(const Condition& waiting);
   Error leftError(int rank) const;
+  /// That this rank was interrupted in `op`.
+  Error interruptedError(const std::string& op) const;
 
   /// Sleeps until `awaited` publishes something (-1: anybody), at most `limit`, unless
   /// `stillWaiting()` says no after the others have been told of the sleep. Any thread. True if a

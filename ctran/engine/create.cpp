@@ -10,6 +10,7 @@
 #include "ctran/engine/hosts_communicator.h"
 #include "ctran/engine/local_communicator.h"
 #include "ctran/engine/named.h"
+#include "ctran/engine/progress.h"
 #include "ctran/engine/say_all.h"
 
 namespace ctran {
@@ -76,7 +77,7 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
           "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
               options.name +
               (reason.why.empty() ? "'; the store only holds the address of one that has ended"
-                                  : "', on another host, which cannot be reached: " + reason.why),
+                                  : "', which cannot be reached: " + reason.why),
           {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
     }
     if (!stale) log(LogLevel::Debug, "the store holds a stale address of '%s'", key.c_str());
@@ -85,6 +86,8 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
+
+std::string said(const NotJoined& reason) { return reason.why.empty() ? "" : ": " + reason.why; }
 
 /// An error of a group that is being made, in the numbers of the communicator that it is made from;
 /// if it names nobody it is about `self`, which could not `doing`.
@@ -149,8 +152,10 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
   if (group.hosts) {
     const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
     HostGroup shared = shareMemory(options, *group.hosts, map, deadline, hooks);
-    auto communicator = std::make_shared<HostsCommunicator>(options, std::move(*group.hosts), map,
-                                                            std::move(shared));
+    // One that goes waits for what it has sent to arrive.
+    const std::shared_ptr<HostsCommunicator> communicator(
+        new HostsCommunicator(options, std::move(*group.hosts), map, std::move(shared)),
+        [](HostsCommunicator* last) { Progress::dispose([last] { delete last; }); });
     communicator->start(hooks);
     announce(communicator);
     return communicator;
@@ -244,15 +249,16 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
   WhileItWorks whileThisWorks(core_, hooks);
   const Interrupt interrupt = interruptOf(&whileThisWorks);
   try {
+    NotJoined reason;
     std::optional<HostGroup> group =
         leader ? leader->gather(options.size, memoryFor(options.size), deadline, interrupt)
-               : join(all[ranks[0]].leader, newRank, options.size, deadline, interrupt, nullptr,
+               : join(all[ranks[0]].leader, newRank, options.size, deadline, interrupt, &reason,
                       hostOf(options.hints));
     if (!group) {
       const bool late = std::chrono::steady_clock::now() >= deadline;
       throw Error(late ? ErrorKind::Timeout : ErrorKind::PeerLost,
-                  late ? "rank 0 does not answer" : "rank 0 died, or gave up", {0}, "split",
-                  "see its output for the reason");
+                  (late ? "rank 0 does not answer" : "rank 0 died, or gave up") + said(reason), {0},
+                  "split", "see its output for the reason");
     }
     options.timeout = this->timeout();
     return makeCommunicator(options, std::move(*group), deadline, &whileThisWorks);
@@ -285,10 +291,11 @@ HostGroup LaneCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* h
       return leader->gather(count, createSharedMemory("ctran", bytes), deadline, interrupt,
                             std::move(brings));
     }
-    auto group = join(all[near[0]], index, count, deadline, interrupt, nullptr, hostIdentity(),
+    NotJoined reason;
+    auto group = join(all[near[0]], index, count, deadline, interrupt, &reason, hostIdentity(),
                       std::move(brings));
     if (group) return std::move(*group);
-    throw Error(ErrorKind::PeerLost, "its rank 0 died, or gave up", {0}, {},
+    throw Error(ErrorKind::PeerLost, "its rank 0 died, or gave up" + said(reason), {0}, {},
                 "see its output for the reason");
   } catch (const Error& error) {
     core_.poll();

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/log.h"
 #include "ctran/engine/peer_watcher.h"
 
@@ -124,8 +125,14 @@ void HostsCommunicator::start(WaitHooks* hooks) {
   barrier.kind = CollectiveKind::Barrier;
   run(barrier, {}, hooks);
   const std::string& table = collectives_.word();
-  if (!table.empty()) {
+  if (table.empty()) return;
+  try {
     collectives_.selector.use(TuningTable::fromJson(Json::parse(table, "what rank 0 says")));
+  } catch (const Error& error) {
+    throw core_.fail(
+        Error(ErrorKind::Mismatch,
+              std::string("rank 0 tells a tuning table that is none: ") + printable(error.what()),
+              {0}, "new_comm"));
   }
 }
 

@@ -25,9 +25,11 @@ std::string written(const LeaderAddress& address) {
   return text;
 }
 
-LeaderAddress read(const std::string& handle) {
+LeaderAddress read(const std::string& handle, size_t index) {
+  // The text of a handle has the key in it, if it is a handle, so no error shows it.
   const auto bad = [&]() -> Error {
-    return Error(ErrorKind::InvalidArgument, "'" + handle + "' is no handle of this backend", {},
+    return Error(ErrorKind::InvalidArgument,
+                 "handle " + std::to_string(index) + " of the members is none of this backend", {},
                  kOp, "pass what get_init_handle() returns on each member");
   };
   if (handle.rfind(kPrefix, 0) != 0 || handle.size() % 2 != kPrefix.size() % 2) throw bad();
@@ -94,7 +96,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
     reject("a communicator has at most " + std::to_string(kMaxRanks) + " ranks");
   }
   std::vector<LeaderAddress> addresses;
-  for (const std::string& handle : handles) addresses.push_back(read(handle));
+  for (size_t i = 0; i < handles.size(); ++i) addresses.push_back(read(handles[i], i));
 
   options.rank = static_cast<int>(self - handles.begin());
   options.size = static_cast<int>(handles.size());

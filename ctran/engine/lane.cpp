@@ -1,7 +1,9 @@
 #include "ctran/engine/lane.h"
 
 #include <algorithm>
+#include <new>
 #include <optional>
+#include <stdexcept>
 
 #include "ctran/base/clock.h"
 #include "ctran/collective/plan/run.h"
@@ -44,11 +46,13 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
     ended();
   } catch (const Error& error) {
     throw core.fail(error);
+  } catch (const std::bad_alloc&) {
+    throw core.failCaught(collective.describe());
+  } catch (const std::logic_error&) {  // of the library: a length beyond all limits
+    throw core.failCaught(collective.describe());
   } catch (...) {
-    core.fail(Error(
-        ErrorKind::Aborted,
-        "rank " + std::to_string(core.rank()) + " was interrupted in " + collective.describe(),
-        {core.rank()}, collective.describe()));
+    const Blocking blocking(hooks);
+    core.fail(core.interruptedError(collective.describe()));
     throw;
   }
 }
@@ -139,12 +143,8 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
     if (!task_.done()) return nullptr;
     task_.get();
     ended();
-  } catch (const Error& failure) {
-    error = core.fail(failure);
-  } catch (const std::exception& failure) {  // no memory, for example
-    error = core.fail(
-        Error(ErrorKind::System, operation->collective().describe() + " failed on rank " +
-                                     std::to_string(core.rank()) + ": " + failure.what()));
+  } catch (...) {
+    error = core.failCaught(operation->collective().describe());
   }
   moved = true;
   task_.reset();
@@ -191,8 +191,8 @@ int64_t Lane::checkStuck(int64_t now) {
   try {
     return checkWait(operation->collective(), task_.waiting(), deadline, operation->timeoutNanos(),
                      now);
-  } catch (const Error& error) {
-    core.fail(error);
+  } catch (...) {
+    core.failCaught(operation->collective().describe());
     return now;
   }
 }

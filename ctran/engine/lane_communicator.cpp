@@ -33,6 +33,17 @@ size_t bytesOf(const Collective& collective) {
   return count * sizeOf(collective.type);
 }
 
+/// What has been queued goes on by itself. Without a thread that does it nothing would end it.
+void goOn(LaneCommunicator& communicator, Lane& lane, Progress::When when) {
+  try {
+    Progress::activate(communicator.shared_from_this(), when);
+  } catch (const Error& error) {
+    communicator.core().fail(error);
+    lane.advance();
+    throw;
+  }
+}
+
 }  // namespace
 
 Deadline deadlineAfter(std::chrono::nanoseconds timeout) {
@@ -233,17 +244,8 @@ void LaneCommunicator::run(const Collective& collective, std::chrono::nanosecond
   Lane& lane = laneFor(collective);
   checkLists(collective, lane);
   if (!lane.idle()) {
-    // The caller's buffers outlive this call, or the communicator is broken by then.
-    const auto operation = enqueue(lane, Collective(collective), nanos, nullptr);
-    try {
-      return operation->wait(hooks);
-    } catch (const Error&) {
-      throw;
-    } catch (...) {
-      abort("interrupted in " + collective.describe());
-      while (!operation->done()) progress();  // ends at once; the buffers are the caller's again
-      throw;
-    }
+    const std::shared_ptr<Work> operation = enqueue(lane, Collective(collective), nanos, nullptr);
+    return Work::finish({&operation, 1}, hooks);
   }
   auto plan = planFor(collective);
   auto older = olderReceives(collective);
@@ -281,10 +283,7 @@ std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective&& co
                                   std::move(scratch), std::move(keepAlive), timeoutNanos);
   lane.push(operation);
   if (startsHere) lane.advance();
-  if (!lane.idle()) {
-    Progress::activate(shared_from_this(),
-                       startsHere ? Progress::When::Lazily : Progress::When::Soon);
-  }
+  if (!lane.idle()) goOn(*this, lane, startsHere ? Progress::When::Lazily : Progress::When::Soon);
   return operation;
 }
 
@@ -302,7 +301,7 @@ std::shared_ptr<Work> LaneCommunicator::submit(Lane& lane, Collective collective
       std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
                                   std::vector<std::byte>{}, std::move(keepAlive), nanosOr(timeout));
   lane.push(operation);
-  Progress::activate(shared_from_this(), lazily ? Progress::When::Lazily : Progress::When::Soon);
+  goOn(*this, lane, lazily ? Progress::When::Lazily : Progress::When::Soon);
   return operation;
 }
 

@@ -24,21 +24,26 @@ void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
       if (processes[other] == processes[r]) ranks.push_back(names_[other]);
     }
     const std::weak_ptr<LaneCommunicator> weak = communicator;
-    watches_.push_back(PeerWatcher::watch(group_.brought[r], [weak, ranks, pid = group_.pids[r]] {
+    const auto died = [weak, ranks, pid = group_.pids[r]] {
       const auto self = weak.lock();
       if (!self) return;
       Core& core = self->core();
-      std::vector<int> lost;
-      for (const int rank : ranks) {
-        const auto& state = core.board.control(rank).state;
-        if (state.load(std::memory_order_acquire) != Board::RankState::Left) lost.push_back(rank);
+      try {
+        std::vector<int> lost;
+        for (const int rank : ranks) {
+          const auto& state = core.board.control(rank).state;
+          if (state.load(std::memory_order_acquire) != Board::RankState::Left) lost.push_back(rank);
+        }
+        if (lost.empty()) return;
+        const Error error = core.fail(deathError(core, lost, pid));
+        // Each rank of this host knows others elsewhere.
+        if (core.driver != nullptr) core.driver->tell(error);
+      } catch (...) {
+        core.failCaughtHere("the news of a rank's death");
       }
-      if (lost.empty()) return;
-      const Error error = core.fail(deathError(core, lost, pid));
-      // Each rank of this host knows others elsewhere.
-      if (core.driver != nullptr) core.driver->tell(error);
       Progress::poke(Progress::When::Soon);
-    }));
+    };
+    watches_.push_back(PeerWatcher::watch(std::move(group_.brought[r]), processes[r], died));
   }
   group_.brought.clear();
 }

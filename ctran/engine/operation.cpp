@@ -5,6 +5,20 @@
 #include "ctran/engine/progress.h"
 
 namespace ctran {
+namespace {
+
+/// One that throws, which it must not, breaks the communicator, and keeps none of the others.
+void callAll(const std::vector<std::function<void()>>& callbacks, Core& core) {
+  for (const auto& callback : callbacks) {
+    try {
+      callback();
+    } catch (...) {
+      core.failCaughtHere("a callback of a work");
+    }
+  }
+}
+
+}  // namespace
 
 Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
                      std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive,
@@ -34,7 +48,7 @@ void Operation::tellStarted() {
     callbacks.swap(startCallbacks_);
     tellingStart_ = true;
   }
-  for (const auto& callback : callbacks) callback();
+  callAll(callbacks, lane_.core);
   bool hasEnded;
   {
     std::lock_guard lock(mutex_);
@@ -56,8 +70,8 @@ void Operation::tell() {
     started.swap(startCallbacks_);
     ended.swap(callbacks_);
   }
-  for (const auto& callback : started) callback();
-  for (const auto& callback : ended) callback();
+  callAll(started, lane_.core);
+  callAll(ended, lane_.core);
   keepAlive_.reset();
 }
 
@@ -88,6 +102,39 @@ void Operation::onDone(std::function<void()> callback) {
     }
   }
   callback();
+}
+
+void Work::finish(std::span<const std::shared_ptr<Work>> works, WaitHooks* hooks) {
+  // The communicator is broken, so this ends at once. No signal ends it: other threads of this
+  // process may be in these operations, and need the host language's lock to go on.
+  const auto endAll = [&] {
+    const Blocking blocking(hooks);
+    for (const auto& work : works) {
+      try {
+        work->wait(nullptr);
+      } catch (const Error&) {  // the one that is known
+      }
+    }
+  };
+  for (const auto& work : works) {
+    try {
+      work->wait(hooks);
+    } catch (const Error&) {
+      endAll();
+      throw;
+    } catch (...) {
+      {
+        const Blocking blocking(hooks);
+        work->interrupt();
+      }
+      endAll();
+      throw;
+    }
+  }
+}
+
+void Operation::interrupt() {
+  lane_.core.fail(lane_.core.interruptedError(collective_.describe()));
 }
 
 void Operation::wait(WaitHooks* hooks) { drive(INT64_MAX, hooks); }

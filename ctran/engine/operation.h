@@ -39,6 +39,9 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   /// kept alive.
   void tell();
 
+ protected:
+  void interrupt() override;
+
  private:
   bool drive(int64_t limitNanos, WaitHooks* hooks);
   bool driveUntil(int64_t limitNanos, WaitHooks* hooks);

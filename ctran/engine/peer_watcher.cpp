@@ -8,8 +8,10 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/engine/progress.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -22,76 +24,106 @@ class Watcher {
     startThread("ctran-watcher", [this] { loop(); });
   }
 
-  uint64_t watch(int fd, uint32_t events, std::function<void()> told, bool repeats) {
-    UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (!own) throw systemError("dup", errno);
+  /// One descriptor per process, whoever watches it.
+  uint64_t watchProcess(UniqueFd pidFd, uint64_t process, std::function<void()> died) {
     std::lock_guard lock(mutex_);
+    const auto known = processes_.find(process);
+    const uint64_t descriptor =
+        known != processes_.end() ? known->second : add(std::move(pidFd), EPOLLIN);
+    processes_[process] = descriptor;
+    watched_[descriptor].process = process;
     const uint64_t id = ++lastId_;
-    epoll_event event{};
-    event.events = events;
-    event.data.u64 = id;
-    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, own.get(), &event) != 0) {
-      throw systemError("epoll_ctl", errno);
-    }
-    watches_.emplace(id, Watch{std::move(own), std::move(told), repeats});
+    watched_[descriptor].told.emplace(id, std::move(died));
+    watches_.emplace(id, descriptor);
+    return id;
+  }
+
+  uint64_t watchReadable(UniqueFd fd, std::function<void()> isReadable) {
+    std::lock_guard lock(mutex_);
+    const uint64_t id = add(std::move(fd), 0);
+    watched_[id].told.emplace(id, std::move(isReadable));
+    watches_.emplace(id, id);
     return id;
   }
 
   void arm(uint64_t id) {
     std::lock_guard lock(mutex_);
-    const auto found = watches_.find(id);
-    if (found == watches_.end()) return;
+    const auto found = watched_.find(id);
+    if (found == watched_.end()) return;
     epoll_event event{};
     event.events = EPOLLIN | EPOLLONESHOT;
     event.data.u64 = id;
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, found->second.fd.get(), &event);
   }
 
-  void unwatch(uint64_t id) { take(id); }
-
- private:
-  struct Watch {
-    UniqueFd fd;
-    std::function<void()> told;
-    bool repeats = false;
-  };
-
-  Watch take(uint64_t id) {
+  void unwatch(uint64_t id) {
     std::lock_guard lock(mutex_);
-    const auto found = watches_.find(id);
-    if (found == watches_.end()) return {};
-    Watch watch = std::move(found->second);
-    watches_.erase(found);
-    // By hand: closing would not do it while a forked child has the descriptor open too.
-    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watch.fd.get(), nullptr);
-    return watch;
+    const auto watch = watches_.find(id);
+    if (watch == watches_.end()) return;
+    const uint64_t descriptor = watch->second;
+    watches_.erase(watch);
+    Watched& watched = watched_[descriptor];
+    watched.told.erase(id);
+    if (watched.told.empty()) drop(descriptor);
   }
 
-  /// Who is told once is not watched any longer; the others wait to be armed again.
-  std::function<void()> toldOf(uint64_t id) {
-    {
-      std::lock_guard lock(mutex_);
-      const auto found = watches_.find(id);
-      if (found == watches_.end()) return nullptr;
-      if (found->second.repeats) return found->second.told;
+ private:
+  /// What is called when a descriptor is readable.
+  struct Watched {
+    UniqueFd fd;
+    uint64_t process = 0;                            // 0: none
+    std::map<uint64_t, std::function<void()>> told;  // by watch
+  };
+
+  uint64_t add(UniqueFd fd, uint32_t events) {
+    const uint64_t id = ++lastId_;
+    epoll_event event{};
+    event.events = events;
+    event.data.u64 = id;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd.get(), &event) != 0) {
+      throw systemError("epoll_ctl", errno);
     }
-    return take(id).told;
+    watched_[id].fd = std::move(fd);
+    return id;
+  }
+
+  void drop(uint64_t descriptor) {
+    const auto found = watched_.find(descriptor);
+    // By hand: closing would not do it while a forked child has the descriptor open too.
+    ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
+    processes_.erase(found->second.process);
+    watched_.erase(found);
+  }
+
+  /// Who is told of an end is told once; the others wait to be armed again.
+  std::vector<std::function<void()>> toldOf(uint64_t descriptor) {
+    std::lock_guard lock(mutex_);
+    const auto found = watched_.find(descriptor);
+    if (found == watched_.end()) return {};
+    std::vector<std::function<void()>> all;
+    for (const auto& [id, told] : found->second.told) all.push_back(told);
+    if (found->second.process == 0) return all;
+    for (const auto& [id, told] : found->second.told) watches_.erase(id);
+    drop(descriptor);
+    return all;
   }
 
   void loop() {
+    Progress::enter();
     while (true) {
       epoll_event event{};
       if (::epoll_wait(epoll_.get(), &event, 1, -1) != 1) continue;
       if ((event.events & EPOLLIN) == 0) continue;
-      const auto told = toldOf(event.data.u64);
-      if (told) told();
+      for (const auto& told : toldOf(event.data.u64)) told();
     }
   }
 
   UniqueFd epoll_;
   std::mutex mutex_;
   uint64_t lastId_ = 0;
-  std::map<uint64_t, Watch> watches_;
+  std::map<uint64_t, Watched> watched_;     // by descriptor, as epoll knows it
+  std::map<uint64_t, uint64_t> watches_;    // the descriptor of each
+  std::map<uint64_t, uint64_t> processes_;  // the descriptor of each
 };
 
 // Never destroyed: the thread runs until the process ends.
@@ -108,12 +140,14 @@ Watcher& watcher() {
 
 }  // namespace
 
-uint64_t PeerWatcher::watch(const UniqueFd& pidFd, std::function<void()> died) {
-  return watcher().watch(pidFd.get(), EPOLLIN, std::move(died), false);
+uint64_t PeerWatcher::watch(UniqueFd pidFd, uint64_t process, std::function<void()> died) {
+  return watcher().watchProcess(std::move(pidFd), process, std::move(died));
 }
 
 uint64_t PeerWatcher::watchReadable(int fd, std::function<void()> isReadable) {
-  return watcher().watch(fd, 0, std::move(isReadable), true);
+  UniqueFd own(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own) throw systemError("dup", errno);
+  return watcher().watchReadable(std::move(own), std::move(isReadable));
 }
 
 void PeerWatcher::arm(uint64_t watch) {

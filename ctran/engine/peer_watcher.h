@@ -13,8 +13,9 @@ namespace ctran {
 /// be somebody else's by then.
 class PeerWatcher {
  public:
-  /// `died` is called once, on the watcher's thread, unless the watch ended before.
-  static uint64_t watch(const UniqueFd& pidFd, std::function<void()> died);
+  /// `died` is called once, on the watcher's thread, unless the watch ended before. `process` is
+  /// its processToken(): whatever the number of watches, one descriptor is kept of each.
+  static uint64_t watch(UniqueFd pidFd, uint64_t process, std::function<void()> died);
   /// `isReadable` is called once after each `arm`, on the watcher's thread, when the descriptor has
   /// something to read; it must not block.
   static uint64_t watchReadable(int fd, std::function<void()> isReadable);

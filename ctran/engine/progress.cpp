@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <iterator>
 #include <mutex>
 #include <vector>
@@ -56,7 +57,35 @@ class Engine {
     poke(when);
   }
 
+  void dispose(std::function<void()> end) {
+    {
+      std::lock_guard lock(mutex_);
+      ++disposals_;
+    }
+    const auto ended = [this] {
+      std::lock_guard lock(mutex_);
+      --disposals_;
+      changed_.notify_all();
+    };
+    try {
+      startThread("ctran-leave", [end, ended] {
+        end();
+        ended();
+      });
+    } catch (const Error&) {
+      end();
+      ended();
+    }
+  }
+
   void retire(std::chrono::nanoseconds limit) {
+    stop(limit);
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, limit, [this] { return disposals_ == 0; });
+  }
+
+  /// Stops the thread.
+  void stop(std::chrono::nanoseconds limit) {
     std::unique_lock lock(mutex_);
     if (!started_) return;
     retired_ = Retired::Waiting;
@@ -86,7 +115,32 @@ class Engine {
   enum class Retired { No, Waiting, Stopping, Stopped };
   using Active = std::vector<std::shared_ptr<LaneCommunicator>>;
 
+  /// Nothing may leave this thread: what concerns a communicator breaks it, see `guarded`. What is
+  /// left is want of memory for a list of them, which passes.
   void loop() {
+    Progress::enter();
+    while (true) {
+      try {
+        drive();
+      } catch (const std::exception&) {
+        state_.store(State::Awake, std::memory_order_seq_cst);
+        ::sched_yield();
+      }
+    }
+  }
+
+  /// What `visit` returns for a communicator, which it breaks with what it throws.
+  template <class Visit, class Result>
+  static Result guarded(LaneCommunicator& communicator, Result otherwise, Visit visit) {
+    try {
+      return visit(communicator);
+    } catch (...) {
+      communicator.core().failCaughtHere("the progress of what was posted");
+      return otherwise;
+    }
+  }
+
+  void drive() {
     int64_t idleSince = 0;
     uint64_t newsOfLastSleep = 0;
     while (true) {
@@ -96,7 +150,9 @@ class Engine {
       stopIfRetired();
       const Active active = snapshot();
       bool moved = false;
-      for (const auto& communicator : active) moved |= communicator->progress();
+      for (const auto& communicator : active) {
+        moved |= guarded(*communicator, true, [](auto& one) { return one.progress(); });
+      }
       if (moved) {
         eager_.store(true, std::memory_order_relaxed);
         idleSince = 0;
@@ -163,7 +219,8 @@ class Engine {
                     : news_.load(std::memory_order_seq_cst) != seen.news;
     Active watched;  // those whose peers have to wake this thread
     for (const auto& communicator : active) {
-      wakeUp = std::min(wakeUp, communicator->checkStuck(now));
+      wakeUp = std::min(
+          wakeUp, guarded(*communicator, now, [now](auto& one) { return one.checkStuck(now); }));
       if (!communicator->needsDriver()) continue;
       const int awaited = communicator->awaited();
       const uint32_t doorbell = communicator->core().beginSleep(awaited);
@@ -201,6 +258,7 @@ class Engine {
   std::mutex mutex_;  // guards what follows
   Active active_;
   bool started_ = false;
+  int disposals_ = 0;  // under way
   Retired retired_ = Retired::No;
   std::condition_variable changed_;  // of what retire() waits for
 
@@ -213,6 +271,8 @@ class Engine {
 
 // Never destroyed: the thread runs until the process ends.
 std::atomic<Engine*> gEngine{nullptr};
+
+thread_local bool tIsEngine = false;
 
 Engine& engine() {
   Engine* existing = gEngine.load(std::memory_order_acquire);
@@ -238,6 +298,13 @@ void Progress::retire() {
     existing->retire(std::chrono::milliseconds(kExitMillis.get()));
   }
 }
+
+void Progress::dispose(std::function<void()> end) {
+  if (!tIsEngine) return end();
+  engine().dispose(std::move(end));
+}
+
+void Progress::enter() { tIsEngine = true; }
 
 void Progress::forget() { gEngine.store(nullptr, std::memory_order_release); }
 

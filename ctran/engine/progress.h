@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 
 namespace ctran {
@@ -23,6 +24,11 @@ class Progress {
   /// is posted (CTRAN_EXIT_MILLIS at most), then stops the thread for good and leaves the
   /// communicators that still have something to do. What a thread waits for goes on to work.
   static void retire();
+  /// Calls what may wait for other processes: here, or on a thread of its own if this one is the
+  /// engine's, for which all communicators wait. `retire` waits for it.
+  static void dispose(std::function<void()> end);
+  /// Says that this thread is the engine's.
+  static void enter();
   /// In a child after fork(), where the thread does not exist.
   static void forget();
 };

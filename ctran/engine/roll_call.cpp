@@ -37,7 +37,10 @@ std::string prefix(Core& core, const Collective& collective, int64_t timeoutNano
 int awaitedBy(Core& core, int rank) {
   const Board::Control& control = core.board.control(rank);
   const auto message = control.messages.last();
-  if (message && message->state == OperationRecord::State::Running) return peerOf(*message);
+  if (message && message->state == OperationRecord::State::Running) {
+    const int peer = peerOf(*message);
+    return peer < core.size() ? peer : -1;
+  }
   const auto collective = control.collectives.last();
   if (!collective || collective->state != OperationRecord::State::Running) return -1;
   int furthestBehind = -1;

@@ -9,6 +9,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/bootstrap/local_call.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
 #include "ctran/os/unix_socket.h"
@@ -20,15 +21,9 @@ using gpu::DevicePtr;
 
 /// How long a process waits for another one's answer, and that for the question.
 constexpr std::chrono::seconds kPatience{1};
-constexpr int kBacklog = 64;
 constexpr std::chrono::hours kLong{24};
 
 Deadline soon() { return std::chrono::steady_clock::now() + kPatience; }
-
-struct Question {
-  uint64_t key;
-  uint64_t number;
-};
 
 /// Of this process. Leaked, as segments may outlive static objects.
 struct Segments {
@@ -87,31 +82,27 @@ class Server {
   }
 
  private:
-  Server() {
-    std::array<uint64_t, 2> random{};
-    fillRandom(reinterpret_cast<std::byte*>(random.data()), sizeof random);
-    key_ = random[0];
-    name_ = "ctran-gpu-" + std::to_string(random[1]);
-    listener_ = listenAbstract(name_, kBacklog);
+  Server() : key_(randomKey()), name_(freshSocketName()), doorman_(name_, key_) {
     startThread("ctran-segments", [this] { serve(); });
   }
 
-  void serve() const {
+  void serve() {
+    const int sockets[] = {doorman_.fd()};
     while (true) {
       try {
-        const UniqueFd caller = acceptFrom(listener_, std::chrono::steady_clock::now() + kLong);
-        if (peerIsTrusted(caller)) answer(caller);
-      } catch (const Error& error) {  // of one caller; others are served
+        waitReadable(sockets, std::chrono::steady_clock::now() + kLong);
+        doorman_.poll([](const Introduction&) { return Verdict::Welcome; },
+                      [](const Introduction&, Socket caller) { answer(caller.fd()); });
+      } catch (const std::exception& error) {  // of one caller; others are served
         log(LogLevel::Debug, "a request for GPU memory: %s", error.what());
       }
     }
   }
 
-  void answer(const UniqueFd& caller) const {
-    Question question{};
-    receiveAll(caller, std::as_writable_bytes(std::span(&question, 1)), 0, soon());
-    if (question.key != key_) return;
-    const auto segment = byNumber(question.number);
+  static void answer(const UniqueFd& caller) {
+    uint64_t number = 0;
+    receiveAll(caller, std::as_writable_bytes(std::span(&number, 1)), 0, soon());
+    const auto segment = byNumber(number);
     if (!segment) return;
     const UniqueFd descriptor(segment->exportHandle());
     const int sent = descriptor.get();
@@ -119,9 +110,9 @@ class Server {
     sendAll(caller, {&found, 1}, {&sent, 1}, soon());
   }
 
-  uint64_t key_ = 0;
-  std::string name_;
-  UniqueFd listener_;
+  const JobKey key_;
+  const std::string name_;
+  Doorman doorman_;
 };
 
 }  // namespace
@@ -194,13 +185,15 @@ DeviceSegment::Ticket DeviceSegment::ticket() const { return Server::get().ticke
 
 std::shared_ptr<gpu::DeviceMemory> DeviceSegment::open(const Ticket& ticket, int device) {
   const std::string name(ticket.socket.data(), strnlen(ticket.socket.data(), ticket.socket.size()));
-  const UniqueFd socket = connectAbstract(name, soon());
-  if (!socket) {
-    throw Error(ErrorKind::Unsupported, "the process of that GPU memory cannot be reached", {}, {},
-                "GPU memory is shared inside one network namespace");
+  const LocalCall call = callLocal(name, ticket.key, soon());
+  if (!call.socket) {
+    throw Error(ErrorKind::Unsupported,
+                "the process of that GPU memory cannot be reached" +
+                    (call.why.empty() ? "" : ": " + call.why),
+                {}, {}, "GPU memory is shared inside one network namespace");
   }
-  const Question question{ticket.key, ticket.number};
-  sendAll(socket, std::as_bytes(std::span(&question, 1)), {}, soon());
+  const UniqueFd& socket = call.socket.fd();
+  sendAll(socket, std::as_bytes(std::span(&ticket.number, 1)), {}, soon());
   std::byte found{};
   const std::vector<UniqueFd> got = receiveAll(socket, {&found, 1}, 1, soon());
   return std::make_shared<gpu::DeviceMemory>(

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "ctran/bootstrap/handshake.h"
 #include "ctran/gpu/memory.h"
 
 namespace ctran {
@@ -15,13 +16,13 @@ namespace ctran {
 ///
 /// Others get it by a ticket, which is plain data: they ask this process for the descriptor, over
 /// a socket that a thread of the engine serves. Whoever runs as this user and has the ticket gets
-/// it.
+/// it, once both ends have proved its key.
 class DeviceSegment {
  public:
   /// Names a segment for other processes, in which no other one ever has that name.
   struct Ticket {
     std::array<char, 32> socket{};
-    uint64_t key = 0;  ///< nobody guesses it
+    JobKey key{};
     uint64_t number = 0;
     uint64_t bytes = 0;
   };

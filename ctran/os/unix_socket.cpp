@@ -46,47 +46,39 @@ std::pair<sockaddr_un, socklen_t> abstractAddress(const std::string& name) {
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size())};
 }
 
-UniqueFd newSocket() {
-  UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) throw systemError("socket", errno);
-  return fd;
+/// Where there is nothing to poll for: whether to look again.
+bool waitAMoment(Deadline deadline, const Interrupt& interrupt) {
+  if (std::chrono::steady_clock::now() >= deadline) return false;
+  ::poll(nullptr, 0, 1);
+  if (interrupt) interrupt();
+  return true;
 }
 
 }  // namespace
 
-UniqueFd listenAbstract(const std::string& name, int backlog) {
-  UniqueFd fd = newSocket();
+Socket listenAbstract(const std::string& name, int backlog) {
   const auto [address, length] = abstractAddress(name);
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  Socket socket = newSocket(AF_UNIX);
+  if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     throw systemError("bind", errno);
   }
-  if (::listen(fd.get(), backlog) != 0) throw systemError("listen", errno);
-  return fd;
+  if (::listen(socket.get(), backlog) != 0) throw systemError("listen", errno);
+  return socket;
 }
 
-UniqueFd connectAbstract(const std::string& name, Deadline deadline) {
+Socket connectAbstract(const std::string& name, Deadline deadline, const Interrupt& interrupt) {
   const auto [address, length] = abstractAddress(name);
   while (true) {
-    UniqueFd fd = newSocket();
-    if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) return fd;
+    Socket socket = newSocket(AF_UNIX);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
+      return socket;
+    }
     if (errno == ECONNREFUSED) return {};
-    // EAGAIN: the backlog is full; there is nothing to poll for, so look again in a moment.
+    // EAGAIN: the backlog is full.
     if (errno != EAGAIN && errno != EINTR) throw systemError("connect", errno);
-    if (std::chrono::steady_clock::now() >= deadline) {
+    if (!waitAMoment(deadline, interrupt)) {
       throw Error(ErrorKind::Timeout, "the leader's socket stayed busy");
     }
-    ::poll(nullptr, 0, 1);
-  }
-}
-
-UniqueFd acceptFrom(const UniqueFd& listener, Deadline deadline) {
-  while (true) {
-    UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (fd) return fd;
-    if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED) {
-      throw systemError("accept", errno);
-    }
-    waitReady(listener.get(), POLLIN, deadline);
   }
 }
 
@@ -110,7 +102,7 @@ bool peerIsTrusted(const UniqueFd& socket) {
 }
 
 void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span<const int> fds,
-             Deadline deadline) {
+             Deadline deadline, const Interrupt& interrupt) {
   if (fds.size() > kMaxFds) throw Error(ErrorKind::InvalidArgument, "too many descriptors");
   size_t sent = 0;
   while (sent < bytes.size()) {
@@ -132,7 +124,12 @@ void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span
     if (n >= 0) {
       sent += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EINTR) {
-      waitReady(socket.get(), POLLOUT, deadline);
+      waitReady(socket.get(), POLLOUT, deadline, interrupt);
+    } else if (errno == ETOOMANYREFS) {
+      if (!waitAMoment(deadline, interrupt)) {
+        throw Error(ErrorKind::System, systemError("sending descriptors", ETOOMANYREFS).what(), {},
+                    kNoDescriptors);
+      }
     } else if (errno == EPIPE || errno == ECONNRESET) {
       throw Error(ErrorKind::PeerLost, "a peer left during the handshake");
     } else {

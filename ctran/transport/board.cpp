@@ -107,6 +107,7 @@ bool Board::fail(const Error& error) {
   // A rank that was killed while it wrote is finished for by those who report its death.
   for (const int r : error.ranks()) {
     if (first || error.kind() != ErrorKind::PeerLost || r == rank_) break;
+    if (r < 0 || r >= size_) continue;  // of no rank, nor a state of one that writes
     first = take(Failure::kWriting + static_cast<uint32_t>(r));
   }
   if (first) {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "ctran/base/checked.h"
+
 namespace ctran {
 namespace {
 
@@ -74,6 +76,12 @@ WindowService::WorkPtr WindowService::setWord(int target, size_t word, uint64_t 
 uint64_t WindowService::ask(int target, size_t offset, std::span<std::byte> destination,
                             Timeout timeout, std::shared_ptr<void> keepAlive) {
   Peer& peer = peers_[target];
+  if (peer.asked - peer.answers.load(std::memory_order_acquire) >= kMaxAsked) {
+    throw Error(ErrorKind::InvalidArgument,
+                "rank " + std::to_string(target) + " has " + std::to_string(kMaxAsked) +
+                    " gets and flushes of this rank to answer, and takes no more",
+                {target}, "get", "wait for some of them first");
+  }
   {
     std::lock_guard lock(peer.mutex);
     peer.destinations.push_back({destination, std::move(keepAlive)});
@@ -118,8 +126,10 @@ void WindowService::handle(int peer) {
         return listen(peer);
       case Request::Get:
         if (!inMemory(header)) return reject(peer);
-        send(peer, {Request::Answer, 0, header.bytes, 0},
-             memory_.subspan(header.offset, header.bytes), {}, nullptr);
+        if (peers_[peer].unsent.load(std::memory_order_acquire) >= 2 * kMaxAsked) {
+          return reject(peer, "more gets, and takes no answers");
+        }
+        reply(peer, header);
         return listen(peer);
       case Request::Answer:
         return answer(peer);
@@ -129,7 +139,20 @@ void WindowService::handle(int peer) {
     reject(peer);
   } catch (const Error&) {
     // The window is broken; every later operation says why.
+  } catch (...) {
+    communicator_.core().failCaughtHere("a request to its window");
   }
+}
+
+void WindowService::reply(int peer, const Header& question) {
+  peers_[peer].unsent.fetch_add(1, std::memory_order_relaxed);
+  const auto work = send(peer, {Request::Answer, 0, question.bytes, 0},
+                         memory_.subspan(question.offset, question.bytes), {}, nullptr);
+  work->onDone([self = weak_from_this(), peer] {
+    if (const auto service = self.lock()) {
+      service->peers_[peer].unsent.fetch_sub(1, std::memory_order_release);
+    }
+  });
 }
 
 void WindowService::answer(int peer) {
@@ -173,14 +196,13 @@ void WindowService::count(std::atomic<uint64_t>& counter) {
 }
 
 bool WindowService::inMemory(const Header& header) const {
-  return header.offset <= memory_.size() && header.bytes <= memory_.size() - header.offset;
+  return isInside(header.offset, header.bytes, memory_.size());
 }
 
-void WindowService::reject(int peer) {
+void WindowService::reject(int peer, const char* why) {
   communicator_.core().fail(Error(ErrorKind::System,
                                   "rank " + std::to_string(peer) + " sent rank " +
-                                      std::to_string(communicator_.rank()) +
-                                      " a request that makes no sense for its window",
+                                      std::to_string(communicator_.rank()) + " " + why,
                                   {peer}));
   communicator_.core().wakeOwn();
 }

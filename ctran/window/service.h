@@ -27,13 +27,18 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   using WorkPtr = std::shared_ptr<Work>;
   using Timeout = std::chrono::nanoseconds;
 
+  /// Questions to a rank that it has not answered yet, at most. Whoever is asked answers twice as
+  /// many at a time, as it learns later than the other that an answer has left.
+  static constexpr uint64_t kMaxAsked = 8192;
+
   /// The work ends when `source` may be used again.
   WorkPtr put(int target, size_t offset, std::span<const std::byte> source, Timeout timeout,
               std::shared_ptr<void> keepAlive);
   WorkPtr signal(int target, Timeout timeout);
   WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout);
   /// Asks for bytes, or with an empty destination that everything before has been done; answered
-  /// when `answers(target)` has reached the returned number.
+  /// when `answers(target)` has reached the returned number. Throws Error(InvalidArgument) if more
+  /// than kMaxAsked would be open.
   uint64_t ask(int target, size_t offset, std::span<std::byte> destination, Timeout timeout,
                std::shared_ptr<void> keepAlive);
   const std::atomic<uint64_t>& answers(int target) const { return peers_[target].answers; }
@@ -61,7 +66,8 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
     Header incoming;
     std::atomic<uint64_t> answers{0};
     uint64_t asked = 0;
-    std::mutex mutex;  // for whoever sends; guards what follows
+    std::atomic<uint64_t> unsent{0};  // answers
+    std::mutex mutex;                 // for whoever sends; guards what follows
     std::deque<Destination> destinations;
   };
 
@@ -70,10 +76,11 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   void listen(int peer);
   void handle(int peer);
   void receive(int peer, Destination destination, bool isAnswer);
+  void reply(int peer, const Header& question);
   void answer(int peer);
   void count(std::atomic<uint64_t>& counter);
   bool inMemory(const Header& header) const;
-  void reject(int peer);
+  void reject(int peer, const char* why = "a request that makes no sense for its window");
 
   LaneCommunicator& communicator_;
   SignalBoard& board_;

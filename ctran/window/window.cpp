@@ -1,7 +1,9 @@
 #include "ctran/window/window.h"
 
+#include <cstdint>
 #include <numeric>
 
+#include "ctran/base/checked.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/engine/say_all.h"
 #include "ctran/window/lane_window.h"
@@ -18,10 +20,12 @@ struct Announcement {
   uint64_t fileOffset;
 };
 
+constexpr uint64_t kMaxSignalWords = 1 << 24;
+
 /// The memory of a rank through the descriptor that it brought.
 std::shared_ptr<std::byte> mapRegion(const Announcement& region, const UniqueFd& fd) {
   auto file = SharedMapping::map(fd, region.fileBytes);
-  if (region.fileOffset > region.fileBytes || region.bytes > region.fileBytes - region.fileOffset) {
+  if (!isInside(region.fileOffset, region.bytes, region.fileBytes)) {
     throw Error(ErrorKind::System, "a rank exposes memory that it does not have");
   }
   std::byte* const data = file->data() + region.fileOffset;
@@ -77,6 +81,10 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   }
   const std::vector<Announcement> all = sayAll(*communicator, own, {}, hooks);
 
+  for (int r = 0; r < parent.size(); ++r) {
+    Checked(all[r].signalWords).atMost(kMaxSignalWords, r, "words for signals", "new_window");
+    Checked(all[r].bytes).atMost(PTRDIFF_MAX, r, "bytes of memory", "new_window");
+  }
   // What the ranks of this host map; the rest goes by messages.
   const std::vector<int> near = communicator->neighbours();
   SignalBoard::Words words(all.size());

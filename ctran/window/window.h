@@ -83,9 +83,10 @@ class Window {
   virtual WorkPtr waitWord(size_t word, Comparison comparison, uint64_t value,
                            Timeout timeout = {}) = 0;
 
-  /// Waits for `work`, if there is one; as Work::wait.
+  /// Waits for `work`, if there is one; as Work::finish, which breaks the window when it is
+  /// interrupted.
   static void finish(const WorkPtr& work, WaitHooks* hooks = nullptr) {
-    if (work) work->wait(hooks);
+    if (work) Work::finish({&work, 1}, hooks);
   }
 
   /// Collective: when it returns nobody touches this rank's memory any more. Later operations

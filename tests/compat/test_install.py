@@ -37,6 +37,11 @@ def test_imports_in_either_order(tmp_path: Path, program: str) -> None:
     assert said.strip() == version("torchcomms")
 
 
+def test_programs_of_mscclpp_are_written_without_torch(tmp_path: Path) -> None:
+    program = "import mscclpp.language, sys; print('torch' in sys.modules)"
+    assert run(tmp_path, sys.executable, "-c", program) == "False\n"
+
+
 def test_backends_are_found_by_entry_point() -> None:
     names = {point.name for point in entry_points(group="torchcomms.backends")}
     assert {"ctran", "gloo", "fake"} <= names

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -145,6 +147,37 @@ def test_the_policy_can_be_to_go_on(fresh_ranks: MakeRanks, keeps_work: bool) ->
     ranks.processes[1].signal(signal.SIGKILL)
     until_dead(job, 1)
     job.say(0)
+    outcome = job.outcomes()[0]
+    assert isinstance(outcome, Returned)
+    assert "rank 1" in outcome.value
+
+
+def has_no_threads_left(rank: Rank) -> str | None:
+    comm = rank.new_comm(BACKEND, "no threads", abort_process_on_timeout_or_error=True)
+    if rank.rank == 1:
+        rank.say("ready")
+        rank.listen()
+    broken = threading.Event()
+    comm.register_abort_hook(broken.set)
+    work = comm.all_reduce(torch.ones(4), ReduceOp.SUM, async_op=True)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    # No room for the stack of another thread.
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (4 << 20), limits[1]))
+    rank.say("issued")
+    broken.wait()
+    resource.setrlimit(resource.RLIMIT_AS, limits)
+    with pytest.raises(torchcomms.PeerLostError) as error:
+        work.wait()
+    return str(error.value)
+
+
+def test_a_failure_is_survived_where_no_thread_can_be_started(fresh_ranks: MakeRanks) -> None:
+    ranks = fresh_ranks(2)
+    job = ranks.start(has_no_threads_left)
+    assert job.hear(0) == "issued"
+    assert job.hear(1) == "ready"
+    ranks.processes[1].signal(signal.SIGKILL)
     outcome = job.outcomes()[0]
     assert isinstance(outcome, Returned)
     assert "rank 1" in outcome.value

@@ -8,6 +8,9 @@ import pytest
 import torch
 import torch.distributed as dist
 from harness import Rank, Ranks
+from harness.groups import process_group
+
+import torchcomms
 
 MakeRanks = Callable[[int], Ranks]
 
@@ -59,6 +62,13 @@ def of_two_dimensions(rank: Rank) -> None:
         )
         assert summed(rank, flat.get_group()) == 6
         assert mesh["all"].mesh.tolist() == [0, 2, 1, 3]
+        for dim, group in [
+            ("outer", mesh.get_group("outer")),
+            ("inner", mesh.get_group("inner")),
+            ("all", flat.get_group()),
+        ]:
+            assert group.group_name == dim
+            assert torch.distributed.distributed_c10d._world.pg_to_tag[group] == f"ptd:{dim}"
     finally:
         dist.destroy_process_group()
 
@@ -80,3 +90,65 @@ def of_one_dimension(rank: Rank) -> None:
 
 def test_one_dimension(ranks: MakeRanks) -> None:
     ranks(2).run(of_one_dimension)
+
+
+def heard(comm: torchcomms.TorchComm) -> list[str]:
+    """The operations that it is asked for from now on."""
+    names: list[str] = []
+    comm.register_pre_hook(lambda name, *_: names.append(name.name))
+    return names
+
+
+def beside_a_default_group(rank: Rank) -> None:
+    from torchcomms import device_mesh
+
+    with process_group(rank, "gloo"):
+        world = dist.group.WORLD
+        comm = rank.new_comm("ctran", "same size")
+        mesh = device_mesh.init_device_mesh((comm,), ("data",))
+        assert mesh.get_group() is not world
+        assert dist.group.WORLD is world
+        assert mesh.get_group().group_name == "data"
+        names = heard(comm)
+        assert summed(rank, mesh.get_group()) == 6
+        assert names == ["all_reduce"]
+        # Of some of its ranks, in another order.
+        part = comm.split([3, 1], "part") if rank.rank % 2 else comm.split([], "part")
+        if part is not None:
+            mesh = device_mesh.init_device_mesh((part,), ("odd",))
+            assert mesh.mesh.tolist() == [3, 1]
+            assert summed(rank, mesh.get_group()) == 4
+            assert dist.get_group_rank(mesh.get_group(), 3) == 0
+
+
+def test_beside_a_default_group(ranks: MakeRanks) -> None:
+    ranks(4).run(beside_a_default_group)
+
+
+def one_after_another(rank: Rank) -> None:
+    from torchcomms import device_mesh
+
+    try:
+        first = rank.new_comm("ctran", "first")
+        mesh = device_mesh.init_device_mesh((first,), ("data",))
+        assert mesh.get_group() is dist.group.WORLD
+        again = device_mesh.init_device_mesh((first,), ("data",))
+        assert again.get_group() is mesh.get_group()
+        other = device_mesh.init_device_mesh((rank.new_comm("ctran", "other"),), ("data",))
+        assert other.get_group().group_name == "data_1"
+        assert summed(rank, other.get_group()) == 1
+        first.finalize()
+        second = rank.new_comm("ctran", "second")
+        names = heard(second)
+        mesh = device_mesh.init_device_mesh((second,), ("data",))
+        assert mesh.get_group().group_name == "data"
+        assert mesh.get_group() is dist.group.WORLD
+        assert summed(rank, mesh.get_group()) == 1
+        assert names == ["all_gather_single", "all_reduce"]
+        assert summed(rank, other.get_group()) == 1
+    finally:
+        dist.destroy_process_group()
+
+
+def test_one_after_another(ranks: MakeRanks) -> None:
+    ranks(2).run(one_after_another)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -163,11 +164,12 @@ def refuses(rank: Rank, per_host: int) -> None:
         ("own handle is not among", [handles[1 - rank.rank]]),
         ("appears multiple times", [own, own]),
         ("needs the handles", []),
-        ("is no handle", [own, "fake:0"]),
-        ("is no handle", [own, own[:-1] + "x"]),
+        ("handle 1 of the members is none", [own, "fake:0"]),
+        ("handle 1 of the members is none", [own, own[:-1] + "x"]),
     ]:
-        with pytest.raises(torchcomms.CommError, match=message):
+        with pytest.raises(torchcomms.CommError, match=message) as refused:
             comm.reconfigure("wrong", wrong)
+        assert own[6:-1] not in str(refused.value)  # the key is in it
     for no_list in ("text", 3):
         with pytest.raises(TypeError, match="list or a set"):
             comm.reconfigure("wrong", no_list)  # type: ignore[arg-type]
@@ -192,3 +194,41 @@ def refuses(rank: Rank, per_host: int) -> None:
 @HOSTS
 def test_what_cannot_be_is_refused(ranks: MakeRanks, per_host: int) -> None:
     ranks(2).run(refuses, per_host)
+
+
+def is_watched(rank: Rank, per_host: int, aborts: bool) -> None:
+    store = rank.store(f"watched {per_host} {aborts}")
+    comm = open_comm(rank, per_host)
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    comm.reconfigure("first", handles)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            comm.is_aborted()
+            if aborts:
+                comm.abort()
+
+    threads = [threading.Thread(target=watch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(20):
+            try:
+                comm.reconfigure(f"again {i}", handles)
+                comm.barrier(async_op=False)
+            except torchcomms.CommError:
+                assert aborts
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@HOSTS
+@pytest.mark.parametrize("aborts", [False, True], ids=["asked", "aborted"])
+def test_other_threads_ask_and_abort_meanwhile(
+    fresh_ranks: MakeRanks, per_host: int, aborts: bool
+) -> None:
+    fresh_ranks(2).run(is_watched, per_host, aborts)

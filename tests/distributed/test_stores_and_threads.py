@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -58,6 +60,30 @@ def meets_in_a_file_store(rank: Rank, path: str) -> float:
 
 def test_file_store(ranks: MakeRanks, tmp_path: Any) -> None:
     assert ranks(3).run(meets_in_a_file_store, str(tmp_path / "store")) == [3.0] * 3
+
+
+def leaves_no_key_in_a_file_store(rank: Rank, path: str) -> list[str]:
+    os.umask(0)
+    file = Path(path)
+    if rank.rank == 1:
+        # Rank 0 has come, and tells where it listens, with the key, in a file of this user alone.
+        told: list[Path] = []
+        while not told:
+            beside = [other for other in file.parent.iterdir() if other != file]
+            told = [other for other in beside if b"ctran-" in other.read_bytes()]
+        assert [other.stat().st_mode & 0o777 for other in told] == [0o600]
+        assert b"ctran-" not in file.read_bytes()
+    comm = make(dist.PrefixStore("some", dist.FileStore(path, rank.size)), rank.rank, rank.size)
+    assert sum_of_ranks(comm) == 1.0
+    assert b"ctran-" not in file.read_bytes()
+    return [other.name for other in file.parent.iterdir()]
+
+
+def test_a_file_store_never_has_the_key(fresh_ranks: MakeRanks, tmp_path: Any) -> None:
+    folder = tmp_path / "store"
+    folder.mkdir()
+    found = fresh_ranks(2).run(leaves_no_key_in_a_file_store, str(folder / "file"))
+    assert found == [["file"]] * 2
 
 
 @pytest.mark.parametrize("count", [3, 100_000])

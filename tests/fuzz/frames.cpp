@@ -161,7 +161,7 @@ class Pair : public TcpTransport::Listener {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ctran;
   testing::Input input(data, size);
-  parseFailure(std::string(testing::textOf(data, size)), 1);
+  parseFailure(std::string(testing::textOf(data, size)), 1, 2);
   testing::Pair pair;
   for (int steps = 0; !input.empty() && steps < 200; ++steps) {
     switch (input.take<uint8_t>()) {

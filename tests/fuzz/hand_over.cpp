@@ -3,11 +3,12 @@
 //
 //   0  the rest is what the store holds
 //   1  the rest is what a leader of this host answers to a rank that joins it, then it hangs up
-//   2  the rest is what a caller of this host says to a leader; it knows the key if the next byte
-//   is
-//      odd, and keeps silent in the end instead of hanging up if its bit 1 is set
+//   2  the rest is what a caller of this host says to a leader: after the handshake if the next
+//      byte is odd, else instead of it; it keeps silent in the end instead of hanging up if that
+//      byte's bit 1 is set
 //   3  the rest are the places of three ranks, which this rank then tries to reach
 #include "ctran/bootstrap/hand_over.h"
+#include "ctran/bootstrap/local_call.h"
 
 #include <thread>
 
@@ -42,18 +43,24 @@ void fromStore(Input input) {
 
 void fromLeader(Input input) {
   const std::string name = "ctran-fuzz-" + std::to_string(::getpid());
-  static const UniqueFd listener = listenAbstract(name, 4);
   LeaderAddress leader;
+  static Doorman& doorman = *new Doorman(name, leader.key);
   std::copy(name.begin(), name.end(), leader.socketName.begin());
   std::copy(kHost.begin(), kHost.end(), leader.host.begin());
   const auto answer = rest(input);
   std::thread acceptor([&] {
     try {
       const auto giveUp = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-      const UniqueFd socket = acceptFrom(listener, giveUp);
-      std::array<std::byte, 64> hello;
-      receiveAll(socket, std::span(hello).first(56), 1, giveUp);
-      sendAll(socket, answer, {}, giveUp);
+      Socket socket;
+      while (!socket) {
+        const int sockets[] = {doorman.fd()};
+        waitReadable(sockets, giveUp);
+        doorman.poll([](const Introduction&) { return Verdict::Welcome; },
+                     [&](const Introduction&, Socket caller) { socket = std::move(caller); });
+      }
+      std::array<std::byte, 24> hello;
+      receiveAll(socket.fd(), hello, 1, giveUp);
+      sendAll(socket.fd(), answer, {}, giveUp);
     } catch (const Error&) {
       // The rank has hung up; that is what it is to do.
     }
@@ -70,30 +77,29 @@ void fromCaller(Input input) {
   const auto how = input.take<uint8_t>();
   Leader leader(Leader::Reach::OneHost, kHost);
   const std::string name(leader.address().socketName.data());
-  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(2);
-  UniqueFd socket = connectAbstract(name, soon);
-  if (!socket) return;
-  std::vector<std::byte> said;
-  if ((how & 1) != 0) {
-    const auto key = std::as_bytes(std::span(leader.address().key));
-    said.assign(key.begin(), key.end());
-  }
-  const auto more = rest(input);
-  said.insert(said.end(), more.begin(), more.end());
-  const UniqueFd brings = openOwnPidFd();
-  const int fds[] = {brings.get()};
-  try {
-    sendAll(socket, said, fds, soon);
-  } catch (const Error&) {
-    return;
-  }
-  if ((how & 2) == 0) socket = UniqueFd();
+  const auto soon = std::chrono::steady_clock::now() + std::chrono::milliseconds(5);
+  const auto said = rest(input);
+  Socket kept;
+  std::thread caller([&] {
+    try {
+      Socket socket = (how & 1) != 0 ? callLocal(name, leader.address().key, soon).socket
+                                     : connectAbstract(name, soon);
+      if (!socket) return;
+      const UniqueFd brings = openOwnPidFd();
+      const int fds[] = {brings.get()};
+      sendAll(socket.fd(), said, fds, soon);
+      if ((how & 2) != 0) kept = std::move(socket);
+    } catch (const Error&) {
+      // The leader has hung up.
+    }
+  });
   try {
     leader.gather(3, createSharedMemory("fuzz", 4096), soon);
     require(false, "one caller is not two");
   } catch (const Error& error) {
     require(error.kind() != ErrorKind::Unsupported, "callers do not change what is supported");
   }
+  caller.join();
 }
 
 void places(Input input) {

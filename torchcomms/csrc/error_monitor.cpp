@@ -4,6 +4,9 @@
 #include <cstdlib>
 #include <thread>
 
+#include "ctran/base/error.h"
+#include "ctran/base/log.h"
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/config.hpp"
 
 namespace torch::comms {
@@ -27,10 +30,17 @@ void ErrorMonitor::startCounting(const std::string& what, const std::exception_p
   }
   // Failures are rare and final, so the thread is made for this one. It is on its own: the process
   // may end before it does.
-  std::thread([self = shared_from_this(), what, error, grace = grace_] {
-    std::this_thread::sleep_for(grace);
-    self->report(what, error);
-  }).detach();
+  try {
+    ctran::startThread("comms-error", [self = shared_from_this(), what, error] {
+      std::this_thread::sleep_for(self->grace_);
+      self->report(what, error);
+    });
+  } catch (const ctran::Error& none) {
+    // The caller may be a thread that others need. Whoever lets go of the work is told.
+    ctran::log(ctran::LogLevel::Error,
+               "%s: %s failed: %s (and nothing watches whether it is seen: %s)", who_.c_str(),
+               what.c_str(), describe(error).c_str(), none.what());
+  }
 }
 
 void ErrorMonitor::dropped(const std::string& what, const std::exception_ptr& error) {

@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <string>
-#include <thread>
 
+#include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -106,11 +107,15 @@ void HookRegistry::broken(bool processEnds) {
   if (abortState_ == Abort::None) {
     abortState_ = Abort::Running;
     lock.unlock();
-    if (processEnds) {  // whatever the hooks do
-      std::thread([self = shared_from_this()] { self->callAbortHooks(); }).detach();
-    } else {
-      callAbortHooks();
+    bool aside = processEnds;  // which it does, whatever the hooks do
+    try {
+      if (aside) {
+        ctran::startThread("comms-hooks", [self = shared_from_this()] { self->callAbortHooks(); });
+      }
+    } catch (const ctran::Error&) {
+      aside = false;
     }
+    if (!aside) callAbortHooks();
     lock.lock();
   }
   // Otherwise not: this thread may hold what the hooks need.

@@ -14,7 +14,8 @@ from torchcomms.functional._registry import works
 class AsyncTensor:
     """The result of an operation that goes on: wait() makes it a tensor.
 
-    Functions of torch that get one wait for it. It can be passed out of compiled code."""
+    Functions of torch that get one wait for it, and so do its methods and operators that are those
+    of a tensor. It can be passed out of compiled code."""
 
     def __init__(self, tensor: Tensor, held: Sequence[Tensor]) -> None:
         """`held` is what the operation reads."""
@@ -51,6 +52,16 @@ class AsyncTensor:
             self._held = []
         return self._tensor
 
+    def wait_blocking(self) -> Tensor:
+        """As wait()."""
+        return self.wait()
+
+    def __getattr__(self, name: str) -> Any:
+        """What a tensor has, of the result."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.wait(), name)
+
     @classmethod
     def __torch_function__(
         cls,
@@ -65,3 +76,18 @@ class AsyncTensor:
             return value.wait() if isinstance(value, AsyncTensor) else value
 
         return function(*tree_map(waited, args), **tree_map(waited, kwargs or {}))
+
+
+def _of_result(name: str) -> Callable[..., Any]:
+    def operator(self: AsyncTensor, *args: Any) -> Any:
+        return getattr(self.wait(), name)(*args)
+
+    return operator
+
+
+for _name in (
+    *("neg", "abs", "invert", "getitem", "len", "iter", "bool", "float", "int"),
+    *(f"{side}{name}" for name in ("add", "sub", "mul", "truediv", "pow") for side in ("", "r")),
+    *("matmul", "rmatmul", "lt", "le", "gt", "ge", "ne"),
+):
+    setattr(AsyncTensor, f"__{_name}__", _of_result(f"__{_name}__"))

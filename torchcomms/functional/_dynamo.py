@@ -26,89 +26,9 @@ from torch._dynamo.variables.user_defined import (
 
 from torchcomms._comms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
 from torchcomms.functional import _methods
+from torchcomms.functional._parameters import COMM, NUMBERED_SIGNALS, PERSISTENT, WINDOW, bind
 from torchcomms.functional._registry import register, register_window
 
-# The parameters of the methods up to `async_op`.
-_COMM = {
-    "send": ("tensor", "dst"),
-    "recv": ("tensor", "src"),
-    "broadcast": ("tensor", "root"),
-    "all_reduce": ("tensor", "op"),
-    "reduce": ("tensor", "root", "op"),
-    "all_gather": ("tensor_list", "tensor"),
-    "all_gather_v": ("tensor_list", "tensor"),
-    "all_gather_single": ("output", "input"),
-    "reduce_scatter": ("output", "input_list", "op"),
-    "reduce_scatter_v": ("output", "input_list", "op"),
-    "reduce_scatter_single": ("output", "input", "op"),
-    "all_to_all_single": ("output", "input"),
-    "all_to_all_v_single": ("output", "input", "output_split_sizes", "input_split_sizes"),
-    "all_to_all": ("output_tensor_list", "input_tensor_list"),
-    "barrier": (),
-    "scatter": ("output_tensor", "input_tensor_list", "root"),
-    "gather": ("output_tensor_list", "input_tensor", "root"),
-    "gather_single": ("output", "input", "root"),
-    "all_to_all_v_dynamic": ("output", "input", "output_split_sizes", "input_split_sizes"),
-    "device_alltoallv_single": ("output", "input", "output_split_sizes", "input_split_sizes"),
-    "alltoallv_dynamic_dispatch": (
-        "output_tensor_list",
-        "output_chunk_sizes_per_rank",
-        "input_tensor",
-        "input_chunk_sizes",
-        "input_chunk_indices",
-        "input_chunk_count_per_rank",
-        "hidden_dim",
-    ),
-    "alltoallv_dynamic_combine": (
-        "output_tensor",
-        "input_tensor",
-        "input_chunk_sizes",
-        "input_chunk_indices",
-        "input_chunk_count_per_rank",
-        "hidden_dim",
-    ),
-    "all_to_all_v_dedup": (
-        "output",
-        "input",
-        "output_split_sizes",
-        "input_indices",
-        "input_split_sizes",
-    ),
-    "all_to_all_v_dedup_combine": (
-        "output",
-        "input",
-        "weights",
-        "input_split_sizes",
-        "output_indices",
-        "output_split_sizes",
-    ),
-}
-# Persistent operations, and what they carry out into the output of their handle.
-_PERSISTENT = {
-    "all_gather_p_exec": "all_gather_single",
-    "all_to_all_p_exec": "all_to_all_single",
-}
-_WINDOW = {
-    "put": ("tensor", "dst_rank", "offset"),
-    "get": ("tensor", "src_rank", "offset"),
-    "flush": ("dst_rank",),
-    "signal": ("peer_rank",),
-    "wait_signal": ("peer_rank",),
-}
-_NUMBERED_SIGNALS = {
-    "signal": ("set_signal", ("signal_disp", "signal_val", "dst_rank")),
-    "wait_signal": ("compare_signal", ("signal_disp", "signal_val", "cmp_op")),
-}
-_OTHER_SPELLINGS = {
-    "output_splits": "output_split_sizes",
-    "input_splits": "input_split_sizes",
-    "output_split_sizes_gpu": "output_split_sizes",
-    "input_split_sizes_gpu": "input_split_sizes",
-    "output_list": "output_tensor_list",
-    "target_offset_nelems": "offset",
-    "source_offset_nelems": "offset",
-    "target_disp": "offset",
-}
 _MAY_BE_NONE = ("output_tensor_list", "input_tensor_list")
 _CONSTANT_METHODS = (
     "get_rank",
@@ -150,21 +70,8 @@ def _real(variable: VariableTracker) -> Any:
 def _bound(
     parameters: tuple[str, ...], args: list[VariableTracker], kwargs: dict[str, VariableTracker]
 ) -> dict[str, VariableTracker]:
-    names = (*parameters, "async_op", "hints", "timeout")
-    bound = dict(zip(names, args, strict=False))
-    for given, value in kwargs.items():
-        name = _OTHER_SPELLINGS.get(given, given)
-        if name not in names:
-            # Spellings that are the other form's of one method.
-            name = {"output": "output_tensor", "input": "input_tensor"}.get(given, name)
-            if given == "input_list" and "input_tensor_list" in names:
-                name = "input_tensor_list"
-            if given == "dst_rank" and "peer_rank" in names:
-                name = "peer_rank"
-        if name in bound or (name not in names and name != "options"):
-            raise _NotTraceable
-        bound[name] = value
-    if len(args) > len(names) or any(n not in bound for n in (*parameters, "async_op")):
+    bound = bind(parameters, args, kwargs)
+    if bound is None:
         raise _NotTraceable
     return bound
 
@@ -331,7 +238,7 @@ class _Ours(_Held):
 class CommVariable(_Ours):
     """A TorchComm."""
 
-    _traced = frozenset((*_COMM, *_PERSISTENT, *_CONSTANT_METHODS, "batch_op_create"))
+    _traced = frozenset((*COMM, *PERSISTENT, *_CONSTANT_METHODS, "batch_op_create"))
 
     def _trace(
         self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
@@ -342,12 +249,12 @@ class CommVariable(_Ours):
         owner = register(self.value)  # type: ignore[arg-type]
         if name == "batch_op_create":
             return _inline(tx, _methods.batch_op_create, [_constant(owner)])
-        if name in _PERSISTENT:
+        if name in PERSISTENT:
             bound = _bound(("handle", "input"), args, kwargs)
             bound["output"] = self._output_of(tx, bound.pop("handle"))
-            name = _PERSISTENT[name]
-            return _issue(tx, name, owner, _COMM[name], bound)
-        return _issue(tx, name, owner, _COMM[name], _bound(_COMM[name], args, kwargs))
+            name = PERSISTENT[name]
+            return _issue(tx, name, owner, COMM[name], bound)
+        return _issue(tx, name, owner, COMM[name], _bound(COMM[name], args, kwargs))
 
     def as_proxy(self) -> str:
         """What operations that get the communicator are given in the graph."""
@@ -366,7 +273,7 @@ class CommVariable(_Ours):
 class WindowVariable(_Ours):
     """A TorchCommWindow."""
 
-    _traced = frozenset((*_WINDOW, *_WINDOW_CONSTANT_METHODS, "get_tensor", "map_remote_tensor"))
+    _traced = frozenset((*WINDOW, *_WINDOW_CONSTANT_METHODS, "get_tensor", "map_remote_tensor"))
 
     def _trace(
         self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
@@ -378,12 +285,12 @@ class WindowVariable(_Ours):
         if name in ("get_tensor", "map_remote_tensor"):
             function = VariableTracker.build(tx, getattr(_methods, f"window_{name}"))
             return tx.inline_user_function_return(function, [_constant(owner), *args], kwargs)  # type: ignore[no-any-return]
-        parameters = _WINDOW[name]
+        parameters = WINDOW[name]
         numbered = "signal_disp" in kwargs or (
             len(args) > 1 and not isinstance(_real(args[1]), bool)
         )
-        if name in _NUMBERED_SIGNALS and numbered:
-            name, parameters = _NUMBERED_SIGNALS[name]
+        if name in NUMBERED_SIGNALS and numbered:
+            name, parameters = NUMBERED_SIGNALS[name]
         bound = _bound(parameters, args, kwargs)
         return _issue(tx, f"window_{name}", owner, parameters, bound)
 

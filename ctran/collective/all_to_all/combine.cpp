@@ -79,11 +79,11 @@ Task combineRows(RowPaths& paths, const Collective& c) {
   }
   for (CarriedShare& carried : shares.carried()) {
     co_await carried.note;
-    carried.receivePositions(*paths.tcp, 1);
     for (const int r : map.local()) {
       requireCount(c, r, carried.source, carried.share.note[1 + map.indexOf(r)],
                    told[paths.placeOf(r)][carried.source]);
     }
+    carried.receivePositions(c, *paths.tcp, 1);
   }
   for (const int r : map.local()) {
     requireCount(c, r, rank, lists.rows(r), told[paths.placeOf(r)][rank]);
@@ -129,7 +129,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
     }
     co_await carried->positions;
     carried->checkPositions(c);
-    sums.emplace_back(carried->share.note[0] * sumBytes);
+    sums.emplace_back(carried->bytesOfRows(c, sumBytes));
     for (const int r : map.local()) {
       const uint32_t* const position = carried->share.positionsOf(map.indexOf(r));
       const Returned& rows = returned[paths.placeOf(r)][at];

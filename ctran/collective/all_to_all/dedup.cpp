@@ -90,12 +90,32 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
       shares.add(paths.tcp->send(shares.delegateAt(host), 2 + k, message.data(), message.bytes()));
     }
   }
+  // What a rank of another host announces is taken if the ranks of this one have room for it: they
+  // tell each other how much, while the notes are on their way.
+  std::vector<uint64_t> room(size);
+  for (int r = 0; r < size; ++r) room[r] = roomForRows(c, r);
+  std::vector<std::vector<uint64_t>> rooms(paths.places(), std::vector<uint64_t>(size));
+  const bool tellsRooms = map.hosts() > 1;
+  if (tellsRooms) {
+    Parcels limits(paths.places());
+    for (int place = 0; place < paths.places(); ++place) {
+      limits.out[place].add(room.data(), size * sizeof(uint64_t));
+      limits.in[place].add(rooms[place].data(), size * sizeof(uint64_t));
+    }
+    Task task = exchange(limits, paths.shm, true);
+    co_await task;
+  }
   for (CarriedShare& carried : shares.carried()) {
     co_await carried.note;
-    carried.receivePositions(*paths.tcp, 1);
+    for (const int r : map.local()) {
+      const uint64_t rows = carried.share.note[1 + map.indexOf(r)];
+      const uint64_t most = rooms[paths.placeOf(r)][carried.source];
+      if (rows > most) throwNoRoom(c, carried.source, r, rows, most);
+    }
+    carried.receivePositions(c, *paths.tcp, 1);
     const uint64_t rows = carried.share.note[0];
     const size_t chunk = chunkRows(rows, rowBytes);
-    carried.data.resize(rows * rowBytes);
+    carried.data.resize(carried.bytesOfRows(c, rowBytes));
     for (uint64_t i = 0; i < rows; i += chunk) {
       carried.rows.push_back(paths.tcp->receive(
           carried.source, static_cast<uint32_t>(2 + i / chunk), carried.data.data() + i * rowBytes,
@@ -117,7 +137,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
     counts.in[place].add(told[place].data(), size * sizeof(uint64_t));
   }
   {
-    Task task = exchange(counts, paths.shm, true);
+    Task task = exchange(counts, paths.shm, !tellsRooms);
     co_await task;
   }
   std::vector<uint64_t> expected(size);

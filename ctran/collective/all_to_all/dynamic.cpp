@@ -1,3 +1,4 @@
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/all_to_all/rows.h"
 
@@ -63,7 +64,12 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
   for (Arrival& count : counts) co_await count;
 
   std::vector<uint64_t> rows;
-  for (const auto& note : told) rows.push_back(note[0]);
+  for (int r = 0; r < size; ++r) {
+    rows.push_back(told[r][0]);
+    Checked inChunks = 0;
+    for (size_t k = 1; k < words; ++k) inChunks = inChunks + told[r][k];
+    if (words > 1) inChunks.atMost(rows.back(), r, "rows in chunks", c.describe());
+  }
   const RowLanding landing(c, rank, rows);
   for (int r = 0; r < size && x.receivedChunks != nullptr; ++r) {
     std::copy(told[r].begin() + 1, told[r].end(), x.receivedChunks + r * x.chunks);

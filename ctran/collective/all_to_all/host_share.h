@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/all_to_all/rows.h"
 
@@ -49,13 +50,21 @@ struct CarriedShare {
   Arrival note, positions;
   std::vector<Arrival> rows;  ///< of each chunk of them
 
-  /// When the note is here.
-  void receivePositions(TcpContext& tcp, uint32_t buffer) {
-    size_t count = 0;
-    for (size_t i = 1; i < share.note.size(); ++i) count += share.note[i];
+  /// When the note is here, and each rank of this host is known to take as many rows as it says.
+  void receivePositions(const Collective& c, TcpContext& tcp, uint32_t buffer) {
+    Checked listed = 0;
+    for (size_t i = 1; i < share.note.size(); ++i) listed = listed + share.note[i];
+    const uint64_t count =
+        listed.atMost(PTRDIFF_MAX / sizeof(uint32_t), source, "rows of a host", c.describe());
+    Checked(share.note[0]).atMost(count, source, "different rows", c.describe());
     share.positions.resize(count);
     positions = tcp.receive(source, buffer, reinterpret_cast<std::byte*>(share.positions.data()),
                             share.positionBytes());
+  }
+  /// Bytes of so many for each row.
+  size_t bytesOfRows(const Collective& c, size_t each) const {
+    return (Checked(share.note[0]) * each)
+        .atMost(PTRDIFF_MAX, source, "bytes of rows", c.describe());
   }
   /// When they are here. What comes over the network is not trusted with memory.
   void checkPositions(const Collective& c) const {

@@ -104,6 +104,23 @@ std::vector<uint64_t> receivedRows(const Collective& c, int rank, int size) {
   return rows;
 }
 
+uint64_t roomForRows(const Collective& c, int source) {
+  // Of rows without bytes, of which any number has room where there is a list of outputs.
+  constexpr uint64_t kEmptyRows = 1 << 20;
+  if (c.outputs.empty()) return c.rows->outputRows;
+  return c.count == 0 ? kEmptyRows : c.outputs[source].count / c.count;
+}
+
+void throwNoRoom(const Collective& c, int source, int rank, uint64_t rows, uint64_t room) {
+  throw Error(
+      ErrorKind::Mismatch,
+      std::string(nameOf(c.kind)) + ": rank " + std::to_string(source) + " sends " +
+          std::to_string(rows) + " rows to rank " + std::to_string(rank) + ", which has room for " +
+          std::to_string(room) +
+          (c.outputs.empty() ? " more of " + std::to_string(c.rows->outputRows) : " more from it"),
+      {source, rank}, c.describe(), "give the output the size of all that the others may send");
+}
+
 RowLanding::RowLanding(const Collective& c, int rank, const std::vector<uint64_t>& rows) {
   const RowExchange& x = *c.rows;
   const size_t rowBytes = c.blockBytes();
@@ -119,15 +136,9 @@ RowLanding::RowLanding(const Collective& c, int rank, const std::vector<uint64_t
                   "what rank i sends rank j, rank j has to expect from rank i");
     }
     const bool listed = !c.outputs.empty();
-    const uint64_t room =
-        listed ? (c.count == 0 ? rows[r] : c.outputs[r].count / c.count) : x.outputRows - sum;
-    if (rows[r] > room) {
-      throw Error(ErrorKind::Mismatch,
-                  sends(r) + ", which has room for " + std::to_string(room) + " more" +
-                      (listed ? " from it" : " of " + std::to_string(x.outputRows)),
-                  {static_cast<int>(r), rank}, c.describe(),
-                  "give the output the size of all that the others may send");
-    }
+    const int source = static_cast<int>(r);
+    const uint64_t room = roomForRows(c, source) - (listed ? 0 : sum);
+    if (rows[r] > room) throwNoRoom(c, source, rank, rows[r], room);
     at_.push_back(listed ? c.outputs[r].data : c.output + sum * rowBytes);
     bytes_.push_back(rows[r] * rowBytes);
     sum += rows[r];

@@ -42,6 +42,13 @@ class RowLists {
 /// [size] rows that came, or come, from each rank: checked, where they are the caller's.
 std::vector<uint64_t> receivedRows(const Collective& c, int rank, int size);
 
+/// The most rows that this rank takes from another.
+uint64_t roomForRows(const Collective& c, int source);
+
+/// Error(Mismatch) of a rank that sends another more rows than that has room for.
+[[noreturn]] void throwNoRoom(const Collective& c, int source, int rank, uint64_t rows,
+                              uint64_t room);
+
 /// Where what is received goes.
 class RowLanding {
  public:

@@ -1,3 +1,4 @@
+#include "ctran/base/checked.h"
 #include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/shm_exchange.h"
 
@@ -56,12 +57,16 @@ uint64_t largestInRounds(const ShmContext& shm, const Collective& c, int peer,
 }
 
 /// What is for this rank in a contribution that has all blocks.
-const std::byte* blockIn(const ShmContext& shm, const Collective& c, const std::byte* slot) {
+const std::byte* blockIn(const ShmContext& shm, const Collective& c, int peer,
+                         const std::byte* slot) {
   Announcement announcement;
   std::memcpy(&announcement, slot, sizeof announcement);
-  size_t offset = sizeof announcement;
-  for (int r = 0; r < shm.rank; ++r) offset += announcement.counts[r] * sizeOf(c.type);
-  return slot + offset;
+  Checked offset = sizeof announcement;
+  for (int r = 0; r < shm.rank; ++r)
+    offset = offset + Checked(announcement.counts[r]) * sizeOf(c.type);
+  const size_t own = c.outputs[peer].count * sizeOf(c.type);
+  const size_t most = own <= Arena::kStepBytes ? Arena::kStepBytes - own : 0;
+  return slot + offset.atMost(most, shm.arena.nameOf(peer), "bytes at once", c.describe());
 }
 
 }  // namespace
@@ -95,7 +100,7 @@ Task allToAllV(ShmContext& shm, const Collective& c) {
   std::vector<std::byte> kept;
   for (int r = 0; r < shm.size; ++r) {
     if (sends(r)) continue;
-    const std::byte* block = blockIn(shm, c, shm.bufferOf(r, 0));
+    const std::byte* block = blockIn(shm, c, r, shm.bufferOf(r, 0));
     const size_t bytes = c.outputs[r].count * element;
     if (sends(shm.rank)) {
       kept.insert(kept.end(), block, block + bytes);

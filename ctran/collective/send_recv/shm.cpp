@@ -1,8 +1,12 @@
 #include "ctran/collective/send_recv/shm.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
+
+#include "ctran/base/checked.h"
 
 namespace ctran {
 namespace {
@@ -170,6 +174,10 @@ uint64_t ShmMailbox::pump() {
 /// Reads the next header and finds the receive that the message is for.
 void ShmMailbox::open() {
   std::memcpy(&header_, ring_ + (position_ & (capacity_ - 1)), sizeof header_);
+  const int peer = arena_.nameOf(peer_);
+  Checked(header_.type).atMost(kDataTypeCount - 1, peer, "as the type of a message");
+  (Checked(header_.count) * sizeOf(static_cast<DataType>(header_.type)))
+      .atMost(PTRDIFF_MAX, peer, "bytes in a message");
   isOpen_ = true;
   lead_ = kLine;
   received_ = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "ctran/base/clock.h"
@@ -220,7 +221,12 @@ void TcpTransport::pollLink(Connection& connection, uint32_t events) {
   if ((events & EPOLLOUT) != 0) flush(peer);
   if ((events & ~static_cast<uint32_t>(EPOLLOUT)) == 0) return;
   const bool wasOpen = connection.isOpen();
-  const std::string why = connection.link.read(connection);
+  std::string why;
+  try {
+    why = connection.link.read(connection);
+  } catch (const std::bad_alloc&) {
+    why = "there is no memory for what it sends";
+  }
   if (!why.empty()) return ended(connection, why);
   if (!wasOpen) flush(peer);
 }
@@ -296,7 +302,7 @@ bool TcpTransport::mayHear(int rank) {
 
 void TcpTransport::failureCame(Peer& peer, const std::string& text) {
   if (told_) return;
-  report(parseFailure(text, peer.rank));
+  report(parseFailure(text, peer.rank, size_));
 }
 
 void TcpTransport::pushFailure(Peer& peer) {

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ctran/base/checked.h"
 #include "ctran/transport/tcp/frame.h"
 
 namespace ctran {
@@ -79,17 +80,22 @@ std::string serializeFailure(const Error& error, int reporter) {
   return text;
 }
 
-Error parseFailure(const std::string& text, int sender) {
+Error parseFailure(const std::string& text, int sender, int size) {
   Parser parser(text);
   const int32_t kind = parser.number();
   const int32_t count = parser.number();
   std::vector<int> ranks;
   for (int32_t i = 0; i < count && i < static_cast<int32_t>(kMaxRanks) && parser.works(); ++i) {
-    ranks.push_back(parser.number());
+    const int rank = parser.number();
+    if (rank >= 0 && rank < size) ranks.push_back(rank);
   }
-  const std::string message = parser.string();
-  const std::string op = parser.string();
-  const std::string hint = parser.string();
+  if (ranks.empty()) ranks.push_back(sender);
+  std::string message = printable(parser.string());
+  const std::string op = printable(parser.string());
+  const std::string hint = printable(parser.string());
+  // Whatever else it says, this end knows from whom it has it.
+  const std::string who = " by rank " + std::to_string(sender) + ")";
+  if (!message.ends_with("(reported" + who)) message += "\n  (passed on" + who;
   // A wrong argument, kind 0, breaks nothing and is not told to others.
   static_assert(static_cast<int32_t>(ErrorKind::InvalidArgument) == 0);
   if (!parser.works() || kind <= 0 || kind > static_cast<int32_t>(ErrorKind::System)) {

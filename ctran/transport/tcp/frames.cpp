@@ -1,4 +1,5 @@
 // What the frames of a peer mean.
+#include "ctran/base/checked.h"
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
@@ -65,6 +66,9 @@ void TcpTransport::Connection::beginAnnounce(const FrameHeader& frame) {
     peer.transport.offer(frame.name);
   } else if (message->bytes != frame.offset) {
     peer.transport.finishWrong(*message, other);
+  } else if (message->bytes > kEagerBytes && !message->isTold) {
+    // Its sender has come to it, and need not keep this.
+    peer.transport.tell(peer, *message, FrameType::Ready);
   }
 }
 
@@ -78,6 +82,7 @@ void TcpTransport::Connection::beginReady(const FrameHeader& frame) {
   }
   Outbound& message = *found->second;
   peer.unready.erase(found);
+  peer.transport.kept(peer, message, FrameType::Announce);
   if (message.bytes != frame.offset) {
     peer.transport.finishWrong(message, other);
   } else {
@@ -115,7 +120,7 @@ std::byte* TcpTransport::Connection::beginData(const FrameHeader& frame) {
     if (peer.transport.told_ || peer.forsaken.count(frame.name) > 0) return nullptr;
     throw std::string("it sent data that nobody asked for");
   }
-  if (frame.offset > inbound->bytes || frame.bytes > inbound->bytes - frame.offset) {
+  if (!isInside(frame.offset, frame.bytes, inbound->bytes)) {
     inbound = nullptr;
     throw std::string("it sent data beyond the end of a buffer");
   }

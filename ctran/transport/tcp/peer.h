@@ -89,6 +89,17 @@ struct TcpTransport::Peer {
   std::map<MessageName, OtherEnd> ready;      // that the peer has bound, and that were not sent yet
   std::map<MessageName, Outbound*> unready;   // that the peer has not bound yet
 
+  /// Announcements, or words that this rank is ready, of which the peer takes kMaxPromises that it
+  /// has not come to.
+  struct Promises {
+    size_t told = 0;              // that the peer may not have come to
+    std::set<MessageName> later;  // are told when there is room
+  };
+  Promises announcements, readiness;
+  Promises& promises(FrameType type) {
+    return type == FrameType::Announce ? announcements : readiness;
+  }
+
   struct Window {
     size_t used = 0;                // of the peer's memory, by what was sent
     std::deque<Outbound*> waiting;  // for room in it

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ctran/base/checked.h"
 #include "ctran/transport/tcp/peer.h"
 
 namespace ctran {
@@ -51,7 +52,7 @@ void TcpTransport::wakeOwn() {
 
 std::unique_ptr<Inbound> TcpTransport::receive(const MessageName& name, int rank, std::byte* data,
                                                size_t bytes, const OperationRecord& operation) {
-  auto message = std::make_unique<Inbound>(*this, name, rank, data, bytes);
+  auto message = std::make_unique<Inbound>(*this, name, rank, data, bytes, operation);
   const Waking lock(*this);
   Peer& peer = peerOf(rank);
   peer.bound[name] = message.get();
@@ -70,9 +71,12 @@ std::unique_ptr<Inbound> TcpTransport::receive(const MessageName& name, int rank
       finishWrong(*message, other);
       return message;
     }
-  }
-  if (bytes > kEagerBytes) {
-    pushControl(peer, FrameType::Ready, name, bytes, operation);
+    if (bytes > kEagerBytes) {
+      tell(peer, *message, FrameType::Ready);
+      countBulk(peer, bytes);
+    }
+  } else if (bytes > kEagerBytes) {
+    promise(peer, *message, FrameType::Ready);
     countBulk(peer, bytes);
   }
   ensure(peer);
@@ -104,7 +108,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     }
   } else {
     peer.unready[name] = message.get();
-    pushControl(peer, FrameType::Announce, name, bytes, operation);
+    promise(peer, *message, FrameType::Announce);
   }
   ensure(peer);
   return message;
@@ -133,6 +137,38 @@ void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& na
   header.count = operation.count;
   peer.first().link.push({header});
   flush(peer);
+}
+
+/// Tells the peer of a message, or keeps that for later: it takes so many that it has not come to.
+/// The message moves when either end has been told of the other. If both are kept back it waits
+/// until messages of which the ends were told have moved.
+void TcpTransport::promise(Peer& peer, Transmission& message, FrameType type) {
+  if (peer.promises(type).told < kMaxPromises) return tell(peer, message, type);
+  peer.promises(type).later.insert(message.name);
+}
+
+void TcpTransport::tell(Peer& peer, Transmission& message, FrameType type) {
+  Peer::Promises& promises = peer.promises(type);
+  promises.later.erase(message.name);
+  ++promises.told;
+  message.isTold = true;
+  pushControl(peer, type, message.name, message.bytes, message.operation);
+}
+
+/// The peer has come to the message: there is room for another.
+void TcpTransport::kept(Peer& peer, Transmission& message, FrameType type) {
+  Peer::Promises& promises = peer.promises(type);
+  promises.later.erase(message.name);
+  if (!std::exchange(message.isTold, false)) return;
+  --promises.told;
+  while (promises.told < kMaxPromises && !promises.later.empty()) {
+    const MessageName name = *promises.later.begin();
+    if (type == FrameType::Ready) {
+      tell(peer, *peer.bound.at(name), type);
+    } else {
+      tell(peer, *peer.unready.at(name), type);
+    }
+  }
 }
 
 void TcpTransport::admitWaiting(Peer& peer, uint32_t lane) {
@@ -175,6 +211,7 @@ void TcpTransport::received(Inbound& message, size_t bytes) {
   if (message.moved < message.bytes) return;
   Peer& peer = peerOf(message.peer);
   peer.bound.erase(message.name);
+  if (message.bytes > kEagerBytes) kept(peer, message, FrameType::Ready);
   // Of an honest peer nothing is left; the memory is the user's again whoever it is.
   for (const auto& connection : peer.connections) connection->letGo(message);
   finish(message);
@@ -193,6 +230,7 @@ void TcpTransport::finishWrong(Transmission& message, const OtherEnd& other) {
   if (bound != peer.bound.end() && bound->second == &message) {
     for (const auto& connection : peer.connections) connection->letGo(*bound->second);
     peer.bound.erase(bound);
+    peer.readiness.later.erase(message.name);
   }
   finish(message);
 }
@@ -272,6 +310,7 @@ void TcpTransport::forget(Inbound& message) {
   const auto found = peer.bound.find(message.name);
   if (found == peer.bound.end() || found->second != &message) return;
   peer.bound.erase(found);
+  peer.readiness.later.erase(message.name);
   if (message.bytes > kEagerBytes) peer.forsaken.insert(message.name);
   for (const auto& connection : peer.connections) connection->letGo(message);
 }
@@ -282,7 +321,10 @@ void TcpTransport::forget(Outbound& message) {
   Peer& peer = peerOf(message.peer);
   std::erase(peer.windows[message.name.lane].waiting, &message);
   const auto found = peer.unready.find(message.name);
-  if (found != peer.unready.end() && found->second == &message) peer.unready.erase(found);
+  if (found != peer.unready.end() && found->second == &message) {
+    peer.unready.erase(found);
+    peer.announcements.later.erase(message.name);
+  }
   std::erase_if(peer.bulk, [&](const Link::Outgoing& frame) { return frame.owner == &message; });
   for (const auto& connection : peer.connections) connection->link.forget(&message);
 }
@@ -325,6 +367,8 @@ void TcpTransport::pollLocked(int waitMillis) {
       handle(events[i].data.u64, events[i].events);
     } catch (const Error& error) {  // of the system: no descriptors are left, for example
       report(Error(error.kind(), describe(rank_) + ": " + error.what(), {rank_}));
+    } catch (const std::exception& error) {
+      report(Error(ErrorKind::System, describe(rank_) + ": " + error.what(), {rank_}));
     }
   }
 }
@@ -353,8 +397,8 @@ void TcpTransport::heard(Peer& peer, const FrameHeader& frame) {
 
 std::string TcpTransport::describe(int rank) const {
   const Place& place = hosts_.places[rank];
-  return "rank " + std::to_string(rank) + " on " +
-         std::string(place.process.data(), ::strnlen(place.process.data(), place.process.size()));
+  const size_t length = ::strnlen(place.process.data(), place.process.size());
+  return "rank " + std::to_string(rank) + " on " + printable({place.process.data(), length});
 }
 
 uint64_t TcpTransport::refusedCallers() {

@@ -34,8 +34,9 @@ struct OtherEnd {
 /// does, lets go of the memory.
 class Transmission {
  public:
-  Transmission(TcpTransport& transport, const MessageName& name, int peer, size_t bytes)
-      : transport(transport), name(name), peer(peer), bytes(bytes) {}
+  Transmission(TcpTransport& transport, const MessageName& name, int peer, size_t bytes,
+               const OperationRecord& operation)
+      : transport(transport), name(name), peer(peer), bytes(bytes), operation(operation) {}
   Transmission(const Transmission&) = delete;
   Transmission& operator=(const Transmission&) = delete;
   virtual ~Transmission() = default;
@@ -49,8 +50,10 @@ class Transmission {
   const MessageName name;
   const int peer;
   const size_t bytes;
+  const OperationRecord operation;
   std::atomic<uint64_t> progress{0};
   size_t moved = 0;      ///< bytes; guarded by the transport
+  bool isTold = false;   ///< the peer has been told of it: announced, or that this rank is ready
   bool isWrong = false;  ///< the sizes of both ends differ; known once it has ended
   OtherEnd other;        ///< known once it has ended
 
@@ -60,8 +63,9 @@ class Transmission {
 /// To be received. Ended when all of it has come.
 class Inbound final : public Transmission {
  public:
-  Inbound(TcpTransport& transport, const MessageName& name, int peer, std::byte* data, size_t bytes)
-      : Transmission(transport, name, peer, bytes), data(data) {}
+  Inbound(TcpTransport& transport, const MessageName& name, int peer, std::byte* data, size_t bytes,
+          const OperationRecord& operation)
+      : Transmission(transport, name, peer, bytes, operation), data(data) {}
   ~Inbound() override;
   std::byte* const data;
 };
@@ -71,10 +75,9 @@ class Outbound final : public Transmission {
  public:
   Outbound(TcpTransport& transport, const MessageName& name, int peer, const std::byte* data,
            size_t bytes, const OperationRecord& operation)
-      : Transmission(transport, name, peer, bytes), data(data), operation(operation) {}
+      : Transmission(transport, name, peer, bytes, operation), data(data) {}
   ~Outbound() override;
   const std::byte* const data;
-  const OperationRecord operation;
 };
 
 /// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
@@ -189,6 +192,9 @@ class TcpTransport final {
   void lose(Peer& peer, const std::string& why);
   void pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
                    const OperationRecord& operation);
+  void promise(Peer& peer, Transmission& message, FrameType type);
+  void tell(Peer& peer, Transmission& message, FrameType type);
+  void kept(Peer& peer, Transmission& message, FrameType type);
   void pushEager(Peer& peer, Outbound& message);
   void pushData(Peer& peer, Outbound& message);
   void admitWaiting(Peer& peer, uint32_t lane);

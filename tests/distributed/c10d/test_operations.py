@@ -134,6 +134,34 @@ def movements(rank: Rank, backend: str) -> None:
         dist.barrier()
 
 
+def aliased(rank: Rank, backend: str) -> None:
+    """Where outputs share memory the last one's value stays, as with PyTorch's Gloo."""
+    with process_group(rank, backend):
+        last = SIZE - 1
+        for asynchronous in (False, True):
+            buffer = torch.zeros(4)
+            work = dist.all_gather([buffer] * SIZE, of(rank.rank, 4), async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            same(buffer, of(last, 4))
+        buffer = of(rank.rank, 4)
+        dist.all_gather([buffer] * SIZE, buffer)
+        same(buffer, of(last, 4))
+        buffer, expected = torch.zeros(4 + last), torch.zeros(4 + last)
+        dist.all_gather([buffer[r : r + 4] for r in range(SIZE)], of(rank.rank, 4))
+        for r in range(SIZE):
+            expected[r : r + 4] = of(r, 4)
+        same(buffer, expected)
+        buffer = torch.zeros(SIZE)
+        dist.all_gather([buffer[: r + 1] for r in range(SIZE)], of(rank.rank, 1 + rank.rank))
+        same(buffer, of(last, SIZE))
+        buffer = torch.zeros(4)
+        dist.gather(of(rank.rank, 4), [buffer] * SIZE if rank.rank == 1 else None, dst=1)
+        same(buffer, of(last, 4) if rank.rank == 1 else torch.zeros(4))
+        dist.all_to_all([buffer] * SIZE, [of(10 * rank.rank + r, 4) for r in range(SIZE)])
+        same(buffer, of(10 * last + rank.rank, 4))
+
+
 def several_at_once(rank: Rank, backend: str) -> None:
     with process_group(rank, backend):
         world = dist.group.WORLD
@@ -285,7 +313,7 @@ def groups(rank: Rank, backend: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [reductions, movements, several_at_once, messages, works, groups],
+    [reductions, movements, aliased, several_at_once, messages, works, groups],
     ids=lambda f: f.__name__,
 )
 def test_on_all_ranks(ranks: MakeRanks, backend: str, case: Callable[[Rank, str], None]) -> None:
@@ -304,13 +332,49 @@ def late_for_a_barrier(rank: Rank) -> None:
                 assert 1 in raised.value.ranks
             dist.barrier()  # the group is as good as before
             if rank.rank != 0:
-                with pytest.raises(torchcomms.CommTimeoutError, match=said):
+                late = f"Rank {rank.rank} reached monitoredBarrier too late: .*{said}"
+                with pytest.raises(torchcomms.CommTimeoutError, match=late):
                     dist.monitored_barrier(None, timedelta(seconds=20), everybody)
         dist.monitored_barrier()
 
 
+def waits_at_a_barrier(rank: Rank) -> None:
+    with process_group(rank):
+        missing = "Rank 1 failed to pass monitoredBarrier in 200 ms"
+        came = "Rank 2 successfully reached monitoredBarrier, but received errors while waiting for"
+        if rank.rank != 1:
+            said = missing if rank.rank == 0 else f"{came} send/recv from rank 0: .*{missing}"
+            with pytest.raises(torchcomms.CommTimeoutError, match=said):
+                dist.monitored_barrier(timeout=timedelta(milliseconds=200))
+        dist.barrier()
+        if rank.rank == 1:
+            with pytest.raises(torchcomms.CommTimeoutError, match="too late"):
+                dist.monitored_barrier()
+        dist.monitored_barrier()
+        if rank.rank == 2:
+            alone = f"{came} send/recv from rank 0: Rank 0 failed to pass"
+            with pytest.raises(torchcomms.CommTimeoutError, match=alone):
+                dist.monitored_barrier(timeout=timedelta(milliseconds=100))
+
+
+def has_no_time_for_a_barrier(rank: Rank) -> None:
+    with process_group(rank):
+        if rank.rank == 0:
+            said = "Rank 0 timed out in monitoredBarrier after 0 ms: .*Rank 1 failed to pass"
+            with pytest.raises(torchcomms.CommTimeoutError, match=said):
+                dist.group.WORLD.monitored_barrier(timedelta(0))  # type: ignore[union-attr]
+
+
 def test_monitored_barrier_names_who_is_missing(ranks: MakeRanks) -> None:
     ranks(SIZE).run(late_for_a_barrier)
+
+
+def test_monitored_barrier_tells_who_came(ranks: MakeRanks) -> None:
+    ranks(SIZE).run(waits_at_a_barrier)
+
+
+def test_monitored_barrier_without_time(ranks: MakeRanks) -> None:
+    ranks(SIZE).run(has_no_time_for_a_barrier)
 
 
 def refused(rank: Rank) -> None:

@@ -8,10 +8,12 @@
 #include <optional>
 #include <thread>
 
+#include "ctran/bootstrap/local_call.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 #include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
+#include "tests/unit/support/strangers.h"
 
 namespace ctran::testing {
 namespace {
@@ -91,28 +93,104 @@ TEST(HandOver, CallersWithoutTheKeyAreTurnedAway) {
   Leading leading(3);
   LeaderAddress wrong = leading.address();
   wrong.key[31] ^= std::byte{1};
-  const Error error = errorOf([&] { join(wrong, 1, 3, later()); });
-  EXPECT_EQ(error.kind(), ErrorKind::PeerLost);
-  EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  NotJoined reason;
+  EXPECT_FALSE(join(wrong, 1, 3, later(), nullptr, &reason));
+  EXPECT_TRUE(reason.somebodyListens);
+  EXPECT_NE(reason.why.find("hung up"), std::string::npos) << reason.why;
   expectSuccess(leading, 3);
+}
+
+/// What a rank of this host says to `name`, and what has become of it.
+NotJoined refusedBy(const std::string& name, const JobKey& key, const Interrupt& interrupt = {}) {
+  LeaderAddress address;
+  std::copy(name.begin(), name.end(), address.socketName.begin());
+  address.key = key;
+  const std::string host = hostIdentity();
+  std::copy(host.begin(), host.end(), address.host.begin());
+  NotJoined reason;
+  EXPECT_FALSE(join(address, 1, 2, later(), interrupt, &reason));
+  return reason;
+}
+
+TEST(HandOver, AnotherUserWhoTakesTheNameGetsNothing) {
+  if (!canBecomeNobody()) GTEST_SKIP() << "needs root, to become another user";
+  const std::string name = freshSocketName();
+  const NameThief thief(name);
+  const NotJoined reason = refusedBy(name, randomKey());
+  EXPECT_TRUE(reason.somebodyListens);
+  EXPECT_NE(reason.why.find("another user"), std::string::npos) << reason.why;
+  while (thief.callers() == 0) std::this_thread::yield();
+  EXPECT_EQ(thief.loot(), 0u);
+}
+
+TEST(HandOver, AnotherUserWhoCallsGetsNothing) {
+  if (!canBecomeNobody()) GTEST_SKIP() << "needs root, to become another user";
+  Leading leading(2);
+  const LeaderAddress address = leading.address();
+  ForkedRanks stranger(1, [&](int) {
+    becomeNobody();
+    const Socket socket = connectAbstract(nameOf(address), later());
+    const Heard heard = hearAll(socket, later());
+    EXPECT_EQ(heard.bytes.size() + heard.descriptors, 0u);
+    EXPECT_FALSE(join(address, 1, 2, later()));  // though it has the key
+  });
+  stranger.expectSuccess();
+  expectSuccess(leading, 2);
+}
+
+/// A process of the same user that listens at the name and has all of the protocol, but not the
+/// key: neither does it learn it, nor is anything handed over.
+TEST(HandOver, WhoListensWithoutTheKeyGetsNothing) {
+  const JobKey key = randomKey();
+  const std::string name = freshSocketName();
+  const Socket listener = listenAbstract(name, 4);
+  Heard heard;
+  std::thread impostor([&] {
+    const Socket socket = acceptWithin(listener, later());
+    Challenge challenge;
+    challenge.nonce = randomKey();
+    sendAll(socket.fd(), std::as_bytes(std::span(&challenge, 1)), {}, later());
+    Hello hello;
+    receiveAll(socket.fd(), std::as_writable_bytes(std::span(&hello, 1)), 0, later());
+    VerdictMessage verdict;
+    verdict.proof = proofOf(randomKey(), challenge, hello, Verdict::Welcome);
+    sendAll(socket.fd(), std::as_bytes(std::span(&verdict, 1)), {}, later());
+    heard = hearAll(socket, later());
+    const auto said = std::as_bytes(std::span(&hello, 1));
+    heard.bytes.insert(heard.bytes.end(), said.begin(), said.end());
+  });
+  const NotJoined reason = refusedBy(name, key);
+  impostor.join();
+  EXPECT_NE(reason.why.find("could not prove"), std::string::npos) << reason.why;
+  EXPECT_EQ(heard.bytes.size(), sizeof(Hello));
+  EXPECT_EQ(heard.descriptors, 0u);
+  EXPECT_FALSE(heard.contains(key));
+}
+
+/// One that says nothing is waited for, but Ctrl-C is heard.
+TEST(HandOver, WhoListensAndSaysNothingCanBeLeft) {
+  const std::string name = freshSocketName();
+  const Socket listener = listenAbstract(name, 4);
+  struct Interrupted {};
+  EXPECT_THROW(refusedBy(name, randomKey(), [] { throw Interrupted(); }), Interrupted);
+  const Heard heard = hearAll(acceptWithin(listener, later()), later());
+  EXPECT_EQ(heard.bytes.size() + heard.descriptors, 0u);
 }
 
 TEST(HandOver, CallersThatSaySomethingElseAreTurnedAway) {
   Leading leading(3);
   for (const size_t bytes : {1, 55, 56, 4000}) {
-    const UniqueFd foreign = connectAbstract(nameOf(leading.address()), later());
+    const Socket foreign = connectAbstract(nameOf(leading.address()), later());
     ASSERT_TRUE(foreign);
-    sendAll(foreign, std::vector<std::byte>(bytes, std::byte{'x'}), {}, later());
-    std::byte answer[1];
-    EXPECT_EQ(errorOf([&] { receiveAll(foreign, answer, 0, later()); }).kind(),
-              ErrorKind::PeerLost);
+    sendAll(foreign.fd(), std::vector<std::byte>(bytes, std::byte{'x'}), {}, later());
+    EXPECT_LE(hearAll(foreign, later()).bytes.size(), sizeof(Challenge));
   }
   expectSuccess(leading, 3);
 }
 
 TEST(HandOver, CallersThatSayNothingKeepNobodyOut) {
   Leading leading(5);
-  std::vector<UniqueFd> silent;
+  std::vector<Socket> silent;
   for (int i = 0; i < 200; ++i) {
     silent.push_back(connectAbstract(nameOf(leading.address()), later()));
   }
@@ -132,16 +210,15 @@ TEST(HandOver, AnotherWorldSizeIsToldToBoth) {
 
 TEST(HandOver, AnotherVersionIsToldToBoth) {
   Leading leading(2);
-  // Of any version: the key, the protocol, and something else.
-  std::vector<std::byte> hello(56);
-  std::memcpy(hello.data(), leading.address().key.data(), 32);
-  hello[32] = std::byte{1};
-  const UniqueFd socket = connectAbstract(nameOf(leading.address()), later());
+  // Of any version: the protocol, and something else.
+  std::vector<std::byte> hello(24);
+  hello[0] = std::byte{1};
+  const LocalCall call = callLocal(nameOf(leading.address()), leading.address().key, later());
   const UniqueFd pidFd = openOwnPidFd();
   const int fds[] = {pidFd.get()};
-  sendAll(socket, hello, fds, later());
+  sendAll(call.socket.fd(), hello, fds, later());
   uint32_t answer[2];  // the leader's protocol and its verdict
-  receiveAll(socket, std::as_writable_bytes(std::span(answer)), 0, later());
+  receiveAll(call.socket.fd(), std::as_writable_bytes(std::span(answer)), 0, later());
   EXPECT_NE(answer[0], 1u);
   EXPECT_NE(answer[1], 0u);
   const Error error = leading.error();
@@ -197,14 +274,32 @@ TEST(HandOver, MissingRanksAreNamedOnAllRanks) {
   }
 }
 
+/// As far as the leader can see: a rank that joins, and hangs up. Of two that say they are that
+/// rank one is refused; then the other has joined.
+void joinAndHangUp(const LeaderAddress& address, int rank, int size) {
+  struct Died {};
+  std::atomic<bool> refused{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      try {
+        join(address, rank, size, later(), [&] {
+          if (refused) throw Died();
+        });
+        ADD_FAILURE() << "it can only be refused, or wait";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument) << error.what();
+        refused = true;
+      } catch (const Died&) {
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(HandOver, RankThatDiesBeforeAllAreThereIsNamed) {
   Leading leading(4);
-  {
-    // As far as the leader can see: a rank that joins, and hangs up.
-    std::thread([&] {
-      errorOf([&] { join(leading.address(), 2, 4, Deadline{} - std::chrono::hours(1)); });
-    }).join();
-  }
+  joinAndHangUp(leading.address(), 2, 4);
   const Error error = leading.error();
   EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
   EXPECT_EQ(error.ranks(), std::vector<int>{2});
@@ -228,7 +323,7 @@ TEST(HandOver, RankThatDiesIsNamedToThoseWhoHaveJoined) {
     });
   }
   while (refused < 1) std::this_thread::yield();
-  errorOf([&] { join(leading.address(), 2, 4, Deadline{} - std::chrono::hours(1)); });
+  joinAndHangUp(leading.address(), 2, 4);
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(told, 1);
   EXPECT_EQ(leading.error().ranks(), std::vector<int>{2});
@@ -310,6 +405,70 @@ TEST(HandOver, AddressesTravelAsText) {
   EXPECT_NE(leader.address().key, another.address().key);
   EXPECT_NE(leader.address().socketName, another.address().socketName);
   EXPECT_EQ(errorOf([] { LeaderAddress::parse("something else"); }).kind(), ErrorKind::System);
+}
+
+/// A rank that has come, and has no room for what it is given: all are told which one it is.
+TEST(HandOver, RankThatHasNoDescriptorLeftIsNamedToAll) {
+  if (kThreadSanitizer) GTEST_SKIP() << "forks";
+  Leading leading(3);
+  const LeaderAddress address = leading.address();
+  const auto expectNamed = [](const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
+    EXPECT_NE(std::string(error.what()).find("rank 2 has no descriptor left"), std::string::npos)
+        << error.what();
+  };
+  ForkedRanks others(2, [&](int index) {
+    std::optional<AllDescriptorsInUse> none;
+    UniqueFd brings = openOwnPidFd();
+    UniqueFd forTheCall = openOwnPidFd();
+    if (index == 1) {
+      none.emplace();
+      forTheCall = UniqueFd();
+    }
+    expectNamed(errorOf([&] {
+      join(address, index + 1, 3, later(), nullptr, nullptr, hostIdentity(), std::move(brings));
+    }));
+  });
+  expectNamed(leading.error());
+  others.expectSuccess();
+}
+
+TEST(HandOver, LeaderThatHasNoDescriptorLeftIsNamedToAll) {
+  if (kThreadSanitizer) GTEST_SKIP() << "forks";
+  struct Flags {
+    std::atomic<bool> hasJoined, isFull;
+  };
+  Shared<Flags> flags;
+  Leader leader;
+  const LeaderAddress address = leader.address();
+  ForkedRanks others(3, [&](int index) {
+    // Two that say they are rank 1: when one of them is refused, the other has joined.
+    if (index == 2) awaitFlag(flags->isFull);
+    const Error error = errorOf([&] { join(address, index < 2 ? 1 : 2, 3, later()); });
+    if (error.kind() == ErrorKind::InvalidArgument) {
+      flags->hasJoined = true;
+      return;
+    }
+    EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
+  });
+  std::optional<AllDescriptorsInUse> none;
+  UniqueFd memory = createSharedMemory("test", kBytes), own = openOwnPidFd();
+  const Error error = errorOf([&] {
+    leader.gather(
+        3, std::move(memory), later(),
+        [&] {
+          if (!flags->hasJoined || none) return;
+          none.emplace();
+          flags->isFull = true;
+        },
+        std::move(own));
+  });
+  none.reset();
+  EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+  EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
+  others.expectSuccess();
 }
 
 /// An error of the system names nobody by itself; the others are to know of whom it is.

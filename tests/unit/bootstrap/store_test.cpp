@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
 #include <thread>
 
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/os/private_file.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
@@ -35,6 +37,32 @@ TYPED_TEST(Stores, GiveWhatWasSet) {
   EXPECT_EQ(this->store_.get("some/key", std::chrono::milliseconds(0)), binary);
   this->store_.set("some/key", "");
   EXPECT_EQ(this->store_.get("some/key", std::chrono::milliseconds(0)), "");
+}
+
+TEST(DirectoryStore, KeepsWhatIsSetFromOtherUsers) {
+  const DirectoryKind kind;
+  const mode_t before = ::umask(0);
+  kind.store->set("key", "secret");
+  ::umask(before);
+  for (const auto& entry : std::filesystem::directory_iterator(kind.directory.path())) {
+    EXPECT_EQ(entry.status().permissions(),
+              std::filesystem::perms::owner_read | std::filesystem::perms::owner_write)
+        << entry.path();
+  }
+}
+
+TEST(PrivateFile, IsOfThisUserAlone) {
+  const TemporaryDirectory directory;
+  const std::string path = directory.path() + "/file";
+  EXPECT_EQ(readPrivateFile(path), std::nullopt);
+  writePrivateFile(path, "secret");
+  EXPECT_EQ(readPrivateFile(path), "secret");
+  EXPECT_EQ(errorOf([&] { writePrivateFile(path, "other"); }).kind(), ErrorKind::System);
+  std::filesystem::create_symlink(path, directory.path() + "/link");
+  EXPECT_EQ(errorOf([&] { readPrivateFile(directory.path() + "/link"); }).kind(),
+            ErrorKind::System);
+  ASSERT_EQ(::chmod(path.c_str(), 0640), 0);
+  EXPECT_EQ(errorOf([&] { readPrivateFile(path); }).kind(), ErrorKind::System);
 }
 
 TYPED_TEST(Stores, WaitForAKeyAndGiveUp) {

@@ -2,11 +2,13 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <barrier>
 #include <filesystem>
 #include <fstream>
+#include <numeric>
 #include <thread>
 
 #include "ctran/base/clock.h"
@@ -15,6 +17,7 @@
 #include "ctran/engine/lane_communicator.h"
 #include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/ranks.h"
+#include "tests/unit/support/strangers.h"
 
 namespace ctran::testing {
 namespace {
@@ -196,6 +199,52 @@ TEST(Create, AddressOfAnEarlierRunIsWaitedOut) {
   auto options = optionsFor(1, 2, store);
   options.timeout = std::chrono::milliseconds(50);
   EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::Timeout);
+}
+
+TEST(Create, AnotherUserAtTheAddressOfAnEarlierRunGetsNothing) {
+  if (!canBecomeNobody()) GTEST_SKIP() << "needs root, to become another user";
+  const auto store = std::make_shared<MemoryStore>();
+  LeaderAddress stale;
+  {
+    const Leader leader;
+    stale = leader.address();
+  }
+  const NameThief thief(stale.socketName.data());
+  store->set("ctran/test/leader", stale.serialize());
+  runThreads(2, [&](int rank) {
+    if (rank == 0) awaitThat([&] { return thief.callers() > 0; }, "the other has called there");
+    expectWorks(*Communicator::create(optionsFor(rank, 2, store)));
+  });
+  store->set("ctran/test/leader", stale.serialize());
+  auto options = optionsFor(1, 2, store);
+  options.timeout = std::chrono::milliseconds(50);
+  const Error error = errorOf([&] { Communicator::create(options); });
+  EXPECT_EQ(error.kind(), ErrorKind::Timeout);
+  EXPECT_NE(std::string(error.what()).find("another user"), std::string::npos) << error.what();
+  EXPECT_EQ(thief.loot(), 0u);
+}
+
+/// The system allows a user who is not root about as many descriptors on their way as one process
+/// may have open, and each of 64 ranks is given 65.
+TEST(Create, AThousandDescriptorsAreEnoughForManyCommunicatorsOf64Ranks) {
+  if (kThreadSanitizer) GTEST_SKIP() << "forks";
+  constexpr int kSize = 64;
+  constexpr int kCommunicators = 20;
+  const TemporaryDirectory directory;
+  ::chmod(directory.path().c_str(), 0777);
+  ForkedRanks ranks(kSize, [&](int rank) {
+    const rlimit limit{1024, 1024};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (canBecomeNobody()) becomeNobody();
+    const auto store = std::make_shared<DirectoryStore>(directory.path());
+    std::vector<std::shared_ptr<Communicator>> all;
+    all.push_back(Communicator::create(optionsFor(rank, kSize, store)));
+    std::vector<int> world(kSize);
+    std::iota(world.begin(), world.end(), 0);
+    while (all.size() < kCommunicators) all.push_back(all[0]->split(world, "another"));
+    for (const auto& communicator : all) communicator->run({});
+  });
+  ranks.expectSuccess();
 }
 
 TEST(Split, MakesGroupsInTheOrderOfTheirLists) {

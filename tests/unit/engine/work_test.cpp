@@ -1,7 +1,9 @@
 // What a posted operation promises.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <barrier>
+#include <mutex>
 #include <stdexcept>
 #include <thread>
 
@@ -308,6 +310,87 @@ TEST(Hooks, InterruptEndsACallThatQueuesBehindOthers) {
   });
 }
 
+/// A host language with one lock, which threads have but while they block.
+struct Locking : Hooks {
+  explicit Locking(std::mutex& language) : language(language) {}
+  std::mutex& language;
+  std::atomic<bool> blocked{false};
+  void beforeBlocking() override {
+    ++before;
+    blocked = true;
+    language.unlock();
+  }
+  void afterBlocking() override {
+    language.lock();
+    ++after;
+  }
+};
+
+TEST(Hooks, InterruptEndsACallWhileAnotherThreadWaitsForAWork) {
+  runRanks(2, [](Communicator& communicator) {
+    if (communicator.rank() == 1) {
+      EXPECT_EQ(errorOf([&] {
+                  while (true) communicator.run(barrier());
+                }).kind(),
+                ErrorKind::Aborted);
+      return;
+    }
+    Collective recv;  // nobody sends
+    recv.kind = CollectiveKind::Recv;
+    recv.root = 1;
+    std::mutex language;
+    const auto first = communicator.post(recv);
+    first->onDone([&] { std::lock_guard lock(language); });  // as for what it held
+    Locking waiting(language), interrupted(language);
+    std::thread other([&] {
+      std::lock_guard lock(language);
+      EXPECT_EQ(errorOf([&] { first->wait(&waiting); }).kind(), ErrorKind::Aborted);
+    });
+    awaitFlag(waiting.blocked);
+    interrupted.interrupt = true;
+    {
+      std::lock_guard lock(language);
+      EXPECT_THROW(communicator.run(recv, {}, &interrupted), std::runtime_error);
+    }
+    other.join();
+    EXPECT_EQ(interrupted.before, interrupted.after);
+  });
+}
+
+TEST(Hooks, InterruptEndsAllThatACallHasPosted) {
+  for (const int ranksPerHost : {0, 1}) {
+    runRanks(
+        2,
+        [](Communicator& communicator) {
+          const auto expectAborted = [&] {
+            const Error error = errorOf([&] {
+              while (true) communicator.run(barrier());
+            });
+            EXPECT_EQ(error.kind(), ErrorKind::Aborted);
+            EXPECT_EQ(error.ranks(), std::vector<int>{0});
+            EXPECT_NE(std::string(error.what()).find("rank 0 was interrupted in recv"),
+                      std::string::npos)
+                << error.what();
+          };
+          if (communicator.rank() == 1) return expectAborted();
+          std::vector<std::shared_ptr<Work>> works;
+          for (int i = 0; i < 3; ++i) {
+            Collective recv;
+            recv.kind = CollectiveKind::Recv;
+            recv.root = i == 1 ? kAnyRank : 1;
+            recv.tag = i;
+            works.push_back(communicator.post(recv));
+          }
+          Hooks hooks;
+          hooks.interrupt = true;
+          EXPECT_THROW(Work::finish(works, &hooks), std::runtime_error);
+          for (const auto& work : works) EXPECT_EQ(work->state(), WorkState::Failed);
+          expectAborted();
+        },
+        ranksPerHost);
+  }
+}
+
 // --- Wrong calls ---------------------------------------------------------------------------------
 
 TEST(WrongCalls, LeaveTheCommunicatorAlone) {
@@ -381,6 +464,26 @@ TEST(WrongCalls, OfTwoThreadsAtOnceAreNamed) {
     together.arrive_and_wait();
     communicator.abort("");  // nobody can send what the other thread waits for
     other.join();
+  });
+}
+
+TEST(Work, ACallbackThatThrowsBreaksTheCommunicatorByName) {
+  runRanks(2, [](Communicator& communicator) {
+    const bool throws = communicator.rank() == 0;
+    std::vector<int32_t> data(10, 1);
+    std::atomic<bool> others{false};
+    const auto work = communicator.post(barrier());
+    if (throws) {
+      work->onDone([] { throw 42; });
+      work->onDone([&others] { others = true; });
+    }
+    work->wait();
+    const Error error = errorOf([&] {
+      while (true) communicator.run(allReduce(data));
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{0}) << error.what();
+    EXPECT_EQ(others, throws);
   });
 }
 

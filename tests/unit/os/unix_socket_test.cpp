@@ -1,6 +1,7 @@
 #include "ctran/os/unix_socket.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include "ctran/os/shared_memory.h"
 #include "tests/unit/support/descriptors.h"
 #include "tests/unit/support/ranks.h"
+#include "tests/unit/support/strangers.h"
 
 namespace ctran::testing {
 namespace {
@@ -62,8 +64,8 @@ TEST(UnixSocket, GivesUpAtTheDeadline) {
   EXPECT_EQ(errorOf([&] { receiveAll(pair.b, one, 0, Deadline{}); }).kind(), ErrorKind::Timeout);
   const auto endless = bytes(10'000'000);
   EXPECT_EQ(errorOf([&] { sendAll(pair.a, endless, {}, soon()); }).kind(), ErrorKind::Timeout);
-  const UniqueFd listener = listenAbstract(uniqueName(), 1);
-  EXPECT_EQ(errorOf([&] { acceptFrom(listener, soon()); }).kind(), ErrorKind::Timeout);
+  const Socket listener = listenAbstract(uniqueName(), 1);
+  EXPECT_FALSE(acceptOne(listener));
   const int sockets[] = {listener.get()};
   EXPECT_EQ(errorOf([&] { waitReadable(sockets, soon()); }).kind(), ErrorKind::Timeout);
 }
@@ -106,11 +108,12 @@ TEST(UnixSocket, AbstractNamesLiveAsLongAsTheListener) {
   const std::string name = uniqueName();
   EXPECT_FALSE(connectAbstract(name, later()));
   {
-    const UniqueFd listener = listenAbstract(name, 4);
-    const UniqueFd socket = connectAbstract(name, later());
+    const Socket listener = listenAbstract(name, 4);
+    const Socket socket = connectAbstract(name, later());
     ASSERT_TRUE(socket);
-    const UniqueFd accepted = acceptFrom(listener, later());
-    EXPECT_TRUE(peerIsTrusted(accepted));
+    const Socket accepted = acceptOne(listener);
+    EXPECT_TRUE(peerIsTrusted(accepted.fd()));
+    EXPECT_TRUE(peerIsTrusted(socket.fd()));
     EXPECT_EQ(errorOf([&] { listenAbstract(name, 4); }).kind(), ErrorKind::System);
   }
   EXPECT_FALSE(connectAbstract(name, later()));
@@ -119,8 +122,8 @@ TEST(UnixSocket, AbstractNamesLiveAsLongAsTheListener) {
 }
 
 TEST(UnixSocket, WaitsWhileTheBacklogIsFull) {
-  const UniqueFd listener = listenAbstract(uniqueName(), 0);
-  std::vector<UniqueFd> connected;
+  const Socket listener = listenAbstract(uniqueName(), 0);
+  std::vector<Socket> connected;
   // The kernel takes a few more than asked for.
   const Error full = errorOf([&] {
     while (true) connected.push_back(connectAbstract(uniqueName(), soon()));
@@ -128,10 +131,72 @@ TEST(UnixSocket, WaitsWhileTheBacklogIsFull) {
   EXPECT_EQ(full.kind(), ErrorKind::Timeout);
   EXPECT_LT(connected.size(), 10u);
   std::thread acceptor([&] {
-    for (size_t i = 0; i <= connected.size(); ++i) acceptFrom(listener, later());
+    for (size_t i = 0; i <= connected.size(); ++i) acceptWithin(listener, later());
   });
   EXPECT_TRUE(connectAbstract(uniqueName(), later()));
   acceptor.join();
+}
+
+/// As Ctrl-C does: it ends a wait for whoever does not read, or does not let anybody in.
+TEST(UnixSocket, CanBeInterruptedWhileTheOtherSideDoesNothing) {
+  struct Interrupted {};
+  const Interrupt interrupt = [] { throw Interrupted(); };
+  Pair pair;
+  const auto endless = bytes(10'000'000);
+  EXPECT_THROW(sendAll(pair.a, endless, {}, later(), interrupt), Interrupted);
+  const Socket listener = listenAbstract(uniqueName(), 0);
+  std::vector<Socket> connected;
+  const auto connectForEver = [&] {
+    while (true) connected.push_back(connectAbstract(uniqueName(), later(), interrupt));
+  };
+  EXPECT_THROW(connectForEver(), Interrupted);
+}
+
+/// The system allows a user's descriptors that are on their way only up to a limit.
+TEST(UnixSocket, WaitsWhileTooManyDescriptorsAreOnTheirWay) {
+  if (!canBecomeNobody()) GTEST_SKIP() << "needs root, to become a user who has limits";
+  ForkedRanks sender(1, [](int) {
+    constexpr int kLimit = 64;
+    const rlimit limit{kLimit, kLimit};
+    ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+    becomeNobody();
+    const auto data = bytes(8);
+    std::vector<Pair> pairs(6);
+    const std::vector<int> fds(kLimit / 2, pairs[0].a.get());
+    for (size_t i = 0; i < 3; ++i) sendAll(pairs[i].a, data, fds, later());
+    // The others do not take what is theirs.
+    const Error error = errorOf([&] { sendAll(pairs[3].a, data, fds, soon()); });
+    EXPECT_EQ(error.op(), kNoDescriptors) << error.what();
+    EXPECT_NE(std::string(error.what()).find("Too many references"), std::string::npos);
+    std::atomic<int> waits{0};
+    std::thread reader([&] {
+      while (waits < 1) std::this_thread::yield();
+      for (size_t i = 0; i < 3; ++i) pairs[i].b = UniqueFd();
+    });
+    sendAll(pairs[4].a, data, fds, later(), [&] { ++waits; });
+    reader.join();
+    EXPECT_GT(waits, 0);
+  });
+  sender.expectSuccess();
+}
+
+TEST(UnixSocket, TellsAnotherUserAtEitherEnd) {
+  if (!canBecomeNobody()) GTEST_SKIP() << "needs root, to become another user";
+  const Socket listener = listenAbstract(uniqueName(), 4);
+  const std::string name = uniqueName();
+  ForkedRanks caller(1, [&](int) {
+    becomeNobody();
+    const Socket socket = connectAbstract(name, later());
+    EXPECT_TRUE(peerIsTrusted(socket.fd()));  // root's, who may do everything anyhow
+    hearAll(socket, later());
+  });
+  {
+    const Socket accepted = acceptWithin(listener, later());
+    EXPECT_FALSE(peerIsTrusted(accepted.fd()));
+  }
+  caller.expectSuccess();
+  const NameThief thief(name + "-of-another");
+  EXPECT_FALSE(peerIsTrusted(connectAbstract(name + "-of-another", later()).fd()));
 }
 
 TEST(UnixSocket, SaysWhichOfManyAreReadable) {

@@ -2,6 +2,8 @@
 // what two ranks see of each other when one leaves or dies, whatever their connection has come to.
 #include <gtest/gtest.h>
 
+#include <climits>
+
 #include "ctran/transport/tcp/failure.h"
 #include "tests/unit/support/tcp_ranks.h"
 
@@ -322,29 +324,118 @@ TEST_F(Pair, DataOfAMessageWhoseOperationHasFailedIsDropped) {
   EXPECT_EQ(error_, nullptr);
 }
 
+/// More large messages than a peer takes announcements of: both ends come to them in any order.
+TEST(TwoRanks, MoreLargeMessagesAtOnceThanCanBePromised) {
+  constexpr uint32_t kMessages = kMaxPromises + 100;
+  constexpr size_t kBytes = kEagerBytes + 1;
+  std::vector<std::byte> from(kBytes, std::byte{42}), to(kBytes);
+  const auto nameOf = [](uint32_t i) { return MessageName{kMessageLane, i, 1}; };
+  for (const bool receivesFirst : {true, false}) {
+    for (const bool sameOrder : {true, false}) {
+      TcpSide a(0), b(1);
+      TcpSide::introduce(a, b);
+      std::vector<std::unique_ptr<Transmission>> sent, received;
+      const auto sendAll = [&] {
+        for (uint32_t i = 0; i < kMessages; ++i) {
+          sent.push_back(a.transport().send(nameOf(i), 1, from.data(), kBytes, {}));
+        }
+      };
+      const auto receiveAll = [&] {
+        for (uint32_t i = 0; i < kMessages; ++i) {
+          const auto name = nameOf(sameOrder ? i : kMessages - 1 - i);
+          received.push_back(b.transport().receive(name, 0, to.data(), kBytes, {}));
+        }
+      };
+      const auto settle = [&] {
+        for (int i = 0; i < 200; ++i) {
+          a.poll(1);
+          b.poll(1);
+        }
+      };
+      receivesFirst ? receiveAll() : sendAll();
+      settle();
+      receivesFirst ? sendAll() : receiveAll();
+      const auto all = [](const auto& messages) {
+        return std::all_of(messages.begin(), messages.end(),
+                           [](const auto& message) { return message->ended().holds(); });
+      };
+      pollUntil({&a, &b}, [&] { return (all(sent) && all(received)) || a.error || b.error; });
+      ASSERT_EQ(a.error, nullptr) << a.error->what();
+      ASSERT_EQ(b.error, nullptr) << b.error->what();
+      EXPECT_EQ(to, from);
+    }
+  }
+}
+
+/// As a receive of one tag does, posted after thousands of others that wait.
+TEST(TwoRanks, AMessageIsNotHeldUpByThoseThatTheOtherEndHasNotComeTo) {
+  constexpr uint32_t kWaiting = kMaxPromises + 100;
+  constexpr size_t kBytes = kEagerBytes + 1;
+  std::vector<std::byte> from(kBytes, std::byte{42}), to(kBytes);
+  TcpSide a(0), b(1);
+  TcpSide::introduce(a, b);
+  std::vector<std::unique_ptr<Inbound>> waiting;
+  for (uint32_t i = 0; i < kWaiting; ++i) {
+    waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+  }
+  // The last of those that wait, and one that comes after it.
+  for (const uint32_t i : {kWaiting - 1, kWaiting}) {
+    const auto outbound = a.transport().send({kMessageLane, i, 1}, 1, from.data(), kBytes, {});
+    if (i == kWaiting) {
+      waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+    }
+    pollUntil({&a, &b}, [&] { return waiting[i]->ended().holds() || a.error || b.error; });
+    ASSERT_EQ(b.error, nullptr) << b.error->what();
+    EXPECT_EQ(to, from);
+  }
+}
+
 TEST(Failures, TravelAsTheyAre) {
   const Error error(ErrorKind::Mismatch, "what happened", {3, 5}, "all_reduce", "what to try");
-  const Error same = parseFailure(serializeFailure(error, 4), 9);
+  const Error same = parseFailure(serializeFailure(error, 4), 9, 10);
   EXPECT_EQ(same.kind(), error.kind());
   EXPECT_EQ(same.ranks(), error.ranks());
   EXPECT_EQ(same.op(), error.op());
   EXPECT_EQ(same.hint(), error.hint());
   EXPECT_NE(std::string(same.what()).find("what happened"), std::string::npos);
   EXPECT_NE(std::string(same.what()).find("reported by rank 4"), std::string::npos);
+  EXPECT_NE(std::string(same.what()).find("passed on by rank 9"), std::string::npos);
+  const std::string told = parseFailure(serializeFailure(error, 9), 9, 10).what();
+  EXPECT_EQ(told.find("passed on"), std::string::npos) << told;
+}
+
+TEST(Failures, OfRanksThatAreNoneNameTheSender) {
+  const Error error(ErrorKind::PeerLost, "a lie\x1b[2J\xff", {-1, 4, INT_MAX});
+  const Error parsed = parseFailure(serializeFailure(error, 1), 1, 4);
+  EXPECT_EQ(parsed.ranks(), std::vector<int>{1});
+  EXPECT_NE(std::string(parsed.what()).find("a lie?[2J?"), std::string::npos) << parsed.what();
+}
+
+TEST_F(Pair, AFailureOfNoRankLeavesTheFirstFailureAsItIs) {
+  Board& board = *board_;
+  EXPECT_TRUE(board.fail(Error(ErrorKind::Timeout, "the first", {1})));
+  for (const int rank : {-1, 2, INT_MIN, INT_MAX}) {
+    EXPECT_FALSE(board.fail(Error(ErrorKind::PeerLost, "another", {rank}))) << rank;
+  }
+  try {
+    board.throwFailure();
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()), "the first");
+  }
 }
 
 TEST(Failures, AnyBytesAreParsedToSomeError) {
   std::string text = serializeFailure(
       Error(ErrorKind::PeerLost, std::string(20'000, 'x'), std::vector<int>(1000, 1)), 0);
   EXPECT_LE(text.size(), kFailureBytes);
-  EXPECT_EQ(parseFailure(text, 0).kind(), ErrorKind::PeerLost);
+  EXPECT_EQ(parseFailure(text, 0, 4).kind(), ErrorKind::PeerLost);
   for (size_t length = 0; length < text.size(); length += 97) {
-    EXPECT_EQ(parseFailure(text.substr(0, length), 2).kind(), ErrorKind::Aborted) << length;
+    EXPECT_EQ(parseFailure(text.substr(0, length), 2, 4).kind(), ErrorKind::Aborted) << length;
   }
   for (size_t i = 0; i < 300; ++i) {
     std::string spoiled = text;
     spoiled[i] = static_cast<char>(spoiled[i] ^ 0xff);
-    parseFailure(spoiled, 2);
+    parseFailure(spoiled, 2, 4);
   }
 }
 

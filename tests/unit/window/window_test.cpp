@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
 
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/memory/shared_allocation.h"
@@ -373,6 +374,32 @@ TEST(Window, ThatIsDroppedEndsTheWaitsOfOthers) {
           const Error error = errorOf([&] { Window::finish(window->waitSignal(1)); });
           EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
           EXPECT_EQ(error.ranks(), std::vector{1}) << error.what();
+        },
+        ranksPerHost);
+  }
+}
+
+TEST(Window, WhoseWaitIsInterruptedBreaks) {
+  struct Interrupt : WaitHooks {
+    void interrupted() override { throw std::runtime_error("interrupted"); }
+  };
+  for (const int ranksPerHost : {0, 1}) {
+    runRanks(
+        2,
+        [](Communicator& communicator) {
+          Memory memory(false, 8);
+          auto window = Window::create(communicator, memory.span, {});
+          awaitOthers(*window, 1);
+          Interrupt hooks;
+          if (communicator.rank() == 0) {
+            EXPECT_THROW(Window::finish(window->waitSignal(1), &hooks), std::runtime_error);
+          }
+          // The signal that was waited for is not missing for whoever waits next.
+          const Error error =
+              errorOf([&] { Window::finish(window->waitSignal(1 - communicator.rank())); });
+          EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+          EXPECT_EQ(error.ranks(), std::vector{0}) << error.what();
+          communicator.run({});  // it is the window that is broken
         },
         ranksPerHost);
   }

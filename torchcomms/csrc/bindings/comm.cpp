@@ -279,6 +279,7 @@ void bindComm(py::module_& module) {
       .def("is_abort_supported", &TorchComm::isAbortSupported, "Whether the backend has abort().")
       .def("is_aborted", &TorchComm::isAborted,
            "Whether the communicator is broken: aborted, timed out, a peer lost. Any thread.")
+      .def("_is_finalized", &TorchComm::isFinalized, "Whether finalize() has been called.")
       .def(
           "set_timeout",
           [](TorchComm& self, const py::object& timeout) { self.setTimeout(toTimeout(timeout)); },

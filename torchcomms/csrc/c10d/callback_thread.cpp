@@ -6,7 +6,8 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
+
+#include "ctran/os/process.h"
 
 namespace torch::comms {
 
@@ -14,10 +15,15 @@ namespace {
 
 class CallbackThread {
  public:
+  void start() {
+    if (runs_.load(std::memory_order_acquire)) return;
+    const std::lock_guard lock(mutex_);
+    if (!runs_) ctran::startThread("comms-callbacks", [this] { serve(); });
+    runs_ = true;
+  }
+
   void post(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
-    if (!runs_) std::thread([this] { serve(); }).detach();
-    runs_ = true;
     tasks_.push_back(std::move(task));
     posted_.notify_one();
   }
@@ -39,7 +45,7 @@ class CallbackThread {
   std::mutex mutex_;
   std::condition_variable posted_;
   std::deque<std::function<void()>> tasks_;
-  bool runs_ = false;
+  std::atomic<bool> runs_{false};
 };
 
 // Never destroyed: the thread runs until the process ends. A forked child starts without.
@@ -47,9 +53,7 @@ std::atomic<CallbackThread*> gThread{nullptr};
 [[maybe_unused]] const int gAtFork =
     pthread_atfork(nullptr, nullptr, [] { gThread.store(nullptr, std::memory_order_release); });
 
-}  // namespace
-
-void postCallback(std::function<void()> task) {
+CallbackThread& callbackThread() {
   CallbackThread* thread = gThread.load(std::memory_order_acquire);
   if (thread == nullptr) {
     auto* fresh = new CallbackThread;
@@ -59,7 +63,13 @@ void postCallback(std::function<void()> task) {
       delete fresh;
     }
   }
-  thread->post(std::move(task));
+  return *thread;
 }
+
+}  // namespace
+
+void startCallbacks() { callbackThread().start(); }
+
+void postCallback(std::function<void()> task) { callbackThread().post(std::move(task)); }
 
 }  // namespace torch::comms

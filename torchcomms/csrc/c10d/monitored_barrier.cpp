@@ -16,7 +16,11 @@ using std::chrono::milliseconds;
 
 constexpr const char* kPassed = "passed";
 
-/// One monitored barrier in the store: a key of each rank but 0, and rank 0's verdict.
+/// What rank 0's verdict may take to reach the others, beyond its timeout.
+constexpr milliseconds kSlack{5000};
+
+/// One monitored barrier in the store: a key of each rank, and rank 0's verdict. Programs look for
+/// the texts of PyTorch's own, so these say the same in the same words, and more.
 class Meeting {
  public:
   Meeting(c10d::Store& store, const TorchComm& comm, uint64_t number, milliseconds timeout)
@@ -27,28 +31,37 @@ class Meeting {
         deadline_(Clock::now() + timeout) {}
 
   void lead(bool waitAllRanks) {
+    store_.set(checkIn(0), std::to_string(timeout_.count()));
     std::vector<int> missing;
     for (int r = 1; r < comm_.getSize() && (missing.empty() || waitAllRanks); ++r) {
-      if (!await(checkIn(r))) missing.push_back(r);
+      if (!await(checkIn(r), deadline_)) missing.push_back(r);
     }
     std::string verdict = kPassed;
     if (!missing.empty()) verdict = failure(missing);
     store_.set(verdictOf(number_), verdict);
-    if (number_ > 0) forget(verdictOf(number_ - 1));  // all have read it, or are lost
+    // Who has come has read the verdict before this one; who has not may still do so.
+    if (missing.empty() && number_ > 0) forget(verdictOf(number_ - 1));
     for (int r = 1; r < comm_.getSize(); ++r) forget(checkIn(r));
     if (!missing.empty()) fail(verdict, std::move(missing));
+    if (number_ > 0) forget(checkInOf(number_ - 1, 0));
   }
 
   void follow() {
+    const bool late = store_.check({verdictOf(number_)});
     store_.set(checkIn(comm_.getRank()), "here");
-    if (!await(verdictOf(number_))) {
-      fail("[Rank " + std::to_string(comm_.getRank()) +
-               "]: Rank 0 failed to pass monitoredBarrier in " + std::to_string(timeout_.count()) +
-               " ms",
+    const std::string self = "Rank " + std::to_string(comm_.getRank());
+    const std::string reached =
+        self +
+        " successfully reached monitoredBarrier, but received errors while waiting for "
+        "send/recv from rank 0: ";
+    if (!awaitVerdict()) {
+      fail(reached + "Rank 0 failed to pass monitoredBarrier in " +
+               std::to_string(timeout_.count()) + " ms",
            {0});
     }
     const std::string verdict = store_.get_to_str(verdictOf(number_));
-    if (verdict != kPassed) fail(verdict, {});
+    if (verdict == kPassed) return;
+    fail((late ? self + " reached monitoredBarrier too late: " : reached) + verdict, {});
   }
 
  private:
@@ -58,13 +71,24 @@ class Meeting {
     for (const int r : comm_.getRanks()) key += "," + std::to_string(r);
     return key + "/" + std::to_string(number) + "/";
   }
-  std::string checkIn(int rank) const { return key(number_) + std::to_string(rank); }
+  std::string checkInOf(uint64_t number, int rank) const {
+    return key(number) + std::to_string(rank);
+  }
+  std::string checkIn(int rank) const { return checkInOf(number_, rank); }
   std::string verdictOf(uint64_t number) const { return key(number) + "verdict"; }
 
-  bool await(const std::string& key) {
+  /// Rank 0's time runs from when it comes. So where it has come, the others wait for what it says.
+  bool awaitVerdict() {
+    if (await(verdictOf(number_), deadline_)) return true;
+    if (!store_.check({checkIn(0)})) return false;
+    const milliseconds timeout{std::stoll(store_.get_to_str(checkIn(0)))};
+    return await(verdictOf(number_), Clock::now() + timeout + kSlack);
+  }
+
+  bool await(const std::string& key, Clock::time_point deadline) {
     milliseconds pause{1};
     while (!store_.check({key})) {
-      if (Clock::now() >= deadline_) return store_.check({key});
+      if (Clock::now() >= deadline) return store_.check({key});
       HostWait::checkInterrupts();
       std::this_thread::sleep_for(pause);
       pause = std::min(2 * pause, milliseconds(20));
@@ -81,9 +105,11 @@ class Meeting {
   }
 
   std::string failure(const std::vector<int>& missing) const {
-    return "[Rank 0]: " + std::string(missing.size() == 1 ? "Rank " : "Ranks ") +
-           ctran::listed(missing) + " failed to pass monitoredBarrier in " +
-           std::to_string(timeout_.count()) + " ms";
+    const std::string time = std::to_string(timeout_.count()) + " ms";
+    std::string text = "[Rank 0]: " + std::string(missing.size() == 1 ? "Rank " : "Ranks ") +
+                       ctran::listed(missing) + " failed to pass monitoredBarrier in " + time;
+    if (timeout_ > kNoTimeout) return text;
+    return "Rank 0 timed out in monitoredBarrier after " + time + ": " + text;
   }
 
   [[noreturn]] static void fail(const std::string& message, std::vector<int> ranks) {
@@ -107,12 +133,12 @@ void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& opts, bool wai
     number = monitoredBarriers_++;
   }
   const c10::intrusive_ptr<c10d::Store> store = comm_->getOptions().store;
-  const bool given = opts.timeout > kNoTimeout;
+  const bool given = opts.timeout >= kNoTimeout;  // 0: who is not there yet is missing
   const milliseconds timeout = given ? opts.timeout : comm_->getOptions().timeout;
   if (size_ == 1) return;
   if (!store) {
     BarrierOptions options;
-    options.timeout = timeout;
+    options.timeout = std::max(timeout, milliseconds(1));
     const auto work = [&] {
       const std::lock_guard lock(issuing_);
       return comm_->barrier(/*async_op=*/true, options);

@@ -11,7 +11,8 @@ at::Tensor contiguousInput(const at::Tensor& tensor);
 std::vector<at::Tensor> contiguousInputs(const std::vector<at::Tensor>& tensors);
 
 /// Tensors that an operation writes: those that are not contiguous are replaced, and get the result
-/// when the operation has ended.
+/// when the operation has ended. So are all of a list in which some share memory: there the last
+/// one's result stays.
 class StagedOutputs {
  public:
   /// `read`: the operation reads them too.

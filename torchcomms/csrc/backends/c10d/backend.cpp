@@ -3,11 +3,12 @@
 #include <torch/version.h>
 
 #include <algorithm>
-#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
@@ -27,6 +28,31 @@ std::optional<int> rankOf(int peer) {
   return peer == kAnySource ? std::nullopt : std::optional(peer);
 }
 
+/// Waits for the operation of a synchronous call.
+void finish(OpName op, TorchWork& work, C10dGroup& group) {
+  try {
+    work.wait();
+  } catch (const ctran::Error&) {
+    group.monitor->seen();
+    throw;
+  } catch (...) {
+    group.monitor->seen();
+    group.interrupted(op);
+    throw;
+  }
+}
+
+/// A c10d backend is destroyed when its operations have ended, if only by their timeout: not here.
+template <typename Owned>
+void destroyAside(Owned owned) {
+  auto* const last = new Owned(std::move(owned));
+  try {
+    ctran::startThread("comms-end", [last] { delete last; });
+  } catch (const ctran::Error& error) {  // it stays
+    ctran::log(ctran::LogLevel::Warn, "a c10d backend is not taken down: %s", error.what());
+  }
+}
+
 }  // namespace
 
 C10dBackend::C10dBackend(std::string backendName, C10dFactory factory)
@@ -41,8 +67,7 @@ C10dBackend::~C10dBackend() {
     const HostWait wait;
     group_.reset();
   } else {
-    // A c10d backend is destroyed when its operations have ended, if only by their timeout.
-    std::thread([group = std::move(group_)] {}).detach();
+    destroyAside(std::move(group_));
   }
 }
 
@@ -94,7 +119,7 @@ void C10dBackend::drain() {
 void C10dBackend::finalize() {
   drain();
   if (group_->isBroken()) {
-    std::thread([backend = std::move(group_->backend)] {}).detach();
+    destroyAside(std::move(group_->backend));
   } else {
     const HostWait wait;
     group_->backend.reset();
@@ -121,17 +146,14 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
                                                Body body) {
   group_->requireWhole(op);
   const milliseconds timeout = timeoutOf(options);
-  const auto visibly = [&](auto call) {
+  if (!async_op && collectives_.idle()) {
+    const HostWait wait;
     try {
-      call();
+      C10dCall(*group_, op, timeout, /*interruptible=*/true).carryOut(body);
     } catch (...) {
       group_->monitor->seen();
       throw;
     }
-  };
-  if (!async_op && collectives_.idle()) {
-    const HostWait wait;
-    visibly([&] { C10dCall(*group_, op, timeout, /*interruptible=*/true).carryOut(body); });
     return TorchWorkCompleted::shared();
   }
   const auto operation = std::make_shared<C10dOperation>(op, 1, group_->monitor);
@@ -149,7 +171,7 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
     operation->partEnded(error);
   });
   if (async_op) return work;
-  visibly([&] { work->wait(); });
+  finish(op, *work, *group_);
   return TorchWorkCompleted::shared();
 }
 
@@ -214,13 +236,7 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
           operation->partEnded(error);
         });
   }
-  if (async_op) return work;
-  try {
-    work->wait();
-  } catch (...) {
-    group_->monitor->seen();
-    throw;
-  }
+  if (!async_op) finish(op, *work, *group_);
   return work;
 }
 

@@ -47,6 +47,15 @@ void C10dGroup::breakWith(const std::exception_ptr& error) {
   monitor->broken();
 }
 
+void C10dGroup::interrupted(OpName op) {
+  const std::string what(toString(op));
+  breakWith(
+      std::make_exception_ptr(ctran::Error(ctran::ErrorKind::Aborted,
+                                           "rank " + std::to_string(rank) + " was interrupted in " +
+                                               what + " of communicator '" + name + "'",
+                                           {rank}, what, "make a new communicator")));
+}
+
 void C10dCall::checkInterrupts() const {
   try {
     HostWait::checkInterrupts();
@@ -87,7 +96,10 @@ void C10dCall::carryOut(const std::function<void(const C10dCall&)>& body) {
   try {
     body(*this);
   } catch (...) {
-    if (interrupted_) throw;
+    if (interrupted_) {
+      group_.interrupted(op_);
+      throw;
+    }
     const std::exception_ptr error =
         translated(std::current_exception(), op_, group_.name, std::nullopt);
     group_.breakWith(error);

@@ -31,6 +31,9 @@ struct C10dGroup {
   bool isBroken() const { return broken_; }
   /// From now on the communicator is broken. The first error stays.
   void breakWith(const std::exception_ptr& error);
+  /// As the call that is being left with an exception of the host's (Ctrl-C) goes on in the
+  /// backend.
+  void interrupted(OpName op);
 
  private:
   std::atomic<bool> broken_{false};
@@ -74,8 +77,8 @@ class C10dCall {
     wait(issue(issued));
   }
 
-  /// Carries out `body`. What it throws, but for interrupts, breaks the group and is thrown as a
-  /// ctran::Error.
+  /// Carries out `body`. What it throws breaks the group, and is thrown as a ctran::Error but for
+  /// what interrupts it.
   void carryOut(const std::function<void(const C10dCall&)>& body);
 
  private:

@@ -3,7 +3,8 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-#include <thread>
+
+#include "ctran/os/process.h"
 
 namespace torch::comms {
 
@@ -76,7 +77,7 @@ void Lane::post(Task task) {
   if (!state_->threadRuns) {
     // On its own: it may be blocked in the backend when the communicator goes, for as long as the
     // backend's timeout.
-    std::thread([state = state_] { state->serve(); }).detach();
+    ctran::startThread("comms-c10d", [state = state_] { state->serve(); });
     state_->threadRuns = true;
   }
   state_->tasks.push_back(std::move(task));

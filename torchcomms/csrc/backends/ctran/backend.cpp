@@ -16,7 +16,7 @@
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
-#include "torchcomms/csrc/backends/ctran/store.hpp"
+#include "torchcomms/csrc/backends/ctran/secret_store.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
@@ -70,11 +70,11 @@ constexpr std::chrono::milliseconds kIdleInterval{200};
 }  // namespace
 
 CtranBackend::~CtranBackend() {
-  if (!comm_) return;
-  monitor_->seen();
+  if (!members_->comm) return;
+  members_->monitor->seen();
   const HostWait wait;
   gpu_.reset();  // lives until its operations have ended
-  comm_.reset();
+  static_cast<void>(members_.replace({}));
   adopted_.clear();
 }
 
@@ -92,9 +92,9 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
                        "make a new one of those that are left");
   }
   if (options.enable_reconfigure) {  // its members are not known yet
-    settle(device, options);
-    options_.name = std::string(name);
-    return;
+    CommOptions named = options;
+    named.name = std::string(name);
+    return adopt(nullptr, device, std::move(named));
   }
   ctran::CommunicatorOptions engine;
   engine.rank = options.rank.value();
@@ -103,7 +103,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   engine.timeout = options.timeout;
   engine.hints = {options.hints.begin(), options.hints.end()};
   if (options.store) {
-    engine.store = std::make_shared<C10dStore>(options.store);
+    engine.store = std::make_shared<SecretStore>(options.store);
   } else if (engine.size > 1) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "A communicator of " + std::to_string(engine.size) +
@@ -119,28 +119,26 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
 
 void CtranBackend::adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
                          CommOptions options) {
-  options.rank = comm->rank();
-  options.size = comm->size();
-  options.name = comm->name();
-  settle(device, options);
-  comm_ = std::move(comm);
-}
-
-void CtranBackend::settle(at::Device device, const CommOptions& options) {
-  options_ = options;
+  if (comm) {
+    options.rank = comm->rank();
+    options.size = comm->size();
+    options.name = comm->name();
+  }
+  options_ = std::move(options);
   device_ = device;
-  monitor_ = std::make_shared<ErrorMonitor>(
-      "rank " + std::to_string(*options.rank) + " of communicator '" + options.name + "' (ctran)",
-      options.abort_process_on_timeout_or_error);
+  auto monitor = std::make_shared<ErrorMonitor>(
+      "rank " + std::to_string(*options_.rank) + " of communicator '" + options_.name + "' (ctran)",
+      options_.abort_process_on_timeout_or_error);
+  static_cast<void>(members_.replace({options_.name, std::move(comm), std::move(monitor)}));
 }
 
-ctran::Communicator& CtranBackend::engine() const {
-  if (!comm_) [[unlikely]] {
+ctran::Communicator& CtranBackend::Members::engine() const {
+  if (!comm) [[unlikely]] {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       "Communicator '" + options_.name + "' has no members yet", {}, {},
+                       "Communicator '" + name + "' has no members yet", {}, {},
                        "made with enable_reconfigure=True, it needs a call of reconfigure() first");
   }
-  return *comm_;
+  return *comm;
 }
 
 std::string CtranBackend::getInitHandle() const {
@@ -167,27 +165,14 @@ void CtranBackend::reconfigure(const ReconfigureOptions& options) {
   auto formed = initPoint_->form(handles, options.uuid, engine, &hooks);
   formed->setTimeout(options_.timeout);
   // What is in flight on the communicator so far fails without surprise.
-  monitor_->listen(nullptr);
-  monitor_->seen();
-  comm_.reset();
+  members_->monitor->listen(nullptr);
+  members_->monitor->seen();
   adopt(std::move(formed), device_, changed);
 }
 
 template <typename Call>
 auto CtranBackend::visibly(Call call) {
-  try {
-    return call();
-  } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
-      monitor_->seen();
-      monitor_->broken();
-    }
-    throw;
-  } catch (...) {  // the host ended the wait: Ctrl-C
-    monitor_->seen();
-    monitor_->broken();
-    throw;
-  }
+  return torch::comms::visibly(*members_->monitor, std::move(call));
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
@@ -200,10 +185,10 @@ void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
       .highPriority = options_.is_high_priority_stream || nccl::wantsHighPriority(options_.hints),
       .checkInterval = kCheckInterval,
       .idleInterval = kIdleInterval,
-      .monitor = monitor_};
+      .monitor = members_->monitor};
   const int index = device_.has_index() ? device_.index() : 0;
   auto engine = visibly([&] {
-    return ctran::GpuCommunicator::create(comm_, index, &hooks, detourOf(options_.hints));
+    return ctran::GpuCommunicator::create(members_->comm, index, &hooks, detourOf(options_.hints));
   });
   gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));
   stream::Watchdog::add(gpu_);
@@ -242,7 +227,7 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
     return gpu_->issue(op, {&collective, 1}, async_op, timeoutOf(options), std::ref(hold));
   }
   if (!async_op) {
-    EngineWaitHooks hooks;
+    EngineWaitHooks hooks(*members_->monitor);
     visibly([&] { engine().run(collective, options.timeout, &hooks); });
     return TorchWorkCompleted::shared();
   }
@@ -251,18 +236,18 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
                            return engine().post(std::move(collective), options.timeout,
                                                 std::move(held));
                          }),
-                         monitor_);
+                         members_->monitor);
 }
 
 void CtranBackend::finalize() {
-  if (!comm_) return;
+  if (!members_->comm) return;
   if (gpu_) {
     gpu_->drain();
     gpu_->requireWhole();
   }
   const HostWait wait;
   EngineWaitHooks hooks;
-  visibly([&] { comm_->finalize(&hooks); });
+  visibly([&] { members_->comm->finalize(&hooks); });
   adopted_.clear();  // its owner may unmap it from now on
   finalized_ = true;
 }
@@ -298,11 +283,14 @@ TorchCommBackend::WorkPtr CtranBackend::recvAnySource(at::Tensor& tensor, bool a
   c.root = ctran::kAnyRank;
   c.tag = options.tag;
   c.source = &held->source;
-  auto work = CtranWork::make(
-      OpName::recv, visibly([&] { return engine().post(std::move(c), options.timeout, held); }),
-      monitor_, std::shared_ptr<const int>(held, &held->source));
-  if (!async_op) work->wait();
-  return work;
+  EngineWaitHooks hooks(*members_->monitor);
+  auto work = visibly([&] {
+    auto posted = engine().post(std::move(c), options.timeout, held);
+    if (!async_op) ctran::Work::finish({&posted, 1}, &hooks);
+    return posted;
+  });
+  return CtranWork::make(OpName::recv, std::move(work), members_->monitor,
+                         std::shared_ptr<const int>(held, &held->source));
 }
 
 namespace {
@@ -341,20 +329,24 @@ TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
   if (gpu_) return issueBatch(ops, async_op, options);
+  std::vector<std::shared_ptr<ctran::Work>> posted;
+  posted.reserve(ops.size());
+  EngineWaitHooks hooks(*members_->monitor);
+  visibly([&] {
+    for (const P2POp& op : ops) {
+      posted.push_back(
+          engine().post(messageOf(op), options.timeout, std::make_shared<at::Tensor>(op.tensor)));
+    }
+    if (!async_op) ctran::Work::finish(posted, &hooks);
+  });
+  if (!async_op) return TorchWorkCompleted::shared();
   std::vector<WorkPtr> works;
-  works.reserve(ops.size());
-  for (const P2POp& op : ops) {
-    auto work = visibly([&] {
-      return engine().post(messageOf(op), options.timeout, std::make_shared<at::Tensor>(op.tensor));
-    });
-    const bool sends = op.type == P2POp::Type::SEND;
-    works.push_back(
-        CtranWork::make(sends ? OpName::send : OpName::recv, std::move(work), monitor_));
+  for (size_t i = 0; i < ops.size(); ++i) {
+    const bool sends = ops[i].type == P2POp::Type::SEND;
+    works.push_back(CtranWork::make(sends ? OpName::send : OpName::recv, std::move(posted[i]),
+                                    members_->monitor));
   }
-  WorkPtr batch = CombinedWork::of(std::move(works));
-  if (async_op) return batch;
-  batch->wait();
-  return TorchWorkCompleted::shared();
+  return CombinedWork::of(std::move(works));
 }
 
 TorchCommBackend::WorkPtr CtranBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
@@ -522,7 +514,7 @@ TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& cal
   gpu_->drain();  // an operation issued before it may write the numbers
   gpu_->requireWhole();
   HostRows rows(call);
-  EngineWaitHooks hooks;
+  EngineWaitHooks hooks(*members_->monitor);
   visibly([&] { engine().run(collectiveOf(rows.call()), options.timeout, &hooks); });
   rows.bringBack();
   return TorchWorkCompleted::shared();
@@ -567,7 +559,7 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
                                                       const std::string& name,
                                                       const CommOptions& options) {
   const HostWait wait;
-  EngineWaitHooks hooks;
+  EngineWaitHooks hooks(*members_->monitor);
   std::shared_ptr<ctran::Communicator> part =
       visibly([&] { return engine().split(ranks, name, options.timeout, &hooks); });
   if (!part) return nullptr;
@@ -581,7 +573,7 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
   engine();
   if (gpu_) return makeGpuWindow(*this);
-  return std::make_shared<CtranWindow>(comm_, monitor_, device_);
+  return std::make_shared<CtranWindow>(members_->comm, members_->monitor, device_);
 }
 
 void CtranBackend::tensorRegister(const at::Tensor& tensor) {
@@ -604,7 +596,7 @@ std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
   gpu_->requireWhole();
   const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->deviceIndex());
   const HostWait wait;
-  EngineWaitHooks hooks;
+  EngineWaitHooks hooks(*members_->monitor);
   const auto kind =
       op == OpName::all_gather_single ? CollectiveKind::AllGather : CollectiveKind::AllToAll;
   auto made = visibly([&] {
@@ -615,8 +607,8 @@ std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
 }
 
 void CtranBackend::abort() {
-  monitor_->seen();
   if (gpu_) {
+    members_->monitor->seen();
     if (finalized_ && !gpu_->isKept()) return;  // the others go on without this rank
     return gpu_->breakWith(ctran::Error(ctran::ErrorKind::Aborted,
                                         "Communicator '" + options_.name +
@@ -624,17 +616,23 @@ void CtranBackend::abort() {
                                             std::to_string(getRank()),
                                         {getRank()}));
   }
-  engine().abort("abort() was called on rank " + std::to_string(getRank()));
+  members_.look([](const Members& members) {
+    members.monitor->seen();
+    ctran::Communicator& engine = members.engine();
+    engine.abort("abort() was called on rank " + std::to_string(engine.rank()));
+  });
 }
 
 bool CtranBackend::isAborted() const {
-  const bool broken = (comm_ && comm_->isAborted()) || (gpu_ && gpu_->isBroken());
-  if (broken) monitor_->seen();
-  return broken;
+  return members_.look([this](const Members& members) {
+    const bool broken = (members.comm && members.comm->isAborted()) || (gpu_ && gpu_->isBroken());
+    if (broken) members.monitor->seen();
+    return broken;
+  });
 }
 
 void CtranBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (comm_) comm_->setTimeout(timeout);
+  if (members_->comm) members_->comm->setTimeout(timeout);
   if (gpu_) gpu_->engine().setTimeout(timeout);
   options_.timeout = timeout;
 }

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <map>
 #include <memory>
 
+#include "ctran/base/replaceable.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
 #include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
@@ -98,17 +100,24 @@ class CtranBackend final : public TorchCommBackend {
   std::string getInitHandle() const override;
   void reconfigure(const ReconfigureOptions& options) override;
   void setFailureListener(std::function<void(bool)> listener) override {
-    monitor_->listen(std::move(listener));
+    members_->monitor->listen(std::move(listener));
   }
 
   /// Null on the CPU.
   const std::shared_ptr<GpuGroup>& group() const { return gpu_; }
   /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
-  ctran::Communicator& engine() const;
+  ctran::Communicator& engine() const { return members_->engine(); }
 
  private:
+  /// What reconfigure() replaces.
+  struct Members {
+    std::string name;
+    std::shared_ptr<ctran::Communicator> comm;  ///< null until the first reconfigure
+    std::shared_ptr<ErrorMonitor> monitor;
+    ctran::Communicator& engine() const;
+  };
+
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
-  void settle(at::Device device, const CommOptions& options);
   void enterGpu(ctran::WaitHooks& hooks);
 
   /// What a reduction does; `factor` is what has to live until it is done.
@@ -127,12 +136,11 @@ class CtranBackend final : public TorchCommBackend {
   template <typename Call>
   auto visibly(Call call);
 
-  std::shared_ptr<ctran::Communicator> comm_;  ///< null until the first reconfigure
-  std::shared_ptr<GpuGroup> gpu_;              ///< null on the CPU; else comm_ controls it
+  ctran::Replaceable<Members> members_;
+  std::shared_ptr<GpuGroup> gpu_;  ///< null on the CPU; else the members' comm controls it
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
-  std::shared_ptr<ErrorMonitor> monitor_;
   CommOptions options_;
-  bool finalized_ = false;
+  std::atomic<bool> finalized_{false};
   at::Device device_{at::kCPU};
   std::map<const void*, std::shared_ptr<void>> adopted_;  ///< memory of others, by its tensor
 };

@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "ctran/base/error.h"
 #include "ctran/memory/shared_allocation.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
@@ -89,26 +88,16 @@ TorchCommWinAccessType CtranWindow::accessOf(int rank) const {
 
 std::shared_ptr<void> CtranWindow::mapped(int rank) const { return window_->mapped(rank); }
 
-TorchCommWindow::WorkPtr CtranWindow::issued(OpName op, ctran::Window::WorkPtr work,
-                                             bool async_op) {
-  if (!work) return TorchWorkCompleted::shared();
-  if (async_op) return CtranWork::make(op, std::move(work), monitor_);
-  EngineWaitHooks hooks;
-  work->wait(&hooks);
-  return TorchWorkCompleted::shared();
-}
-
 template <typename Call>
 TorchCommWindow::WorkPtr CtranWindow::visibly(OpName op, bool async_op, Call call) {
-  try {
-    return issued(op, call(), async_op);
-  } catch (const ctran::Error& e) {
-    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
-      monitor_->seen();
-      monitor_->broken();
-    }
-    throw;
-  }
+  EngineWaitHooks hooks(*monitor_);
+  auto work = torch::comms::visibly(*monitor_, [&] {
+    auto started = call();
+    if (!async_op) ctran::Window::finish(started, &hooks);
+    return started;
+  });
+  if (!async_op || !work) return TorchWorkCompleted::shared();
+  return CtranWork::make(op, std::move(work), monitor_);
 }
 
 TorchCommWindow::WorkPtr CtranWindow::putBytes(const at::Tensor& source, int dst, int64_t offset,

@@ -39,8 +39,7 @@ class CtranWindow final : public TorchCommWindow {
                         const OpOptions& options) override;
 
  private:
-  /// What the engine started: waited for here, or handed out.
-  WorkPtr issued(OpName op, ctran::Window::WorkPtr work, bool async_op);
+  /// What the engine starts: waited for here, or handed out.
   template <typename Call>
   WorkPtr visibly(OpName op, bool async_op, Call call);
 

@@ -5,6 +5,7 @@
 #include <comms/torchcomms/TorchWork.hpp>
 #include <memory>
 
+#include "ctran/base/error.h"
 #include "ctran/engine/work.h"
 #include "torchcomms/csrc/error_monitor.hpp"
 
@@ -13,17 +14,48 @@ namespace torch::comms {
 /// The engine's waits, under HostWait.
 class EngineWaitHooks final : public ctran::WaitHooks {
  public:
+  EngineWaitHooks() = default;
+  /// For a call that fails the communicator when it is interrupted. With it fail the operations
+  /// that nobody waits for, so the program has to count as told before.
+  explicit EngineWaitHooks(ErrorMonitor& monitor) : monitor_(&monitor) {}
+
   void beforeBlocking() override {
     if (hostRuntime().release) released_ = hostRuntime().release();
   }
   void afterBlocking() override {
     if (hostRuntime().acquire) hostRuntime().acquire(released_);
   }
-  void interrupted() override { HostWait::checkInterrupts(); }
+  void interrupted() override {
+    try {
+      HostWait::checkInterrupts();
+    } catch (...) {
+      if (monitor_ != nullptr) monitor_->seen();
+      throw;
+    }
+  }
 
  private:
+  ErrorMonitor* const monitor_ = nullptr;
   void* released_ = nullptr;
 };
+
+/// Calls the engine; an error that breaks the communicator and reaches the program is seen.
+template <typename Call>
+auto visibly(ErrorMonitor& monitor, Call call) {
+  try {
+    return call();
+  } catch (const ctran::Error& e) {
+    if (e.kind() != ctran::ErrorKind::InvalidArgument) {
+      monitor.seen();
+      monitor.broken();
+    }
+    throw;
+  } catch (...) {  // the host ended the wait: Ctrl-C
+    monitor.seen();
+    monitor.broken();
+    throw;
+  }
+}
 
 /// A posted operation of the engine.
 class CtranWork final : public TorchWork {

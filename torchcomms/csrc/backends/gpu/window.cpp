@@ -171,6 +171,7 @@ void GpuWindow::close() {
 
 void GpuWindow::endOwn() noexcept {
   if (!used_) return;
+  const HostWait wait;
   if (release_) (*release_)();
   try {
     const ctran::gpu::DeviceGuard active(deviceIndex());

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ctran/base/error.h"
+#include "ctran/os/process.h"
 
 namespace torch::comms {
 
@@ -146,10 +147,10 @@ bool PluginWork::doWait(std::optional<std::chrono::milliseconds> limit) {
 
 void PluginWork::setCallback(std::function<void()> callback) {
   if (isCompleted()) return callback();
-  std::thread([operation = operation_, callback = std::move(callback)] {
+  ctran::startThread("comms-wait", [operation = operation_, callback = std::move(callback)] {
     operation->wait(std::nullopt, /*interruptible=*/false);
     callback();
-  }).detach();
+  });
 }
 
 }  // namespace torch::comms

@@ -2,6 +2,8 @@
 
 #include <thread>
 
+#include "ctran/os/process.h"
+
 namespace py = pybind11;
 
 namespace torch::comms {
@@ -89,10 +91,10 @@ std::exception_ptr PythonWork::exception() const {
 void PythonWork::setCallback(std::function<void()> callback) {
   if (isCompleted()) return callback();
   auto self = c10::intrusive_ptr<PythonWork>::reclaim_copy(this);
-  std::thread([self = std::move(self), callback = std::move(callback)] {
+  ctran::startThread("comms-wait", [self = std::move(self), callback = std::move(callback)] {
     self->waitOnce();
     callback();
-  }).detach();
+  });
 }
 
 }  // namespace torch::comms

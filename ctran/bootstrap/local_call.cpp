@@ -1,0 +1,57 @@
+#include "ctran/bootstrap/local_call.h"
+
+#include <array>
+
+#include "ctran/os/process.h"
+
+namespace ctran {
+namespace {
+
+/// A listener with many callers may have been in a hurry.
+constexpr int kTries = 8;
+
+}  // namespace
+
+LocalCall callLocal(const std::string& name, const JobKey& key, Deadline deadline,
+                    const Interrupt& interrupt) {
+  LocalCall call;
+  for (int i = 0; i < kTries; ++i) {
+    Socket socket = connectAbstract(name, deadline, interrupt);
+    if (!socket) return {};
+    call.somebodyListens = true;
+    if (!peerIsTrusted(socket.fd())) {
+      call.why = "a process of another user listens there";
+      return call;
+    }
+    Caller caller(std::move(socket), key, Doorman::kLocalCaller);
+    if (awaitVerdict(caller, deadline, interrupt) == Caller::State::Welcome) {
+      call.socket = caller.takeSocket();
+      return call;
+    }
+    call.why = caller.why();
+    if (!caller.somebodyListens()) return call;  // it has not hung up: it has said something else
+  }
+  return call;
+}
+
+Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& interrupt) {
+  while (true) {
+    const Caller::State state = caller.poll();
+    if (state != Caller::State::Pending) return state;
+    const int fds[] = {caller.fd()};
+    waitReadable(fds, deadline, interrupt);
+  }
+}
+
+std::string freshSocketName() {
+  std::array<std::byte, 12> random;
+  fillRandom(random.data(), random.size());
+  std::string name = "ctran-";
+  for (const std::byte b : random) {
+    name += "0123456789abcdef"[static_cast<int>(b) >> 4];
+    name += "0123456789abcdef"[static_cast<int>(b) & 15];
+  }
+  return name;
+}
+
+}  // namespace ctran

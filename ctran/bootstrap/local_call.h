@@ -1,0 +1,29 @@
+#pragma once
+
+#include <string>
+
+#include "ctran/bootstrap/handshake.h"
+#include "ctran/os/unix_socket.h"
+
+namespace ctran {
+
+/// A connection to a Doorman of this host, or why there is none although somebody listens.
+struct LocalCall {
+  Socket socket;
+  std::string why;
+  bool somebodyListens = false;
+};
+
+/// Calls the Doorman that has this name. Both ends run as the same user, or one of them as root,
+/// and both have proved the key before anything else is said. Throws Error: Timeout at the
+/// deadline.
+LocalCall callLocal(const std::string& name, const JobKey& key, Deadline deadline,
+                    const Interrupt& interrupt = nullptr);
+
+/// Waits, as long as the caller is Pending. Throws Error(Timeout) at the deadline.
+Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& interrupt);
+
+/// A name for a Doorman of this host, that nobody guesses.
+std::string freshSocketName();
+
+}  // namespace ctran

@@ -1,0 +1,122 @@
+#include "ctran/os/socket.h"
+
+#include <linux/sockios.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <mutex>
+#include <set>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+/// All sockets of the process. In a child they are replaced by `nothing` right after fork(), under
+/// the same numbers, so that closing them later harms nobody. That needs no descriptor that is not
+/// there, and no file.
+struct Registry {
+  std::mutex mutex;
+  std::set<int> fds;
+  int nothing = -1;  // since the first socket
+};
+
+Registry& registry() {
+  static auto* all = new Registry;  // outlives static destruction
+  return *all;
+}
+
+void closeInChild() {
+  for (const int fd : registry().fds) ::dup3(registry().nothing, fd, O_CLOEXEC);
+  registry().fds.clear();
+  registry().mutex.unlock();
+}
+
+[[maybe_unused]] const int gAtFork = pthread_atfork(
+    [] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, closeInChild);
+
+Error noDescriptor(const char* doing) {
+  return Error(ErrorKind::System, systemError(doing, errno).what(), {}, kMakingSockets);
+}
+
+Transfer result(ssize_t n) {
+  if (n > 0) return {static_cast<size_t>(n), Transfer::End::None, 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+    return {0, Transfer::End::WouldBlock, 0};
+  }
+  return {0, Transfer::End::Failed, errno};
+}
+
+}  // namespace
+
+Socket Socket::made(const std::function<int()>& open) {
+  Registry& all = registry();
+  std::lock_guard lock(all.mutex);
+  if (all.nothing < 0) all.nothing = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (all.nothing < 0) return {};
+  UniqueFd fd(open());
+  if (!fd) return {};
+  all.fds.insert(fd.get());
+  Socket socket;
+  socket.fd_ = std::move(fd);
+  return socket;
+}
+
+void Socket::close() {
+  if (!fd_) return;
+  // Closed under the lock: a fork in between would leave the child with the socket.
+  std::lock_guard lock(registry().mutex);
+  registry().fds.erase(fd_.get());
+  const UniqueFd closing = std::move(fd_);
+}
+
+NetAddress Socket::remote() const {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  if (!fd_ || ::getpeername(fd_.get(), reinterpret_cast<sockaddr*>(&name), &length) != 0) return {};
+  return NetAddress::from(reinterpret_cast<sockaddr*>(&name));
+}
+
+size_t Socket::unacknowledged() const {
+  int bytes = 0;
+  if (!fd_ || ::ioctl(fd_.get(), SIOCOUTQ, &bytes) != 0) return 0;
+  return static_cast<size_t>(bytes);
+}
+
+Socket newSocket(int family) {
+  Socket socket = Socket::made(
+      [family] { return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0); });
+  if (!socket) throw noDescriptor("socket");
+  return socket;
+}
+
+Socket acceptOne(const Socket& listener) {
+  while (true) {
+    Socket socket = Socket::made([&listener] {
+      return ::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    });
+    if (socket) return socket;
+    // A caller that has hung up already is no error of ours (accept(2) lists what it may leave).
+    if (errno == EINTR || errno == ECONNABORTED || errno == EPROTO) continue;
+    if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
+      throw noDescriptor("accepting a connection");
+    }
+    return {};
+  }
+}
+
+Transfer readSome(const Socket& socket, std::span<std::byte> to) {
+  const ssize_t n = ::recv(socket.get(), to.data(), to.size(), 0);
+  if (n == 0) return {0, Transfer::End::Closed, 0};
+  return result(n);
+}
+
+Transfer writeSome(const Socket& socket, std::span<const std::byte> from) {
+  return result(::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL));
+}
+
+}  // namespace ctran

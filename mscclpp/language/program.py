@@ -1,0 +1,174 @@
+"""Programs: what the user writes in a `with`, and the plan that it becomes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+from mscclpp.language.checks import check_pairs, check_switch_chunks
+from mscclpp.language.collectives import Collective
+from mscclpp.language.fusion import fused
+from mscclpp.language.limits import divided
+from mscclpp.language.plan import Plan, rewritten
+from mscclpp.language.record import Record, close_record, open_record
+from mscclpp.language.replication import replicated
+from mscclpp.language.source import Call
+from mscclpp.language.syncs import syncs
+from mscclpp.language.utils import AlgoSpec, ReplicationPolicy
+from mscclpp.language.writer import write
+
+__all__ = ["AlgoSpec", "CollectiveProgram", "ReplicationPolicy"]
+
+
+class CollectiveProgram:
+    """A collective, written as what each thread block of each rank does.
+
+        with CollectiveProgram("mine", AllGather(2, 1, False), 2) as program:
+            ...  # ranks, channels, and what is called on them
+        print(program.to_json())
+
+    Args:
+        name: of the algorithm.
+        collective: what it computes, and the sizes of its buffers in chunks.
+        num_ranks: the number of ranks.
+        instances: copies of every thread block, among which every chunk is divided.
+        protocol: "Simple", or "LL" for one whose scratch is packets.
+        instr_fusion: whether neighbouring operations become one where one instruction does both.
+        auto_sync: whether the threads of a block meet between operations of that block that reach
+            the same chunk. Between thread blocks, and between ranks, the program says what waits
+            for what.
+        replication_policy: what `instances` means.
+        reuse_resources: whether executors may take a scratch buffer that programs share.
+        num_threads_per_block: threads of a thread block, on GPUs.
+        use_double_scratch_buffer: whether executions take one half of the scratch and the other in
+            turns.
+        buffer_alignment: bytes.
+        min_message_size, max_message_size: bytes of the messages that the program is for.
+
+    Raises:
+        ProgramError: the program is wrong. Its message begins with the line that is.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        collective: Collective,
+        num_ranks: int,
+        instances: int = 1,
+        protocol: str = "Simple",
+        instr_fusion: bool = True,
+        auto_sync: bool = True,
+        replication_policy: ReplicationPolicy = ReplicationPolicy.interleaved,
+        reuse_resources: bool = False,
+        num_threads_per_block: int = 1024,
+        use_double_scratch_buffer: bool = False,
+        buffer_alignment: int = 16,
+        min_message_size: int = 0,
+        max_message_size: int = 2**64 - 1,
+    ) -> None:
+        call = Call("CollectiveProgram")
+        if not isinstance(collective, Collective):
+            call.fail(f"collective must be one of mscclpp.language.collectives, not {collective!r}")
+        if collective.num_ranks != num_ranks:
+            call.fail(f"the collective is one of {collective.num_ranks} ranks, not of {num_ranks}")
+        if isinstance(instances, bool) or not isinstance(instances, int) or instances < 1:
+            call.fail(f"instances must be a positive integer, not {instances!r}")
+        if protocol not in ("Simple", "LL"):
+            call.fail(f"protocol must be 'Simple' or 'LL', not {protocol!r}")
+        if not isinstance(replication_policy, ReplicationPolicy):
+            call.fail(f"replication_policy must be a ReplicationPolicy, not {replication_policy!r}")
+        if not 0 <= min_message_size <= max_message_size < 2**64:
+            call.fail(f"no message has {min_message_size} to {max_message_size} bytes")
+        self.name = name
+        self.collective = collective
+        self.num_ranks = num_ranks
+        self.instances = instances
+        self.protocol = protocol
+        self.instr_fusion = instr_fusion
+        self.auto_sync = auto_sync
+        self.replication_policy = replication_policy
+        self.reuse_resources = reuse_resources
+        self.num_threads_per_block = num_threads_per_block
+        self.use_double_scratch_buffer = use_double_scratch_buffer
+        self.buffer_alignment = buffer_alignment
+        self.min_message_size = min_message_size
+        self.max_message_size = max_message_size
+        self.location = call.location
+        chunks = (collective.input_chunks, collective.output_chunks)
+        self._record = Record(name, num_ranks, chunks, call.location)
+        self._record.compile = self.plan
+
+    @classmethod
+    def from_spec(cls, spec: AlgoSpec) -> CollectiveProgram:
+        """The program of a specification, still empty."""
+        return cls(
+            spec.name,
+            spec.collective,
+            spec.world_size,
+            instances=spec.instances,
+            protocol=spec.protocol,
+            instr_fusion=spec.instr_fusion,
+            auto_sync=spec.auto_sync,
+            replication_policy=spec.replication_policy,
+            reuse_resources=spec.reuse_resources,
+            num_threads_per_block=spec.num_threads_per_block,
+            use_double_scratch_buffer=spec.use_double_scratch_buffer,
+            buffer_alignment=spec.buffer_alignment,
+            min_message_size=spec.min_message_size,
+            max_message_size=spec.max_message_size,
+        )
+
+    def __enter__(self) -> CollectiveProgram:
+        open_record(Call("CollectiveProgram"), self._record)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        close_record()
+
+    def plan(self) -> Plan:
+        """The execution plan: what was written, checked, fused, synchronised and replicated.
+
+        It is made anew from what was written, so it is the same however often it is asked for.
+        """
+        plan = self._written()
+        check_switch_chunks(plan)
+        check_pairs(plan)
+        plan = rewritten(plan, divided)
+        if self.instr_fusion:
+            plan = rewritten(plan, fused)
+        plan = rewritten(plan, syncs(self.auto_sync))
+        if self.replication_policy is ReplicationPolicy.interleaved:
+            plan = replicated(plan, self.instances)
+        return plan
+
+    def to_json(self, indent: int | None = 2, *, locations: bool = False) -> str:
+        """The execution plan as JSON (`mscclpp.language.write`)."""
+        return write(self.plan(), indent, locations=locations)
+
+    def validate_signal_wait_pairing(self) -> None:
+        """Raises ProgramError if signals and waits of a connection differ in number."""
+        check_pairs(self._written())
+
+    def post_process_operations(self) -> None:
+        """Raises what `plan` raises. It changes nothing, and need not be called."""
+        self.plan()
+
+    def _written(self) -> Plan:
+        settings: dict[str, Any] = {
+            "collective": self.collective.name,
+            "protocol": self.protocol,
+            "inplace": self.collective.inplace,
+            "reuse_resources": self.reuse_resources,
+            "num_threads_per_block": self.num_threads_per_block,
+            "use_double_scratch_buffer": self.use_double_scratch_buffer,
+            "buffer_alignment": self.buffer_alignment,
+            "min_message_size": self.min_message_size,
+            "max_message_size": self.max_message_size,
+        }
+        return replace(self._record.plan(), **settings)

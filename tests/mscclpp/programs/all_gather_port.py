@@ -1,0 +1,35 @@
+"""All-gather through ports, from scratch, in a loop; a semaphore joins the two thread blocks."""
+
+from mscclpp.language import (
+    AllGather,
+    Buffer,
+    CollectiveProgram,
+    LoopIterationContext,
+    PortChannel,
+    Rank,
+    Semaphore,
+    SyncType,
+)
+
+
+def program(ranks=3, **settings):
+    with CollectiveProgram("port", AllGather(ranks, 1, False), ranks, **settings) as result:
+        scratch = [Buffer(rank, 1) for rank in range(ranks)]
+        for me in range(ranks):
+            rank = Rank(me)
+            copied = Semaphore(me, initial_value=0)
+            output = rank.get_output_buffer()
+            ports = [PortChannel(peer, me) for peer in range(ranks) if peer != me]
+            with LoopIterationContext(unit=2**20, num_chunks=1):
+                rank.copy(scratch[me][0:1], rank.get_input_buffer()[0:1], tb=0)
+                copied.release(tb=0, data_sync=SyncType.before)
+                copied.acquire(tb=1, data_sync=SyncType.after)
+                for port in ports:
+                    there = Rank(port.dst_rank).get_output_buffer()
+                    port.put_with_signal(there[me : me + 1], scratch[me][0:1], tb=1)
+                rank.copy(output[me : me + 1], scratch[me][0:1], tb=0)
+                for port in ports:
+                    port.flush(tb=1, data_sync=SyncType.none)
+                for port in ports:
+                    port.wait(tb=1, data_sync=SyncType.after)
+    return result

@@ -1,0 +1,60 @@
+"""The package needs neither PyTorch nor a GPU, and has the names that programs import."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+
+def test_import_brings_neither_torch_nor_torchcomms() -> None:
+    source = (
+        "import sys; sys.modules['torch'] = sys.modules['torchcomms'] = None\n"
+        "import mscclpp, mscclpp.language; print(mscclpp.AlgoSpec is mscclpp.language.AlgoSpec)"
+    )
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("True\n", "")
+
+
+@pytest.mark.parametrize(
+    ("module", "names"),
+    [
+        ("channel", "MemoryChannel PortChannel SwitchChannel BufferType SyncType"),
+        (
+            "collectives",
+            "AllReduce AllGather ReduceScatter AllToAll SendRecv TestCollective",
+        ),
+        ("general", "JSON"),
+        ("loop", "LoopIterationContext"),
+        ("program", "CollectiveProgram"),
+        ("rank", "Rank Buffer BaseBuffer Semaphore"),
+        ("thread_block_group", "ThreadBlockGroup"),
+        ("utils", "AlgoSpec ReplicationPolicy"),
+    ],
+)
+def test_names_are_where_programs_import_them_from(module: str, names: str) -> None:
+    found = importlib.import_module(f"mscclpp.language.{module}")
+    package = importlib.import_module("mscclpp.language")
+    for name in names.split():
+        assert name in found.__all__
+        assert getattr(package, name) is getattr(found, name)
+
+
+def test_buffers_have_the_chunks_of_the_collective() -> None:
+    language = importlib.import_module("mscclpp.language")
+    sizes = {
+        name: (made.name, made.input_chunks, made.output_chunks)
+        for name in ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "SendRecv")
+        for made in [getattr(language, name)(4, 2, False)]
+    }
+    assert sizes == {
+        "AllReduce": ("allreduce", 8, 8),
+        "AllGather": ("allgather", 2, 8),
+        "ReduceScatter": ("reducescatter", 8, 2),
+        "AllToAll": ("alltoall", 8, 8),
+        "SendRecv": ("sendrecv", 2, 2),
+    }
+    made = language.TestCollective(2, 3, 5)
+    assert (made.name, made.input_chunks, made.output_chunks) == ("test", 3, 5)
