@@ -123,6 +123,7 @@ from torchcomms._comms import (  # noqa: E402
 )
 from torchcomms._errors import (  # noqa: E402
     AbortedError,
+    BackendNotFoundError,
     CommError,
     CommTimeoutError,
     MismatchError,
@@ -161,6 +162,7 @@ __all__ = [
     "AllToAllVDynamicPreHookArgs",
     "AllToAllVSinglePreHookArgs",
     "AllToAllvSingleOptions",
+    "BackendNotFoundError",
     "BarrierOptions",
     "BarrierPreHookArgs",
     "BatchOpIssuePostHookArgs",

@@ -359,6 +359,9 @@ class TorchWork:
         goes on); else returns True. Raises the error of a failed operation."""
     def wait_blocking(self) -> None:
         """Blocks until the operation has ended, on any device. Raises like wait()."""
+    def _set_status(self, status: WorkStatus) -> None:
+        """What `status` and is_completed() say from now on, whatever becomes of the operation: for
+        tests of what looks at works."""
     def exception(self) -> Exception | None:
         """The error of a failed operation, else None; never blocks."""
     def add_done_callback(self, callback: Callable[[TorchWork], object]) -> None:
@@ -398,6 +401,8 @@ class CommOptions:
     """No members until the first reconfigure()."""
     is_high_priority_stream: bool
     """On a GPU: of the communicator's own stream."""
+    high_priority_stream: bool
+    """Another name of is_high_priority_stream."""
     hints: dict[str, str]
     """For the backend. A copy: assign to change it."""
     name: str
@@ -703,7 +708,8 @@ class TorchComm:
     def dup(self, name: str = "") -> TorchComm:
         """A communicator of the same ranks with this one's options: collective over them."""
     def get_init_handle(self) -> str:
-        """How others can reach this process, for reconfigure(). Needs enable_reconfigure=True."""
+        """What names this process and, with enable_reconfigure=True, says how others reach it: for
+        reconfigure()."""
     def reconfigure(
         self,
         uuid: str | int,
@@ -1756,13 +1762,15 @@ class FlightRecorderHook:
                 the hook does nothing.
             isolated: whether it shares what it remembers with the other hooks of the process."""
     def register_with_comm(self, comm: TorchComm) -> None:
-        """From now on the operations of `comm` are recorded."""
+        """From now on the operations of `comm` are recorded, and those of communicators split from
+        it. Once is enough."""
     def unregister(self) -> None:
         """Records no more, of any communicator; keeps what it has."""
     def dump_json(self, include_completed: bool = True) -> str:
         """What is remembered, as JSON; see docs/hooks.md."""
     def dump_file(self, rank: int, include_completed: bool = True) -> str:
-        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank.
+        """Writes it as a pickle to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank (without it if
+        TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME is true).
 
         Returns the path. Raises RuntimeError if it cannot be written."""
     def broken(self) -> list[str]:
@@ -1771,7 +1779,7 @@ class FlightRecorderHook:
     def reset(self) -> None:
         """Forgets all entries."""
     def is_enabled(self) -> bool:
-        """Whether it records at all."""
+        """Whether it has communicators to record, and room for entries."""
     def size(self) -> int:
         """Entries remembered now."""
     def __len__(self) -> int: ...
@@ -1782,13 +1790,15 @@ class clog:
     def __init__(self, output: str, events: list[str] = ..., verbose: list[str] = ...) -> None:
         """
         Args:
-            output: the file, of this rank alone; "{rank}" in it becomes the rank, and in a folder
-                it is clog_rank<rank>.log.
+            output: the file, of this rank alone, which is there from now on; "{rank}" in it becomes
+                the rank of the first communicator, and in a folder it is clog_rank<rank>.log: then
+                it is made when that is registered.
             events: "LIFECYCLE" or "ALL" add start, end and waits.
             verbose: "buffers" adds addresses.
 
         Raises:
-            ValueError: for other events, or about something else."""
+            ValueError: for other events, or about something else.
+            RuntimeError: the file cannot be written."""
     def register_with_comm(self, comm: TorchComm) -> None:
         """From now on the operations of `comm` are logged."""
     def unregister(self) -> None:
@@ -1805,6 +1815,8 @@ class NanCheckHook:
         """From now on the operations of `comm` are checked."""
     def unregister(self) -> None:
         """Checks no more, on any communicator."""
+    def is_enabled(self) -> bool:
+        """Whether it has communicators to check, and something to look at."""
 
 class _BackendWrapper(Backend):
     """A TorchComm as a backend of torch.distributed, for a device of a ProcessGroup.

@@ -96,12 +96,20 @@ def _recording(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def _given() -> str:
+    return os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE", "").lower()
+
+
+def is_enabled() -> bool:
+    """Whether Dynamo is told of communicators."""
+    return _given() not in ("0", "false", "no", "n")
+
+
 def register() -> None:
-    given = os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE", "").lower()
-    if given in ("0", "false", "no", "n"):
+    if not is_enabled():
         return
     when_imported("torch._dynamo.variables.builder", _teach)
-    if given:
+    if _given():
         from torchcomms._comms import TorchComm
 
         for name in _RECORDED:

@@ -45,6 +45,10 @@ class AbortedError(CommError):
     """Somebody called abort()."""
 
 
+class BackendNotFoundError(CommError, ModuleNotFoundError):
+    """new_comm() was asked for a backend that nothing provides."""
+
+
 def hinted(kind: type[CommError], message: str, hint: str, ranks: Sequence[int] = ()) -> CommError:
     """An error of new_comm() whose message ends with what to try, as those of the engine do."""
     return kind(f"{message}\n  hint: {hint}", ranks, "new_comm", hint)

@@ -69,11 +69,11 @@ def gather_object(
 
     Args:
         object_gather_list: at the root gets them, in the order of ranks; as long as there are
-            ranks. Elsewhere None.
+            ranks. Not looked at elsewhere.
 
     Raises:
-        ValueError: `object_gather_list` is missing at the root, given elsewhere, or of another
-            length than the number of ranks.
+        ValueError: `object_gather_list` is missing at the root, or of another length than the
+            number of ranks.
         pickle.UnpicklingError: as in `all_gather_object`.
     """
     is_root = comm.get_rank() == root
@@ -81,14 +81,12 @@ def gather_object(
         if object_gather_list is not None:
             _require_list("object_gather_list", object_gather_list)
         _require_length("object_gather_list", object_gather_list, comm.get_size())
-    elif object_gather_list is not None:
-        raise ValueError("object_gather_list belongs to the root alone")
     data = _encoded(obj, comm)
     sizes = _gathered_sizes(comm, data, timeout)
     padded = _padded(data, max(sizes))
     parts = [torch.empty_like(padded) for _ in sizes] if is_root else []
     comm.gather(parts, padded, root, False, timeout=timeout)
-    if object_gather_list is not None:
+    if is_root and object_gather_list is not None:
         object_gather_list[:] = [
             _decoded(part[:size], rank, weights_only)
             for rank, (part, size) in enumerate(zip(parts, sizes, strict=True))

@@ -67,6 +67,7 @@ bool isSupported(ReduceKind kind, DataType type) {
     case ReduceKind::BitXor:
       return family == Family::Bool || family == Family::Integer;
     case ReduceKind::Avg:
+      return family != Family::Bool && family != Family::Opaque;
     case ReduceKind::PremulSum:
       return family == Family::Floating || family == Family::Complex;
   }
@@ -88,8 +89,7 @@ std::string whyUnsupported(ReduceKind kind, DataType type) {
     case ReduceKind::BitXor:
       return what + " is not defined: bitwise reductions need an integer type or bool";
     case ReduceKind::Avg:
-      return what + " is not defined: an average is rarely an integer; use sum and divide, or " +
-             "convert to a floating type first";
+      return what + " is not defined: truth has no average; convert to a floating type first";
     default:
       return what + " is not defined: a factor needs a floating or complex type";
   }

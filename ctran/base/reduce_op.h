@@ -22,8 +22,8 @@ struct ReduceOp {
 
 std::string_view nameOf(ReduceKind kind);
 
-/// Whether `kind` has a meaning on `type`: bitwise on integers and bool, order on everything but
-/// complex, averages and factors on floating and complex types, arithmetic on all but opaque ones.
+/// Whether `kind` has a meaning on `type`: bitwise on integers and bool, averages on all but bool,
+/// order on all but complex types, factors on floating and complex, arithmetic on all but opaque.
 bool isSupported(ReduceKind kind, DataType type);
 
 /// Why not, as a sentence for the user; empty when supported.

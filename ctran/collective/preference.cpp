@@ -1,7 +1,7 @@
 #include "ctran/collective/preference.h"
 
+#include <cctype>
 #include <sstream>
-#include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
@@ -32,15 +32,24 @@ bool isOfHosts(CollectiveKind kind, const std::string& name) {
   return name == kGroup || hasTcpAlgorithm(kind, name);
 }
 
-void check(const WantedAlgorithm& wanted, const std::string& source) {
+bool isKnown(const WantedAlgorithm& wanted) {
+  for (const CollectiveKind kind : kKinds) {
+    if (wanted.kind && *wanted.kind != kind) continue;
+    if (isOfHosts(kind, wanted.name) || isOfGpus(kind, wanted.name)) return true;
+    for (const ShmChoice& choice : shmChoices(kind)) {
+      if (choice.name == wanted.name) return true;
+    }
+  }
+  return false;
+}
+
+[[noreturn]] void refuse(const WantedAlgorithm& wanted, const std::string& source) {
   const auto& [kind, name] = wanted;
   std::string names;
   for (const CollectiveKind one : kKinds) {
     if (kind && *kind != one) continue;
-    if (isOfHosts(one, name) || isOfGpus(one, name)) return;
     for (const ShmChoice& choice : shmChoices(one)) {
       const std::string known(choice.name);
-      if (known == name) return;
       if ((", " + names + ",").find(", " + known + ",") == std::string::npos) {
         names += (names.empty() ? "" : ", ") + known;
       }
@@ -54,6 +63,30 @@ void check(const WantedAlgorithm& wanted, const std::string& source) {
                   "; on GPUs copy_engine, of all_gather, all_to_all and broadcast");
 }
 
+/// Names that other libraries have for algorithms of ours, in lower case. One may be of several,
+/// each of other collectives.
+struct Alias {
+  std::string_view alias;
+  std::string_view name;
+};
+constexpr Alias kAliases[] = {{"arg", kGroup},
+                              {"binomial_tree", "binomial"},
+                              {"brucksff", "bruck"},
+                              {"recdbl", "recursive_doubling"},
+                              {"rhd", "halving_doubling"},
+                              {"rhd", "recursive_halving"}};
+
+std::vector<std::string> namesMeantBy(const std::string& word) {
+  std::string lower = word;
+  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::vector<std::string> names;
+  for (const Alias& one : kAliases) {
+    if (one.alias == lower) names.emplace_back(one.name);
+  }
+  if (names.empty()) names.push_back(word);
+  return names;
+}
+
 }  // namespace
 
 std::string wantedAlgorithms() { return kAlgorithm.get(); }
@@ -64,7 +97,7 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
   for (std::string word; std::getline(words, word, ',');) {
     const size_t equals = word.find('=');
     WantedAlgorithm wanted;
-    wanted.name = equals == std::string::npos ? word : word.substr(equals + 1);
+    const std::string name = equals == std::string::npos ? word : word.substr(equals + 1);
     if (equals != std::string::npos) {
       wanted.kind = collectiveKindNamed(word.substr(0, equals));
       if (!wanted.kind) {
@@ -72,8 +105,13 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
                                                     word.substr(0, equals) + "', which is none");
       }
     }
-    check(wanted, source);
-    all.push_back(std::move(wanted));
+    const size_t before = all.size();
+    for (const std::string& meant : namesMeantBy(name)) {
+      wanted.name = meant;
+      if (isKnown(wanted)) all.push_back(wanted);
+    }
+    wanted.name = name;
+    if (all.size() == before) refuse(wanted, source);
   }
   return all;
 }

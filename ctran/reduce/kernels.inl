@@ -94,6 +94,16 @@ void average(std::byte* dst, const std::byte* const* src, int nsrc, size_t count
   Kernel<Codec, Add, DividedBy>::run(dst, src, nsrc, count * kBytes, divisor > 0 ? divisor : nsrc);
 }
 
+template <class T, class Unsigned>
+void averageIntegers(std::byte* dst, const std::byte* const* src, int nsrc, size_t count,
+                     int divisor) {
+  const int by = divisor > 0 ? divisor : nsrc;
+  const auto operand = static_cast<Unsigned>(by);
+  Kernel<Plain<Unsigned>, Add, QuotientBy<T>>::run(
+      dst, src, nsrc, count * sizeof(T),
+      operand == static_cast<uint64_t>(by) ? operand : Unsigned{0});
+}
+
 template <int kBytes, class Codec>
 void multiply(std::byte* dst, const std::byte* src, size_t count, double factor) {
   Kernel<Codec, Add, MultipliedBy>::run(dst, &src, 1, count * kBytes,
@@ -110,6 +120,7 @@ class TableBuilder {
     set(ReduceKind::Product, type, combine<kBytes, Plain<Unsigned>, Multiply>);
     set(ReduceKind::Min, type, combine<kBytes, Plain<T>, IntegerMin>);
     set(ReduceKind::Max, type, combine<kBytes, Plain<T>, IntegerMax>);
+    set(ReduceKind::Avg, type, averageIntegers<T, Unsigned>);
     set(ReduceKind::BitAnd, type, combine<kBytes, Plain<uint32_t>, And>);
     set(ReduceKind::BitOr, type, combine<kBytes, Plain<uint32_t>, Or>);
     set(ReduceKind::BitXor, type, combine<kBytes, Plain<uint32_t>, Xor>);

@@ -115,6 +115,22 @@ struct DividedBy {
   }
 };
 
+// Integers of type `Number`, in vectors of the unsigned type of that size: rounded towards zero. A
+// divisor of 0 stands for one beyond all numbers.
+template <class Number>
+struct QuotientBy {
+  template <class V, class T>
+  static CTRAN_INLINE V apply(V value, T divisor) {
+    using Wide = decltype(Number{} + 0);
+    if (divisor == 0) return V{};
+    for (size_t i = 0; i < sizeof(V) / sizeof(T); ++i) {
+      const auto number = static_cast<Number>(value[i]);
+      value[i] = static_cast<T>(static_cast<Wide>(number) / static_cast<Wide>(divisor));
+    }
+    return value;
+  }
+};
+
 struct MultipliedBy {
   template <class V, class T>
   static CTRAN_INLINE V apply(V value, T factor) {

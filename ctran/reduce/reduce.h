@@ -19,10 +19,10 @@ namespace ctran {
 /// count, alignment, position or the instruction set in use. Only the sign and payload of a NaN may
 /// differ.
 ///  - 8- and 16-bit floats accumulate in fp32 and are rounded once, to nearest even. Sums beyond
-///  the
-///    largest float8_e4m3fn become NaN, as that type has no infinity.
+///    the largest float8_e4m3fn become NaN, as that type has no infinity.
 ///  - Min and Max of floats are NaN if any source is; -0.0 is less than +0.0.
-///  - Integers wrap around. A bool is true if its byte is not zero; results are 0 or 1.
+///  - Integers wrap around; their Avg is rounded towards zero.
+///  - A bool is true if its byte is not zero; results are 0 or 1.
 ///  - Products of complex numbers are (ac - bd) + (ad + bc)i, without care for infinite parts.
 using ReduceFn = void (*)(std::byte* dst, const std::byte* const* src, int nsrc, size_t count,
                           int divisor);

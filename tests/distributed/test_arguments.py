@@ -215,8 +215,12 @@ def refuses(rank: Rank) -> None:
         ("overlap", lambda: comm.all_gather_single(two, two[1:3], False)),
         ("overlap", lambda: comm.all_to_all_single(room[1:], room[:-1], False)),
         (
-            "avg of int32 is not defined",
-            lambda: comm.all_reduce(torch.ones(2, dtype=torch.int32), ReduceOp.AVG, False),
+            "avg of bool is not defined",
+            lambda: comm.all_reduce(torch.ones(2, dtype=torch.bool), ReduceOp.AVG, False),
+        ),
+        (
+            "premul_sum of int32 is not defined",
+            lambda: comm.all_reduce(two.int(), ReduceOp.PREMUL_SUM(2.0), False),
         ),
         ("band of float32 is not defined", lambda: comm.all_reduce(t, ReduceOp.BAND, False)),
         (

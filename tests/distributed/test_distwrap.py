@@ -164,13 +164,17 @@ def groups(rank: Rank, backend: str, use_torchcomms: bool) -> None:
             dist.all_reduce(value, group=pair)
             assert value.item() == 2
             dist.destroy_process_group(pair)
-        if not use_torchcomms:
-            return
         part = dist.split_group(split_ranks=[[0, 1], [2]])
         value = torch.ones(1)
         dist.all_reduce(value, group=part)
         assert value.item() == (1 if rank.rank == 2 else 2)
-        assert dist.get_comm(part).get_size() == value.item()
+        whole = dist.split_group()
+        assert dist.get_process_group_ranks(whole) == list(range(SIZE))
+        dist.all_reduce(value, group=whole)
+        assert value.item() == 5
+        if not use_torchcomms:
+            return
+        assert dist.get_comm(part).get_size() == part.size()
         nested = dist.split_group(part, [[1]] if rank.rank < 2 else [[0]])
         assert (nested == dist.GroupMember.NON_GROUP_MEMBER) == (rank.rank == 0)
         with pytest.raises(ValueError, match="each once"):

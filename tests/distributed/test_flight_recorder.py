@@ -58,13 +58,13 @@ def analyze(folder: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
     return done.stdout + done.stderr, database
 
 
-def dump_into(folder: str) -> None:
+def dump_into(folder: str, rank: Rank) -> None:
     os.environ["TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME"] = "1"
-    os.environ["TORCHCOMM_FR_DUMP_TEMP_FILE"] = os.path.join(folder, "trace_rank_")
+    os.environ["TORCHCOMM_FR_DUMP_TEMP_FILE"] = os.path.join(folder, f"trace_rank_{rank.rank}")
 
 
 def records(rank: Rank, folder: str) -> None:
-    dump_into(folder)
+    dump_into(folder, rank)
     comm = rank.new_comm(BACKEND, "recorded")
     recorder = FlightRecorderHook(isolated=True)
     recorder.register_with_comm(comm)
@@ -92,7 +92,6 @@ def records(rank: Rank, folder: str) -> None:
             work.wait()
     pair = comm.split([1, 0] if me < 2 else [], "pair")
     if pair is not None:  # numbers of its own
-        recorder.register_with_comm(pair)
         pair.all_reduce(t, ReduceOp.SUM, async_op=False)
         # As many as collectives, and in reverse: numbers that could be taken for one another.
         if pair.get_rank() == 0:
@@ -144,7 +143,7 @@ def test_the_analyzer_matches_all_operations(ranks: MakeRanks, tmp_path: Path) -
 
 
 def hangs(rank: Rank, folder: str) -> None:
-    dump_into(folder)
+    dump_into(folder, rank)
     comm = rank.new_comm(BACKEND, "hanging")
     recorder = FlightRecorderHook(isolated=True)
     recorder.register_with_comm(comm)
@@ -176,7 +175,7 @@ def test_the_analyzer_names_who_is_missing(fresh_ranks: MakeRanks, tmp_path: Pat
 
 def loses_a_peer(rank: Rank, folder: str) -> None:
     os.environ["TORCHCOMM_ERROR_GRACE_SECONDS"] = "0"
-    dump_into(folder)
+    dump_into(folder, rank)
     comm = rank.new_comm(BACKEND, "policy", abort_process_on_timeout_or_error=True)
     FlightRecorderHook(isolated=True).register_with_comm(comm)
     if rank.rank == 0:

@@ -265,7 +265,7 @@ def test_what_a_plugin_gets_wrong_is_told(folder: Path, monkeypatch: pytest.Monk
         for async_op in (False, True):
             with pytest.raises(torchcomms.CommError, match=message):
                 comm.all_reduce(tensor, ReduceOp.SUM, async_op).wait()
-        for unsupported in (comm.new_window, comm.abort, comm.get_init_handle):
+        for unsupported in (comm.new_window, comm.abort):
             with pytest.raises(torchcomms.CommError, match="not supported by backend faulty"):
                 unsupported()
         comm.finalize()

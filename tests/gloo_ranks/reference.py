@@ -41,6 +41,8 @@ def is_defined(op: str, dtype: torch.dtype) -> bool:
         return dtype not in COMPLEX
     if op in ("BAND", "BOR", "BXOR"):
         return dtype is torch.bool or dtype in INTEGERS
+    if op == "AVG" and dtype in INTEGERS:
+        return True
     return dtype in FLOATS or dtype in COMPLEX
 
 
@@ -95,6 +97,9 @@ def reduced(op: str, contributions: Sequence[Sequence[Number]], dtype: torch.dty
 def _reduce(op: str, column: tuple[Number, ...], dtype: torch.dtype) -> Number:
     if op == "PREMUL_SUM":
         return sum(factor(rank) * value for rank, value in enumerate(column))
+    if op == "AVG" and dtype in INTEGERS:
+        total = int(tensor([sum(column)], dtype).item())  # wrapped around
+        return abs(total) // len(column) * (1 if total >= 0 else -1)
     if op == "AVG":
         return sum(column) / len(column)
     if dtype is torch.bool and op in ("SUM", "PRODUCT"):

@@ -23,6 +23,8 @@ def is_defined(op: str, dtype: torch.dtype) -> bool:
         return dtype not in COMPLEX
     if op in ("BAND", "BOR", "BXOR"):
         return dtype in INTEGERS or dtype == torch.bool
+    if op == "AVG" and dtype in INTEGERS:
+        return True
     return dtype in FLOATS or dtype in COMPLEX
 
 
@@ -76,6 +78,12 @@ def _integers(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     turn = op in ("MIN", "MAX") and not dtype.is_signed
     top = torch.iinfo(signed).min
     views = [p.view(signed) ^ top if turn else p.view(signed) for p in parts]
+    if op == "AVG":
+        total = fold(torch.add, views)
+        if dtype.is_signed:
+            return torch.div(total, len(parts), rounding_mode="trunc")
+        numbers = total.view(dtype).numpy()
+        return torch.from_numpy(numbers // numbers.dtype.type(len(parts)))
     result = fold(_ON_REALS[op], views)
     return (result ^ top if turn else result).view(dtype)
 

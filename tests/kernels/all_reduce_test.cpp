@@ -176,6 +176,16 @@ TEST(PacketReduce, SmallFloatsAccumulateInSingleAndRoundOnce) {
   EXPECT_EQ(widen(reduceThree<BFloat16, Avg>(inputs, true)[0]), 86);
 }
 
+TEST(PacketReduce, AveragesOfIntegersWrapAroundAndAreRoundedTowardsZero) {
+  for (const bool twoShot : {false, true}) {
+    const std::vector<std::vector<i32>> numbers = {{-3, 5, 2147483647}, {-4, 5, 2}, {0, 1, 0}};
+    EXPECT_EQ((reduceThree<i32, Avg>(numbers, twoShot)),
+              (std::vector<i32>{-2, 3, -2147483647 / 3}));
+    const std::vector<std::vector<u8>> bytes = {{200, 7}, {100, 8}, {0, 8}};
+    EXPECT_EQ((reduceThree<u8, Avg>(bytes, twoShot)), (std::vector<u8>{44 / 3, 7}));
+  }
+}
+
 TEST(PacketReduce, NanWinsInMinAndMax) {
   const f32 nan = __builtin_nanf("");
   const std::vector<std::vector<f32>> inputs = {{nan, 1, 1}, {2, nan, 5}, {3, 2, nan}};

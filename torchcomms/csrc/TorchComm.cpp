@@ -66,11 +66,10 @@ TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& 
 
 void TorchComm::finalize() {
   begin(OpName::finalize);
-  const uint64_t id = HookRegistry::nextOpId();
-  hooks_->before(OpName::finalize, id, FinalizePreHookArgs{});
+  hooks_->before(OpName::finalize, HookRegistry::kNoOpId, FinalizePreHookArgs{});
   finalized_ = true;
   impl_->finalize();
-  hooks_->after(id, FinalizePostHookArgs{});
+  hooks_->after(HookRegistry::kNoOpId, FinalizePostHookArgs{});
   hooks_->clear();  // nothing calls them any more, and they may hold this communicator
 }
 

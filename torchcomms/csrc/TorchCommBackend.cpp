@@ -1,4 +1,7 @@
+#include <cinttypes>
 #include <comms/torchcomms/TorchCommBackend.hpp>
+#include <cstdio>
+#include <random>
 
 #include "ctran/base/error.h"
 
@@ -41,7 +44,13 @@ std::shared_ptr<TorchCommWindow> TorchCommBackend::new_window() { unsupported("n
 void TorchCommBackend::abort() { unsupported("abort"); }
 void TorchCommBackend::setTimeout(std::chrono::milliseconds) { unsupported("set_timeout"); }
 void TorchCommBackend::setHints(const Hints&) { unsupported("set_hints"); }
-std::string TorchCommBackend::getInitHandle() const { unsupported("get_init_handle"); }
+std::string TorchCommBackend::getInitHandle() const {
+  static const uint64_t process = std::random_device()() | uint64_t{std::random_device()()} << 32;
+  char unique[40];
+  std::snprintf(unique, sizeof unique, "%016" PRIx64 "-%zx", process,
+                reinterpret_cast<size_t>(this));
+  return std::string(getBackendName()) + ":" + std::to_string(getRank()) + ":" + unique;
+}
 void TorchCommBackend::reconfigure(const ReconfigureOptions&) { unsupported("reconfigure"); }
 
 void TorchCommBackend::unsupported(std::string_view what) const {

@@ -66,6 +66,16 @@ void TorchWorkCompleted::addWaitHook(Hook hook, bool before) {
   TorchWork::addWaitHook(std::move(hook), before);
 }
 
+void TorchWork::setStatus(WorkStatus status) {
+  if (this == TorchWorkCompleted::shared().get()) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "This work stands for every operation that had ended when its call "
+                       "returned, so it cannot have a status of its own",
+                       {}, {}, "use async_op=True");
+  }
+  said_.store(status, std::memory_order_relaxed);
+}
+
 const c10::intrusive_ptr<TorchWork>& TorchWorkCompleted::shared() {
   static const c10::intrusive_ptr<TorchWork> work = c10::make_intrusive<TorchWorkCompleted>();
   return work;

@@ -19,7 +19,7 @@ constexpr std::chrono::seconds kAbortHookLimit{30};
 }  // namespace
 
 uint64_t HookRegistry::nextOpId() {
-  static std::atomic<uint64_t> next{0};
+  static std::atomic<uint64_t> next{kNoOpId + 1};
   return next.fetch_add(1, std::memory_order_relaxed);
 }
 

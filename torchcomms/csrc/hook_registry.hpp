@@ -22,8 +22,10 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   /// Whether operations have to tell. This is all that one without hooks pays.
   bool active() const { return active_.load(std::memory_order_relaxed); }
 
-  /// Of the operations of all communicators.
+  /// Of the operations of all communicators, from 1.
   static uint64_t nextOpId();
+  /// What hooks are told of finalize(), which is no operation.
+  static constexpr uint64_t kNoOpId = 0;
 
   /// Issues an operation between its hooks.
   c10::intrusive_ptr<TorchWork> around(

@@ -122,18 +122,18 @@ def split_group(
 
     Args:
         split_ranks: for each new group its ranks, counted in the parent. The same on every rank of
-            the parent, all of which call it.
+            the parent, all of which call it. None: one group of all of them.
         backend: of the new groups; by default the parent's.
 
     Returns:
         This rank's group; GroupMember.NON_GROUP_MEMBER if it is in none.
     """
     parent = parent_pg or c10d._get_default_group()
-    if not _is_ours(parent):
-        return dist.split_group(parent, split_ranks, timeout, pg_options, group_desc)
-    if not split_ranks:
-        raise ValueError("split_ranks cannot be None or empty")
     members = dist.get_process_group_ranks(parent)
+    if split_ranks is None:
+        split_ranks = [list(range(len(members)))]
+    if not split_ranks:
+        raise ValueError("split_ranks cannot be empty")
     flat = [rank for group in split_ranks for rank in group]
     if len(set(flat)) != len(flat) or any(not 0 <= rank < len(members) for rank in flat):
         raise ValueError(f"split_ranks must be ranks of the parent, each once: {split_ranks}")

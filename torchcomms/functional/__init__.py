@@ -12,8 +12,16 @@ those of the sum of all ranks' losses; the backward pass communicates too, so th
 to run it. `hints` and `timeout` are as for the methods of TorchComm, and so are errors.
 """
 
+from torchcomms import _compile
 from torchcomms._when_imported import when_imported
-from torchcomms.functional import _autograd, _in_place, _inductor, _opaque, _ops  # noqa: F401
+from torchcomms.functional import (  # noqa: F401
+    _autograd,
+    _in_place,
+    _inductor,
+    _opaque,
+    _ops,
+    async_tensor,
+)
 from torchcomms.functional._api import (
     all_gather,
     all_gather_single,
@@ -37,6 +45,19 @@ from torchcomms.functional._api import (
 from torchcomms.functional._async_tensor import AsyncTensor
 from torchcomms.functional._registry import register, register_window
 
+
+def is_torch_compile_supported() -> bool:
+    """Whether compiled functions may communicate with this version of torch: with every one that
+    torchcomms accepts."""
+    return True
+
+
+def is_torch_compile_supported_and_enabled() -> bool:
+    """Whether methods of communicators are part of graphs, which TORCHCOMMS_PATCH_FOR_COMPILE=0
+    turns off."""
+    return is_torch_compile_supported() and _compile.is_enabled()
+
+
 _opaque.register()
 when_imported("torch._inductor.lowering", lambda _: _inductor.register())
 
@@ -53,6 +74,8 @@ __all__ = [
     "broadcast",
     "gather",
     "gather_single",
+    "is_torch_compile_supported",
+    "is_torch_compile_supported_and_enabled",
     "recv",
     "reduce",
     "reduce_scatter",

@@ -290,11 +290,12 @@ def _scatter(ctx: Ctx, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _setup_wait(ctx: Ctx, inputs: tuple[Any, ...], _: list[Tensor]) -> None:
-    ctx.held = len(inputs[1])
+    held = inputs[1] if len(inputs) > 1 else None
+    ctx.held = None if held is None else len(held)
 
 
 def _wait(ctx: Ctx, grads: list[Tensor]) -> tuple[Any, ...]:
-    return grads, [None] * ctx.held
+    return grads, None if ctx.held is None else [None] * ctx.held
 
 
 def _counted(ctx: Ctx, inputs: tuple[Any, ...], _: Any) -> None:

@@ -128,11 +128,15 @@ for _name, _arguments in ROW_EXCHANGES.items():
 _define("window_get", "str window, Tensor(a!) tensor, int src_rank, SymInt offset", _same)
 
 
-def _wait_tensors(tensors: Sequence[Tensor]) -> None:
-    """Ends when the operations that write `tensors` have ended. Traced ones have."""
+def _wait_tensors(tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+    """`tensors`, when the operations that write them have ended."""
     if is_plain():
         works.wait(tensors)
+    else:
+        for tensor, value in zip(tensors, operation("wait_tensors")(tensors), strict=True):
+            tensor.copy_(value)
+    return tensors
 
 
-LIBRARY.define("torchcomm_wait_tensors_(Tensor(a!)[] tensors) -> ()")
+LIBRARY.define("torchcomm_wait_tensors_(Tensor(a!)[] tensors) -> Tensor(a!)[]")
 LIBRARY.impl("torchcomm_wait_tensors_", _wait_tensors, "CompositeImplicitAutograd")

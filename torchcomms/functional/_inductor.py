@@ -42,7 +42,8 @@ def register() -> None:
         changing(name)
 
     @register_lowering(operations.torchcomm_wait_tensors.default, type_promotion_kind=None)
-    def wait_tensors(tensors: Sequence[Any], held: Sequence[Any] = ()) -> list[Any]:
+    def wait_tensors(tensors: Sequence[Any], held: Sequence[Any] | None = None) -> list[Any]:
+        held = held or ()
         for tensor in (*tensors, *held):
             tensor.realize()
         in_place = operations._wait_tensors_.default

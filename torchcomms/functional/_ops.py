@@ -281,13 +281,13 @@ define(
 SAME_MEMORY = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 11)
 
 
-def _wait_tensors(tensors: Sequence[Tensor], held: Sequence[Tensor]) -> list[Tensor]:
+def _wait_tensors(tensors: Sequence[Tensor], held: Sequence[Tensor] | None = None) -> list[Tensor]:
     """Ends when the operations that write `tensors` have ended; what they read is `held`."""
     works.wait(tensors)
     return list(tensors) if SAME_MEMORY else [t.clone() for t in tensors]
 
 
-def _waited(tensors: Sequence[Tensor], held: Sequence[Tensor]) -> list[Tensor]:
+def _waited(tensors: Sequence[Tensor], held: Sequence[Tensor] | None = None) -> list[Tensor]:
     return [torch.empty_like(t) for t in tensors]
 
 
@@ -295,5 +295,6 @@ def _wait(tensors: Sequence[Tensor], held: Sequence[Tensor]) -> None:
     works.wait(tensors)
 
 
-define("wait_tensors", "Tensor[] tensors, Tensor[] held", "Tensor[]", _wait_tensors, _waited)
+_arguments = "Tensor[] tensors, Tensor[]? held=None"
+define("wait_tensors", _arguments, "Tensor[]", _wait_tensors, _waited)
 define_lowered("_wait_tensors_", "Tensor(a!)[] tensors, Tensor[] held", _wait)

@@ -186,8 +186,8 @@ using PostHookArgs =
                  NewWindowPostHookArgs, FinalizePostHookArgs, ReconfigurePostHookArgs>;
 
 /// Before an operation, when its arguments have been checked. `op_id` counts the operations of all
-/// communicators of the process that have hooks. What it throws ends the call: nothing has been
-/// sent, and the communicator is as before.
+/// communicators of the process that have hooks, from 1; of finalize it is 0. What it throws ends
+/// the call: nothing has been sent, and the communicator is as before.
 using PreHook = std::function<void(OpName name, uint64_t op_id, const PreHookArgs& args)>;
 
 /// After an operation has been issued, which with `async_op` false is after it has ended. Not

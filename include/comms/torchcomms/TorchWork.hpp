@@ -29,9 +29,19 @@ class TorchWork : public c10::intrusive_ptr_target {
 
   /// Whether the operation has ended, well or not; never blocks. After a failure `wait` throws.
   bool isCompleted() const {
-    const WorkStatus now = status();
+    const WorkStatus now = shownStatus();
     return now != WorkStatus::NOT_STARTED && now != WorkStatus::INPROGRESS;
   }
+
+  /// `status`, or what `setStatus` has said.
+  WorkStatus shownStatus() const {
+    const std::optional<WorkStatus> said = said_.load(std::memory_order_relaxed);
+    return said ? *said : status();
+  }
+  /// From now on `shownStatus` and `isCompleted` say this, whatever becomes of the operation, which
+  /// waits and hooks still follow: for tests of what looks at works. Throws for
+  /// TorchWorkCompleted::shared.
+  void setStatus(WorkStatus status);
 
   /// Makes the result usable: for tensors of the CPU blocks until the operation has ended, for
   /// those of a GPU orders the current stream behind it. Throws the error of a failed operation.
@@ -87,6 +97,7 @@ class TorchWork : public c10::intrusive_ptr_target {
   }
   bool waitHooked(bool (TorchWork::*wait)(Limit), Limit limit);
 
+  std::atomic<std::optional<WorkStatus>> said_{std::nullopt};
   std::atomic<WaitHooks*> waitHooks_{nullptr};  ///< made for the first of them
 };
 

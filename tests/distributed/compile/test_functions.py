@@ -265,3 +265,29 @@ def test_dynamo_is_taught_when_it_comes(value: str, taught: bool) -> None:
     )
     environment = {**os.environ, "TORCHCOMMS_PATCH_FOR_COMPILE": value}
     subprocess.run([sys.executable, "-c", program], check=True, env=environment, timeout=120)
+
+
+def waits(rank: Rank, backend: str) -> None:
+    comm = rank.comm("ctran")
+    name = functional.register(comm)
+    operations = torch.ops.torchcomms
+
+    def f(x: Tensor) -> Tensor:
+        first = operations.torchcomm_all_reduce(name, x, "SUM", True)
+        second = operations.torchcomm_all_reduce(name, x * 2, "SUM", True)
+        (total,) = operations.torchcomm_wait_tensors([first])
+        (twice,) = operations.torchcomm_wait_tensors_([second])
+        return total + twice  # type: ignore[no-any-return]
+
+    want = torch.full((3,), 3.0 * sum(range(1, rank.size + 1)))
+    for how in (f, compiled(f, backend)[0]):
+        assert torch.equal(how(torch.full((3,), rank.rank + 1.0)), want)
+    pending = operations.torchcomm_all_reduce(name, torch.ones(3), "SUM", True)
+    assert operations.torchcomm_wait_tensors_([pending])[0] is pending
+    assert functional.is_torch_compile_supported_and_enabled()
+    assert functional.async_tensor.TorchCommsAsyncTensor is functional.AsyncTensor
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_tensors_are_waited_for_by_themselves(ranks: MakeRanks, backend: str) -> None:
+    ranks(2).run(waits, backend)

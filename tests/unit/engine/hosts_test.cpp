@@ -279,6 +279,23 @@ TEST(HostsAlgorithm, IsTheOneThatTheHintNames) {
   }
 }
 
+TEST(HostsAlgorithm, SecondNamesAreAccepted) {
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(2, [&](int rank) {
+    auto options = hostPerRank(rank, 2, store);
+    for (const char* name : {"ARG", "recdbl", "BrucksFF", "rhd", "all_reduce=RHD",
+                             "reduce_scatter=rhd", "broadcast=binomial_tree"}) {
+      options.name = name;
+      options.hints["ctran::algorithm"] = name;
+      const auto communicator = Communicator::create(options);
+      expectSums<int32_t>(*communicator, DataType::Int32, {}, 1000, false);
+      communicator->finalize();
+    }
+    options.hints["ctran::algorithm"] = "all_reduce=recdbl";
+    EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
+  });
+}
+
 TEST(HostsAlgorithm, UnknownOrDifferentNamesAreErrors) {
   const auto store = std::make_shared<MemoryStore>();
   runThreads(2, [&](int rank) {

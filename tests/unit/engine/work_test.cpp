@@ -404,7 +404,7 @@ TEST(WrongCalls, LeaveTheCommunicatorAlone) {
     };
     rejected([](Collective& c) { c.input = nullptr; });
     rejected([](Collective& c) { c.output = nullptr; });
-    rejected([](Collective& c) { c.op.kind = ReduceKind::Avg; });
+    rejected([](Collective& c) { c.op.kind = ReduceKind::PremulSum; });
     rejected([](Collective& c) { c.type = DataType::Opaque4; });
     for (const auto kind :
          {CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Scatter,

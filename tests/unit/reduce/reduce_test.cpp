@@ -128,7 +128,9 @@ class Reduce : public testing::TestWithParam<std::tuple<Isa, DataType>> {
   static constexpr size_t kMaxCount = 1543;
 };
 
-// The types that have averages and factors.
+// The types that have averages.
+class ReduceAverage : public Reduce {};
+// The types that have factors.
 class ReduceLinear : public Reduce {};
 
 struct Sources {
@@ -195,16 +197,19 @@ TEST_P(Reduce, MayWriteOntoAnyOfItsSources) {
   }
 }
 
-TEST_P(ReduceLinear, AveragesDivideByTheDivisorOrElseByTheNumberOfSources) {
+// Divisors beyond the largest number of 8 and 16 bits, too.
+TEST_P(ReduceAverage, DividesByTheDivisorOrElseByTheNumberOfSources) {
   constexpr size_t kCount = 333;
   const ReduceFn fn = reduceFnFor(isa(), ReduceKind::Avg, type());
-  const Sources sources(type(), Values::Ordinary, 3, kCount);
   std::vector<std::byte> got(kCount * size()), want(kCount * size());
-  for (int divisor : {0, 1, 3, 7, 1000}) {
-    SCOPED_TRACE(divisor);
-    fn(got.data(), sources.pointers.data(), 3, kCount, divisor);
-    reference::reduce(ReduceKind::Avg, type(), want.data(), sources.pointers, kCount, divisor);
-    ASSERT_TRUE(sameElements(type(), got.data(), want.data(), kCount));
+  for (const Values values : {Values::Ordinary, Values::AnyBits}) {
+    const Sources sources(type(), values, 3, kCount);
+    for (int divisor : {0, 1, 3, 7, 128, 200, 256, 1000, 65536, 100000}) {
+      SCOPED_TRACE(divisor);
+      fn(got.data(), sources.pointers.data(), 3, kCount, divisor);
+      reference::reduce(ReduceKind::Avg, type(), want.data(), sources.pointers, kCount, divisor);
+      ASSERT_TRUE(sameElements(type(), got.data(), want.data(), kCount));
+    }
   }
 }
 
@@ -282,7 +287,8 @@ std::string nameOfTest(const testing::TestParamInfo<std::tuple<Isa, DataType>>& 
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Reduce, onAllIsas(ReduceKind::Sum), nameOfTest);
-INSTANTIATE_TEST_SUITE_P(All, ReduceLinear, onAllIsas(ReduceKind::Avg), nameOfTest);
+INSTANTIATE_TEST_SUITE_P(All, ReduceAverage, onAllIsas(ReduceKind::Avg), nameOfTest);
+INSTANTIATE_TEST_SUITE_P(All, ReduceLinear, onAllIsas(ReduceKind::PremulSum), nameOfTest);
 
 constexpr DataType kSmallFloats[] = {DataType::Float8E4M3, DataType::Float8E5M2, DataType::Float16,
                                      DataType::BFloat16};

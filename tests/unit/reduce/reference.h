@@ -68,6 +68,7 @@ T apply(ReduceKind kind, T a, T b) {
     const auto x = static_cast<uint64_t>(a), y = static_cast<uint64_t>(b);
     switch (kind) {
       case ReduceKind::Sum:
+      case ReduceKind::Avg:
         return static_cast<T>(x + y);
       case ReduceKind::Product:
         return static_cast<T>(x * y);
@@ -203,10 +204,14 @@ inline void reduce(ReduceKind kind, DataType type, std::byte* dst,
           total = apply(kind, total, next);
         }
       }
-      if constexpr (!std::is_integral_v<T>) {
+      if constexpr (!std::is_same_v<T, bool>) {
         if (kind == ReduceKind::Avg) {
           const int by = divisor > 0 ? divisor : static_cast<int>(src.size());
-          if constexpr (std::is_floating_point_v<T>) {
+          if constexpr (std::is_same_v<T, uint64_t>) {
+            total /= static_cast<uint64_t>(by);
+          } else if constexpr (std::is_integral_v<T>) {
+            total = static_cast<T>(static_cast<int64_t>(total) / by);
+          } else if constexpr (std::is_floating_point_v<T>) {
             total /= static_cast<T>(by);
           } else {
             const auto real = static_cast<typename T::value_type>(by);

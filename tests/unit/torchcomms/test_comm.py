@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import importlib
 import inspect
 import weakref
 from collections.abc import Callable
@@ -18,7 +19,25 @@ from torchcomms import ReduceOp, TorchComm, WorkStatus
 
 def test_identity(alone: TorchComm) -> None:
     assert copy.copy(alone) is alone
-    assert copy.deepcopy({"comm": alone})["comm"] is alone
+    window = alone.new_window(torch.zeros(1))
+    for shared in (alone, window):
+        memo: dict[int, Any] = {}
+        assert copy.deepcopy({"it": shared}, memo)["it"] is shared
+        assert memo[id(shared)] is shared
+    window.tensor_deregister()
+
+
+def test_every_communicator_has_an_init_handle(alone: TorchComm) -> None:
+    child = alone.split([0], "child")
+    assert child is not None
+    handles = [comm.get_init_handle() for comm in (alone, alone, child)]
+    assert handles[0] == handles[1] != handles[2]
+    assert handles[0].startswith("ctran:0:")
+    child.finalize()
+
+
+def test_communicators_of_gloo_have_their_usual_name() -> None:
+    assert importlib.import_module("torchcomms._comms_gloo").TorchCommGloo is TorchComm
 
 
 def test_weak_references() -> None:

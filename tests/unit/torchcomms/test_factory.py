@@ -26,6 +26,9 @@ def test_backends_of_this_build() -> None:
 
 def test_unknown_backend_is_told_what_there_is() -> None:
     assert not torchcomms.is_backend_built("carrier-pigeon")
+    for kind in (ModuleNotFoundError, torchcomms.BackendNotFoundError):
+        with pytest.raises(kind, match="Unknown backend 'carrier-pigeon'"):
+            torchcomms.new_comm("carrier-pigeon", CPU)
     with pytest.raises(CommError, match=r"Unknown backend 'carrier-pigeon'.* has: .*ctran.*fake"):
         torchcomms.new_comm("carrier-pigeon", CPU)
     with pytest.raises(ModuleNotFoundError, match="failed to find backend carrier-pigeon"):

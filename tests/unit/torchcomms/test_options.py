@@ -94,6 +94,14 @@ def test_members_can_be_set_and_compared() -> None:
     assert options != other
 
 
+def test_high_priority_has_two_names() -> None:
+    options = torchcomms.CommOptions()
+    options.high_priority_stream = True
+    assert options.is_high_priority_stream
+    options.is_high_priority_stream = False
+    assert not options.high_priority_stream
+
+
 def test_a_timeout_is_a_timedelta() -> None:
     options = CommOptions()
     with pytest.raises(TypeError, match=r"timeout must be datetime\.timedelta, not float"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import pickle
@@ -47,7 +48,7 @@ def test_an_entry_says_what_when_and_how_far(fake: Fake) -> None:
     assert dump["version"] == "2.10"
     assert dump["comm_lib_version"] == torchcomms.__version__
     assert dump["pg_config"] == {
-        "world": {"name": "world", "desc": "undefined", "ranks": "[0, 1, 2, 3]"}
+        "world": {"name": "world", "desc": "undefined", "ranks": "[0,1,2,3]"}
     }
     assert dump["pg_status"]["0"]["last_completed_collective"] == 1
     (entry,) = dump["entries"]
@@ -147,7 +148,55 @@ def test_zero_entries_are_no_recorder(fake: Fake) -> None:
     comm.barrier(False)
     assert not recorder.is_enabled()
     assert (recorder.size(), entries(recorder)) == (0, [])
-    assert recorded(comm).is_enabled()
+
+
+def test_a_recorder_is_enabled_while_it_has_communicators(fake: Fake) -> None:
+    recorder = FlightRecorderHook(isolated=True)
+    assert not recorder.is_enabled()
+    recorder.register_with_comm(fake())
+    assert recorder.is_enabled()
+    recorder.unregister()
+    assert not recorder.is_enabled()
+
+
+def test_what_is_split_is_recorded_too(fake: Fake) -> None:
+    comm = fake(name="world", rank=1)
+    recorder = recorded(comm)
+    recorder.register_with_comm(comm)  # once is enough
+    child = comm.split([0, 1], "child")
+    assert child is not None
+    recorder.register_with_comm(child)
+    grandchild = child.split([1], "grandchild")
+    assert grandchild is not None
+    grandchild.barrier(False)
+    assert comm.split([], "none") is None
+    assert [(e["process_group"][0], e["profiling_name"]) for e in entries(recorder)] == [
+        ("world", "fake:split"),
+        ("child", "fake:split"),
+        ("grandchild", "fake:barrier"),
+        ("world", "fake:split"),
+    ]
+    groups = json.loads(recorder.dump_json())["pg_config"]
+    assert {name: group["ranks"] for name, group in groups.items()} == {
+        "world": "[0,1,2,3]",
+        "child": "[0,1]",
+        "grandchild": "[1]",
+    }
+    recorder.unregister()
+    grandchild.barrier(False)
+    assert len(recorder) == 4
+
+
+def test_finalize_takes_no_op_id(fake: Fake) -> None:
+    first, second = fake(), fake()
+    told: list[int] = []
+    for comm in (first, second):
+        comm.register_pre_hook(lambda name, op_id, args: told.append(op_id))
+    first.barrier(False)
+    first.finalize()
+    second.barrier(False)
+    assert told == [told[0], 0, told[0] + 1]
+    assert told[0] > 0
 
 
 def test_recorders_share_unless_isolated(fake: Fake) -> None:
@@ -176,69 +225,93 @@ def test_what_breaks_is_dumped(
     threads: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME", "1")
-    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "new" / "trace_"))
+    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "new" / "trace"))
     first, _second = threads(2, name="late")
     recorder = recorded(first)
     with pytest.raises(torchcomms.CommTimeoutError):
         first.all_reduce(torch.ones(3), ReduceOp.SUM, async_op=False, timeout=SOON)
-    assert os.listdir(tmp_path / "new") == ["trace_0"]
-    (entry,) = dump_of(tmp_path / "new" / "trace_0")["entries"]
+    assert os.listdir(tmp_path / "new") == ["trace"]
+    (entry,) = dump_of(tmp_path / "new" / "trace")["entries"]
     assert entry["profiling_name"] == "ctran:all_reduce"
     assert (entry["state"], entry["retired"]) == ("started", False)
     assert entry["time_discovered_completed_ns"] is None
     # By hand; the same but for what is said of JSON and pickle in the page.
-    assert recorder.dump_file(7) == str(tmp_path / "new" / "trace_7")
-    assert dump_of(tmp_path / "new" / "trace_7") == json.loads(recorder.dump_json())
+    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "by_hand"))
+    assert recorder.dump_file(7) == str(tmp_path / "by_hand")
+    assert dump_of(tmp_path / "by_hand") == json.loads(recorder.dump_json())
 
-    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "aborted_"))
+    monkeypatch.setenv("TORCHCOMM_FR_DUMP_TEMP_FILE", str(tmp_path / "aborted"))
     other, _another = threads(2, name="aborted")
     recorded(other)
     other.barrier(async_op=True)
     other.abort()
-    assert len(dump_of(tmp_path / "aborted_0")["entries"]) == 1
+    assert len(dump_of(tmp_path / "aborted")["entries"]) == 1
 
 
 def lines(path: Path) -> list[str]:
     return path.read_text().splitlines()
 
 
-EVENT = re.compile(r"C\d+\|[QSEW]\|\+\d+\.\d{6}$")
+EVENT = re.compile(r"(C\d+\|[QSEW])\|work_id=(\d+)\|\+\d+\.\d{6}")
 
 
 def test_clog_writes_signatures_once_and_events(fake: Fake, tmp_path: Path) -> None:
     file = tmp_path / "log"
     log = clog(str(file), ["LIFECYCLE"])
+    (version,) = lines(file)  # it is there from the start
+    assert re.fullmatch(r"V\|1\|base_timestamp=\d+\.\d+", version)
     comm = fake(name="world")
     log.register_with_comm(comm)
     for _ in range(2):
         comm.all_reduce(torch.zeros(3, 4), ReduceOp.MAX, async_op=False)
     comm.send(torch.zeros(2, dtype=torch.int32), 2, async_op=True).wait()
-    assert comm.split([1], "child") is not None
+    assert comm.split([2, 1], "child") is not None
     comm.split([], "none")
     log.unregister()
     comm.barrier(False)
 
     written = lines(file)
-    assert re.fullmatch(r"V\|1\|base_timestamp=\d+\.\d+", written[0])
-    assert re.fullmatch(
-        r"new_comm\|comm=world\|rank=1\|size=4\|ranks=\[0,1,2,3\]\|backend=fake\|\+\d+\.\d+",
-        written[1],
-    )
+    assert re.fullmatch(r"new_comm\|comm=world\|rank=1\|world_size=4\|\+\d+\.\d+", written[1])
     assert written[2] == (
-        "C1|sig|all_reduce|in=[3, 4]|out=[3, 4]|count=12|dtype=Float|op=MAX|async_op=0|comm=world"
+        "C1|sig|all_reduce|in_count=12|out_count=12|dtype=f32|red_op=max|async_op=f|comm=world"
     )
-    events = [line.rpartition("|")[0] for line in written if EVENT.fullmatch(line)]
-    assert events[:6] == ["C1|Q", "C1|S", "C1|E"] * 2
-    assert "C2|sig|send|in=[2]|count=2|dtype=Int|peer=2|async_op=1|comm=world" in written
-    assert events[6:10] == ["C2|Q", "C2|S", "C2|E", "C2|W"]
+    events = [found.groups() for line in written if (found := EVENT.fullmatch(line))]
+    first = int(events[0][1])
+    assert events[:6] == [
+        (f"C1|{kind}", str(work)) for work in (first, first + 1) for kind in "QSE"
+    ]
+    assert "C2|sig|send|in_count=2|dtype=i32|peer=2|async_op=t|comm=world" in written
+    assert events[6:10] == [(f"C2|{kind}", str(first + 2)) for kind in "QSEW"]
+    assert "C3|sig|split|name=child|ranks=2,1|comm=world" in written
     splits = [line.rpartition("|")[0] for line in written if line.startswith("split|")]
     assert splits == [
-        "split|parent=world|comm=child|rank=0|size=1|ranks=[1]",
-        "split|parent=world|comm=None",
+        "split|parent=world|child=child|ranks=2,1",
+        "split|parent=world|child=none|ranks=",
     ]
     assert not any("barrier" in line for line in written)
     times = [float(line.rpartition("+")[2]) for line in written if "|+" in line]
     assert times == sorted(times)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "name"),
+    [
+        (torch.bool, "bool"),
+        (torch.uint8, "u8"),
+        (torch.int64, "i64"),
+        (torch.bfloat16, "bf16"),
+        (torch.float16, "f16"),
+        (torch.float64, "f64"),
+        (torch.float8_e4m3fn, "f8e4m3"),
+        (torch.complex64, "c64"),
+    ],
+)
+def test_clog_names_types(fake: Fake, tmp_path: Path, dtype: torch.dtype, name: str) -> None:
+    log = clog(str(tmp_path / "log"), [])
+    comm = fake()
+    log.register_with_comm(comm)
+    comm.broadcast(torch.zeros(2, dtype=dtype), 0, async_op=False)
+    assert f"|dtype={name}|" in lines(tmp_path / "log")[2]
 
 
 def test_clog_without_events_logs_calls(fake: Fake, tmp_path: Path) -> None:
@@ -249,7 +322,7 @@ def test_clog_without_events_logs_calls(fake: Fake, tmp_path: Path) -> None:
     comm.broadcast(tensor, 0, async_op=False)
     written = lines(tmp_path / "rank1")
     assert [line[:4] for line in written[2:]] == ["C1|s", "C1|Q"]
-    assert f"in_ptr=[{tensor.data_ptr():#x}]" in written[2]
+    assert f"in_ptr={tensor.data_ptr():#x}|" in written[2]
     clog(str(tmp_path)).register_with_comm(comm)
     assert (tmp_path / "clog_rank1.log").exists()
 
@@ -265,13 +338,16 @@ def test_clog_warns_of_what_fails(threads: Make, tmp_path: Path) -> None:
     assert [line[:4] for line in written[2:-1]] == ["C1|s", "C1|Q", "C1|S"]  # and no end
 
 
-def test_clog_refuses_what_it_does_not_know(fake: Fake, tmp_path: Path) -> None:
+def test_clog_refuses_what_it_cannot_do(fake: Fake, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="LIFECYCLE"):
         clog(str(tmp_path / "log"), ["lifecycle"])
     with pytest.raises(ValueError, match="buffers"):
         clog(str(tmp_path / "log"), ["ALL"], ["everything"])
     with pytest.raises(RuntimeError, match="No such file"):
-        clog(str(tmp_path / "missing" / "log")).register_with_comm(fake())
+        clog(str(tmp_path / "missing" / "log"), [])
+    by_rank = clog(str(tmp_path / "missing" / "{rank}"), [])
+    with pytest.raises(RuntimeError, match="No such file"):
+        by_rank.register_with_comm(fake())
 
 
 def test_no_nan_is_sent(fake: Fake) -> None:
@@ -300,8 +376,26 @@ def test_no_nan_is_sent(fake: Fake) -> None:
             comm.send(NAN.to(dtype), 0, False)
     comm.send(torch.zeros(2, dtype=torch.int8), 0, False)
     comm.all_gather_single(torch.full((8,), float("nan")), good, False)
+    assert check.is_enabled()
     check.unregister()
+    assert not check.is_enabled()
     comm.all_reduce(NAN, ReduceOp.SUM, False)
+
+
+def test_a_check_is_enabled_while_it_checks_something(fake: Fake) -> None:
+    check, idle = NanCheckHook(), NanCheckHook(check_inputs=False)
+    assert not check.is_enabled()
+    for one in (check, idle):
+        one.register_with_comm(fake())
+    assert check.is_enabled()
+    assert not idle.is_enabled()
+
+
+def test_hooks_are_found_under_the_names_of_their_modules() -> None:
+    assert importlib.import_module("torchcomms.hooks.fr").FlightRecorderHook is FlightRecorderHook
+    assert importlib.import_module("torchcomms.hooks.clog").clog is clog
+    assert importlib.import_module("torchcomms.hooks.nan_check").NanCheckHook is NanCheckHook
+    assert torchcomms.hooks.clog is clog
 
 
 def test_a_received_nan_is_found(threads: Make, on_each: OnEach) -> None:

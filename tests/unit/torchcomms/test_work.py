@@ -22,6 +22,7 @@ from torchcomms import (
     TorchComm,
     TorchWork,
     WorkStatus,
+    new_comm,
 )
 
 Make = Callable[..., list[TorchComm]]
@@ -79,6 +80,21 @@ def test_a_work_keeps_its_tensors(threads: Make) -> None:
     second.recv(received, 0, async_op=False)
     sent.wait()
     assert torch.equal(received, expected)
+
+
+def test_a_status_can_be_said(threads: Make) -> None:
+    first, second = threads(2)
+    work = first.recv(torch.zeros(1), 1, async_op=True)
+    assert not work.is_completed()
+    work._set_status(WorkStatus.ERROR)
+    assert work.is_completed()
+    assert work.status == WorkStatus.ERROR
+    assert work.exception() is None
+    second.send(torch.ones(1), 0, async_op=False)
+    work.wait()  # of the operation
+    assert work.status == WorkStatus.ERROR
+    with pytest.raises(CommError, match="cannot have a status of its own"):
+        new_comm("fake", torch.device("cpu")).barrier(False)._set_status(WorkStatus.ERROR)
 
 
 def test_a_symmetric_batch_does_not_deadlock(threads: Make, on_each: OnEach) -> None:

@@ -21,14 +21,26 @@ namespace {
 
 using OptionalTimeout = std::optional<py::object>;
 
-/// Loads the package that has the backend, if it is not there already. Not finding one is no error
-/// yet: the factory's says more.
+[[noreturn]] void raiseNotFound(const ctran::Error& error) {
+  const py::object type = py::module_::import("torchcomms._errors").attr("BackendNotFoundError");
+  const py::object instance = type(error.what(), error.ranks(), "new_comm", error.hint());
+  PyErr_SetObject(type.ptr(), instance.ptr());
+  throw py::error_already_set();
+}
+
+/// Loads the package that has the backend, if it is not there already. If nothing provides it, the
+/// factory's error says more than the import's.
 void loadBackend(const std::string& backend) {
   if (TorchCommFactory::get().is_backend_registered(backend)) return;
   try {
     py::module_::import("torchcomms").attr("_load_backend")(backend);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_ModuleNotFoundError)) throw;
+  }
+  try {
+    TorchCommFactory::get().traits(backend);
+  } catch (const ctran::Error& error) {
+    raiseNotFound(error);
   }
 }
 
@@ -275,7 +287,11 @@ void bindComm(py::module_& module) {
       .def("set_hints", &TorchComm::setHints, py::arg("hints"), "Of operations from now on.")
       .def("__copy__", [](const py::object& self) { return self; })
       .def(
-          "__deepcopy__", [](const py::object& self, const py::dict&) { return self; },
+          "__deepcopy__",
+          [](const py::object& self, const py::dict& memo) {
+            memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
+            return self;
+          },
           py::arg("memo"))
       .def("__repr__", [](const TorchComm& self) {
         return "<TorchComm '" + std::string(self.getCommName()) + "' " +

@@ -62,6 +62,8 @@ void bindOptions(py::module_& module) {
                      "No members until the first reconfigure().")
       .def_readwrite("is_high_priority_stream", &CommOptions::is_high_priority_stream,
                      "On a GPU: of the communicator's own stream.")
+      .def_readwrite("high_priority_stream", &CommOptions::is_high_priority_stream,
+                     "Another name of is_high_priority_stream.")
       .def_readwrite("hints", &CommOptions::hints, "For the backend. A copy: assign to change it.")
       .def_readwrite("name", &CommOptions::name, "The same on every rank.")
       .def_readwrite("rank", &CommOptions::rank,

@@ -54,7 +54,8 @@ void bindReconfigure(py::module_& module) {
       .def("dup", &TorchComm::dup, py::arg("name") = "",
            "A communicator of the same ranks with this one's options: collective over them.")
       .def("get_init_handle", &TorchComm::getInitHandle,
-           "How others can reach this process, for reconfigure(). Needs enable_reconfigure=True.")
+           "What names this process and, with enable_reconfigure=True, says how others reach it: "
+           "for reconfigure().")
       .def(
           "reconfigure",
           [](TorchComm& self, const py::object& uuid, const py::object& handles,

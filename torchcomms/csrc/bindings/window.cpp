@@ -168,7 +168,11 @@ void bindWindow(py::module_& module) {
       // A copy is the same window: there is no other memory behind it.
       .def("__copy__", [](const py::object& self) { return self; })
       .def(
-          "__deepcopy__", [](const py::object& self, const py::dict&) { return self; },
+          "__deepcopy__",
+          [](const py::object& self, const py::dict& memo) {
+            memo[py::int_(reinterpret_cast<uintptr_t>(self.ptr()))] = self;
+            return self;
+          },
           py::arg("memo"))
       .def("get_attr", &TorchCommWindow::get_attr, py::arg("peer_rank"),
            "How the memory of that rank is reached.")

@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <comms/torchcomms/TorchComm.hpp>
@@ -19,17 +21,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string listOf(const std::vector<int>& ranks) {
-  std::string text;
-  for (const int r : ranks) text += (text.empty() ? "" : ",") + std::to_string(r);
-  return "[" + text + "]";
-}
-
 template <typename Number>
 std::string listOf(const std::vector<Number>& numbers) {
   std::string text;
   for (const Number n : numbers) text += (text.empty() ? "" : ",") + std::to_string(n);
-  return "[" + text + "]";
+  return text;
 }
 
 std::string addressesOf(const std::vector<at::Tensor>& tensors) {
@@ -40,7 +36,7 @@ std::string addressesOf(const std::vector<at::Tensor>& tensors) {
                   reinterpret_cast<size_t>(tensor.const_data_ptr()));
     text += (text.empty() ? "" : ",") + std::string(address);
   }
-  return "[" + text + "]";
+  return text;
 }
 
 int64_t countOf(const std::vector<at::Tensor>& tensors) {
@@ -49,13 +45,65 @@ int64_t countOf(const std::vector<at::Tensor>& tensors) {
   return count;
 }
 
+std::string typeName(c10::ScalarType type) {
+  switch (type) {
+    case at::kBool:
+      return "bool";
+    case at::kChar:
+      return "i8";
+    case at::kShort:
+      return "i16";
+    case at::kInt:
+      return "i32";
+    case at::kLong:
+      return "i64";
+    case at::kByte:
+      return "u8";
+    case at::kUInt16:
+      return "u16";
+    case at::kUInt32:
+      return "u32";
+    case at::kUInt64:
+      return "u64";
+    case at::kFloat8_e4m3fn:
+      return "f8e4m3";
+    case at::kFloat8_e5m2:
+      return "f8e5m2";
+    case at::kHalf:
+      return "f16";
+    case at::kBFloat16:
+      return "bf16";
+    case at::kFloat:
+      return "f32";
+    case at::kDouble:
+      return "f64";
+    case at::kComplexFloat:
+      return "c64";
+    case at::kComplexDouble:
+      return "c128";
+    default:
+      return c10::toString(type);
+  }
+}
+
+std::string lowered(std::string_view text) {
+  std::string made(text);
+  std::transform(made.begin(), made.end(), made.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return made;
+}
+
 }  // namespace
 
 /// The file of a log, and what stands in it. All methods may be called from any thread.
 class ClogWriter {
  public:
   ClogWriter(std::string output, bool lifecycle, bool buffers)
-      : lifecycle(lifecycle), buffers(buffers), output_(std::move(output)) {}
+      : lifecycle(lifecycle), buffers(buffers), output_(std::move(output)) {
+    const bool dependsOnRank =
+        output_.find(kRank) != std::string::npos || std::filesystem::is_directory(output_);
+    if (!dependsOnRank) open(/*rank=*/0);
+  }
   ~ClogWriter() {
     if (file_ != nullptr) std::fclose(file_);
   }
@@ -65,6 +113,7 @@ class ClogWriter {
   const bool lifecycle;
   const bool buffers;
 
+  /// Makes the file, unless it has been made.
   void open(int rank) {
     const std::lock_guard lock(mutex_);
     if (file_ != nullptr) return;
@@ -89,7 +138,10 @@ class ClogWriter {
     return found->second;
   }
 
-  void event(uint64_t number, char kind) { line("C" + std::to_string(number) + "|" + kind); }
+  /// Something happened to operation `work` of the signature `number`.
+  void event(uint64_t number, uint64_t work, char kind) {
+    line("C" + std::to_string(number) + "|" + kind + "|work_id=" + std::to_string(work));
+  }
 
   /// A line of any kind, with its time.
   void line(const std::string& text) {
@@ -100,8 +152,9 @@ class ClogWriter {
   }
 
  private:
+  static constexpr std::string_view kRank = "{rank}";
+
   std::string pathFor(int rank) const {
-    constexpr std::string_view kRank = "{rank}";
     if (const size_t at = output_.find(kRank); at != std::string::npos) {
       std::string path = output_;
       return path.replace(at, kRank.size(), std::to_string(rank));
@@ -122,12 +175,7 @@ class ClogWriter {
 
 namespace {
 
-std::string describe(const TorchComm& comm) {
-  return "comm=" + std::string(comm.getCommName()) + "|rank=" + std::to_string(comm.getRank()) +
-         "|size=" + std::to_string(comm.getSize()) + "|ranks=" + listOf(comm.getRanks());
-}
-
-/// "all_reduce|in=[3, 4]|count=12|dtype=Float|op=SUM|async_op=1|comm=world".
+/// "all_reduce|in_count=12|out_count=12|dtype=f32|red_op=sum|async_op=t|comm=world".
 std::string signatureOf(OpName name, const PreHookArgs& args, const std::string& comm,
                         bool buffers) {
   const OperationView view = viewOf(args);
@@ -135,14 +183,11 @@ std::string signatureOf(OpName name, const PreHookArgs& args, const std::string&
   const auto field = [&](const char* key, const std::string& value) {
     text += "|" + std::string(key) + "=" + value;
   };
-  if (!view.inputs.empty()) field("in", shapesOf(view.inputs));
-  if (!view.outputs.empty()) field("out", shapesOf(view.outputs));
+  if (!view.inputs.empty()) field("in_count", std::to_string(countOf(view.inputs)));
+  if (!view.outputs.empty()) field("out_count", std::to_string(countOf(view.outputs)));
   const auto& data = view.inputs.empty() ? view.outputs : view.inputs;
-  if (!data.empty()) {
-    field("count", std::to_string(countOf(data)));
-    field("dtype", c10::toString(data[0].scalar_type()));
-  }
-  if (view.op) field("op", std::string(toString(view.op->type())));
+  if (!data.empty()) field("dtype", typeName(data[0].scalar_type()));
+  if (view.op) field("red_op", lowered(toString(view.op->type())));
   if (view.peer) field("peer", std::to_string(*view.peer));
   if (view.root) field("root", std::to_string(*view.root));
   std::visit(
@@ -155,7 +200,7 @@ std::string signatureOf(OpName name, const PreHookArgs& args, const std::string&
                    std::string(op.type == P2POp::Type::SEND ? "send:" : "recv:") +
                    std::to_string(op.peer);
           }
-          field("ops", "[" + ops + "]");
+          field("ops", ops);
         } else if constexpr (std::is_same_v<Args, AllToAllVSinglePreHookArgs>) {
           field("input_split_sizes", listOf(typed.input_split_sizes));
           field("output_split_sizes", listOf(typed.output_split_sizes));
@@ -167,7 +212,7 @@ std::string signatureOf(OpName name, const PreHookArgs& args, const std::string&
           field("members", std::to_string(typed.init_handles.size()));
         }
         if constexpr (std::is_base_of_v<OpPreHookArgs, Args>) {
-          field("async_op", view.async_op ? "1" : "0");
+          field("async_op", view.async_op ? "t" : "f");
         }
       },
       args);
@@ -183,37 +228,42 @@ class Logging {
   Logging(std::shared_ptr<ClogWriter> writer, TorchComm& comm)
       : writer_(std::move(writer)), name_(comm.getCommName()) {}
 
-  void before(OpName name, const PreHookArgs& args) {
+  void before(OpName name, uint64_t id, const PreHookArgs& args) {
     current_ = writer_->correlate(signatureOf(name, args, name_, writer_->buffers));
-    writer_->event(current_, 'Q');
+    work_ = id;
+    if (const auto* split = std::get_if<SplitPreHookArgs>(&args)) splitRanks_ = split->ranks;
+    writer_->event(current_, work_, 'Q');
     // A synchronous operation starts with its call. If it never ends, this is its last line.
     synchronous_ = !viewOf(args).async_op;
-    if (writer_->lifecycle && synchronous_) writer_->event(current_, 'S');
+    if (writer_->lifecycle && synchronous_) writer_->event(current_, work_, 'S');
   }
 
   void after(const PostHookArgs& args) {
     if (const auto* split = std::get_if<SplitPostHookArgs>(&args)) {
       const auto child = split->new_comm.lock();
-      writer_->line("split|parent=" + name_ + "|" + (child ? describe(*child) : "comm=None"));
+      writer_->line("split|parent=" + name_ +
+                    "|child=" + (child ? std::string(child->getCommName()) : "none") +
+                    "|ranks=" + listOf(splitRanks_));
     }
     if (!writer_->lifecycle) return;
     c10::intrusive_ptr<TorchWork> work;
     if (const auto* one = std::get_if<CollectivePostHookArgs>(&args)) work = one->work.lock();
     if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) work = batch->work.lock();
-    if (!work) return writer_->event(current_, 'E');
-    const auto log = [writer = writer_, number = current_](char kind) {
-      return [writer, number, kind] { writer->event(number, kind); };
+    if (!work) return writer_->event(current_, work_, 'E');
+    const auto log = [writer = writer_, number = current_, id = work_](char kind) {
+      return [writer, number, id, kind] { writer->event(number, id, kind); };
     };
     if (!synchronous_) work->registerWorkStartHook(log('S'));
     work->registerWorkWaitPreHook(log('W'));
     TorchWork& asked = *work;
-    asked.registerWorkEndHook([writer = writer_, number = current_, work = std::move(work)] {
-      const WorkStatus status = work->status();
-      writer->event(number, 'E');
-      if (status != WorkStatus::COMPLETED) {
-        writer->line("WARN|C" + std::to_string(number) + "|" + std::string(toString(status)));
-      }
-    });
+    asked.registerWorkEndHook(
+        [writer = writer_, number = current_, id = work_, work = std::move(work)] {
+          const WorkStatus status = work->status();
+          writer->event(number, id, 'E');
+          if (status != WorkStatus::COMPLETED) {
+            writer->line("WARN|C" + std::to_string(number) + "|" + std::string(toString(status)));
+          }
+        });
   }
 
   void broken() const { writer_->line("WARN|broken|comm=" + name_); }
@@ -221,7 +271,10 @@ class Logging {
  private:
   const std::shared_ptr<ClogWriter> writer_;
   const std::string name_;
-  uint64_t current_ = 0;  ///< of the call that is being made
+  // Of the call that is being made.
+  uint64_t current_ = 0;
+  uint64_t work_ = 0;
+  std::vector<int> splitRanks_;
   bool synchronous_ = false;
 };
 
@@ -244,10 +297,13 @@ ClogHook::ClogHook(std::string output, const std::vector<std::string>& events,
 
 void ClogHook::register_with_comm(TorchComm& comm) {
   writer_->open(comm.getRanks()[comm.getRank()]);
-  writer_->line("new_comm|" + describe(comm) + "|backend=" + std::string(comm.getBackend()));
+  writer_->line("new_comm|comm=" + std::string(comm.getCommName()) + "|rank=" +
+                std::to_string(comm.getRank()) + "|world_size=" + std::to_string(comm.getSize()));
   const auto logging = std::make_shared<Logging>(writer_, comm);
-  handles_.push_back(comm.registerPreHook(
-      [logging](OpName name, uint64_t, const PreHookArgs& args) { logging->before(name, args); }));
+  handles_.push_back(
+      comm.registerPreHook([logging](OpName name, uint64_t id, const PreHookArgs& args) {
+        logging->before(name, id, args);
+      }));
   handles_.push_back(comm.registerPostHook(
       [logging](uint64_t, const PostHookArgs& args) { logging->after(args); }));
   handles_.push_back(comm.registerAbortHook([logging] { logging->broken(); }));

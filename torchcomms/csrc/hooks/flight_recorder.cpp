@@ -7,7 +7,6 @@
 #include <array>
 #include <limits>
 
-#include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/hooks/structure_writer.hpp"
 
 namespace torch::comms {
@@ -70,6 +69,13 @@ OpName knownToTrace(OpName name) {
   const bool dynamic =
       name >= OpName::all_to_all_v_dynamic && name <= OpName::all_to_all_v_dedup_combine;
   return dynamic ? OpName::all_to_all_v_single : name;
+}
+
+/// "[0,1]".
+std::string textOf(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int rank : ranks) text += (text.empty() ? "" : ",") + std::to_string(rank);
+  return "[" + text + "]";
 }
 
 bool isOneSided(OpName name) { return name > OpName::reconfigure; }
@@ -255,7 +261,7 @@ void FlightRecorder::write(StructureWriter& writer, bool includeCompleted, bool 
     writer.beginDict();
     writer.text("name", group->name);
     writer.text("desc", "undefined");
-    writer.text("ranks", "[" + ctran::listed(group->ranks) + "]");
+    writer.text("ranks", textOf(group->ranks));
     writer.endDict();
   }
   writer.endDict();

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <stdexcept>
 
 #include "ctran/base/log.h"
@@ -22,12 +23,13 @@ const ctran::ConfigInt kBufferSize{
 
 const ctran::ConfigString kDumpFile{
     "TORCHCOMM_FR_DUMP_TEMP_FILE", "~/.cache/torch/comm_lib_trace_rank_",
-    "Where flight recorders write what they remember: the rank is appended."};
+    "Where flight recorders write what they remember: the rank is appended, unless "
+    "TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME is true."};
 
 const ctran::ConfigBool kDynamicFileName{
     "TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME", false,
-    "Whether flight recorders look at TORCHCOMM_FR_DUMP_TEMP_FILE whenever they write, instead of "
-    "once."};
+    "Whether TORCHCOMM_FR_DUMP_TEMP_FILE is a whole file name, at which flight recorders look "
+    "whenever they write."};
 
 std::string expanded(const std::string& path) {
   if (path.rfind("~/", 0) != 0) return path;
@@ -35,9 +37,11 @@ std::string expanded(const std::string& path) {
   return (home != nullptr ? home : "/tmp") + path.substr(1);
 }
 
-std::string dumpPrefix() {
+std::string dumpPath(int rank) {
   static const std::string atFirst = kDumpFile.get();
-  return expanded(kDynamicFileName.get() ? kDumpFile.get() : atFirst);
+  const bool isWholeName =
+      kDynamicFileName.get() && std::getenv(std::string(kDumpFile.name()).c_str()) != nullptr;
+  return expanded(isWholeName ? kDumpFile.get() : atFirst + std::to_string(rank));
 }
 
 /// Whole or not at all: somebody may read it while the process is dying.
@@ -63,7 +67,7 @@ const std::shared_ptr<FlightRecorder>& sharedRecorder() {
 }
 
 std::string dump(const FlightRecorder& recorder, int rank, bool includeCompleted) {
-  const std::string path = dumpPrefix() + std::to_string(rank);
+  const std::string path = dumpPath(rank);
   writeFile(path, recorder.pickle(includeCompleted));
   return path;
 }
@@ -71,11 +75,35 @@ std::string dump(const FlightRecorder& recorder, int rank, bool includeCompleted
 /// The changes of a communicator as a whole are not.
 bool isRecorded(OpName name) { return name != OpName::finalize && name != OpName::reconfigure; }
 
+}  // namespace
+
+/// The communicators that one hook records. All methods may be called from any thread.
+class FlightRecordings : public std::enable_shared_from_this<FlightRecordings> {
+ public:
+  explicit FlightRecordings(std::shared_ptr<FlightRecorder> recorder)
+      : recorder_(std::move(recorder)) {}
+
+  /// Records `comm`, unless it does so already, and what will be split from it.
+  void add(TorchComm& comm);
+  void removeAll();
+  bool any() const;
+
+ private:
+  const std::shared_ptr<FlightRecorder> recorder_;
+  mutable std::mutex mutex_;  // guards what follows
+  std::vector<std::weak_ptr<TorchComm>> comms_;
+  std::vector<RemovableHandle> handles_;
+};
+
+namespace {
+
 /// The hooks of one communicator.
 class Recording {
  public:
-  Recording(std::shared_ptr<FlightRecorder> recorder, TorchComm& comm)
+  Recording(std::shared_ptr<FlightRecorder> recorder, std::shared_ptr<FlightRecordings> all,
+            TorchComm& comm)
       : recorder_(std::move(recorder)),
+        all_(std::move(all)),
         name_(comm.getCommName()),
         backend_(comm.getBackend()),
         dumpRank_(comm.getRanks()[comm.getRank()]),
@@ -94,6 +122,9 @@ class Recording {
       recorder_->setBroken(group_, false);
       group_ = recorder_->addGroup(name_, backend_, std::move(ranks), changed->rank);
       return;
+    }
+    if (const auto* split = std::get_if<SplitPostHookArgs>(&args)) {
+      if (const auto child = split->new_comm.lock()) all_->add(*child);
     }
     // Nobody needs it any more.
     if (std::holds_alternative<FinalizePostHookArgs>(args)) recorder_->setBroken(group_, false);
@@ -119,6 +150,7 @@ class Recording {
 
  private:
   const std::shared_ptr<FlightRecorder> recorder_;
+  const std::shared_ptr<FlightRecordings> all_;
   const std::string name_;
   const std::string backend_;
   const int dumpRank_;
@@ -128,17 +160,12 @@ class Recording {
 
 }  // namespace
 
-FlightRecorderHook::FlightRecorderHook(std::optional<size_t> maxEntries, bool isolated) {
-  const size_t capacity =
-      maxEntries ? *maxEntries : static_cast<size_t>(std::max<int64_t>(0, kBufferSize.get()));
-  if (capacity == 0) return;
-  recorder_ = isolated ? std::make_shared<FlightRecorder>(capacity) : sharedRecorder();
-  recorder_->reserve(capacity);
-}
-
-void FlightRecorderHook::register_with_comm(TorchComm& comm) {
-  if (!recorder_) return;
-  const auto recording = std::make_shared<Recording>(recorder_, comm);
+void FlightRecordings::add(TorchComm& comm) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& known : comms_) {
+    if (known.lock().get() == &comm) return;
+  }
+  const auto recording = std::make_shared<Recording>(recorder_, shared_from_this(), comm);
   handles_.push_back(
       comm.registerPreHook([recording](OpName name, uint64_t id, const PreHookArgs& args) {
         recording->before(name, id, args);
@@ -146,12 +173,39 @@ void FlightRecorderHook::register_with_comm(TorchComm& comm) {
   handles_.push_back(comm.registerPostHook(
       [recording](uint64_t, const PostHookArgs& args) { recording->after(args); }));
   handles_.push_back(comm.registerAbortHook([recording] { recording->broken(); }));
+  comms_.push_back(comm.weak_from_this());
+}
+
+void FlightRecordings::removeAll() {
+  const std::lock_guard lock(mutex_);
+  for (const RemovableHandle& handle : handles_) handle.remove();
+  handles_.clear();
+  comms_.clear();
+}
+
+bool FlightRecordings::any() const {
+  const std::lock_guard lock(mutex_);
+  return !handles_.empty();
+}
+
+FlightRecorderHook::FlightRecorderHook(std::optional<size_t> maxEntries, bool isolated) {
+  const size_t capacity =
+      maxEntries ? *maxEntries : static_cast<size_t>(std::max<int64_t>(0, kBufferSize.get()));
+  if (capacity == 0) return;
+  recorder_ = isolated ? std::make_shared<FlightRecorder>(capacity) : sharedRecorder();
+  recorder_->reserve(capacity);
+  recordings_ = std::make_shared<FlightRecordings>(recorder_);
+}
+
+void FlightRecorderHook::register_with_comm(TorchComm& comm) {
+  if (recordings_) recordings_->add(comm);
 }
 
 void FlightRecorderHook::unregister() {
-  for (const RemovableHandle& handle : handles_) handle.remove();
-  handles_.clear();
+  if (recordings_) recordings_->removeAll();
 }
+
+bool FlightRecorderHook::is_enabled() const { return recordings_ && recordings_->any(); }
 
 std::string FlightRecorderHook::dump_json(bool includeCompleted) const {
   static const FlightRecorder kNothing(0);

@@ -13,9 +13,11 @@ class ClogWriter;
 /// A log is of one rank.
 class ClogHook {
  public:
-  /// `output`: the file; "{rank}" in it becomes the rank of the first communicator, and in a folder
-  /// the file is "clog_rank<rank>.log". `events`: "LIFECYCLE" or "ALL" add start, end and waits to
-  /// what is always logged. `verbose`: "buffers" adds addresses. Throws std::invalid_argument.
+  /// `output`: the file, which is there from now on; "{rank}" in it becomes the rank of the first
+  /// communicator, and in a folder the file is "clog_rank<rank>.log": then it is made when that is
+  /// registered. `events`: "LIFECYCLE" or "ALL" add start, end and waits to
+  /// what is always logged. `verbose`: "buffers" adds addresses. Throws std::invalid_argument, and
+  /// std::runtime_error if the file cannot be written.
   explicit ClogHook(std::string output, const std::vector<std::string>& events = {},
                     const std::vector<std::string>& verbose = {});
 

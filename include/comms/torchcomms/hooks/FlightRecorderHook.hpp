@@ -10,6 +10,7 @@
 namespace torch::comms {
 
 class FlightRecorder;
+class FlightRecordings;
 
 /// Remembers the last operations of communicators: what, when, how far it has come. When one of
 /// them breaks (a timeout, an abort, a lost peer) what is remembered is written to a file, which
@@ -21,15 +22,16 @@ class FlightRecorderHook {
   /// does nothing. Hooks share what they remember, all of a process, but for `isolated` ones.
   explicit FlightRecorderHook(std::optional<size_t> maxEntries = {}, bool isolated = false);
 
-  /// From now on the operations of `comm` are recorded.
+  /// From now on the operations of `comm` are recorded, and those of communicators split from it.
+  /// Once is enough.
   void register_with_comm(TorchComm& comm);
   /// Records no more, of any communicator; keeps what it has.
   void unregister();
 
   /// JSON, version "2.10" of the format. Without `includeCompleted` only what has not ended well.
   std::string dump_json(bool includeCompleted = true) const;
-  /// Writes the same as a pickle, to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank. Returns the
-  /// path. Throws std::runtime_error.
+  /// Writes the same as a pickle, to TORCHCOMM_FR_DUMP_TEMP_FILE followed by the rank (without it
+  /// if TORCHCOMM_FR_DUMP_DYNAMIC_FILE_NAME is true). Returns the path. Throws std::runtime_error.
   std::string dump_file(int rank, bool includeCompleted = true) const;
 
   /// The names of the communicators that have broken, until they are reconfigured or finalized.
@@ -39,13 +41,14 @@ class FlightRecorderHook {
 
   /// Forgets all entries.
   void reset();
-  bool is_enabled() const { return recorder_ != nullptr; }
+  /// Whether it has communicators to record, and room for entries.
+  bool is_enabled() const;
   /// Entries remembered now.
   size_t size() const;
 
  private:
   std::shared_ptr<FlightRecorder> recorder_;
-  std::vector<RemovableHandle> handles_;
+  std::shared_ptr<FlightRecordings> recordings_;
 };
 
 }  // namespace torch::comms

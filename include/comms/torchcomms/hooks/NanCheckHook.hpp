@@ -16,6 +16,8 @@ class NanCheckHook {
   void register_with_comm(TorchComm& comm);
   /// Looks no more, on any communicator.
   void unregister();
+  /// Whether there are communicators on which it looks for something.
+  bool is_enabled() const { return (checkInputs_ || checkOutputs_) && !handles_.empty(); }
 
  private:
   const bool checkInputs_;

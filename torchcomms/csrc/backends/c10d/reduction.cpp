@@ -65,6 +65,19 @@ void accumulate(at::Tensor& sum, const at::Tensor& next, RedOp op) {
   }
 }
 
+/// Integers, rounded towards zero.
+void divide(const at::Tensor& tensor, int64_t by) {
+  if (tensor.scalar_type() != ScalarType::UInt64) {
+    tensor.copy_(tensor.to(at::kLong).div(by, "trunc"));
+    return;
+  }
+  // Torch divides signed numbers: first half of the value, then what that leaves, less than 2 * by.
+  const at::Tensor value = tensor.view(at::kLong);
+  const at::Tensor half = value.bitwise_right_shift(1).bitwise_and_(~kSignBit);
+  const at::Tensor quotient = half.div(by, "trunc").mul_(2);
+  value.copy_(quotient + (value - quotient * by).ge(by));
+}
+
 at::Tensor realsOf(const at::Tensor& flat) { return at::view_as_real(flat).view(-1); }
 
 }  // namespace
@@ -120,9 +133,15 @@ at::Tensor Reduction::encode(const at::Tensor& tensor) const {
 }
 
 void Reduction::decode(const at::Tensor& values, const at::Tensor& tensor) const {
-  if (wanted_.kind == ReduceKind::Avg) values.div_(ranks_);
+  const bool averages = wanted_.kind == ReduceKind::Avg;
+  const bool averagesIntegers = averages && c10::isIntegralType(type_, /*includeBool=*/false);
+  if (averages && !averagesIntegers) values.div_(ranks_);
   if (ordersUnsigned()) values.bitwise_xor_(kSignBit);
-  if (values.is_alias_of(tensor)) return;
+  if (!values.is_alias_of(tensor)) store(values, tensor);
+  if (averagesIntegers) divide(tensor, ranks_);  // the sum as the type holds it
+}
+
+void Reduction::store(const at::Tensor& values, const at::Tensor& tensor) const {
   const at::Tensor flat = tensor.view(-1);
   switch (type_) {
     case ScalarType::Bool:

@@ -19,7 +19,8 @@ namespace torch::comms {
 ///  - uint64 as int64: same bits; for MIN and MAX with the sign bit flipped, so that the order is;
 ///  - 8-bit floats in float32: rounded once, at the end;
 ///  - complex as pairs of real numbers.
-/// AVG is a SUM that decoding divides; for PREMUL_SUM encoding multiplies, a copy.
+/// AVG is a SUM that decoding divides, integers once they are of their own dtype; for PREMUL_SUM
+/// encoding multiplies, a copy.
 class Reduction {
  public:
   /// `carriesBits`: the backend has BAND, BOR and BXOR. Throws ctran::Error (InvalidArgument) if
@@ -41,6 +42,7 @@ class Reduction {
 
  private:
   bool ordersUnsigned() const;
+  void store(const at::Tensor& values, const at::Tensor& tensor) const;
 
   const c10::ScalarType type_;
   const ctran::ReduceOp wanted_;

@@ -142,11 +142,7 @@ ctran::Communicator& CtranBackend::Members::engine() const {
 }
 
 std::string CtranBackend::getInitHandle() const {
-  if (!options_.enable_reconfigure) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       "Communicator '" + options_.name + "' cannot be reconfigured", {},
-                       "get_init_handle", "make it with enable_reconfigure=True");
-  }
+  if (!options_.enable_reconfigure) return TorchCommBackend::getInitHandle();
   if (!initPoint_) {
     const std::map<std::string, std::string> hints{options_.hints.begin(), options_.hints.end()};
     initPoint_ = std::make_unique<ctran::InitPoint>(ctran::hostOf(hints));

@@ -4,6 +4,8 @@ FlightRecorderHook remembers the last operations and dumps them when a communica
 writes a log, NanCheckHook raises where a NaN would be sent.
 """
 
-from torchcomms._comms import FlightRecorderHook, NanCheckHook, clog
+from torchcomms.hooks.clog import clog
+from torchcomms.hooks.fr import FlightRecorderHook
+from torchcomms.hooks.nan_check import NanCheckHook
 
 __all__ = ["FlightRecorderHook", "NanCheckHook", "clog"]

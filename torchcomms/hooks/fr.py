@@ -1,0 +1,5 @@
+"""The flight recorder."""
+
+from torchcomms._comms import FlightRecorderHook
+
+__all__ = ["FlightRecorderHook"]

@@ -1,0 +1,5 @@
+"""The search for NaNs."""
+
+from torchcomms._comms import NanCheckHook
+
+__all__ = ["NanCheckHook"]
