@@ -106,8 +106,6 @@ class C10dBackend final : public TorchCommBackend {
   WorkPtr execute(OpName op, bool async_op, const OpOptions& options, Body body);
   WorkPtr exchange(OpName op, const std::vector<P2POp>& ops, bool async_op,
                    const OpOptions& options);
-  /// Waits for what has been issued.
-  void drain();
 
   const std::string backendName_;
   const C10dFactory factory_;
