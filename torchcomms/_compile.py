@@ -40,7 +40,14 @@ _RECORDED = (
 
 def _teach(builder: ModuleType) -> None:
     import torchcomms
-    from torchcomms._comms import OpOptions, ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
+    from torchcomms._comms import (
+        BatchSendRecv,
+        OpOptions,
+        ReduceOp,
+        SignalCmpOp,
+        TorchComm,
+        TorchCommWindow,
+    )
 
     # What compiled code may make, of constants.
     made = (ReduceOp, torchcomms.Timeout, *OpOptions.__subclasses__())
@@ -52,7 +59,7 @@ def _teach(builder: ModuleType) -> None:
     wrap, create = of_sources._wrap, of_values.create
 
     def _wrap(self: Any, value: Any) -> Any:
-        if type(value) in ours:
+        if type(value) in ours or type(value) is BatchSendRecv:
             from torchcomms.functional._dynamo import variable_of
 
             return variable_of(self, value)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from datetime import timedelta
 
+import numpy as np
 import pytest
 import torch
 from harness import Rank, Ranks
@@ -55,18 +56,32 @@ def registers_ordinary_tensors(rank: Rank, count: int, hosts: int) -> None:
     comm = rank.comm(BACKEND, hosts)
     window = comm.new_window()
     tensor = torch.zeros(count * rank.size)
+    alias = tensor[:]
+    comm.tensor_register(tensor)
     window.tensor_register(tensor)
+    comm.tensor_deregister(tensor)  # wherever it is now
     assert window.get_size() == tensor.nbytes
     assert window.dtype == torch.float32
     assert window.shape == tensor.shape
     assert window.device == window.get_device() == torch.device("cpu")
     assert window.get_tensor() is not None
     _exchange(comm, window, tensor)
+    assert alias.data_ptr() == tensor.data_ptr()
+    assert torch.equal(alias, tensor)
     other = (rank.rank + 1) % rank.size
-    if rank.size > 1:
+    comm.barrier(False)
+    tensor[0] = rank.rank
+    comm.barrier(False)
+    if rank.host(hosts, other) != rank.host(hosts):
         assert window.get_attr(other).access_type == SEPARATE
         with pytest.raises(torchcomms.CommError, match="SEPARATE"):
             window.map_remote_tensor(other)
+    else:
+        assert window.get_attr(other).access_type == UNIFIED
+        there = window.map_remote_tensor(other)
+        assert there.shape == tensor.shape
+        assert there[0] == other
+    comm.barrier(False)
     assert window.map_remote_tensor(rank.rank).data_ptr() == tensor.data_ptr()
     window.tensor_deregister()
     # Again, through the other spelling, and not held by the window.
@@ -76,6 +91,28 @@ def registers_ordinary_tensors(rank: Rank, count: int, hosts: int) -> None:
     again = comm.new_window(tensor)
     _exchange(comm, again, tensor)
     again.tensor_deregister()
+
+
+def registers_memory_of_others(rank: Rank, count: int) -> None:
+    """Memory that somebody else points to stays where it is."""
+    comm = rank.comm(BACKEND)
+    array = np.zeros(count * rank.size, dtype=np.float32)
+    seen = torch.zeros(count * rank.size)
+    shown = seen.numpy()
+    for tensor, outside in ((torch.from_numpy(array), array), (seen, shown)):
+        window = comm.new_window(tensor)
+        _exchange(comm, window, tensor)
+        np.testing.assert_array_equal(outside, tensor.numpy())
+        other = (rank.rank + 1) % rank.size
+        assert window.get_attr(other).access_type == SEPARATE
+        with pytest.raises(torchcomms.CommError, match="SEPARATE"):
+            window.map_remote_tensor(other)
+        window.tensor_deregister()
+
+
+@pytest.mark.parametrize("count", [1, 3000, 400_000])
+def test_memory_of_arrays(ranks: MakeRanks, count: int) -> None:
+    ranks(2).run(registers_memory_of_others, count)
 
 
 @WORLDS

@@ -21,7 +21,7 @@ from torchcomms import CommOptions, ReduceOp, _variables
 
 MakeRanks = Callable[[int], Ranks]
 PAGE = (ROOT / "docs" / "migration.md").read_text()
-STATES = {"same", "extended", "not on this device"}
+STATES = {"same", "extended", "different", "not on this device"}
 STUB = {
     node.name: node
     for node in ast.parse((ROOT / "torchcomms" / "_comms.pyi").read_text()).body
@@ -44,8 +44,8 @@ def names() -> Iterator[tuple[str, str, str]]:
     """(heading, name with its arguments, state) of every name of the other torchcomms."""
     for heading, cells in rows("### torchcomms\n", "### C++"):
         assert cells[1] in STATES, cells
-        if cells[1] == "not on this device":
-            assert len(cells[2].strip(" |")) > 3, f"{cells[0]}: no reason"
+        if cells[1] in ("different", "not on this device"):
+            assert len(cells[2].strip(" |")) > 3, f"{cells[0]}: says not how, or why"
         for name in re.findall(r"`([^`]+)`", cells[0]):
             yield heading, name, cells[1]
 

@@ -1,4 +1,5 @@
 #include <ATen/ops/randint.h>
+#include <algorithm>
 
 #include <comms/torchcomms/TorchComm.hpp>
 #include <numeric>
@@ -478,6 +479,17 @@ void TorchComm::reconfigure(const ReconfigureOptions& options) {
   hooks_->after(id, ReconfigurePostHookArgs{rank_, size_});
 }
 
+namespace {
+
+/// Where it is now: a window may have moved it since.
+auto findRegistered(const std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+  return std::find_if(all.begin(), all.end(), [&](const at::Tensor& one) {
+    return one.const_data_ptr() == tensor.const_data_ptr();
+  });
+}
+
+}  // namespace
+
 void TorchComm::tensorRegister(const at::Tensor& tensor) {
   requireNotFinalized(*this, "tensor_register");
   if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_nested() ||
@@ -485,17 +497,17 @@ void TorchComm::tensorRegister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "contiguous tensor required, on " + device_.str(), {}, "tensor_register");
   }
-  if (registered_.count(tensor.const_data_ptr()) != 0) {
+  if (findRegistered(registered_, tensor) != registered_.end()) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Double registration error.", {},
                        "tensor_register", "call tensor_deregister() first");
   }
   impl_->tensorRegister(tensor);
-  registered_.emplace(tensor.const_data_ptr(), tensor);
+  registered_.push_back(tensor);
 }
 
 void TorchComm::tensorDeregister(const at::Tensor& tensor) {
   const bool usable = tensor.defined() && tensor.layout() == at::kStrided && hasMemory(tensor);
-  const auto found = usable ? registered_.find(tensor.const_data_ptr()) : registered_.end();
+  const auto found = usable ? findRegistered(registered_, tensor) : registered_.end();
   if (found == registered_.end()) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This tensor is not registered", {},
                        "tensor_deregister");

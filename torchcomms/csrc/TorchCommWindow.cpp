@@ -42,6 +42,7 @@ TorchCommWindow::WorkPtr TorchCommWindow::hooked(OpName op, bool async_op, const
 void TorchCommWindow::tensor_register(const at::Tensor& tensor, bool owning) {
   if (open_) reject("Double registration error.", "call tensor_deregister() on all ranks first");
   checkTensor(tensor, "tensor_register");
+  moveToShared(tensor);
   expose(tensor, kSignals);
   if (owning) tensor_ = tensor;
 }

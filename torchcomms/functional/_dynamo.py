@@ -24,7 +24,7 @@ from torch._dynamo.variables.user_defined import (
     UserDefinedObjectVariable,
 )
 
-from torchcomms._comms import ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
+from torchcomms._comms import BatchSendRecv, ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
 from torchcomms.functional import _methods
 from torchcomms.functional._parameters import COMM, NUMBERED_SIGNALS, PERSISTENT, WINDOW, bind
 from torchcomms.functional._registry import register, register_window
@@ -299,7 +299,34 @@ class WindowVariable(_Ours):
         return register_window(self.value)  # type: ignore[arg-type]
 
 
-_KINDS = {TorchComm: CommVariable, TorchCommWindow: WindowVariable}
+class BatchVariable(_Ours):
+    """A BatchSendRecv that was made outside compiled code, where it has what is added inside."""
+
+    _traced = frozenset(("send", "recv", "issue"))
+    _batch: VariableTracker | None = None
+
+    def _trace(
+        self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]
+    ) -> VariableTracker:
+        if self._batch is None:
+            if self.source is None:
+                raise _NotTraceable
+            value: Any = self.value
+            added = VariableTracker.build(tx, value._ops, AttrSource(self.source, "_ops"))
+            of_comm = _constant(register(value._comm))
+            self._batch = _inline(tx, _methods.batch_of, [of_comm, added])
+        result = self._batch.call_method(tx, name, args, kwargs)
+        if name != "issue":
+            effects = tx.output.side_effects
+            effects.store_attr(self, "_ops", effects.load_attr(self._batch, "ops"))
+        return result
+
+
+_KINDS = {
+    TorchComm: CommVariable,
+    TorchCommWindow: WindowVariable,
+    BatchSendRecv: BatchVariable,
+}
 
 
 def variable_of_constant(value: Any) -> VariableTracker:
@@ -310,8 +337,14 @@ def variable_of_constant(value: Any) -> VariableTracker:
 
 
 def variable_of(builder: Any, value: Any) -> VariableTracker:
-    """What VariableBuilder makes of a communicator, a window, or what operations are told."""
-    builder.install_guards(GuardBuilder.ID_MATCH)
+    """What VariableBuilder makes of a communicator, a window, a batch, or what operations are
+    told."""
+    if isinstance(value, BatchSendRecv):  # others of the same communicator will do
+        builder.install_guards(GuardBuilder.TYPE_MATCH)
+        comm = AttrSource(builder.source, "_comm")
+        install_guard(comm.make_guard(GuardBuilder.ID_MATCH))
+    else:
+        builder.install_guards(GuardBuilder.ID_MATCH)
     result = _KINDS.get(type(value), _Held)(value, source=builder.source)
     return builder.tx.output.side_effects.track_object_existing(value, result)  # type: ignore[no-any-return]
 

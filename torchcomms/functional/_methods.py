@@ -145,6 +145,13 @@ def batch_op_create(comm: str) -> Batch:
     return Batch(comm)
 
 
+def batch_of(comm: str, ops: list[tuple[Tensor, bool, int, int]]) -> Batch:
+    """One to which these have been added."""
+    batch = Batch(comm)
+    batch.ops = list(ops)
+    return batch
+
+
 def window_get_tensor(
     window: str,
     rank: int | None = None,

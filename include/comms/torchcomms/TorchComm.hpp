@@ -9,7 +9,6 @@
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <comms/torchcomms/TorchWork.hpp>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -220,7 +219,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
   int size_;
   std::vector<int> ranks_;
   std::shared_ptr<HookRegistry> hooks_;
-  std::map<const void*, at::Tensor> registered_;
+  std::vector<at::Tensor> registered_;
   uint64_t splits_ = 0;
   bool finalized_ = false;
 };

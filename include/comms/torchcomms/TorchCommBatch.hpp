@@ -35,6 +35,8 @@ class BatchSendRecv {
   /// Throws ctran::Error when there is nothing to issue.
   c10::intrusive_ptr<TorchWork> issue(bool async_op, const BatchP2POptions& options = {});
 
+  const std::shared_ptr<TorchComm>& comm() const { return comm_; }
+
   std::vector<P2POp> ops;
 
  private:

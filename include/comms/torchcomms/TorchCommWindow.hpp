@@ -97,6 +97,8 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
  protected:
   // What a backend does. Ranks and ranges have been checked; offsets are bytes.
 
+  /// Makes the memory of a tensor UNIFIED, before it is exposed, where that can be.
+  virtual void moveToShared(const at::Tensor& /*tensor*/) {}
   /// Collective. `memory` is flat and of bytes.
   virtual void open(const at::Tensor& memory, int64_t signals) = 0;
   virtual void close() = 0;

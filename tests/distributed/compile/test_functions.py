@@ -18,6 +18,7 @@ from torch import Tensor
 from torchcomms import (
     AllReduceOptions,
     BatchP2POptions,
+    BatchSendRecv,
     BroadcastOptions,
     OpName,
     RedOpType,
@@ -227,6 +228,46 @@ def tells_operations_things(rank: Rank) -> None:
     assert [limit.total_seconds() for limit in seen] == [32, 60, 31, 32, 32]
 
 
+def uses_batches_of_others(rank: Rank, backend: str) -> None:
+    comm = rank.comm("ctran")
+    peer = 1 - rank.rank
+
+    def step(batch: BatchSendRecv, x: Tensor, y: Tensor) -> Tensor:
+        batch.send(x, peer)
+        batch.recv(y, src=peer, tag=0)
+        batch.issue(True).wait()
+        return y * 2
+
+    def ready(batch: BatchSendRecv, y: Tensor) -> Tensor:
+        batch.issue(False)
+        return y * 2
+
+    traced, graphs = compiled(step, backend)
+    for function in (step, traced):
+        for value in range(3):  # each with a batch of its own
+            batch, y = comm.batch_op_create(), torch.zeros(2)
+            x = torch.full((2,), 10.0 * value + rank.rank)
+            assert function(batch, x, y).tolist() == [20.0 * value + 2 * peer] * 2
+            assert y.tolist() == [10.0 * value + peer] * 2
+            # What has been added inside is there outside, where it can be issued again.
+            assert [(op.type.name, op.peer) for op in batch.ops] == [
+                ("SEND", peer),
+                ("RECV", peer),
+            ]
+            x += 1
+            batch.issue(False)
+            assert y.tolist() == [10.0 * value + peer + 1] * 2
+    assert len(graphs.code) == 1
+    traced, graphs = compiled(ready, backend)
+    for function in (ready, traced):
+        for value in range(3):  # and what has been added outside is there inside
+            batch, y = comm.batch_op_create(), torch.zeros(2)
+            batch.send(torch.full((2,), 10.0 * value + rank.rank), peer)
+            batch.recv(y, peer)
+            assert function(batch, y).tolist() == [20.0 * value + 2 * peer] * 2
+    assert len(graphs.code) == 1
+
+
 def breaks_graphs(rank: Rank) -> None:
     """What has been made is there behind a break, too."""
     comm = rank.comm("ctran")
@@ -243,6 +284,11 @@ def breaks_graphs(rank: Rank) -> None:
 
 def test_objects_that_operations_are_told(ranks: MakeRanks) -> None:
     run(ranks(2), tells_operations_things)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
+def test_batches_made_outside(ranks: MakeRanks, backend: str) -> None:
+    run(ranks(2), uses_batches_of_others, backend)
 
 
 def test_objects_behind_a_break(ranks: MakeRanks) -> None:

@@ -21,6 +21,23 @@ namespace {
 
 using OptionalTimeout = std::optional<py::object>;
 
+using P2PTuple = std::tuple<at::Tensor, bool, int, int>;
+
+std::vector<P2PTuple> tuplesOf(const BatchSendRecv& batch) {
+  std::vector<P2PTuple> tuples;
+  for (const P2POp& op : batch.ops) {
+    tuples.emplace_back(op.tensor, op.type == P2POp::Type::SEND, op.peer, op.tag);
+  }
+  return tuples;
+}
+
+void setTuples(BatchSendRecv& batch, const std::vector<P2PTuple>& tuples) {
+  batch.ops.clear();
+  for (const auto& [tensor, sends, peer, tag] : tuples) {
+    batch.ops.push_back({sends ? P2POp::Type::SEND : P2POp::Type::RECV, tensor, peer, tag});
+  }
+}
+
 [[noreturn]] void raiseNotFound(const ctran::Error& error) {
   const py::object type = py::module_::import("torchcomms._errors").attr("BackendNotFoundError");
   const py::object instance = type(error.what(), error.ranks(), "new_comm", error.hint());
@@ -179,7 +196,10 @@ void bindBatch(py::module_& module) {
           },
           py::arg("async_op"), py::arg("options") = py::none(),
           "Issues what has been added; the list is kept, so that a second call exchanges again.")
-      .def_readwrite("ops", &BatchSendRecv::ops, "The list. A copy: assign to change it.");
+      .def_readwrite("ops", &BatchSendRecv::ops, "The list. A copy: assign to change it.")
+      // For compiled code: as tuples (tensor, whether it is sent, peer, tag).
+      .def_property("_ops", &tuplesOf, &setTuples)
+      .def_property_readonly("_comm", &BatchSendRecv::comm);
 }
 
 void bindBackend(py::module_& module) {

@@ -45,6 +45,31 @@ void finish(OpName op, TorchWork& work, C10dGroup& group) {
   }
 }
 
+/// Waits for what has been posted.
+void drain(Lane& lane, const std::shared_ptr<ErrorMonitor>& monitor) {
+  if (lane.idle()) return;
+  const auto mark = std::make_shared<C10dOperation>(OpName::finalize, 1, monitor);
+  lane.post([mark] { mark->partEnded(nullptr); });
+  mark->wait(std::nullopt);
+}
+
+/// What is left of a communicator while operations go on, whose works may be waited for.
+struct Remains {
+  std::shared_ptr<C10dGroup> group;
+  Lane collectives;
+  std::map<std::pair<int, P2POp::Type>, Lane> peers;
+
+  Remains(std::shared_ptr<C10dGroup> group, Lane collectives,
+          std::map<std::pair<int, P2POp::Type>, Lane> peers)
+      : group(std::move(group)), collectives(std::move(collectives)), peers(std::move(peers)) {}
+  Remains(Remains&&) = default;
+  ~Remains() {
+    if (!group) return;  // moved from
+    drain(collectives, group->monitor);
+    for (auto& [key, lane] : peers) drain(lane, group->monitor);
+  }
+};
+
 /// A c10d backend is destroyed when its operations have ended, if only by their timeout: not here.
 /// Those of a device have ended when `haveEnded` says so.
 template <typename Owned>
@@ -76,7 +101,7 @@ C10dBackend::~C10dBackend() {
     const HostWait wait;
     group_.reset();
   } else {
-    destroyAside(std::move(group_));
+    destroyAside(Remains(std::move(group_), std::move(collectives_), std::move(peers_)));
   }
 }
 
@@ -119,26 +144,10 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
   group_ = std::move(group);
 }
 
-void C10dBackend::drain() {
-  if (!stream::waitUntil([this] { return forgetEnded(); }, options_.timeout)) {
-    throw ctran::Error(ctran::ErrorKind::Timeout,
-                       "finalize of communicator '" + group_->name + "' timed out after " +
-                           std::to_string(options_.timeout.count()) +
-                           " ms: the device has not done what it was asked for",
-                       {}, std::string(toString(OpName::finalize)), "did every rank call it?");
-  }
-  const auto pass = [&](Lane& lane) {
-    if (lane.idle()) return;
-    const auto mark = std::make_shared<C10dOperation>(OpName::finalize, 1, group_->monitor);
-    lane.post([mark] { mark->partEnded(nullptr); });
-    mark->wait(std::nullopt);
-  };
-  pass(collectives_);
-  for (auto& [key, lane] : peers_) pass(lane);
-}
-
 void C10dBackend::finalize() {
-  drain();
+  drainDevice();
+  drain(collectives_, group_->monitor);
+  for (auto& [key, lane] : peers_) drain(lane, group_->monitor);
   if (group_->isBroken()) {
     destroyAside(std::move(group_->backend));
   } else {

@@ -125,13 +125,13 @@ class C10dBackend final : public TorchCommBackend {
   WorkPtr executeOnStream(OpName op, bool async_op, const OpOptions& options, const Body& body);
   /// Forgets what has ended on the device; whether nothing is left.
   bool forgetEnded();
+  /// Waits until the device has done what was issued. Throws ctran::Error (Timeout).
+  void drainDevice();
   WorkPtr exchange(OpName op, const std::vector<P2POp>& ops, bool async_op,
                    const OpOptions& options);
   WorkPtr exchangeOnStream(OpName op, const std::vector<P2POp>& ops, bool async_op,
                            const OpOptions& options);
   Reduction reductionOf(const at::Tensor& example, const ReduceOp& op) const;
-  /// Waits for what has been issued.
-  void drain();
 
   const C10dKind kind_;
   CommOptions options_;

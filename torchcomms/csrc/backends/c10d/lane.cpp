@@ -64,6 +64,7 @@ struct Lane::State {
 Lane::Lane() : state_(std::make_shared<State>()) {}
 
 Lane::~Lane() {
+  if (!state_) return;       // moved from
   std::deque<Task> dropped;  // destroyed without the lock: tasks hold tensors and works
   const std::lock_guard lock(state_->mutex);
   state_->closed = true;

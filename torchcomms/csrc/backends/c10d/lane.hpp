@@ -16,8 +16,8 @@ class Lane {
   Lane();
   /// Does not wait: a task that runs goes on, tasks that have not begun are dropped.
   ~Lane();
-  Lane(const Lane&) = delete;
-  Lane& operator=(const Lane&) = delete;
+  Lane(Lane&&) noexcept = default;
+  Lane& operator=(Lane&&) = delete;
 
   void post(Task task);
   /// Whether all tasks have ended. What they did is visible then.

@@ -4,8 +4,10 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/backend.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
+#include "torchcomms/csrc/backends/stream/waiting.hpp"
 
 namespace torch::comms {
 
@@ -13,6 +15,15 @@ bool C10dBackend::forgetEnded() {
   // What is on one stream ends in order, what is on another may end before.
   std::erase_if(onDevice_, [](const auto& operation) { return operation->hasEnded(); });
   return onDevice_.empty();
+}
+
+void C10dBackend::drainDevice() {
+  if (stream::waitUntil([this] { return forgetEnded(); }, options_.timeout)) return;
+  throw ctran::Error(ctran::ErrorKind::Timeout,
+                     "finalize of communicator '" + group_->name + "' timed out after " +
+                         std::to_string(options_.timeout.count()) +
+                         " ms: the device has not done what it was asked for",
+                     {}, std::string(toString(OpName::finalize)), "did every rank call it?");
 }
 
 TorchCommBackend::WorkPtr C10dBackend::executeOnStream(OpName op, bool async_op,

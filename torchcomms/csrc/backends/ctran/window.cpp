@@ -1,6 +1,10 @@
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <comms/torchcomms/TorchCommFactory.hpp>
+#include <cstring>
 
 #include "ctran/memory/shared_allocation.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
@@ -49,6 +53,19 @@ CtranWindow::CtranWindow(std::shared_ptr<ctran::Communicator> comm,
 CtranWindow::~CtranWindow() {
   const HostWait wait;
   window_.reset();
+}
+
+void CtranWindow::moveToShared(const at::Tensor& tensor) {
+  // Memory that torch allocated, and that nobody else points to: not that of a NumPy array.
+  c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+  c10::Allocator* const usual = c10::GetCPUAllocator();
+  const bool isOrdinary = storage->allocator() == usual && storage->resizable() &&
+                          usual->raw_deleter() != nullptr &&
+                          storage->data_ptr().get_deleter() == usual->raw_deleter();
+  if (comm_->size() == 1 || !isOrdinary || storage->nbytes() == 0) return;
+  at::DataPtr shared = TorchCommFactory::get().get_allocator("ctran")->allocate(storage->nbytes());
+  std::memcpy(shared.get(), storage->data(), storage->nbytes());
+  storage->set_data_ptr_noswap(std::move(shared));
 }
 
 void CtranWindow::open(const at::Tensor& memory, int64_t signals) {

@@ -18,6 +18,7 @@ class CtranWindow final : public TorchCommWindow {
   ~CtranWindow() override;
 
  protected:
+  void moveToShared(const at::Tensor& tensor) override;
   void open(const at::Tensor& memory, int64_t signals) override;
   void close() override;
   at::Tensor newMemory(int64_t bytes) override;

@@ -37,10 +37,13 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
   return factory()(store, rank, size, timeout, device);
 }
 
-const BackendRegistration kRegistration("gloo", [] {
-  return std::make_shared<StagedBackend>(
-      std::make_shared<C10dBackend>(C10dKind{.name = "gloo", .factory = makeGloo}));
-});
+std::shared_ptr<TorchCommBackend> newGloo() {
+  return std::make_shared<C10dBackend>(C10dKind{.name = "gloo", .factory = makeGloo});
+}
+
+const BackendRegistration kRegistration("gloo",
+                                        [] { return std::make_shared<StagedBackend>(newGloo); },
+                                        {.canReconfigure = true});
 
 bool parseBool(const std::string& key, const std::string& value) {
   std::string lower = value;

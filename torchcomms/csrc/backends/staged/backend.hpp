@@ -1,7 +1,10 @@
 #pragma once
 
 #include <comms/torchcomms/TorchCommBackend.hpp>
+#include <functional>
 #include <memory>
+
+#include "ctran/base/replaceable.h"
 
 namespace torch::comms {
 
@@ -10,19 +13,28 @@ namespace torch::comms {
 /// Inputs are copied when an operation is issued, for which the CPU waits; results when it has
 /// ended, see staged/work.hpp. On the CPU every call goes straight through. Calls in a capture
 /// throw.
+///
+/// With enable_reconfigure it makes a new one whenever the members change. They find each other as
+/// those of backend ctran do, which says who is late or lost.
 class StagedBackend final : public TorchCommBackend {
  public:
-  explicit StagedBackend(std::shared_ptr<TorchCommBackend> inner) : inner_(std::move(inner)) {}
+  /// Makes a backend that has not been initialised.
+  using Make = std::function<std::shared_ptr<TorchCommBackend>()>;
+
+  explicit StagedBackend(Make make) : StagedBackend(make, make()) {}
+  StagedBackend(Make make, std::shared_ptr<TorchCommBackend> inner) : make_(std::move(make)) {
+    static_cast<void>(inner_.replace(std::move(inner)));
+  }
 
   void init(at::Device device, std::string_view name, const CommOptions& options) override;
-  void finalize() override { inner_->finalize(); }
+  void finalize() override { inner().finalize(); }
 
-  int getRank() const override { return inner_->getRank(); }
-  int getSize() const override { return inner_->getSize(); }
-  std::string_view getCommName() const override { return inner_->getCommName(); }
-  std::string_view getBackendName() const override { return inner_->getBackendName(); }
-  std::string_view getBackendVersion() const override { return inner_->getBackendVersion(); }
-  const CommOptions& getOptions() const override { return inner_->getOptions(); }
+  int getRank() const override { return inner().getRank(); }
+  int getSize() const override { return inner().getSize(); }
+  std::string_view getCommName() const override { return inner().getCommName(); }
+  std::string_view getBackendName() const override { return inner().getBackendName(); }
+  std::string_view getBackendVersion() const override { return inner().getBackendVersion(); }
+  const CommOptions& getOptions() const override { return inner().getOptions(); }
   const at::Device& getDevice() const override { return device_; }
 
   WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
@@ -66,24 +78,37 @@ class StagedBackend final : public TorchCommBackend {
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
                                           const CommOptions& options) override;
 
-  bool isAbortSupported() const override { return inner_->isAbortSupported(); }
-  void abort() override { inner_->abort(); }
-  bool isAborted() const override { return inner_->isAborted(); }
-  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
-  void setHints(const Hints& hints) override { inner_->setHints(hints); }
+  bool isAbortSupported() const override { return inner().isAbortSupported(); }
+  void abort() override { inner().abort(); }
+  bool isAborted() const override {
+    return inner_.look([](const auto& inner) { return inner->isAborted(); });
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override { inner().setTimeout(timeout); }
+  void setHints(const Hints& hints) override { inner().setHints(hints); }
   void setFailureListener(std::function<void(bool)> listener) override {
-    inner_->setFailureListener(std::move(listener));
+    inner().setFailureListener(std::move(listener));
   }
 
+  std::string getInitHandle() const override;
+  void reconfigure(const ReconfigureOptions& options) override;
+
  private:
-  /// Whether tensors are the CPU's. Throws ctran::Error (Unsupported) in a capture.
+  TorchCommBackend& inner() const { return **inner_; }
+  /// Of which the processes that may become members are parts.
+  TorchCommBackend& meeting() const;
+
+  /// Whether tensors are the CPU's. Throws ctran::Error before there are members, and (Unsupported)
+  /// in a capture.
   bool direct(OpName op) const;
   /// `call(hostOutputs)` asks the inner backend. `read`: the outputs are inputs too.
   template <typename Call>
   WorkPtr staged(const Tensors& outputs, bool read, bool async_op, const Call& call);
 
-  const std::shared_ptr<TorchCommBackend> inner_;
+  const Make make_;
+  ctran::Replaceable<std::shared_ptr<TorchCommBackend>> inner_;
+  mutable std::shared_ptr<TorchCommBackend> meeting_;
   at::Device device_{at::kCPU};
+  bool formed_ = false;  ///< has members
 };
 
 }  // namespace torch::comms
