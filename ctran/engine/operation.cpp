@@ -7,15 +7,17 @@
 namespace ctran {
 namespace {
 
-/// One that throws, which it must not, breaks the communicator, and keeps none of the others.
-void callAll(const std::vector<std::function<void()>>& callbacks, Core& core) {
-  for (const auto& callback : callbacks) {
-    try {
-      callback();
-    } catch (...) {
-      core.failCaughtHere("a callback of a work");
-    }
+/// A callback that throws, which it must not, breaks the communicator, and keeps none of the others.
+void call(const std::function<void()>& callback, Core& core) {
+  try {
+    callback();
+  } catch (...) {
+    core.failCaughtHere("a callback of a work");
   }
+}
+
+void callAll(const std::vector<std::function<void()>>& callbacks, Core& core) {
+  for (const auto& callback : callbacks) call(callback, core);
 }
 
 }  // namespace
@@ -90,7 +92,7 @@ void Operation::onStart(std::function<void()> callback) {
       return;
     }
   }
-  callback();
+  call(callback, lane_.core);
 }
 
 void Operation::onDone(std::function<void()> callback) {
@@ -101,7 +103,7 @@ void Operation::onDone(std::function<void()> callback) {
       return;
     }
   }
-  callback();
+  call(callback, lane_.core);
 }
 
 void Work::finish(std::span<const std::shared_ptr<Work>> works, WaitHooks* hooks) {

@@ -477,8 +477,8 @@ TEST(Work, ACallbackThatThrowsBreaksTheCommunicatorByName) {
       work->onDone([] { throw 42; });
       work->onDone([&others] { others = true; });
     }
-    work->wait();
     const Error error = errorOf([&] {
+      work->wait();
       while (true) communicator.run(allReduce(data));
     });
     EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
