@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from harness import Rank, Ranks
@@ -151,7 +152,8 @@ ONE_SIDED: dict[str, Callable[[TorchCommWindow], object]] = {
 
 def is_interrupted_in_a_window(rank: Rank, call: str, hosts: int) -> str:
     comm = rank.comm(BACKEND, hosts)
-    window = comm.new_window(torch.zeros(COUNT))
+    # Memory that others cannot map, so that its owner has to serve it.
+    window = comm.new_window(torch.from_numpy(np.zeros(COUNT, dtype=np.float32)))
     if rank.rank == 0:
         rank.listen()  # until rank 1, which serves what it exposes, is stopped
         rank.say("calling")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -142,6 +144,30 @@ def refuses(rank: Rank) -> None:
 
 def test_what_cannot_be_is_refused(fresh_ranks: MakeRanks) -> None:
     fresh_ranks(2).run(refuses)
+
+
+def is_watched(rank: Rank) -> None:
+    comm, handles = open_comm(rank, "watched")
+    comm.reconfigure("first", handles)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            assert not comm.is_aborted()
+
+    with ThreadPoolExecutor() as pool:
+        watching = pool.submit(watch)
+        try:
+            for i in range(10):
+                comm.reconfigure(f"again {i}", handles)
+                comm.barrier(async_op=False)
+        finally:
+            over.set()
+        watching.result()
+
+
+def test_other_threads_ask_meanwhile(fresh_ranks: MakeRanks) -> None:
+    fresh_ranks(2).run(is_watched)
 
 
 def outlives(rank: Rank) -> None:
