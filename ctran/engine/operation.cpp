@@ -7,7 +7,8 @@
 namespace ctran {
 namespace {
 
-/// A callback that throws, which it must not, breaks the communicator, and keeps none of the others.
+/// A callback that throws, which it must not, breaks the communicator, and keeps none of the
+/// others.
 void call(const std::function<void()>& callback, Core& core) {
   try {
     callback();
