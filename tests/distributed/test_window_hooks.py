@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from harness import Rank, Ranks
+from harness.failing import until
 
 from torchcomms import OpName, SignalCmpOp
 from torchcomms.hooks import FlightRecorderHook
@@ -105,7 +106,11 @@ def is_recorded(rank: Rank) -> None:
     assert waiting["state"] in ("scheduled", "started")
     allocated.signal(1, 9, rank.rank, async_op=False)
     late.wait()
-    assert json.loads(recorder.dump_json(include_completed=False))["entries"] == []
+    # The thread that has ended it tells the recorder after it has let others go on.
+    until(
+        lambda: json.loads(recorder.dump_json(include_completed=False))["entries"] == [],
+        "end of the record",
+    )
     allocated.tensor_deregister()
     comm.finalize()
 
