@@ -19,13 +19,12 @@ import lint
 import site_of_docs as site
 import system
 from console import ROOT, CommandFailed, attach, run, say, seconds
-from environment import Environment
+from environment import Environment, Stamp
 
-# The C++ unit tests are built and run in each of these ways.
+# The C++ unit tests are built and run in each of these ways, the fuzzers with ASan.
 SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 
 # What `make test-full` does longer than `make test`, or besides.
-FULL = {"CTRAN_TEST_FULL": "1", "FUZZ_SECONDS": "60"}
 SOAK = ["--faults", "10000", "--seed", "1"]
 HOSTILE = ["--seconds", "300", "--seed", "2"]
 
@@ -37,8 +36,6 @@ def torch_requirement() -> str:
 def prepared(*, tests: bool) -> Environment:
     """A virtual environment with torch, the tools, and torchcomms built."""
     system.install_missing(tests=tests)
-    if tests:
-        system.install_compiler_cache()
     environment = Environment()
     environment.create()
     environment.install_torch(torch_requirement())
@@ -47,37 +44,59 @@ def prepared(*, tests: bool) -> Environment:
     return environment
 
 
-def configured_tests(environment: Environment, sanitizer: str = "") -> str:
-    """Configures a build of ctran_tests; the build folder."""
-    folder = f"build/tests-{sanitizer}" if sanitizer else "build/tests"
-    # CMake notices by itself what changed since; it only must be there.
-    if not (ROOT / folder / "build.ninja").exists():
-        command = [environment.tool("cmake"), "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON"]
-        # The benchmarks run without sanitizers only.
-        command.append(f"-DSANITIZE={sanitizer}" if sanitizer else "-DBUILD_BENCHMARKS=ON")
-        run(f"Configuring {folder}", command, env=environment.variables())
+def configure(environment: Environment, folder: Path, *options: str, compiler: str = "") -> None:
+    variables = environment.variables()
+    if compiler:
+        variables["CXX"] = compiler
+    command = [environment.tool("cmake"), "-G", "Ninja", "-B", str(folder), *options]
+    run(f"Configuring {folder.relative_to(ROOT)}", command, env=variables)
+
+
+def build_tests(environment: Environment, sanitizer: str = "") -> Path:
+    """Builds what tests/ has in C++, and the fuzzers if the compiler can; the build folder.
+
+    Without sanitizers it is the folder in which the package was built, so that nothing is compiled
+    twice.
+    """
+    compiler = ""
+    if sanitizer:
+        folder = ROOT / "build" / sanitizer
+        if sanitizer == "address":
+            compiler = system.compiler_with_fuzzer() or ""
+        options = ["-DBUILD_TESTS=ON", f"-DSANITIZE={sanitizer}"]
+    else:
+        folder = environment.build_folder()
+        options = ["-DBUILD_TESTS=ON"]
+    # CMake notices by itself what changed since; it only must have been told of the tests once.
+    stamp = Stamp(folder / "configured", [*options, compiler])
+    if not (stamp.is_current() and (folder / "build.ninja").exists()):
+        configure(environment, folder, *options, compiler=compiler)
+        stamp.set()
+    run(
+        f"Building the C++ tests ({folder.relative_to(ROOT)})",
+        [environment.tool("cmake"), "--build", folder, "--target", "tests"],
+        env=environment.variables(),
+    )
     return folder
 
 
 def guard(*, full: bool) -> list[str]:
     """Guards against hangs, far above what any test takes: seconds."""
-    return ["--timeout", "7200" if full else "300"]
+    return ["--timeout", "7200" if full else "900"]
 
 
 def jobs(most: int = 64) -> str:
     """How many tests run at once: many wait for most of their time."""
-    return str(min(len(os.sched_getaffinity(0)) + 1, most))
+    return str(min(2 * len(os.sched_getaffinity(0)), most))
 
 
 def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
-    folder = configured_tests(environment, SANITIZERS[how])
-    full = full and not SANITIZERS[how]  # they would take days
-    variables = {**environment.variables(), **(FULL if full else {})}
-    run(
-        f"Building the C++ tests ({how})",
-        [environment.tool("cmake"), "--build", folder],
-        env=variables,
-    )
+    folder = build_tests(environment, SANITIZERS[how])
+    variables = environment.variables()
+    if full:
+        variables["FUZZ_SECONDS"] = "60"
+        if not SANITIZERS[how]:  # with sanitizers they would take days
+            variables["CTRAN_TEST_FULL"] = "1"
     command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs(), "--output-on-failure"]
     run(
         f"Running the C++ tests ({how})",
@@ -121,34 +140,13 @@ def build() -> None:
     prepared(tests=False)
 
 
-def fuzzing(environment: Environment, compiler: str, *, full: bool) -> None:
-    """tests/fuzz: the parsers of what comes from outside, by Clang."""
-    folder = "build/fuzz"
-    cmake = environment.tool("cmake")
-    variables = {**environment.variables(), **(FULL if full else {}), "CXX": compiler}
-    if not (ROOT / folder / "build.ninja").exists():
-        command = [cmake, "-G", "Ninja", "-B", folder, "-DBUILD_TESTS=ON", "-DSANITIZE=address"]
-        run(f"Configuring {folder}", command, env=variables)
-    command = [cmake, "--build", folder, "--target", "fuzzers"]
-    run("Building the fuzzers", command, env=variables)
-    command = [environment.tool("ctest"), "--test-dir", folder, "--output-on-failure"]
-    run(
-        "Running the fuzzers",
-        [*command, "-R", r"^Fuzz\.", "--no-tests=error"],
-        env=variables,
-        show=r"tests passed|tests failed|\(Failed\)|\(Timeout\)",
-        tail=200,
-    )
-
-
 def soak(environment: Environment) -> None:
-    folder = configured_tests(environment)
-    attach("Breaking ranks on purpose", [ROOT / folder / "ctran_soak", *SOAK])
+    attach("Breaking ranks on purpose", [build_tests(environment) / "ctran_soak", *SOAK])
 
 
 def hostile(environment: Environment) -> None:
-    folder = configured_tests(environment, "address")
-    attach("Being lied to by a member", [ROOT / folder / "ctran_hostile", *HOSTILE])
+    program = build_tests(environment, "address") / "ctran_hostile"
+    attach("Being lied to by a member", [program, *HOSTILE])
 
 
 # Each worker has ranks of its own, which the tests of a file share.
@@ -164,9 +162,6 @@ def _tests(*selection: str, full: bool) -> None:
         )
         for how in SANITIZERS
     }
-    clang = system.compiler_with_fuzzer()
-    if clang is not None:
-        parts["Fuzzing"] = lambda: fuzzing(environment, clang, full=full)
     if full:
         parts["Soak"] = lambda: soak(environment)
         parts["Hostile member"] = lambda: hostile(environment)
@@ -188,8 +183,10 @@ def test_full() -> None:
 
 def run_lint() -> None:
     environment = prepared(tests=True)
-    folder = configured_tests(environment)
-    all_of("Lint", lint.checks(environment, ROOT / folder))
+    # clang-tidy reads the headers themselves.
+    folder = ROOT / "build" / "tidy"
+    configure(environment, folder, "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON")
+    all_of("Lint", lint.checks(environment, folder))
 
 
 def format_all() -> None:

@@ -71,8 +71,15 @@ class Environment:
         if shutil.which("ccache"):
             for language in ("C", "CXX"):
                 result.setdefault(f"CMAKE_{language}_COMPILER_LAUNCHER", "ccache")
-            result.setdefault("CCACHE_NOHASHDIR", "1")  # what one build folder has, others get
+            # What one checkout or build folder has compiled, others get.
+            result.setdefault("CCACHE_BASEDIR", str(ROOT))
+            result.setdefault("CCACHE_NOHASHDIR", "1")
+            result.setdefault("CCACHE_SLOPPINESS", "pch_defines,time_macros")
         return result
+
+    def build_folder(self) -> Path:
+        version = self.ask("import sys; print('py%d%d' % sys.version_info[:2])")
+        return ROOT / "build" / version
 
     def ask(self, code: str) -> str:
         """What that Python prints when it runs `code`."""
@@ -136,8 +143,7 @@ class Environment:
         """
         for name in ("RCCL", "RCCLX", "XCCL"):  # tests run them on stand-ins
             os.environ.setdefault(f"USE_{name}", "ON")
-        version = self.ask("import sys; print('py%d%d' % sys.version_info[:2])")
-        folder = ROOT / "build" / version
+        folder = self.build_folder()
         python_files = sorted(
             str(file.relative_to(ROOT))
             for package in ("torchcomms", "mscclpp")
@@ -151,7 +157,8 @@ class Environment:
         if stamp.is_current() and (folder / "build.ninja").exists():
             cmake = self.tool("cmake")
             site = self.ask("import sysconfig; print(sysconfig.get_path('platlib'))")
-            run("Building torchcomms", [cmake, "--build", folder], env=self.variables())
+            build = [cmake, "--build", str(folder), "--target", "installed"]
+            run("Building torchcomms", build, env=self.variables())
             install = [cmake, "--install", str(folder), "--prefix", site]
             run("Installing its binaries", install, env=self.variables())
             return

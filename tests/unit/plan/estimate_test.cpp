@@ -118,15 +118,15 @@ TEST(Estimate, TellsWhatScales) {
 TEST(Estimate, RejectsWhatItHasNoFormulaFor) {
   Machine machine;
   machine.ranksPerHost = 4;
-  for (const auto& [name, ranks] :
+  for (const auto& refused :
        std::vector<std::pair<const char*, int>>{{"all_gather.ring", 8},
                                                 {"all_reduce.two_shot", 8},
                                                 {"all_reduce.ring", 6},
                                                 {"all_reduce.halving_doubling", 12},
                                                 {"all_reduce.ring", 1}}) {
-    EXPECT_EQ(errorOf([&] { estimate(name, ranks, machine, 1); }).kind(),
+    EXPECT_EQ(errorOf([&] { estimate(refused.first, refused.second, machine, 1); }).kind(),
               ErrorKind::InvalidArgument)
-        << name;
+        << refused.first;
   }
 }
 

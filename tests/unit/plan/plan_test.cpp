@@ -130,14 +130,15 @@ TEST(Plan, RejectsJsonThatIsNoPlan) {
     copy.replace(copy.find(from), from.size(), to);
     return Json::parse(copy);
   };
-  for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
+  for (const auto& change : std::vector<std::pair<std::string, std::string>>{
            {"all_reduce", "al_reduce"},
            {"\"ranks\": 2", "\"ranks\": 99999999999"},
            {"\"ranks\": 2", "\"ranks\": \"2\""},
            {"\"ranks\": 2", "\"ranks\": 2, \"colour\": 1"},
            {"\"scratch\", 0", "\"heap\", 0"},
            {"[0, 0]", "[0]"}}) {
-    EXPECT_EQ(errorOf([&] { fromJson(replaced(from, to)); }).kind(), ErrorKind::InvalidArgument);
+    EXPECT_EQ(errorOf([&] { fromJson(replaced(change.first, change.second)); }).kind(),
+              ErrorKind::InvalidArgument);
   }
 }
 
