@@ -20,6 +20,7 @@ class Case:
     world: int
     breaks: bool
     real: bool
+    apart: bool
     run: Callable[[Make], None]
 
 
@@ -27,12 +28,15 @@ CASES: list[Case] = []
 
 
 def case(
-    world: int, breaks: bool = False, real: bool = False
+    world: int, breaks: bool = False, real: bool = False, apart: bool = False
 ) -> Callable[[Callable[[Make], None]], Callable[[Make], None]]:
-    """Registers a case that needs so many ranks, which it may break; `real`: on GPUs alone."""
+    """Registers a case that needs so many ranks, which it may break.
+
+    `real`: on GPUs alone. `apart`: no two ranks on one GPU, which NCCL refuses.
+    """
 
     def register(function: Callable[[Make], None]) -> Callable[[Make], None]:
-        CASES.append(Case(function.__name__, world, breaks, real, function))
+        CASES.append(Case(function.__name__, world, breaks, real, apart, function))
         return function
 
     return register

@@ -65,7 +65,14 @@ def _forced(rank: Rank) -> None:
     _operations(rank, half, BACKEND, 1000)
     half.finalize()
     comm.finalize()
-    # NCCL knows better ways.
+    os.environ.pop("CTRAN_GPU_THROUGH_HOST", None)
+
+
+def _left_to_nccl(rank: Rank) -> None:
+    """NCCL knows better ways."""
+    rank.device(BACKEND)  # sets what the stand-ins need
+    if rank.rank == 0:
+        os.environ["CTRAN_GPU_THROUGH_HOST"] = "1"
     other = rank.new_comm("ncclx", "no detour")
     told = other.explain("all_reduce", 8)
     assert told.algorithm == "nccl", told
@@ -78,6 +85,11 @@ def _forced(rank: Rank) -> None:
 @case(world=2, breaks=True)
 def every_operation_goes_through_the_host(make: Make) -> None:
     make(2).run(_forced)
+
+
+@case(world=2, breaks=True, apart=True)
+def ncclx_has_nccl_go_where_ctran_would_go_through_the_host(make: Make) -> None:
+    make(2).run(_left_to_nccl)
 
 
 def _unreachable(rank: Rank, peers: str, **options: Any) -> None:

@@ -109,7 +109,7 @@ def a_group_has_gloo_for_cpu_and_ctran_for_gpu(make: Make) -> None:
     make(2).run(_both, OURS)
 
 
-@case(world=2, real=True)
+@case(world=2, real=True, apart=True)
 def a_group_has_ctran_for_cpu_and_nccl_for_gpu(make: Make) -> None:
     make(2).run(_both, "cpu:ctran,cuda:nccl")
 

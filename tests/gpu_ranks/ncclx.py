@@ -71,7 +71,7 @@ def _chooses(rank: Rank) -> None:
     assert "it can be ctran or nccl" in wrong, wrong
 
 
-@case(world=2)
+@case(world=2, apart=True)
 def ncclx_chooses_by_what_was_measured(make: Make) -> None:
     make(2).run(_chooses)
 
@@ -92,7 +92,7 @@ def _everything(rank: Rank) -> None:
     comm.finalize()
 
 
-@case(world=2)
+@case(world=2, apart=True)
 def ncclx_has_every_operation(make: Make) -> None:
     make(2).run(_everything)
 
@@ -123,7 +123,7 @@ def _ordered(rank: Rank) -> None:
     comm.finalize()
 
 
-@case(world=2)
+@case(world=2, apart=True)
 def ncclx_keeps_the_order_of_its_members(make: Make) -> None:
     make(2).run(_ordered)
 
@@ -155,7 +155,7 @@ def _captured(rank: Rank) -> None:
     comm.finalize()
 
 
-@case(world=2)
+@case(world=2, apart=True)
 def ncclx_is_captured(make: Make) -> None:
     make(2).run(_captured)
 
@@ -186,7 +186,7 @@ def _tuned(rank: Rank, directory: str) -> None:
     del os.environ["CTRAN_TUNING_DIR"]
 
 
-@case(world=2)
+@case(world=2, apart=True)
 def ncclx_is_tuned(make: Make) -> None:
     with tempfile.TemporaryDirectory() as directory:
         make(2).run(_tuned, directory)
@@ -217,7 +217,7 @@ def _late(rank: Rank, count: int) -> Any:
     return error.ranks
 
 
-@case(world=2, breaks=True)
+@case(world=2, breaks=True, apart=True)
 def ncclx_breaks_as_one(make: Make) -> None:
     for count in (SMALL, LARGE):
         job = make(2).start(_late, count)
@@ -243,7 +243,7 @@ def _aborted(rank: Rank) -> Any:
     return error.ranks
 
 
-@case(world=2, breaks=True)
+@case(world=2, breaks=True, apart=True)
 def ncclx_is_aborted(make: Make) -> None:
     job = make(2).start(_aborted)
     job.hear(0)
@@ -271,7 +271,7 @@ def _without(rank: Rank, variable: str, where: int) -> tuple[str, str]:
     return told.algorithm, told.why
 
 
-@case(world=2, breaks=True)
+@case(world=2, breaks=True, apart=True)
 def ncclx_goes_without_nccl(make: Make) -> None:
     told = make(2).run(_without, "TORCHCOMMS_NCCL_LIBRARY", 1)
     assert [algorithm for algorithm, _ in told] == ["ctran", "ctran"]
@@ -279,7 +279,7 @@ def ncclx_goes_without_nccl(make: Make) -> None:
     assert "nowhere.so" in told[1][1]
 
 
-@case(world=2, breaks=True)
+@case(world=2, breaks=True, apart=True)
 def ncclx_goes_without_ctran(make: Make) -> None:
     for algorithm, why in make(2).run(_without, "CTRAN_NVRTC_LIBRARY", 0):
         assert algorithm == "nccl"

@@ -29,6 +29,8 @@ GLOO_STAGED = "gloo_staged"
 XCCL = "xccl"
 # Work on streams: a rank's operations run in the order of its calls.
 ON_STREAMS = (*VENDORS, CTRAN_GPU)
+# How many ranks may share a GPU, where there are fewer GPUs than ranks.
+RANKS_PER_GPU = int(os.environ.get("HARNESS_RANKS_PER_GPU", "1"))
 # Backends that cannot send to themselves.
 ONLY_TO_OTHERS = ("gloo", GLOO_STAGED, XCCL)
 
@@ -228,3 +230,8 @@ class BusyDevice:
 @cache
 def has_gpu() -> bool:
     return torch.cuda.is_available()
+
+
+def most_ranks(apart: bool = False) -> int:
+    """How many ranks there are GPUs for; `apart`: with one for each, as NCCL needs it."""
+    return torch.cuda.device_count() * (1 if apart else RANKS_PER_GPU)

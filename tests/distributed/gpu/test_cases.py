@@ -21,7 +21,7 @@ import pytest
 import torch
 from gpu_ranks import CASES, Case
 from harness import Ranks
-from harness.devices import has_gpu
+from harness.devices import has_gpu, most_ranks
 
 HERE = [case for case in CASES if has_gpu() or not case.real]
 
@@ -30,6 +30,6 @@ HERE = [case for case in CASES if has_gpu() or not case.real]
 def test_case(
     ranks: Callable[[int], Ranks], fresh_ranks: Callable[[int], Ranks], case: Case
 ) -> None:
-    if has_gpu() and torch.cuda.device_count() < case.world:
+    if has_gpu() and most_ranks(case.apart) < case.world:
         pytest.skip(f"needs {case.world} GPUs, here are {torch.cuda.device_count()}")
     case.run(fresh_ranks if case.breaks else ranks)

@@ -30,7 +30,7 @@ import gpu_ranks.use
 import gpu_ranks.windows
 import torch
 from gpu_ranks import BACKEND, CASES
-from harness.devices import has_gpu
+from harness.devices import has_gpu, most_ranks
 from harness.matrix import Case, check, pairwise, run_cases
 from harness.ranks import Pool
 
@@ -117,9 +117,9 @@ def main() -> int:
         print(f"{torch.cuda.device_count()} x {name}, torch {torch.__version__}")
     report = Report(arguments.out / "ctran.jsonl")
     shared = Pool()
-    gpus = torch.cuda.device_count() if has_gpu() else max(arguments.worlds)
     for case in CASES:
-        if case.world > gpus or (case.real and not has_gpu()):
+        most = most_ranks(case.apart) if has_gpu() else max(arguments.worlds)
+        if case.world > most or (case.real and not has_gpu()):
             continue
         if not any(part in case.name for part in arguments.only):
             continue

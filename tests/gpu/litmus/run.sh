@@ -13,7 +13,8 @@ mkdir -p "$out"
 python3 tools/embed_device_sources.py . "$build/device_sources.cpp"
 objects=""
 pids=""
-for source in "$build/device_sources.cpp" ctran/gpu/*.cpp tests/gpu/litmus/*.cpp; do
+for source in "$build/device_sources.cpp" ctran/base/*.cpp ctran/os/*.cpp \
+  ctran/gpu/*.cpp tests/gpu/litmus/*.cpp; do
   object="$build/$(echo "$source" | tr / _).o"
   objects="$objects $object"
   ${CXX:-g++} -std=c++20 -O2 -I. -c "$source" -o "$object" &
