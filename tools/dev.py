@@ -97,10 +97,10 @@ def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
         variables["FUZZ_SECONDS"] = "60"
         if not SANITIZERS[how]:  # with sanitizers they would take days
             variables["CTRAN_TEST_FULL"] = "1"
-    command = [environment.tool("ctest"), "--test-dir", folder, "-j", jobs(), "--output-on-failure"]
+    command = [environment.tool("ctest"), "--test-dir", str(folder), "-j", jobs()]
     run(
         f"Running the C++ tests ({how})",
-        [*command, "--no-tests=error", *guard(full=full)],
+        [*command, "--output-on-failure", "--no-tests=error", *guard(full=full)],
         env=variables,
         show=r"tests passed|tests failed|\(Failed\)|\(Timeout\)",
         tail=200,

@@ -49,7 +49,9 @@ template <typename Calls, typename... Held>
 TorchCommBackend::WorkPtr NcclBackend::executeReduction(
     OpName op, Form form, bool async_op, const OpOptions& options, const at::Tensor& example,
     const ReduceOp& reduceOp, const Calls& calls, const Held&... tensors) {
-  const nccl::Element element = nccl::reducedElement(example, reduceOp, *library_);
+  nccl::Element element = nccl::reducedElement(example, reduceOp, *library_);
+  // NCCL 2.28 cannot average one rank's float8.
+  if (getSize() == 1 && element.op == nccl::kAvg) element.op = nccl::kSum;
   if (reduceOp.type() != RedOpType::PREMUL_SUM) {
     return execute(
         op, form, async_op, options, [&](const Call& call) { calls(call, element, element.op); },
