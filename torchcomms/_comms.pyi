@@ -1,6 +1,6 @@
 """Communicators, works and options: the C++ part of torchcomms."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import timedelta
 from pathlib import Path
@@ -629,7 +629,13 @@ class TorchComm:
         """The rank of this process, from 0."""
     def get_size(self) -> int:
         """The number of ranks."""
-    def explain(self, op: str, nbytes: int, dtype: torch.dtype | None = None) -> Explanation:
+    def explain(
+        self,
+        op: str,
+        nbytes: int,
+        dtype: torch.dtype | None = None,
+        hints: Mapping[str, str] | None = None,
+    ) -> Explanation:
         """What would run if the ranks called `op` now, why, and what else there is.
 
         Args:
@@ -638,6 +644,7 @@ class TorchComm:
                 all_to_all all of its blocks.
             dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits
                 are not reduced by way of partial sums.
+            hints: of the call, as the operation would get them; on the CPU.
         """
     def tune(
         self, seconds: float = 30, progress: Callable[[float, str], None] | None = None

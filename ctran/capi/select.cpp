@@ -80,7 +80,14 @@ Json explained(const Json& request) {
     if (const auto explainer = explainerOf(request)) {
       return explainer->explain(*kind, bytes).toJson();
     }
-    return communicatorOf(request)->explain(*kind, bytes, type).toJson();
+    const auto communicator = communicatorOf(request);
+    std::shared_ptr<const CallHints> hints;
+    if (const Json* given = request.find("hints")) {
+      std::map<std::string, std::string> all;
+      for (const auto& [key, value] : given->members()) all[key] = value.asString();
+      hints = communicator->hintsOfCall(all);
+    }
+    return communicator->explain(*kind, bytes, type, std::move(hints)).toJson();
   }
   const Json* hosts = request.find("hosts");
   return explainShape(*kind, bytes, type, static_cast<int>(request.at("ranks").asInt()),

@@ -14,6 +14,7 @@
 
 namespace ctran {
 
+struct CallHints;
 class PlanAlgorithm;
 struct PersistentCopy;
 
@@ -70,6 +71,8 @@ struct Collective {
       nullptr;  ///< of Recv: gets the sender's rank, if not null; lives as the buffer does
   /// Of Recv, set by the communicator: what has to hold before a message is taken, for each peer.
   std::vector<Condition> after;
+  /// What the call asks for (preference.h); null if nothing.
+  std::shared_ptr<const CallHints> hints;
   /// The plan that does it; none: a native algorithm. Chosen when the call is made.
   std::shared_ptr<const PlanAlgorithm> plan;
   /// Of AllGather and AllToAll on GPUs: where the outputs of all ranks are, if they have agreed

@@ -116,12 +116,68 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
   return all;
 }
 
+Preferences::Preferences(const std::string& text, const std::string& source)
+    : text_(text), wanted_(parseAlgorithms(text, source)) {}
+
+const std::string* Preferences::of(CollectiveKind kind) const {
+  const std::string* general = nullptr;
+  const std::string* own = nullptr;
+  for (const auto& [one, name] : wanted_) {
+    if (!one) general = &name;
+    if (one == kind) own = &name;
+  }
+  return own != nullptr ? own : general;
+}
+
+std::vector<std::string_view> Preferences::namesFor(CollectiveKind kind) const {
+  std::vector<std::string_view> names;
+  for (const bool general : {false, true}) {
+    for (auto wanted = wanted_.rbegin(); wanted != wanted_.rend(); ++wanted) {
+      if (general ? !wanted->kind : wanted->kind == kind) names.push_back(wanted->name);
+    }
+  }
+  return names;
+}
+
+Preferences userPreferences() { return {wantedAlgorithms(), kByUser}; }
+
+Preferences hintedPreferences(const std::map<std::string, std::string>& hints) {
+  const auto hint = hints.find("ctran::algorithm");
+  return {hint == hints.end() ? std::string() : hint->second, kByHint};
+}
+
 bool wantsRankOrder(const std::map<std::string, std::string>& hints) {
   const auto order = hints.find("ctran::deterministic");
   if (order == hints.end()) return false;
   if (order->second == "rank_order") return true;
   throw Error(ErrorKind::InvalidArgument,
               "the hint ctran::deterministic is '" + order->second + "'; it can be rank_order");
+}
+
+std::array<const Preferences*, 2> hintsOf(const CallHints* call, const Preferences& communicator) {
+  if (call == nullptr) return {nullptr, &communicator};
+  return {&call->preferences, call->alone ? nullptr : &communicator};
+}
+
+std::shared_ptr<const CallHints> callHints(const std::map<std::string, std::string>& hints,
+                                           bool alone) {
+  auto parsed = std::make_shared<CallHints>();
+  std::string text = alone ? "alone" : "";
+  for (const auto& [key, value] : hints) {
+    if (!key.starts_with("ctran::")) continue;
+    if (key != "ctran::algorithm" && key != "ctran::deterministic") {
+      throw Error(ErrorKind::InvalidArgument,
+                  "a call knows no hint " + key +
+                      "; its hints are ctran::algorithm and ctran::deterministic");
+    }
+    text += ";" + key + "=" + value;
+  }
+  if (text.empty()) return nullptr;
+  parsed->preferences = hintedPreferences(hints);
+  parsed->inRankOrder = wantsRankOrder(hints);
+  parsed->alone = alone;
+  parsed->hash = std::hash<std::string>()(text) | 1;
+  return parsed;
 }
 
 }  // namespace ctran

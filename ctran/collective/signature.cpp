@@ -2,6 +2,7 @@
 
 #include "ctran/collective/exchange/persistent_copy.h"
 #include "ctran/collective/plan/algorithm.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
 namespace {
@@ -65,6 +66,7 @@ uint64_t formOf(const RowExchange& x) {
 
 uint64_t extendSignature(uint64_t before, const Collective& c) {
   uint64_t hash = mix(mix(before, 1), pack(c));
+  if (c.hints) hash = mix(hash, c.hints->hash);
   if (c.plan) hash = mix(hash, c.plan->hash());
   if (c.persistent) hash = mix(hash, c.persistent->meeting + 1);
   switch (c.kind) {

@@ -42,6 +42,13 @@ class Communicator {
   virtual const std::string& name() const = 0;
   virtual std::chrono::nanoseconds timeout() const = 0;
   virtual void setTimeout(std::chrono::nanoseconds timeout) = 0;
+  /// From now on these count instead of those of creation. All ranks set the same ones between the
+  /// same two calls. Throws Error(InvalidArgument) for what `callHints` refuses.
+  virtual void setHints(const std::map<std::string, std::string>& hints) = 0;
+  /// What Collective::hints is for a call with these hints: they come before the communicator's.
+  /// Throws as setHints does.
+  virtual std::shared_ptr<const CallHints> hintsOfCall(
+      const std::map<std::string, std::string>& hints) const = 0;
 
   /// Runs the operation to its end on the caller's thread, after all operations posted before it on
   /// the same lane. A zero `timeout` means the communicator's. `hooks` are told before the thread

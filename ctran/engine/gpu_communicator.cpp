@@ -373,16 +373,18 @@ CopyEngines& GpuCommunicator::setUpCopies(WaitHooks* hooks) {
 }
 
 /// The algorithm that somebody wants for it; null if nobody does.
-const std::string* GpuCommunicator::wantedFor(CollectiveKind kind) const {
-  for (const Preferences* preferences : {&control_->hint(), &user_}) {
+const std::string* GpuCommunicator::wantedFor(CollectiveKind kind, const CallHints* hints) const {
+  const auto [own, communicators] = hintsOf(hints, control_->hint());
+  for (const Preferences* preferences : {own, communicators, &user_}) {
+    if (preferences == nullptr) continue;
     if (const std::string* name = preferences->of(kind)) return name;
   }
   return nullptr;
 }
 
-bool GpuCommunicator::prefersCopies(CollectiveKind kind) const {
+bool GpuCommunicator::prefersCopies(CollectiveKind kind, const CallHints* hints) const {
   if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
-  const std::string* name = wantedFor(kind);
+  const std::string* name = wantedFor(kind, hints);
   return name != nullptr && *name == CopyEngines::kName;
 }
 
@@ -393,8 +395,9 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
   if (control_->size() == 1 || isThroughHost()) return nullptr;
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
-  const bool wanted =
-      wantedFor(kind) ? prefersCopies(kind) : bytes >= kLeastPersistentBlock * control_->size();
+  const CallHints* hints = control_->standingHints().get();
+  const bool wanted = wantedFor(kind, hints) ? prefersCopies(kind, hints)
+                                             : bytes >= kLeastPersistentBlock * control_->size();
   return persistent_->prepare(
       kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
       [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
@@ -402,6 +405,11 @@ std::shared_ptr<PersistentCopy> GpuCommunicator::prepare(CollectiveKind kind, st
 
 uint64_t GpuCommunicator::enqueue(const Collective& collective, GpuLauncher::Target target,
                                   WaitHooks* hooks) {
+  if (control_->standingHints() && !collective.hints) [[unlikely]] {
+    Collective hinted = collective;
+    hinted.hints = control_->standingHints();
+    return enqueue(hinted, target, hooks);
+  }
   validate(collective, control_->rank(), control_->size());
   if (collective.persistent) {
     const GpuDesk& desk = memory_.desk(control_->rank());
@@ -421,7 +429,8 @@ uint64_t GpuCommunicator::issue(const Collective& collective, GpuLauncher::Targe
   const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
   const uint64_t signature = extendSignature(signature_, collective);
   desk.operations.begin(makeRecord(collective, number, signature));
-  const bool copies = !collective.plan && !collective.persistent && prefersCopies(collective.kind);
+  const bool copies = !collective.plan && !collective.persistent &&
+                      prefersCopies(collective.kind, collective.hints.get());
   // Before it waits for the others, who have to see if they call something else.
   if (collective.plan || copies) {
     signature_ = signature;
@@ -475,9 +484,12 @@ Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes) const {
   if (const auto plan = planFor(call)) {
     explanation.algorithm = "plan " + plan->plan().name;
     explanation.why = "a plan is registered for it";
-  } else if (prefersCopies(kind)) {
+  } else if (const CallHints* hints = control_->standingHints().get(); prefersCopies(kind, hints)) {
     explanation.algorithm = CopyEngines::kName;
-    explanation.why = control_->hint().of(kind) ? "the hint ctran::algorithm" : "CTRAN_ALGORITHM";
+    const auto [own, communicators] = hintsOf(hints, control_->hint());
+    const bool hinted = (own != nullptr && own->of(kind) != nullptr) ||
+                        (communicators != nullptr && communicators->of(kind) != nullptr);
+    explanation.why = hinted ? kByHint : kByUser;
   } else {
     explanation.algorithm = "native";
     explanation.why = "kernels of the engine, by size";

@@ -112,8 +112,8 @@ class GpuCommunicator final : public Explainer {
   void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
-  const std::string* wantedFor(CollectiveKind kind) const;
-  bool prefersCopies(CollectiveKind kind) const;
+  const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
+  bool prefersCopies(CollectiveKind kind, const CallHints* hints) const;
   GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
   CopyEngines& setUpCopies(WaitHooks* hooks);
   template <class Part, class Make>

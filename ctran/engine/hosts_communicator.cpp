@@ -136,9 +136,10 @@ void HostsCommunicator::start(WaitHooks* hooks) {
   }
 }
 
-Explanation HostsCommunicator::explainNative(CollectiveKind kind, size_t bytes,
-                                             DataType type) const {
-  return collectives_.selector.explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum));
+Explanation HostsCommunicator::explainNative(CollectiveKind kind, size_t bytes, DataType type,
+                                             const CallHints* hints) const {
+  return collectives_.selector.explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum),
+                                       hints);
 }
 
 TuningTable HostsCommunicator::tune(const TuneOptions& options) {

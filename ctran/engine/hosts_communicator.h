@@ -51,7 +51,8 @@ class HostsCommunicator final : public LaneCommunicator,
   Arena& makeArena(std::shared_ptr<SharedMapping> memory);
 
   Lane& collectives() override { return collectives_; }
-  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const override;
+  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type,
+                            const CallHints* hints) const override;
   std::unique_ptr<Lane> makeSendLane(int peer) override;
   std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return true; }

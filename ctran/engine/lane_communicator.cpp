@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "ctran/base/clock.h"
+#include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/plan/run.h"
+#include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
@@ -31,6 +33,15 @@ size_t bytesOf(const Collective& collective) {
   for (const Block& block : collective.outputs) count += block.count;
   if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
+}
+
+using Hints = std::map<std::string, std::string>;
+
+/// Without those that say how a communicator is created, which does not change.
+Hints ofCalls(const Hints& hints) {
+  Hints left = hints;
+  for (const char* key : {"ctran::host", "ctran::stand_in", "ctran::through_host"}) left.erase(key);
+  return left;
 }
 
 /// What has been queued goes on by itself. Without a thread that does it nothing would end it.
@@ -112,6 +123,21 @@ void LaneCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
   timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
 }
 
+void LaneCommunicator::setHints(const std::map<std::string, std::string>& hints) {
+  auto standing = callHints(ofCalls(hints), true);
+  for (const auto& [key, value] : ofCalls(hints_)) hints_.erase(key);
+  hints_.merge(ofCalls(hints));
+  standing_ = std::move(standing);
+}
+
+std::shared_ptr<const CallHints> LaneCommunicator::hintsOfCall(
+    const std::map<std::string, std::string>& hints) const {
+  if (!standing_) return callHints(hints, false);
+  std::map<std::string, std::string> all = hints;
+  all.merge(ofCalls(hints_));
+  return callHints(all, true);
+}
+
 int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
   if (timeout < std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "a timeout must not be negative");
@@ -120,8 +146,14 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
   return std::min(timeout, kLongestTimeout).count();
 }
 
-/// The plan that serves this call, if one does.
+/// The plan that serves this call, if one does. What the call itself asks for comes first.
 std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
+  if (collective.hints) [[unlikely]] {
+    const bool ordered = collective.hints->inRankOrder && isReduction(collective.kind);
+    if (ordered || collective.hints->preferences.of(collective.kind) != nullptr) {
+      return spansHosts() ? nullptr : namedPlan(collective);
+    }
+  }
   if (!spansHosts()) {
     auto plan = choosePlan(collective, size(), name());
     return plan ? plan : namedPlan(collective);
@@ -131,12 +163,15 @@ std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective&
   });
 }
 
-Explanation LaneCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type) const {
+Explanation LaneCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                      std::shared_ptr<const CallHints> hints) const {
+  if (!hints) hints = standing_;
   Collective call;
   call.kind = kind;
   call.type = type;
   call.count = bytes / sizeOf(type);
-  Explanation explanation = explainNative(kind, bytes, type);
+  call.hints = hints;
+  Explanation explanation = explainNative(kind, bytes, type, hints.get());
   const auto plan = planFor(call);
   if (plan && plan != namedPlan(call)) {
     explanation.algorithm = "plan " + plan->plan().name;
@@ -238,6 +273,11 @@ std::vector<Condition> LaneCommunicator::olderReceives(const Collective& collect
 
 void LaneCommunicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
                            WaitHooks* hooks) {
+  if (standing_ && !collective.hints) [[unlikely]] {
+    Collective hinted = collective;
+    hinted.hints = standing_;
+    return run(hinted, timeout, hooks);
+  }
   const Entered entered(*this);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
@@ -267,6 +307,7 @@ std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
   const int64_t nanos = nanosOr(timeout);
   Lane& lane = laneFor(collective);
   checkLists(collective, lane);
+  if (standing_ && !collective.hints) collective.hints = standing_;
   return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
 }
 

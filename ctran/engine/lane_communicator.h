@@ -39,6 +39,11 @@ class LaneCommunicator : public Communicator,
   const std::string& name() const override { return core_.name; }
   std::chrono::nanoseconds timeout() const override;
   void setTimeout(std::chrono::nanoseconds timeout) override;
+  void setHints(const std::map<std::string, std::string>& hints) override;
+  std::shared_ptr<const CallHints> hintsOfCall(
+      const std::map<std::string, std::string>& hints) const override;
+  /// What setHints has set; null if it was never called.
+  const std::shared_ptr<const CallHints>& standingHints() const { return standing_; }
 
   void run(const Collective& collective, std::chrono::nanoseconds timeout,
            WaitHooks* hooks) override;
@@ -51,7 +56,8 @@ class LaneCommunicator : public Communicator,
 
   /// What would serve a call in which every rank contributes that many bytes (see
   /// contributionBytes) of that type, and why.
-  Explanation explain(CollectiveKind kind, size_t bytes, DataType type) const;
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      std::shared_ptr<const CallHints> hints = nullptr) const;
   /// Measures what there is to choose from and uses the result from now on, here and in later
   /// communicators of as many ranks, spread alike, on machines like this one. Rank 0 keeps it.
   /// Collective; in nobody's hurry.
@@ -96,7 +102,8 @@ class LaneCommunicator : public Communicator,
   virtual Lane& collectives() = 0;
   /// The plan that stands in for an algorithm that the user names, if one does.
   virtual std::shared_ptr<const PlanAlgorithm> namedPlan(const Collective&) const { return {}; }
-  virtual Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const = 0;
+  virtual Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type,
+                                    const CallHints* hints) const = 0;
   /// With the selector that the collectives go by.
   TuningTable tuneWith(Tunable& selector, const std::string& shape, const TuneOptions& options);
   virtual std::unique_ptr<Lane> makeSendLane(int peer) = 0;
@@ -126,7 +133,8 @@ class LaneCommunicator : public Communicator,
   void forEachLane(Visit visit);
   std::vector<std::weak_ptr<LaneCommunicator>> dependents();
 
-  const std::map<std::string, std::string> hints_;
+  std::map<std::string, std::string> hints_;
+  std::shared_ptr<const CallHints> standing_;
   std::atomic<int64_t> timeoutNanos_;
   std::atomic<bool> entered_{false};  // by a thread that is in a call
   std::atomic<bool> finalized_{false};

@@ -118,21 +118,49 @@ void LocalCommunicator::findPlans(const Preferences& user) {
   }
 }
 
+/// The plan that a hint of the call names: unless shared memory has an algorithm that is named
+/// before it and can serve.
+std::shared_ptr<const PlanAlgorithm> LocalCommunicator::hintedPlan(const Collective& c) const {
+  if (static_cast<size_t>(c.kind) >= plans_.size() || size() == 1) return nullptr;
+  const auto choices = shmChoices(c.kind);
+  for (const std::string_view name : c.hints->preferences.namesFor(c.kind)) {
+    const bool native =
+        std::any_of(choices.begin(), choices.end(),
+                    [name](const ShmChoice& choice) { return choice.name == name; });
+    if (native) return nullptr;
+    auto [known, isNew] = hintedPlans_.try_emplace({c.kind, std::string(name)});
+    if (isNew) known->second = libraryPlan(c.kind, name, size());
+    if (known->second && known->second->whyNot(c, size()).empty()) return known->second;
+  }
+  return nullptr;
+}
+
 std::shared_ptr<const PlanAlgorithm> LocalCommunicator::namedPlan(const Collective& c) const {
+  const bool alone = c.hints && c.hints->alone;
+  const bool inRankOrder = (inRankOrder_ && !alone) || (c.hints && c.hints->inRankOrder);
+  const bool reorders = inRankOrder && isReduction(c.kind);
+  if (c.hints && !reorders) {
+    if (auto plan = hintedPlan(c)) return plan;
+    if (alone || c.hints->preferences.of(c.kind) != nullptr) return nullptr;
+  }
   const auto kind = static_cast<size_t>(c.kind);
   if (kind >= plans_.size() || !plans_[kind].plan) return nullptr;
   const auto& plan = plans_[kind].plan;
-  const bool reorders = inRankOrder_ && isReduction(c.kind);
   return reorders || !plan->whyNot(c, size()).empty() ? nullptr : plan;
 }
 
-Explanation LocalCommunicator::explainNative(CollectiveKind kind, size_t bytes,
-                                             DataType type) const {
-  Explanation explanation = collectives_.selector.explain(kind, bytes);
+Explanation LocalCommunicator::explainNative(CollectiveKind kind, size_t bytes, DataType type,
+                                             const CallHints* hints) const {
+  Explanation explanation = collectives_.selector.explain(kind, bytes, hints);
   Collective call;
   call.kind = kind;
   call.type = type;
-  if (namedPlan(call)) {
+  if (hints != nullptr) call.hints = std::make_shared<CallHints>(*hints);
+  const auto plan = namedPlan(call);
+  if (plan && hints != nullptr && plan != plans_[static_cast<size_t>(kind)].plan) {
+    explanation.algorithm = hints->preferences.namesFor(kind).front();
+    explanation.why = std::string(kByHint) + ", by the plan " + plan->plan().name;
+  } else if (plan) {
     const NamedPlan& named = plans_[static_cast<size_t>(kind)];
     explanation.algorithm = named.algorithm;
     explanation.why = named.why + ", by the plan " + named.plan->plan().name;

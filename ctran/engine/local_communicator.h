@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -31,7 +32,9 @@ class LocalCommunicator final : public LaneCommunicator {
  private:
   Lane& collectives() override { return collectives_; }
   std::shared_ptr<const PlanAlgorithm> namedPlan(const Collective& collective) const override;
-  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type) const override;
+  Explanation explainNative(CollectiveKind kind, size_t bytes, DataType type,
+                            const CallHints* hints) const override;
+  std::shared_ptr<const PlanAlgorithm> hintedPlan(const Collective& collective) const;
   std::unique_ptr<Lane> makeSendLane(int peer) override;
   std::unique_ptr<Mailbox> makeMailbox(int peer) override;
   bool spansHosts() const override { return false; }
@@ -54,6 +57,9 @@ class LocalCommunicator final : public LaneCommunicator {
     std::shared_ptr<const PlanAlgorithm> plan;
   };
   std::array<NamedPlan, static_cast<size_t>(CollectiveKind::AllToAll) + 1> plans_;  ///< by kind
+  /// Those that hints of calls have named so far; null where the library has none.
+  mutable std::map<std::pair<CollectiveKind, std::string>, std::shared_ptr<const PlanAlgorithm>>
+      hintedPlans_;
   LocalWatch watch_;
   CollectiveLane collectives_;
   uint64_t token_ = 0;  ///< others look whether they can read it

@@ -30,7 +30,8 @@ uint64_t HostsSelector::hash() const {
 std::vector<std::string> HostsSelector::candidates(CollectiveKind kind, size_t bytes) const {
   std::vector<std::string> names;
   for (const HostsChoice& choice : choicesFor(kind)) {
-    if (whyNot(choice, {kind, bytes, true}, false).empty()) names.emplace_back(choice.name);
+    if (whyNot(choice, callOf(kind, bytes, true, nullptr), false).empty())
+      names.emplace_back(choice.name);
   }
   return names;
 }
@@ -49,23 +50,34 @@ void HostsSelector::use(TuningTable table) {
   forget();
 }
 
+HostsSelector::Call HostsSelector::callOf(CollectiveKind kind, size_t bytes, bool partialSums,
+                                          const CallHints* hints) const {
+  if (hints == nullptr) return {kind, bytes, partialSums, 0, inRankOrder_};
+  const bool inRankOrder = hints->inRankOrder || (inRankOrder_ && !hints->alone);
+  return {kind, bytes, partialSums, hints->hash, inRankOrder};
+}
+
 const HostsChoice& HostsSelector::choose(const Collective& c) {
-  const Call call{c.kind, contributionBytes(c, map_.size()), toleratesPartialSums(c)};
+  const CallHints* hints = c.hints.get();
+  const Call call =
+      callOf(c.kind, contributionBytes(c, map_.size()), toleratesPartialSums(c), hints);
   const auto kind = static_cast<size_t>(c.kind) << 1 | (call.partialSums ? 1 : 0);
-  Decision& known = decisions_[(call.bytes * 0x9e3779b97f4a7c15 >> 40 ^ kind) % decisions_.size()];
-  if (known.choice == nullptr || known.call != call) known = {decide(call, nullptr), call};
+  const uint64_t place = (call.bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ call.hints;
+  Decision& known = decisions_[place % decisions_.size()];
+  if (known.choice == nullptr || known.call != call) known = {decide(call, hints, nullptr), call};
   return *known.choice;
 }
 
 std::string HostsSelector::whyNot(const HostsChoice& choice, const Call& call, bool named) const {
   if (!choice.whyNot.empty()) return choice.whyNot;
   if (!choice.sumsPartially) return {};
-  if (inRankOrder_) return "the hint ctran::deterministic asks for the order of the ranks";
+  if (call.inRankOrder) return "the hint ctran::deterministic asks for the order of the ranks";
   if (call.partialSums || named) return {};
   return "its partial sums would be rounded to few digits; name it to have it all the same";
 }
 
-const HostsChoice* HostsSelector::decide(const Call& call, std::string* why) const {
+const HostsChoice* HostsSelector::decide(const Call& call, const CallHints* hints,
+                                         std::string* why) const {
   const auto& choices = choicesFor(call.kind);
   const auto find = [&](std::string_view name, bool named) -> const HostsChoice* {
     for (const HostsChoice& choice : choices) {
@@ -80,8 +92,11 @@ const HostsChoice* HostsSelector::decide(const Call& call, std::string* why) con
   if (forced_ != nullptr && forcedKind_ == call.kind && whyNot(*forced_, call, false).empty()) {
     return because(forced_, kBeingMeasured);
   }
-  for (const std::string_view name : hint_.namesFor(call.kind)) {
-    if (const auto* choice = find(name, true)) return because(choice, kByHint);
+  for (const Preferences* wanted : hintsOf(hints, hint_)) {
+    if (wanted == nullptr) continue;
+    for (const std::string_view name : wanted->namesFor(call.kind)) {
+      if (const auto* choice = find(name, true)) return because(choice, kByHint);
+    }
   }
   for (const std::string_view name : user_.namesFor(call.kind)) {
     if (const auto* choice = find(name, true)) return because(choice, kByUser);
@@ -105,10 +120,11 @@ const HostsChoice* HostsSelector::decide(const Call& call, std::string* why) con
   return because(best, whyPredicted(least));
 }
 
-Explanation HostsSelector::explain(CollectiveKind kind, size_t bytes, bool partialSums) const {
-  const Call call{kind, bytes, partialSums};
+Explanation HostsSelector::explain(CollectiveKind kind, size_t bytes, bool partialSums,
+                                   const CallHints* hints) const {
+  const Call call = callOf(kind, bytes, partialSums, hints);
   Explanation explanation;
-  explanation.algorithm = decide(call, &explanation.why)->name;
+  explanation.algorithm = decide(call, hints, &explanation.why)->name;
   const TuningTable::Entry* entry = table_.find(kind, bytes);
   for (const HostsChoice& one : choicesFor(kind)) {
     Explanation::Alternative alternative;

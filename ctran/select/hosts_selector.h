@@ -13,11 +13,11 @@
 
 namespace ctran {
 
-/// Which native algorithm between hosts serves a call: the first that can, of what a hint asks for,
-/// what CTRAN_ALGORITHM asks for, what the tuning table says is the fastest, and what the cost
-/// model says is. Of a call only what all ranks agree about counts (its kind, how much a rank
-/// contributes, and what is reduced how), and preferences, table and hosts are the same on all
-/// ranks: so is the choice.
+/// Which native algorithm between hosts serves a call: the first that can, of what a hint of the
+/// call asks for, what one of the communicator does, what CTRAN_ALGORITHM asks for, what the tuning
+/// table says is the fastest, and what the cost model says is. Of a call only what all ranks agree
+/// about counts (its kind, how much a rank contributes, and what is reduced how), and preferences,
+/// table and hosts are the same on all ranks: so is the choice.
 class HostsSelector final : public Tunable {
  public:
   /// Of the hints of a communicator, and CTRAN_ALGORITHM. Throws Error(InvalidArgument).
@@ -36,7 +36,9 @@ class HostsSelector final : public Tunable {
 
   /// `bytes`: that a rank contributes, see contributionBytes. `partialSums`: whether sums of
   /// partial sums are as good as sums, see toleratesPartialSums; of what does not reduce they are.
-  Explanation explain(CollectiveKind kind, size_t bytes, bool partialSums) const;
+  /// `hints`: of the call, or null.
+  Explanation explain(CollectiveKind kind, size_t bytes, bool partialSums,
+                      const CallHints* hints = nullptr) const;
 
  private:
   static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::AllToAllV) + 1;
@@ -45,6 +47,8 @@ class HostsSelector final : public Tunable {
     CollectiveKind kind{};
     size_t bytes = 0;
     bool partialSums = false;
+    uint64_t hints = 0;  ///< their hash
+    bool inRankOrder = false;
     bool operator==(const Call&) const = default;
   };
   struct Decision {
@@ -56,7 +60,8 @@ class HostsSelector final : public Tunable {
   }
   /// `named`: by the user, who may prefer what rounds more often.
   std::string whyNot(const HostsChoice& choice, const Call& call, bool named) const;
-  const HostsChoice* decide(const Call& call, std::string* why) const;
+  Call callOf(CollectiveKind kind, size_t bytes, bool partialSums, const CallHints* hints) const;
+  const HostsChoice* decide(const Call& call, const CallHints* hints, std::string* why) const;
   void forget() { decisions_ = {}; }
 
   HostMap map_;

@@ -20,36 +20,6 @@ std::string whyMeasured(size_t bytes, double us) {
 
 std::string whyPredicted(double us) { return "the fastest by the cost model, " + inMicros(us); }
 
-Preferences::Preferences(const std::string& text, const std::string& source)
-    : text_(text), wanted_(parseAlgorithms(text, source)) {}
-
-const std::string* Preferences::of(CollectiveKind kind) const {
-  const std::string* general = nullptr;
-  const std::string* own = nullptr;
-  for (const auto& [one, name] : wanted_) {
-    if (!one) general = &name;
-    if (one == kind) own = &name;
-  }
-  return own != nullptr ? own : general;
-}
-
-std::vector<std::string_view> Preferences::namesFor(CollectiveKind kind) const {
-  std::vector<std::string_view> names;
-  for (const bool general : {false, true}) {
-    for (auto wanted = wanted_.rbegin(); wanted != wanted_.rend(); ++wanted) {
-      if (general ? !wanted->kind : wanted->kind == kind) names.push_back(wanted->name);
-    }
-  }
-  return names;
-}
-
-Preferences userPreferences() { return {wantedAlgorithms(), kByUser}; }
-
-Preferences hintedPreferences(const std::map<std::string, std::string>& hints) {
-  const auto hint = hints.find("ctran::algorithm");
-  return {hint == hints.end() ? std::string() : hint->second, kByHint};
-}
-
 void Selector::prefer(Preferences hint, Preferences user) {
   hint_ = std::move(hint);
   user_ = std::move(user);
@@ -92,14 +62,18 @@ const ShmChoice& Selector::choose(const Collective& c) {
   if (size_ == 1) return shmAlone();
   const size_t bytes = contributionBytes(c, size_);
   const auto kind = static_cast<size_t>(c.kind);
-  Decision& known = decisions_[(bytes * 0x9e3779b97f4a7c15 >> 40 ^ kind) % decisions_.size()];
-  if (known.choice == nullptr || known.kind != c.kind || known.bytes != bytes) {
-    known = {decide(c.kind, bytes, nullptr), c.kind, bytes};
+  const uint64_t hints = c.hints ? c.hints->hash : 0;
+  const uint64_t place = (bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ hints;
+  Decision& known = decisions_[place % decisions_.size()];
+  if (known.choice == nullptr || known.kind != c.kind || known.bytes != bytes ||
+      known.hints != hints) {
+    known = {decide(c.kind, bytes, c.hints.get(), nullptr), c.kind, bytes, hints};
   }
   return *known.choice;
 }
 
-const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string* why) const {
+const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, const CallHints* hints,
+                                  std::string* why) const {
   const auto choices = shmChoices(kind);
   const auto named = [&](std::string_view name) -> const ShmChoice* {
     for (const ShmChoice& choice : choices) {
@@ -114,8 +88,11 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
   if (forced_ != nullptr && forced_->kind == kind && whyNot(*forced_, bytes).empty()) {
     return because(forced_, kBeingMeasured);
   }
-  for (const std::string_view name : hint_.namesFor(kind)) {
-    if (const auto* choice = named(name)) return because(choice, kByHint);
+  for (const Preferences* wanted : hintsOf(hints, hint_)) {
+    if (wanted == nullptr) continue;
+    for (const std::string_view name : wanted->namesFor(kind)) {
+      if (const auto* choice = named(name)) return because(choice, kByHint);
+    }
   }
   for (const std::string_view name : user_.namesFor(kind)) {
     if (const auto* choice = named(name)) return because(choice, kByUser);
@@ -132,9 +109,9 @@ const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, std::string
   return because(best, whyPredicted(least));
 }
 
-Explanation Selector::explain(CollectiveKind kind, size_t bytes) const {
+Explanation Selector::explain(CollectiveKind kind, size_t bytes, const CallHints* hints) const {
   Explanation explanation;
-  const ShmChoice* choice = size_ == 1 ? &shmAlone() : decide(kind, bytes, &explanation.why);
+  const ShmChoice* choice = size_ == 1 ? &shmAlone() : decide(kind, bytes, hints, &explanation.why);
   if (size_ == 1) explanation.why = "there is one rank";
   explanation.algorithm = choice->name;
   if (size_ == 1) return explanation;

@@ -15,23 +15,6 @@
 
 namespace ctran {
 
-/// Algorithms that somebody wants, as `parseAlgorithms` reads them.
-class Preferences {
- public:
-  Preferences() = default;
-  Preferences(const std::string& text, const std::string& source);
-
-  const std::string* of(CollectiveKind kind) const;
-  /// The names that are wanted for a collective: those for it alone, the last one first, then those
-  /// for all.
-  std::vector<std::string_view> namesFor(CollectiveKind kind) const;
-  const std::string& text() const { return text_; }
-
- private:
-  std::string text_;
-  std::vector<WantedAlgorithm> wanted_;
-};
-
 /// What would run, and why.
 struct Explanation {
   struct Alternative {
@@ -47,10 +30,11 @@ struct Explanation {
   Json toJson() const;
 };
 
-/// Which native algorithm of one host serves a call: the first that can, of what a hint asks for,
-/// what CTRAN_ALGORITHM asks for, what the tuning table says is the fastest, and what the cost
-/// model says is. Of a call only what all ranks agree about counts (its kind and how much a rank
-/// contributes), and preferences and table are the same on all ranks: so is the choice.
+/// Which native algorithm of one host serves a call: the first that can, of what a hint of the call
+/// asks for, what one of the communicator does, what CTRAN_ALGORITHM asks for, what the tuning
+/// table says is the fastest, and what the cost model says is. Of a call only what all ranks agree
+/// about counts (its kind and how much a rank contributes), and preferences and table are the same
+/// on all ranks: so is the choice.
 class Selector final : public Tunable {
  public:
   explicit Selector(int size) : size_(size) {}
@@ -70,16 +54,18 @@ class Selector final : public Tunable {
   /// Costs some nanoseconds for sizes that come again.
   const ShmChoice& choose(const Collective& collective);
 
-  /// `bytes`: that a rank contributes, see contributionBytes.
-  Explanation explain(CollectiveKind kind, size_t bytes) const;
+  /// `bytes`: that a rank contributes, see contributionBytes. `hints`: of the call, or null.
+  Explanation explain(CollectiveKind kind, size_t bytes, const CallHints* hints = nullptr) const;
 
  private:
   struct Decision {
     const ShmChoice* choice = nullptr;
     CollectiveKind kind{};
     size_t bytes = 0;
+    uint64_t hints = 0;
   };
-  const ShmChoice* decide(CollectiveKind kind, size_t bytes, std::string* why) const;
+  const ShmChoice* decide(CollectiveKind kind, size_t bytes, const CallHints* hints,
+                          std::string* why) const;
   void forget() { decisions_ = {}; }
 
   const int size_;
@@ -91,14 +77,7 @@ class Selector final : public Tunable {
   std::array<Decision, 64> decisions_;
 };
 
-/// What CTRAN_ALGORITHM says.
-Preferences userPreferences();
-/// What the hint ctran::algorithm says.
-Preferences hintedPreferences(const std::map<std::string, std::string>& hints);
-
 /// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.
-inline constexpr const char* kByHint = "the hint ctran::algorithm";
-inline constexpr const char* kByUser = "CTRAN_ALGORITHM";
 inline constexpr const char* kBeingMeasured = "being measured";
 std::string whyMeasured(size_t bytes, double us);
 std::string whyPredicted(double us);

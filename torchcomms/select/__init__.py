@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -129,7 +129,11 @@ def explain(
 
 
 def comm_explain(
-    self: _comms.TorchComm, op: str, nbytes: int, dtype: torch.dtype | None = None
+    self: _comms.TorchComm,
+    op: str,
+    nbytes: int,
+    dtype: torch.dtype | None = None,
+    hints: Mapping[str, str] | None = None,
 ) -> Explanation:
     """What would run if this communicator's ranks called `op` now, why, and what else there is.
 
@@ -141,6 +145,7 @@ def comm_explain(
             all_to_all all of its blocks.
         dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits are
             not reduced by way of partial sums. Types that NCCL does not reduce go to ctran.
+        hints: of the call, as the operation would get them; on the CPU.
 
     Raises:
         ValueError: there is no such collective, or the communicator is not one of ctran or ncclx.
@@ -152,6 +157,7 @@ def comm_explain(
         communicator=self.get_name(),
         rank=self.get_rank(),
         **_type_of(dtype),
+        **({"hints": dict(hints)} if hints else {}),
     )
     return _explanation(op, nbytes, answer)
 

@@ -95,6 +95,35 @@ TEST(Selector, TheTableCountsNearItsSizesOnly) {
   EXPECT_EQ(selector.choose(allReduceOf(8)).name, "step");
 }
 
+TEST(Selector, HintsOfACallComeFirst) {
+  Selector selector(4);
+  selector.prefer(Preferences("step", "a test"), {});
+  Collective call = allReduceOf(1000);
+  EXPECT_EQ(selector.choose(call).name, "step");
+  call.hints = callHints({{"ctran::algorithm", "two_phase"}}, false);
+  EXPECT_EQ(selector.choose(call).name, "two_phase");
+  call.hints = callHints({{"ctran::algorithm", "all_gather=rounds"}}, false);
+  EXPECT_EQ(selector.choose(call).name, "step");
+  call.hints = callHints({{"ctran::algorithm", "direct"}}, true);
+  EXPECT_EQ(selector.choose(call).name, "direct");
+  call.hints = callHints({}, true);
+  EXPECT_NE(selector.explain(Kind::AllReduce, 1000, call.hints.get()).why, kByHint);
+  call.hints = nullptr;
+  EXPECT_EQ(selector.choose(call).name, "step");
+}
+
+TEST(Selector, HintsThatNoCallKnowsAreRefused) {
+  EXPECT_EQ(callHints({{"nccl::colour", "red"}}, false), nullptr);
+  for (const char* key : {"ctran::colour", "ctran::host"}) {
+    try {
+      callHints({{key, "x"}}, false);
+      ADD_FAILURE() << key << " was taken";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+    }
+  }
+}
+
 TEST(Selector, WrongPreferencesAreErrorsThatNameTheRightOnes) {
   for (const char* text : {"all_reduce=fastest", "fastest", "all_reduce=rounds", "sum=step"}) {
     try {

@@ -42,6 +42,19 @@ bool usesStandIn(at::Device device, const Hints& hints) {
 }
 
 /// Whether a communicator of GPUs may go through the host's memory; not if something else is there.
+void refuseUnknown(const Hints& hints) {
+  constexpr std::string_view kKnown[] = {"algorithm", "deterministic", "host", "stand_in",
+                                         "through_host"};
+  for (const auto& [key, value] : hints) {
+    if (!key.starts_with("ctran::")) continue;
+    const std::string_view name = std::string_view(key).substr(7);
+    if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "backend ctran knows no hint " + key +
+                           "; there are ctran::algorithm, ctran::deterministic and ctran::host");
+  }
+}
+
 ctran::GpuCommunicator::Detour detourOf(const Hints& hints) {
   const auto hint = hints.find("ctran::through_host");
   return hint != hints.end() && hint->second == "0" ? ctran::GpuCommunicator::Detour::None
@@ -79,6 +92,7 @@ CtranBackend::~CtranBackend() {
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
+  refuseUnknown(options.hints);
   const bool onGpu = device.is_cuda() || usesStandIn(device, options.hints);
   if (!device.is_cpu() && !onGpu) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
@@ -198,6 +212,16 @@ std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) cons
   return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
 }
 
+std::shared_ptr<const ctran::CallHints> CtranBackend::hintsOf(const OpOptions& options) const {
+  if (options.hints.empty()) return nullptr;
+  return engine().hintsOfCall({options.hints.begin(), options.hints.end()});
+}
+
+void CtranBackend::setHints(const Hints& hints) {
+  engine().setHints({hints.begin(), hints.end()});
+  options_.hints = hints;
+}
+
 Collective CtranBackend::reduction(CollectiveKind kind, const at::Tensor& tensor, size_t count,
                                    const ReduceOp& op, at::Tensor& factor) const {
   Collective c;
@@ -220,6 +244,8 @@ Collective CtranBackend::reduction(CollectiveKind kind, const at::Tensor& tensor
 template <typename... Held>
 TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collective, bool async_op,
                                                 const OpOptions& options, const Held&... tensors) {
+  if (!options.hints.empty()) [[unlikely]]
+    collective.hints = hintsOf(options);
   if (gpu_) {
     const auto hold = [&]() -> std::shared_ptr<void> {
       return std::make_shared<std::tuple<Held...>>(tensors...);
@@ -283,6 +309,7 @@ TorchCommBackend::WorkPtr CtranBackend::recvAnySource(at::Tensor& tensor, bool a
   c.root = ctran::kAnyRank;
   c.tag = options.tag;
   c.source = &held->source;
+  c.hints = hintsOf(options);
   EngineWaitHooks hooks(*members_->monitor);
   auto work = visibly([&] {
     auto posted = engine().post(std::move(c), options.timeout, held);
@@ -328,6 +355,7 @@ TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops
 
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                                        const BatchP2POptions& options) {
+  static_cast<void>(hintsOf(options));  // refuses what no call knows
   if (gpu_) return issueBatch(ops, async_op, options);
   std::vector<std::shared_ptr<ctran::Work>> posted;
   posted.reserve(ops.size());
@@ -564,6 +592,9 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
       visibly([&] { return engine().split(ranks, name, options.timeout, &hooks); });
   if (!part) return nullptr;
   part->setTimeout(options.timeout);
+  if (options.hints != options_.hints) {
+    part->setHints({options.hints.begin(), options.hints.end()});
+  }
   auto child = std::make_shared<CtranBackend>();
   child->adopt(std::move(part), device_, options);
   if (gpu_) child->enterGpu(hooks);

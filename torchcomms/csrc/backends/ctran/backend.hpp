@@ -96,7 +96,7 @@ class CtranBackend final : public TorchCommBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
-  void setHints(const Hints& hints) override { options_.hints = hints; }
+  void setHints(const Hints& hints) override;
   std::string getInitHandle() const override;
   void reconfigure(const ReconfigureOptions& options) override;
   void setFailureListener(std::function<void(bool)> listener) override {
@@ -125,6 +125,8 @@ class CtranBackend final : public TorchCommBackend {
                               const ReduceOp& op, at::Tensor& factor) const;
 
   std::chrono::milliseconds timeoutOf(const OpOptions& options) const;
+  /// Null if there are none. Throws for what makes no sense.
+  std::shared_ptr<const ctran::CallHints> hintsOf(const OpOptions& options) const;
   WorkPtr issueBatch(const std::vector<P2POp>& ops, bool async_op, const BatchP2POptions& options);
 
   /// Runs, posts or enqueues the operation. What is posted holds `tensors`.
