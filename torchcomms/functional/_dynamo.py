@@ -11,7 +11,6 @@ import datetime
 import math
 from typing import Any
 
-import torch
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
