@@ -211,6 +211,10 @@ def _flatten_with_comm(
     """
     group = _group_of(comm, mesh_dim_name, global_ranks)
     flat = dist.DeviceMesh.from_group(group, mesh.device_type, mesh_dim_names=(mesh_dim_name,))
+    of_flat: Any = flat
+    if hasattr(getattr(flat, "_layout", None), "coalesce"):
+        # Torch 2.11 wants numbers for size and stride of a flattened dimension, not tuples.
+        of_flat._layout = of_flat._layout.coalesce()
     of_mesh: Any = mesh
     root: Any = of_mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else None
     if hasattr(root, "_flatten_mapping"):

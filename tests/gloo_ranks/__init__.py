@@ -26,7 +26,8 @@ class Ranks:
         self.store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
         self.processes: list[subprocess.Popen[bytes]] = []
         self.connections: list[Connection] = []
-        worker = [sys.executable, "-m", "gloo_ranks.worker"]
+        # Not by `-m`, which would put the working directory first on its search path.
+        worker = [sys.executable, str(Path(__file__).with_name("worker.py"))]
         for _ in range(size):
             ours, theirs = socket.socketpair()
             self.processes.append(

@@ -11,7 +11,6 @@ import datetime
 import math
 from typing import Any
 
-import torch
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables.base import VariableTracker
@@ -175,19 +174,19 @@ def _issue(
 
 class _Held(UserDefinedObjectVariable):
     """An object that operations are told something with. Functions that Dynamo itself calls get
-    it; before torch 2.11 it asks the variable for it."""
+    it: Dynamo of torch 2.8 to 2.11, and perhaps of later ones, asks the variable for it; that of
+    2.15 takes it."""
 
     def reconstruct(self, codegen: Any) -> None:
         """Without a source, where a graph breaks."""
         name = codegen.tx.output.install_global_by_id("torchcomms_held", self.value)
         codegen.append_output(codegen.create_load_global(name, add=True))
 
-    if torch.__version__.split(".")[:2] in (["2", "8"], ["2", "9"], ["2", "10"]):
-
-        def as_python_constant(self) -> Any:
-            if self.source is not None:
-                install_guard(self.source.make_guard(GuardBuilder.ID_MATCH))
-            return self.value
+    def as_python_constant(self) -> Any:
+        """The object, on whose identity the compiled code depends from now on."""
+        if self.source is not None:
+            install_guard(self.source.make_guard(GuardBuilder.ID_MATCH))
+        return self.value
 
 
 class ConstructorVariable(UserDefinedClassVariable):
@@ -304,6 +303,10 @@ class BatchVariable(_Ours):
 
     _traced = frozenset(("send", "recv", "issue"))
     _batch: VariableTracker | None = None
+
+    def as_python_constant(self) -> Any:
+        """Raises: another batch of the same communicator will do, and what it has changes."""
+        return UserDefinedObjectVariable.as_python_constant(self)
 
     def _trace(
         self, tx: Any, name: str, args: list[VariableTracker], kwargs: dict[str, VariableTracker]

@@ -35,10 +35,15 @@ BackendWrapper::PoolId idOf(const py::object& pool) {
 void bindBackendWrapper(py::module_& module) {
   // Its base class; torch.distributed itself may be half-way through its start.
   py::module_::import("torch.distributed");
-  py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>>(
+  py::class_<BackendWrapper, c10d::Backend, c10::intrusive_ptr<BackendWrapper>> wrapper(
       module, "_BackendWrapper",
       "A TorchComm as a backend of torch.distributed, for a device of a ProcessGroup.\n\n"
-      "Several threads may use it at the same time.")
+      "Several threads may use it at the same time.");
+  if (!py::hasattr(wrapper, "options")) {  // of every backend, in newer torch
+    wrapper.def_property_readonly("options", &BackendWrapper::getBackendOptions,
+                                  "Its timeout and name, as those of torch's backends.");
+  }
+  wrapper
       .def(py::init([](std::shared_ptr<TorchComm> comm) {
              return c10::make_intrusive<BackendWrapper>(std::move(comm));
            }),
