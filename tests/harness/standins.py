@@ -77,7 +77,7 @@ def _build_for_torch(name: str, source: str, *options: str) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             root, partial = Path(torch.__file__).parent, made.with_suffix(".partial")
-            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g1", "-fPIC", "-shared"]
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O0", "-g1", "-fPIC", "-shared"]
             command += [f"-I{root}/include", f"-I{root}/include/torch/csrc/api/include"]
             command += [str(path), "-o", str(partial), f"-L{root}/lib", f"-Wl,-rpath,{root}/lib"]
             subprocess.run([*command, *options, "-ltorch_cpu", "-lc10"], check=True)
