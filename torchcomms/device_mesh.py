@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import sys
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -195,6 +196,23 @@ def _create_torchcomm_process_group(
     return group
 
 
+def _as_part(
+    flat: dist.DeviceMesh, root: Any, mesh: Any, global_ranks: list[int], layout: Any
+) -> dist.DeviceMesh:
+    """`flat` as the root mesh looks it up: its layout counts in the ranks of the root."""
+    if not hasattr(root, "_rank_map"):
+        return flat
+    if layout is None and mesh.mesh.flatten().tolist() == list(global_ranks):
+        own = mesh._layout
+        layout = type(own)([own.collapse()]) if hasattr(own, "collapse") else own.coalesce()
+    if layout is None:
+        return flat
+    part: Any = copy.copy(flat)
+    part._layout = layout
+    part._rank_map = root._rank_map
+    return cast(dist.DeviceMesh, part)
+
+
 def _flatten_with_comm(
     mesh: dist.DeviceMesh,
     mesh_dim_name: str,
@@ -218,7 +236,7 @@ def _flatten_with_comm(
     of_mesh: Any = mesh
     root: Any = of_mesh._get_root_mesh() if hasattr(mesh, "_get_root_mesh") else None
     if hasattr(root, "_flatten_mapping"):
-        root._flatten_mapping[mesh_dim_name] = flat
+        root._flatten_mapping[mesh_dim_name] = _as_part(flat, root, mesh, global_ranks, layout)
     else:  # older torch keeps them in one place for all meshes
         resources: Any = sys.modules[type(mesh).__module__]._mesh_resources
         root = resources.get_root_mesh(mesh)

@@ -77,6 +77,38 @@ def test_two_dimensions(ranks: MakeRanks) -> None:
     ranks(4).run(of_two_dimensions)
 
 
+def flattens_the_first_two(rank: Rank) -> None:
+    from torchcomms import device_mesh
+
+    world = rank.new_comm("ctran", "cube")
+    a, b, c = (
+        world.split(rank_groups=groups, name=name)
+        for name, groups in (
+            ("a", [[0, 2], [1, 3]]),
+            ("b", [[0], [1], [2], [3]]),
+            ("c", [[0, 1], [2, 3]]),
+        )
+    )
+    assert a is not None
+    assert b is not None
+    assert c is not None
+    mesh = device_mesh.init_device_mesh((a, b, c), ("a", "b", "c"), _global_comm=world)
+    try:
+        mine = [0, 2] if rank.rank % 2 == 0 else [1, 3]
+        ab = world.split(rank_groups=[[0, 2], [1, 3]], name="ab")
+        assert ab is not None
+        flat = device_mesh._flatten_with_comm(mesh["a", "b"], "ab", ab, mine)
+        assert flat.mesh.tolist() == mine
+        assert mesh["ab"].mesh.tolist() == mine
+        assert summed(rank, mesh["ab"].get_group()) == sum(mine)
+    finally:
+        dist.destroy_process_group()
+
+
+def test_dimensions_that_are_not_the_last_are_flattened(ranks: MakeRanks) -> None:
+    ranks(4).run(flattens_the_first_two)
+
+
 def of_one_dimension(rank: Rank) -> None:
     from torchcomms import device_mesh
 
