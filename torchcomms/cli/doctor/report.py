@@ -7,15 +7,12 @@ SCHEMA up.
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torchcomms.cli.doctor.finding import BROKEN, GOOD, RESULTS, SLOW, Outcome
+from torchcomms.cli.doctor.finding import BROKEN, GOOD, RESULTS, Outcome
 
 SCHEMA = 1
-_WIDTH = 100
 
 
 @dataclass
@@ -105,64 +102,3 @@ def merge(by_rank: dict[int, list[Finding]]) -> list[Finding]:
             key = (one.check, one.result, one.reason, one.todo, tuple(one.details))
             merged.setdefault(key, one).ranks.append(rank)
     return sorted(merged.values(), key=lambda one: order[one.check])
-
-
-def rank_list(ranks: list[int]) -> str:
-    """[0, 1, 2, 5] is "0-2,5"."""
-    parts: list[list[int]] = []
-    for rank in sorted(ranks):
-        if parts and parts[-1][-1] == rank - 1:
-            parts[-1].append(rank)
-        else:
-            parts.append([rank])
-    return ",".join(f"{p[0]}-{p[-1]}" if len(p) > 1 else str(p[0]) for p in parts)
-
-
-def _where(finding: Finding, places: list[Place]) -> str:
-    if len(finding.ranks) == len(places):
-        return ""
-    hosts = dict.fromkeys(place.host for place in places if place.rank in finding.ranks)
-    return f" [rank {rank_list(finding.ranks)} on {', '.join(hosts)}]"
-
-
-def _wrapped(first: str, rest: str, text: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=first,
-        subsequent_indent=rest,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-
-
-def _shown(finding: Finding, places: list[Place]) -> Iterator[str]:
-    mark = finding.result if finding.result == GOOD else finding.result.upper()
-    margin = " " * 29
-    text = finding.reason + _where(finding, places)
-    yield _wrapped(f"  {mark:<7} {finding.check:<17}  ", margin, text)
-    for line in finding.details:
-        yield _wrapped(f"{margin}- ", f"{margin}  ", line)
-    if finding.todo:
-        yield _wrapped(f"{margin}> ", f"{margin}  ", finding.todo)
-
-
-def text_of(report: Report) -> str:
-    """For people, without colours."""
-    from torchcomms.cli.doctor.matrix import matrices
-
-    hosts = list(dict.fromkeys(place.host for place in report.places))
-    who = f"{len(report.places)} ranks on " if len(report.places) > 1 else ""
-    lines = [f"torchcomms {report.version}, {who}{', '.join(hosts)}"]
-    subjects = dict.fromkeys(one.subject for one in report.findings)
-    for subject in subjects:
-        lines += ["", subject]
-        for finding in report.findings:
-            if finding.subject == subject:
-                lines += _shown(finding, report.places)
-    lines += matrices(report)
-    counts = {result: 0 for result in (GOOD, SLOW, BROKEN)}
-    for finding in report.findings:
-        counts[finding.result] += 1
-    lines += ["", ", ".join(f"{count} {result}" for result, count in counts.items())]
-    return "\n".join(lines)

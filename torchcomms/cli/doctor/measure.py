@@ -1,0 +1,172 @@
+"""What the engine gets from each pair of ranks: latency, bandwidth, and the offset of clocks."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from torchcomms import CommOptions, TorchComm, new_comm
+from torchcomms.cli.doctor.finding import BROKEN, GOOD
+from torchcomms.cli.doctor.meeting import Meeting, Member, Progress
+from torchcomms.cli.doctor.report import Pair
+
+_ROUND_TRIPS = 200
+_BIG = 8_000_000
+_BIG_TIMES = 5
+_PAIR_SECONDS = 15.0
+
+
+def tournament(ranks: list[int]) -> list[list[tuple[int, int]]]:
+    """Rounds in which every rank meets at most one other; after all of them, all have met.
+
+    The circle method: one stays, the others move on by one seat.
+    """
+    seats: list[int | None] = [*ranks, *([None] if len(ranks) % 2 else [])]
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        pairs = []
+        for a, b in zip(seats[:half], reversed(seats[half:]), strict=True):
+            if a is not None and b is not None:
+                pairs.append((min(a, b), max(a, b)))
+        rounds.append(pairs)
+        seats = [seats[0], seats[-1], *seats[1:-1]]
+    return rounds
+
+
+def communicator(
+    meeting: Meeting, label: str, rank: int, size: int, seconds: float, host: str = ""
+) -> TorchComm:
+    options = CommOptions()
+    options.rank, options.size = rank, size
+    return new_comm(
+        "ctran",
+        torch.device("cpu"),
+        f"doctor/{label}",
+        abort_process_on_timeout_or_error=False,
+        timeout=timedelta(seconds=seconds),
+        store=dist.PrefixStore(f"doctor/{label}", meeting.store),
+        options=options,
+    )
+
+
+def _latency(comm: TorchComm) -> float:
+    """Half of the shortest round trip, in microseconds."""
+    first, message, best = comm.get_rank() == 0, torch.zeros(1, dtype=torch.int64), float("inf")
+    for _ in range(_ROUND_TRIPS):
+        start = time.perf_counter_ns()
+        if first:
+            comm.send(message, 1, False)
+            comm.recv(message, 1, False)
+            best = min(best, (time.perf_counter_ns() - start) / 2000)
+        else:
+            comm.recv(message, 0, False)
+            comm.send(message, 0, False)
+    return best
+
+
+def _bandwidth(comm: TorchComm) -> float:
+    """The best of some messages, each answered by a short one, in gigabytes per second."""
+    first, best = comm.get_rank() == 0, 0.0
+    message, answer = torch.ones(_BIG, dtype=torch.uint8), torch.zeros(1)
+    for _ in range(1 + _BIG_TIMES):
+        start = time.perf_counter_ns()
+        if first:
+            comm.send(message, 1, False)
+            comm.recv(answer, 1, False)
+            best = max(best, _BIG / (time.perf_counter_ns() - start))
+        else:
+            comm.recv(message, 0, False)
+            comm.send(answer, 0, False)
+    return best
+
+
+def _clock(comm: TorchComm) -> tuple[float, float]:
+    """How far the other's clock is ahead, and plus or minus what, in microseconds.
+
+    The other reads its clock between our two readings: where exactly is not known, so the middle is
+    taken, and half of the shortest round trip is the error.
+    """
+    first, message = comm.get_rank() == 0, torch.zeros(1, dtype=torch.int64)
+    offset, error = 0.0, float("inf")
+    for _ in range(_ROUND_TRIPS):
+        if first:
+            before = time.time_ns()
+            comm.send(message, 1, False)
+            comm.recv(message, 1, False)
+            after = time.time_ns()
+            if (after - before) / 2000 < error:
+                error = (after - before) / 2000
+                offset = (int(message.item()) - (before + after) // 2) / 1000
+        else:
+            comm.recv(message, 0, False)
+            message[0] = time.time_ns()
+            comm.send(message, 0, False)
+    return offset, error
+
+
+def _measure(meeting: Meeting, pair: Pair, seconds: float) -> Pair:
+    label = f"{pair.a}-{pair.b}"
+    comm = communicator(meeting, label, int(meeting.rank == pair.b), 2, seconds)
+    try:
+        pair.latency_us = round(_latency(comm), 2)
+        pair.bandwidth_gbs = round(_bandwidth(comm), 3)
+        offset, error = _clock(comm)
+        pair.clock_offset_us, pair.clock_error_us = round(offset, 1), round(error, 1)
+    finally:
+        comm.finalize()
+    return pair
+
+
+def measure_pairs(
+    meeting: Meeting,
+    members: dict[int, Member],
+    chosen: list[int],
+    holes: set[tuple[int, int]],
+    progress: Progress,
+) -> list[Pair]:
+    """Of every pair of `chosen`, the pairs of a round at once. Collective.
+
+    Args:
+        holes: pairs, the lower rank first, that cannot connect: they are not tried again.
+    """
+    from dataclasses import asdict
+
+    measured: list[Pair] = []
+    rounds = tournament(chosen)
+    for number, pairs in enumerate(rounds):
+        progress(f"pairs of ranks: round {number + 1} of {len(rounds)}")
+        mine: Pair | None = None
+        for a, b in pairs:
+            if not {a, b} <= set(meeting.present):
+                continue
+            same = members[a].identity == members[b].identity
+            if (a, b) in holes:
+                measured.append(Pair(a, b, BROKEN, same_host=same, error="cannot connect"))
+            elif meeting.rank in (a, b):
+                mine = Pair(a, b, GOOD, same_host=same)
+        if mine is not None:
+            try:
+                mine = _measure(meeting, mine, _PAIR_SECONDS)
+            except Exception as error:
+                mine.result, mine.error = BROKEN, str(error).splitlines()[0]
+        told = meeting.share(f"pairs/{number}", asdict(mine) if mine else None, 4 * _PAIR_SECONDS)
+        both: dict[tuple[int, int], Pair] = {}
+        for said in told.values():
+            if said is not None:
+                one = Pair(**said)
+                known = both.setdefault((one.a, one.b), one)
+                if one.result == BROKEN:
+                    known.result, known.error = BROKEN, one.error
+        for rank in sorted(told):  # the first of a pair measures
+            said = told[rank]
+            if said is not None and said["a"] == rank:
+                one = Pair(**said)
+                known = both[one.a, one.b]
+                one.result, one.error = known.result, known.error
+                both[one.a, one.b] = one
+        measured += both.values()
+    return sorted(measured, key=lambda one: (one.a, one.b))
