@@ -30,8 +30,10 @@ def _folders(host: Host, controller: str) -> Iterator[str]:
 def memory(host: Host) -> tuple[int, int] | None:
     """Limit and use, in bytes, of the group with the least left; None if nothing limits."""
     tightest: tuple[int, int] | None = None
-    files = (("", "memory.max", "memory.current"),)
-    files += (("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),)
+    files = (
+        ("", "memory.max", "memory.current"),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+    )
     for controller, limit_file, use_file in files:
         for folder in _folders(host, controller):
             limit = host.number(f"{folder}/{limit_file}")  # "max" is no number

@@ -138,7 +138,9 @@ def nvrtc(host: Host) -> Outcome:
     found = load(_candidates(host, names, variable, wheels, "CUDA_HOME"))
     if found is None:
         if host.environ.get(variable):
-            return broken(f"{variable}={host.environ[variable]} cannot be loaded", f"unset {variable}")
+            return broken(
+                f"{variable}={host.environ[variable]} cannot be loaded", f"unset {variable}"
+            )
         if gpu_count() == 0:
             return good("not found; only GPUs need it")
         return broken(
@@ -156,7 +158,9 @@ def nccl(host: Host) -> Outcome:
     found = load(_candidates(host, names, variable, ["nccl/lib"], "NCCL_HOME"))
     if found is None:
         if host.environ.get(variable):
-            return broken(f"{variable}={host.environ[variable]} cannot be loaded", f"unset {variable}")
+            return broken(
+                f"{variable}={host.environ[variable]} cannot be loaded", f"unset {variable}"
+            )
         if gpu_count() == 0:
             return good("not found; only GPUs need it")
         return slow(

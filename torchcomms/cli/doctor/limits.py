@@ -29,7 +29,9 @@ def descriptors(host: Host) -> Outcome:
     )
     needed = _OWN + _PER_RANK * host.ranks
     if soft < needed:
-        return broken(f"{soft} descriptors for each process; {host.ranks} ranks take {needed}", todo)
+        return broken(
+            f"{soft} descriptors for each process; {host.ranks} ranks take {needed}", todo
+        )
     return slow(f"{soft} descriptors for each process are few; a rank without any fails", todo)
 
 

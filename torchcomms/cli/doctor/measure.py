@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from datetime import timedelta
 
 import torch
@@ -13,7 +15,7 @@ from torchcomms.cli.doctor.finding import BROKEN, GOOD
 from torchcomms.cli.doctor.meeting import Meeting, Member, Progress
 from torchcomms.cli.doctor.report import Pair
 
-_ROUND_TRIPS = 200
+_ROUND_TRIPS = 100
 _BIG = 8_000_000
 _BIG_TIMES = 5
 _PAIR_SECONDS = 15.0
@@ -37,9 +39,24 @@ def tournament(ranks: list[int]) -> list[list[tuple[int, int]]]:
     return rounds
 
 
-def communicator(
-    meeting: Meeting, label: str, rank: int, size: int, seconds: float, host: str = ""
-) -> TorchComm:
+def rounds_of(chosen: list[int], machine: Callable[[int], str]) -> list[list[tuple[int, int]]]:
+    """As tournament(), but no machine is in two pairs of a round: those would share its cores."""
+    rounds: list[list[tuple[int, int]]] = []
+    for pairs in tournament(chosen):
+        split: list[tuple[set[str], list[tuple[int, int]]]] = []
+        for pair in pairs:
+            machines = {machine(rank) for rank in pair}
+            free = next((part for part in split if not part[0] & machines), None)
+            if free is None:
+                free = (set(), [])
+                split.append(free)
+            free[0].update(machines)
+            free[1].append(pair)
+        rounds += [part for _, part in split]
+    return rounds
+
+
+def communicator(meeting: Meeting, label: str, rank: int, size: int, seconds: float) -> TorchComm:
     options = CommOptions()
     options.rank, options.size = rank, size
     return new_comm(
@@ -121,6 +138,17 @@ def _measure(meeting: Meeting, pair: Pair, seconds: float) -> Pair:
     return pair
 
 
+def _agreed(said: dict[int, Pair]) -> list[Pair]:
+    """What the first rank of each pair measured, unless it failed on either."""
+    found = {}
+    for rank, one in sorted(said.items()):
+        if (one.a, one.b) not in found or one.result == BROKEN:
+            found[one.a, one.b] = one
+        if rank == one.a and one.b not in said:
+            one.result, one.error = BROKEN, f"rank {one.b} has gone"
+    return list(found.values())
+
+
 def measure_pairs(
     meeting: Meeting,
     members: dict[int, Member],
@@ -128,15 +156,13 @@ def measure_pairs(
     holes: set[tuple[int, int]],
     progress: Progress,
 ) -> list[Pair]:
-    """Of every pair of `chosen`, the pairs of a round at once. Collective.
+    """Of every pair of `chosen`. Collective.
 
     Args:
         holes: pairs, the lower rank first, that cannot connect: they are not tried again.
     """
-    from dataclasses import asdict
-
     measured: list[Pair] = []
-    rounds = tournament(chosen)
+    rounds = rounds_of(chosen, lambda rank: members[rank].machine)
     for number, pairs in enumerate(rounds):
         progress(f"pairs of ranks: round {number + 1} of {len(rounds)}")
         mine: Pair | None = None
@@ -154,19 +180,5 @@ def measure_pairs(
             except Exception as error:
                 mine.result, mine.error = BROKEN, str(error).splitlines()[0]
         told = meeting.share(f"pairs/{number}", asdict(mine) if mine else None, 4 * _PAIR_SECONDS)
-        both: dict[tuple[int, int], Pair] = {}
-        for said in told.values():
-            if said is not None:
-                one = Pair(**said)
-                known = both.setdefault((one.a, one.b), one)
-                if one.result == BROKEN:
-                    known.result, known.error = BROKEN, one.error
-        for rank in sorted(told):  # the first of a pair measures
-            said = told[rank]
-            if said is not None and said["a"] == rank:
-                one = Pair(**said)
-                known = both[one.a, one.b]
-                one.result, one.error = known.result, known.error
-                both[one.a, one.b] = one
-        measured += both.values()
+        measured += _agreed({rank: Pair(**said) for rank, said in told.items() if said})
     return sorted(measured, key=lambda one: (one.a, one.b))

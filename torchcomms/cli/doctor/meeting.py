@@ -7,6 +7,7 @@ import os
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -70,6 +71,14 @@ class Meeting:
         answer = json.loads(self.store.get(f"{label}/all"))
         self.present = [int(rank) for rank in answer]
         return {int(rank): said for rank, said in answer.items()}
+
+    def leave(self) -> None:
+        """Rank 0, which may serve the store, goes last."""
+        self.store.set(f"leave/{self.rank}", "")
+        if self.rank == 0:
+            for rank in self.present:
+                with suppress(Exception):
+                    self.store.wait([f"leave/{rank}"], timedelta(seconds=_GRACE_SECONDS))
 
     def _gather(self, label: str, deadline: float) -> dict[int, Any]:
         gathered = {}

@@ -74,8 +74,8 @@ def shm_folder(host: Host) -> Outcome:
     free = found.f_bavail * found.f_frsize
     if free < 64 * _MIB * host.ranks:
         return slow(
-            f"{human_bytes(free)} free in /dev/shm: ctran does without, NCCL and DataLoader workers "
-            "fail when it is full",
+            f"{human_bytes(free)} free in /dev/shm: ctran does without, NCCL and DataLoader "
+            "workers fail when it is full",
             "mount -o remount,size=8G /dev/shm (docker run --shm-size=8g)",
         )
     return good(f"{human_bytes(free)} free in /dev/shm")
@@ -151,7 +151,9 @@ def huge_pages(host: Host) -> Outcome:
     private, shared = chosen("enabled"), chosen("shmem_enabled")
     facts = f"transparent huge pages: {private} for private memory, {shared} for shared"
     meminfo = dict(
-        line.split(":", 1) for line in (host.read("/proc/meminfo") or "").splitlines() if ":" in line
+        line.split(":", 1)
+        for line in (host.read("/proc/meminfo") or "").splitlines()
+        if ":" in line
     )
 
     def count(name: str) -> int:

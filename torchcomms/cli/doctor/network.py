@@ -10,6 +10,7 @@ from torchcomms.cli.doctor.addresses import Address, local_addresses
 from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, slow
 
 _RESOLVE_SECONDS = 3.0
+_LEAST_MTU = 1400  # overlay networks of containers take some of 1500
 
 
 def selects(choice: str, address: Address) -> bool:
@@ -80,7 +81,7 @@ def interfaces(host: Host) -> Outcome:
         )
         if taken and speed is not None and speed <= 1000:
             slow_ones.append(f"{name} has {speed} Mbit/s")
-        if taken and mtu is not None and mtu < 1500:
+        if taken and mtu is not None and mtu < _LEAST_MTU:
             slow_ones.append(f"{name} has an MTU of {mtu}")
     if slow_ones:
         return slow(
