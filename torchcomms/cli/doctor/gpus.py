@@ -149,7 +149,7 @@ def nvrtc(host: Host) -> Outcome:
         )
     major, minor = ctypes.c_int(0), ctypes.c_int(0)
     found.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
-    return good(f"NVRTC {major.value}.{minor.value} ({found._name})")
+    return good(f"NVRTC {major.value}.{minor.value}", found._name)
 
 
 def nccl(host: Host) -> Outcome:
@@ -170,7 +170,7 @@ def nccl(host: Host) -> Outcome:
     version = ctypes.c_int(0)
     found.ncclGetVersion(ctypes.byref(version))
     code = version.value
-    return good(f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100} ({found._name})")
+    return good(f"NCCL {code // 10000}.{code // 100 % 100}.{code % 100}", found._name)
 
 
 CHECKS = (

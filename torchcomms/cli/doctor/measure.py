@@ -15,7 +15,8 @@ from torchcomms.cli.doctor.finding import BROKEN, GOOD
 from torchcomms.cli.doctor.meeting import Meeting, Member, Progress
 from torchcomms.cli.doctor.report import Pair
 
-_ROUND_TRIPS = 100
+_ROUND_TRIPS = 2000
+_TRIP_SECONDS = 0.2
 _BIG = 8_000_000
 _BIG_TIMES = 5
 _PAIR_SECONDS = 15.0
@@ -70,19 +71,35 @@ def communicator(meeting: Meeting, label: str, rank: int, size: int, seconds: fl
     )
 
 
-def _latency(comm: TorchComm) -> float:
-    """Half of the shortest round trip, in microseconds."""
-    first, message, best = comm.get_rank() == 0, torch.zeros(1, dtype=torch.int64), float("inf")
-    for _ in range(_ROUND_TRIPS):
-        start = time.perf_counter_ns()
-        if first:
-            comm.send(message, 1, False)
-            comm.recv(message, 1, False)
-            best = min(best, (time.perf_counter_ns() - start) / 2000)
-        else:
+def _round_trip(comm: TorchComm) -> tuple[float, float]:
+    """Half of the shortest round trip, and how far the other's clock is ahead, in microseconds.
+
+    The other reads its clock between two readings of ours: where exactly is not known. So the
+    middle is taken, and the error is half of the round trip.
+    """
+    message = torch.zeros(1, dtype=torch.int64)
+    if comm.get_rank() != 0:
+        more = True
+        while more:
             comm.recv(message, 0, False)
+            more = bool(message.item())
+            message[0] = time.time_ns()
             comm.send(message, 0, False)
-    return best
+        return 0.0, 0.0
+    half, offset = float("inf"), 0.0
+    begin = time.monotonic()
+    trip = 0
+    while trip <= _ROUND_TRIPS:
+        trip = _ROUND_TRIPS + 1 if time.monotonic() - begin > _TRIP_SECONDS else trip + 1
+        message[0] = trip <= _ROUND_TRIPS  # whether another one follows
+        before = time.time_ns()
+        comm.send(message, 1, False)
+        comm.recv(message, 1, False)
+        after = time.time_ns()
+        if (after - before) / 2000 < half:
+            half = (after - before) / 2000
+            offset = (int(message.item()) - (before + after) // 2) / 1000
+    return half, offset
 
 
 def _bandwidth(comm: TorchComm) -> float:
@@ -101,38 +118,14 @@ def _bandwidth(comm: TorchComm) -> float:
     return best
 
 
-def _clock(comm: TorchComm) -> tuple[float, float]:
-    """How far the other's clock is ahead, and plus or minus what, in microseconds.
-
-    The other reads its clock between our two readings: where exactly is not known, so the middle is
-    taken, and half of the shortest round trip is the error.
-    """
-    first, message = comm.get_rank() == 0, torch.zeros(1, dtype=torch.int64)
-    offset, error = 0.0, float("inf")
-    for _ in range(_ROUND_TRIPS):
-        if first:
-            before = time.time_ns()
-            comm.send(message, 1, False)
-            comm.recv(message, 1, False)
-            after = time.time_ns()
-            if (after - before) / 2000 < error:
-                error = (after - before) / 2000
-                offset = (int(message.item()) - (before + after) // 2) / 1000
-        else:
-            comm.recv(message, 0, False)
-            message[0] = time.time_ns()
-            comm.send(message, 0, False)
-    return offset, error
-
-
 def _measure(meeting: Meeting, pair: Pair, seconds: float) -> Pair:
     label = f"{pair.a}-{pair.b}"
     comm = communicator(meeting, label, int(meeting.rank == pair.b), 2, seconds)
     try:
-        pair.latency_us = round(_latency(comm), 2)
+        half, offset = _round_trip(comm)
+        pair.latency_us, pair.clock_offset_us = round(half, 2), round(offset, 1)
+        pair.clock_error_us = pair.latency_us
         pair.bandwidth_gbs = round(_bandwidth(comm), 3)
-        offset, error = _clock(comm)
-        pair.clock_offset_us, pair.clock_error_us = round(offset, 1), round(error, 1)
     finally:
         comm.finalize()
     return pair
