@@ -17,6 +17,11 @@ from torchcomms.cli.doctor.text import text_of
 from torchcomms.version import __version__
 
 _DEFAULT_RANKS = 2
+_DESCRIPTION = """\
+Looks at all that decides whether, and how fast, torchcomms will run here: each is good,
+slow or broken, with the reason and what to type. As the ranks of a launcher, looks at all
+their hosts and at what is between them.
+"""
 _EPILOG = """\
 example:
   torchcomms doctor --ranks 8
@@ -46,9 +51,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser = commands.add_parser(
         "doctor",
         help="what decides whether, and how fast, it will run here (docs/troubleshooting.md)",
-        description="Looks at all that decides whether, and how fast, torchcomms will run here: "
-        "each is good, slow or broken, with the reason and what to type. As the ranks of a "
-        "launcher, looks at all their hosts and at what is between them.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -22,7 +23,13 @@ _MOST = 8
 _REPEATED = 20
 _SMALL, _LARGE = 8, 1 << 20  # bytes
 _LATE_US = 5000.0
-_WORKER = "torchcomms.cli.doctor.worker"
+# Ranks find packages where this process does, whatever the current folder has.
+_WORKER = """
+import json, sys
+sys.path[:] = json.loads(sys.argv.pop(1))
+from torchcomms.cli.doctor.worker import run
+run()
+"""
 _FOREIGN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "TORCHCOMM_RANK", "TORCHCOMM_SIZE")
 
 ABOUT = "all_reduce by the engine"
@@ -104,7 +111,14 @@ def on_this_host(host: Host, progress: Progress, seconds: float = SECONDS) -> Ou
     processes = []
     for rank in range(size):
         place = {"TORCHCOMM_RANK": str(rank), "TORCHCOMM_SIZE": str(size)}
-        command = [sys.executable, "-m", _WORKER, str(store.port), str(seconds)]
+        command = [
+            sys.executable,
+            "-c",
+            _WORKER,
+            json.dumps(sys.path),
+            str(store.port),
+            str(seconds),
+        ]
         processes.append(_Process(command, {**env, **place}))
     deadline = time.monotonic() + seconds
     shown = ""

@@ -1,4 +1,4 @@
-"""One rank of the self-test: `python -m torchcomms.cli.doctor.worker PORT SECONDS`.
+"""One rank of the self-test, which gets the store's port and the time limit as arguments.
 
 Says on stdout which stage it has reached, and at the end how long all_reduce took.
 """
@@ -28,7 +28,7 @@ def main(port: int, seconds: float) -> None:
     print(f"times: {small} {large}", flush=True)
 
 
-if __name__ == "__main__":
+def run() -> None:
     try:
         main(int(sys.argv[1]), float(sys.argv[2]))
     except Exception as error:

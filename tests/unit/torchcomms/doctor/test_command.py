@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -55,8 +56,6 @@ def test_a_self_test_that_does_not_end_in_time_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_process_of_the_self_test_that_fails_is_named(tmp_path: Path) -> None:
-    import os
-
     host = host_of(tmp_path, environ={**os.environ, "TORCHCOMM_TIMEOUT_SECONDS": "abc"})
     found = self_test.on_this_host(host, quiet)
     assert found.result == BROKEN
