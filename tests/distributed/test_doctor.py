@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from harness.programs import finish, kill, start
 
 
 def launched(
-    folder: Path, size: int, arguments: list[str], hosts: int = 1, absent: int = -1
+    folder: Path,
+    size: int,
+    arguments: list[str],
+    hosts: int = 1,
+    absent: int = -1,
+    last: Mapping[str, str] | None = None,
 ) -> tuple[list[int], list[str]]:
     """Exit codes and outputs of ranks that are started by hand, on hosts that are simulated."""
     port = str(free_port())
@@ -24,6 +30,8 @@ def launched(
         env |= {"MASTER_PORT": port}
         if hosts > 1:
             env["CTRAN_HOST"] = f"host{rank * hosts // size}"
+        if rank == size - 1:
+            env |= last or {}
         command = [sys.executable, "-m", "torchcomms", "doctor", *arguments]
         ranks.append(start(command, folder, env))
     try:
@@ -74,3 +82,23 @@ def test_a_rank_that_never_comes_is_named(tmp_path: Path) -> None:
     assert found["ranks"]["result"] == "broken"
     assert "ranks 2 of 3 did not answer" in found["ranks"]["reason"]
     assert found["pairs"]["result"] == "good"
+
+
+def test_a_host_that_nobody_can_call_is_named(tmp_path: Path) -> None:
+    unreachable = {"CTRAN_TCP_INTERFACES": "no-such-interface"}
+    codes, out = launched(tmp_path, 3, ["--json"], hosts=3, last=unreachable)
+    assert codes == [1, 0, 0]
+    report = json.loads(out[0])
+    found = by_name(report)
+    assert [one["ranks"] for one in report["findings"] if one["check"] == "interfaces"] == [
+        [0, 1],
+        [2],
+    ]
+    assert found["connections"]["result"] == "broken"
+    assert found["connections"]["details"] == [
+        f"host{rank} (rank {rank}) to host2 (rank 2): has no address that can be reached"
+        for rank in (0, 1)
+    ]
+    results = {(one["a"], one["b"]): one["result"] for one in report["pairs"]}
+    assert results == {(0, 1): "good", (0, 2): "broken", (1, 2): "broken"}
+    assert found["self_test"]["result"] == "broken"

@@ -92,9 +92,12 @@ def find_holes(
 ) -> list[Hole]:
     """Everybody of `chosen` calls everybody else who is on another host. Collective."""
     listener = Listener()
+    addresses = []
+    with suppress(ValueError):  # of CTRAN_TCP_INTERFACES, which the check of interfaces reports
+        addresses = usable(local_addresses(), host)
     mine = {
         "port": listener.port,
-        "ips": [[one.ip, one.is_loopback] for one in usable(local_addresses(), host)],
+        "ips": [[one.ip, one.is_loopback] for one in addresses],
     }
     try:
         told = meeting.share("reach/listen", mine)
