@@ -52,7 +52,7 @@ def name_pairs(pairs: list[Pair], members: dict[int, Member]) -> Outcome:
             "look at cables, switches (ethtool -S), and what else runs on these hosts",
             *odd,
         )
-    return good(f"all {len(pairs)} pairs of ranks talk, and none is odd")
+    return good(f"pairs of ranks that talk: {len(pairs)}; none is odd")
 
 
 def clocks(pairs: list[Pair], members: dict[int, Member]) -> Outcome:

@@ -10,6 +10,7 @@ from torchcomms.cli.doctor.matrix import matrices
 from torchcomms.cli.doctor.report import Finding, Place, Report
 
 _WIDTH = 100
+_MARGIN = " " * 29
 
 
 def rank_list(ranks: list[int]) -> str:
@@ -43,13 +44,24 @@ def _wrapped(first: str, rest: str, text: str) -> str:
 
 def _shown(finding: Finding, places: list[Place]) -> Iterator[str]:
     mark = finding.result if finding.result == GOOD else finding.result.upper()
-    margin = " " * 29
     text = finding.reason + _where(finding, places)
-    yield _wrapped(f"  {mark:<7} {finding.check:<17}  ", margin, text)
+    yield _wrapped(f"  {mark:<7} {finding.check:<17}  ", _MARGIN, text)
     for line in finding.details:
-        yield _wrapped(f"{margin}- ", f"{margin}  ", line)
+        yield _wrapped(f"{_MARGIN}- ", f"{_MARGIN}  ", line)
     if finding.todo:
-        yield _wrapped(f"{margin}> ", f"{margin}  ", finding.todo)
+        yield _wrapped(f"{_MARGIN}> ", f"{_MARGIN}  ", finding.todo)
+
+
+def _collapsed(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
+    """Of what is good, but in other words on each host, the first, and how many more there are."""
+    of_check: dict[tuple[str, str], list[Finding]] = {}
+    for one in findings:
+        of_check.setdefault((one.check, one.result), []).append(one)
+    for (_, result), alike in of_check.items():
+        if result == GOOD:
+            yield alike[0], len(alike) - 1
+        else:
+            yield from ((one, 0) for one in alike)
 
 
 def text_of(report: Report) -> str:
@@ -59,9 +71,11 @@ def text_of(report: Report) -> str:
     subjects = dict.fromkeys(one.subject for one in report.findings)
     for subject in subjects:
         lines += ["", subject]
-        for finding in report.findings:
-            if finding.subject == subject:
-                lines += _shown(finding, report.places)
+        of_subject = [one for one in report.findings if one.subject == subject]
+        for finding, more in _collapsed(of_subject):
+            lines += _shown(finding, report.places)
+            if more:
+                lines.append(f"{_MARGIN}+ {more} more, good in other words (--json has them)")
     lines += matrices(report)
     counts = dict.fromkeys(RESULTS, 0)
     for finding in report.findings:

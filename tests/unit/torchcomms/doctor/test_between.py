@@ -157,3 +157,15 @@ def test_findings_that_are_alike_are_shown_once() -> None:
     assert report.exit_code == 0
     assert "it is slow [rank 1 on host1]" in text_of(report)
     assert rank_list([0, 1, 2, 5]) == "0-2,5"
+
+
+def test_what_is_good_in_other_words_on_each_host_takes_one_line() -> None:
+    by_rank = {
+        rank: [Finding("interfaces", "network", "", GOOD, f"eth{rank} can be used", "", [])]
+        for rank in range(3)
+    }
+    places = [Place(rank, f"host{rank}") for rank in range(3)]
+    text = text_of(Report("1", places=places, findings=merge(by_rank)))
+    assert "eth0 can be used [rank 0 on host0]" in text
+    assert "+ 2 more" in text
+    assert "eth1" not in text
