@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from torchcomms import _variables
+from torchcomms.cli import doctor
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
@@ -33,11 +34,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="list the environment variables, with types, defaults and values",
         description="Lists the environment variables that mean something to torchcomms.",
     )
+    doctor.add_command(commands)
     select_cli.add_commands(commands)
     parsed = parser.parse_args(arguments)
     if parsed.command == "env":
         print(_variables.listing(_variables.variables()), end="")
         return 0
+    if parsed.command == "doctor":
+        return doctor.run(parsed)
     if parsed.command == "explain":
         return select_cli.explain(parsed)
     if parsed.command == "tune":
