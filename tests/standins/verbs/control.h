@@ -12,14 +12,14 @@
 /// do.
 #define STAND_IN_VERBS_CONTROLS(X)                                                              \
   /* Forgets all faults, and starts over with a seed. No queue pair may exist. */               \
-  X(stand_in_verbs_reset, void, uint64_t seed)                                                  \
+  X(standInVerbsReset, void, uint64_t seed)                                                     \
   /* The `after`-th work request from now, of a queue pair (0: of any), fails with `status`. */ \
-  X(stand_in_verbs_fail, void, uint32_t qpNum, uint64_t after, int status)                      \
+  X(standInVerbsFail, void, uint32_t qpNum, uint64_t after, int status)                         \
   /* Pulls the cable of a device, or plugs it in. */                                            \
-  X(stand_in_verbs_link, void, const char* device, int up)                                      \
+  X(standInVerbsLink, void, const char* device, int up)                                         \
   /* Takes a device away: IBV_EVENT_DEVICE_FATAL, and all its queue pairs fail. */              \
-  X(stand_in_verbs_remove, void, const char* device)                                            \
+  X(standInVerbsRemove, void, const char* device)                                               \
   /* Work requests carried out since the reset. */                                              \
-  X(stand_in_verbs_executed, uint64_t)                                                          \
+  X(standInVerbsExecuted, uint64_t)                                                             \
   /* Objects (contexts, PDs, MRs, CQs, QPs) that exist. */                                      \
-  X(stand_in_verbs_objects, int)
+  X(standInVerbsObjects, int)

@@ -354,7 +354,7 @@ STAND_IN int ibv_destroy_comp_channel(ibv_comp_channel* channel) {
 }
 
 STAND_IN int ibv_get_cq_event(ibv_comp_channel* channel, ibv_cq** cq, void** context) {
-  if (::read(channel->fd, cq, sizeof *cq) != sizeof *cq) return -1;
+  if (::read(channel->fd, cq, sizeof(void*)) != sizeof(void*)) return -1;
   *context = (*cq)->cq_context;
   return 0;
 }
@@ -467,7 +467,7 @@ STAND_IN int ibv_destroy_qp(ibv_qp* base) {
 
 STAND_IN int ibv_fork_init() { return 0; }
 
-STAND_IN void stand_in_verbs_reset(uint64_t seed) {
+STAND_IN void standInVerbsReset(uint64_t seed) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);
   wire.seed = seed;
@@ -480,12 +480,12 @@ STAND_IN void stand_in_verbs_reset(uint64_t seed) {
   }
 }
 
-STAND_IN void stand_in_verbs_fail(uint32_t qpNum, uint64_t after, int status) {
+STAND_IN void standInVerbsFail(uint32_t qpNum, uint64_t after, int status) {
   std::lock_guard lock(Wire::get().mutex);
   Wire::get().faults.push_back({qpNum, after, static_cast<ibv_wc_status>(status)});
 }
 
-STAND_IN void stand_in_verbs_link(const char* name, int up) {
+STAND_IN void standInVerbsLink(const char* name, int up) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);
   Device* device = deviceNamed(wire, name);
@@ -499,7 +499,7 @@ STAND_IN void stand_in_verbs_link(const char* name, int up) {
   }
 }
 
-STAND_IN void stand_in_verbs_remove(const char* name) {
+STAND_IN void standInVerbsRemove(const char* name) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);
   Device* device = deviceNamed(wire, name);
@@ -517,12 +517,12 @@ STAND_IN void stand_in_verbs_remove(const char* name) {
   if (wire.seed == 0) wire.advance();
 }
 
-STAND_IN uint64_t stand_in_verbs_executed() {
+STAND_IN uint64_t standInVerbsExecuted() {
   std::lock_guard lock(Wire::get().mutex);
   return Wire::get().executed;
 }
 
-STAND_IN int stand_in_verbs_objects() {
+STAND_IN int standInVerbsObjects() {
   std::lock_guard lock(Wire::get().mutex);
   return Wire::get().objects;
 }

@@ -95,7 +95,7 @@ void Wire::deliver(std::deque<Cq::Entry>& from, Cq& to) {
   if (to.armed && to.channel) {
     to.armed = false;
     ibv_cq* cq = &to;
-    [[maybe_unused]] const ssize_t written = ::write(to.channel->refcnt, &cq, sizeof cq);
+    [[maybe_unused]] const ssize_t written = ::write(to.channel->refcnt, &cq, sizeof(void*));
   }
 }
 

@@ -245,7 +245,7 @@ TEST_F(VerbsObjectsTest, ReceiverNotReadyEndsWhereItIsBounded) {
 
 TEST_F(VerbsObjectsTest, PulledCableEndsTheRetries) {
   Pair pair;
-  standIn->stand_in_verbs_link("standin_1", 0);
+  standIn->standInVerbsLink("standin_1", 0);
   EXPECT_EQ(must(pair.b.context.queryPort(1)).state, IBV_PORT_DOWN);
   must(pair.post(pair.request(IBV_WR_RDMA_WRITE, nullptr)));
   EXPECT_EQ(pair.next(pair.a.sendCq).status, IBV_WC_RETRY_EXC_ERR);
@@ -258,7 +258,7 @@ TEST_F(VerbsObjectsTest, PulledCableEndsTheRetries) {
 TEST_F(VerbsObjectsTest, RemovedDeviceFlushesAndSaysSo) {
   Pair pair;
   pair.receive();
-  standIn->stand_in_verbs_remove("standin_1");
+  standIn->standInVerbsRemove("standin_1");
   EXPECT_EQ(pair.next(pair.b.recvCq).status, IBV_WC_WR_FLUSH_ERR);
   EXPECT_EQ(must(pair.b.context.pollAsyncEvent())->type, IBV_EVENT_DEVICE_FATAL);
   EXPECT_EQ(must(IbvDevice::ibvGetDeviceList()).size(), 1u);
@@ -277,7 +277,7 @@ TEST_F(VerbsObjectsTest, FullSendQueueSaysSoUntilItIsPolled) {
 
 TEST_F(VerbsObjectsTest, FaultComesAtItsMoment) {
   Pair pair;
-  standIn->stand_in_verbs_fail(pair.qpA.qpNum(), 3, IBV_WC_RETRY_EXC_ERR);
+  standIn->standInVerbsFail(pair.qpA.qpNum(), 3, IBV_WC_RETRY_EXC_ERR);
   for (int i = 0; i < 4; ++i) must(pair.post(pair.request(IBV_WR_RDMA_WRITE, nullptr)));
   EXPECT_EQ(pair.next(pair.a.sendCq).status, IBV_WC_SUCCESS);
   EXPECT_EQ(pair.next(pair.a.sendCq).status, IBV_WC_SUCCESS);

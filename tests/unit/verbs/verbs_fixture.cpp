@@ -48,11 +48,11 @@ void connect(IbvQp& qp, uint32_t remoteQpNum, const ibv_gid& remoteGid, uint8_t 
 void VerbsTest::SetUp() {
   standIn = StandInVerbs::get();
   ASSERT_NE(standIn, nullptr);
-  standIn->stand_in_verbs_reset(0);
+  standIn->standInVerbsReset(0);
 }
 
 void VerbsTest::TearDown() {
-  EXPECT_EQ(standIn->stand_in_verbs_objects(), 0) << "verbs' objects are left";
+  EXPECT_EQ(standIn->standInVerbsObjects(), 0) << "verbs' objects are left";
 }
 
 }  // namespace ibverbx

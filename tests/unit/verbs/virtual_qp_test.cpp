@@ -58,7 +58,7 @@ class Schedule {
  public:
   Schedule(const StandInVerbs& standIn, uint64_t seed, bool faulty)
       : random_(seed), standIn_(standIn) {
-    standIn.stand_in_verbs_reset(seed);
+    standIn.standInVerbsReset(seed);
     IbvVirtualQpConfig config;
     config.scheme = below(2) ? LoadBalancingScheme::SPRAY : LoadBalancingScheme::DQPLB;
     config.numQps = 1 + below(5);
@@ -80,7 +80,7 @@ class Schedule {
     to_.resize(bytes + 1);
     for (auto& byte : from_) byte = static_cast<uint8_t>(1 + below(255));
     if (faulty) {
-      standIn.stand_in_verbs_fail(0, 1 + below(40), 1 + static_cast<int>(below(2)) * 11);
+      standIn.standInVerbsFail(0, 1 + below(40), 1 + static_cast<int>(below(2)) * 11);
     }
   }
 
@@ -113,9 +113,9 @@ class Schedule {
     EXPECT_TRUE(done()) << "hangs: " << sent_ << " of " << posted_ << " sent, " << notified_
                         << " of " << received_ << " notices";
     if (a_->qp->failed()) {
-      const uint64_t before = standIn_.stand_in_verbs_executed();
+      const uint64_t before = standIn_.standInVerbsExecuted();
       for (int i = 0; i < 50; ++i) pollSender(), pollReceiver();
-      EXPECT_EQ(standIn_.stand_in_verbs_executed(), before) << "something went on";
+      EXPECT_EQ(standIn_.standInVerbsExecuted(), before) << "something went on";
     } else {
       EXPECT_EQ(from_.size() - 1, to_.size() - 1);
       EXPECT_TRUE(std::equal(from_.begin(), from_.end() - 1, to_.begin()));
