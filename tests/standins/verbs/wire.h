@@ -80,6 +80,7 @@ struct Qp : ibv_qp {
   /// Completions on their way into their queues.
   std::deque<Cq::Entry> sendDone, recvDone;
   int rnrRetries = 0;
+  uint64_t underWayAtFailure = 0;  ///< sends posted before it failed
 };
 
 struct Fault {
@@ -115,6 +116,7 @@ struct Wire {
  private:
   bool step(Qp& qp, unsigned what);
   bool execute(Qp& qp);
+  bool flush(Qp& qp);
   ibv_wc_status carryOut(Qp& qp, Qp& peer, Send& send);
   ibv_wc_status move(Qp& qp, Qp& peer, Send& send, std::string& payload);
   Qp* peerOf(const Qp& qp);

@@ -116,8 +116,12 @@ class Schedule {
       const uint64_t before = standIn_.standInVerbsExecuted();
       for (int i = 0; i < 50; ++i) pollSender(), pollReceiver();
       EXPECT_EQ(standIn_.standInVerbsExecuted(), before) << "something went on";
+      for (const auto& [index, bytes] : atCompletion_) {
+        EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
+                               to_.begin() + static_cast<ptrdiff_t>(plans_[index].offset)))
+            << "written after the completion of " << index;
+      }
     } else {
-      EXPECT_EQ(from_.size() - 1, to_.size() - 1);
       EXPECT_TRUE(std::equal(from_.begin(), from_.end() - 1, to_.begin()));
     }
     return trace_;
@@ -186,6 +190,9 @@ class Schedule {
         failedSend_ = true;
       }
       sent_ = wc.wr_id + 1;
+      const Plan& plan = plans_[wc.wr_id];
+      const auto begin = to_.begin() + static_cast<ptrdiff_t>(plan.offset);
+      atCompletion_.emplace_back(wc.wr_id, std::vector<uint8_t>(begin, begin + plan.length));
     }
   }
 
@@ -218,6 +225,7 @@ class Schedule {
   IbvVirtualQpConfig config_;
   std::vector<uint8_t> from_, to_;
   std::vector<Plan> plans_;
+  std::vector<std::pair<size_t, std::vector<uint8_t>>> atCompletion_;
   size_t notices_ = 0, posted_ = 0, received_ = 0, sent_ = 0, notified_ = 0, noticeAt_ = 0;
   bool refused_ = false, failedSend_ = false;
   uint64_t trace_ = 0xcbf29ce484222325;
