@@ -26,6 +26,20 @@ target_compile_options(ctran_tests PRIVATE
 target_precompile_headers(ctran_tests PRIVATE
   <algorithm> <atomic> <functional> <map> <memory> <string> <thread> <vector> <gtest/gtest.h>)
 
+# A libibverbs.so.1 of our own, which tests/unit/verbs loads.
+file(GLOB verbs_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/standins/verbs/*.cpp)
+add_library(stand_in_verbs SHARED ${verbs_sources})
+target_link_libraries(stand_in_verbs PRIVATE own_code)
+set_target_properties(stand_in_verbs PROPERTIES
+  OUTPUT_NAME ibverbs SOVERSION 1
+  LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/standins
+  LINK_DEPENDS ${PROJECT_SOURCE_DIR}/tests/standins/verbs/verbs.map)
+target_link_options(stand_in_verbs PRIVATE
+  -Wl,--version-script=${PROJECT_SOURCE_DIR}/tests/standins/verbs/verbs.map)
+add_dependencies(ctran_tests stand_in_verbs)
+set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/verbs/verbs_fixture.cpp
+  APPEND PROPERTY COMPILE_DEFINITIONS STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
+
 set(environment
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1

@@ -156,6 +156,7 @@ PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
 def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
     system.install_fuzzer()
+    system.install_verbs_header()
     parts: dict[str, Callable[[], None]] = {
         f"C++ unit tests, {how}": lambda how=how: cpp_tests(  # type: ignore[misc]
             environment, how, full=full

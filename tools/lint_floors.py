@@ -18,6 +18,7 @@ FLOORS = (
     "ctran/base",
     "ctran/os",
     "ctran/gpu",
+    "ctran/verbs",
     "ctran/trace",
     "ctran/reduce",
     "ctran/bootstrap",

@@ -111,6 +111,13 @@ def install_fuzzer() -> None:
         say("no Clang with libFuzzer (Debian and Ubuntu: clang libclang-rt-dev): no fuzzing")
 
 
+def install_verbs_header() -> None:
+    """Installs rdma-core's header where that can be done: a test compares our layouts with it."""
+    header = "#include <infiniband/verbs.h>\nint main() {}\n"
+    if not _compiles(header) and not _try_to_install("tests/unit/verbs", "libibverbs-dev"):
+        say("no <infiniband/verbs.h> (Debian and Ubuntu: libibverbs-dev): its test is skipped")
+
+
 def needs(*, tests: bool) -> list[Need]:
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     found = [

@@ -1,0 +1,67 @@
+#include "ctran/verbs/library.h"
+
+#include <dlfcn.h>
+
+#include "ctran/base/config.h"
+#include "ctran/base/error.h"
+
+namespace ibverbx {
+namespace {
+
+using ctran::ErrorKind;
+
+const ctran::ConfigString kLibrary{"CTRAN_VERBS_LIBRARY", "",
+                                   "Path of the RDMA library, instead of libibverbs.so.1."};
+
+constexpr const char* kInstall =
+    "install rdma-core (Debian and Ubuntu: libibverbs1 and ibverbs-providers; Fedora: "
+    "libibverbs), version 22 or later";
+
+}  // namespace
+
+VerbsLibrary VerbsLibrary::load(const char* path) {
+  void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+  if (!library) {
+    throw ctran::Error(ErrorKind::Unsupported,
+                       std::string("the RDMA library could not be loaded: ") + dlerror(), {}, {},
+                       kInstall);
+  }
+  VerbsLibrary table;
+  std::string missing;
+#define CTRAN_FIND(name, version, ...) \
+  table.name = reinterpret_cast<decltype(table.name)>(dlvsym(library, "ibv_" #name, version));
+#define CTRAN_RESOLVE(name, version, ...) \
+  CTRAN_FIND(name, version)               \
+  if (!table.name) missing += std::string(missing.empty() ? "" : ", ") + "ibv_" #name "@" version;
+  CTRAN_VERBS_FUNCTIONS(CTRAN_RESOLVE)
+  CTRAN_VERBS_OPTIONAL_FUNCTIONS(CTRAN_FIND)
+#undef CTRAN_RESOLVE
+#undef CTRAN_FIND
+  if (!missing.empty()) {
+    throw ctran::Error(ErrorKind::Unsupported,
+                       "the RDMA library " + std::string(path) + " lacks " + missing, {}, {},
+                       kInstall);
+  }
+  table.query_gid_ex = reinterpret_cast<decltype(table.query_gid_ex)>(
+      dlvsym(library, "_ibv_query_gid_ex", "IBVERBS_1.11"));
+  return table;
+}
+
+const VerbsLibrary& VerbsLibrary::get() {
+  static const VerbsLibrary table = [] {
+    const std::string path = kLibrary.get();
+    return load(path.empty() ? "libibverbs.so.1" : path.c_str());
+  }();
+  return table;
+}
+
+Maybe ibvInit() {
+  try {
+    VerbsLibrary::get();
+    return Unit{};
+  } catch (const ctran::Error& error) {
+    return Error{ENOSYS, error.what()};
+  }
+}
+
+}  // namespace ibverbx

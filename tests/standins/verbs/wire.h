@@ -1,0 +1,129 @@
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ctran/verbs/abi.h"
+
+/// What the stand-in for libibverbs.so.1 does with work requests: it moves data between the threads
+/// of one process. See control.h for the order in which it does so.
+namespace stand_in {
+
+using namespace ibverbx;
+
+constexpr int kMaxWr = 4096;
+constexpr int kMaxSge = 4;
+constexpr int kMaxCqe = 1 << 16;
+constexpr uint32_t kMaxMessage = 1u << 30;
+constexpr size_t kMaxInline = 128;
+
+struct Device : ibv_device {
+  ibv_gid gid = {};
+  bool linkUp = true;
+  bool removed = false;
+};
+
+struct Context : ibv_context {
+  std::deque<ibv_async_event> events;
+  int eventWriter = -1;
+  Device& ours() const { return *static_cast<Device*>(device); }
+};
+
+struct Pd : ibv_pd {};
+
+struct Mr : ibv_mr {
+  unsigned access = 0;
+  uint64_t iova = 0;
+  bool mapped = false;
+};
+
+struct Qp;
+
+struct Cq : ibv_cq {
+  struct Entry {
+    ibv_wc wc;
+    std::weak_ptr<uint64_t> retired;  ///< the counter of its queue, which frees slots when polled
+    uint64_t upTo;
+  };
+  std::deque<Entry> entries;
+  bool armed = false;
+  bool overrun = false;
+};
+
+/// A posted request: its lists are copied, as a device reads them when they are posted.
+struct Send {
+  ibv_send_wr wr;
+  ibv_sge sges[kMaxSge];
+  std::string inlined;
+  uint64_t index;
+};
+struct Recv {
+  ibv_recv_wr wr;
+  ibv_sge sges[kMaxSge];
+  uint64_t index;
+};
+
+struct Qp : ibv_qp {
+  ibv_qp_cap cap = {};
+  ibv_qp_attr attributes = {};
+  bool signalAll = false;
+  std::deque<Send> sends;
+  std::deque<Recv> recvs;
+  uint64_t sendsPosted = 0, recvsPosted = 0;
+  std::shared_ptr<uint64_t> sendsRetired = std::make_shared<uint64_t>(0);
+  std::shared_ptr<uint64_t> recvsRetired = std::make_shared<uint64_t>(0);
+  /// Completions on their way into their queues.
+  std::deque<Cq::Entry> sendDone, recvDone;
+  int rnrRetries = 0;
+  uint64_t underWayAtFailure = 0;  ///< sends posted before it failed
+};
+
+struct Fault {
+  uint32_t qpNum;
+  uint64_t after;
+  ibv_wc_status status;
+};
+
+/// Everything there is, behind one lock.
+struct Wire {
+  std::mutex mutex;
+  uint64_t seed = 0;
+  std::mt19937_64 random;
+  uint64_t executed = 0;
+  int objects = 0;
+  uint32_t nextKey = 0x1000;
+  uint32_t nextQpNum = 0x11;
+  std::vector<std::unique_ptr<Device>> devices;
+  std::map<uint32_t, Mr*> memory;  ///< by lkey, which is the rkey too
+  std::map<uint32_t, Qp*> qps;
+  std::vector<Qp*> order;  ///< those of `qps`, to choose from
+  std::vector<Context*> contexts;
+  std::vector<Fault> faults;
+
+  static Wire& get();
+
+  /// Does what can be done now: everything with seed 0, else some steps.
+  void advance();
+  /// Flushes a queue pair, which goes to ERR.
+  void fail(Qp& qp);
+  void raise(ibv_context* context, const ibv_async_event& event);
+
+ private:
+  bool step(Qp& qp, unsigned what);
+  bool execute(Qp& qp);
+  bool flush(Qp& qp);
+  ibv_wc_status carryOut(Qp& qp, Qp& peer, Send& send);
+  ibv_wc_status move(Qp& qp, Qp& peer, Send& send, std::string& payload);
+  Qp* peerOf(const Qp& qp);
+  void complete(Qp& qp, const Send& send, ibv_wc_status status, uint32_t bytes);
+  void complete(Qp& qp, const Recv& recv, ibv_wc_status status, ibv_wc wc);
+  void deliver(std::deque<Cq::Entry>& from, Cq& to);
+  Mr* find(uint32_t key, uint64_t address, uint64_t bytes, const ibv_pd* pd, unsigned access);
+};
+
+}  // namespace stand_in
