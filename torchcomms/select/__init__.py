@@ -150,6 +150,7 @@ def comm_explain(
     Raises:
         ValueError: there is no such collective, or the communicator is not one of ctran or ncclx.
     """
+    of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
     answer = _call(
         "explain",
         collective=op,
@@ -157,7 +158,7 @@ def comm_explain(
         communicator=self.get_name(),
         rank=self.get_rank(),
         **_type_of(dtype),
-        **({"hints": dict(hints)} if hints else {}),
+        **of_call,
     )
     return _explanation(op, nbytes, answer)
 
