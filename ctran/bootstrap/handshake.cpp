@@ -190,9 +190,9 @@ void Doorman::seat(Socket socket, int64_t now) {
 }
 
 void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
-  const Transfer read = readSome(seat.socket, bytesOf(seat.hello).subspan(seat.heard));
-  if (read.end == Transfer::End::WouldBlock) return;
-  if (read.end != Transfer::End::None) return turnAway(seat);
+  const IoResult read = readSome(seat.socket, bytesOf(seat.hello).subspan(seat.heard));
+  if (read.end == IoResult::End::WouldBlock) return;
+  if (read.end != IoResult::End::None) return turnAway(seat);
   seat.heard += read.bytes;
   // What is not ours shows in its first bytes.
   const Challenge own;
@@ -312,15 +312,15 @@ Caller::State Caller::poll() {
     const size_t end = sizeof challenge_ + (challenged ? sizeof answer_ : 0);
     const auto into = challenged ? bytesOf(answer_).subspan(heard_ - sizeof challenge_)
                                  : bytesOf(challenge_).subspan(heard_);
-    const Transfer read = readSome(socket_, into);
-    if (read.end == Transfer::End::WouldBlock) return State::Pending;
-    if (read.end == Transfer::End::Closed ||
-        (read.end == Transfer::End::Failed && read.error == ECONNRESET)) {
+    const IoResult read = readSome(socket_, into);
+    if (read.end == IoResult::End::WouldBlock) return State::Pending;
+    if (read.end == IoResult::End::Closed ||
+        (read.end == IoResult::End::Failed && read.error == ECONNRESET)) {
       // It may have been in a hurry with too many callers. If it is no more, the next call shows.
       hungUp_ = true;
       return fail(kHungUp, /*again=*/++retries_ <= kRetries);
     }
-    if (read.end == Transfer::End::Failed) {  // also when there was no connection
+    if (read.end == IoResult::End::Failed) {  // also when there was no connection
       hungUp_ = false;
       return fail(std::generic_category().message(read.error));
     }

@@ -43,7 +43,7 @@ HostsAlgorithm groupAlgorithm(Kind kind) {
   return nullptr;
 }
 
-/// The steps of the group algorithms, by the cost models of shared memory and of TCP.
+/// The steps of the group algorithms, by the cost models of shared memory and of the network.
 class GroupCost {
  public:
   GroupCost(const HostMap& map, bool partialSums)
@@ -93,7 +93,7 @@ class GroupCost {
   }
   double between(Kind kind, double bytes, double sharing) const {
     double us = 0;
-    cheapestTcp(kind, static_cast<size_t>(bytes), map_.hosts(), partialSums_,
+    cheapestNet(kind, static_cast<size_t>(bytes), map_.hosts(), partialSums_,
                 static_cast<int>(sharing), &us);
     return us;
   }
@@ -101,7 +101,7 @@ class GroupCost {
   double straight(Kind kind, double bytes, int sharing) const {
     const int peers = (map_.hosts() - 1) * ranks_;
     const bool eachToEach = kind == Kind::AllToAll || kind == Kind::AllToAllV;
-    return TcpLoad{1, static_cast<double>(peers), bytes, 0, crowdOf(peers + 1, eachToEach)}.micros(
+    return NetLoad{1, static_cast<double>(peers), bytes, 0, crowdOf(peers + 1, eachToEach)}.micros(
         sharing);
   }
 
@@ -125,7 +125,7 @@ std::vector<HostsChoice> hostsChoices(Kind kind, const HostMap& map) {
         {kGroup, group, nullptr, isReduction(kind),
          scatters && !map.isEven() ? "the hosts have different numbers of ranks" : ""});
   }
-  for (const TcpChoice& choice : tcpChoices(kind)) {
+  for (const NetChoice& choice : netChoices(kind)) {
     choices.push_back({choice.name, nullptr, &choice, choice.sumsPartially, {}});
   }
   return choices;
@@ -137,13 +137,13 @@ double microsOf(const HostsChoice& choice, Kind kind, size_t bytes, const HostMa
     return GroupCost(map, partialSums).micros(kind, static_cast<double>(bytes));
   }
   const int size = map.size();
-  return microsOf(*choice.tcp, bytes, size, (size + map.hosts() - 1) / map.hosts());
+  return microsOf(*choice.net, bytes, size, (size + map.hosts() - 1) / map.hosts());
 }
 
 Task startBetweenHosts(HostsContext& hosts, const Collective& c, const HostsChoice& choice) {
   if (choice.group != nullptr) return choice.group(hosts, c);
   hosts.all.prepare(hosts.all.size);
-  return choice.tcp->run(hosts.all, c);
+  return choice.net->run(hosts.all, c);
 }
 
 }  // namespace ctran

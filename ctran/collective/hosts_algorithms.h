@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "ctran/collective/hosts_context.h"
-#include "ctran/collective/tcp_algorithms.h"
+#include "ctran/collective/net_algorithms.h"
 
 namespace ctran {
 
-/// The algorithms of several hosts of which some have several ranks: shared memory inside, TCP
-/// between. Each is described where it is defined, in the folder of its collective.
+/// The algorithms of several hosts of which some have several ranks: shared memory inside, the
+/// network between. Each is described where it is defined, in the folder of its collective.
 using HostsAlgorithm = Task (*)(HostsContext&, const Collective&);
 
 Task barrierGroup(HostsContext&, const Collective&);
@@ -24,14 +24,14 @@ Task gatherGroup(HostsContext&, const Collective&);
 Task allToAllGroup(HostsContext&, const Collective&);
 
 /// A step of those who have nothing to do in it.
-inline Task doNothing(TcpContext&) { co_return; }
+inline Task doNothing(NetContext&) { co_return; }
 
 /// An algorithm between hosts as a user or a selector knows it: `group`, which goes through shared
-/// memory inside the hosts, or one over TCP among all ranks.
+/// memory inside the hosts, or one over the network among all ranks.
 struct HostsChoice {
   std::string_view name;
   HostsAlgorithm group = nullptr;  ///< that, or
-  const TcpChoice* tcp = nullptr;  ///< that
+  const NetChoice* net = nullptr;  ///< that
   bool sumsPartially = false;      ///< passes on partial sums
   std::string whyNot;              ///< empty if it can serve
 };

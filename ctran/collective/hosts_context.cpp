@@ -1,7 +1,7 @@
 #include "ctran/collective/hosts_context.h"
 
+#include "ctran/collective/net_algorithms.h"
 #include "ctran/collective/shm_algorithms.h"
-#include "ctran/collective/tcp_algorithms.h"
 
 namespace ctran {
 namespace {
@@ -15,7 +15,7 @@ HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
     : call(call), map(map), all(call) {
   if (arena == nullptr) return;
   shm_ = std::make_unique<ShmContext>(*arena);
-  if (onRail()) rail_ = std::make_unique<TcpContext>(call, map.rail(map.index()));
+  if (onRail()) rail_ = std::make_unique<NetContext>(call, map.rail(map.index()));
 }
 
 Task HostsContext::local(const Collective& step) {
@@ -39,27 +39,27 @@ int HostsContext::delegate(int host, int root) const {
   return ranks[std::min<size_t>(map.indexOf(root), ranks.size() - 1)];
 }
 
-TcpContext& HostsContext::around(int root) {
-  std::unique_ptr<TcpContext>& context = around_[root];
+NetContext& HostsContext::around(int root) {
+  std::unique_ptr<NetContext>& context = around_[root];
   if (!context) {
     std::vector<int> ranks;
     for (int h = 0; h < map.hosts(); ++h) ranks.push_back(delegate(h, root));
-    context = std::make_unique<TcpContext>(call, std::move(ranks));
+    context = std::make_unique<NetContext>(call, std::move(ranks));
   }
   return *context;
 }
 
-Task HostsContext::between(TcpContext& tcp, const Collective& step, uint32_t number) {
-  tcp.prepare(all.size, number * kBuffersPerStep);
-  const size_t bytes = contributionBytes(step, tcp.size);
-  return cheapestTcp(step.kind, bytes, tcp.size, toleratesPartialSums(step)).run(tcp, step);
+Task HostsContext::between(NetContext& net, const Collective& step, uint32_t number) {
+  net.prepare(all.size, number * kBuffersPerStep);
+  const size_t bytes = contributionBytes(step, net.size);
+  return cheapestNet(step.kind, bytes, net.size, toleratesPartialSums(step)).run(net, step);
 }
 
-Task HostsContext::betweenFirst(Task (*algorithm)(TcpContext&, const Collective&),
+Task HostsContext::betweenFirst(Task (*algorithm)(NetContext&, const Collective&),
                                 const Collective& step, uint32_t number) {
-  TcpContext& tcp = isShared() ? rail() : all;
-  tcp.prepare(all.size, number * kBuffersPerStep);
-  return algorithm(tcp, step);
+  NetContext& net = isShared() ? rail() : all;
+  net.prepare(all.size, number * kBuffersPerStep);
+  return algorithm(net, step);
 }
 
 std::byte* HostsContext::scratch(size_t bytes) {

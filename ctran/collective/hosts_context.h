@@ -5,14 +5,14 @@
 #include <vector>
 
 #include "ctran/collective/all_to_all/rows.h"
+#include "ctran/collective/net_context.h"
 #include "ctran/collective/shm_context.h"
-#include "ctran/collective/tcp_context.h"
 #include "ctran/topology/host_map.h"
 
 namespace ctran {
 
-/// What the collectives of several hosts work with: all ranks over TCP, and, where ranks share a
-/// host, these over shared memory and groups of one rank per host over TCP.
+/// What the collectives of several hosts work with: all ranks over the network, and, where ranks
+/// share a host, these over shared memory and groups of one rank per host over the network.
 ///
 /// A step runs on a context of its own and is awaited:
 ///
@@ -28,7 +28,7 @@ class HostsContext {
 
   HostsCall& call;
   const HostMap& map;
-  TcpContext all;
+  NetContext all;
   FrameMemory frame;
 
   bool isShared() const { return shm_ != nullptr; }
@@ -43,17 +43,17 @@ class HostsContext {
   /// Whether this rank is on a rail: see HostMap.
   bool onRail() const { return map.index() < map.rails(); }
   /// The ranks that have this rank's place in their hosts, numbered as the hosts are.
-  TcpContext& rail() { return *rail_; }
+  NetContext& rail() { return *rail_; }
   /// One rank of each host, `root` in its own, the one of its place or the last in the others.
-  TcpContext& around(int root);
+  NetContext& around(int root);
   /// Those ranks.
   int delegate(int host, int root) const;
 
-  /// Starts a step over TCP, by the algorithm that is best among so few ranks; of large data that
-  /// is step `number` of its kind.
-  Task between(TcpContext& tcp, const Collective& step, uint32_t number = 0);
+  /// Starts a step over the network, by the algorithm that is best among so few ranks; of large
+  /// data that is step `number` of its kind.
+  Task between(NetContext& net, const Collective& step, uint32_t number = 0);
   /// The same of the first ranks of all hosts, which are all ranks if none share a host.
-  Task betweenFirst(Task (*algorithm)(TcpContext&, const Collective&), const Collective& step,
+  Task betweenFirst(Task (*algorithm)(NetContext&, const Collective&), const Collective& step,
                     uint32_t number);
 
   /// Memory for partial results; kept for later collectives while it is small.
@@ -61,8 +61,8 @@ class HostsContext {
 
  private:
   std::unique_ptr<ShmContext> shm_;
-  std::unique_ptr<TcpContext> rail_;
-  std::map<int, std::unique_ptr<TcpContext>> around_;  // by root
+  std::unique_ptr<NetContext> rail_;
+  std::map<int, std::unique_ptr<NetContext>> around_;  // by root
   std::vector<std::byte> scratch_;
   std::unique_ptr<RowPaths> rows_;
 };

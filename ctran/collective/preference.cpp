@@ -6,8 +6,8 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/exchange/copy_engine.h"
+#include "ctran/collective/net_algorithms.h"
 #include "ctran/collective/shm_algorithms.h"
-#include "ctran/collective/tcp_algorithms.h"
 
 namespace ctran {
 namespace {
@@ -29,7 +29,7 @@ bool isOfGpus(CollectiveKind kind, const std::string& name) {
 }
 
 bool isOfHosts(CollectiveKind kind, const std::string& name) {
-  return name == kGroup || hasTcpAlgorithm(kind, name);
+  return name == kGroup || hasNetAlgorithm(kind, name);
 }
 
 bool isKnown(const WantedAlgorithm& wanted) {
@@ -59,7 +59,7 @@ bool isKnown(const WantedAlgorithm& wanted) {
               source + " names the algorithm '" + name + "', which " +
                   (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
                   "; on one host there are: " + names + "; between hosts: group, " +
-                  tcpAlgorithmNames(kind ? &*kind : nullptr) +
+                  netAlgorithmNames(kind ? &*kind : nullptr) +
                   "; on GPUs copy_engine, of all_gather, all_to_all and broadcast");
 }
 

@@ -6,6 +6,7 @@
 #include "ctran/base/checked.h"
 #include "ctran/base/log.h"
 #include "ctran/engine/peer_watcher.h"
+#include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
 namespace {
@@ -75,8 +76,9 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
     : LaneCommunicator(options, board_, static_cast<int>(map.local().size())),
       map_(map),
       board_(makeBoard(map_, memory, options.rank, options.size)),
-      transport_(board_, std::move(hosts), *this),
-      collectives_(core_, transport_, map_, memory ? &makeArena(std::move(memory)) : nullptr,
+      transport_(std::make_unique<TcpTransport>(board_, std::move(hosts),
+                                                static_cast<Transport::Listener&>(*this))),
+      collectives_(core_, *transport_, map_, memory ? &makeArena(std::move(memory)) : nullptr,
                    HostsSelector(map_, options.hints)),
       localWatch_(map_.local(), std::move(local)) {
   core_.driver = this;
@@ -84,7 +86,7 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
 
 void HostsCommunicator::cannotJoin(const CommunicatorOptions& options, Hosts hosts,
                                    const HostMap& map, const Error& error) {
-  class Nobody final : public TcpTransport::Listener {
+  class Nobody final : public Transport::Listener {
     void failed(const Error&) override {}
     void wakeUp() override {}
   } nobody;
@@ -112,13 +114,13 @@ void HostsCommunicator::start(WaitHooks* hooks) {
   board_.control(rank()).state.store(Board::RankState::Alive, std::memory_order_release);
   const std::weak_ptr<HostsCommunicator> weak =
       std::static_pointer_cast<HostsCommunicator>(shared_from_this());
-  watch_ = PeerWatcher::watchReadable(transport_.fd(), [weak] {
+  watch_ = PeerWatcher::watchReadable(transport_->fd(), [weak] {
     if (const auto self = weak.lock()) self->core_.wakeOwn();
   });
   localWatch_.start(shared_from_this());
   if (arena_) {
     // Whoever fails has somebody to tell on another host.
-    transport_.connect(confidantOf(map_));
+    transport_->connect(confidantOf(map_));
   }
   collectives_.word() = tableOf(rank(), map_);
   Collective barrier;
@@ -153,16 +155,16 @@ HostsCommunicator::~HostsCommunicator() {
 
 std::unique_ptr<Lane> HostsCommunicator::makeSendLane(int peer) {
   if (sharesMemory(peer)) return std::make_unique<ShmSendLane>(core_, *arena_, map_.indexOf(peer));
-  return std::make_unique<TcpSendLane>(core_, transport_, peer);
+  return std::make_unique<NetSendLane>(core_, *transport_, peer);
 }
 
 std::unique_ptr<Mailbox> HostsCommunicator::makeMailbox(int peer) {
   if (sharesMemory(peer)) return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer));
-  return std::make_unique<TcpMailbox>(transport_, rank(), peer);
+  return std::make_unique<NetMailbox>(*transport_, rank(), peer);
 }
 
 bool HostsCommunicator::poll() {
-  const bool moved = transport_.poll();
+  const bool moved = transport_->poll();
   tellFailure();
   return moved;
 }
@@ -181,13 +183,13 @@ void HostsCommunicator::tell(const Error& error) {
   // Who comes second waits: it may be about to end the process, and with it what is being told.
   std::lock_guard lock(tellMutex_);
   if (told_.load(std::memory_order_relaxed)) return;
-  transport_.tell(error);
+  transport_->tell(error);
   told_.store(true, std::memory_order_release);
 }
 
 bool HostsCommunicator::isAborted() const {
   // What the others have said meanwhile is not known before somebody looks.
-  if (!core_.failed()) transport_.poll();
+  if (!core_.failed()) transport_->poll();
   return core_.failed();
 }
 
@@ -202,7 +204,7 @@ void HostsCommunicator::leave() {
   auto& state = board_.control(rank()).state;
   if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
     if (arena_) arena_->wakeAll();
-    transport_.leave(kLinger);
+    transport_->leave(kLinger);
   }
 }
 

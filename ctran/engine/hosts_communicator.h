@@ -10,14 +10,14 @@
 #include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/local_watch.h"
 #include "ctran/topology/host_map.h"
-#include "ctran/transport/tcp/transport.h"
+#include "ctran/transport/transport.h"
 
 namespace ctran {
 
 /// A communicator whose ranks are on several hosts.
 class HostsCommunicator final : public LaneCommunicator,
                                 private Driver,
-                                private TcpTransport::Listener {
+                                private Transport::Listener {
  public:
   /// `local`: what this host's ranks share, if any ranks share a host: see `bytesFor`.
   HostsCommunicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
@@ -41,7 +41,7 @@ class HostsCommunicator final : public LaneCommunicator,
   void leave() override;
   std::vector<int> neighbours() const override { return map_.local(); }
 
-  TcpTransport& transport() { return transport_; }
+  Transport& transport() { return *transport_; }
   const HostMap& map() const { return map_; }
 
  private:
@@ -60,7 +60,7 @@ class HostsCommunicator final : public LaneCommunicator,
 
   bool poll() override;
   void arm() override;
-  bool mayHear(int rank) override { return transport_.mayHear(rank); }
+  bool mayHear(int rank) override { return transport_->mayHear(rank); }
   void tell(const Error& error) override;
   void tellFailure();
   void failed(const Error& error) override { core_.fail(error); }
@@ -69,7 +69,7 @@ class HostsCommunicator final : public LaneCommunicator,
   const HostMap map_;
   std::optional<Arena> arena_;  // where threads sleep, if it is there
   Board board_;
-  mutable TcpTransport transport_;
+  const std::unique_ptr<Transport> transport_;
   HostsLane collectives_;
   LocalWatch localWatch_;
   std::mutex tellMutex_;

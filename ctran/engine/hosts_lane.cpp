@@ -4,9 +4,9 @@
 
 #include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/mismatch.h"
+#include "ctran/collective/net_algorithms.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/signature.h"
-#include "ctran/collective/tcp_algorithms.h"
 #include "ctran/engine/roll_call.h"
 
 namespace ctran {
@@ -16,7 +16,7 @@ constexpr int64_t kGraceNanos = 500'000'000;
 
 }  // namespace
 
-HostsLane::HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
+HostsLane::HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
                      HostsSelector selector)
     : Lane(core),
       selector(std::move(selector)),
@@ -65,9 +65,9 @@ Error HostsLane::timeoutError(const Collective& collective, const Condition& wai
   return remoteTimeout(core, collective, call_.sequence(), awaitedOf(waiting), timeoutNanos);
 }
 
-Task TcpSendLane::start(const Collective& collective) {
+Task NetSendLane::start(const Collective& collective) {
   begin(collective);
-  return sendTcp(channel_, collective);
+  return sendOverNet(channel_, collective);
 }
 
 }  // namespace ctran

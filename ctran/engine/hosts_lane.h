@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ctran/collective/hosts_algorithms.h"
-#include "ctran/collective/send_recv/tcp.h"
+#include "ctran/collective/send_recv/net.h"
 #include "ctran/engine/lane.h"
 #include "ctran/select/hosts_selector.h"
 
@@ -12,7 +12,7 @@ namespace ctran {
 /// The collectives of a communicator on several hosts.
 class HostsLane final : public Lane {
  public:
-  HostsLane(Core& core, TcpTransport& transport, const HostMap& map, Arena* arena,
+  HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
             HostsSelector selector);
   Task start(const Collective& collective) override;
   void ended() override { call_.end(); }
@@ -38,14 +38,14 @@ class HostsLane final : public Lane {
 };
 
 /// What is sent to one peer on another host.
-class TcpSendLane final : public MessageLane {
+class NetSendLane final : public MessageLane {
  public:
-  TcpSendLane(Core& core, TcpTransport& transport, int peer)
+  NetSendLane(Core& core, Transport& transport, int peer)
       : MessageLane(core), channel_(transport, core.rank(), peer) {}
   Task start(const Collective& collective) override;
 
  private:
-  TcpChannel channel_;
+  NetChannel channel_;
 };
 
 }  // namespace ctran

@@ -43,12 +43,12 @@ Error noDescriptor(const char* doing) {
   return Error(ErrorKind::System, systemError(doing, errno).what(), {}, kMakingSockets);
 }
 
-Transfer result(ssize_t n) {
-  if (n > 0) return {static_cast<size_t>(n), Transfer::End::None, 0};
+IoResult result(ssize_t n) {
+  if (n > 0) return {static_cast<size_t>(n), IoResult::End::None, 0};
   if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
-    return {0, Transfer::End::WouldBlock, 0};
+    return {0, IoResult::End::WouldBlock, 0};
   }
-  return {0, Transfer::End::Failed, errno};
+  return {0, IoResult::End::Failed, errno};
 }
 
 }  // namespace
@@ -109,13 +109,13 @@ Socket acceptOne(const Socket& listener) {
   }
 }
 
-Transfer readSome(const Socket& socket, std::span<std::byte> to) {
+IoResult readSome(const Socket& socket, std::span<std::byte> to) {
   const ssize_t n = ::recv(socket.get(), to.data(), to.size(), 0);
-  if (n == 0) return {0, Transfer::End::Closed, 0};
+  if (n == 0) return {0, IoResult::End::Closed, 0};
   return result(n);
 }
 
-Transfer writeSome(const Socket& socket, std::span<const std::byte> from) {
+IoResult writeSome(const Socket& socket, std::span<const std::byte> from) {
   return result(::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL));
 }
 

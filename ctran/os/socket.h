@@ -46,14 +46,14 @@ Socket newSocket(int family);
 Socket acceptOne(const Socket& listener);
 
 /// What one read or write did: bytes moved, or why none. `Closed`: the peer has ended the stream.
-struct Transfer {
+struct IoResult {
   enum class End { None, WouldBlock, Closed, Failed };
   size_t bytes = 0;
   End end = End::None;
   int error = 0;  ///< errno of Failed
 };
 
-Transfer readSome(const Socket& socket, std::span<std::byte> to);
-Transfer writeSome(const Socket& socket, std::span<const std::byte> from);
+IoResult readSome(const Socket& socket, std::span<std::byte> to);
+IoResult writeSome(const Socket& socket, std::span<const std::byte> from);
 
 }  // namespace ctran

@@ -1,8 +1,8 @@
 // A rank that has proved the key, and then sends anything. The input is a program of bytes:
 //
-//   0        the peer says a frame: type, bytes (2), lane, buffer, sequence, offset (4), payload
+//   0        the peer says a frame: type, bytes (2), queue, buffer, sequence, offset (4), payload
 //   1 n ...  the peer says n bytes as they are
-//   2        this rank binds memory to a message: lane, buffer, sequence, size (4)
+//   2        this rank binds memory to a message: queue, buffer, sequence, size (4)
 //   3        this rank sends a message: the same
 //   4 i      this rank lets go of its i-th message
 //   5        the peer hangs up
@@ -57,8 +57,8 @@ class Pair : public TcpTransport::Listener {
   void say(std::span<const std::byte> bytes) { say(peer_, bytes); }
   void say(const TcpSocket& socket, std::span<const std::byte> bytes) {
     while (!bytes.empty() && socket && transport_->connections() == 1) {
-      const Transfer written = writeSome(socket, bytes);
-      if (written.end == Transfer::End::Failed) return;
+      const IoResult written = writeSome(socket, bytes);
+      if (written.end == IoResult::End::Failed) return;
       bytes = bytes.subspan(written.bytes);
       transport_->poll();
       drain();
@@ -133,10 +133,10 @@ class Pair : public TcpTransport::Listener {
 
   static MessageName nameFrom(Input& input) {
     MessageName name;
-    name.lane = input.take<uint8_t>() % (kLanes + 1);
+    name.queue = input.take<uint8_t>() % (kQueues + 1);
     name.buffer = input.take<uint8_t>();
     name.sequence = input.take<uint8_t>();
-    if (name.lane == kLanes) name.lane = 0;
+    if (name.queue == kQueues) name.queue = 0;
     return name;
   }
 

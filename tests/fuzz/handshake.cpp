@@ -32,8 +32,8 @@ NetAddress loopback() {
 bool hear(const TcpSocket& socket, std::span<std::byte> to, const std::function<void()>& drive) {
   for (int i = 0; i < 1000 && !to.empty(); ++i) {
     drive();
-    const Transfer read = readSome(socket, to);
-    if (read.end == Transfer::End::Closed || read.end == Transfer::End::Failed) return false;
+    const IoResult read = readSome(socket, to);
+    if (read.end == IoResult::End::Closed || read.end == IoResult::End::Failed) return false;
     to = to.subspan(read.bytes);
   }
   return to.empty();

@@ -95,7 +95,7 @@ void change(const Lie& lie, FrameHeader& header) {
       header.bytes = static_cast<uint32_t>(changed(lie, header.bytes));
       return;
     case 2:
-      header.name.lane = static_cast<uint32_t>(changed(lie, header.name.lane));
+      header.name.queue = static_cast<uint32_t>(changed(lie, header.name.queue));
       return;
     case 3:
       header.name.buffer = static_cast<uint32_t>(changed(lie, header.name.buffer));

@@ -58,7 +58,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
   for (int step = 1; step < map.hosts(); ++step) {
     const int host = (map.host() - step + map.hosts()) % map.hosts();
     partials[host].resize(shares.sent()[host].rows.size() * sumBytes);
-    arrivals[host] = paths.tcp->receive(shares.delegateAt(host), 2, partials[host].data(),
+    arrivals[host] = paths.net->receive(shares.delegateAt(host), 2, partials[host].data(),
                                         partials[host].size());
   }
 
@@ -83,7 +83,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
       requireCount(c, r, carried.source, carried.share.note[1 + map.indexOf(r)],
                    told[paths.placeOf(r)][carried.source]);
     }
-    carried.receivePositions(c, *paths.tcp, 1);
+    carried.receivePositions(c, *paths.net, 1);
   }
   for (const int r : map.local()) {
     requireCount(c, r, rank, lists.rows(r), told[paths.placeOf(r)][rank]);
@@ -137,7 +137,7 @@ Task combineRows(RowPaths& paths, const Collective& c) {
         rows.addRow(sum, sums.back().data() + position[i] * sumBytes, i, c.count);
       }
     }
-    shares.add(paths.tcp->send(owner, 2, sums.back().data(), sums.back().size()));
+    shares.add(paths.net->send(owner, 2, sums.back().data(), sums.back().size()));
     ++carried;
     ++at;
   }

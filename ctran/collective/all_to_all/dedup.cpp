@@ -87,7 +87,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
       }
       sends |= (k + 1) * chunk < rows.size();
       const PackedPieces& message = packed.emplace_back(pieces);
-      shares.add(paths.tcp->send(shares.delegateAt(host), 2 + k, message.data(), message.bytes()));
+      shares.add(paths.net->send(shares.delegateAt(host), 2 + k, message.data(), message.bytes()));
     }
   }
   // What a rank of another host announces is taken if the ranks of this one have room for it: they
@@ -112,12 +112,12 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
       const uint64_t most = rooms[paths.placeOf(r)][carried.source];
       if (rows > most) throwNoRoom(c, carried.source, r, rows, most);
     }
-    carried.receivePositions(c, *paths.tcp, 1);
+    carried.receivePositions(c, *paths.net, 1);
     const uint64_t rows = carried.share.note[0];
     const size_t chunk = chunkRows(rows, rowBytes);
     carried.data.resize(carried.bytesOfRows(c, rowBytes));
     for (uint64_t i = 0; i < rows; i += chunk) {
-      carried.rows.push_back(paths.tcp->receive(
+      carried.rows.push_back(paths.net->receive(
           carried.source, static_cast<uint32_t>(2 + i / chunk), carried.data.data() + i * rowBytes,
           std::min<size_t>(chunk, rows - i) * rowBytes));
     }

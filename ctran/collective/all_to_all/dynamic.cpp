@@ -21,8 +21,9 @@ Task exchangeRows(RowPaths& paths, const Collective& c) {
 }
 
 /// Each rank tells each how many rows come, in total and of each chunk, and the rows follow: over
-/// TCP at once, through shared memory in a second step. What lies side by side in the input leaves
-/// from there; all of it is received in place. Every row travels once to each rank that gets it.
+/// the network at once, through shared memory in a second step. What lies side by side in the input
+/// leaves from there; all of it is received in place. Every row travels once to each rank that gets
+/// it.
 Task dispatchRows(RowPaths& paths, const Collective& c) {
   const RowExchange& x = *c.rows;
   const int rank = paths.rank(), size = paths.size();
@@ -42,14 +43,14 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
   for (int step = 1; step < size; ++step) {
     const int peer = (rank - step + size) % size;
     if (paths.isFar(peer))
-      counts[peer] = paths.tcp->receive(peer, 0, bytesOf(told[peer]), noteBytes);
+      counts[peer] = paths.net->receive(peer, 0, bytesOf(told[peer]), noteBytes);
   }
   for (int step = 1; step < size; ++step) {
     const int peer = (rank + step) % size;
     if (!paths.isFar(peer)) continue;
-    dispatches.push_back(paths.tcp->send(peer, 0, bytesOf(notes[peer]), noteBytes));
+    dispatches.push_back(paths.net->send(peer, 0, bytesOf(notes[peer]), noteBytes));
     packed.emplace_back(lists.piecesFor(peer, c.input));
-    dispatches.push_back(paths.tcp->send(peer, 1, packed.back().data(), packed.back().bytes()));
+    dispatches.push_back(paths.net->send(peer, 1, packed.back().data(), packed.back().bytes()));
   }
 
   Parcels near(paths.places());
@@ -77,7 +78,7 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
   for (int step = 1; step < size; ++step) {
     const int peer = (rank - step + size) % size;
     if (!paths.isFar(peer)) continue;
-    arrivals.push_back(paths.tcp->receive(peer, 1, landing.from(peer), landing.bytes(peer)));
+    arrivals.push_back(paths.net->receive(peer, 1, landing.from(peer), landing.bytes(peer)));
   }
   Parcels data(paths.places());
   for (const int r : paths.map.local()) {

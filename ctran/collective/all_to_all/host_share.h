@@ -51,14 +51,14 @@ struct CarriedShare {
   std::vector<Arrival> rows;  ///< of each chunk of them
 
   /// When the note is here, and each rank of this host is known to take as many rows as it says.
-  void receivePositions(const Collective& c, TcpContext& tcp, uint32_t buffer) {
+  void receivePositions(const Collective& c, NetContext& net, uint32_t buffer) {
     Checked listed = 0;
     for (size_t i = 1; i < share.note.size(); ++i) listed = listed + share.note[i];
     const uint64_t count =
         listed.atMost(PTRDIFF_MAX / sizeof(uint32_t), source, "rows of a host", c.describe());
     Checked(share.note[0]).atMost(count, source, "different rows", c.describe());
     share.positions.resize(count);
-    positions = tcp.receive(source, buffer, reinterpret_cast<std::byte*>(share.positions.data()),
+    positions = net.receive(source, buffer, reinterpret_cast<std::byte*>(share.positions.data()),
                             share.positionBytes());
   }
   /// Bytes of so many for each row.

@@ -1,18 +1,18 @@
 #pragma once
 
 #include "ctran/collective/all_to_all/row_lists.h"
-#include "ctran/collective/tcp_context.h"
+#include "ctran/collective/net_context.h"
 #include "ctran/topology/host_map.h"
 
 namespace ctran {
 
-/// What a row exchange moves data through: shared memory inside a host, TCP between hosts; one
-/// algorithm serves every mixture.
+/// What a row exchange moves data through: shared memory inside a host, the network between hosts;
+/// one algorithm serves every mixture.
 struct RowPaths {
-  RowPaths(const HostMap& map, TcpContext* tcp, ShmContext* shm) : map(map), tcp(tcp), shm(shm) {}
+  RowPaths(const HostMap& map, NetContext* net, ShmContext* shm) : map(map), net(net), shm(shm) {}
 
   const HostMap& map;
-  TcpContext* const tcp;  ///< of all ranks; null if there is one host
+  NetContext* const net;  ///< of all ranks; null if there is one host
   ShmContext* const shm;  ///< of this host's ranks, in a step; null if no ranks share a host
   FrameMemory frame;
 

@@ -38,9 +38,9 @@ bool PlanMessages::canDo(const PlanAlgorithm& algorithm, uint64_t units) {
   return most == 0 || units < kMaxMessages / most;
 }
 
-PlanMessages::PlanMessages(TcpContext& tcp, const HostMap& map, const PlanAlgorithm& algorithm,
+PlanMessages::PlanMessages(NetContext& net, const HostMap& map, const PlanAlgorithm& algorithm,
                            const PlanMemory& memory)
-    : tcp_(tcp),
+    : net_(net),
       map_(map),
       algorithm_(algorithm),
       memory_(memory),
@@ -125,7 +125,7 @@ void PlanMessages::ask(int lane, size_t step, uint64_t unit) {
         std::byte* const data = staging(lane, bytes);
         state.answers[{i, source}] = data;
         const uint32_t name = nameOf(lane, state.asked[traffic.rank]++) | kAnswer;
-        state.arriving.push_back(tcp_.receive(memory_.real(traffic.rank), name, data, bytes));
+        state.arriving.push_back(net_.receive(memory_.real(traffic.rank), name, data, bytes));
       }
     }
     sendByte(lane, traffic.rank);
@@ -149,7 +149,7 @@ std::byte* PlanMessages::staging(int lane, size_t bytes) {
 void PlanMessages::put(int lane, int rank, const std::byte* data, size_t bytes) {
   LaneState& state = laneOf_[lane];
   const uint32_t name = nameOf(lane, state.sent[rank]++);
-  state.leaving.push_back(tcp_.send(memory_.real(rank), name, data, bytes));
+  state.leaving.push_back(net_.send(memory_.real(rank), name, data, bytes));
 }
 
 void PlanMessages::sendByte(int lane, int rank) { put(lane, rank, &kSignal, 1); }
@@ -204,7 +204,7 @@ void PlanMessages::expect(Stream& stream, const Traffic& traffic, uint64_t unit)
   const size_t before = stream.expected.size();
   const auto message = [&](std::byte* data, size_t bytes, const Traffic* asks) {
     const uint32_t name = nameOf(stream.lane.lane, stream.received++);
-    stream.expected.push_back({tcp_.receive(rank, name, data, bytes), asks, nullptr, unit});
+    stream.expected.push_back({net_.receive(rank, name, data, bytes), asks, nullptr, unit});
   };
   if (hasPieces(traffic, traffic.gets, unit)) message(&ignored_, 1, &traffic);
   for (int i = 0; i < traffic.does->count && !traffic.puts.empty(); ++i) {
@@ -256,7 +256,7 @@ void PlanMessages::answer(Stream& stream, const Traffic& traffic, uint64_t unit)
     for (const size_t source : traffic.gets) {
       const uint32_t name = nameOf(stream.lane.lane, stream.answered++) | kAnswer;
       const std::byte* data = memory_.at(*traffic.does, traffic.does->from[source], i, unit);
-      loose_.push_back(tcp_.send(memory_.real(stream.lane.rank), name, data, bytes));
+      loose_.push_back(net_.send(memory_.real(stream.lane.rank), name, data, bytes));
     }
   }
 }

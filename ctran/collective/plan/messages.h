@@ -5,9 +5,9 @@
 #include <map>
 #include <vector>
 
+#include "ctran/collective/net_context.h"
 #include "ctran/collective/plan/algorithm.h"
 #include "ctran/collective/plan/memory.h"
-#include "ctran/collective/tcp_context.h"
 #include "ctran/topology/host_map.h"
 
 namespace ctran {
@@ -28,7 +28,7 @@ namespace ctran {
 /// next.
 class PlanMessages {
  public:
-  PlanMessages(TcpContext& tcp, const HostMap& map, const PlanAlgorithm& algorithm,
+  PlanMessages(NetContext& net, const HostMap& map, const PlanAlgorithm& algorithm,
                const PlanMemory& memory);
 
   /// Whether messages can do the plan: the numbers of a call's messages have to suffice. All ranks
@@ -120,7 +120,7 @@ class PlanMessages {
   void answer(Stream& stream, const Traffic& traffic, uint64_t unit);
   void sendByte(int lane, int rank);
 
-  TcpContext& tcp_;
+  NetContext& net_;
   const HostMap& map_;
   const PlanAlgorithm& algorithm_;
   const PlanMemory& memory_;

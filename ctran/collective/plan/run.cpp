@@ -290,23 +290,23 @@ Task runPlan(ShmContext& shm, const Collective& c) {
 
 Task runPlan(HostsContext& hosts, const Collective& c) {
   ShmContext* const shm = hosts.shm();
-  TcpContext& tcp = hosts.all;
-  tcp.prepare(tcp.size);
+  NetContext& net = hosts.all;
+  net.prepare(net.size);
   const PlanLayout layout(c);
-  std::vector<std::byte*> scratch(tcp.size, nullptr);
+  std::vector<std::byte*> scratch(net.size, nullptr);
   if (shm != nullptr) {
     shm->beginStep(hosts.call.board, hosts.call.record());
     co_await shm->slotFree();
     shm->publishSlot();
     co_await shm->allArrived();
     shm->checkAll();
-    scratch = scratchIn(*shm, layout, tcp.size);
+    scratch = scratchIn(*shm, layout, net.size);
   } else {
-    scratch[tcp.rank] = hosts.scratch(PlanMemory::kScratchBytes);
+    scratch[net.rank] = hosts.scratch(PlanMemory::kScratchBytes);
   }
   // What other hosts send before this rank is here waits in the transport.
-  const PlanMemory memory(c, layout, tcp.rank, std::move(scratch));
-  PlanMessages messages(tcp, hosts.map, *c.plan, memory);
+  const PlanMemory memory(c, layout, net.rank, std::move(scratch));
+  PlanMessages messages(net, hosts.map, *c.plan, memory);
   PlanRun run(shm, &messages, memory, c);
   while (!run.advance()) co_await run.blocked();
   if (shm != nullptr) giveBack(*shm, run);

@@ -1,25 +1,20 @@
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 
-#include "ctran/trace/operation_ring.h"
+#include "ctran/transport/message.h"
 
 namespace ctran {
 
 /// What travels over a TCP connection after the handshake: frames, each a header and at most
 /// kFrameBytes of payload. Numbers are little-endian, as both ends are.
 ///
-/// A message is named by lane, sequence (which operation of the lane) and buffer (which of its
-/// messages); each end binds memory to that name, so no address travels.
-///  - Small ones (kEagerBytes) are sent at once, as one Eager frame. What the receiver has not
-///  bound
-///    yet it keeps, up to kEagerWindow per lane and peer; the sender counts, and Credit frames give
-///    it room again.
-///  - Of larger ones an Announce tells, and Data frames follow when the receiver has bound memory
-///  and
-///    said so with Ready: they are received into place.
+///  - A small message (kEagerBytes) is sent at once, as one Eager frame. What the receiver has not
+///    bound yet it keeps, up to kEagerWindow per queue and peer; the sender counts, and Credit
+///    frames give it room again.
+///  - Of a larger one an Announce tells, and Data frames follow when the receiver has bound memory
+///    and said so with Ready: they are received into place.
 ///
 /// A pair of ranks may have several connections. The first carries all of this, the others, which
 /// are there for bandwidth, Data only: where it belongs is in its header, so it does not matter on
@@ -39,7 +34,6 @@ enum class FrameType : uint32_t {
   Opened
 };
 
-inline constexpr uint32_t kCollectiveLane = 0, kMessageLane = 1, kLanes = 2;
 inline constexpr size_t kEagerBytes = 64 << 10;
 inline constexpr size_t kEagerWindow = 1 << 20;
 /// Also what one system call sends of a large message, on one connection as on several. Where both
@@ -53,13 +47,6 @@ inline constexpr size_t kMaxConnections = 16;
 inline constexpr size_t kBulkBytes = 4 << 20;
 /// Messages that are announced, or that a peer is ready for, before the other end has come to them.
 inline constexpr size_t kMaxPromises = 4096;
-
-struct MessageName {
-  uint32_t lane = kCollectiveLane;
-  uint32_t buffer = 0;
-  uint64_t sequence = 0;
-  auto operator<=>(const MessageName&) const = default;
-};
 
 struct FrameHeader {
   FrameType type = FrameType::Goodbye;
@@ -75,7 +62,7 @@ inline size_t eagerCost(size_t bytes) { return bytes + sizeof(FrameHeader); }
 
 /// Why no peer of this version would send such a frame; null if one might.
 inline const char* whyInvalid(const FrameHeader& frame) {
-  if (frame.name.lane >= kLanes) return "a frame of an unknown lane";
+  if (frame.name.queue >= kQueues) return "a frame of an unknown queue";
   switch (frame.type) {
     case FrameType::Eager:
       return frame.bytes <= kEagerBytes ? nullptr : "an oversized eager frame";

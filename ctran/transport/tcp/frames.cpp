@@ -6,7 +6,7 @@ namespace ctran {
 
 OperationRecord operationOf(const FrameHeader& frame) {
   OperationRecord operation;
-  operation.sequence = frame.name.lane == kCollectiveLane ? frame.name.sequence : 0;
+  operation.sequence = frame.name.queue == kCollectiveQueue ? frame.name.sequence : 0;
   operation.signature = frame.signature;
   operation.what = frame.what;
   operation.count = frame.count;
@@ -38,10 +38,10 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
       beginReady(frame);
       return nullptr;
     case FrameType::Credit: {
-      Peer::Window& window = peer.windows[frame.name.lane];
+      Peer::Window& window = peer.windows[frame.name.queue];
       if (frame.offset > window.used) throw std::string("it gave back more than it was sent");
       window.used -= frame.offset;
-      transport.admitWaiting(peer, frame.name.lane);
+      transport.admitWaiting(peer, frame.name.queue);
       return nullptr;
     }
     case FrameType::Failure:
@@ -92,7 +92,7 @@ void TcpTransport::Connection::beginReady(const FrameHeader& frame) {
 }
 
 std::byte* TcpTransport::Connection::beginEager(const FrameHeader& frame) {
-  Peer::Window& window = peer.windows[frame.name.lane];
+  Peer::Window& window = peer.windows[frame.name.queue];
   window.held += eagerCost(frame.bytes);
   if (window.held > kEagerWindow) throw std::string("it sent more than there is room for");
   inbound = peer.find(frame.name);
@@ -140,7 +140,7 @@ void TcpTransport::Connection::end(const FrameHeader& frame) {
         }
       } else {
         if (inbound != nullptr) transport.received(*inbound, frame.bytes);
-        transport.consume(peer, frame.name.lane, frame.bytes);
+        transport.consume(peer, frame.name.queue, frame.bytes);
       }
       break;
     case FrameType::Data:

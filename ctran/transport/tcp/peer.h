@@ -106,7 +106,7 @@ struct TcpTransport::Peer {
     size_t held = 0;                // of this rank's memory, as the peer counts
     size_t consumed = 0;            // of that, to be told to the peer
   };
-  Window windows[kLanes];
+  Window windows[kQueues];
 
   uint64_t lastRecord = 0;
   MessageName lastMessage;

@@ -11,9 +11,6 @@
 
 namespace ctran {
 
-Inbound::~Inbound() { transport.forget(*this); }
-Outbound::~Outbound() { transport.forget(*this); }
-
 TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
     : board_(board),
       listener_(listener),
@@ -96,8 +93,8 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
   Peer& peer = peerOf(rank);
   if (bytes > kEagerBytes) countBulk(peer, bytes);
   if (bytes <= kEagerBytes) {
-    peer.windows[name.lane].waiting.push_back(message.get());
-    admitWaiting(peer, name.lane);
+    peer.windows[name.queue].waiting.push_back(message.get());
+    admitWaiting(peer, name.queue);
   } else if (const auto ready = peer.ready.find(name); ready != peer.ready.end()) {
     message->other = ready->second;
     peer.ready.erase(ready);
@@ -117,7 +114,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
 /// A message has come, or been announced, that is not bound: threads that wait for any have to
 /// look.
 void TcpTransport::offer(const MessageName& name) {
-  if (name.lane != kMessageLane) return;
+  if (name.queue != kMessageQueue) return;
   offers_.fetch_add(1, std::memory_order_release);
   moved_ = true;
 }
@@ -171,8 +168,8 @@ void TcpTransport::kept(Peer& peer, Transmission& message, FrameType type) {
   }
 }
 
-void TcpTransport::admitWaiting(Peer& peer, uint32_t lane) {
-  Peer::Window& window = peer.windows[lane];
+void TcpTransport::admitWaiting(Peer& peer, uint32_t queue) {
+  Peer::Window& window = peer.windows[queue];
   bool any = false;
   while (!window.waiting.empty() &&
          window.used + eagerCost(window.waiting.front()->bytes) <= kEagerWindow) {
@@ -247,16 +244,16 @@ void TcpTransport::deliver(Peer& peer, Inbound& message, Early& early) {
   }
   const MessageName name = message.name;
   peer.early.erase(name);
-  consume(peer, name.lane, bytes);
+  consume(peer, name.queue, bytes);
 }
 
-void TcpTransport::consume(Peer& peer, uint32_t lane, size_t bytes) {
-  Peer::Window& window = peer.windows[lane];
+void TcpTransport::consume(Peer& peer, uint32_t queue, size_t bytes) {
+  Peer::Window& window = peer.windows[queue];
   window.consumed += eagerCost(bytes);
   if (window.consumed < kEagerWindow / 4 || peer.state() != State::Up) return;
   window.held -= window.consumed;
   MessageName name;
-  name.lane = lane;
+  name.queue = queue;
   pushControl(peer, FrameType::Credit, name, std::exchange(window.consumed, 0), {});
 }
 
@@ -269,7 +266,7 @@ void TcpTransport::sendToSelf(Outbound& message) {
     receiveFromSelf(inbound);
     return;
   }
-  Peer::Window& window = self.windows[message.name.lane];
+  Peer::Window& window = self.windows[message.name.queue];
   offer(message.name);
   if (message.bytes > kEagerBytes || window.used + eagerCost(message.bytes) > kEagerWindow) {
     self.unready[message.name] = &message;
@@ -293,7 +290,7 @@ void TcpTransport::receiveFromSelf(Inbound& message) {
     received(message, bytes);
   };
   if (const auto found = self.early.find(message.name); found != self.early.end()) {
-    self.windows[message.name.lane].used -= eagerCost(found->second.data.size());
+    self.windows[message.name.queue].used -= eagerCost(found->second.data.size());
     take(found->second.data.data(), found->second.data.size(), found->second.operation);
     self.early.erase(found);
   } else if (const auto waiting = self.unready.find(message.name); waiting != self.unready.end()) {
@@ -304,7 +301,7 @@ void TcpTransport::receiveFromSelf(Inbound& message) {
   }
 }
 
-void TcpTransport::forget(Inbound& message) {
+void TcpTransport::release(Inbound& message) {
   const Lock lock(*this);
   Peer& peer = peerOf(message.peer);
   const auto found = peer.bound.find(message.name);
@@ -315,11 +312,11 @@ void TcpTransport::forget(Inbound& message) {
   for (const auto& connection : peer.connections) connection->letGo(message);
 }
 
-void TcpTransport::forget(Outbound& message) {
+void TcpTransport::release(Outbound& message) {
   const Lock lock(*this);
   if (message.progress.load(std::memory_order_relaxed) != 0) return;
   Peer& peer = peerOf(message.peer);
-  std::erase(peer.windows[message.name.lane].waiting, &message);
+  std::erase(peer.windows[message.name.queue].waiting, &message);
   const auto found = peer.unready.find(message.name);
   if (found != peer.unready.end() && found->second == &message) {
     peer.unready.erase(found);
@@ -380,7 +377,7 @@ void TcpTransport::heard(Peer& peer, const FrameHeader& frame) {
   if (frame.what == 0 && frame.signature == 0) return;  // of no operation
   if (peer.isNear) return;
   Board::Control& control = board_.control(peer.rank);
-  if (frame.name.lane == kMessageLane) {
+  if (frame.name.queue == kMessageQueue) {
     if (frame.type == FrameType::Data || frame.name == peer.lastMessage) return;
     peer.lastMessage = frame.name;
     OperationRecord record = operationOf(frame);

@@ -13,136 +13,52 @@
 #include "ctran/base/error.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/transport/board.h"
-#include "ctran/transport/condition.h"
 #include "ctran/transport/tcp/frame.h"
 #include "ctran/transport/tcp/link.h"
+#include "ctran/transport/transport.h"
 
 namespace ctran {
-
-class TcpTransport;
 
 /// The operation that a frame is of, as its sender says.
 OperationRecord operationOf(const FrameHeader& frame);
 
-/// What one end says of a message when the other's is not as it should be.
-struct OtherEnd {
-  uint64_t bytes = 0;
-  OperationRecord operation;
-};
-
-/// One end of a message, for as long as its memory is bound. Ending it early, as a failed operation
-/// does, lets go of the memory.
-class Transmission {
- public:
-  Transmission(TcpTransport& transport, const MessageName& name, int peer, size_t bytes,
-               const OperationRecord& operation)
-      : transport(transport), name(name), peer(peer), bytes(bytes), operation(operation) {}
-  Transmission(const Transmission&) = delete;
-  Transmission& operator=(const Transmission&) = delete;
-  virtual ~Transmission() = default;
-
-  /// That it has ended, in one way or another.
-  Condition ended() const {
-    return {reinterpret_cast<const std::byte*>(&progress), 0, kEnded, peer, peer + 1};
-  }
-
-  TcpTransport& transport;
-  const MessageName name;
-  const int peer;
-  const size_t bytes;
-  const OperationRecord operation;
-  std::atomic<uint64_t> progress{0};
-  size_t moved = 0;      ///< bytes; guarded by the transport
-  bool isTold = false;   ///< the peer has been told of it: announced, or that this rank is ready
-  bool isWrong = false;  ///< the sizes of both ends differ; known once it has ended
-  OtherEnd other;        ///< known once it has ended
-
-  static constexpr uint64_t kEnded = 1;
-};
-
-/// To be received. Ended when all of it has come.
-class Inbound final : public Transmission {
- public:
-  Inbound(TcpTransport& transport, const MessageName& name, int peer, std::byte* data, size_t bytes,
-          const OperationRecord& operation)
-      : Transmission(transport, name, peer, bytes, operation), data(data) {}
-  ~Inbound() override;
-  std::byte* const data;
-};
-
-/// To be sent. Ended when the operating system has all of it: the memory may be used again.
-class Outbound final : public Transmission {
- public:
-  Outbound(TcpTransport& transport, const MessageName& name, int peer, const std::byte* data,
-           size_t bytes, const OperationRecord& operation)
-      : Transmission(transport, name, peer, bytes, operation), data(data) {}
-  ~Outbound() override;
-  const std::byte* const data;
-};
-
 /// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
-/// when it is first needed, and more where large messages go (more.cpp). Never blocks: whoever
-/// waits calls `poll`. Any thread.
-class TcpTransport final {
+/// when it is first needed, and more where large messages go (more.cpp).
+class TcpTransport final : public Transport {
  public:
-  /// What the transport hears of the others; called without locks of its own by those who poll.
-  class Listener {
-   public:
-    virtual ~Listener() = default;
-    virtual void failed(const Error& error) = 0;
-    /// Something has moved: threads of this rank that sleep have to look again.
-    virtual void wakeUp() = 0;
-  };
-
   /// The board gets what others say they do.
   TcpTransport(Board& board, Hosts hosts, Listener& listener);
-  ~TcpTransport();
+  ~TcpTransport() override;
 
-  /// Binds memory to a message. Its sender may be further than this rank, or not there yet.
+  std::string_view name() const override { return "tcp"; }
+  TransportAbilities abilities() const override { return {.directToUser = true}; }
+
   std::unique_ptr<Inbound> receive(const MessageName& name, int peer, std::byte* data, size_t bytes,
-                                   const OperationRecord& operation);
+                                   const OperationRecord& operation) override;
   std::unique_ptr<Outbound> send(const MessageName& name, int peer, const std::byte* data,
-                                 size_t bytes, const OperationRecord& operation);
-
-  // For who takes a message from whoever sends one first: what is on offer is not bound yet.
-
-  /// The number of messages that have been offered so far.
-  uint64_t offers() const { return offers_.load(std::memory_order_acquire); }
-  /// That there are more than `seen`; of that rank, as far as known.
-  Condition offered(int peer, uint64_t seen) const {
+                                 size_t bytes, const OperationRecord& operation) override;
+  uint64_t offers() const override { return offers_.load(std::memory_order_acquire); }
+  Condition offered(int peer, uint64_t seen) const override {
     return {reinterpret_cast<const std::byte*>(&offers_), 0, seen + 1, peer, peer + 1};
   }
-  bool hasOffer(const MessageName& name, int peer);
+  bool hasOffer(const MessageName& name, int peer) override;
 
-  /// Begins to connect to a rank, so that both can tell each other of failures.
-  void connect(int peer);
+  void connect(int peer) override;
+  /// There is a connection, on which the rank has not said goodbye yet.
+  bool mayHear(int peer) override;
+  void tell(const Error& error) override;
+  void leave(std::chrono::milliseconds limit) override;
+  std::string describe(int rank) const override;
+  uint64_t bytesSent() const override { return bytesSent_.load(std::memory_order_relaxed); }
+  bool poll() override;
+  int fd() const override { return epoll_.get(); }
 
-  /// Moves what can be moved; whether something happened, here or to a waiting operation.
-  bool poll();
-  int fd() const { return epoll_.get(); }  ///< readable when `poll` may have something to do
+  int connections() override;
+  int connections(int peer) override;
 
-  /// Whether something that the rank has sent may still be on its way: there is a connection, on
-  /// which it has not said goodbye yet.
-  bool mayHear(int peer);
-
-  /// Tells the others, those that are connected, of the failure of this communicator; they pass it
-  /// on.
-  void tell(const Error& error);
-
-  /// Says goodbye to the peers and closes, when all that was sent has arrived, or after `limit`.
-  void leave(std::chrono::milliseconds limit);
-
-  /// Where a rank is, for people: "rank 3 on node7 (pid 12)".
-  std::string describe(int rank) const;
   uint64_t refusedCallers();
-  int connections();          ///< peers to whom there is a connection,
-  int connections(int peer);  ///< and how many there are to one of them
-  /// Bytes of messages, without their headers, that this rank has been given for other ranks.
-  uint64_t bytesSent() const { return bytesSent_.load(std::memory_order_relaxed); }
 
  private:
-  friend class Inbound;
-  friend class Outbound;
   /// How far a connection is. One that this rank has accepted is Accepted until its caller has been
   /// heard on it: so long nothing is sent that would be lost if the caller has hung up, and its end
   /// is no loss.
@@ -197,8 +113,8 @@ class TcpTransport final {
   void kept(Peer& peer, Transmission& message, FrameType type);
   void pushEager(Peer& peer, Outbound& message);
   void pushData(Peer& peer, Outbound& message);
-  void admitWaiting(Peer& peer, uint32_t lane);
-  void consume(Peer& peer, uint32_t lane, size_t bytes);
+  void admitWaiting(Peer& peer, uint32_t queue);
+  void consume(Peer& peer, uint32_t queue, size_t bytes);
   void finish(Transmission& message);
   void finishWrong(Transmission& message, const OtherEnd& other);
   void deliver(Peer& peer, Inbound& message, Early& early);
@@ -209,8 +125,8 @@ class TcpTransport final {
   void failureCame(Peer& peer, const std::string& text);
   void pushFailure(Peer& peer);
   void offer(const MessageName& name);
-  void forget(Inbound& message);
-  void forget(Outbound& message);
+  void release(Inbound& message) override;
+  void release(Outbound& message) override;
   void report(const Error& error);
   void wakeOwn();
   void pollLocked(int waitMillis);

@@ -76,9 +76,9 @@ class Stranger {
     until([&] {
       door_.poll();
       while (bytes > 0) {
-        const Transfer read = readSome(socket_, {to, bytes});
-        if (read.end == Transfer::End::WouldBlock) return false;
-        if (read.end != Transfer::End::None) open = false;
+        const IoResult read = readSome(socket_, {to, bytes});
+        if (read.end == IoResult::End::WouldBlock) return false;
+        if (read.end != IoResult::End::None) open = false;
         if (!open) return true;
         to += read.bytes;
         bytes -= read.bytes;

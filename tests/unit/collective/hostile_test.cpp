@@ -36,7 +36,7 @@ OperationRecord heardOf(Communicator& communicator, int rank) {
 Error sayUntilBroken(Communicator& communicator, int rank, uint32_t buffer, const void* data,
                      size_t bytes, const OperationRecord& as) {
   auto& self = hosts(communicator);
-  const auto sent = self.transport().send({kCollectiveLane, buffer, kFirst}, rank,
+  const auto sent = self.transport().send({kCollectiveQueue, buffer, kFirst}, rank,
                                           static_cast<const std::byte*>(data), bytes, as);
   while (!self.isAborted()) continue;
   return errorOf([&] { communicator.run({}); });

@@ -75,14 +75,14 @@ class TcpPair : public ::testing::Test, public TcpTransport::Listener {
   void say(const TcpSocket& socket, std::span<const std::byte> bytes) {
     size_t sent = 0;
     until([&] {
-      const Transfer written = writeSome(socket, bytes.subspan(sent));
+      const IoResult written = writeSome(socket, bytes.subspan(sent));
       sent += written.bytes;
-      return sent == bytes.size() || written.end == Transfer::End::Failed;
+      return sent == bytes.size() || written.end == IoResult::End::Failed;
     });
   }
 
   static FrameHeader frame(FrameType type, size_t bytes, uint64_t offset = 0,
-                           const MessageName& name = {kCollectiveLane, 0, 1}) {
+                           const MessageName& name = {kCollectiveQueue, 0, 1}) {
     FrameHeader header{type, static_cast<uint32_t>(bytes), name, offset};
     header.signature = 7;
     return header;
@@ -160,10 +160,10 @@ class TcpSide : public TcpTransport::Listener {
   }
   void die() { transport_.reset(); }
   std::unique_ptr<Inbound> receive(std::byte& to, size_t bytes = 1) {
-    return transport_->receive({kCollectiveLane, 0, 1}, 1 - rank_, &to, bytes, {});
+    return transport_->receive({kCollectiveQueue, 0, 1}, 1 - rank_, &to, bytes, {});
   }
   std::unique_ptr<Outbound> send(const std::byte& from, size_t bytes = 1) {
-    return transport_->send({kCollectiveLane, 0, 1}, 1 - rank_, &from, bytes, {});
+    return transport_->send({kCollectiveQueue, 0, 1}, 1 - rank_, &from, bytes, {});
   }
   bool knowsThatTheOtherLeft() {
     return board_.control(1 - rank_).state.load() == Board::RankState::Left;

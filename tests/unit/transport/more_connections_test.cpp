@@ -38,7 +38,7 @@ class TwoConnections : public TcpPair {
   }
 
   std::unique_ptr<Inbound> bind() {
-    return transport_->receive({kCollectiveLane, 0, 1}, 1, memory_.data(), memory_.size(), {});
+    return transport_->receive({kCollectiveQueue, 0, 1}, 1, memory_.data(), memory_.size(), {});
   }
   void sayData(const TcpSocket& socket, size_t from, size_t to) {
     for (size_t bytes = 0; from < to; from += bytes) {
@@ -369,7 +369,7 @@ TEST(SeveralConnections, ThatAreRefusedAreDoneWithout) {
     hear();
     return refused == 3;
   });
-  FrameHeader ready{FrameType::Ready, 0, {kCollectiveLane, 0, 1}, data.size()};
+  FrameHeader ready{FrameType::Ready, 0, {kCollectiveQueue, 0, 1}, data.size()};
   ASSERT_EQ(writeSome(socket, std::as_bytes(std::span(&ready, 1))).bytes, sizeof ready);
   std::vector<std::byte> stream(2 * data.size());
   size_t got = 0;

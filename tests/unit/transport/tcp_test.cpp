@@ -16,12 +16,12 @@ using Side = TcpSide;
 TEST_F(Pair, EagerMessageGoesWhereItIsBoundBeforeOrAfter) {
   const std::vector<std::byte> data(100, std::byte{3});
   std::vector<std::byte> first(100), second(100);
-  const auto before = transport_->receive({kCollectiveLane, 0, 1}, 1, first.data(), 100, {});
+  const auto before = transport_->receive({kCollectiveQueue, 0, 1}, 1, first.data(), 100, {});
   say(frame(FrameType::Eager, 100), data);
-  say(frame(FrameType::Eager, 100, 0, {kCollectiveLane, 1, 1}), data);
+  say(frame(FrameType::Eager, 100, 0, {kCollectiveQueue, 1, 1}), data);
   until([&] { return ended(*before); });
   EXPECT_EQ(first, data);
-  const auto after = transport_->receive({kCollectiveLane, 1, 1}, 1, second.data(), 100, {});
+  const auto after = transport_->receive({kCollectiveQueue, 1, 1}, 1, second.data(), 100, {});
   until([&] { return ended(*after); });
   EXPECT_EQ(second, data);
   EXPECT_EQ(after->other.operation.signature, 7u);
@@ -31,7 +31,7 @@ TEST_F(Pair, EagerMessageGoesWhereItIsBoundBeforeOrAfter) {
 TEST_F(Pair, DataFrameOutsideOfWhatIsBoundIsRefused) {
   std::vector<std::byte> memory(200'000, std::byte{1});
   const auto before = memory;
-  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), 150'000, {});
+  const auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), 150'000, {});
   say(frame(FrameType::Data, 100, 149'901), std::vector<std::byte>(100, std::byte{9}));
   expectLost("beyond the end");
   EXPECT_EQ(memory, before);
@@ -40,7 +40,7 @@ TEST_F(Pair, DataFrameOutsideOfWhatIsBoundIsRefused) {
 TEST_F(Pair, DataFrameWhoseOffsetWrapsAroundIsRefused) {
   std::vector<std::byte> memory(150'000);
   const auto bound =
-      transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+      transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), memory.size(), {});
   say(frame(FrameType::Data, 100, UINT64_MAX - 49), std::vector<std::byte>(100));
   expectLost("beyond the end");
 }
@@ -58,7 +58,7 @@ TEST_F(Pair, OversizedFramesAreRefusedByTheirHeader) {
 TEST_F(Pair, OversizedDataFrameIsRefusedThoughItWouldFit) {
   std::vector<std::byte> memory(kFrameBytes + 100);
   const auto bound =
-      transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+      transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), memory.size(), {});
   say(frame(FrameType::Data, kFrameBytes + 1));
   expectLost("oversized");
 }
@@ -74,14 +74,14 @@ TEST_F(Pair, FramesThatMakeNoSenseAreRefused) {
 }
 
 TEST_F(Pair, AFrameOfAnUnknownLaneIsRefused) {
-  say(frame(FrameType::Eager, 0, 0, {kLanes, 0, 1}));
-  expectLost("unknown lane");
+  say(frame(FrameType::Eager, 0, 0, {kQueues, 0, 1}));
+  expectLost("unknown queue");
 }
 
 TEST_F(Pair, WhoSendsBeyondItsWindowIsRefused) {
   const std::vector<std::byte> data(kEagerBytes);
   for (uint32_t i = 0; i <= kEagerWindow / kEagerBytes; ++i) {
-    say(frame(FrameType::Eager, data.size(), 0, {kCollectiveLane, i, 1}), data);
+    say(frame(FrameType::Eager, data.size(), 0, {kCollectiveQueue, i, 1}), data);
   }
   expectLost("more than there is room for");
 }
@@ -93,7 +93,7 @@ TEST_F(Pair, WhoGivesBackMoreThanItWasSentIsRefused) {
 
 TEST_F(Pair, EndlessPromisesAreRefused) {
   for (uint32_t i = 0; i <= kMaxPromises; ++i) {
-    say(frame(FrameType::Announce, 0, 1 << 20, {kCollectiveLane, i, 1}));
+    say(frame(FrameType::Announce, 0, 1 << 20, {kCollectiveQueue, i, 1}));
   }
   expectLost("too many");
 }
@@ -125,24 +125,24 @@ TEST_F(Pair, ACallerThatHangsUpBeforeItWasHeardIsNoLossUnlessItIsNeeded) {
   until([&] { return transport_->connections() == 0; });
   EXPECT_EQ(error_, nullptr);
   std::byte memory[8];
-  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  const auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory, sizeof memory, {});
   expectLost("no address");  // it is called back
 }
 
 TEST_F(Pair, ACallerThatHangsUpWhileItIsNeededIsCalledBack) {
   std::byte memory[8];
-  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  const auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory, sizeof memory, {});
   socket_.close();
   expectLost("no address");
 }
 
 TEST_F(Pair, NothingIsSentToACallerThatWasNotHeardYet) {
   const std::byte memory[8]{};
-  const auto sent = transport_->send({kCollectiveLane, 0, 1}, 1, memory, sizeof memory, {});
+  const auto sent = transport_->send({kCollectiveQueue, 0, 1}, 1, memory, sizeof memory, {});
   for (int i = 0; i < 100; ++i) transport_->poll();
   EXPECT_FALSE(ended(*sent));
   std::byte anything;
-  EXPECT_EQ(readSome(socket_, {&anything, 1}).end, Transfer::End::WouldBlock);
+  EXPECT_EQ(readSome(socket_, {&anything, 1}).end, IoResult::End::WouldBlock);
   say(frame(FrameType::Opened, 0));
   until([&] { return ended(*sent); });
 }
@@ -150,14 +150,14 @@ TEST_F(Pair, NothingIsSentToACallerThatWasNotHeardYet) {
 TEST_F(Pair, WhoLeavesSaysGoodbyeToACallerThatWasNotHeardYet) {
   transport_->leave(kGuard);
   FrameHeader header;
-  const Transfer read = readSome(socket_, std::as_writable_bytes(std::span(&header, 1)));
+  const IoResult read = readSome(socket_, std::as_writable_bytes(std::span(&header, 1)));
   EXPECT_EQ(read.bytes, sizeof header);
   EXPECT_EQ(header.type, FrameType::Goodbye);
 }
 
 TEST_F(Pair, AMessageOfAnotherSizeIsToldToItsReceiver) {
   std::vector<std::byte> memory(64);
-  const auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), 64, {});
+  const auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), 64, {});
   say(frame(FrameType::Eager, 32), std::vector<std::byte>(32));
   until([&] { return ended(*bound); });
   EXPECT_TRUE(bound->isWrong);
@@ -168,7 +168,7 @@ TEST_F(Pair, AMessageOfAnotherSizeIsToldToItsReceiver) {
 TEST_F(Pair, EndedBindingIsNotWrittenTo) {
   std::vector<std::byte> memory(300'000, std::byte{1});
   const auto before = memory;
-  auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+  auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), memory.size(), {});
   FrameHeader header = frame(FrameType::Data, 200'000);
   // The header and half of the payload come; then the operation ends.
   say(header, std::vector<std::byte>(100'000, std::byte{9}));
@@ -315,7 +315,7 @@ TEST(TwoRanks, AFailureIsToldToOneThatCallsLater) {
 TEST_F(Pair, DataOfAMessageWhoseOperationHasFailedIsDropped) {
   std::vector<std::byte> memory(300'000, std::byte{1});
   const auto before = memory;
-  auto bound = transport_->receive({kCollectiveLane, 0, 1}, 1, memory.data(), memory.size(), {});
+  auto bound = transport_->receive({kCollectiveQueue, 0, 1}, 1, memory.data(), memory.size(), {});
   bound.reset();
   say(frame(FrameType::Data, 1000), std::vector<std::byte>(1000, std::byte{9}));
   say(frame(FrameType::Goodbye, 0));
@@ -329,7 +329,7 @@ TEST(TwoRanks, MoreLargeMessagesAtOnceThanCanBePromised) {
   constexpr uint32_t kMessages = kMaxPromises + 100;
   constexpr size_t kBytes = kEagerBytes + 1;
   std::vector<std::byte> from(kBytes, std::byte{42}), to(kBytes);
-  const auto nameOf = [](uint32_t i) { return MessageName{kMessageLane, i, 1}; };
+  const auto nameOf = [](uint32_t i) { return MessageName{kMessageQueue, i, 1}; };
   for (const bool receivesFirst : {true, false}) {
     for (const bool sameOrder : {true, false}) {
       TcpSide a(0), b(1);
@@ -376,13 +376,13 @@ TEST(TwoRanks, AMessageIsNotHeldUpByThoseThatTheOtherEndHasNotComeTo) {
   TcpSide::introduce(a, b);
   std::vector<std::unique_ptr<Inbound>> waiting;
   for (uint32_t i = 0; i < kWaiting; ++i) {
-    waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+    waiting.push_back(b.transport().receive({kMessageQueue, i, 1}, 0, to.data(), kBytes, {}));
   }
   // The last of those that wait, and one that comes after it.
   for (const uint32_t i : {kWaiting - 1, kWaiting}) {
-    const auto outbound = a.transport().send({kMessageLane, i, 1}, 1, from.data(), kBytes, {});
+    const auto outbound = a.transport().send({kMessageQueue, i, 1}, 1, from.data(), kBytes, {});
     if (i == kWaiting) {
-      waiting.push_back(b.transport().receive({kMessageLane, i, 1}, 0, to.data(), kBytes, {}));
+      waiting.push_back(b.transport().receive({kMessageQueue, i, 1}, 0, to.data(), kBytes, {}));
     }
     pollUntil({&a, &b}, [&] { return waiting[i]->ended().holds() || a.error || b.error; });
     ASSERT_EQ(b.error, nullptr) << b.error->what();

@@ -1,0 +1,21 @@
+#include "ctran/collective/net_algorithms.h"
+
+namespace ctran {
+
+/// One step: everybody sends its block to the root, which receives into place.
+Task gatherDirect(NetContext& net, const Collective& c) {
+  if (net.rank != c.root) {
+    Dispatch dispatch = net.send(c.root, 0, c.input, c.blockBytes());
+    co_await dispatch;
+    co_return;
+  }
+  copyBlock(c.outputBlock(net.rank).data, c.input, c.blockBytes());
+  std::vector<Arrival> arrivals;
+  for (int step = 1; step < net.size; ++step) {
+    const int peer = net.after(step);
+    arrivals.push_back(net.receive(peer, 0, c.outputBlock(peer).data, c.blockBytes()));
+  }
+  for (Arrival& arrival : arrivals) co_await arrival;
+}
+
+}  // namespace ctran

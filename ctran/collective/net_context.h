@@ -1,0 +1,115 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <numeric>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "ctran/collective/blocks.h"
+#include "ctran/collective/collective.h"
+#include "ctran/collective/task.h"
+#include "ctran/reduce/reduce.h"
+#include "ctran/transport/board.h"
+#include "ctran/transport/transport.h"
+
+namespace ctran {
+
+class NetContext;
+
+/// A message of a collective. `co_await` it; that throws Error(Mismatch) if the peer is in another
+/// collective than this rank. An empty message is not sent, and has always ended.
+template <class End>
+class NetMessage {
+ public:
+  NetMessage() = default;
+  NetMessage(NetContext& context, std::unique_ptr<End> end)
+      : context_(&context), end_(std::move(end)) {}
+  Condition condition() const { return end_ ? end_->ended() : Condition{}; }
+  void check() const;
+
+ private:
+  NetContext* context_ = nullptr;
+  std::unique_ptr<End> end_;
+};
+
+using Arrival = NetMessage<Inbound>;
+using Dispatch = NetMessage<Outbound>;
+
+/// The collective that a communicator of several hosts is in.
+class HostsCall {
+ public:
+  /// `agreed`: a hash of what else all ranks have to have alike.
+  HostsCall(Board& board, Transport& transport, uint64_t agreed)
+      : board(board), transport(transport) {
+    record_.signature = agreed;
+  }
+
+  Board& board;
+  Transport& transport;
+
+  /// Starts the next collective: says that all before it have ended.
+  void begin(const Collective& collective);
+  /// The record of the current collective is marked as completed.
+  void end() { board.control(board.rank()).collectives.complete(position_); }
+
+  const OperationRecord& record() const { return record_; }
+  uint64_t sequence() const { return record_.sequence; }
+  uint64_t signature() const { return record_.signature; }
+  [[noreturn]] void throwMismatch(const Transmission& message) const;
+
+ private:
+  OperationRecord record_;
+  uint64_t position_ = 0;
+};
+
+/// What the collectives over the network work with: messages among a group of ranks, named by a
+/// buffer number that both ends derive from the algorithm. A buffer number is used once per
+/// collective, peer and direction. Ranks are numbered by their place in the group.
+class NetContext {
+ public:
+  /// Of all ranks.
+  explicit NetContext(HostsCall& call);
+  /// Of the ranks `members`, this one among them.
+  NetContext(HostsCall& call, std::vector<int> members);
+
+  HostsCall& call;
+  const std::vector<int> members;  ///< what the communicator calls them
+  const int rank;
+  const int size;
+  FrameMemory frame;
+
+  /// For a collective, or a step of one: over how many contributions an average is one, and the
+  /// number of its first buffer.
+  void prepare(int contributions, uint32_t firstBuffer = 0);
+  int contributions() const { return contributions_; }
+
+  Arrival receive(int peer, uint32_t buffer, std::byte* data, size_t bytes);
+  Dispatch send(int peer, uint32_t buffer, const std::byte* data, size_t bytes);
+
+  /// The rank `step` after this one, or before it.
+  int after(int step) const { return (rank + step) % size; }
+  int before(int step) const { return (rank - step % size + size) % size; }
+
+  /// Memory for what arrives to be reduced; kept for later collectives while it is small.
+  std::byte* scratch(size_t bytes);
+
+ private:
+  int contributions_;
+  uint32_t firstBuffer_ = 0;
+  std::vector<std::byte> scratch_;
+};
+
+template <class End>
+void NetMessage<End>::check() const {
+  if (!end_) return;
+  if (end_->isWrong || end_->other.operation.signature != context_->call.signature()) {
+    if constexpr (std::is_same_v<End, Outbound>) {
+      if (!end_->isWrong) return;  // eager ones tell nothing of the other end
+    }
+    context_->call.throwMismatch(*end_);
+  }
+}
+
+}  // namespace ctran

@@ -1,0 +1,32 @@
+#include "ctran/collective/binomial.h"
+#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/partial.h"
+
+namespace ctran {
+
+/// Every rank reduces what its children in a binomial tree send with its own input, and sends that
+/// to its parent: log2(n) steps, rounded up, in each of which a rank sends or receives all the
+/// data.
+Task reduceBinomial(NetContext& net, const Collective& c) {
+  const Binomial tree(net.rank, c.root, net.size);
+  const size_t bytes = c.blockBytes();
+  std::byte* const got = net.scratch(2 * bytes);
+  std::byte* const sum = tree.isRoot() ? c.output : got + bytes;
+  const std::byte* own = c.input;
+  for (int child = 1; child < tree.end() && tree.hasChild(child); child *= 2) {
+    Arrival arrival = net.receive(tree.rankOf(child), 0, got, bytes);
+    co_await arrival;
+    const std::byte* sources[] = {own, got};
+    const bool last = tree.isRoot() && !tree.hasChild(2 * child);
+    if (c.count > 0 && !last) partialFn(c)(sum, sources, 2, c.count, 0);
+    if (c.count > 0 && last) {
+      reduceFn(c.op.kind, c.type)(sum, sources, 2, c.count, net.contributions());
+    }
+    own = sum;
+  }
+  if (tree.isRoot()) co_return;
+  Dispatch dispatch = net.send(tree.parent(), 0, own, bytes);
+  co_await dispatch;
+}
+
+}  // namespace ctran
