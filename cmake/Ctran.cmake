@@ -37,6 +37,9 @@ configure_file(${PROJECT_SOURCE_DIR}/ctran/select/measured_on_h200.cpp.in
   ${PROJECT_BINARY_DIR}/measured_on_h200.cpp @ONLY)
 list(APPEND ctran_sources ${PROJECT_BINARY_DIR}/measured_on_h200.cpp)
 
+include(Algorithms)
+list(APPEND ctran_sources ${ctran_algorithms})
+
 target_sources(ctran PRIVATE ${ctran_sources})
 # Half of the time to compile was the standard library's headers.
 target_precompile_headers(ctran PRIVATE

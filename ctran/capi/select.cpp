@@ -7,7 +7,6 @@
 #include "ctran/engine/create.h"
 #include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/named.h"
-#include "ctran/select/hosts_selector.h"
 #include "ctran/select/selector.h"
 #include "ctran/select/tuner.h"
 #include "ctran/topology/host.h"
@@ -55,7 +54,8 @@ Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int r
     std::vector<std::string> names;
     for (int r = 0; r < ranks * hosts; ++r) names.push_back(std::to_string(r / ranks));
     const HostMap map(names, 0, Arena::kMaxRanks);
-    HostsSelector selector(map, {});
+    Selector selector(map);
+    selector.prefer({}, userPreferences());
     selector.use(TuningTable::load(map.size(), {}, map.shape()));
     return selector.explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum));
   }
@@ -68,7 +68,7 @@ Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int r
 Json explained(const Json& request) {
   const std::string& name = request.at("collective").asString();
   const auto kind = collectiveKindNamed(name);
-  if (!kind || shmChoices(*kind).empty()) {
+  if (!kind || algorithmsOf(AlgorithmPlace::SharedMemory, *kind).empty()) {
     throw Error(ErrorKind::InvalidArgument, "'" + name + "' is no collective");
   }
   if (request.at("bytes").asInt() < 0) {

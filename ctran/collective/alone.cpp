@@ -4,6 +4,7 @@
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
+namespace {
 
 Task copyAlone(ShmContext&, const Collective& c) {
   const Block input = c.inputBlock(0);
@@ -32,6 +33,16 @@ Task copyAlone(ShmContext&, const Collective& c) {
       copyBlock(c.outputBlock(0).data, input.data, input.count * sizeOf(c.type));
   }
   co_return;
+}
+
+}  // namespace
+
+const Algorithm& aloneAlgorithm() {
+  static constexpr Algorithm copy{
+      .name = "copy", .kinds = {}, .run = copyAlone, .micros = [](const AlgorithmQuery&) {
+        return 0.0;
+      }};
+  return copy;
 }
 
 }  // namespace ctran

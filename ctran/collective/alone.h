@@ -1,10 +1,10 @@
 #pragma once
 
-#include "ctran/collective/shm_context.h"
+#include "ctran/collective/algorithm.h"
 
 namespace ctran {
 
-/// Any collective of a communicator of one rank: its input, reduced or not, becomes its output.
-Task copyAlone(ShmContext& shm, const Collective& collective);
+/// What serves any collective of a single rank: its input, reduced or not, becomes its output.
+const Algorithm& aloneAlgorithm();
 
 }  // namespace ctran

@@ -1,5 +1,7 @@
 #include "ctran/collective/collective.h"
 
+#include <algorithm>
+
 #include "ctran/base/error.h"
 #include "ctran/reduce/weighted_sum.h"
 
@@ -9,6 +11,18 @@ namespace {
 [[noreturn]] void reject(const Collective& c, const std::string& why) {
   throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + ": " + why, {},
               c.describe());
+}
+
+size_t sumBytes(const std::vector<Block>& blocks, DataType type) {
+  size_t count = 0;
+  for (const Block& block : blocks) count += block.count;
+  return count * sizeOf(type);
+}
+
+size_t largestBytes(const std::vector<Block>& blocks, DataType type) {
+  size_t count = 0;
+  for (const Block& block : blocks) count = std::max(count, block.count);
+  return count * sizeOf(type);
 }
 
 void checkList(const Collective& c, const char* name, const std::vector<Block>& blocks, int size,
@@ -130,6 +144,47 @@ void validate(const Collective& c, int rank, int size) {
       return checkRows(c, size);
   }
   reject(c, "no such operation");
+}
+
+size_t contributionBytes(const Collective& c, int size) {
+  using Kind = CollectiveKind;
+  switch (c.kind) {
+    case Kind::Barrier:
+    case Kind::AllToAllV:
+      return 0;
+    case Kind::AllGatherV:
+      return largestBytes(c.outputs, c.type);
+    case Kind::ReduceScatterV:
+      return sumBytes(c.inputs, c.type);
+    case Kind::ReduceScatter:
+    case Kind::Scatter:
+    case Kind::AllToAll:
+      return c.blockBytes() * size;
+    case Kind::Broadcast:
+    case Kind::AllReduce:
+    case Kind::Reduce:
+    case Kind::AllGather:
+    case Kind::Gather:
+      return c.blockBytes();
+    case Kind::Send:
+    case Kind::Recv:
+    case Kind::WaitSignal:
+    case Kind::AllToAllVDynamic:
+    case Kind::AllToAllVCombine:
+      break;
+  }
+  throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");
+}
+
+bool isReduction(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Reduce ||
+         kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
+}
+
+bool toleratesPartialSums(DataType type, ReduceKind op) {
+  const bool isSmall = type == DataType::Float8E4M3 || type == DataType::Float8E5M2 ||
+                       type == DataType::Float16 || type == DataType::BFloat16;
+  return !isSmall || op == ReduceKind::Min || op == ReduceKind::Max;
 }
 
 }  // namespace ctran

@@ -98,4 +98,17 @@ struct Collective {
 /// Throws Error(InvalidArgument) when the description makes no sense for this rank and size.
 void validate(const Collective& collective, int rank, int size);
 
+/// What a rank publishes at most in a collective: of all_reduce, reduce, broadcast, gather and
+/// all_gather its block, of reduce_scatter, scatter and all_to_all all of its blocks. The same on
+/// all ranks; 0 where they do not know.
+size_t contributionBytes(const Collective& collective, int size);
+
+bool isReduction(CollectiveKind kind);
+
+/// Whether sums of partial sums are as good as sums: not if each is rounded to few digits.
+bool toleratesPartialSums(DataType type, ReduceKind op);
+inline bool toleratesPartialSums(const Collective& c) {
+  return toleratesPartialSums(c.type, c.op.kind);
+}
+
 }  // namespace ctran

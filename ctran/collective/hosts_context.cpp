@@ -1,7 +1,7 @@
 #include "ctran/collective/hosts_context.h"
 
-#include "ctran/collective/net_algorithms.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/alone.h"
+#include "ctran/collective/registry.h"
 
 namespace ctran {
 namespace {
@@ -21,9 +21,10 @@ HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
 Task HostsContext::local(const Collective& step) {
   shm_->beginStep(call.board, call.record());
   const int size = shm_->size;
-  const ShmChoice& choice =
-      size == 1 ? shmAlone() : cheapestShm(step.kind, contributionBytes(step, size), size);
-  return choice.run(*shm_, step);
+  const AlgorithmQuery query{step.kind, size == 1 ? 0 : contributionBytes(step, size), size};
+  const Algorithm& algorithm =
+      size == 1 ? aloneAlgorithm() : cheapestAlgorithm(AlgorithmPlace::SharedMemory, query);
+  return std::get<ShmAlgorithm>(algorithm.run)(*shm_, step);
 }
 
 RowPaths& HostsContext::beginRows() {
@@ -51,15 +52,23 @@ NetContext& HostsContext::around(int root) {
 
 Task HostsContext::between(NetContext& net, const Collective& step, uint32_t number) {
   net.prepare(all.size, number * kBuffersPerStep);
-  const size_t bytes = contributionBytes(step, net.size);
-  return cheapestNet(step.kind, bytes, net.size, toleratesPartialSums(step)).run(net, step);
+  AlgorithmQuery query{step.kind, contributionBytes(step, net.size), net.size};
+  query.partialSums = toleratesPartialSums(step);
+  const Algorithm& algorithm = cheapestAlgorithm(AlgorithmPlace::Network, query);
+  return std::get<NetAlgorithm>(algorithm.run)(net, step);
 }
 
-Task HostsContext::betweenFirst(Task (*algorithm)(NetContext&, const Collective&),
-                                const Collective& step, uint32_t number) {
+Task HostsContext::betweenFirst(std::string_view name, const Collective& step, uint32_t number) {
   NetContext& net = isShared() ? rail() : all;
   net.prepare(all.size, number * kBuffersPerStep);
-  return algorithm(net, step);
+  const Algorithm* const algorithm = findAlgorithm(AlgorithmPlace::Network, step.kind, name);
+  return std::get<NetAlgorithm>(algorithm->run)(net, step);
+}
+
+Task HostsContext::start(const Algorithm& algorithm, const Collective& c) {
+  if (const auto* run = std::get_if<HostsAlgorithm>(&algorithm.run)) return (*run)(*this, c);
+  all.prepare(all.size);
+  return std::get<NetAlgorithm>(algorithm.run)(all, c);
 }
 
 std::byte* HostsContext::scratch(size_t bytes) {

@@ -2,8 +2,10 @@
 
 #include <map>
 #include <memory>
+#include <string_view>
 #include <vector>
 
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/net_context.h"
 #include "ctran/collective/shm_context.h"
@@ -52,9 +54,12 @@ class HostsContext {
   /// Starts a step over the network, by the algorithm that is best among so few ranks; of large
   /// data that is step `number` of its kind.
   Task between(NetContext& net, const Collective& step, uint32_t number = 0);
-  /// The same of the first ranks of all hosts, which are all ranks if none share a host.
-  Task betweenFirst(Task (*algorithm)(NetContext&, const Collective&), const Collective& step,
-                    uint32_t number);
+  /// The same, by the algorithm of that name, of the first ranks of all hosts, which are all ranks
+  /// if none share a host.
+  Task betweenFirst(std::string_view name, const Collective& step, uint32_t number);
+
+  /// Starts a collective of all ranks, by an algorithm between hosts.
+  Task start(const Algorithm& algorithm, const Collective& c);
 
   /// Memory for partial results; kept for later collectives while it is small.
   std::byte* scratch(size_t bytes);

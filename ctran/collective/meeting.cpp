@@ -1,5 +1,6 @@
+#include "ctran/collective/meeting.h"
+
 #include "ctran/base/error.h"
-#include "ctran/collective/hosts_algorithms.h"
 
 namespace ctran {
 namespace {
@@ -28,7 +29,7 @@ Task meet(Meeting& meeting, const Collective& barrier) {
     co_await task;
   }
   if (isFirst) {
-    Task task = hosts.betweenFirst(barrierDissemination, barrier, 0);
+    Task task = hosts.betweenFirst("dissemination", barrier, 0);
     co_await task;
   }
   uint64_t bytes = meeting.word.size();
@@ -36,7 +37,7 @@ Task meet(Meeting& meeting, const Collective& barrier) {
     const Collective step =
         part == 0 ? wordOf(&bytes, sizeof bytes) : wordOf(meeting.word.data(), meeting.word.size());
     if (isFirst) {
-      Task task = hosts.betweenFirst(broadcastBinomial, step, 1 + part);
+      Task task = hosts.betweenFirst("binomial", step, 1 + part);
       co_await task;
     }
     if (shares) {

@@ -101,6 +101,9 @@ class NetContext {
   std::vector<std::byte> scratch_;
 };
 
+/// A step of those who have nothing to do in it.
+inline Task doNothing(NetContext&) { co_return; }
+
 template <class End>
 void NetMessage<End>::check() const {
   if (!end_) return;

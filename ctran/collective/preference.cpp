@@ -6,8 +6,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/exchange/copy_engine.h"
-#include "ctran/collective/net_algorithms.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/registry.h"
 
 namespace ctran {
 namespace {
@@ -28,16 +27,13 @@ bool isOfGpus(CollectiveKind kind, const std::string& name) {
   return name == CopyEngines::kName && CopyEngines::serves(kind);
 }
 
-bool isOfHosts(CollectiveKind kind, const std::string& name) {
-  return name == kGroup || hasNetAlgorithm(kind, name);
-}
-
 bool isKnown(const WantedAlgorithm& wanted) {
   for (const CollectiveKind kind : kKinds) {
     if (wanted.kind && *wanted.kind != kind) continue;
-    if (isOfHosts(kind, wanted.name) || isOfGpus(kind, wanted.name)) return true;
-    for (const ShmChoice& choice : shmChoices(kind)) {
-      if (choice.name == wanted.name) return true;
+    if (isOfGpus(kind, wanted.name)) return true;
+    for (const AlgorithmPlace place :
+         {AlgorithmPlace::SharedMemory, AlgorithmPlace::Hosts, AlgorithmPlace::Network}) {
+      if (findAlgorithm(place, kind, wanted.name) != nullptr) return true;
     }
   }
   return false;
@@ -45,21 +41,13 @@ bool isKnown(const WantedAlgorithm& wanted) {
 
 [[noreturn]] void refuse(const WantedAlgorithm& wanted, const std::string& source) {
   const auto& [kind, name] = wanted;
-  std::string names;
-  for (const CollectiveKind one : kKinds) {
-    if (kind && *kind != one) continue;
-    for (const ShmChoice& choice : shmChoices(one)) {
-      const std::string known(choice.name);
-      if ((", " + names + ",").find(", " + known + ",") == std::string::npos) {
-        names += (names.empty() ? "" : ", ") + known;
-      }
-    }
-  }
+  const CollectiveKind* const one = kind ? &*kind : nullptr;
   throw Error(ErrorKind::InvalidArgument,
               source + " names the algorithm '" + name + "', which " +
                   (kind ? std::string(nameOf(*kind)) + " does not have" : "no collective has") +
-                  "; on one host there are: " + names + "; between hosts: group, " +
-                  netAlgorithmNames(kind ? &*kind : nullptr) +
+                  "; on one host there are: " + algorithmNames(AlgorithmPlace::SharedMemory, one) +
+                  "; between hosts: " + algorithmNames(AlgorithmPlace::Hosts, one) + ", " +
+                  algorithmNames(AlgorithmPlace::Network, one) +
                   "; on GPUs copy_engine, of all_gather, all_to_all and broadcast");
 }
 

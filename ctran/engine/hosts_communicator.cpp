@@ -41,6 +41,12 @@ int confidantOf(const HostMap& map) {
   return next[map.index() % next.size()];
 }
 
+Selector selectorFor(const HostMap& map, const std::map<std::string, std::string>& hints) {
+  Selector selector(map);
+  selector.prefer(hints);
+  return selector;
+}
+
 /// The tuning table that all ranks go by: the one that rank 0 finds.
 std::string tableOf(int rank, const HostMap& map) {
   if (rank != 0) return {};
@@ -79,7 +85,7 @@ HostsCommunicator::HostsCommunicator(const CommunicatorOptions& options, Hosts h
       transport_(std::make_unique<TcpTransport>(board_, std::move(hosts),
                                                 static_cast<Transport::Listener&>(*this))),
       collectives_(core_, *transport_, map_, memory ? &makeArena(std::move(memory)) : nullptr,
-                   HostsSelector(map_, options.hints)),
+                   selectorFor(map_, options.hints)),
       localWatch_(map_.local(), std::move(local)) {
   core_.driver = this;
 }

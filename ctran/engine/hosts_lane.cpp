@@ -2,9 +2,7 @@
 
 #include <utility>
 
-#include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/mismatch.h"
-#include "ctran/collective/net_algorithms.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/roll_call.h"
@@ -17,7 +15,7 @@ constexpr int64_t kGraceNanos = 500'000'000;
 }  // namespace
 
 HostsLane::HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
-                     HostsSelector selector)
+                     Selector selector)
     : Lane(core),
       selector(std::move(selector)),
       call_(core.board, transport, this->selector.hash()),
@@ -30,7 +28,7 @@ Task HostsLane::start(const Collective& collective) {
   if (inPlan_) return runPlan(hosts_, collective);
   if (collective.rows) return exchangeRows(hosts_.beginRows(), collective);
   if (call_.sequence() == kCreation) return meet(meeting_, collective);
-  return startBetweenHosts(hosts_, collective, selector.choose(collective));
+  return hosts_.start(selector.choose(collective), collective);
 }
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }

@@ -2,18 +2,17 @@
 
 #include <string>
 
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/meeting.h"
 #include "ctran/collective/send_recv/net.h"
 #include "ctran/engine/lane.h"
-#include "ctran/select/hosts_selector.h"
+#include "ctran/select/selector.h"
 
 namespace ctran {
 
 /// The collectives of a communicator on several hosts.
 class HostsLane final : public Lane {
  public:
-  HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
-            HostsSelector selector);
+  HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena, Selector selector);
   Task start(const Collective& collective) override;
   void ended() override { call_.end(); }
   void checkPeers() override;
@@ -21,7 +20,7 @@ class HostsLane final : public Lane {
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
 
-  HostsSelector selector;  ///< only while nothing runs
+  Selector selector;  ///< only while nothing runs
 
   /// What rank 0 has to say to all in the first collective, which makes the communicator; after
   /// that, what rank 0 has said.

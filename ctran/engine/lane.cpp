@@ -7,7 +7,6 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/collective/plan/run.h"
-#include "ctran/collective/shm_algorithms.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
 #include "ctran/engine/patience.h"
@@ -209,7 +208,7 @@ Task CollectiveLane::start(const Collective& collective) {
   shm_.begin(collective);
   if (collective.rows) return exchangeRows(rows_, collective);
   if (collective.plan) return runPlan(shm_, collective);
-  return selector.choose(collective).run(shm_, collective);
+  return std::get<ShmAlgorithm>(selector.choose(collective).run)(shm_, collective);
 }
 
 void CollectiveLane::offerReading(std::vector<int> processes, uint32_t reading) {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "ctran/base/clock.h"
-#include "ctran/collective/hosts_algorithms.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"

@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "ctran/base/log.h"
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/registry.h"
 #include "ctran/engine/say_all.h"
 #include "ctran/os/process.h"
 #include "ctran/os/process_memory.h"
@@ -21,6 +21,10 @@ std::vector<int> allRanks(int size) {
   std::vector<int> ranks(size);
   std::iota(ranks.begin(), ranks.end(), 0);
   return ranks;
+}
+
+bool isNative(CollectiveKind kind, std::string_view name) {
+  return findAlgorithm(AlgorithmPlace::SharedMemory, kind, name) != nullptr;
 }
 
 }  // namespace
@@ -102,12 +106,9 @@ void LocalCommunicator::agree(WaitHooks* hooks) {
 void LocalCommunicator::findPlans(const Preferences& user) {
   for (size_t k = 0; size() > 1 && k < plans_.size(); ++k) {
     const auto kind = static_cast<CollectiveKind>(k);
-    const auto choices = shmChoices(kind);
     const auto find = [&](const Preferences& wanted, const char* why) {
       for (const std::string_view name : wanted.namesFor(kind)) {
-        const bool native =
-            std::any_of(choices.begin(), choices.end(),
-                        [name](const ShmChoice& choice) { return choice.name == name; });
+        const bool native = isNative(kind, name);
         auto plan = native ? nullptr : libraryPlan(kind, name, size());
         if (plan) plans_[k] = {std::string(name), why, std::move(plan)};
         if (native || plans_[k].plan) return true;
@@ -122,12 +123,8 @@ void LocalCommunicator::findPlans(const Preferences& user) {
 /// before it and can serve.
 std::shared_ptr<const PlanAlgorithm> LocalCommunicator::hintedPlan(const Collective& c) const {
   if (static_cast<size_t>(c.kind) >= plans_.size() || size() == 1) return nullptr;
-  const auto choices = shmChoices(c.kind);
   for (const std::string_view name : c.hints->preferences.namesFor(c.kind)) {
-    const bool native =
-        std::any_of(choices.begin(), choices.end(),
-                    [name](const ShmChoice& choice) { return choice.name == name; });
-    if (native) return nullptr;
+    if (isNative(c.kind, name)) return nullptr;
     auto [known, isNew] = hintedPlans_.try_emplace({c.kind, std::string(name)});
     if (isNew) known->second = libraryPlan(c.kind, name, size());
     if (known->second && known->second->whyNot(c, size()).empty()) return known->second;
@@ -151,7 +148,7 @@ std::shared_ptr<const PlanAlgorithm> LocalCommunicator::namedPlan(const Collecti
 
 Explanation LocalCommunicator::explainNative(CollectiveKind kind, size_t bytes, DataType type,
                                              const CallHints* hints) const {
-  Explanation explanation = collectives_.selector.explain(kind, bytes, hints);
+  Explanation explanation = collectives_.selector.explain(kind, bytes, true, hints);
   Collective call;
   call.kind = kind;
   call.type = type;

@@ -1,6 +1,11 @@
 #include "ctran/select/selector.h"
 
 #include <cstdio>
+#include <cstring>
+#include <span>
+
+#include "ctran/base/sha256.h"
+#include "ctran/collective/alone.h"
 
 namespace ctran {
 namespace {
@@ -20,10 +25,43 @@ std::string whyMeasured(size_t bytes, double us) {
 
 std::string whyPredicted(double us) { return "the fastest by the cost model, " + inMicros(us); }
 
-void Selector::prefer(Preferences hint, Preferences user) {
+Selector::Selector(int size) : size_(size) { find(AlgorithmPlace::SharedMemory); }
+
+Selector::Selector(const HostMap& map) : size_(map.size()), map_(map) {
+  if (map.isShared()) find(AlgorithmPlace::Hosts);
+  find(AlgorithmPlace::Network);
+}
+
+void Selector::find(AlgorithmPlace place) {
+  for (size_t kind = 0; kind < kKinds; ++kind) {
+    const auto found = algorithmsOf(place, static_cast<CollectiveKind>(kind));
+    algorithms_[kind].insert(algorithms_[kind].end(), found.begin(), found.end());
+  }
+}
+
+const Selector::Algorithms& Selector::algorithmsFor(CollectiveKind kind) const {
+  static const Algorithms none;
+  const auto k = static_cast<size_t>(kind);
+  return k < kKinds ? algorithms_[k] : none;
+}
+
+void Selector::prefer(Preferences hint, Preferences user, bool inRankOrder) {
   hint_ = std::move(hint);
   user_ = std::move(user);
+  inRankOrder_ = inRankOrder;
   forget();
+}
+
+void Selector::prefer(const std::map<std::string, std::string>& hints) {
+  prefer(hintedPreferences(hints), userPreferences(), wantsRankOrder(hints));
+}
+
+uint64_t Selector::hash() const {
+  const std::string text = hint_.text() + ";" + user_.text() + (inRankOrder_ ? ";rank_order" : "");
+  const Digest digest = Sha256().add(std::as_bytes(std::span(text))).finish();
+  uint64_t hash;
+  std::memcpy(&hash, digest.data(), sizeof hash);
+  return hash;
 }
 
 void Selector::use(TuningTable table) {
@@ -37,93 +75,129 @@ void Selector::useReading(std::string whyNot, bool pays) {
   forget();
 }
 
-std::string Selector::whyNot(const ShmChoice& choice, size_t bytes) const {
-  if (choice.reads && !whyNotReading_.empty()) return whyNotReading_;
-  return choice.whyNot(bytes, size_);
+AlgorithmQuery Selector::queryOf(const Call& call) const {
+  AlgorithmQuery query{call.kind, call.bytes, size_};
+  query.partialSums = call.partialSums;
+  if (map_) {
+    query.map = &*map_;
+    query.sharing = (size_ + map_->hosts() - 1) / map_->hosts();
+  }
+  return query;
+}
+
+Selector::Call Selector::callOf(CollectiveKind kind, size_t bytes, bool partialSums,
+                                const CallHints* hints) const {
+  if (hints == nullptr) return {kind, bytes, partialSums, inRankOrder_, 0};
+  const bool inRankOrder = hints->inRankOrder || (inRankOrder_ && !hints->alone);
+  return {kind, bytes, partialSums, inRankOrder, hints->hash};
+}
+
+std::string Selector::whyNot(const Algorithm& algorithm, const Call& call, bool named) const {
+  if (algorithm.readsPeers && !whyNotReading_.empty()) return whyNotReading_;
+  if (std::string why = algorithm.whyNot(queryOf(call)); !why.empty()) return why;
+  if (!algorithm.sumsPartially) return {};
+  if (call.inRankOrder) return "the hint ctran::deterministic asks for the order of the ranks";
+  if (call.partialSums || named) return {};
+  return "its partial sums would be rounded to few digits; name it to have it all the same";
 }
 
 std::vector<std::string> Selector::candidates(CollectiveKind kind, size_t bytes) const {
   std::vector<std::string> names;
-  for (const ShmChoice& choice : shmChoices(kind)) {
-    if (whyNot(choice, bytes).empty()) names.emplace_back(choice.name);
+  const Call call = callOf(kind, bytes, true, nullptr);
+  for (const Algorithm* algorithm : algorithmsFor(kind)) {
+    if (whyNot(*algorithm, call, false).empty()) names.emplace_back(algorithm->name);
   }
   return names;
 }
 
 void Selector::force(CollectiveKind kind, std::string_view name) {
   forced_ = nullptr;
-  for (const ShmChoice& choice : shmChoices(kind)) {
-    if (choice.name == name) forced_ = &choice;
+  forcedKind_ = kind;
+  for (const Algorithm* algorithm : algorithmsFor(kind)) {
+    if (algorithm->name == name) forced_ = algorithm;
   }
   forget();
 }
 
-const ShmChoice& Selector::choose(const Collective& c) {
-  if (size_ == 1) return shmAlone();
-  const size_t bytes = contributionBytes(c, size_);
-  const auto kind = static_cast<size_t>(c.kind);
-  const uint64_t hints = c.hints ? c.hints->hash : 0;
-  const uint64_t place = (bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ hints;
+const Algorithm& Selector::choose(const Collective& c) {
+  if (size_ == 1) return aloneAlgorithm();
+  const CallHints* const hints = c.hints.get();
+  const bool partialSums = !map_ || toleratesPartialSums(c);  // on one host there are none
+  const Call call = callOf(c.kind, contributionBytes(c, size_), partialSums, hints);
+  const size_t kind = static_cast<size_t>(c.kind) << 1 | (partialSums ? 1 : 0);
+  const uint64_t place = (call.bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ call.hints;
   Decision& known = decisions_[place % decisions_.size()];
-  if (known.choice == nullptr || known.kind != c.kind || known.bytes != bytes ||
-      known.hints != hints) {
-    known = {decide(c.kind, bytes, c.hints.get(), nullptr), c.kind, bytes, hints};
+  if (known.algorithm == nullptr || known.call != call) {
+    known = {decide(call, hints, nullptr), call};
   }
-  return *known.choice;
+  return *known.algorithm;
 }
 
-const ShmChoice* Selector::decide(CollectiveKind kind, size_t bytes, const CallHints* hints,
+const Algorithm* Selector::decide(const Call& call, const CallHints* hints,
                                   std::string* why) const {
-  const auto choices = shmChoices(kind);
-  const auto named = [&](std::string_view name) -> const ShmChoice* {
-    for (const ShmChoice& choice : choices) {
-      if (choice.name == name && whyNot(choice, bytes).empty()) return &choice;
+  const Algorithms& algorithms = algorithmsFor(call.kind);
+  const auto find = [&](std::string_view name, bool named) -> const Algorithm* {
+    for (const Algorithm* algorithm : algorithms) {
+      if (algorithm->name == name && whyNot(*algorithm, call, named).empty()) return algorithm;
     }
     return nullptr;
   };
-  const auto because = [&](const ShmChoice* choice, const std::string& reason) {
+  const auto because = [&](const Algorithm* algorithm, const std::string& reason) {
     if (why != nullptr) *why = reason;
-    return choice;
+    return algorithm;
   };
-  if (forced_ != nullptr && forced_->kind == kind && whyNot(*forced_, bytes).empty()) {
+  if (forced_ != nullptr && forcedKind_ == call.kind && whyNot(*forced_, call, false).empty()) {
     return because(forced_, kBeingMeasured);
   }
   for (const Preferences* wanted : hintsOf(hints, hint_)) {
     if (wanted == nullptr) continue;
-    for (const std::string_view name : wanted->namesFor(kind)) {
-      if (const auto* choice = named(name)) return because(choice, kByHint);
+    for (const std::string_view name : wanted->namesFor(call.kind)) {
+      if (const auto* algorithm = find(name, true)) return because(algorithm, kByHint);
     }
   }
-  for (const std::string_view name : user_.namesFor(kind)) {
-    if (const auto* choice = named(name)) return because(choice, kByUser);
+  for (const std::string_view name : user_.namesFor(call.kind)) {
+    if (const auto* algorithm = find(name, true)) return because(algorithm, kByUser);
   }
-  if (const TuningTable::Entry* entry = table_.find(kind, bytes)) {
+  if (const TuningTable::Entry* entry = table_.find(call.kind, call.bytes)) {
     for (const auto& [name, us] : entry->micros) {
-      if (const auto* choice = named(name)) {
-        return because(choice, whyMeasured(entry->bytes, us));
+      if (const auto* algorithm = find(name, false)) {
+        return because(algorithm, whyMeasured(entry->bytes, us));
       }
     }
   }
+  const Algorithm* best = nullptr;
   double least = 0;
-  const ShmChoice* best = &cheapestShm(kind, bytes, size_, readingPays_, &least);
+  for (const Algorithm* algorithm : algorithms) {
+    if (algorithm->readsPeers && !readingPays_) continue;
+    if (!whyNot(*algorithm, call, false).empty()) continue;
+    const double us = algorithm->micros(queryOf(call));
+    if (best != nullptr && us >= least) continue;
+    best = algorithm;
+    least = us;
+  }
   return because(best, whyPredicted(least));
 }
 
-Explanation Selector::explain(CollectiveKind kind, size_t bytes, const CallHints* hints) const {
+Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSums,
+                              const CallHints* hints) const {
   Explanation explanation;
-  const ShmChoice* choice = size_ == 1 ? &shmAlone() : decide(kind, bytes, hints, &explanation.why);
-  if (size_ == 1) explanation.why = "there is one rank";
-  explanation.algorithm = choice->name;
-  if (size_ == 1) return explanation;
+  if (size_ == 1) {
+    explanation.algorithm = aloneAlgorithm().name;
+    explanation.why = "there is one rank";
+    return explanation;
+  }
+  const Call call = callOf(kind, bytes, partialSums, hints);
+  explanation.algorithm = decide(call, hints, &explanation.why)->name;
   const TuningTable::Entry* entry = table_.find(kind, bytes);
-  for (const ShmChoice& one : shmChoices(kind)) {
+  for (const Algorithm* one : algorithmsFor(kind)) {
     Explanation::Alternative alternative;
-    alternative.algorithm = one.name;
-    alternative.whyNot = whyNot(one, bytes);
-    alternative.predicted = one.micros(kind, bytes, size_);
+    alternative.algorithm = one->name;
+    // What the user has named is no question any more.
+    alternative.whyNot = whyNot(*one, call, one->name == explanation.algorithm);
+    alternative.predicted = one->micros(queryOf(call));
     if (entry != nullptr) {
       for (const auto& [name, us] : entry->micros) {
-        if (name == one.name) alternative.measured = us;
+        if (name == one->name) alternative.measured = us;
       }
     }
     explanation.alternatives.push_back(std::move(alternative));

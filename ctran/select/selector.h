@@ -8,10 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/collective/collective.h"
 #include "ctran/collective/preference.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/registry.h"
 #include "ctran/select/tunable.h"
 #include "ctran/select/tuning_table.h"
+#include "ctran/topology/host_map.h"
 
 namespace ctran {
 
@@ -30,48 +32,77 @@ struct Explanation {
   Json toJson() const;
 };
 
-/// Which native algorithm of one host serves a call: the first that can, of what a hint of the call
-/// asks for, what one of the communicator does, what CTRAN_ALGORITHM asks for, what the tuning
-/// table says is the fastest, and what the cost model says is. Of a call only what all ranks agree
-/// about counts (its kind and how much a rank contributes), and preferences and table are the same
-/// on all ranks: so is the choice.
+/// Which native algorithm serves a call: the first that can, of what a hint of the call asks for,
+/// what one of the communicator does, what CTRAN_ALGORITHM asks for, what the tuning table says is
+/// the fastest, and what the cost model says is. Of a call only what all ranks agree about counts
+/// (its kind, how much a rank contributes, and what is reduced how), and preferences, table and
+/// hosts are the same on all ranks: so is the choice.
 class Selector final : public Tunable {
  public:
-  explicit Selector(int size) : size_(size) {}
+  /// Of so many ranks on one host.
+  explicit Selector(int size);
+  /// Of the ranks of several hosts.
+  explicit Selector(const HostMap& map);
 
-  void prefer(Preferences hint, Preferences user);
-  void use(TuningTable table) override;
+  /// `inRankOrder`: reductions go in the order of the ranks.
+  void prefer(Preferences hint, Preferences user, bool inRankOrder = false);
+  /// What the hints of the communicator say, and CTRAN_ALGORITHM. Throws Error(InvalidArgument).
+  void prefer(const std::map<std::string, std::string>& hints);
+  /// Of what all ranks have to prefer alike.
+  uint64_t hash() const;
   /// Why ranks may not read the memory of others, empty if they may; and whether the cost model is
   /// to think that it pays. The same on all ranks.
   void useReading(std::string whyNot, bool pays);
+
+  void use(TuningTable table) override;
   const TuningTable& table() const { return table_; }
   std::vector<std::string> candidates(CollectiveKind kind, size_t bytes) const override;
   void force(CollectiveKind kind, std::string_view name) override;
 
-  /// Why one cannot serve a call; empty if it can. `bytes`: see explain().
-  std::string whyNot(const ShmChoice& choice, size_t bytes) const;
-
   /// Costs some nanoseconds for sizes that come again.
-  const ShmChoice& choose(const Collective& collective);
+  const Algorithm& choose(const Collective& collective);
 
-  /// `bytes`: that a rank contributes, see contributionBytes. `hints`: of the call, or null.
-  Explanation explain(CollectiveKind kind, size_t bytes, const CallHints* hints = nullptr) const;
+  /// `bytes`: that a rank contributes, see contributionBytes. `partialSums`: whether sums of
+  /// partial sums are as good as sums, see toleratesPartialSums; of what does not reduce they are.
+  /// `hints`: of the call, or null.
+  Explanation explain(CollectiveKind kind, size_t bytes, bool partialSums = true,
+                      const CallHints* hints = nullptr) const;
 
  private:
-  struct Decision {
-    const ShmChoice* choice = nullptr;
+  static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::AllToAllV) + 1;
+
+  /// What the choice depends on.
+  struct Call {
     CollectiveKind kind{};
     size_t bytes = 0;
-    uint64_t hints = 0;
+    bool partialSums = true;
+    bool inRankOrder = false;
+    uint64_t hints = 0;  ///< their hash
+    bool operator==(const Call&) const = default;
   };
-  const ShmChoice* decide(CollectiveKind kind, size_t bytes, const CallHints* hints,
-                          std::string* why) const;
+  struct Decision {
+    const Algorithm* algorithm = nullptr;
+    Call call;
+  };
+  using Algorithms = std::vector<const Algorithm*>;
+
+  void find(AlgorithmPlace place);
+  const Algorithms& algorithmsFor(CollectiveKind kind) const;
+  AlgorithmQuery queryOf(const Call& call) const;
+  Call callOf(CollectiveKind kind, size_t bytes, bool partialSums, const CallHints* hints) const;
+  /// `named`: by the user, who may prefer what rounds more often.
+  std::string whyNot(const Algorithm& algorithm, const Call& call, bool named) const;
+  const Algorithm* decide(const Call& call, const CallHints* hints, std::string* why) const;
   void forget() { decisions_ = {}; }
 
   const int size_;
+  const std::optional<HostMap> map_;  // of several hosts
+  std::array<Algorithms, kKinds> algorithms_;
   Preferences hint_, user_;
+  bool inRankOrder_ = false;
   TuningTable table_;
-  const ShmChoice* forced_ = nullptr;
+  CollectiveKind forcedKind_{};
+  const Algorithm* forced_ = nullptr;
   std::string whyNotReading_ = "only ranks can tell whether they may read each other's memory";
   bool readingPays_ = false;
   std::array<Decision, 64> decisions_;

@@ -8,7 +8,7 @@
 #include <set>
 
 #include "ctran/bootstrap/local_store.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/registry.h"
 #include "ctran/select/plans.h"
 #include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/cases.h"
@@ -171,9 +171,7 @@ INSTANTIATE_TEST_SUITE_P(Sizes, Matrix, ::testing::Values(1, 2, 3, 4, 7, 8),
                          [](const auto& size) { return "Of" + std::to_string(size.param); });
 
 bool isNative(CollectiveKind kind, std::string_view name) {
-  const auto choices = shmChoices(kind);
-  return std::any_of(choices.begin(), choices.end(),
-                     [name](const ShmChoice& choice) { return choice.name == name; });
+  return findAlgorithm(AlgorithmPlace::SharedMemory, kind, name) != nullptr;
 }
 
 /// Each algorithm of one host, also where another one would be chosen; and those that a plan of the
@@ -255,7 +253,9 @@ TEST(Algorithms, OfSmallCallsThatBeginAtTheSameTime) {
             << nameOf(kind) << ' ' << algorithm << ' ' << ranksPerHost;
       });
     };
-    for (const ShmChoice& choice : shmChoices(kind)) test(2, std::string(choice.name), 0, 5'000);
+    for (const Algorithm* one : algorithmsOf(AlgorithmPlace::SharedMemory, kind)) {
+      test(2, std::string(one->name), 0, 5'000);
+    }
     test(2, "", 1, 1'000);
     test(3, "", 2, 300);
   }

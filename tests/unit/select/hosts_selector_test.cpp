@@ -1,11 +1,10 @@
-#include "ctran/select/hosts_selector.h"
-
+// The selector of a communicator of several hosts.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "ctran/base/error.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/select/selector.h"
 
 namespace ctran::testing {
 namespace {
@@ -17,6 +16,12 @@ HostMap even(int hosts, int ranks) {
   std::vector<std::string> names;
   for (int r = 0; r < hosts * ranks; ++r) names.push_back(std::to_string(r / ranks));
   return {names, 0, 64};
+}
+
+Selector selectorOf(const HostMap& map, const std::map<std::string, std::string>& hints = {}) {
+  Selector selector(map);
+  selector.prefer(hints);
+  return selector;
 }
 
 Collective call(Kind kind, size_t count, DataType type = DataType::Float32) {
@@ -40,10 +45,10 @@ const Explanation::Alternative& named(const Explanation& explanation, const std:
   return *found;
 }
 
-TEST(HostsSelector, EveryCollectiveHasAnAlgorithmAtEverySize) {
+TEST(SelectorOfHosts, EveryCollectiveHasAnAlgorithmAtEverySize) {
   for (const auto& [hosts, ranks] : {std::pair(2, 1), {3, 1}, {64, 1}, {2, 4}, {7, 3}, {33, 2}}) {
     const HostMap map = even(hosts, ranks);
-    const HostsSelector selector(map, {});
+    const Selector selector = selectorOf(map);
     for (int k = 0; k <= static_cast<int>(Kind::AllToAllV); ++k) {
       for (size_t bytes = 0; bytes <= size_t{1} << 32; bytes = bytes * 4 + 1) {
         for (const bool partialSums : {false, true}) {
@@ -61,25 +66,25 @@ TEST(HostsSelector, EveryCollectiveHasAnAlgorithmAtEverySize) {
   }
 }
 
-TEST(HostsSelector, TheCostModelGoesFromFewStepsToFewBytes) {
+TEST(SelectorOfHosts, TheCostModelGoesFromFewStepsToFewBytes) {
   const HostMap few = even(4, 1);
-  HostsSelector selector(few, {});
+  Selector selector = selectorOf(few);
   EXPECT_EQ(selector.choose(call(Kind::AllReduce, 2)).name, "direct");
   EXPECT_EQ(selector.choose(call(Kind::AllReduce, 4 << 20)).name, "two_phase");
   EXPECT_EQ(selector.choose(call(Kind::AllGather, 4 << 20)).name, "direct");
   // A connection of each to each is too much for a hundred ranks.
   const HostMap many = even(100, 1);
-  HostsSelector large(many, {});
+  Selector large = selectorOf(many);
   EXPECT_EQ(large.choose(call(Kind::AllReduce, 1000)).name, "halving_doubling");
   EXPECT_EQ(large.choose(call(Kind::AllReduce, 64 << 20)).name, "ring");
   EXPECT_EQ(large.choose(call(Kind::AllToAll, 1)).name, "bruck");
   EXPECT_EQ(large.choose(call(Kind::AllGather, 1)).name, "bruck");
 }
 
-TEST(HostsSelector, WhereRanksShareHostsSharedMemoryIsCheaper) {
+TEST(SelectorOfHosts, WhereRanksShareHostsSharedMemoryIsCheaper) {
   for (const auto& [hosts, ranks] : {std::pair(2, 2), {2, 8}, {3, 2}, {4, 4}}) {
     const HostMap map = even(hosts, ranks);
-    const HostsSelector selector(map, {});
+    const Selector selector = selectorOf(map);
     for (int k = 0; k <= static_cast<int>(Kind::AllToAllV); ++k) {
       for (const size_t bytes : {size_t{0}, size_t{8}, size_t{64} << 10, size_t{16} << 20}) {
         const auto kind = static_cast<Kind>(k);
@@ -90,10 +95,10 @@ TEST(HostsSelector, WhereRanksShareHostsSharedMemoryIsCheaper) {
   }
 }
 
-TEST(HostsSelector, HintThenUserThenTableThenModel) {
+TEST(SelectorOfHosts, HintThenUserThenTableThenModel) {
   const HostMap map = even(3, 1);
-  HostsSelector selector(map, {});
-  const auto taken = [](const HostsSelector& s) { return s.explain(Kind::AllReduce, 1024, true); };
+  Selector selector = selectorOf(map);
+  const auto taken = [](const Selector& s) { return s.explain(Kind::AllReduce, 1024, true); };
   EXPECT_NE(taken(selector).why.find("cost model"), std::string::npos);
   selector.use(tableWith(Kind::AllReduce, 1024, {{"ring", 1.5}, {"direct", 2}}));
   EXPECT_EQ(taken(selector).algorithm, "ring");
@@ -102,8 +107,8 @@ TEST(HostsSelector, HintThenUserThenTableThenModel) {
   EXPECT_EQ(*named(taken(selector), "direct").measured, 2);
   EXPECT_FALSE(named(taken(selector), "two_phase").measured);
   ::setenv("CTRAN_ALGORITHM", "two_phase", 1);
-  HostsSelector user(map, {});
-  HostsSelector hinted(map, {{"ctran::algorithm", "all_reduce=halving_doubling,bruck"}});
+  Selector user = selectorOf(map);
+  Selector hinted = selectorOf(map, {{"ctran::algorithm", "all_reduce=halving_doubling,bruck"}});
   ::unsetenv("CTRAN_ALGORITHM");
   EXPECT_EQ(taken(user).algorithm, "two_phase");
   EXPECT_EQ(taken(user).why, "CTRAN_ALGORITHM");
@@ -113,33 +118,33 @@ TEST(HostsSelector, HintThenUserThenTableThenModel) {
   // The hint says nothing of reduce, but the variable does.
   EXPECT_EQ(hinted.choose(call(Kind::Reduce, 1)).name, "two_phase");
   EXPECT_NE(user.hash(), hinted.hash());
-  EXPECT_EQ(selector.hash(), HostsSelector(map, {}).hash());
+  EXPECT_EQ(selector.hash(), selectorOf(map).hash());
 }
 
-TEST(HostsSelector, AnAlgorithmOfOneHostIsPassedOverForTheNextOne) {
+TEST(SelectorOfHosts, AnAlgorithmOfOneHostIsPassedOverForTheNextOne) {
   const HostMap map = even(3, 1);
-  HostsSelector selector(map, {{"ctran::algorithm", "ring,all_reduce=step"}});
+  Selector selector = selectorOf(map, {{"ctran::algorithm", "ring,all_reduce=step"}});
   EXPECT_EQ(selector.choose(call(Kind::AllReduce, 1)).name, "ring");
 }
 
-TEST(HostsSelector, ShortFloatsAreNotSummedInPartsUnlessThatIsNamed) {
+TEST(SelectorOfHosts, ShortFloatsAreNotSummedInPartsUnlessThatIsNamed) {
   const HostMap map = even(100, 1);
   const auto small = [] { return call(Kind::AllReduce, 1000, DataType::BFloat16); };
-  HostsSelector selector(map, {});
+  Selector selector = selectorOf(map);
   EXPECT_FALSE(selector.choose(small()).sumsPartially);
   EXPECT_TRUE(selector.choose(call(Kind::AllReduce, 500)).sumsPartially);  // as many bytes
   const Explanation explanation = selector.explain(Kind::AllReduce, 2000, false);
   EXPECT_NE(named(explanation, "ring").whyNot.find("few digits"), std::string::npos);
   selector.use(tableWith(Kind::AllReduce, 2048, {{"ring", 1}, {"two_phase", 2}}));
   EXPECT_EQ(selector.choose(small()).name, "two_phase");
-  HostsSelector hinted(map, {{"ctran::algorithm", "ring"}});
+  Selector hinted = selectorOf(map, {{"ctran::algorithm", "ring"}});
   EXPECT_EQ(hinted.choose(small()).name, "ring");
 }
 
-TEST(HostsSelector, RankOrderExcludesPartialSumsWhateverIsNamed) {
+TEST(SelectorOfHosts, RankOrderExcludesPartialSumsWhateverIsNamed) {
   const HostMap map = even(2, 2);
-  HostsSelector selector(map,
-                         {{"ctran::algorithm", "ring"}, {"ctran::deterministic", "rank_order"}});
+  Selector selector =
+      selectorOf(map, {{"ctran::algorithm", "ring"}, {"ctran::deterministic", "rank_order"}});
   selector.use(tableWith(Kind::AllReduce, 64 << 10, {{"group", 1}, {"two_phase", 2}}));
   for (const size_t count : {1, 16 << 10, 4 << 20}) {
     EXPECT_FALSE(selector.choose(call(Kind::AllReduce, count)).sumsPartially);
@@ -148,10 +153,10 @@ TEST(HostsSelector, RankOrderExcludesPartialSumsWhateverIsNamed) {
   EXPECT_EQ(selector.choose(call(Kind::AllGather, 1)).name, "ring");
 }
 
-TEST(HostsSelector, UnevenHostsHaveNoGroupForReduceScatter) {
+TEST(SelectorOfHosts, UnevenHostsHaveNoGroupForReduceScatter) {
   const HostMap map({"a", "a", "b"}, 0, 64);
   EXPECT_EQ(map.shape(), "1x1+1x2");
-  HostsSelector selector(map, {{"ctran::algorithm", "group"}});
+  Selector selector = selectorOf(map, {{"ctran::algorithm", "group"}});
   EXPECT_NE(selector.choose(call(Kind::ReduceScatter, 1)).name, kGroup);
   EXPECT_EQ(selector.choose(call(Kind::AllReduce, 1)).name, kGroup);
   const Explanation explanation = selector.explain(Kind::ReduceScatter, 12, true);

@@ -1,4 +1,7 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
 namespace {
@@ -22,8 +25,6 @@ class Turns {
  private:
   const HostMap& map_;
 };
-
-}  // namespace
 
 /// For all_gather and all_gather_v. Inside each host; then every block goes once to each other
 /// host, to the rank of its owner's place there, which shares it with its neighbours as soon as it
@@ -84,5 +85,24 @@ Task allGatherGroup(HostsContext& hosts, const Collective& c) {
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(q.kind, cost.bytes) + cost.between(q.kind, cost.bytes, cost.ranks) +
+         (cost.hosts - 1) * cost.inside(q.kind, cost.bytes);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherGroup,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

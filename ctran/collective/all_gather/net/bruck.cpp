@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// For all_gather and all_gather_v (Bruck et al., 1997). In step k a rank sends all blocks that it
 /// has to the one 2^k before it, and gets as many from the one 2^k after it: log2(n) steps, rounded
@@ -27,5 +30,23 @@ Task allGatherBruck(NetContext& net, const Collective& c) {
     copyBlock(c.outputBlock(net.after(i)).data, blocks + offsets[i], offsets[i + 1] - offsets[i]);
   }
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double levels = levelsOf(q.size);
+  return netMicros(q, {levels, levels, q.others(), q.all()});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherNetBruck() {
+  return {.name = "bruck",
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherBruck,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

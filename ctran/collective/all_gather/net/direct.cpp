@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// For all_gather and all_gather_v. One step: everybody sends its block to everybody, nearest
 /// first, so that no rank is sent to by all at once; received into place. Every rank sends and
@@ -21,5 +24,18 @@ Task allGatherDirect(NetContext& net, const Collective& c) {
   for (Arrival& arrival : arrivals) co_await arrival;
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherDirect,
+          .micros = straightMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

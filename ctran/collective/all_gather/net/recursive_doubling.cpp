@@ -1,8 +1,11 @@
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/block_run.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 #include "ctran/collective/partial.h"
 
 namespace ctran {
+namespace {
 
 /// For all_gather and all_gather_v. In each step a rank exchanges all blocks that it has with a
 /// partner: log2(n) steps, n - 1 blocks sent by each rank. Where n is no power of two, two steps
@@ -51,5 +54,18 @@ Task allGatherRecursiveDoubling(NetContext& net, const Collective& c) {
   Dispatch dispatch = net.send(extra, kUnfold, all.packed(), all.bytes());
   co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherNetRecursiveDoubling() {
+  return {.name = "recursive_doubling",
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherRecursiveDoubling,
+          .micros = byHalvesMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

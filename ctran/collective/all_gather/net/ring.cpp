@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// For all_gather and all_gather_v. size - 1 steps: every rank passes on to the next the block that
 /// it got in the step before. As many bytes as direct, over two connections per rank.
@@ -23,5 +26,18 @@ Task allGatherRing(NetContext& net, const Collective& c) {
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherNetRing() {
+  return {.name = "ring",
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherRing,
+          .micros = oneByOneMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

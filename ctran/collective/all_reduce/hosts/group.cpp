@@ -1,4 +1,7 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
 namespace {
@@ -8,8 +11,6 @@ size_t pieceBytes(size_t bytes, int rails, size_t element) {
   const size_t piece = std::max<size_t>(rails * size_t{2 << 20}, bytes / 256);
   return piece / element * element;
 }
-
-}  // namespace
 
 /// Reduce-scatter inside each host, all-reduce of each part among the ranks that have it, one of
 /// each host, all-gather inside: every byte leaves a host as often as if it had one rank, and every
@@ -82,5 +83,26 @@ Task allReduceGroup(HostsContext& hosts, const Collective& c) {
     co_await task;
   }
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(CollectiveKind::ReduceScatter, cost.bytes) +
+         cost.between(q.kind, cost.bytes / cost.rails, cost.rails) +
+         cost.inside(CollectiveKind::AllGather, cost.bytes / cost.rails);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allReduceHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::AllReduce},
+          .run = allReduceGroup,
+          .micros = micros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

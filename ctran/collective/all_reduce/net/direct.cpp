@@ -1,9 +1,9 @@
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_reduce/net/two_phase.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
-
-Task allReduceDirect(NetContext& net, const Collective& c) { return reduceInOnePhase(net, c, -1); }
 
 /// One step: everybody sends its whole input to everybody who gets the result, and these reduce all
 /// inputs in rank order. size - 1 times the data per rank, for the latency of one message.
@@ -29,5 +29,28 @@ Task reduceInOnePhase(NetContext& net, const Collective& c, int root) {
   sources[net.rank] = c.input;
   reduceFn(c.op.kind, c.type)(c.output, sources.data(), net.size, c.count, net.contributions());
 }
+
+namespace {
+
+Task allReduceDirect(NetContext& net, const Collective& c) { return reduceInOnePhase(net, c, -1); }
+
+double micros(const AlgorithmQuery& q) {
+  const double peers = q.size - 1, bytes = static_cast<double>(q.bytes);
+  const double moved = peers * bytes * crowding(q.size);
+  return netMicros(q, {1, peers, moved, peers * bytes, crowdOf(q.size, true)});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allReduceNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::AllReduce},
+          .run = allReduceDirect,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,7 +1,10 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 #include "ctran/collective/partial.h"
 
 namespace ctran {
+namespace {
 
 /// Recursive halving: in each step a rank exchanges half of what it still works on with a partner,
 /// and reduces the other half; the last step leaves it one part of the result. Then recursive
@@ -72,5 +75,26 @@ Task allReduceHalvingDoubling(NetContext& net, const Collective& c) {
   Dispatch dispatch = net.send(rank + core, kUnfold, c.output, bytes);
   co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const auto bytes = static_cast<double>(q.bytes);
+  const double steps = 2 * halvingStepsOf(q.size), part = bytes * (q.size - 1) / q.size;
+  const double folded = isPowerOfTwo(q.size) ? 0 : bytes;
+  return netMicros(q, {steps, steps, 2 * (part + folded), part + folded});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allReduceNetHalvingDoubling() {
+  return {.name = "halving_doubling",
+          .kinds = {CollectiveKind::AllReduce},
+          .run = allReduceHalvingDoubling,
+          .micros = micros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

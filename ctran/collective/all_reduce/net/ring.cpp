@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// Reduce-scatter and all-gather around the ring, size - 1 steps each: in a step every rank sends
 /// one of `size` parts to the next rank and gets another from the one before. In the first half it
@@ -49,5 +52,24 @@ Task allReduceRing(NetContext& net, const Collective& c) {
   }
   for (Dispatch& each : dispatches) co_await each;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double peers = q.size - 1, part = peers / q.size * static_cast<double>(q.bytes);
+  return netMicros(q, {2 * peers, 2 * peers, 2 * part, part});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allReduceNetRing() {
+  return {.name = "ring",
+          .kinds = {CollectiveKind::AllReduce},
+          .run = allReduceRing,
+          .micros = micros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,8 @@
 #include "ctran/collective/all_reduce/net/two_phase.h"
 
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
 namespace {
@@ -18,10 +20,6 @@ size_t pieceBytes(size_t bytes, size_t element) {
 }
 
 }  // namespace
-
-Task allReduceTwoPhase(NetContext& net, const Collective& c) {
-  return reduceInTwoPhases(net, c, -1);
-}
 
 /// Reduce-scatter, then all-gather (or gather at the root), both direct: every rank is sent its
 /// part by all others, reduces it in rank order, and sends the result to those who get it. Per rank
@@ -111,5 +109,24 @@ Task reduceInTwoPhases(NetContext& net, const Collective& c, int root) {
     for (Dispatch& dispatch : flight.reduced) co_await dispatch;
   }
 }
+
+namespace {
+
+Task allReduceTwoPhase(NetContext& net, const Collective& c) {
+  return reduceInTwoPhases(net, c, -1);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allReduceNetTwoPhase() {
+  return {.name = "two_phase",
+          .kinds = {CollectiveKind::AllReduce},
+          .run = allReduceTwoPhase,
+          .micros = twoStepsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,7 +1,11 @@
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_to_all/net/direct.h"
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
+namespace {
 
 /// For all_to_all and all_to_all_v. Blocks for ranks of this host go through shared memory, those
 /// for others straight to them meanwhile. Every byte travels once.
@@ -21,5 +25,24 @@ Task allToAllGroup(HostsContext& hosts, const Collective& c) {
   co_await Task::Beside{near, far};
   co_await far;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(CollectiveKind::AllToAll, cost.bytes / cost.hosts) +
+         cost.straight(q.kind, cost.bytes * cost.away() / cost.all(), static_cast<int>(cost.ranks));
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allToAllHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::AllToAll, CollectiveKind::AllToAllV},
+          .run = allToAllGroup,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// Bruck et al., 1997. A block that has to go k ranks on is passed on by 2^j for each bit j of k,
 /// together with all others of that bit: log2(n) steps, rounded up, for n / 2 * log2(n) blocks sent
@@ -34,5 +37,21 @@ Task allToAllBruck(NetContext& net, const Collective& c) {
     copyBlock(c.outputBlock(net.before(i)).data, blocks + i * bytes, bytes);
   }
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double levels = levelsOf(q.size);
+  return netMicros(q, {levels, levels, levels / 2 * q.all(), 2 * q.all()});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allToAllNetBruck() {
+  return {
+      .name = "bruck", .kinds = {CollectiveKind::AllToAll}, .run = allToAllBruck, .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

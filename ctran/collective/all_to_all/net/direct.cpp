@@ -1,6 +1,8 @@
 #include "ctran/collective/all_to_all/net/direct.h"
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_to_all/sources.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
 namespace {
@@ -10,11 +12,12 @@ bool isFar(const NetContext& net, const HostMap* near, int peer) {
   return near == nullptr || near->hostOf(peer) != near->hostOf(net.rank);
 }
 
+Task allToAllDirect(NetContext& net, const Collective& c) {
+  return c.kind == CollectiveKind::AllToAllV ? allToAllVFar(net, c, nullptr)
+                                             : allToAllFar(net, c, nullptr);
+}
+
 }  // namespace
-
-Task allToAllDirect(NetContext& net, const Collective& c) { return allToAllFar(net, c, nullptr); }
-
-Task allToAllVDirect(NetContext& net, const Collective& c) { return allToAllVFar(net, c, nullptr); }
 
 /// One step: every block goes straight to its rank, nearest first. Every byte travels once.
 Task allToAllFar(NetContext& net, const Collective& c, const HostMap* near) {
@@ -79,5 +82,16 @@ Task allToAllVFar(NetContext& net, const Collective& c, const HostMap* near) {
   for (Arrival& arrival : arrivals) co_await arrival;
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+namespace algorithms {
+
+Algorithm allToAllNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::AllToAll, CollectiveKind::AllToAllV},
+          .run = allToAllDirect,
+          .micros = straightMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,11 +1,14 @@
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_to_all/sources.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// n - 1 steps: in step k every rank sends to the one k after it, and receives from the one k
 /// before it, so that each connection carries one block at a time. Every byte travels once.
-Task allToAllPairwise(NetContext& net, const Collective& c) {
+Task blocksPairwise(NetContext& net, const Collective& c) {
   const size_t bytes = c.blockBytes();
   const Sources sources(c, net.rank, net.size);
   copyBlock(c.outputBlock(net.rank).data, c.inputBlock(net.rank).data, bytes);
@@ -19,7 +22,7 @@ Task allToAllPairwise(NetContext& net, const Collective& c) {
 }
 
 /// As all_to_all, with the count of each block sent ahead (buffer 0), which both compare.
-Task allToAllVPairwise(NetContext& net, const Collective& c) {
+Task countedPairwise(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const Sources sources(c, net.rank, net.size);
   const uint64_t own = c.inputs[net.rank].count;
@@ -41,5 +44,22 @@ Task allToAllVPairwise(NetContext& net, const Collective& c) {
     co_await dispatch;
   }
 }
+
+Task allToAllPairwise(NetContext& net, const Collective& c) {
+  return c.kind == CollectiveKind::AllToAllV ? countedPairwise(net, c) : blocksPairwise(net, c);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allToAllNetPairwise() {
+  return {.name = "pairwise",
+          .kinds = {CollectiveKind::AllToAll, CollectiveKind::AllToAllV},
+          .run = allToAllPairwise,
+          .micros = oneByOneMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

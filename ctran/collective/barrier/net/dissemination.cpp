@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// log2(size) steps, rounded up: in step k every rank tells the one 2^k after it, and hears of the
 /// one 2^k before it, that they have come; after all steps it has heard of all.
@@ -14,5 +17,23 @@ Task barrierDissemination(NetContext& net, const Collective&) {
     co_await arrival;
   }
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double levels = levelsOf(q.size);
+  return netMicros(q, {levels, levels});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm barrierNetDissemination() {
+  return {.name = "dissemination",
+          .kinds = {CollectiveKind::Barrier},
+          .run = barrierDissemination,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,12 +1,13 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
 namespace {
 
 /// So much is worth to be cut into parts.
 constexpr size_t kWhole = 64 << 10;
-
-}  // namespace
 
 /// Inside the root's host everything to everybody; then each of them sends one part to the ranks of
 /// its place in the other hosts, where the parts are gathered. Every byte enters a host once. What
@@ -46,5 +47,25 @@ Task broadcastGroup(HostsContext& hosts, const Collective& c) {
   Task task = hosts.local(step);
   co_await task;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(q.kind, cost.bytes) +
+         cost.between(q.kind, cost.bytes / cost.rails, cost.rails) +
+         cost.inside(CollectiveKind::AllGather, cost.bytes / cost.rails);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm broadcastHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::Broadcast},
+          .run = broadcastGroup,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,4 +1,6 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
 namespace {
@@ -10,8 +12,6 @@ size_t segmentBytes(size_t bytes) {
 }
 
 constexpr size_t kAhead = 8;  // segments for which a rank is ready
-
-}  // namespace
 
 /// A tree in which a rank is log2(size) hops from the root at most: counted from the root, rank v
 /// hears from v without its lowest bit, and tells v + 2^k for all smaller bits. Large data goes in
@@ -45,5 +45,24 @@ Task broadcastBinomial(NetContext& net, const Collective& c) {
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  constexpr double kSegment = 256 << 10;  // of which ranks pass on one after another
+  const double levels = levelsOf(q.size), bytes = static_cast<double>(q.bytes);
+  return netMicros(q, {levels, levels * (1 + bytes / kSegment), levels * bytes});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm broadcastNetBinomial() {
+  return {.name = "binomial",
+          .kinds = {CollectiveKind::Broadcast},
+          .run = broadcastBinomial,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// One step: the root sends everything to everybody.
 Task broadcastDirect(NetContext& net, const Collective& c) {
@@ -15,5 +18,23 @@ Task broadcastDirect(NetContext& net, const Collective& c) {
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double peers = q.size - 1;
+  return netMicros(q, {1, peers, peers * static_cast<double>(q.bytes), 0, crowdOf(q.size, false)});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm broadcastNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::Broadcast},
+          .run = broadcastDirect,
+          .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

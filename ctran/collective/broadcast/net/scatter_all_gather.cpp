@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// Two steps: the root sends each rank its part, and every rank sends its part to all others but
 /// the root. Every rank sends the data about once, whatever their number.
@@ -33,5 +36,18 @@ Task broadcastScatterAllGather(NetContext& net, const Collective& c) {
   for (Arrival& arrival : arrivals) co_await arrival;
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm broadcastNetScatterAllGather() {
+  return {.name = "scatter_all_gather",
+          .kinds = {CollectiveKind::Broadcast},
+          .run = broadcastScatterAllGather,
+          .micros = twoStepsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

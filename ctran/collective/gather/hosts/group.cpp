@@ -1,6 +1,10 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
+namespace {
 
 /// Inside the root's host through shared memory; the others send the root their blocks, which it
 /// receives into place.
@@ -30,5 +34,20 @@ Task gatherGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
   for (Arrival& arrival : arrivals) co_await arrival;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(q.kind, cost.bytes) + cost.straight(q.kind, cost.bytes * cost.away(), 1);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm gatherHostsGroup() {
+  return {.name = kGroup, .kinds = {CollectiveKind::Gather}, .run = gatherGroup, .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,8 +1,11 @@
 #include "ctran/collective/binomial.h"
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/block_run.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// Every rank collects the blocks of its subtree of a binomial tree and sends them to its parent:
 /// log2(n) steps, rounded up. The root receives each block once, over log2(n) connections; blocks
@@ -40,5 +43,18 @@ Task gatherBinomial(NetContext& net, const Collective& c) {
   Dispatch dispatch = net.send(tree.parent(), 0, blocks, tree.below(0) * bytes);
   co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm gatherNetBinomial() {
+  return {.name = "binomial",
+          .kinds = {CollectiveKind::Gather},
+          .run = gatherBinomial,
+          .micros = treeOfBlocksMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// One step: everybody sends its block to the root, which receives into place.
 Task gatherDirect(NetContext& net, const Collective& c) {
@@ -17,5 +20,18 @@ Task gatherDirect(NetContext& net, const Collective& c) {
   }
   for (Arrival& arrival : arrivals) co_await arrival;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm gatherNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::Gather},
+          .run = gatherDirect,
+          .micros = straightMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

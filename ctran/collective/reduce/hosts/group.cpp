@@ -1,6 +1,10 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
+namespace {
 
 /// Reduce inside each host, to the root or the rank of its place there; reduce among these. Every
 /// byte leaves a host once, or twice less a part where the ranks share the arithmetic.
@@ -21,5 +25,24 @@ Task reduceGroup(HostsContext& hosts, const Collective& c) {
   Task task = hosts.between(hosts.around(c.root), step);
   co_await task;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(q.kind, cost.bytes) + cost.between(q.kind, cost.bytes, 1);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::Reduce},
+          .run = reduceGroup,
+          .micros = micros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

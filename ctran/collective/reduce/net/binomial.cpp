@@ -1,8 +1,11 @@
 #include "ctran/collective/binomial.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 #include "ctran/collective/partial.h"
 
 namespace ctran {
+namespace {
 
 /// Every rank reduces what its children in a binomial tree send with its own input, and sends that
 /// to its parent: log2(n) steps, rounded up, in each of which a rank sends or receives all the
@@ -28,5 +31,24 @@ Task reduceBinomial(NetContext& net, const Collective& c) {
   Dispatch dispatch = net.send(tree.parent(), 0, own, bytes);
   co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const double levels = levelsOf(q.size), moved = levels * static_cast<double>(q.bytes);
+  return netMicros(q, {levels, levels, moved, moved});
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceNetBinomial() {
+  return {.name = "binomial",
+          .kinds = {CollectiveKind::Reduce},
+          .run = reduceBinomial,
+          .micros = micros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

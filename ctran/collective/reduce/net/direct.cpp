@@ -1,15 +1,28 @@
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/all_reduce/net/two_phase.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// One step: everybody sends its input to the root.
 Task reduceDirect(NetContext& net, const Collective& c) { return reduceInOnePhase(net, c, c.root); }
 
-/// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic, and nobody
-/// is sent more than twice the data.
-Task reduceTwoPhase(NetContext& net, const Collective& c) {
-  return reduceInTwoPhases(net, c, c.root);
+double micros(const AlgorithmQuery& q) {
+  const double peers = q.size - 1, moved = peers * static_cast<double>(q.bytes);
+  return netMicros(q, {1, peers, moved, moved, crowdOf(q.size, false)});
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceNetDirect() {
+  return {
+      .name = "direct", .kinds = {CollectiveKind::Reduce}, .run = reduceDirect, .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,10 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
+namespace {
 
 /// For reduce_scatter and reduce_scatter_v, where all hosts have as many ranks. For each host, a
 /// reduce-scatter inside of the blocks of its ranks: each rank then has this host's contribution to
@@ -36,5 +40,30 @@ Task reduceScatterGroup(HostsContext& hosts, const Collective& c) {
   Task task = hosts.between(hosts.rail(), step);
   co_await task;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.hosts * cost.inside(q.kind, cost.bytes / cost.hosts) +
+         cost.between(q.kind, cost.bytes / cost.ranks, cost.ranks);
+}
+
+std::string whyNot(const AlgorithmQuery& q) {
+  return q.map->isEven() ? "" : "the hosts have different numbers of ranks";
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceScatterHostsGroup() {
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV},
+          .run = reduceScatterGroup,
+          .micros = micros,
+          .whyNot = whyNot,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,4 +1,6 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
 namespace {
@@ -10,8 +12,6 @@ size_t pieceBytes(size_t blockBytes, int size, size_t element) {
   const size_t piece = std::max({kScratch / size, size_t{64} << 10, blockBytes / 1024 + element});
   return std::max<size_t>(piece / element, 1) * element;
 }
-
-}  // namespace
 
 /// For reduce_scatter and reduce_scatter_v. One step: every rank sends each other rank that rank's
 /// block, and reduces its own from what arrives and its own input, in rank order. Every rank sends
@@ -62,5 +62,18 @@ Task reduceScatterDirect(NetContext& net, const Collective& c) {
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceScatterNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV},
+          .run = reduceScatterDirect,
+          .micros = straightMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,7 +1,10 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 #include "ctran/collective/partial.h"
 
 namespace ctran {
+namespace {
 
 /// For reduce_scatter and reduce_scatter_v. In each step a rank exchanges half of the blocks that
 /// it still works on with a partner, and reduces the other half: log2(n) steps, (n - 1) / n of the
@@ -76,5 +79,19 @@ Task reduceScatterRecursiveHalving(NetContext& net, const Collective& c) {
       net.send(extra, unfold, sums + offsets[extra], c.inputBlock(extra).count * element);
   co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceScatterNetRecursiveHalving() {
+  return {.name = "recursive_halving",
+          .kinds = {CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV},
+          .run = reduceScatterRecursiveHalving,
+          .micros = byHalvesMicros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

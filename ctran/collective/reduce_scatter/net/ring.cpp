@@ -1,7 +1,10 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 #include "ctran/collective/partial.h"
 
 namespace ctran {
+namespace {
 
 /// For reduce_scatter and reduce_scatter_v. Each block goes once around the ring, from the rank
 /// after its owner to its owner, and every rank on the way adds its contribution: n - 1 steps, all
@@ -30,5 +33,19 @@ Task reduceScatterRing(NetContext& net, const Collective& c) {
     sent = sum;
   }
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceScatterNetRing() {
+  return {.name = "ring",
+          .kinds = {CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV},
+          .run = reduceScatterRing,
+          .micros = oneByOneMicros,
+          .sumsPartially = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,10 @@
-#include "ctran/collective/hosts_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/hosts_context.h"
+#include "ctran/collective/hosts_cost.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
+namespace {
 
 /// Inside the root's host through shared memory; to the others the root sends their blocks.
 Task scatterGroup(HostsContext& hosts, const Collective& c) {
@@ -29,5 +33,22 @@ Task scatterGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+double micros(const AlgorithmQuery& q) {
+  const GroupCost cost(q);
+  return cost.inside(q.kind, cost.bytes / cost.hosts) +
+         cost.straight(q.kind, cost.bytes * cost.away() / cost.all(), 1);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm scatterHostsGroup() {
+  return {
+      .name = kGroup, .kinds = {CollectiveKind::Scatter}, .run = scatterGroup, .micros = micros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

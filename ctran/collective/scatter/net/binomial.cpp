@@ -1,8 +1,11 @@
 #include "ctran/collective/binomial.h"
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/block_run.h"
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// Every rank gets the blocks of its subtree of a binomial tree from its parent, and passes on
 /// those of its children's: log2(n) steps, rounded up. The root sends each block once, over log2(n)
@@ -33,5 +36,18 @@ Task scatterBinomial(NetContext& net, const Collective& c) {
   copyBlock(c.output, tree.isRoot() ? c.inputBlock(net.rank).data : blocks, bytes);
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm scatterNetBinomial() {
+  return {.name = "binomial",
+          .kinds = {CollectiveKind::Scatter},
+          .run = scatterBinomial,
+          .micros = treeOfBlocksMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,9 @@
-#include "ctran/collective/net_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
 
 namespace ctran {
+namespace {
 
 /// One step: the root sends every rank its block.
 Task scatterDirect(NetContext& net, const Collective& c) {
@@ -17,5 +20,18 @@ Task scatterDirect(NetContext& net, const Collective& c) {
   copyBlock(c.output, c.inputBlock(net.rank).data, c.blockBytes());
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm scatterNetDirect() {
+  return {.name = "direct",
+          .kinds = {CollectiveKind::Scatter},
+          .run = scatterDirect,
+          .micros = straightMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,24 +1,10 @@
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
-
-/// One step: the root publishes all blocks, every rank copies its own.
-Task scatterStep(ShmContext& shm, const Collective& c) {
-  const bool isRoot = shm.rank == c.root;
-  if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
-  return exchangeStep(
-      shm, c.blockBytes() * shm.size, isRoot, isRoot ? kFromNobody : c.root,
-      [&c, &shm](std::byte* slot) {
-        for (int r = 0; r < shm.size; ++r) {
-          if (r == c.root) continue;
-          shm.put(slot + r * c.blockBytes(), c.inputBlock(r).data, c.blockBytes());
-        }
-      },
-      [&c, &shm](int, const std::byte* slot) {
-        copyBlock(c.output, slot + shm.rank * c.blockBytes(), c.blockBytes());
-      });
-}
+namespace {
 
 /// The root writes a share of every rank's block per round; every byte is written and read once.
 Task scatterRounds(ShmContext& shm, const Collective& c) {
@@ -40,5 +26,18 @@ Task scatterRounds(ShmContext& shm, const Collective& c) {
         shm.take(c.output + piece.offset, buffer + shm.rank * share, piece.bytes);
       });
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm scatterShmRounds() {
+  return {.name = "rounds",
+          .kinds = {CollectiveKind::Scatter},
+          .run = scatterRounds,
+          .micros = roundsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,17 +1,10 @@
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
-
-/// One step: everybody publishes its block, the root copies all.
-Task gatherStep(ShmContext& shm, const Collective& c) {
-  return exchangeStep(
-      shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
-      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
-      [&c](int peer, const std::byte* slot) {
-        copyBlock(c.outputBlock(peer).data, slot, c.blockBytes());
-      });
-}
+namespace {
 
 /// Everybody but the root writes its block piece by piece; the root reads them in turn.
 Task gatherRounds(ShmContext& shm, const Collective& c) {
@@ -29,5 +22,18 @@ Task gatherRounds(ShmContext& shm, const Collective& c) {
         shm.take(c.outputBlock(peer).data + piece.offset, buffer, piece.bytes);
       });
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm gatherShmRounds() {
+  return {.name = "rounds",
+          .kinds = {CollectiveKind::Gather},
+          .run = gatherRounds,
+          .micros = roundsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,5 +1,7 @@
 #include "ctran/base/checked.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
@@ -68,8 +70,6 @@ const std::byte* blockIn(const ShmContext& shm, const Collective& c, int peer,
   const size_t most = own <= Arena::kStepBytes ? Arena::kStepBytes - own : 0;
   return slot + offset.atMost(most, shm.arena.nameOf(peer), "bytes at once", c.describe());
 }
-
-}  // namespace
 
 /// Small: one step, as all_to_all. Large: the same step announces the counts; then rounds, as many
 /// as the largest block of any rank takes. A share of the input is published before the same share
@@ -142,5 +142,18 @@ Task allToAllV(ShmContext& shm, const Collective& c) {
     block += c.outputs[r].count * element;
   }
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allToAllShmRoundsV() {
+  return {.name = "rounds",
+          .kinds = {CollectiveKind::AllToAllV},
+          .run = allToAllV,
+          .micros = roundsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

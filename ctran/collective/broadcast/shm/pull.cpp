@@ -1,37 +1,13 @@
 #include <span>
 
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
 #include "ctran/collective/shm_reading.h"
 
 namespace ctran {
-
-/// One step: the root publishes, all others copy.
-Task broadcastStep(ShmContext& shm, const Collective& c) {
-  const bool isRoot = shm.rank == c.root;
-  return exchangeStep(
-      shm, c.blockBytes(), isRoot, isRoot ? kFromNobody : c.root,
-      [&c, &shm](std::byte* slot) { shm.put(slot, c.output, c.blockBytes()); },
-      [&c](int, const std::byte* slot) { copyBlock(c.output, slot, c.blockBytes()); });
-}
-
-/// The root writes piece after piece into its buffers, up to a ring ahead of the
-/// slowest reader. Every byte is written once and read by size - 1 ranks.
-Task broadcastRounds(ShmContext& shm, const Collective& c) {
-  const bool isRoot = shm.rank == c.root;
-  const size_t bytes = c.blockBytes();
-  const size_t share = shareBytes(bytes, 1, sizeOf(c.type));
-  return exchangeRounds(
-      shm, roundsFor(bytes, share), share, isRoot, isRoot ? kFromNobody : c.root,
-      [&c, &shm, bytes, share](uint64_t k, std::byte* buffer) {
-        const Piece piece(bytes, share, k);
-        shm.put(buffer, c.output + piece.offset, piece.bytes);
-      },
-      [&c, &shm, bytes, share](uint64_t k, int, const std::byte* buffer) {
-        const Piece piece(bytes, share, k);
-        shm.take(c.output + piece.offset, buffer, piece.bytes);
-      });
-}
+namespace {
 
 /// Every rank reads a part of each piece from the root's memory and passes it on through its ring:
 /// the root writes 1 / size of every byte and is not read by all at once. A piece is read while the
@@ -67,5 +43,27 @@ Task broadcastPull(ShmContext& shm, const Collective& c) {
         shm.take(part.data(), buffer, part.size());
       });
 }
+
+/// Each reads its part from the root, who is one for all, and then the parts of all from the rings.
+double micros(const AlgorithmQuery& q) {
+  constexpr double kReadRoot = 1 / 20e3, kLook = 0.75;
+  const auto bytes = static_cast<double>(q.bytes);
+  return 2 * startMicros(q.size) + kLook * lookIntoAllMicros(q.size) + bytes * kReadRoot +
+         inRoundsMicros({0, bytes, 0}, q.size, 0);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm broadcastShmPull() {
+  return {.name = "pull",
+          .kinds = {CollectiveKind::Broadcast},
+          .run = broadcastPull,
+          .micros = micros,
+          .readsPeers = true};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,8 +1,10 @@
-#include "ctran/collective/all_reduce/shm.h"
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
+namespace {
 
 /// One step: everybody publishes, the root reduces all inputs in rank order.
 Task reduceStep(ShmContext& shm, const Collective& c) {
@@ -14,12 +16,18 @@ Task reduceStep(ShmContext& shm, const Collective& c) {
       });
 }
 
-/// As all-reduce, but the root alone reads.
-Task reduceDirect(ShmContext& shm, const Collective& c) { return reduceDirect(shm, c, c.root); }
+}  // namespace
 
-/// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic.
-Task reduceTwoPhase(ShmContext& shm, const Collective& c) {
-  return reduceInTwoPhases(shm, c, c.root);
+namespace algorithms {
+
+Algorithm reduceShmStep() {
+  return {.name = "step",
+          .kinds = {CollectiveKind::Reduce},
+          .run = reduceStep,
+          .micros = stepMicros,
+          .whyNot = whyNotInAStep};
 }
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -1,6 +1,7 @@
-#include "ctran/collective/shm_algorithms.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
 #include "ctran/collective/shm_exchange.h"
-#include "ctran/collective/shm_reading.h"
 
 namespace ctran {
 namespace {
@@ -10,32 +11,6 @@ size_t largestBlock(const Collective& c) {
   size_t count = 0;
   for (const Block& block : c.outputs) count = std::max(count, block.count);
   return count * sizeOf(c.type);
-}
-
-}  // namespace
-
-// Both serve all_gather and all_gather_v: only the blocks' sizes differ.
-
-/// One step: everybody publishes its block and copies all others'.
-Task allGatherStep(ShmContext& shm, const Collective& c) {
-  return exchangeStep(
-      shm, largestBlock(c), true, kFromAll,
-      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
-      [&c, &shm](int peer, const std::byte* slot) {
-        const Block block = c.outputBlock(peer);
-        copyBlock(block.data, peer == shm.rank ? c.input : slot, block.count * sizeOf(c.type));
-      });
-}
-
-/// Everybody reads all others' blocks out of their memory.
-Task allGatherPull(ShmContext& shm, const Collective& c) {
-  return exchangeByReading(
-      shm, 1, [&c](int) { return std::span(c.input, c.blockBytes()); },
-      [&c, &shm] { shm.take(c.outputBlock(shm.rank).data, c.input, c.blockBytes()); },
-      [&c, &shm](int peer) {
-        const Block block = c.outputBlock(peer);
-        return Reading{shm.lentBy(peer, 0), block.data, block.count * sizeOf(c.type)};
-      });
 }
 
 /// Everybody writes its block once, piece by piece, and reads the size - 1 others', starting with
@@ -55,5 +30,18 @@ Task allGatherRounds(ShmContext& shm, const Collective& c) {
         shm.take(block.data + piece.offset, buffer, piece.bytes);
       });
 }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm allGatherShmRounds() {
+  return {.name = "rounds",
+          .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
+          .run = allGatherRounds,
+          .micros = roundsMicros};
+}
+
+}  // namespace algorithms
 
 }  // namespace ctran

@@ -5,7 +5,7 @@
 namespace ctran {
 
 /// All-reduce and reduce: `root` alone gets the result, or everybody (kFromAll).
-Task reduceDirect(ShmContext& shm, const Collective& c, int root);
+Task reduceDirectly(ShmContext& shm, const Collective& c, int root);
 Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root);
 
 }  // namespace ctran

@@ -1,0 +1,33 @@
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/collective/shm_cost.h"
+#include "ctran/collective/shm_exchange.h"
+
+namespace ctran {
+namespace {
+
+/// One step: everybody publishes its block, the root copies all.
+Task gatherStep(ShmContext& shm, const Collective& c) {
+  return exchangeStep(
+      shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
+      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
+      [&c](int peer, const std::byte* slot) {
+        copyBlock(c.outputBlock(peer).data, slot, c.blockBytes());
+      });
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm gatherShmStep() {
+  return {.name = "step",
+          .kinds = {CollectiveKind::Gather},
+          .run = gatherStep,
+          .micros = stepMicros,
+          .whyNot = whyNotInAStep};
+}
+
+}  // namespace algorithms
+
+}  // namespace ctran

@@ -1,0 +1,28 @@
+#include "ctran/collective/all_reduce/net/two_phase.h"
+#include "ctran/collective/algorithm.h"
+#include "ctran/collective/net_context.h"
+#include "ctran/collective/net_cost.h"
+
+namespace ctran {
+namespace {
+
+/// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic, and nobody
+/// is sent more than twice the data.
+Task reduceTwoPhase(NetContext& net, const Collective& c) {
+  return reduceInTwoPhases(net, c, c.root);
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceNetTwoPhase() {
+  return {.name = "two_phase",
+          .kinds = {CollectiveKind::Reduce},
+          .run = reduceTwoPhase,
+          .micros = twoStepsMicros};
+}
+
+}  // namespace algorithms
+
+}  // namespace ctran

@@ -1,0 +1,91 @@
+#include "ctran/collective/registry.h"
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "ctran/base/error.h"
+
+namespace ctran {
+
+/// Every algorithm, ordered by the paths of their files. Generated, see cmake/Algorithms.cmake.
+std::vector<Algorithm> everyAlgorithm();
+
+namespace {
+
+constexpr size_t kPlaces = 3, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
+
+struct Registry {
+  Registry() : all(everyAlgorithm()) {
+    for (const Algorithm& algorithm : all) {
+      for (size_t kind = 0; kind < kKinds; ++kind) {
+        if (!algorithm.kinds.has(static_cast<CollectiveKind>(kind))) continue;
+        byKind[static_cast<size_t>(algorithm.place())][kind].push_back(&algorithm);
+      }
+    }
+    // Of those that cost the same the first is chosen: one that rounds once.
+    for (auto& kinds : byKind) {
+      for (auto& algorithms : kinds) {
+        std::stable_partition(algorithms.begin(), algorithms.end(),
+                              [](const Algorithm* one) { return !one->sumsPartially; });
+      }
+    }
+  }
+  const std::vector<Algorithm> all;
+  std::array<std::array<std::vector<const Algorithm*>, kKinds>, kPlaces> byKind;
+};
+
+const Registry& registry() {
+  static const Registry all;
+  return all;
+}
+
+}  // namespace
+
+std::span<const Algorithm* const> algorithmsOf(AlgorithmPlace place, CollectiveKind kind) {
+  return registry().byKind[static_cast<size_t>(place)][static_cast<size_t>(kind)];
+}
+
+const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::string_view name) {
+  for (const Algorithm* algorithm : algorithmsOf(place, kind)) {
+    if (algorithm->name == name) return algorithm;
+  }
+  return nullptr;
+}
+
+const Algorithm& cheapestAlgorithm(AlgorithmPlace place, const AlgorithmQuery& query,
+                                   bool readsPeers, double* micros) {
+  const Algorithm* best = nullptr;
+  double least = 0;
+  for (const Algorithm* algorithm : algorithmsOf(place, query.kind)) {
+    if (algorithm->readsPeers && !readsPeers) continue;
+    if (algorithm->sumsPartially && !query.partialSums) continue;
+    if (!algorithm->whyNot(query).empty()) continue;
+    const double us = algorithm->micros(query);
+    if (best != nullptr && us >= least) continue;
+    best = algorithm;
+    least = us;
+  }
+  if (best == nullptr) {
+    throw Error(ErrorKind::InvalidArgument,
+                std::string(nameOf(query.kind)) + " is not a collective");
+  }
+  if (micros != nullptr) *micros = least;
+  return *best;
+}
+
+std::string algorithmNames(AlgorithmPlace place, const CollectiveKind* kind) {
+  std::vector<std::string_view> names;
+  for (const Algorithm& algorithm : registry().all) {
+    if (algorithm.place() != place) continue;
+    if (kind != nullptr && !algorithm.kinds.has(*kind)) continue;
+    if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) {
+      names.push_back(algorithm.name);
+    }
+  }
+  std::string text;
+  for (const std::string_view name : names) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
+
+}  // namespace ctran
