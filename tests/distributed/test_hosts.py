@@ -64,7 +64,8 @@ def _explain_and_tune(rank: Rank) -> None:
     assert told.algorithm == "group"
     assert "cost model" in told.why
     names = [one.algorithm for one in told.alternatives]
-    assert names == ["group", "direct", "two_phase", "ring", "halving_doubling"]
+    assert names[0] == "group"
+    assert {"direct", "two_phase", "ring", "halving_doubling", "double_binary_tree"} < set(names)
     assert all(one.predicted_us > 0 and one.measured_us is None for one in told.alternatives)
     # Sums of partial sums are too short for it, but for those of the hosts' ranks that are named.
     whys = {
