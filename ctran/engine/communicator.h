@@ -11,7 +11,7 @@
 #include "ctran/base/error.h"
 #include "ctran/bootstrap/store.h"
 #include "ctran/collective/collective.h"
-#include "ctran/engine/work.h"
+#include "ctran/base/work.h"
 
 namespace ctran {
 

@@ -12,7 +12,7 @@
 #include "ctran/collective/send_recv/shm.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
-#include "ctran/engine/work.h"
+#include "ctran/base/work.h"
 #include "ctran/select/selector.h"
 
 namespace ctran {

@@ -9,7 +9,7 @@
 #include "ctran/base/error.h"
 #include "ctran/collective/collective.h"
 #include "ctran/engine/lane.h"
-#include "ctran/engine/work.h"
+#include "ctran/base/work.h"
 
 namespace ctran {
 

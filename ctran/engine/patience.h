@@ -7,7 +7,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/engine/core.h"
-#include "ctran/engine/work.h"
+#include "ctran/base/work.h"
 
 namespace ctran {
 

@@ -12,6 +12,7 @@
 #include "ctran/base/error.h"
 #include "ctran/engine/create.h"
 #include "ctran/memory/device_segment.h"
+#include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/ctran/blocks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
@@ -21,7 +22,6 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
@@ -190,22 +190,23 @@ auto CtranBackend::visibly(Call call) {
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
-  stream::StreamSetup setup{
+  const int index = device_.has_index() ? device_.index() : 0;
+  ctran::StreamQueueOptions queue{
       .runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
-      .device = device_,
+      .device = index,
       .name = options_.name,
       .rank = getRank(),
       .size = getSize(),
       .highPriority = options_.is_high_priority_stream || nccl::wantsHighPriority(options_.hints),
+      .freesInStreamOrder = !device_.is_cpu(),
       .checkInterval = kCheckInterval,
       .idleInterval = kIdleInterval,
-      .monitor = members_->monitor};
-  const int index = device_.has_index() ? device_.index() : 0;
+      .observer = members_->monitor};
   auto engine = visibly([&] {
     return ctran::GpuCommunicator::create(members_->comm, index, &hooks, detourOf(options_.hints));
   });
-  gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));
-  stream::Watchdog::add(gpu_);
+  gpu_ = std::make_shared<GpuGroup>(std::move(queue), device_, std::move(engine));
+  ctran::Watchdog::add(gpu_);
 }
 
 std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) const {
@@ -268,8 +269,9 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
 void CtranBackend::finalize() {
   if (!members_->comm) return;
   if (gpu_) {
-    gpu_->drain();
-    gpu_->requireWhole();
+    EngineWaitHooks hooks;
+    gpu_->drain(&hooks);
+    gpu_->throwIfBroken();
   }
   const HostWait wait;
   EngineWaitHooks hooks;
@@ -489,7 +491,7 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
   const auto timeout = timeoutOf(options);
   return gpu_->issue(
       OpName::reduce_scatter_quantized, async_op, timeout, std::ref(hold),
-      [&](stream::Stream stream) {
+      [&](ctran::gpu::Stream stream) {
         return gpu_->engine().enqueueQuantized(c, quantization, {stream, async_op, timeout});
       });
 }
@@ -531,16 +533,17 @@ TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& cal
   if (!gpu_ || !HostRows::areFor(call)) {
     return execute(call.op, collectiveOf(call), async_op, options, call);
   }
-  gpu_->requireWhole();
-  if (gpu_->place(false).isCaptured) {
+  gpu_->throwIfBroken();
+  if (gpu_->runtime().isCapturing(stream::currentStream(device_))) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        std::string(toString(call.op)) +
                            " of tensors of a GPU goes through the host's memory and cannot be "
                            "captured",
                        {}, {}, "put the rows in the order of the ranks, for all_to_all_v_dynamic");
   }
-  gpu_->drain();  // an operation issued before it may write the numbers
-  gpu_->requireWhole();
+  EngineWaitHooks waitHooks;
+  gpu_->drain(&waitHooks);  // an operation issued before it may write the numbers
+  gpu_->throwIfBroken();
   HostRows rows(call);
   EngineWaitHooks hooks(*members_->monitor);
   visibly([&] { engine().run(collectiveOf(rows.call()), options.timeout, &hooks); });
@@ -624,8 +627,8 @@ void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
                                             const OpOptions& options) {
   if (!gpu_) return nullptr;
-  gpu_->requireWhole();
-  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->deviceIndex());
+  gpu_->throwIfBroken();
+  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->device());
   const HostWait wait;
   EngineWaitHooks hooks(*members_->monitor);
   const auto kind =
@@ -640,12 +643,8 @@ std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
 void CtranBackend::abort() {
   if (gpu_) {
     members_->monitor->seen();
-    if (finalized_ && !gpu_->isKept()) return;  // the others go on without this rank
-    return gpu_->breakWith(ctran::Error(ctran::ErrorKind::Aborted,
-                                        "Communicator '" + options_.name +
-                                            "' has been aborted: abort() was called on rank " +
-                                            std::to_string(getRank()),
-                                        {getRank()}));
+    if (finalized_ && !gpu_->hasGraphs()) return;  // the others go on without this rank
+    return gpu_->abort();
   }
   members_.look([](const Members& members) {
     members.monitor->seen();

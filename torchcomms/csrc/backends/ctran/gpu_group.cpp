@@ -2,7 +2,8 @@
 
 #include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/work.hpp"
 
 namespace torch::comms {
 
@@ -32,13 +33,17 @@ bool isMessage(ctran::CollectiveKind kind) {
 
 }  // namespace
 
-GpuGroup::GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine)
-    : StreamGroup(std::move(setup)), engine_(std::move(engine)), replays_(runtime(), events()) {}
+GpuGroup::GpuGroup(ctran::StreamQueueOptions options, at::Device device,
+                   std::shared_ptr<ctran::GpuCommunicator> engine)
+    : StreamQueue(std::move(options)),
+      engine_(std::move(engine)),
+      torchDevice_(device),
+      replays_(runtime(), events()) {}
 
 TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Collective> operations,
                                           bool async_op, std::chrono::milliseconds timeout,
                                           const std::function<std::shared_ptr<void>()>& hold) {
-  return issue(op, async_op, timeout, hold, [&](stream::Stream stream) -> uint64_t {
+  return issue(op, async_op, timeout, hold, [&](ctran::gpu::Stream stream) -> uint64_t {
     if (operations.empty() || isMessage(operations[0].kind)) {
       engine_->enqueueMessages(operations, {stream, async_op, timeout});
       return 0;
@@ -48,18 +53,17 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, std::span<const ctran::Coll
   });
 }
 
-TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
-                                          std::chrono::milliseconds timeout,
-                                          const std::function<std::shared_ptr<void>()>& hold,
-                                          const std::function<uint64_t(stream::Stream)>& enqueue,
-                                          std::vector<int> awaited) {
-  requireWhole();
+TorchCommBackend::WorkPtr GpuGroup::issue(
+    OpName op, bool async_op, std::chrono::milliseconds timeout,
+    const std::function<std::shared_ptr<void>()>& hold,
+    const std::function<uint64_t(ctran::gpu::Stream)>& enqueue, std::vector<int> awaited) {
+  throwIfBroken();
   if (engine_->hasFailed()) [[unlikely]] {
     diagnose();
-    requireWhole();
+    throwIfBroken();
   }
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
-  const stream::Place where = place(async_op);
+  const ctran::gpu::ActiveDevice active(runtime(), device());
+  const Placement where = place(stream::currentStream(torchDevice_), async_op);
   const auto captured =
       where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
   uint64_t number = 0;
@@ -67,13 +71,13 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
     number = enqueue(where.stream);
   } catch (const ctran::Error&) {
     if (engine_->hasFailed()) {  // while it waited for the other ranks
-      monitor().seen();
+      observer().seen();
       diagnose();
     }
     throw;
   }
   if (where.isCaptured) {
-    if (captured) replays_.leave(*captured, where.stream, op, maskOf(awaited), timeout);
+    if (captured) replays_.leave(*captured, where.stream, toString(op), maskOf(awaited), timeout);
     // The group, which goes last, is kept too: `captured` belongs to it.
     keepWithGraph(where.stream,
                   captured ? std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(
@@ -81,20 +85,26 @@ TorchCommBackend::WorkPtr GpuGroup::issue(OpName op, bool async_op,
                            : hold());
     return TorchWorkCompleted::shared();
   }
-  return finish(op, where, number, timeout, hold, std::move(awaited));
+  return stream::workOf(track(where,
+                              {.name = toString(op),
+                               .sequence = number,
+                               .timeout = timeout,
+                               .awaited = std::move(awaited)},
+                              hold),
+                        torchDevice_);
 }
 
 void GpuGroup::diagnose() {
   if (const auto error = engine_->trouble()) breakWith(*error, /*tellOthers=*/false);
 }
 
-bool GpuGroup::patrol() {
+bool GpuGroup::inspect() {
   try {
     retireEnded();
     if (!isBroken()) diagnose();
     if (!isBroken()) lookAtDeadlines();
     if (!isBroken()) lookForLeft();
-    if (!isBroken() && isKept()) lookAtReplays();
+    if (!isBroken() && hasGraphs()) lookAtReplays();
     engine_->shareMemory();
   } catch (const ctran::Error& error) {
     breakWith(error);
@@ -102,29 +112,29 @@ bool GpuGroup::patrol() {
     breakWith(ctran::Error(ctran::ErrorKind::System, error.what()));
   }
   // Graphs may be replayed at any time, and nobody else sees when that goes wrong.
-  return isIdle() && (!isKept() || isBroken());
+  return isIdle() && (!hasGraphs() || isBroken());
 }
 
 void GpuGroup::lookAtDeadlines() {
-  const auto late = findLate(stream::Clock::now());
+  const auto late = findLate(Clock::now());
   if (!late) return;
-  const std::string name(toString(late->op()));
+  const std::string name(late->name());
   if (!late->awaited().empty()) {
-    return breakWith(lateSignal(describe(late->op(), *this), late->timeout(), late->awaited()));
+    return breakWith(lateSignal(describe(late->name()), late->timeout(), late->awaited()));
   }
   const ctran::Error error =
-      engine_->timedOut(describe(late->op(), *this), late->sequence(), late->timeout());
+      engine_->timedOut(describe(late->name()), late->sequence(), late->timeout());
   breakWith(ctran::Error(error.kind(), error.what(), error.ranks(), name, ""));
 }
 
 /// Of messages it is not known who has sent what before it left: they have their timeouts.
 void GpuGroup::lookForLeft() {
-  const auto now = stream::Clock::now();
-  std::shared_ptr<stream::Operation> latest;
+  const auto now = Clock::now();
+  std::shared_ptr<ctran::StreamOperation> latest;
   {
-    const std::lock_guard lock(queueMutex_);
-    for (const Queue& queue : queues_) {
-      for (const auto& operation : queue.operations) {
+    const std::lock_guard lock(streamsMutex_);
+    for (const OneStream& one : streams_) {
+      for (const auto& operation : one.operations) {
         if (now - operation->start() < kLeftPatience) break;
         if (!latest || operation->sequence() > latest->sequence()) latest = operation;
       }
@@ -133,22 +143,22 @@ void GpuGroup::lookForLeft() {
   if (!latest || latest->sequence() == 0) return;
   const auto error = engine_->leftWithout(latest->sequence());
   if (!error || latest->isOver()) return;
-  breakWith(ctran::Error(error->kind(), error->what(), error->ranks(),
-                         std::string(toString(latest->op())), ""));
+  breakWith(
+      ctran::Error(error->kind(), error->what(), error->ranks(), std::string(latest->name()), ""));
 }
 
 void GpuGroup::lookAtReplays() {
-  const auto now = stream::Clock::now();
+  const auto now = Clock::now();
   const auto running = replays_.mostUrgent(now);
   if (!running || running->deadline() > now) return;
-  breakWith(lateSignal(describe(running->op, *this) + ", in a replay of its graph,",
-                       running->timeout, ranksOf(running->sequence)));
+  breakWith(lateSignal(describe(running->name) + ", in a replay of its graph,", running->timeout,
+                       ranksOf(running->sequence)));
 }
 
-std::optional<OpName> GpuGroup::replayed() {
+std::optional<std::string_view> GpuGroup::replayed() {
   try {
-    const auto running = replays_.mostUrgent(stream::Clock::now());
-    return running ? std::optional(running->op) : std::nullopt;
+    const auto running = replays_.mostUrgent(Clock::now());
+    return running ? std::optional(running->name) : std::nullopt;
   } catch (const ctran::Error&) {  // the device is lost
     return std::nullopt;
   }
@@ -169,7 +179,7 @@ void GpuGroup::endKernels() {
     const std::lock_guard lock(errorMutex_);
     engine_->fail(*error_);
   }
-  releaseAll();
+  callOnBreak();
 }
 
 }  // namespace torch::comms

@@ -8,15 +8,16 @@
 #include <vector>
 
 #include "ctran/engine/gpu_communicator.h"
-#include "torchcomms/csrc/backends/stream/group.hpp"
-#include "torchcomms/csrc/backends/stream/replays.hpp"
+#include "ctran/stream/replays.h"
+#include "ctran/stream/stream_queue.h"
 
 namespace torch::comms {
 
 /// The engine's communicator of GPUs, its operations as work on streams.
-class GpuGroup final : public stream::StreamGroup {
+class GpuGroup final : public ctran::StreamQueue {
  public:
-  GpuGroup(stream::StreamSetup setup, std::shared_ptr<ctran::GpuCommunicator> engine);
+  GpuGroup(ctran::StreamQueueOptions options, at::Device device,
+           std::shared_ptr<ctran::GpuCommunicator> engine);
 
   ctran::GpuCommunicator& engine() { return *engine_; }
 
@@ -31,10 +32,10 @@ class GpuGroup final : public stream::StreamGroup {
   /// beside the engine. `awaited`: the ranks without which it does not end, where they are known.
   TorchCommBackend::WorkPtr issue(OpName op, bool async_op, std::chrono::milliseconds timeout,
                                   const std::function<std::shared_ptr<void>()>& hold,
-                                  const std::function<uint64_t(stream::Stream)>& enqueue,
+                                  const std::function<uint64_t(ctran::gpu::Stream)>& enqueue,
                                   std::vector<int> awaited = {});
 
-  bool patrol() override;
+  bool inspect() override;
   bool isSound() const override { return !engine_->hasFailed(); }
   void diagnose() override;
 
@@ -43,12 +44,13 @@ class GpuGroup final : public stream::StreamGroup {
   void lookAtDeadlines();
   void lookForLeft();
   void lookAtReplays();
-  std::optional<OpName> replayed() override;
+  std::optional<std::string_view> replayed() override;
   [[nodiscard]] ctran::Error lateSignal(const std::string& what, std::chrono::milliseconds timeout,
                                         std::vector<int> ranks) const;
 
   const std::shared_ptr<ctran::GpuCommunicator> engine_;
-  stream::Replays replays_;  ///< of what waits beside the engine, whose kernels end by themselves
+  const at::Device torchDevice_;
+  ctran::Replays replays_;  ///< of what waits beside the engine, whose kernels end by themselves
 };
 
 }  // namespace torch::comms

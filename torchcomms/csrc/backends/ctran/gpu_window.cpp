@@ -18,7 +18,7 @@ class Host final : public gpu::WindowHost {
                                         std::vector<int> awaited) override {
     const auto timeout =
         options.timeout == kNoTimeout ? backend_.getOptions().timeout : options.timeout;
-    const auto put = [&](stream::Stream stream) -> uint64_t {
+    const auto put = [&](ctran::gpu::Stream stream) -> uint64_t {
       issue(stream);
       return 0;
     };
@@ -27,7 +27,7 @@ class Host final : public gpu::WindowHost {
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
-    group_->requireWhole();
+    group_->throwIfBroken();
     // With a byte before it: there has to be something.
     const std::string said = '\n' + own;
     std::string all(said.size() * static_cast<size_t>(backend_.getSize()), '\0');
@@ -41,7 +41,7 @@ class Host final : public gpu::WindowHost {
     try {
       backend_.engine().run(c, backend_.getOptions().timeout, &hooks);
     } catch (...) {  // the program sees it
-      group_->monitor().seen();
+      group_->observer().seen();
       group_->diagnose();
       throw;
     }
@@ -55,7 +55,7 @@ class Host final : public gpu::WindowHost {
   const std::shared_ptr<ctran::gpu::EventPool>& events() const override { return group_->events(); }
 
   void atEnd(std::weak_ptr<std::function<void()>> release) override {
-    group_->atEnd(std::move(release));
+    group_->onBreak(std::move(release));
   }
 
  private:
@@ -66,7 +66,7 @@ class Host final : public gpu::WindowHost {
 }  // namespace
 
 std::shared_ptr<TorchCommWindow> makeGpuWindow(CtranBackend& backend) {
-  backend.group()->requireWhole();
+  backend.group()->throwIfBroken();
   return std::make_shared<gpu::GpuWindow>(backend.getRank(), backend.getSize(), backend.getDevice(),
                                           std::make_unique<Host>(backend));
 }
