@@ -6,7 +6,9 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "ctran/os/process.h"
@@ -86,6 +88,8 @@ void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
   const std::lock_guard lock(s.mutex);
   s.queues.push_back(queue);
   if (s.runs || s.stopped) return;
+  // The driver may not be asked once it has taken itself down, which it does at exit.
+  [[maybe_unused]] static const int atExit = std::atexit(&Watchdog::stop);
   startThread("ctran-watchdog", [&s] { s.serve(); });
   s.runs = true;
 }
@@ -130,7 +134,7 @@ void Watchdog::spawn(const char* name, std::function<void()> body) {
 void Watchdog::stop() {
   State& s = state();
   std::unique_lock lock(s.mutex);
-  s.stopped = true;
+  if (std::exchange(s.stopped, true)) return;
   s.changed.notify_all();
   s.changed.wait_for(lock, kStopPatience, [&] { return !s.runs && s.spawned == 0; });
 }

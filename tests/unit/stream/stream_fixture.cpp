@@ -1,23 +1,10 @@
 #include "tests/unit/stream/stream_fixture.h"
 
-#include <stdlib.h>
-
 #include <thread>
 
 #include "ctran/gpu/driver.h"
-#include "tests/unit/support/ranks.h"
 
 namespace ctran::testing {
-
-const gpu::Runtime& standInRuntime() {
-  static const gpu::Runtime& runtime = []() -> const gpu::Runtime& {
-    ::setenv("CTRAN_CUDA_LIBRARY", STAND_IN_CUDA, 1);
-    const gpu::Runtime& loaded = gpu::Runtime::of(gpu::Platform::Cuda);
-    ::unsetenv("CTRAN_CUDA_LIBRARY");
-    return loaded;
-  }();
-  return runtime;
-}
 
 void Gate::put(gpu::Stream stream) {
   const auto pass = [](void* given) {  // one at a time: the gate is on one stream

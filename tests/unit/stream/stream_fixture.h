@@ -13,11 +13,9 @@
 
 #include "ctran/gpu/runtime.h"
 #include "ctran/stream/stream_queue.h"
+#include "tests/unit/support/stand_ins.h"
 
 namespace ctran::testing {
-
-/// Makes this process take the stand-in, if it has not taken another driver.
-const gpu::Runtime& standInRuntime();
 
 /// Work on a stream that does not end before the gate lets it pass.
 class Gate {

@@ -107,7 +107,10 @@ TEST_F(StreamQueueTest, TheFirstErrorStands) {
   EXPECT_EQ(error.ranks(), std::vector<int>{1});
   EXPECT_EQ(queue->endings, 1);
   int calls = 0;
-  queue->onBreak(std::make_shared<std::function<void()>>([&] { ++calls; }));  // nobody owns it
+  auto unowned = std::make_shared<std::function<void()>>([&] { ++calls; });
+  const std::weak_ptr left = unowned;
+  unowned = nullptr;
+  queue->onBreak(left);
   EXPECT_EQ(calls, 0);
   const auto owned = std::make_shared<std::function<void()>>([&] { ++calls; });
   queue->onBreak(owned);

@@ -7,6 +7,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/engine/gpu_domain.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
@@ -109,7 +110,7 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
 /// What NCCL would refuse, seen by all ranks alike; empty if nothing.
 std::string NcclxBackend::whyNoVendor() const {
   if (!engine_) return {};
-  const auto shared = engine_->group()->engine().sharedGpu();
+  const auto shared = engine_->gpu()->domain().sharedGpu();
   if (!shared) return {};
   return "ranks " + std::to_string(shared->first) + " and " + std::to_string(shared->second) +
          " share a GPU, which it refuses";
@@ -123,8 +124,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
     ctran::log(ctran::LogLevel::Warn, "communicator '%s' of backend ncclx goes without NCCL: %s",
                options_.name.c_str(), noVendor.c_str());
   }
-  const std::string machine =
-      engine_ ? ctran::gpuMachine(engine_->group()->device()) : std::string();
+  const std::string machine = engine_ ? ctran::gpuMachine(engine_->gpu()->device()) : std::string();
   choice_ =
       std::make_shared<ncclx::Choice>(std::move(noEngine), std::move(noVendor), machine, getSize());
   choice_->prefer(options_.hints);
@@ -136,7 +136,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
 /// What was measured on machines like this, if all ranks find the same; else on H200.
 void NcclxBackend::chooseTable() {
   const int size = getSize();
-  const std::string machine = ctran::gpuMachine(engine_->group()->device());
+  const std::string machine = ctran::gpuMachine(engine_->gpu()->device());
   ctran::TuningTable own = ctran::TuningTable::load(size, machine);
   const uint64_t hash = own.hash();
   uint64_t range[2] = {hash, ~hash};  // the least of both tells whether all are the same
@@ -172,7 +172,7 @@ std::string_view NcclxBackend::getBackendVersion() const {
 
 void NcclxBackend::connectFailures() {
   const std::weak_ptr<ctran::StreamQueue> engine =
-      engine_ ? std::weak_ptr<ctran::StreamQueue>(engine_->group()) : decltype(engine){};
+      engine_ ? std::weak_ptr<ctran::StreamQueue>(engine_->gpu()) : decltype(engine){};
   const std::weak_ptr<ctran::StreamQueue> vendor =
       vendor_ ? std::weak_ptr<ctran::StreamQueue>(vendor_->group()) : decltype(vendor){};
   const auto tell = [listener = listener_](auto from, auto to) {

@@ -54,10 +54,10 @@ template <typename Call>
 TorchCommBackend::WorkPtr NcclxBackend::issue(bool vendor, bool async_op, const Call& call) {
   ctran::StreamQueue* queue = nullptr;
   if (engine_ && vendor_) {
-    engine_->group()->throwIfBroken();
+    engine_->gpu()->throwIfBroken();
     vendor_->group()->throwIfBroken();
     queue =
-        vendor ? static_cast<ctran::StreamQueue*>(vendor_->group().get()) : engine_->group().get();
+        vendor ? static_cast<ctran::StreamQueue*>(vendor_->group().get()) : engine_->gpu().get();
     if (last_ && lastWasVendor_ != vendor) {
       const ctran::gpu::Stream current = stream::currentStream(getDevice());
       if (!queue->runtime().isCapturing(current)) {
