@@ -40,6 +40,23 @@ add_dependencies(ctran_tests stand_in_verbs)
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/verbs/verbs_fixture.cpp
   APPEND PROPERTY COMPILE_DEFINITIONS STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
 
+# A driver of our own for GPUs and its compiler, which tests/unit/support/stand_ins.cpp loads.
+add_library(stand_in_cuda SHARED
+  ${PROJECT_SOURCE_DIR}/tests/standins/cuda.cpp ${PROJECT_SOURCE_DIR}/tests/standins/cuda_absent.cpp)
+add_library(stand_in_nvrtc SHARED ${PROJECT_SOURCE_DIR}/tests/standins/nvrtc.cpp)
+foreach(library stand_in_cuda stand_in_nvrtc)
+  target_link_libraries(${library} PRIVATE own_code ctran)
+  # Functions of the driver that there are not ignore what they are given.
+  target_compile_options(${library} PRIVATE -Wno-unused-parameter)
+  set_target_properties(${library} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/standins)
+  add_dependencies(ctran_tests ${library})
+endforeach()
+set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/support/stand_ins.cpp
+  APPEND PROPERTY COMPILE_DEFINITIONS
+  STAND_IN_CUDA="$<TARGET_FILE:stand_in_cuda>" STAND_IN_NVRTC="$<TARGET_FILE:stand_in_nvrtc>")
+
 set(environment
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1

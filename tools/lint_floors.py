@@ -28,6 +28,7 @@ FLOORS = (
     "ctran/plan",
     "ctran/collective",
     "ctran/select",
+    "ctran/stream",
     "ctran/engine",
     "ctran/window",
     "ctran/capi",

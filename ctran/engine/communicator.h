@@ -9,9 +9,9 @@
 #include <string>
 
 #include "ctran/base/error.h"
+#include "ctran/base/work.h"
 #include "ctran/bootstrap/store.h"
 #include "ctran/collective/collective.h"
-#include "ctran/engine/work.h"
 
 namespace ctran {
 

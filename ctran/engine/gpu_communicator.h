@@ -1,148 +1,120 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <map>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
-#include <utility>
+#include <string_view>
 #include <vector>
 
-#include "ctran/collective/exchange/copy_engine.h"
-#include "ctran/collective/exchange/persistent_copy.h"
-#include "ctran/collective/gpu/launcher.h"
-#include "ctran/collective/plan/gpu.h"
+#include "ctran/collective/collective.h"
 #include "ctran/engine/communicator.h"
-#include "ctran/engine/named.h"
-#include "ctran/gpu/runtime.h"
-#include "ctran/transport/nvlink/peer_memory.h"
-#include "ctran/transport/nvlink/symmetric_memory.h"
+#include "ctran/engine/gpu_fallback.h"
+#include "ctran/stream/replays.h"
+#include "ctran/stream/stream_queue.h"
 
 namespace ctran {
 
-class LocalCommunicator;
+class GpuDomain;
+struct Quantization;
 
-/// Ranks of one host and the operations among their GPUs. Beside the GPUs stands an ordinary
-/// communicator of the same ranks, the control: through it they meet, hand memory over, notice each
-/// other's deaths, and learn of failures.
+struct GpuCommunicatorOptions {
+  int device = 0;  ///< of this rank, as the driver numbers them
+  GpuFallback fallback = GpuFallback::HostMemory;
+  bool highPriority = false;        ///< of the communicator's own stream
+  bool freesInStreamOrder = false;  ///< see StreamQueueOptions
+  std::shared_ptr<ErrorObserver> observer = std::make_shared<ErrorObserver>();
+};
+
+struct EnqueueOptions {
+  /// What errors call the operation, in text that lives as long as the process; by default its
+  /// collective's name.
+  std::string_view name = {};
+  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+  /// Whether it goes on the communicator's own stream, behind what the caller's stream holds, and
+  /// leaves room on the GPU for other kernels.
+  bool aside = false;
+  /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
+  /// as the graph.
+  std::function<std::shared_ptr<void>()> keepAlive = {};
+};
+
+/// The communicator of ranks that each have a GPU. Its operations are work on streams.
 ///
-/// Operations are put on streams and run in the order of the calls, whichever streams they are on.
-/// A registered plan that can serve a call does, as a kernel; else copy engines, where they are
-/// preferred. The first call that one of these serves on a communicator waits for the other ranks,
-/// to map each other's memory.
+/// A call returns at once, whatever the stream still holds. Operations run in the order of the
+/// calls on all streams. Each has a deadline; a late one, a dead rank, an abort or ranks that call
+/// different things break the communicator on all ranks: kernels end, and the error is thrown by
+/// waits and by every later call. Whoever drops a communicator leaves its operations running.
 ///
-/// One thread at a time; `trouble`, `fail` and `stop` from any thread.
-class GpuCommunicator final : public Explainer {
+/// While a stream captures, what is enqueued on it becomes part of the graph. All ranks replay the
+/// same graphs in the same order.
+///
+/// One thread at a time enqueues; see StreamQueue for the rest.
+class GpuCommunicator final : public StreamQueue {
  public:
-  /// What there is for GPUs that do not reach each other's memory.
-  enum class Detour { HostMemory, None };
+  /// Collective over the ranks of `control`, which this owns from then on. Throws what
+  /// GpuDomain::create throws.
+  static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control,
+                                                 const GpuCommunicatorOptions& options = {},
+                                                 WaitHooks* hooks = nullptr);
+  GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain);
 
-  /// Collective over the ranks of `control`, which this owns from then on; each names its device.
-  /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory and
-  /// some rank takes no detour.
-  static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control, int device,
-                                                 WaitHooks* hooks = nullptr,
-                                                 Detour detour = Detour::HostMemory);
-  ~GpuCommunicator() override;
-  GpuCommunicator(const GpuCommunicator&) = delete;
-  GpuCommunicator& operator=(const GpuCommunicator&) = delete;
-
+  /// What works beneath (gpu_domain.h), and the communicator of the CPU through which ranks meet.
+  GpuDomain& domain() { return *domain_; }
   Communicator& control();
-  int device() const { return device_; }
-  size_t memoryBytes() const { return memory_.scratchBytes(); }
-  /// Two ranks with one GPU, if there are.
-  std::optional<std::pair<int, int>> sharedGpu() const { return sharedGpu_; }
-  /// Whether data goes through the host's memory.
-  bool isThroughHost() const { return memory_.isThroughHost(); }
-  /// Of a kernel; covers replays of graphs, whose ends nobody else watches.
-  void setTimeout(std::chrono::nanoseconds timeout);
 
-  /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
-  /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
-  /// Communicator::run.
-  uint64_t enqueue(const Collective& collective, GpuLauncher::Target target,
-                   WaitHooks* hooks = nullptr);
+  /// Enqueues a collective behind what `stream` holds. Null while the stream captures: a replay of
+  /// its graph has no work. Throws Error: InvalidArgument if the call is wrong, and the error of a
+  /// broken communicator. `hooks` as for Communicator::run; a call waits for the other ranks if it
+  /// is the first of some kind.
+  std::shared_ptr<StreamOperation> enqueue(const Collective& collective, gpu::Stream stream,
+                                           const EnqueueOptions& options = {},
+                                           WaitHooks* hooks = nullptr);
+  /// The same of sends and receives, which run at the same time.
+  std::shared_ptr<StreamOperation> enqueueMessages(std::span<const Collective> messages,
+                                                   gpu::Stream stream,
+                                                   const EnqueueOptions& options = {});
   /// The same of a reduce-scatter whose contributions travel as bf16.
-  uint64_t enqueueQuantized(const Collective& collective, const Quantization& quantization,
-                            GpuLauncher::Target target);
-  /// Sends and receives, which run at the same time.
-  void enqueueMessages(std::span<const Collective> messages, GpuLauncher::Target target);
+  std::shared_ptr<StreamOperation> enqueueQuantized(const Collective& collective,
+                                                    const Quantization& quantization,
+                                                    gpu::Stream stream,
+                                                    const EnqueueOptions& options = {});
+  /// The same of what `launch` puts on the stream that it is given. The operation cannot end
+  /// without the ranks `awaited`, if there are any; `options` names it.
+  std::shared_ptr<StreamOperation> enqueueWork(const std::function<void(gpu::Stream)>& launch,
+                                               std::vector<int> awaited, gpu::Stream stream,
+                                               const EnqueueOptions& options);
 
-  /// Before all-gathers or all-to-alls into `output`, again and again: collective. If every rank's
-  /// output is symmetric memory and the copy engines are to write it (by default where blocks are
-  /// large), what calls have as Collective::persistent from then on; else null on all ranks. Waits
-  /// for the other ranks, which may have to map the outputs first.
-  std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
-                                          std::chrono::nanoseconds timeout, WaitHooks* hooks);
+  void setTimeout(std::chrono::nanoseconds timeout);
+  /// Waits until all that was enqueued has ended, then leaves: a rank that still needs this one
+  /// gets an error that names it. Throws the error of a broken communicator.
+  void finalize(WaitHooks* hooks = nullptr);
 
-  /// What would serve a call in which every rank contributes that many bytes, and why.
-  Explanation explain(CollectiveKind kind, size_t bytes) const override;
-
-  /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
-  bool hasFailed() const;
-  /// What has gone wrong on any rank, if something has. Never blocks.
-  std::optional<Error> trouble();
-  /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
-  /// rank's kernels, and says who was waited for.
-  Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
-  /// If a rank has left without calling the collective of that number: that.
-  std::optional<Error> leftWithout(uint64_t number) const;
-  /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
-  void shareMemory();
-  /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
-  /// holds that range, if any does, instead of at some time after its first use.
-  void registerMemory(const void* address, size_t bytes);
-  /// Breaks the communicator on all ranks, and ends their kernels.
-  void fail(const Error& error);
-  /// Ends this rank's kernels, and all that come.
-  void stop();
+  bool inspect() override;
+  bool isSound() const override;
+  void diagnose() override;
 
  private:
-  struct Introduction;
-  GpuCommunicator(std::shared_ptr<LocalCommunicator> control, int device);
-  template <class Step>
-  std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
-  void connect(Detour detour, WaitHooks* hooks);
-  void share(WaitHooks* hooks);
-  void probe();
-  void begin(GpuLauncher::Target target);
-  void order(gpu::Stream stream, bool before);
-  uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
-  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
-  const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
-  bool prefersCopies(CollectiveKind kind, const CallHints* hints) const;
-  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
-  CopyEngines& setUpCopies(WaitHooks* hooks);
-  template <class Part, class Make>
-  std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
-  std::optional<Error> mismatch();
-  Error refused(const device::Refusal& refusal) const;
-  std::vector<int> awaitedByKernels(int rank) const;
-  std::vector<int> missing(uint64_t number) const;
+  using Launch = std::function<uint64_t(gpu::Stream, std::chrono::milliseconds timeout)>;
 
-  const std::shared_ptr<LocalCommunicator> control_;
-  const int device_;
-  const gpu::Runtime& runtime_;
-  PeerMemory memory_;
-  SymmetricMemory symmetric_;
-  std::optional<std::pair<int, int>> sharedGpu_;
-  bool lines_ = false;   ///< whether the links are known to carry lines whole
-  uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
-  std::optional<GpuLauncher> launcher_;
-  /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
-  std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
-  StagingMemory staging_;
-  const Preferences user_;
-  std::unique_ptr<CopyEngines> copies_;
-  std::optional<PersistentCopies> persistent_;
-  std::shared_ptr<gpu::EventPool> events_;
-  gpu::PooledEvent last_;  ///< behind the last operation that was not captured
-  gpu::Stream lastStream_ = nullptr;
-  bool any_ = false;
-  uint64_t signature_ = 0;
+  /// `launch` puts work on a stream; it returns the number of a collective, else 0.
+  std::shared_ptr<StreamOperation> issue(std::string_view name, const Launch& launch,
+                                         gpu::Stream stream, const EnqueueOptions& options,
+                                         std::vector<int> awaited = {});
+  void endKernels() override;
+  void lookAtDeadlines();
+  void lookForLeft();
+  void lookAtReplays();
+  std::optional<std::string_view> replayed() override;
+  [[nodiscard]] Error lateSignal(std::string_view op, const std::string& what,
+                                 std::chrono::milliseconds timeout, std::vector<int> ranks) const;
+
+  const std::shared_ptr<GpuDomain> domain_;
+  /// Of operations with `awaited` ranks. Kernels of the domain end by themselves when they are
+  /// late.
+  Replays replays_;
 };
 
 }  // namespace ctran

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "ctran/base/work.h"
 #include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/send_recv/shm.h"
 #include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
-#include "ctran/engine/work.h"
 #include "ctran/select/selector.h"
 
 namespace ctran {

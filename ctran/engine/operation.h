@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/work.h"
 #include "ctran/collective/collective.h"
 #include "ctran/engine/lane.h"
-#include "ctran/engine/work.h"
 
 namespace ctran {
 

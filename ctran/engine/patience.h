@@ -6,8 +6,8 @@
 #include <chrono>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/work.h"
 #include "ctran/engine/core.h"
-#include "ctran/engine/work.h"
 
 namespace ctran {
 

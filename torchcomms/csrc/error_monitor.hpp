@@ -7,6 +7,8 @@
 #include <mutex>
 #include <string>
 
+#include "ctran/stream/error_observer.h"
+
 namespace torch::comms {
 
 /// Watches that no error of a communicator goes unseen: the policy of
@@ -18,7 +20,8 @@ namespace torch::comms {
 /// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default).
 ///
 /// All methods may be called from any thread and none blocks.
-class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
+class ErrorMonitor final : public ctran::ErrorObserver,
+                           public std::enable_shared_from_this<ErrorMonitor> {
  public:
   /// `who` begins the message: "rank 0 of communicator 'world' (ctran)".
   ErrorMonitor(std::string who, bool abortProcess);
@@ -28,14 +31,14 @@ class ErrorMonitor : public std::enable_shared_from_this<ErrorMonitor> {
   void listen(std::function<void(bool processEnds)> listener);
 
   /// An operation has failed: tells the listener.
-  void broken() { tell(/*processEnds=*/false); }
+  void broken() override { tell(/*processEnds=*/false); }
   /// An asynchronous operation failed. `reachable`: the program still holds its work.
-  void failed(const std::string& what, const std::exception_ptr& error, bool reachable);
+  void failed(const std::string& what, const std::exception_ptr& error, bool reachable) override;
   /// The program has let go of a work whose operation failed.
-  void dropped(const std::string& what, const std::exception_ptr& error);
+  void dropped(const std::string& what, const std::exception_ptr& error) override;
   /// An error has been shown to the program, or the communicator is being taken down: nothing that
   /// happens from now on is a surprise.
-  void seen();
+  void seen() override;
 
  private:
   void report(const std::string& what, const std::exception_ptr& error);

@@ -1,10 +1,15 @@
-"""The C++ API, as an installed package offers it: examples/cpp is built and run."""
+"""The C++ APIs, as an installed package offers them: examples/cpp is built and run."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+from harness import standins
+from harness.devices import has_gpu, most_ranks
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cpp"
 
@@ -17,22 +22,52 @@ def run(*command: str | Path) -> str:
     return result.stdout
 
 
-def test_cpp_program(tmp_path: Path) -> None:
-    build = tmp_path / "build"
-    run("cmake", "-S", EXAMPLE, "-B", build, f"-DPython_EXECUTABLE={sys.executable}")
-    run("cmake", "--build", build)
-    size = 3
+@pytest.fixture(scope="module")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("build")
+    run("cmake", "-S", EXAMPLE, "-B", folder, f"-DPython_EXECUTABLE={sys.executable}")
+    run("cmake", "--build", folder)
+    return folder
+
+
+def say(program: Path, size: int, meeting: Path, **environment: str) -> list[list[str]]:
+    """What each rank of the program says."""
     ranks = [
         subprocess.Popen(
-            [build / "all_reduce", str(rank), str(size), tmp_path / "ranks"],
+            [program, str(rank), str(size), meeting],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            env=os.environ | environment,
         )
         for rank in range(size)
     ]
-    said = [rank.communicate(timeout=100)[0] for rank in ranks]
+    said = [rank.communicate(timeout=200)[0] for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0] * size, said
-    for rank in range(size):
+    return [text.splitlines() for text in said]
+
+
+def test_a_program_on_torch(build: Path, tmp_path: Path) -> None:
+    said = say(build / "all_reduce", 3, tmp_path / "ranks")
+    for rank, lines in enumerate(said):
         expected = ["sum 6.000000", "max 2.000000", "operations 2"]
-        assert said[rank].splitlines() == [f"[rank {rank}] {line}" for line in expected]
+        assert lines == [f"[rank {rank}] {line}" for line in expected]
+
+
+def test_a_program_on_gpus_without_torch(build: Path, tmp_path: Path) -> None:
+    size = 2
+    environment = {}
+    if not has_gpu():
+        standins.build()
+        environment = standins.environment(tmp_path)
+    elif most_ranks() < size:
+        pytest.skip(f"needs {size} GPUs")
+    meeting = tmp_path / "ranks"
+    meeting.mkdir()
+    said = say(build / "gpu_all_reduce", size, meeting, **environment)
+    for rank, lines in enumerate(said):
+        expected = ["sum 3.000000", "after two replays 12.000000"]
+        assert lines == [f"[rank {rank}] {line}" for line in expected]
+    linked = run("ldd", build / "gpu_all_reduce")
+    assert "libctran" in linked
+    assert "torch" not in linked.replace("torchcomms", "")

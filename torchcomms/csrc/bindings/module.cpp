@@ -1,6 +1,6 @@
 #include "ctran/engine/progress.h"
+#include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/c10d/lane.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
@@ -33,7 +33,7 @@ PYBIND11_MODULE(_comms, module) {
   module.def("_retire", [] {
     const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();
-    stream::Watchdog::retire();
+    ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
     Lane::settleAll(std::chrono::seconds(1));
   });

@@ -11,6 +11,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/engine/create.h"
+#include "ctran/engine/gpu_domain.h"
 #include "ctran/memory/device_segment.h"
 #include "torchcomms/csrc/backends/ctran/blocks.hpp"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
@@ -21,7 +22,7 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
 
 namespace torch::comms {
@@ -41,7 +42,6 @@ bool usesStandIn(at::Device device, const Hints& hints) {
          ctran::gpu::Driver::get().currentHostStream;
 }
 
-/// Whether a communicator of GPUs may go through the host's memory; not if something else is there.
 void refuseUnknown(const Hints& hints) {
   constexpr std::string_view kKnown[] = {"algorithm", "deterministic", "host", "stand_in",
                                          "through_host"};
@@ -55,10 +55,11 @@ void refuseUnknown(const Hints& hints) {
   }
 }
 
-ctran::GpuCommunicator::Detour detourOf(const Hints& hints) {
+/// Whether a communicator of GPUs may go through the host's memory; not if something else is there.
+ctran::GpuFallback fallbackOf(const Hints& hints) {
+  using Fallback = ctran::GpuFallback;
   const auto hint = hints.find("ctran::through_host");
-  return hint != hints.end() && hint->second == "0" ? ctran::GpuCommunicator::Detour::None
-                                                    : ctran::GpuCommunicator::Detour::HostMemory;
+  return hint != hints.end() && hint->second == "0" ? Fallback::None : Fallback::HostMemory;
 }
 
 /// Of a handle. Works and graphs have the copy alone.
@@ -74,11 +75,6 @@ struct Prepared {
 std::shared_ptr<const ctran::PersistentCopy> persistentOf(const std::shared_ptr<void>& prepared) {
   return prepared ? static_cast<const Prepared*>(prepared.get())->copy : nullptr;
 }
-
-/// So often the watchdog looks whether operations have ended, or kernels failed.
-constexpr std::chrono::milliseconds kCheckInterval{20};
-/// … and, while nothing goes on, whether other ranks have memory to be mapped.
-constexpr std::chrono::milliseconds kIdleInterval{200};
 
 }  // namespace
 
@@ -190,22 +186,27 @@ auto CtranBackend::visibly(Call call) {
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
-  stream::StreamSetup setup{
-      .runtime = ctran::gpu::Runtime::of(ctran::gpu::Platform::Cuda),
-      .device = device_,
-      .name = options_.name,
-      .rank = getRank(),
-      .size = getSize(),
+  const ctran::GpuCommunicatorOptions options{
+      .device = device_.has_index() ? device_.index() : 0,
+      .fallback = fallbackOf(options_.hints),
       .highPriority = options_.is_high_priority_stream || nccl::wantsHighPriority(options_.hints),
-      .checkInterval = kCheckInterval,
-      .idleInterval = kIdleInterval,
-      .monitor = members_->monitor};
-  const int index = device_.has_index() ? device_.index() : 0;
-  auto engine = visibly([&] {
-    return ctran::GpuCommunicator::create(members_->comm, index, &hooks, detourOf(options_.hints));
-  });
-  gpu_ = std::make_shared<GpuGroup>(std::move(setup), std::move(engine));
-  stream::Watchdog::add(gpu_);
+      .freesInStreamOrder = !device_.is_cpu(),
+      .observer = members_->monitor};
+  gpu_ = visibly([&] { return ctran::GpuCommunicator::create(members_->comm, options, &hooks); });
+}
+
+ctran::EnqueueOptions CtranBackend::enqueueOptions(
+    OpName op, bool async_op, const OpOptions& options,
+    std::function<std::shared_ptr<void>()> hold) const {
+  return {.name = toString(op),
+          .timeout = timeoutOf(options),
+          .aside = async_op,
+          .keepAlive = std::move(hold)};
+}
+
+TorchCommBackend::WorkPtr CtranBackend::workOf(
+    std::shared_ptr<ctran::StreamOperation> operation) const {
+  return stream::workOf(std::move(operation), device_);
 }
 
 std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) const {
@@ -250,7 +251,9 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
     const auto hold = [&]() -> std::shared_ptr<void> {
       return std::make_shared<std::tuple<Held...>>(tensors...);
     };
-    return gpu_->issue(op, {&collective, 1}, async_op, timeoutOf(options), std::ref(hold));
+    EngineWaitHooks hooks;
+    return workOf(gpu_->enqueue(collective, stream::currentStream(device_),
+                                enqueueOptions(op, async_op, options, std::ref(hold)), &hooks));
   }
   if (!async_op) {
     EngineWaitHooks hooks(*members_->monitor);
@@ -268,8 +271,9 @@ TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collecti
 void CtranBackend::finalize() {
   if (!members_->comm) return;
   if (gpu_) {
-    gpu_->drain();
-    gpu_->requireWhole();
+    EngineWaitHooks hooks;
+    gpu_->drain(&hooks);
+    gpu_->throwIfBroken();
   }
   const HostWait wait;
   EngineWaitHooks hooks;
@@ -349,8 +353,9 @@ TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<std::vector<at::Tensor>>(tensors);
   };
-  return gpu_->issue(OpName::batch_op_issue, messages, async_op, timeoutOf(options),
-                     std::ref(hold));
+  return workOf(gpu_->enqueueMessages(
+      messages, stream::currentStream(device_),
+      enqueueOptions(OpName::batch_op_issue, async_op, options, std::ref(hold))));
 }
 
 TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
@@ -486,12 +491,9 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<std::tuple<at::Tensor, at::Tensor, at::Tensor>>(output, input, seed);
   };
-  const auto timeout = timeoutOf(options);
-  return gpu_->issue(
-      OpName::reduce_scatter_quantized, async_op, timeout, std::ref(hold),
-      [&](stream::Stream stream) {
-        return gpu_->engine().enqueueQuantized(c, quantization, {stream, async_op, timeout});
-      });
+  return workOf(gpu_->enqueueQuantized(
+      c, quantization, stream::currentStream(device_),
+      enqueueOptions(OpName::reduce_scatter_quantized, async_op, options, std::ref(hold))));
 }
 
 TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,
@@ -531,16 +533,17 @@ TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& cal
   if (!gpu_ || !HostRows::areFor(call)) {
     return execute(call.op, collectiveOf(call), async_op, options, call);
   }
-  gpu_->requireWhole();
-  if (gpu_->place(false).isCaptured) {
+  gpu_->throwIfBroken();
+  if (gpu_->runtime().isCapturing(stream::currentStream(device_))) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        std::string(toString(call.op)) +
                            " of tensors of a GPU goes through the host's memory and cannot be "
                            "captured",
                        {}, {}, "put the rows in the order of the ranks, for all_to_all_v_dynamic");
   }
-  gpu_->drain();  // an operation issued before it may write the numbers
-  gpu_->requireWhole();
+  EngineWaitHooks waitHooks;
+  gpu_->drain(&waitHooks);  // an operation issued before it may write the numbers
+  gpu_->throwIfBroken();
   HostRows rows(call);
   EngineWaitHooks hooks(*members_->monitor);
   visibly([&] { engine().run(collectiveOf(rows.call()), options.timeout, &hooks); });
@@ -613,7 +616,7 @@ void CtranBackend::tensorRegister(const at::Tensor& tensor) {
   const void* address = tensor.const_data_ptr();
   const int device = device_.has_index() ? device_.index() : 0;
   adopted_[address] = ctran::DeviceSegment::adopt(device, address, tensor.nbytes());
-  gpu_->engine().registerMemory(address, tensor.nbytes());
+  gpu_->domain().registerMemory(address, tensor.nbytes());
 }
 
 void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
@@ -624,14 +627,14 @@ void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
                                             const OpOptions& options) {
   if (!gpu_) return nullptr;
-  gpu_->requireWhole();
-  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->deviceIndex());
+  gpu_->throwIfBroken();
+  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->device());
   const HostWait wait;
   EngineWaitHooks hooks(*members_->monitor);
   const auto kind =
       op == OpName::all_gather_single ? CollectiveKind::AllGather : CollectiveKind::AllToAll;
   auto made = visibly([&] {
-    return gpu_->engine().prepare(kind, writable(output), output.nbytes(), timeoutOf(options),
+    return gpu_->domain().prepare(kind, writable(output), output.nbytes(), timeoutOf(options),
                                   &hooks);
   });
   return made ? std::make_shared<Prepared>(std::move(made)) : nullptr;
@@ -640,12 +643,8 @@ std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
 void CtranBackend::abort() {
   if (gpu_) {
     members_->monitor->seen();
-    if (finalized_ && !gpu_->isKept()) return;  // the others go on without this rank
-    return gpu_->breakWith(ctran::Error(ctran::ErrorKind::Aborted,
-                                        "Communicator '" + options_.name +
-                                            "' has been aborted: abort() was called on rank " +
-                                            std::to_string(getRank()),
-                                        {getRank()}));
+    if (finalized_ && !gpu_->hasGraphs()) return;  // the others go on without this rank
+    return gpu_->abort();
   }
   members_.look([](const Members& members) {
     members.monitor->seen();
@@ -663,8 +662,11 @@ bool CtranBackend::isAborted() const {
 }
 
 void CtranBackend::setTimeout(std::chrono::milliseconds timeout) {
-  if (members_->comm) members_->comm->setTimeout(timeout);
-  if (gpu_) gpu_->engine().setTimeout(timeout);
+  if (gpu_) {
+    gpu_->setTimeout(timeout);
+  } else if (members_->comm) {
+    members_->comm->setTimeout(timeout);
+  }
   options_.timeout = timeout;
 }
 

@@ -7,8 +7,8 @@
 
 #include "ctran/base/replaceable.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/gpu_communicator.h"
 #include "ctran/engine/init_point.h"
-#include "torchcomms/csrc/backends/ctran/gpu_group.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -104,7 +104,11 @@ class CtranBackend final : public TorchCommBackend {
   }
 
   /// Null on the CPU.
-  const std::shared_ptr<GpuGroup>& group() const { return gpu_; }
+  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const { return gpu_; }
+  /// The work of what that has enqueued.
+  WorkPtr workOf(std::shared_ptr<ctran::StreamOperation> operation) const;
+  ctran::EnqueueOptions enqueueOptions(OpName op, bool async_op, const OpOptions& options,
+                                       std::function<std::shared_ptr<void>()> hold) const;
   /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
   ctran::Communicator& engine() const { return members_->engine(); }
 
@@ -139,7 +143,7 @@ class CtranBackend final : public TorchCommBackend {
   auto visibly(Call call);
 
   ctran::Replaceable<Members> members_;
-  std::shared_ptr<GpuGroup> gpu_;  ///< null on the CPU; else the members' comm controls it
+  std::shared_ptr<ctran::GpuCommunicator> gpu_;  ///< null on the CPU; owns the members' comm
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   CommOptions options_;
   std::atomic<bool> finalized_{false};

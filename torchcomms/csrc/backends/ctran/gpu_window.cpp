@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 
 namespace torch::comms {
 
@@ -10,24 +11,20 @@ namespace {
 
 class Host final : public gpu::WindowHost {
  public:
-  explicit Host(CtranBackend& backend) : backend_(backend), group_(backend.group()) {}
+  explicit Host(CtranBackend& backend) : backend_(backend), gpu_(backend.gpu()) {}
 
   c10::intrusive_ptr<TorchWork> enqueue(OpName op, bool async_op, const OpOptions& options,
                                         const std::function<void(ctran::gpu::Stream)>& issue,
                                         std::shared_ptr<void> hold,
                                         std::vector<int> awaited) override {
-    const auto timeout =
-        options.timeout == kNoTimeout ? backend_.getOptions().timeout : options.timeout;
-    const auto put = [&](stream::Stream stream) -> uint64_t {
-      issue(stream);
-      return 0;
-    };
-    return group_->issue(
-        op, async_op, timeout, [&] { return hold; }, put, std::move(awaited));
+    const auto keepAlive = [&] { return hold; };
+    return backend_.workOf(
+        gpu_->enqueueWork(issue, std::move(awaited), stream::currentStream(backend_.getDevice()),
+                          backend_.enqueueOptions(op, async_op, options, std::ref(keepAlive))));
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
-    group_->requireWhole();
+    gpu_->throwIfBroken();
     // With a byte before it: there has to be something.
     const std::string said = '\n' + own;
     std::string all(said.size() * static_cast<size_t>(backend_.getSize()), '\0');
@@ -41,8 +38,8 @@ class Host final : public gpu::WindowHost {
     try {
       backend_.engine().run(c, backend_.getOptions().timeout, &hooks);
     } catch (...) {  // the program sees it
-      group_->monitor().seen();
-      group_->diagnose();
+      gpu_->observer().seen();
+      gpu_->diagnose();
       throw;
     }
     std::vector<std::string> texts;
@@ -52,21 +49,21 @@ class Host final : public gpu::WindowHost {
     return texts;
   }
 
-  const std::shared_ptr<ctran::gpu::EventPool>& events() const override { return group_->events(); }
+  const std::shared_ptr<ctran::gpu::EventPool>& events() const override { return gpu_->events(); }
 
   void atEnd(std::weak_ptr<std::function<void()>> release) override {
-    group_->atEnd(std::move(release));
+    gpu_->onBreak(std::move(release));
   }
 
  private:
   CtranBackend& backend_;
-  const std::shared_ptr<GpuGroup> group_;
+  const std::shared_ptr<ctran::GpuCommunicator> gpu_;
 };
 
 }  // namespace
 
 std::shared_ptr<TorchCommWindow> makeGpuWindow(CtranBackend& backend) {
-  backend.group()->requireWhole();
+  backend.gpu()->throwIfBroken();
   return std::make_shared<gpu::GpuWindow>(backend.getRank(), backend.getSize(), backend.getDevice(),
                                           std::make_unique<Host>(backend));
 }

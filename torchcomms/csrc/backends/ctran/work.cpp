@@ -1,5 +1,6 @@
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 
+#include "ctran/base/counted.h"
 #include "ctran/base/error.h"
 
 namespace torch::comms {
@@ -15,17 +16,6 @@ bool isTimeout(const std::exception_ptr& error) {
     return false;
   }
 }
-
-class Counted {
- public:
-  explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }
-  ~Counted() { --count_; }
-  Counted(const Counted&) = delete;
-  Counted& operator=(const Counted&) = delete;
-
- private:
-  std::atomic<int>& count_;
-};
 
 }  // namespace
 
@@ -89,7 +79,7 @@ bool CtranWork::doWait(std::optional<std::chrono::milliseconds> limit) {
   EngineWaitHooks hooks;
   bool ended = true;
   {
-    const Counted waiting(waiting_);
+    const ctran::Counted waiting(waiting_);
     try {
       if (limit) {
         ended = work_->waitFor(*limit, &hooks);

@@ -5,7 +5,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/gpu/runtime.h"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include "ctran/stream/watchdog.h"
 
 namespace torch::comms::gpu {
 
@@ -107,7 +107,7 @@ std::shared_ptr<void> allocate(size_t bytes, int device) {
   return {pointer(segment->address()), [segment](void*) {
             const auto release = [segment] { ctran::DeviceSegment::release(segment); };
             try {
-              stream::Watchdog::spawn("ctran-free", release);
+              ctran::Watchdog::spawn("ctran-free", release);
             } catch (const ctran::Error&) {
               release();
             }

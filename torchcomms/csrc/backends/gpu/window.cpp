@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "ctran/base/error.h"
+#include "ctran/stream/watchdog.h"
 #include "ctran/window/signals.cuh"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::gpu {
 
@@ -101,7 +101,7 @@ GpuWindow::GpuWindow(int rank, int size, at::Device device, std::unique_ptr<Wind
 
 GpuWindow::~GpuWindow() {
   try {
-    if (stream::Watchdog::isRetired()) endOwn();
+    if (ctran::Watchdog::isStopped()) endOwn();
     awaitOwn();
   } catch (const ctran::Error&) {  // the device is lost, and the memory with it
   } catch (...) {                  // Ctrl-C

@@ -7,17 +7,17 @@
 #include <algorithm>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
+#include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 
 namespace torch::comms {
 
 namespace {
 
 using ctran::ErrorKind;
-using stream::Clock;
+using nccl::Clock;
 
 constexpr const char* kIdKey = "unique id";
 
@@ -121,7 +121,7 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
   options_ = options;
   group_ = std::move(group);
   barrierWord_ = at::zeros({1}, at::TensorOptions(device_).dtype(at::kFloat));
-  stream::Watchdog::add(group_);
+  ctran::Watchdog::add(group_);
   if (const auto& bulletin = group_->setup().bulletin) bulletin->meetPeers();
 }
 
@@ -134,7 +134,7 @@ void NcclBackend::finalize() {
 std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ranks,
                                                      const std::string& name,
                                                      const CommOptions& options) {
-  group_->requireWhole();
+  group_->throwIfBroken();
   const Clock::time_point deadline = Clock::now() + options.timeout;
   // Counted on every rank, member or not, so that all agree on the key.
   const uint64_t number = splits_++;
@@ -178,20 +178,15 @@ void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
 }
 
 void NcclBackend::abort() {
-  group_->monitor().seen();
-  if (finalized_ && !group_->isKept()) return;  // the others go on without this rank
-  group_->breakWith(ctran::Error(ErrorKind::Aborted,
-                                 "Communicator '" + options_.name +
-                                     "' has been aborted: abort() was "
-                                     "called on rank " +
-                                     std::to_string(getRank()),
-                                 {getRank()}));
+  group_->observer().seen();
+  if (finalized_ && !group_->hasGraphs()) return;  // the others go on without this rank
+  group_->abort();
   group_->awaitEnd();
 }
 
 bool NcclBackend::isAborted() const {
   const bool broken = group_->isBroken();
-  if (broken) group_->monitor().seen();
+  if (broken) group_->observer().seen();
   return broken;
 }
 

@@ -85,7 +85,7 @@ class NcclBackend final : public TorchCommBackend {
   void tensorRegister(const at::Tensor& tensor) override;
   void tensorDeregister(const at::Tensor& tensor) override;
   void setFailureListener(std::function<void(bool)> listener) override {
-    group_->monitor().listen(std::move(listener));
+    group_->setup().monitor->listen(std::move(listener));
   }
 
   const std::shared_ptr<nccl::Group>& group() const { return group_; }

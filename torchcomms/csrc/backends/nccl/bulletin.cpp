@@ -7,8 +7,8 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
+#include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -98,7 +98,7 @@ std::future<Answer> Bulletin::ask(Question question) {
     }
   };
   try {
-    stream::Watchdog::spawn("nccl-bulletin", run);
+    ctran::Watchdog::spawn("nccl-bulletin", run);
   } catch (const ctran::Error&) {  // there are no more threads
     answer->set_value({});
   }

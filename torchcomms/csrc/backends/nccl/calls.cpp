@@ -1,7 +1,9 @@
 // A group's calls of the library.
 
+#include "ctran/base/counted.h"
+#include "ctran/stream/backoff.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/stream/waiting.hpp"
+#include "torchcomms/csrc/engine_wait_hooks.hpp"
 
 namespace torch::comms::nccl {
 
@@ -14,7 +16,7 @@ using std::chrono::milliseconds;
 /// An operation of a warm communicator has been taken over by then.
 constexpr microseconds kSpin{100};
 constexpr microseconds kFirstPause{20};
-constexpr microseconds kLastPause{1000};
+constexpr microseconds kLongestPause{1000};
 
 }  // namespace
 
@@ -56,7 +58,7 @@ ctran::Error Group::timedOut(const std::string& what, milliseconds timeout) cons
 
 bool Group::isSettled(const std::function<std::string()>& what) {
   const std::lock_guard lock(inside_);
-  requireWhole();
+  throwIfBroken();
   Result state = Result::InProgress;
   if (handle_) check(library().commGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
   if (state == Result::InProgress) return false;
@@ -71,8 +73,10 @@ void Group::settle(const std::function<std::string()>& what, Clock::time_point d
   while (Clock::now() < spun) {
     if (isSettled(what)) return;
   }
-  const HostWait wait;
-  for (stream::Pauses pauses(kFirstPause, kLastPause); !isSettled(what); pauses.rest()) {
+  EngineWaitHooks hooks;
+  const ctran::Blocking blocking(&hooks);
+  for (ctran::Backoff backoff(kFirstPause, kLongestPause, &hooks); !isSettled(what);
+       backoff.pause()) {
     if (Clock::now() >= deadline) throw timedOut(what(), timeout);
   }
 }
@@ -97,20 +101,20 @@ void Group::issue(OpName op, bool grouped, milliseconds timeout,
                   const std::function<void(Comm)>& calls) {
   // Before inside_: whoever waits for the interpreter lock must not keep others from the handle.
   const HostWait wait;
-  const stream::Counted calling(calling_);
+  const ctran::Counted calling(calling_);
   // The watchdog sees when it takes too long, and breaks the group.
   const auto settled = [&] {
-    settle([&] { return describe(op, *this); }, Clock::time_point::max(), timeout);
+    settle([&] { return describe(toString(op)); }, Clock::time_point::max(), timeout);
   };
   try {
     const Inside inside(*this, op, timeout);
     if (unsettled_) settled();
     if (!hand(op, grouped, calls)) settled();
   } catch (const ctran::Error& error) {
-    requireWhole();  // what broke it says more than how the call ended
+    throwIfBroken();  // what broke it says more than how the call ended
     const bool refused = error.kind() == ErrorKind::InvalidArgument && isUsable();
     if (!refused) {
-      monitor().seen();
+      observer().seen();
       breakWith(error);
     }
     throw;
@@ -119,7 +123,7 @@ void Group::issue(OpName op, bool grouped, milliseconds timeout,
 
 bool Group::hand(OpName op, bool grouped, const std::function<void(Comm)>& calls) {
   const std::lock_guard lock(inside_);
-  requireWhole();
+  throwIfBroken();
   if (grouped) check(library().groupStart(), "ncclGroupStart");
   try {
     calls(handle_);
@@ -128,7 +132,7 @@ bool Group::hand(OpName op, bool grouped, const std::function<void(Comm)>& calls
     throw;
   }
   if (grouped) check(library().groupEnd(), "ncclGroupEnd");
-  requireWhole();  // an abort has not waited for this call: the handle has gone
+  throwIfBroken();  // an abort has not waited for this call: the handle has gone
   Result state = Result::Success;
   check(library().commGetAsyncError(handle_, &state), "ncclCommGetAsyncError");
   unsettled_ = state == Result::InProgress;
@@ -145,9 +149,9 @@ bool Group::isUsable() {
 
 void* Group::registerMemory(void* address, size_t bytes) {
   const HostWait wait;
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
+  const ctran::gpu::ActiveDevice active(runtime(), device());
   const std::lock_guard lock(inside_);
-  requireWhole();
+  throwIfBroken();
   void* handle = nullptr;
   check(library().commRegister(handle_, address, bytes, &handle), "ncclCommRegister");
   return handle;
@@ -155,7 +159,7 @@ void* Group::registerMemory(void* address, size_t bytes) {
 
 void Group::deregisterMemory(void* handle) {
   const HostWait wait;
-  const ctran::gpu::ActiveDevice active(runtime(), deviceIndex());
+  const ctran::gpu::ActiveDevice active(runtime(), device());
   const std::lock_guard lock(inside_);
   // An aborted communicator has let go of it already.
   if (handle && handle_) check(library().commDeregister(handle_, handle), "ncclCommDeregister");

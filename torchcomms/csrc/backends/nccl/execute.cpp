@@ -1,14 +1,9 @@
 #include "torchcomms/csrc/backends/nccl/execute.hpp"
 
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/work.hpp"
+
 namespace torch::comms {
-
-namespace {
-
-/// The work of an operation that belongs to a graph: it ends whenever the graph has run, so there
-/// is nothing to wait for.
-using CapturedWork = TorchWorkCompleted;
-
-}  // namespace
 
 void nccl::scale(const at::Tensor& tensor, const ReduceOp& op) {
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
@@ -34,11 +29,11 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
-  group.requireWhole();
+  group.throwIfBroken();
   const std::chrono::milliseconds timeout =
       options.timeout == kNoTimeout ? options_.timeout : options.timeout;
-  const ctran::gpu::ActiveDevice active(group.runtime(), group.deviceIndex());
-  const stream::Place place = group.place(async_op);
+  const ctran::gpu::ActiveDevice active(group.runtime(), group.device());
+  const auto place = group.place(stream::currentStream(device_), async_op);
   const nccl::Stream stream = place.stream;
   std::shared_ptr<nccl::Replays::Captured> captured;
   if (place.isCaptured) {
@@ -57,10 +52,13 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   // What ranks do alone is not counted: the number says where they are in what they do together.
   const uint64_t sequence = form == Form::None ? group.issued() : group.nextSequence();
   if (place.isCaptured) {
-    if (captured) group.replays().leave(*captured, stream, op, sequence, timeout);
-    return CapturedWork::shared();
+    // It ends whenever a replay of its graph does, so there is nothing to wait for.
+    if (captured) group.replays().leave(*captured, stream, toString(op), sequence, timeout);
+    return TorchWorkCompleted::shared();
   }
-  return group.finish(op, place, sequence, timeout, hold);
+  return stream::workOf(
+      group.track(place, {.name = toString(op), .sequence = sequence, .timeout = timeout}, hold),
+      device_);
 }
 
 }  // namespace torch::comms

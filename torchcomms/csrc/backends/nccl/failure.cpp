@@ -2,8 +2,8 @@
 
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
+#include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
 
 namespace torch::comms::nccl {
 
@@ -15,13 +15,24 @@ using ctran::ErrorKind;
 constexpr std::chrono::milliseconds kAbortPatience{500};
 /// How long a program that aborts waits for the kernels to end.
 constexpr std::chrono::seconds kEndPatience{5};
+/// How long a process that may end waits until the other ranks have been told.
+constexpr std::chrono::milliseconds kTellingPatience{500};
 
 }  // namespace
 
-std::optional<OpName> Group::replayed() {
+std::function<void()> Group::announce(const ctran::Error& error) {
+  if (!setup_.bulletin) return {};
+  const std::shared_future<bool> told = setup_.bulletin->announce(error);
+  return [told] {
+    const HostWait wait;
+    told.wait_for(kTellingPatience);
+  };
+}
+
+std::optional<std::string_view> Group::replayed() {
   try {
     const std::optional<Replays::Running> running = replays_.mostUrgent(Clock::now());
-    return running ? std::optional(running->op) : std::nullopt;
+    return running ? std::optional(running->name) : std::nullopt;
   } catch (const ctran::Error&) {  // the device is lost
     return std::nullopt;
   }
@@ -38,9 +49,9 @@ Comm Group::takeHandle() {
 void Group::startAbort(std::shared_ptr<Group> self) {
   if (!belongsHere()) return;
   auto ended = std::make_shared<std::promise<void>>();
-  const auto abort = [self, ended, &library = library(), &runtime = runtime(),
-                      device = deviceIndex(), own = self ? nullptr : handle_] {
-    if (self) self->releaseAll();
+  const auto abort = [self, ended, &library = library(), &runtime = runtime(), device = device(),
+                      own = self ? nullptr : handle_] {
+    if (self) self->callOnBreak();
     if (Comm handle = self ? self->takeHandle() : own) {
       try {
         const ctran::gpu::ActiveDevice active(runtime, device);
@@ -59,8 +70,8 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   }
   try {
     // The library waits for graphs to go: then the thread may never end.
-    isKept() ? ctran::startThread("nccl-abort", abort)
-             : stream::Watchdog::spawn("nccl-abort", abort);
+    hasGraphs() ? ctran::startThread("nccl-abort", abort)
+                : ctran::Watchdog::spawn("nccl-abort", abort);
   } catch (const ctran::Error&) {
     abort();
   }
@@ -73,12 +84,12 @@ void Group::awaitEnd() {
     end = abort_;
   }
   const HostWait wait;
-  if (end.valid() && !isKept()) end.wait_for(kEndPatience);
+  if (end.valid() && !hasGraphs()) end.wait_for(kEndPatience);
 }
 
 void Group::close() {
-  monitor().seen();
-  if (isKept()) return;  // graphs may be replayed yet
+  observer().seen();
+  if (hasGraphs()) return;  // graphs may be replayed yet
   try {
     retireEnded();
   } catch (const ctran::Error&) {  // the device is lost

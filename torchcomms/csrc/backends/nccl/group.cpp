@@ -3,8 +3,7 @@
 #include <condition_variable>
 
 #include "ctran/os/process.h"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include "torchcomms/csrc/engine_wait_hooks.hpp"
 
 namespace torch::comms::nccl {
 
@@ -18,9 +17,17 @@ constexpr milliseconds kSignalInterval{50};
 }  // namespace
 
 Group::Group(GroupSetup setup)
-    : stream::StreamGroup({setup.runtime, setup.device, setup.name, setup.rank, setup.size,
-                           setup.highPriority, setup.hints.mostIdleEvents,
-                           setup.hints.checkInterval, setup.hints.replayInterval, setup.monitor}),
+    : ctran::StreamQueue({.runtime = setup.runtime,
+                          .device = setup.device.has_index() ? setup.device.index() : 0,
+                          .name = setup.name,
+                          .rank = setup.rank,
+                          .size = setup.size,
+                          .highPriority = setup.highPriority,
+                          .freesInStreamOrder = !setup.device.is_cpu(),
+                          .mostIdleEvents = setup.hints.mostIdleEvents,
+                          .checkInterval = setup.hints.checkInterval,
+                          .idleInterval = setup.hints.replayInterval,
+                          .observer = setup.monitor}),
       setup_(std::move(setup)),
       replays_(runtime(), events()) {}
 
@@ -51,7 +58,7 @@ void Group::runBounded(const std::function<void()>& call, const std::function<st
   ctran::startThread("nccl-errand", [self = self(), errand, call] {
     std::exception_ptr error;
     try {
-      const ctran::gpu::ActiveDevice active(self->runtime(), self->deviceIndex());
+      const ctran::gpu::ActiveDevice active(self->runtime(), self->device());
       const ctran::gpu::RelaxedCapture relaxed(self->runtime());
       call();
     } catch (...) {
@@ -66,7 +73,7 @@ void Group::runBounded(const std::function<void()>& call, const std::function<st
   while (!errand->ended.wait_for(lock, kSignalInterval, [&] { return errand->over; })) {
     lock.unlock();
     HostWait::checkInterrupts();
-    requireWhole();
+    throwIfBroken();
     if (Clock::now() >= deadline) throw timedOut(what(), timeout);
     lock.lock();
   }
@@ -98,12 +105,12 @@ void Group::splitOff(Group& parent, Clock::time_point deadline, milliseconds tim
 
 void Group::askToSplit(const std::shared_ptr<Group>& child, int color, int key,
                        Clock::time_point deadline, milliseconds timeout) {
-  const auto what = [this] { return describe(OpName::split, *this); };
+  const auto what = [this] { return describe(toString(OpName::split)); };
   try {
     runBounded(
         [this, child, color, key] {
           const std::lock_guard lock(inside_);
-          requireWhole();
+          throwIfBroken();
           Config made = (child ? *child : *this).config();
           Comm none = nullptr;
           check(library().commSplit(handle_, color, key, child ? &child->handle_ : &none, &made),
@@ -117,19 +124,20 @@ void Group::askToSplit(const std::shared_ptr<Group>& child, int color, int key,
     throw;
   } catch (...) {  // Ctrl-C
     unborn_ = child;
-    monitor().seen();
+    observer().seen();
     breakWith(ctran::Error(ErrorKind::Aborted, what() + " was interrupted", {rank()}));
     throw;
   }
 }
 
 void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
-  drain();
-  requireWhole();
+  EngineWaitHooks hooks;
+  drain(&hooks);
+  throwIfBroken();
   if (setup_.bulletin) setup_.bulletin->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
-  if (!isKept()) leave(deadline, timeout);
+  if (!hasGraphs()) leave(deadline, timeout);
 }
 
 void Group::leave(Clock::time_point deadline, milliseconds timeout) {
@@ -152,7 +160,7 @@ void Group::leave(Clock::time_point deadline, milliseconds timeout) {
         },
         what, deadline, timeout);
   } catch (const ctran::Error& error) {
-    monitor().seen();
+    observer().seen();
     breakWith(error);
     throw;
   }

@@ -13,19 +13,18 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/stream/replays.h"
+#include "ctran/stream/stream_queue.h"
 #include "torchcomms/csrc/backends/nccl/bulletin.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
-#include "torchcomms/csrc/backends/stream/group.hpp"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
-#include "torchcomms/csrc/backends/stream/replays.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms::nccl {
 
+using ctran::Replays;
 using ctran::gpu::Stream;
-using stream::Clock;
-using stream::Replays;
+using Clock = ctran::StreamQueue::Clock;
 
 /// What a group is made of besides its handle.
 struct GroupSetup {
@@ -53,8 +52,8 @@ struct GroupSetup {
 /// CPU time instead of 9.
 ///
 /// group.cpp is a group's life, calls.cpp its calls of the library, failure.cpp how it ends when
-/// something has gone wrong, patrol.cpp how the watchdog sees that.
-class Group final : public stream::StreamGroup {
+/// something has gone wrong, inspection.cpp how the watchdog sees that.
+class Group final : public ctran::StreamQueue {
  public:
   explicit Group(GroupSetup setup);
   ~Group() override;
@@ -85,8 +84,8 @@ class Group final : public stream::StreamGroup {
   void* registerMemory(void* address, size_t bytes);
   void deregisterMemory(void* handle);
 
-  bool isIdle() const override { return callStart_ == 0 && StreamGroup::isIdle(); }
-  bool patrol() override;
+  bool isIdle() const override { return callStart_ == 0 && StreamQueue::isIdle(); }
+  bool inspect() override;
   Replays& replays() { return replays_; }
 
   /// Waits for what is on its way, then leaves. Collective.
@@ -99,7 +98,7 @@ class Group final : public stream::StreamGroup {
   /// What has not ended in its time.
   struct Late {
     std::string what;
-    OpName op;
+    std::string_view op;
     uint64_t sequence;
     std::chrono::milliseconds timeout;
   };
@@ -128,11 +127,9 @@ class Group final : public stream::StreamGroup {
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
   void endKernels() override { startAbort(self()); }
-  std::future<bool> announce(const ctran::Error& error) override {
-    return setup_.bulletin ? setup_.bulletin->announce(error) : std::future<bool>();
-  }
+  std::function<void()> announce(const ctran::Error& error) override;
   bool isCalling() const override { return calling_ > 0; }
-  std::optional<OpName> replayed() override;
+  std::optional<std::string_view> replayed() override;
   std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
   /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
   /// to be ended first.

@@ -1,7 +1,6 @@
 #include "torchcomms/csrc/backends/nccl/peers.hpp"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -10,7 +9,9 @@
 #include <array>
 #include <charconv>
 
+#include "ctran/engine/peer_watcher.h"
 #include "ctran/os/process.h"
+#include "ctran/os/unique_fd.h"
 
 namespace torch::comms::nccl {
 
@@ -54,22 +55,6 @@ std::string countKey() { return "processes/" + namespaceOf(); }
 std::string keyOf(int64_t number) { return countKey() + "/" + std::to_string(number); }
 std::string leftKeyOf(int rank) { return "left/" + std::to_string(rank); }
 
-/// Becomes readable when the process ends; null if it has. One descriptor serves all communicators.
-std::shared_ptr<const ctran::UniqueFd> watched(pid_t pid, const std::string& start) {
-  static std::mutex& mutex = *new std::mutex;
-  static auto& known =
-      *new std::map<std::pair<pid_t, std::string>, std::weak_ptr<const ctran::UniqueFd>>;
-  const std::lock_guard lock(mutex);
-  std::weak_ptr<const ctran::UniqueFd>& entry = known[{pid, start}];
-  if (auto fd = entry.lock()) return fd;
-  auto fd =
-      std::make_shared<const ctran::UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
-  // Whoever has the number now may be somebody else.
-  if (startOf(pid) != start) return nullptr;
-  entry = fd;
-  return fd;
-}
-
 template <typename Number>
 bool parse(const std::string& text, Number& number) {
   const char* end = text.data() + text.size();
@@ -79,11 +64,15 @@ bool parse(const std::string& text, Number& number) {
 
 }  // namespace
 
+Peers::~Peers() {
+  for (const uint64_t watch : watches_) ctran::PeerWatcher::unwatch(watch);
+}
+
 void Peers::introduce() {
   const pid_t self = getpid();
   const int64_t number = store_->add(countKey(), 1);
-  store_->set(keyOf(number),
-              std::to_string(rank_) + " " + std::to_string(self) + " " + startOf(self));
+  store_->set(keyOf(number), std::to_string(rank_) + " " + std::to_string(self) + " " +
+                                 startOf(self) + " " + std::to_string(ctran::processToken()));
 }
 
 void Peers::leave(c10d::Store& store) { store.set(leftKeyOf(rank_), "1"); }
@@ -103,32 +92,32 @@ void Peers::remember(const std::string& introduction) {
   const std::vector<std::string> fields = words(introduction);
   int rank = 0;
   pid_t pid = 0;
-  if (fields.size() != 3 || !parse(fields[0], rank) || !parse(fields[1], pid)) return;
-  if (rank == rank_) return;
-  auto fd = watched(pid, fields[2]);
-  if (!fd) {
-    gone_.push_back(rank);
-  } else if (fd->get() >= 0) {  // else this kernel has none
-    alive_.emplace(rank, std::move(fd));
+  uint64_t process = 0;
+  if (fields.size() != 4 || !parse(fields[0], rank) || !parse(fields[1], pid) ||
+      !parse(fields[3], process) || rank == rank_) {
+    return;
   }
+  ctran::UniqueFd fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));
+  if (startOf(pid) != fields[2]) return ended_->add(rank);  // another process has its number now
+  if (!fd) return;                                          // this kernel has no such descriptors
+  watches_.push_back(ctran::PeerWatcher::watch(std::move(fd), process,
+                                               [ended = ended_, rank] { ended->add(rank); }));
+}
+
+void Peers::Ended::add(int rank) {
+  const std::lock_guard lock(mutex_);
+  ranks_.push_back(rank);
+}
+
+std::vector<int> Peers::Ended::ranks() const {
+  const std::lock_guard lock(mutex_);
+  return ranks_;
 }
 
 std::vector<int> Peers::findDead(c10d::Store& store) {
   meet(store);
-  const std::lock_guard lock(mutex_);
-  for (auto one = alive_.begin(); one != alive_.end();) {
-    pollfd entry{one->second->get(), POLLIN, 0};
-    if (poll(&entry, 1, 0) > 0) {
-      gone_.push_back(one->first);
-      one = alive_.erase(one);
-    } else {
-      ++one;
-    }
-  }
-  std::vector<int> dead;
-  for (const int r : gone_) {
-    if (!hasLeft(store, r)) dead.push_back(r);
-  }
+  std::vector<int> dead = ended_->ranks();
+  std::erase_if(dead, [&](int rank) { return hasLeft(store, rank); });
   return dead;
 }
 

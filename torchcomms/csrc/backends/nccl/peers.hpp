@@ -1,22 +1,23 @@
 #pragma once
 
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
-#include "ctran/os/unique_fd.h"
-
 namespace torch::comms::nccl {
 
 /// Notices that a process of this host is dead: a GPU that waits for its data would wait for ever.
-/// Each rank says through the store of the communicator who it is, among those of its host, and
-/// knows the others once all have said so. Any thread.
+/// Each rank says through the store of the communicator which process it is, and the engine's
+/// watcher tells the others of its host when that ends. Any thread.
 class Peers {
  public:
   Peers(c10::intrusive_ptr<c10d::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
+  ~Peers();
+  Peers(const Peers&) = delete;
+  Peers& operator=(const Peers&) = delete;
 
   /// Says who this rank is. Before others may look.
   void introduce();
@@ -29,6 +30,17 @@ class Peers {
   std::vector<int> findDead(c10d::Store& store);
 
  private:
+  /// The ranks whose processes have ended; the watcher may tell of one when Peers has gone.
+  class Ended {
+   public:
+    void add(int rank);
+    std::vector<int> ranks() const;
+
+   private:
+    mutable std::mutex mutex_;
+    std::vector<int> ranks_;
+  };
+
   void remember(const std::string& introduction);
   static bool hasLeft(c10d::Store& store, int rank);
 
@@ -36,8 +48,8 @@ class Peers {
   const int rank_;
   std::mutex mutex_;
   bool met_ = false;
-  std::map<int, std::shared_ptr<const ctran::UniqueFd>> alive_;  ///< of this host; a pidfd each
-  std::vector<int> gone_;                                        ///< dead before we looked
+  std::vector<uint64_t> watches_;  ///< one for each other rank of this host
+  const std::shared_ptr<Ended> ended_ = std::make_shared<Ended>();
 };
 
 }  // namespace torch::comms::nccl

@@ -20,7 +20,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
-    backend_.group_->requireWhole();
+    backend_.group_->throwIfBroken();
     const auto& bulletin = backend_.group_->setup().bulletin;
     if (!bulletin) return {own};
     return bulletin->exchange(name_ + "/" + std::to_string(exchanges_++), own,
@@ -32,7 +32,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
   }
 
   void atEnd(std::weak_ptr<std::function<void()>> release) override {
-    backend_.group_->atEnd(std::move(release));
+    backend_.group_->onBreak(std::move(release));
   }
 
  private:
@@ -43,7 +43,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
 
 std::shared_ptr<TorchCommWindow> NcclBackend::new_window() {
   if (vendor_.platform != ctran::gpu::Platform::Cuda) unsupported("new_window");
-  group_->requireWhole();
+  group_->throwIfBroken();
   return std::make_shared<gpu::GpuWindow>(getRank(), getSize(), device_,
                                           std::make_unique<WindowHost>(*this, windows_++));
 }

@@ -7,6 +7,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/engine/gpu_domain.h"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
@@ -46,13 +47,13 @@ bool all(ctran::Communicator& comm, bool own) {
 }
 
 /// Lets `to` end as `from` has; the program sees the error there, or has it seen.
-void spread(const std::weak_ptr<stream::StreamGroup>& from,
-            const std::weak_ptr<stream::StreamGroup>& to) {
+void spread(const std::weak_ptr<ctran::StreamQueue>& from,
+            const std::weak_ptr<ctran::StreamQueue>& to) {
   const auto source = from.lock(), target = to.lock();
   if (!source || !target || target->isBroken()) return;
   const auto error = source->error();
   if (!error) return;
-  target->monitor().seen();
+  target->observer().seen();
   target->breakWith(*error);
 }
 
@@ -109,7 +110,7 @@ void NcclxBackend::init(at::Device device, std::string_view name, const CommOpti
 /// What NCCL would refuse, seen by all ranks alike; empty if nothing.
 std::string NcclxBackend::whyNoVendor() const {
   if (!engine_) return {};
-  const auto shared = engine_->group()->engine().sharedGpu();
+  const auto shared = engine_->gpu()->domain().sharedGpu();
   if (!shared) return {};
   return "ranks " + std::to_string(shared->first) + " and " + std::to_string(shared->second) +
          " share a GPU, which it refuses";
@@ -123,8 +124,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
     ctran::log(ctran::LogLevel::Warn, "communicator '%s' of backend ncclx goes without NCCL: %s",
                options_.name.c_str(), noVendor.c_str());
   }
-  const std::string machine =
-      engine_ ? ctran::gpuMachine(engine_->group()->deviceIndex()) : std::string();
+  const std::string machine = engine_ ? ctran::gpuMachine(engine_->gpu()->device()) : std::string();
   choice_ =
       std::make_shared<ncclx::Choice>(std::move(noEngine), std::move(noVendor), machine, getSize());
   choice_->prefer(options_.hints);
@@ -136,7 +136,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
 /// What was measured on machines like this, if all ranks find the same; else on H200.
 void NcclxBackend::chooseTable() {
   const int size = getSize();
-  const std::string machine = ctran::gpuMachine(engine_->group()->deviceIndex());
+  const std::string machine = ctran::gpuMachine(engine_->gpu()->device());
   ctran::TuningTable own = ctran::TuningTable::load(size, machine);
   const uint64_t hash = own.hash();
   uint64_t range[2] = {hash, ~hash};  // the least of both tells whether all are the same
@@ -171,10 +171,10 @@ std::string_view NcclxBackend::getBackendVersion() const {
 }
 
 void NcclxBackend::connectFailures() {
-  const std::weak_ptr<stream::StreamGroup> engine =
-      engine_ ? std::weak_ptr<stream::StreamGroup>(engine_->group()) : decltype(engine){};
-  const std::weak_ptr<stream::StreamGroup> vendor =
-      vendor_ ? std::weak_ptr<stream::StreamGroup>(vendor_->group()) : decltype(vendor){};
+  const std::weak_ptr<ctran::StreamQueue> engine =
+      engine_ ? std::weak_ptr<ctran::StreamQueue>(engine_->gpu()) : decltype(engine){};
+  const std::weak_ptr<ctran::StreamQueue> vendor =
+      vendor_ ? std::weak_ptr<ctran::StreamQueue>(vendor_->group()) : decltype(vendor){};
   const auto tell = [listener = listener_](auto from, auto to) {
     return [=](bool processEnds) {
       spread(from, to);

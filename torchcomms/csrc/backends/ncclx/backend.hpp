@@ -119,7 +119,7 @@ class NcclxBackend final : public TorchCommBackend {
   std::shared_ptr<NcclBackend> vendor_;   ///< null: some rank has no library, or shares its GPU
   std::shared_ptr<ncclx::Choice> choice_;
   CommOptions options_;
-  std::shared_ptr<stream::Operation> last_;  ///< that was not captured
+  std::shared_ptr<ctran::StreamOperation> last_;  ///< that was not captured
   bool lastWasVendor_ = false;
   std::function<void(bool)> listener_;
 };

@@ -5,7 +5,8 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
+#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/work.hpp"
 
 namespace torch::comms {
 
@@ -51,23 +52,23 @@ void NcclxBackend::requireEngine(OpName op) const {
 
 template <typename Call>
 TorchCommBackend::WorkPtr NcclxBackend::issue(bool vendor, bool async_op, const Call& call) {
-  stream::StreamGroup* group = nullptr;
+  ctran::StreamQueue* queue = nullptr;
   if (engine_ && vendor_) {
-    engine_->group()->requireWhole();
-    vendor_->group()->requireWhole();
-    group =
-        vendor ? static_cast<stream::StreamGroup*>(vendor_->group().get()) : engine_->group().get();
+    engine_->gpu()->throwIfBroken();
+    vendor_->group()->throwIfBroken();
+    queue =
+        vendor ? static_cast<ctran::StreamQueue*>(vendor_->group().get()) : engine_->gpu().get();
     if (last_ && lastWasVendor_ != vendor) {
-      const stream::Stream current = group->currentStream();
-      if (!group->runtime().isCapturing(current)) {
-        const ctran::gpu::ActiveDevice active(group->runtime(), group->deviceIndex());
-        last_->orderBehind(async_op ? group->ownStream() : current);
+      const ctran::gpu::Stream current = stream::currentStream(getDevice());
+      if (!queue->runtime().isCapturing(current)) {
+        const ctran::gpu::ActiveDevice active(queue->runtime(), queue->device());
+        last_->orderBehind(async_op ? queue->ownStream() : current);
       }
     }
   }
   WorkPtr work = vendor ? call(static_cast<TorchCommBackend&>(*vendor_))
                         : call(static_cast<TorchCommBackend&>(*engine_));
-  if (group != nullptr) {
+  if (queue != nullptr) {
     // Of what is captured there is nothing to wait for.
     if (const auto* one = dynamic_cast<const stream::StreamWork*>(work.get())) {
       last_ = one->operation();

@@ -1,6 +1,8 @@
 #include "torchcomms/csrc/backends/stream/waiting.hpp"
 
-#include "torchcomms/csrc/backends/stream/watchdog.hpp"
+#include <thread>
+
+#include "ctran/stream/watchdog.h"
 
 namespace torch::comms::stream {
 
@@ -14,7 +16,7 @@ constexpr std::chrono::microseconds kPause{100};
 
 void whenHolds(std::function<bool()> holds, TorchWork::Hook then) {
   if (holds()) return then();
-  Watchdog::spawn("when-it-ends", [holds = std::move(holds), then = std::move(then)] {
+  ctran::Watchdog::spawn("when-it-ends", [holds = std::move(holds), then = std::move(then)] {
     while (!holds()) std::this_thread::sleep_for(kPause);
     then();
   });

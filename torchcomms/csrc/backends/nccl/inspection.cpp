@@ -5,7 +5,6 @@
 #include "ctran/base/config.h"
 #include "ctran/base/rank_list.h"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
-#include "torchcomms/csrc/backends/stream/operation.hpp"
 
 namespace torch::comms::nccl {
 
@@ -27,7 +26,7 @@ constexpr milliseconds kStorePatience{500};
 
 }  // namespace
 
-bool Group::patrol() {
+bool Group::inspect() {
   const Clock::time_point now = Clock::now();
   bool quiet = true;
   try {
@@ -66,23 +65,23 @@ Clock::duration Group::callAge(Clock::time_point now) const {
 }
 
 std::optional<Group::Late> Group::findLateCall(Clock::time_point now) {
-  const auto called = [&](uint64_t sequence, OpName op) {
-    return "Operation " + std::to_string(sequence) + ", " + describe(op, *this) + ",";
+  const auto called = [&](uint64_t sequence, std::string_view op) {
+    return "Operation " + std::to_string(sequence) + ", " + describe(op) + ",";
   };
-  if (const std::shared_ptr<stream::Operation> late = findLate(now)) {
-    return Late{called(late->sequence(), late->op()), late->op(), late->sequence(),
+  if (const std::shared_ptr<ctran::StreamOperation> late = findLate(now)) {
+    return Late{called(late->sequence(), late->name()), late->name(), late->sequence(),
                 late->timeout()};
   }
   const milliseconds limit(callTimeout_);
   if (callAge(now) > limit) {
-    const OpName op = callOp_;
+    const std::string_view op = toString(callOp_);
     const uint64_t sequence = issued() + 1;
     return Late{called(sequence, op) + " for which connections are made,", op, sequence, limit};
   }
   if (running_ && running_->deadline() <= now) {
     const Replays::Running& one = *running_;
-    return Late{called(one.sequence, one.op) + " in a replay of its graph,", one.op, one.sequence,
-                one.timeout};
+    return Late{called(one.sequence, one.name) + " in a replay of its graph,", one.name,
+                one.sequence, one.timeout};
   }
   return std::nullopt;
 }
@@ -100,7 +99,7 @@ void Group::lookAtDeadlines(Clock::time_point now) {
     breakWith(ctran::Error(ErrorKind::Timeout,
                            late->what + " has not ended within " +
                                std::to_string(late->timeout.count()) + " ms" + found,
-                           missing.value_or(std::vector<int>()), std::string(toString(late->op)),
+                           missing.value_or(std::vector<int>()), std::string(late->op),
                            error.hint()));
   };
   if (!setup_.bulletin) return give(std::nullopt);
@@ -120,9 +119,9 @@ void Group::lookAtDeadlines(Clock::time_point now) {
 bool Group::waitsLong(Clock::time_point now) {
   if (callAge(now) > kBulletinInterval) return true;
   if (running_ && now - running_->since > kBulletinInterval) return true;
-  const std::lock_guard lock(queueMutex_);
-  return std::any_of(queues_.begin(), queues_.end(), [&](const Queue& queue) {
-    return !queue.operations.empty() && now - queue.operations.front()->start() > kBulletinInterval;
+  const std::lock_guard lock(streamsMutex_);
+  return std::any_of(streams_.begin(), streams_.end(), [&](const OneStream& one) {
+    return !one.operations.empty() && now - one.operations.front()->start() > kBulletinInterval;
   });
 }
 

@@ -1,14 +1,13 @@
-#include "torchcomms/csrc/backends/stream/replays.hpp"
+#include "ctran/stream/replays.h"
 
 #include <algorithm>
 #include <new>
 
-namespace torch::comms::stream {
+namespace ctran {
 
 namespace {
 
-using ctran::gpu::DevicePtr;
-using ctran::gpu::Stream;
+using gpu::DevicePtr;
 
 constexpr uint32_t kNever = 0;
 constexpr uint32_t kBegun = 1;
@@ -25,27 +24,27 @@ class Replays::Captured {
   Captured& operator=(const Captured&) = delete;
 
   struct Operation {
-    OpName op;
+    std::string_view name;
     uint64_t sequence;
     std::chrono::milliseconds timeout;
-    ctran::gpu::PooledEvent end;
+    gpu::PooledEvent end;
   };
 
-  std::optional<Running> running(const ctran::gpu::Runtime& runtime, Clock::time_point now);
+  std::optional<Running> running(const gpu::Runtime& runtime, Clock::time_point now);
 
   const uint64_t id;
   Word* const word;
   // Guarded by the mutex of Replays.
   std::vector<Operation> operations;
-  std::optional<Clock::time_point> since;  ///< a replay has been under way, and no other has begun
+  std::optional<Clock::time_point> since;  ///< the same replay has been running
 
  private:
   Replays& replays_;
 };
 
-std::optional<Replays::Running> Replays::Captured::running(const ctran::gpu::Runtime& runtime,
+std::optional<Replays::Running> Replays::Captured::running(const gpu::Runtime& runtime,
                                                            Clock::time_point now) {
-  // They end one after another: if the last has ended, all have.
+  // Operations of a graph end in order: if the last has ended, all have.
   const auto hasEnded = [&](const Operation& one) { return runtime.isReached(one.end.get()); };
   if (operations.empty() || hasEnded(operations.back())) {
     since.reset();
@@ -54,14 +53,14 @@ std::optional<Replays::Running> Replays::Captured::running(const ctran::gpu::Run
   uint32_t expected = kBegun;
   if (word->compare_exchange_strong(expected, kSeen) || !since) since = now;
   const auto first = std::partition_point(operations.begin(), operations.end() - 1, hasEnded);
-  return Running{first->op, first->sequence, first->timeout, *since};
+  return Running{first->name, first->sequence, first->timeout, *since};
 }
 
 Replays::~Replays() {
   for (void* page : pages_) runtime_.memFreeHost(page);
 }
 
-std::shared_ptr<Replays::Captured> Replays::enter(Stream stream) {
+std::shared_ptr<Replays::Captured> Replays::enter(gpu::Stream stream) {
   if (!runtime_.streamWriteValue32) return nullptr;
   const uint64_t id = runtime_.captureOf(stream);
   {
@@ -82,13 +81,13 @@ std::shared_ptr<Replays::Captured> Replays::enter(Stream stream) {
   return graph;
 }
 
-void Replays::leave(Captured& graph, Stream stream, OpName op, uint64_t sequence,
+void Replays::leave(Captured& graph, gpu::Stream stream, std::string_view name, uint64_t sequence,
                     std::chrono::milliseconds timeout) {
-  ctran::gpu::PooledEvent end(events_);
-  runtime_.check(runtime_.eventRecordWithFlags(end.get(), stream, ctran::gpu::kEventRecordExternal),
+  gpu::PooledEvent end(events_);
+  runtime_.check(runtime_.eventRecordWithFlags(end.get(), stream, gpu::kEventRecordExternal),
                  "capturing an event");
   const std::lock_guard lock(mutex_);
-  graph.operations.push_back({op, sequence, timeout, std::move(end)});
+  graph.operations.push_back({name, sequence, timeout, std::move(end)});
 }
 
 std::optional<Replays::Running> Replays::mostUrgent(Clock::time_point now) {
@@ -108,10 +107,10 @@ std::optional<Replays::Running> Replays::mostUrgent(Clock::time_point now) {
 Replays::Word* Replays::takeWord() {
   const std::lock_guard lock(wordsMutex_);
   if (words_.empty()) {
-    const ctran::gpu::RelaxedCapture relaxed(runtime_);
+    const gpu::RelaxedCapture relaxed(runtime_);
     void* page = nullptr;
     runtime_.check(runtime_.memHostAlloc(&page, kWordsOfPage * sizeof(Word),
-                                         ctran::gpu::kHostPortable | ctran::gpu::kHostDeviceMap),
+                                         gpu::kHostPortable | gpu::kHostDeviceMap),
                    "allocating memory of the host that the device writes");
     pages_.push_back(page);
     for (size_t i = 0; i < kWordsOfPage; ++i) {
@@ -129,4 +128,4 @@ void Replays::giveWord(Word* word) {
   words_.push_back(word);
 }
 
-}  // namespace torch::comms::stream
+}  // namespace ctran

@@ -1,0 +1,717 @@
+#include "ctran/engine/gpu_domain.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "ctran/base/config.h"
+#include "ctran/base/log.h"
+#include "ctran/base/rank_list.h"
+#include "ctran/collective/signature.h"
+#include "ctran/engine/local_communicator.h"
+#include "ctran/engine/say_all.h"
+#include "ctran/select/plans.h"
+
+namespace ctran {
+namespace {
+
+using gpu::check;
+using std::chrono::milliseconds;
+
+const ConfigInt kSmBudget{"CTRAN_GPU_SM_BUDGET", 64,
+                          "How many multiprocessors an asynchronous reduction of a communicator "
+                          "takes at most; a synchronous one, up to half of each of twice as many; "
+                          "what moves data has lanes in proportion. The least of all ranks counts.",
+                          1, device::kMaxLanes};
+
+const ConfigBool kThroughHost{
+    "CTRAN_GPU_THROUGH_HOST", false,
+    "Communicators of GPUs go through the host's memory, as they do where GPUs cannot reach each "
+    "other. One rank that has it set is enough."};
+
+/// How much later a kernel ends than the host would end its operation.
+constexpr std::chrono::seconds kDeviceGrace{1};
+/// How long a kernel may take to end and to report, once it has been told to.
+constexpr milliseconds kReportPatience{200};
+constexpr std::chrono::seconds kEndPatience{2};
+constexpr size_t kProbeBytes = 200000;
+/// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
+constexpr size_t kLeastPersistentBlock = 16 << 20;
+constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
+/// What is written into a mapping that does not work never comes.
+constexpr std::chrono::seconds kProbePatience{20};
+
+int multiprocessors(int device) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::Device handle = 0;
+  int count = 0;
+  check(driver.deviceGet(&handle, device), "cuDeviceGet");
+  check(driver.deviceGetAttribute(&count, gpu::DeviceAttribute::MultiprocessorCount, handle),
+        "cuDeviceGetAttribute");
+  return count;
+}
+
+uint64_t pciAddress(gpu::Device device) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  uint64_t address = 0;
+  for (const auto part : {gpu::DeviceAttribute::PciDomainId, gpu::DeviceAttribute::PciBusId,
+                          gpu::DeviceAttribute::PciDeviceId}) {
+    int value = 0;
+    check(driver.deviceGetAttribute(&value, part, device), "cuDeviceGetAttribute");
+    address = address << 16 | static_cast<uint16_t>(value);
+  }
+  return address;
+}
+
+uint64_t pciAddressOf(int device) {
+  gpu::Device handle = 0;
+  check(gpu::Driver::get().deviceGet(&handle, device), "cuDeviceGet");
+  return pciAddress(handle);
+}
+
+/// Whether lines serve on this GPU and the link to the one at that address is known to carry them
+/// whole: NVLink, which knows atomic operations. Of GPUs that this process does not see, nothing is
+/// known.
+bool carriesLines(int device, uint64_t address) {
+  constexpr int kLeastCapability = 8;
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::Device own = 0, peer = 0;
+  int count = 0, atomics = 0, capability = 0;
+  check(driver.deviceGet(&own, device), "cuDeviceGet");
+  check(driver.deviceGetAttribute(&capability, gpu::DeviceAttribute::ComputeCapabilityMajor, own),
+        "cuDeviceGetAttribute");
+  if (capability < kLeastCapability) return false;
+  if (address == pciAddress(own)) return true;
+  check(driver.deviceGetCount(&count), "cuDeviceGetCount");
+  for (int ordinal = 0; ordinal < count; ++ordinal) {
+    check(driver.deviceGet(&peer, ordinal), "cuDeviceGet");
+    if (pciAddress(peer) != address) continue;
+    return driver.deviceGetP2PAttribute(&atomics, gpu::PeerAttribute::NativeAtomics, own, peer) ==
+               gpu::kSuccess &&
+           atomics != 0;
+  }
+  return false;
+}
+
+}  // namespace
+
+/// What a rank says of itself, and of how far it has come.
+struct GpuDomain::Introduction {
+  uint64_t scratchBytes;
+  uint64_t pciAddress;
+  uint32_t budget;
+  uint32_t stepBytes;
+  bool wantsHost;  ///< CTRAN_GPU_THROUGH_HOST
+  bool takesHost;
+  bool carriesLines;
+  ErrorKind kind;
+  bool failed;
+  char why[230];
+};
+
+GpuDomain::GpuDomain(std::shared_ptr<LocalCommunicator> control, int device)
+    : control_(std::move(control)),
+      device_(device),
+      runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
+      memory_(control_->rank(), control_->size(), device),
+      symmetric_(control_->rank(), control_->size(), device),
+      staging_(device),
+      user_(userPreferences()) {}
+
+std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> control, int device,
+                                             WaitHooks* hooks, GpuFallback fallback) {
+  auto local = std::dynamic_pointer_cast<LocalCommunicator>(control);
+  if (!local || control->size() > static_cast<int>(device::kMaxRanks)) {
+    throw Error(ErrorKind::Unsupported,
+                "ctran works among up to " + std::to_string(device::kMaxRanks) +
+                    " GPUs of one host; communicator '" + control->name() + "' has " +
+                    std::to_string(control->size()) + " ranks" + (local ? "" : " on several hosts"),
+                {}, {}, "use backend nccl, or tensors of the CPU");
+  }
+  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(local), device));
+  made->connect(fallback, hooks);
+  announceExplainer(made->control_->name(), made->control_->rank(), made);
+  return made;
+}
+
+template <class Step>
+std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const Step& step) {
+  Introduction own{};
+  try {
+    step(own);
+  } catch (const Error& error) {
+    own.failed = true;
+    own.kind = error.kind();
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  std::vector<Introduction> all = sayAll(*control_, own, {}, hooks);
+  for (int r = 0; r < control_->size(); ++r) {
+    if (!all[r].failed) continue;
+    throw Error(all[r].kind,
+                "the GPU of rank " + std::to_string(r) + " of communicator '" + control_->name() +
+                    "' cannot take part: " + all[r].why,
+                {r}, "new_comm",
+                "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
+                "without that");
+  }
+  return all;
+}
+
+void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
+  const auto all = agree(hooks, [&](Introduction& own) {
+    own.budget =
+        static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
+    own.pciAddress = pciAddressOf(device_);
+    own.stepBytes = memory_.stepBytes();
+    own.wantsHost = kThroughHost.get();
+    own.takesHost = fallback == GpuFallback::HostMemory;
+  });
+  const auto links = agree(hooks, [&](Introduction& own) {
+    own.carriesLines = true;
+    for (const Introduction& one : all) {
+      own.carriesLines = own.carriesLines && carriesLines(device_, one.pciAddress);
+      if (one.stepBytes != memory_.stepBytes()) {
+        throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
+      }
+    }
+    MovingKernels::of(device_, control_->size());
+  });
+  lines_ =
+      control_->size() > 1 && std::all_of(links.begin(), links.end(),
+                                          [](const Introduction& one) { return one.carriesLines; });
+  blocks_ = device::kMaxLanes;
+  std::map<uint64_t, int> first;  // rank by address
+  for (int r = 0; r < control_->size() && !sharedGpu_; ++r) {
+    const auto [one, isNew] = first.emplace(all[r].pciAddress, r);
+    if (!isNew) sharedGpu_ = {one->second, r};
+  }
+  bool wantsHost = false, takesHost = true;
+  for (const Introduction& one : all) {
+    blocks_ = std::min(blocks_, one.budget);
+    wantsHost = wantsHost || one.wantsHost;
+    takesHost = takesHost && one.takesHost;
+  }
+  if (wantsHost && !takesHost) {
+    throw Error(ErrorKind::Unsupported, "CTRAN_GPU_THROUGH_HOST is set");
+  }
+  if (!wantsHost) {
+    try {
+      return share(hooks);
+    } catch (const Error& error) {  // on all ranks alike
+      if (error.kind() != ErrorKind::Unsupported || !takesHost) throw;
+      log(control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
+          "communicator '%s' goes through the host's memory: %s", control_->name().c_str(),
+          error.what());
+    }
+  }
+  launcher_.reset();
+  memory_.goThroughHost();
+  share(hooks);
+}
+
+void GpuDomain::share(WaitHooks* hooks) {
+  UniqueFd scratch;
+  const auto allocated = agree(hooks, [&](Introduction& own) {
+    scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_), lines_);
+    own.scratchBytes = memory_.scratchBytes();
+  });
+  const size_t desks = PeerMemory::deskBytes(control_->size());
+  const size_t boards = SymmetricMemory::boardBytes(control_->size());
+  const HostGroup group = control_->handOver(desks + boards, std::move(scratch), hooks);
+  agree(hooks, [&](Introduction&) {
+    std::vector<size_t> bytes;
+    for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
+    try {
+      memory_.connect(group, bytes, boards);
+    } catch (const Error& error) {
+      throw Error(ErrorKind::Unsupported, error.what());
+    }
+    events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
+    last_ = gpu::PooledEvent(events_);
+    symmetric_.connect(isThroughHost() ? nullptr : memory_.desks(), desks, memory_.team().state);
+    launcher_.emplace(memory_.team(), device_, blocks_, symmetric_);
+  });
+  setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
+  agree(hooks, [&](Introduction&) { probe(); });
+  setTimeout(control_->timeout());
+}
+
+/// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
+/// that then loses or misplaces data.
+void GpuDomain::probe() {
+  const gpu::Driver& driver = gpu::Driver::get();
+  const gpu::DeviceGuard guard(device_);
+  const gpu::RelaxedCapture relaxed(runtime_);
+  const gpu::OwnStream stream(runtime_, device_, false);
+  const int size = control_->size();
+  const auto buffer = gpu::DeviceMemory::allocate(device_, kProbeBytes * (size + 1));
+  const auto pattern = [](int rank) {
+    std::vector<unsigned char> bytes(kProbeBytes);
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      bytes[i] = static_cast<unsigned char>((i * 31 + i / 251 + rank * 97) % 255 + 1);
+    }
+    return bytes;
+  };
+  const auto own = pattern(control_->rank());
+  std::vector<unsigned char> found(kProbeBytes * size);
+  for (const size_t count : {size_t{5000}, kProbeBytes}) {
+    check(driver.memsetD32Async(buffer.address(), 0, buffer.size() / 4, stream.get()),
+          "cuMemsetD32Async");
+    check(driver.memcpyHtoDAsync(buffer.address(), own.data(), kProbeBytes, stream.get()),
+          "cuMemcpyHtoDAsync");
+    std::vector<Collective> messages;
+    Collective gather;
+    gather.kind = CollectiveKind::AllGather;
+    gather.count = count;
+    gather.input = reinterpret_cast<const std::byte*>(buffer.address());
+    gather.output = reinterpret_cast<std::byte*>(buffer.address() + kProbeBytes);
+    if (count == kProbeBytes) {  // the same over lanes
+      gather.kind = CollectiveKind::AllToAllV;
+      for (int r = 0; r < size; ++r) {
+        gather.inputs.push_back({const_cast<std::byte*>(gather.input), count});
+        gather.outputs.push_back({gather.output + r * count, count});
+      }
+    }
+    launcher_->launch(gather, {stream.get()});
+    check(driver.memcpyDtoHAsync(found.data(), buffer.address() + kProbeBytes, count * size,
+                                 stream.get()),
+          "cuMemcpyDtoHAsync");
+    check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+    const device::Report& report = memory_.desk(control_->rank()).report;
+    for (int r = 0; r < size; ++r) {
+      if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
+      throw Error(ErrorKind::Unsupported,
+                  report.state == 0
+                      ? "what rank " + std::to_string(r) +
+                            "'s GPU wrote into this one's memory did not arrive"
+                      : "nothing came from rank " + listed(awaitedByKernels(control_->rank())));
+    }
+  }
+}
+
+Communicator& GpuDomain::control() { return *control_; }
+
+void GpuDomain::setTimeout(std::chrono::nanoseconds timeout) {
+  const auto limit = std::chrono::nanoseconds(timeout + kDeviceGrace).count();
+  std::atomic_ref(memory_.desk(control_->rank()).control.timeoutNs)
+      .store(static_cast<uint64_t>(limit), std::memory_order_relaxed);
+}
+
+/// Before a launch. Hosts end what is late; a kernel does so later, where no host looks.
+void GpuDomain::begin(GpuLauncher::Target target) {
+  const bool own = target.timeout.count() != 0 && target.timeout != control_->timeout();
+  memory_.setTimeout(own ? target.timeout + kDeviceGrace : target.timeout.zero());
+  order(target.stream, true);
+}
+
+/// Operations on different streams run in the order of the calls. Not so in captures, whose order
+/// is the program's.
+void GpuDomain::order(gpu::Stream stream, bool before) {
+  if (before && any_ && stream == lastStream_) return;
+  if (runtime_.isCapturing(stream)) return;
+  if (!before) {
+    runtime_.check(runtime_.eventRecord(last_.get(), stream), "recording an event");
+    lastStream_ = stream;
+    any_ = true;
+  } else if (any_) {
+    runtime_.check(runtime_.streamWaitEvent(stream, last_.get(), 0), "making a stream wait");
+  }
+}
+
+std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c) const {
+  if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
+  return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
+    return GpuPlan::whyNot(algorithm, c, blocks_).empty();
+  });
+}
+
+/// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
+/// `variable` settles how much, the same on all ranks.
+template <class Part, class Make>
+std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, const Make& make) {
+  const gpu::RelaxedCapture relaxed(runtime_);
+  std::unique_ptr<Part> made;
+  UniqueFd memory;
+  const auto all = agree(hooks, [&](Introduction& own) {
+    made = make();
+    memory = made->allocate();
+    own.scratchBytes = made->memoryBytes();
+  });
+  const HostGroup group = control_->handOver(PeerMemory::deskBytes(1), std::move(memory), hooks);
+  agree(hooks, [&](Introduction&) {
+    for (const Introduction& one : all) {
+      if (one.scratchBytes == made->memoryBytes()) continue;
+      throw Error(ErrorKind::InvalidArgument, std::string(variable) + " differs among the ranks");
+    }
+    made->connect(group);
+  });
+  return made;
+}
+
+GpuPlan& GpuDomain::setUpPlan(const Collective& c, WaitHooks* hooks) {
+  const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
+  const std::pair key(c.plan->hash(), root);
+  if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
+  auto made = setUp<GpuPlan>("CTRAN_GPU_PLAN_BYTES", hooks, [&] {
+    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    plan->prepare(c);
+    return plan;
+  });
+  return *(plans_[key] = std::move(made));
+}
+
+CopyEngines& GpuDomain::setUpCopies(WaitHooks* hooks) {
+  if (!copies_) {
+    copies_ = setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks, [&] {
+      return std::make_unique<CopyEngines>(memory_.team(), device_);
+    });
+  }
+  return *copies_;
+}
+
+/// The algorithm that somebody wants for it; null if nobody does.
+const std::string* GpuDomain::wantedFor(CollectiveKind kind, const CallHints* hints) const {
+  const auto [own, communicators] = hintsOf(hints, control_->hint());
+  for (const Preferences* preferences : {own, communicators, &user_}) {
+    if (preferences == nullptr) continue;
+    if (const std::string* name = preferences->of(kind)) return name;
+  }
+  return nullptr;
+}
+
+bool GpuDomain::prefersCopies(CollectiveKind kind, const CallHints* hints) const {
+  if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
+  const std::string* name = wantedFor(kind, hints);
+  return name != nullptr && *name == CopyEngines::kName;
+}
+
+std::shared_ptr<PersistentCopy> GpuDomain::prepare(CollectiveKind kind, std::byte* output,
+                                                   size_t bytes, std::chrono::nanoseconds timeout,
+                                                   WaitHooks* hooks) {
+  if (control_->size() == 1 || isThroughHost()) return nullptr;
+  const gpu::RelaxedCapture relaxed(runtime_);
+  if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
+  const CallHints* hints = control_->standingHints().get();
+  const bool wanted = wantedFor(kind, hints) ? prefersCopies(kind, hints)
+                                             : bytes >= kLeastPersistentBlock * control_->size();
+  return persistent_->prepare(
+      kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
+      [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
+}
+
+uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target target,
+                           WaitHooks* hooks) {
+  if (control_->standingHints() && !collective.hints) [[unlikely]] {
+    Collective hinted = collective;
+    hinted.hints = control_->standingHints();
+    return launch(hinted, target, hooks);
+  }
+  validate(collective, control_->rank(), control_->size());
+  if (collective.persistent) {
+    const GpuDesk& desk = memory_.desk(control_->rank());
+    persistent_->validate(collective, desk.issued.load(std::memory_order_relaxed) + 1);
+  }
+  if (auto plan = planFor(collective)) [[unlikely]] {
+    Collective planned = collective;
+    planned.plan = std::move(plan);
+    return issue(planned, target, hooks);
+  }
+  return issue(collective, target, hooks);
+}
+
+uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target target,
+                          WaitHooks* hooks) {
+  GpuDesk& desk = memory_.desk(control_->rank());
+  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  const uint64_t signature = extendSignature(signature_, collective);
+  desk.operations.begin(makeRecord(collective, number, signature));
+  const bool copies = !collective.plan && !collective.persistent &&
+                      prefersCopies(collective.kind, collective.hints.get());
+  // Before it waits for the others, who have to see if they call something else.
+  if (collective.plan || copies) {
+    signature_ = signature;
+    desk.issued.store(number, std::memory_order_release);
+  }
+  if (collective.plan) {
+    GpuPlan& plan = setUpPlan(collective, hooks);
+    begin(target);
+    plan.launch(collective, staging_, target.stream);
+  } else if (copies) {
+    CopyEngines& engines = setUpCopies(hooks);
+    begin(target);
+    engines.launch(collective, target.stream);
+  } else if (collective.persistent) {
+    begin(target);
+    persistent_->launch(collective, staging_, target.stream);
+  } else {
+    begin(target);
+    launcher_->launch(collective, target);
+  }
+  order(target.stream, false);
+  signature_ = signature;  // not before: what is refused does not count
+  desk.issued.store(number, std::memory_order_release);
+  return number;
+}
+
+uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantization& quantization,
+                                    GpuLauncher::Target target) {
+  validate(collective, control_->rank(), control_->size());
+  GpuDesk& desk = memory_.desk(control_->rank());
+  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  // Twice: it is another operation than the one that sends fp32.
+  const uint64_t signature = extendSignature(extendSignature(signature_, collective), collective);
+  desk.operations.begin(makeRecord(collective, number, signature));
+  begin(target);
+  launcher_->launchQuantized(collective, quantization, target);
+  order(target.stream, false);
+  signature_ = signature;
+  desk.issued.store(number, std::memory_order_release);
+  return number;
+}
+
+Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes) const {
+  Collective call;
+  call.kind = kind;
+  call.type = DataType::UInt8;
+  const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
+  call.count = inBlocks ? bytes / control_->size() : bytes;
+  Explanation explanation;
+  if (const auto plan = planFor(call)) {
+    explanation.algorithm = "plan " + plan->plan().name;
+    explanation.why = "a plan is registered for it";
+  } else if (const CallHints* hints = control_->standingHints().get(); prefersCopies(kind, hints)) {
+    explanation.algorithm = CopyEngines::kName;
+    const auto [own, communicators] = hintsOf(hints, control_->hint());
+    const bool hinted = (own != nullptr && own->of(kind) != nullptr) ||
+                        (communicators != nullptr && communicators->of(kind) != nullptr);
+    explanation.why = hinted ? kByHint : kByUser;
+  } else {
+    explanation.algorithm = "native";
+    explanation.why = "kernels of the engine, by size";
+    if (const size_t segments = symmetric_.mapped()) {
+      explanation.why +=
+          "; much data straight between tensors of symmetric memory, of which "
+          "this rank has " +
+          std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
+          " times";
+    }
+    if (isThroughHost()) {
+      explanation.why += ", through the host's memory";
+    } else if (!lines_ && control_->size() > 1) {
+      explanation.why += ", without lines: not all GPUs see each other over NVLink";
+    }
+  }
+  if (const size_t launched = persistent_ ? persistent_->launched() : 0) {
+    explanation.why +=
+        "; persistent ones by copy engines alone, " + std::to_string(launched) + " so far";
+  }
+  return explanation;
+}
+
+void GpuDomain::launchMessages(std::span<const Collective> messages, GpuLauncher::Target target) {
+  for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
+  begin(target);
+  launcher_->launchMessages(messages, target);
+  order(target.stream, false);
+}
+
+std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
+  device::Report& report = memory_.desk(rank).report;
+  std::vector<int> awaited;
+  if (std::atomic_ref(report.state).load(std::memory_order_acquire) == 0) return awaited;
+  for (int r = 0; r < control_->size(); ++r) {
+    const uint32_t epoch = std::atomic_ref(report.waitedFor[r]).load(std::memory_order_relaxed);
+    if (r != rank && epoch != 0 && epoch == std::atomic_ref(report.epoch).load()) {
+      awaited.push_back(r);
+    }
+  }
+  return awaited;
+}
+
+std::vector<int> GpuDomain::missing(uint64_t number) const {
+  std::vector<int> missing;
+  for (int r = 0; number != 0 && r < control_->size(); ++r) {
+    const uint64_t issued = memory_.desk(r).issued.load(std::memory_order_acquire);
+    if (r != control_->rank() && issued < number) missing.push_back(r);
+  }
+  return missing;
+}
+
+std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
+  Core& core = control_->core();
+  for (int r = 0; r < control_->size(); ++r) {
+    const auto& state = core.board.control(r).state;
+    if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
+    if (memory_.desk(r).issued.load(std::memory_order_acquire) < number) return core.leftError(r);
+  }
+  return std::nullopt;
+}
+
+Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
+  std::vector<int> late = missing(number);
+  std::string found = late.empty() ? "" : "; it has not been called on rank " + listed(late);
+  if (late.empty()) {
+    stop();
+    const auto until = std::chrono::steady_clock::now() + kReportPatience;
+    while (late.empty() && std::chrono::steady_clock::now() < until) {
+      late = awaitedByKernels(control_->rank());
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    found = late.empty() ? "; its kernel has not begun: something before it on its stream waits"
+                         : "; its kernel waited for rank " + listed(late);
+  }
+  return {ErrorKind::Timeout,
+          what + " has not ended within " + std::to_string(timeout.count()) + " ms on rank " +
+              std::to_string(control_->rank()) + found,
+          late,
+          {},
+          "do all ranks run, and call the same operations in the same order?"};
+}
+
+/// Ranks whose collectives differ, among those that both still remember.
+std::optional<Error> GpuDomain::mismatch() {
+  const GpuDesk& own = memory_.desk(control_->rank());
+  const uint64_t issued = own.issued.load(std::memory_order_acquire);
+  for (int r = 0; r < control_->size(); ++r) {
+    if (r == control_->rank()) continue;
+    const GpuDesk& theirs = memory_.desk(r);
+    const uint64_t both = std::min(issued, theirs.issued.load(std::memory_order_acquire));
+    std::optional<OperationRecord> mine, other;
+    for (uint64_t number = both; number > 0; --number) {
+      const auto a = own.operations.find(number);
+      const auto b = theirs.operations.find(number);
+      if (!a || !b || a->signature == b->signature) break;
+      mine = a;
+      other = b;
+    }
+    if (!mine) continue;
+    return Error(ErrorKind::Mismatch,
+                 "rank " + std::to_string(control_->rank()) + " called " + describe(*mine) +
+                     ", but rank " + std::to_string(r) + " called " + describe(*other),
+                 {control_->rank(), r}, {},
+                 "all ranks have to call the same collectives in the same order");
+  }
+  return std::nullopt;
+}
+
+bool GpuDomain::hasFailed() const {
+  GpuDesk& desk = memory_.desk(control_->rank());
+  return control_->isAborted() ||
+         std::atomic_ref(desk.report.state).load(std::memory_order_acquire) != 0 ||
+         std::atomic_ref(desk.control.abort).load(std::memory_order_acquire) != 0;
+}
+
+std::optional<Error> GpuDomain::trouble() {
+  try {
+    control_->core().throwIfFailed();
+  } catch (const Error& error) {
+    stop();
+    return error;
+  }
+  if (auto error = mismatch()) {
+    fail(*error);
+    return error;
+  }
+  device::Report& report = memory_.desk(control_->rank()).report;
+  const uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
+  if (state == device::kRefused) {
+    Error error = refused(report.refusal);
+    fail(error);
+    return error;
+  }
+  const std::vector<int> awaited = awaitedByKernels(control_->rank());
+  if (state == device::kTimedOut) {
+    Error error(ErrorKind::Timeout,
+                "a kernel of communicator '" + control_->name() + "' on rank " +
+                    std::to_string(control_->rank()) + " waited too long for rank " +
+                    listed(awaited),
+                awaited, {}, "do all ranks replay the same graphs in the same order?");
+    fail(error);
+    return error;
+  }
+  return std::nullopt;
+}
+
+/// What a kernel of a broken communicator still touches has to stay.
+void GpuDomain::shareMemory() {
+  if (!hasFailed()) symmetric_.serve();
+}
+
+void GpuDomain::registerMemory(const void* address, size_t bytes) {
+  symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
+}
+
+/// Of rows, all ranks say the same: they have looked at the same numbers. Of a message, its
+/// receiver does.
+Error GpuDomain::refused(const device::Refusal& refusal) const {
+  const int from = static_cast<int>(refusal.from), to = static_cast<int>(refusal.to);
+  if (refusal.why == device::kRefusedMessage) {
+    const auto message = [&](int64_t bytes, uint32_t tag) {
+      const std::string text = std::to_string(bytes) + " bytes";
+      return tag == 0 ? text : text + " with tag " + std::to_string(tag);
+    };
+    return {ErrorKind::Mismatch,
+            "rank " + std::to_string(from) + " of communicator '" + control_->name() +
+                "' sent rank " + std::to_string(to) + ' ' +
+                message(refusal.amount, refusal.tags[0]) + ", which expected " +
+                message(refusal.limit, refusal.tags[1]) + " next",
+            {from, to},
+            {},
+            "messages of GPUs match in the order of the calls, whatever their tags; what a rank "
+            "sends another, that has to expect"};
+  }
+  const std::string what = "all_to_all_v of communicator '" + control_->name() + "': rank " +
+                           std::to_string(from) + " sends rank " + std::to_string(to) + ' ' +
+                           std::to_string(refusal.amount) + " rows, ";
+  const std::string limit = std::to_string(refusal.limit);
+  switch (refusal.why) {
+    case device::kRefusedSend:
+      return {ErrorKind::InvalidArgument,
+              what + "but its input has " + limit + " left",
+              {from},
+              {},
+              "input_split_sizes must be at least 0, and sum up to at most the rows of input"};
+    case device::kRefusedExpected:
+      return {ErrorKind::Mismatch,
+              what + "which expects " + limit,
+              {from, to},
+              {},
+              "what rank i sends rank j, rank j has to expect from rank i"};
+    default:
+      return {ErrorKind::Mismatch,
+              what + "which has room for " + limit + " more",
+              {from, to},
+              {},
+              "give the output the size of all that the others may send"};
+  }
+}
+
+void GpuDomain::stop() {
+  if (!control_->core().belongsHere()) return;
+  std::atomic_ref(memory_.desk(control_->rank()).control.abort).store(1, std::memory_order_release);
+}
+
+void GpuDomain::fail(const Error& error) {
+  control_->core().fail(error);
+  for (int r = 0; r < control_->size(); ++r) {
+    std::atomic_ref(memory_.desk(r).control.abort).store(1, std::memory_order_release);
+  }
+}
+
+GpuDomain::~GpuDomain() {
+  if (!launcher_ || !any_ || !control_->core().belongsHere()) return;
+  try {
+    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    while (!runtime_.isReached(last_.get())) {
+      stop();
+      if (std::chrono::steady_clock::now() >= until) {
+        log(LogLevel::Warn, "a kernel of communicator '%s' does not end", control_->name().c_str());
+        break;
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  } catch (const Error&) {  // the device is lost, or the driver has gone before us
+  }
+}
+
+}  // namespace ctran

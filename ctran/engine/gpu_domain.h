@@ -1,0 +1,147 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "ctran/collective/exchange/copy_engine.h"
+#include "ctran/collective/exchange/persistent_copy.h"
+#include "ctran/collective/gpu/launcher.h"
+#include "ctran/collective/plan/gpu.h"
+#include "ctran/engine/communicator.h"
+#include "ctran/engine/gpu_fallback.h"
+#include "ctran/engine/named.h"
+#include "ctran/gpu/runtime.h"
+#include "ctran/transport/nvlink/peer_memory.h"
+#include "ctran/transport/nvlink/symmetric_memory.h"
+
+namespace ctran {
+
+class LocalCommunicator;
+
+/// Ranks of one host whose GPUs reach each other's memory, and the kernels that work there. An
+/// ordinary communicator of the same ranks is their control: through it the ranks meet, hand over
+/// memory, and learn of deaths and failures.
+///
+/// Operations go on any stream, and run in the order of the calls whichever streams they are on. A
+/// registered plan serves a call if it can; else the copy engines, if they are preferred; else a
+/// kernel of the engine. The first call that a plan or the copy engines serve waits until all ranks
+/// have mapped each other's memory.
+///
+/// One thread at a time; `trouble`, `fail` and `stop` from any thread. GpuCommunicator adds what
+/// happens after an operation has been put on a stream.
+class GpuDomain final : public Explainer {
+ public:
+  /// Collective over the ranks of `control`, which this owns from then on; each names its device.
+  /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory and
+  /// some rank has no fallback.
+  static std::shared_ptr<GpuDomain> create(std::shared_ptr<Communicator> control, int device,
+                                           WaitHooks* hooks = nullptr,
+                                           GpuFallback fallback = GpuFallback::HostMemory);
+  ~GpuDomain() override;
+  GpuDomain(const GpuDomain&) = delete;
+  GpuDomain& operator=(const GpuDomain&) = delete;
+
+  Communicator& control();
+  int device() const { return device_; }
+  size_t memoryBytes() const { return memory_.scratchBytes(); }
+  /// Two ranks with one GPU, if there are.
+  std::optional<std::pair<int, int>> sharedGpu() const { return sharedGpu_; }
+  /// Whether data goes through the host's memory.
+  bool isThroughHost() const { return memory_.isThroughHost(); }
+  /// Of a kernel; covers replays of graphs, whose ends nobody else watches.
+  void setTimeout(std::chrono::nanoseconds timeout);
+
+  /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
+  /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
+  /// Communicator::run.
+  uint64_t launch(const Collective& collective, GpuLauncher::Target target,
+                  WaitHooks* hooks = nullptr);
+  /// The same of a reduce-scatter whose contributions travel as bf16.
+  uint64_t launchQuantized(const Collective& collective, const Quantization& quantization,
+                           GpuLauncher::Target target);
+  /// Sends and receives, which run at the same time.
+  void launchMessages(std::span<const Collective> messages, GpuLauncher::Target target);
+
+  /// Before all-gathers or all-to-alls into `output`, again and again: collective. If every rank's
+  /// output is symmetric memory and the copy engines are to write it (by default where blocks are
+  /// large), what calls have as Collective::persistent from then on; else null on all ranks. Waits
+  /// for the other ranks, which may have to map the outputs first.
+  std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
+                                          std::chrono::nanoseconds timeout, WaitHooks* hooks);
+
+  /// What would serve a call in which every rank contributes that many bytes, and why.
+  Explanation explain(CollectiveKind kind, size_t bytes) const override;
+
+  /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
+  bool hasFailed() const;
+  /// What has gone wrong on any rank, if something has. Never blocks.
+  std::optional<Error> trouble();
+  /// The error of an operation (number 0: sends and receives) that has not ended in time: ends this
+  /// rank's kernels, and says who was waited for.
+  Error timedOut(const std::string& what, uint64_t number, std::chrono::milliseconds timeout);
+  /// If a rank has left without calling the collective of that number: that.
+  std::optional<Error> leftWithout(uint64_t number) const;
+  /// Maps what other ranks have registered meanwhile; by the watchdog, now and then. Never throws.
+  void shareMemory();
+  /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
+  /// holds that range, if any does, instead of at some time after its first use.
+  void registerMemory(const void* address, size_t bytes);
+  /// Breaks the communicator on all ranks, and ends their kernels.
+  void fail(const Error& error);
+  /// Ends this rank's kernels, and all that come.
+  void stop();
+
+ private:
+  struct Introduction;
+  GpuDomain(std::shared_ptr<LocalCommunicator> control, int device);
+  template <class Step>
+  std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
+  void connect(GpuFallback fallback, WaitHooks* hooks);
+  void share(WaitHooks* hooks);
+  void probe();
+  void begin(GpuLauncher::Target target);
+  void order(gpu::Stream stream, bool before);
+  uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
+  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
+  const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
+  bool prefersCopies(CollectiveKind kind, const CallHints* hints) const;
+  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
+  CopyEngines& setUpCopies(WaitHooks* hooks);
+  template <class Part, class Make>
+  std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
+  std::optional<Error> mismatch();
+  Error refused(const device::Refusal& refusal) const;
+  std::vector<int> awaitedByKernels(int rank) const;
+  std::vector<int> missing(uint64_t number) const;
+
+  const std::shared_ptr<LocalCommunicator> control_;
+  const int device_;
+  const gpu::Runtime& runtime_;
+  PeerMemory memory_;
+  SymmetricMemory symmetric_;
+  std::optional<std::pair<int, int>> sharedGpu_;
+  bool lines_ = false;   ///< whether the links are known to carry lines whole
+  uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
+  std::optional<GpuLauncher> launcher_;
+  /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
+  std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
+  StagingMemory staging_;
+  const Preferences user_;
+  std::unique_ptr<CopyEngines> copies_;
+  std::optional<PersistentCopies> persistent_;
+  std::shared_ptr<gpu::EventPool> events_;
+  gpu::PooledEvent last_;  ///< behind the last operation that was not captured
+  gpu::Stream lastStream_ = nullptr;
+  bool any_ = false;
+  uint64_t signature_ = 0;
+};
+
+}  // namespace ctran

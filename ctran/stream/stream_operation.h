@@ -1,0 +1,113 @@
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "ctran/base/error.h"
+#include "ctran/base/work.h"
+#include "ctran/gpu/runtime.h"
+
+namespace ctran {
+
+class StreamQueue;
+
+/// One operation on a stream, from the moment it has been enqueued. The program, threads that wait
+/// for it and the watchdog share it; any thread may call any method.
+class StreamOperation final : public Work {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  /// What the operation is, and what it keeps alive.
+  struct Description {
+    std::string_view name;  ///< "all_reduce"; the text lives as long as the process
+    uint64_t sequence = 0;  ///< its number among the collectives of the communicator; 0: none
+    std::chrono::milliseconds timeout{0};
+    std::vector<int> awaited = {};  ///< the ranks it cannot end without, where they are known
+    std::shared_ptr<void> keepAlive = nullptr;  ///< its buffers
+  };
+
+  /// `end` has been recorded on `stream` behind the operation.
+  ///
+  /// `issuer` is the stream that was current at the call, if memory is freed in its order: then the
+  /// operation lets go of its buffers as soon as that stream waits for it. Without an issuer it
+  /// does when it has ended.
+  StreamOperation(Description description, std::shared_ptr<StreamQueue> queue, gpu::PooledEvent end,
+                  gpu::Stream stream, std::optional<gpu::Stream> issuer);
+
+  std::string_view name() const { return description_.name; }
+  uint64_t sequence() const { return description_.sequence; }
+  std::chrono::milliseconds timeout() const { return description_.timeout; }
+  const std::vector<int>& awaited() const { return description_.awaited; }
+  Clock::time_point start() const { return deadline_ - timeout(); }
+  Clock::time_point deadline() const { return deadline_; }
+  const std::shared_ptr<StreamQueue>& queue() const { return queue_; }
+
+  // As a Work: a wait blocks the thread, not a stream.
+
+  /// Asks the device, and notes when the operation has ended.
+  WorkState state() const override;
+  void wait(WaitHooks* hooks = nullptr) override { block(std::nullopt, hooks); }
+  bool waitFor(std::chrono::nanoseconds limit, WaitHooks* hooks = nullptr) override;
+  /// Whoever reads the error has seen it, see ErrorObserver.
+  std::exception_ptr error() const override;
+  void onStart(std::function<void()> callback) override { callback(); }
+  void onDone(std::function<void()> callback) override;
+
+  /// Without a limit, waits until the operation has ended; else until then or for that long.
+  /// Whether it has ended. Throws its error.
+  bool block(std::optional<std::chrono::milliseconds> limit, WaitHooks* hooks);
+  /// Makes `stream` wait for the operation; the thread goes on at once. Throws the error of an
+  /// operation that has failed by now, and InvalidArgument if `stream` captures and the operation
+  /// was enqueued before: its end cannot become part of a graph.
+  void makeWait(gpu::Stream stream);
+  /// The same without these checks.
+  void orderBehind(gpu::Stream stream);
+  void throwIfFailed();
+  /// What kind of error the operation has failed with, if it has; does not count as seeing it.
+  std::optional<ErrorKind> failure() const;
+
+  /// Whether the device has ended its part, also after a failure. Throws Error(System) when the
+  /// device is lost.
+  bool isOver() const;
+  void complete() const;
+  void fail(const Error& error) const;
+  /// Lets go of the buffers.
+  void release() const;
+
+  /// Whether a thread is in `block`, which will throw the error.
+  bool isAwaited() const { return waiting_ > 0; }
+  /// Whether the program can still ask for the error.
+  bool isReachable() const { return reachable_; }
+  /// The program has let go of the operation.
+  void abandon();
+
+ protected:
+  void interrupt() override;
+
+ private:
+  void end(WorkState state, const Error* error) const;
+
+  const Description description_;
+  const std::shared_ptr<StreamQueue> queue_;
+  const Clock::time_point deadline_;
+  const gpu::PooledEvent end_;
+  const gpu::Stream stream_;
+  const std::optional<gpu::Stream> issuer_;
+  std::atomic<int> waiting_{0};
+  std::atomic<bool> reachable_{true};
+  // The device ends the operation; whoever looks notes it here.
+  mutable std::atomic<WorkState> state_{WorkState::Running};
+  mutable std::mutex mutex_;  ///< guards what follows
+  mutable std::shared_ptr<void> keepAlive_;
+  mutable std::optional<Error> error_;
+  mutable std::vector<std::function<void()>> callbacks_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,148 @@
+#include "ctran/stream/watchdog.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "ctran/os/process.h"
+#include "ctran/stream/stream_queue.h"
+
+namespace ctran {
+
+namespace {
+
+using std::chrono::milliseconds;
+
+/// How long stop() waits for threads to end.
+constexpr std::chrono::seconds kStopPatience{2};
+constexpr milliseconds kLongestPause{1000};
+
+struct State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::vector<std::weak_ptr<StreamQueue>> queues;
+  std::vector<std::shared_ptr<void>> released;
+  bool runs = false;
+  int spawned = 0;  ///< threads of spawn()
+  bool stopped = false;
+  std::atomic<bool> sleeps{false};
+
+  void serve();
+};
+
+/// Never destroyed: the thread, and graphs, may outlive the static objects. A forked child has no
+/// such thread: it begins anew.
+std::atomic<State*> gState{new State};
+[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] { gState = new State; });
+
+State& state() { return *gState; }
+
+void State::serve() {
+  std::unique_lock lock(mutex);
+  while (!stopped) {
+    std::vector<std::shared_ptr<StreamQueue>> present;
+    for (const auto& queue : queues) {
+      if (auto one = queue.lock()) present.push_back(std::move(one));
+    }
+    std::vector<std::shared_ptr<void>> garbage;
+    garbage.swap(released);
+    lock.unlock();
+    garbage.clear();
+    milliseconds pause = kLongestPause;
+    milliseconds longest = kLongestPause;
+    bool idle = true;
+    for (const auto& queue : present) {
+      idle = queue->inspect() && idle;
+      pause = std::min(pause, queue->checkInterval());
+      longest = std::min(longest, queue->idleInterval());
+    }
+    present.clear();  // without the lock: this thread may be the last to own one
+    lock.lock();
+    std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
+    const auto wanted = [&] { return stopped || !released.empty() || !sleeps; };
+    if (idle) {
+      // `poke` looks at `sleeps` without the lock, so that enqueueing costs no lock. An operation
+      // that was enqueued after `inspect` and before this is seen after `longest`.
+      sleeps = true;
+      changed.wait_for(lock, longest, wanted);
+      sleeps = false;
+    } else {
+      changed.wait_for(lock, pause, [&] { return stopped || !released.empty(); });
+    }
+  }
+  runs = false;
+  changed.notify_all();
+}
+
+}  // namespace
+
+void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.queues.push_back(queue);
+  if (s.runs || s.stopped) return;
+  // The driver may not be asked once it has taken itself down, which it does at exit.
+  [[maybe_unused]] static const int atExit = std::atexit(&Watchdog::stop);
+  startThread("ctran-watchdog", [&s] { s.serve(); });
+  s.runs = true;
+}
+
+void Watchdog::poke() {
+  State& s = state();
+  if (!s.sleeps.exchange(false)) return;
+  const std::lock_guard lock(s.mutex);
+  s.changed.notify_all();
+}
+
+void Watchdog::release(std::shared_ptr<void> value) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.released.push_back(std::move(value));
+  s.changed.notify_all();
+}
+
+void Watchdog::spawn(const char* name, std::function<void()> body) {
+  State& s = state();
+  {
+    const std::lock_guard lock(s.mutex);
+    ++s.spawned;
+  }
+  const auto ended = [&s] {
+    const std::lock_guard lock(s.mutex);
+    --s.spawned;
+    s.changed.notify_all();
+  };
+  try {
+    startThread(name, [body = std::move(body), ended]() mutable {
+      body();
+      body = nullptr;  // what it owns goes before it counts as ended
+      ended();
+    });
+  } catch (...) {
+    ended();
+    throw;
+  }
+}
+
+void Watchdog::stop() {
+  State& s = state();
+  std::unique_lock lock(s.mutex);
+  if (std::exchange(s.stopped, true)) return;
+  s.changed.notify_all();
+  s.changed.wait_for(lock, kStopPatience, [&] { return !s.runs && s.spawned == 0; });
+}
+
+bool Watchdog::isStopped() {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.stopped;
+}
+
+}  // namespace ctran

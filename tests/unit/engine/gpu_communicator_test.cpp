@@ -1,0 +1,207 @@
+// GPUs without torch: what a C++ program does with the engine's communicator, on the stand-ins.
+
+#include "ctran/engine/gpu_communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "ctran/bootstrap/local_store.h"
+#include "ctran/gpu/memory.h"
+#include "tests/unit/support/ranks.h"
+#include "tests/unit/support/stand_ins.h"
+
+namespace ctran::testing {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kRanks = 2;
+constexpr size_t kCount = 300;
+
+/// A rank on a GPU of its own, with a stream and memory.
+struct Rank {
+  Rank(int rank, const std::shared_ptr<Store>& store)
+      : comm(GpuCommunicator::create(Communicator::create(optionsFor(rank, kRanks, store)),
+                                     {.device = rank})) {}
+
+  std::shared_ptr<GpuCommunicator> comm;
+  const gpu::ActiveDevice active{comm->runtime(), comm->device()};
+  const gpu::OwnStream stream{comm->runtime(), comm->device(), false};
+  gpu::DeviceMemory memory =
+      gpu::DeviceMemory::allocate(comm->device(), kCount*(kRanks + 1) * sizeof(int32_t));
+
+  int32_t* input() const { return reinterpret_cast<int32_t*>(memory.address()); }
+  int32_t* output() const { return input() + kCount; }
+  /// Every rank's input, in their order.
+  Collective gather() const {
+    Collective c;
+    c.kind = CollectiveKind::AllGather;
+    c.type = DataType::Int32;
+    c.count = kCount;
+    c.input = reinterpret_cast<const std::byte*>(input());
+    c.output = reinterpret_cast<std::byte*>(output());
+    return c;
+  }
+  void synchronize() const {
+    gpu::check(gpu::Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
+  }
+};
+
+class GpuCommunicatorTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kThreadSanitizer) GTEST_SKIP() << "kernels are not compiled with it";
+    standInRuntime();
+    useStandInCompiler();
+  }
+
+  /// Calls `body` on a thread for each rank.
+  static void run(const std::function<void(Rank&)>& body) {
+    const auto store = std::make_shared<MemoryStore>();
+    runThreads(kRanks, [&](int rank) {
+      Rank self(rank, store);
+      body(self);
+      self.synchronize();
+    });
+  }
+
+  static void fill(const Rank& rank, int32_t seed) {
+    rank.synchronize();
+    for (size_t i = 0; i < kCount; ++i) {
+      rank.input()[i] = seed + 1000 * rank.comm->rank() + static_cast<int32_t>(i);
+    }
+    std::fill_n(rank.output(), kCount * kRanks, -1);
+  }
+
+  static void expectGathered(const Rank& rank, int32_t seed) {
+    rank.synchronize();
+    for (size_t i = 0; i < kCount * kRanks; ++i) {
+      const auto from = static_cast<int32_t>(i / kCount), at = static_cast<int32_t>(i % kCount);
+      ASSERT_EQ(rank.output()[i], seed + 1000 * from + at) << i;
+    }
+  }
+};
+
+TEST_F(GpuCommunicatorTest, AnOperationIsAWork) {
+  run([](Rank& rank) {
+    fill(rank, 7);
+    auto buffer = std::make_shared<int>(1);
+    const std::weak_ptr<int> kept = buffer;
+    const std::shared_ptr<Work> work = rank.comm->enqueue(
+        rank.gather(), rank.stream.get(), {.keepAlive = [&] { return std::move(buffer); }});
+    work->wait();
+    EXPECT_EQ(work->state(), WorkState::Completed);
+    EXPECT_TRUE(kept.expired());
+    expectGathered(rank, 7);
+    rank.comm->finalize();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, AnOperationAsideOrdersAStreamThatWaits) {
+  run([](Rank& rank) {
+    fill(rank, 3);
+    const auto work = rank.comm->enqueue(rank.gather(), rank.stream.get(), {.aside = true});
+    work->makeWait(rank.stream.get());
+    expectGathered(rank, 3);
+    rank.comm->finalize();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, MessagesRunAtTheSameTime) {
+  run([](Rank& rank) {
+    fill(rank, 5);
+    const int other = 1 - rank.comm->rank();
+    Collective send, receive;
+    send.kind = CollectiveKind::Send;
+    receive.kind = CollectiveKind::Recv;
+    send.type = receive.type = DataType::Int32;
+    send.count = receive.count = kCount;
+    send.root = receive.root = other;
+    send.input = reinterpret_cast<const std::byte*>(rank.input());
+    receive.output = reinterpret_cast<std::byte*>(rank.output());
+    const Collective both[] = {send, receive};
+    rank.comm->enqueueMessages(both, rank.stream.get())->wait();
+    EXPECT_EQ(rank.output()[kCount - 1], 5 + 1000 * other + static_cast<int32_t>(kCount) - 1);
+    rank.comm->finalize();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, AGraphIsReplayedAndKeepsTheCommunicator) {
+  run([](Rank& rank) {
+    const gpu::Driver& driver = gpu::Driver::get();
+    const gpu::Stream stream = rank.stream.get();
+    gpu::Graph graph = nullptr;
+    gpu::GraphExec executable = nullptr;
+    gpu::check(driver.streamBeginCapture(stream, gpu::CaptureMode::ThreadLocal), "capturing");
+    EXPECT_EQ(rank.comm->enqueue(rank.gather(), stream), nullptr);
+    gpu::check(driver.streamEndCapture(stream, &graph), "capturing");
+    gpu::check(driver.graphInstantiate(&executable, graph, 0), "making a graph");
+    gpu::check(driver.graphDestroy(graph), "destroying a graph");
+    EXPECT_TRUE(rank.comm->hasGraphs());
+    for (const int32_t seed : {1, 2}) {
+      fill(rank, seed);
+      rank.comm->control().run(Collective{});  // a barrier: nobody fills what others read
+      gpu::check(driver.graphLaunch(executable, stream), "launching a graph");
+      expectGathered(rank, seed);
+    }
+    gpu::check(driver.graphExecDestroy(executable), "destroying a graph");
+    const auto giveUp = std::chrono::steady_clock::now() + kGuard;
+    while (rank.comm->hasGraphs() && std::chrono::steady_clock::now() < giveUp) {
+      std::this_thread::yield();
+    }
+    EXPECT_FALSE(rank.comm->hasGraphs());
+    rank.comm->finalize();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, ARankThatDoesNotCallIsNamedOnAllRanks) {
+  run([](Rank& rank) {
+    const auto late = [&] {
+      if (rank.comm->rank() == 0) {
+        rank.comm->enqueue(rank.gather(), rank.stream.get(), {.timeout = milliseconds(300)})
+            ->wait();
+      } else {
+        while (!rank.comm->isBroken()) std::this_thread::yield();  // the watchdog sees it
+        rank.comm->enqueue(rank.gather(), rank.stream.get());
+      }
+    };
+    const Error error = errorOf(late);
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, AnAbortEndsTheOperationsOfAllRanks) {
+  run([](Rank& rank) {
+    const auto ended = [&] {
+      if (rank.comm->rank() == 1) rank.comm->abort();
+      rank.comm->enqueue(rank.gather(), rank.stream.get())->wait();
+    };
+    const Error error = errorOf(ended);
+    EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, AWrongCallBreaksNothing) {
+  run([](Rank& rank) {
+    Collective wrong = rank.gather();
+    wrong.output = nullptr;
+    EXPECT_EQ(errorOf([&] { rank.comm->enqueue(wrong, rank.stream.get()); }).kind(),
+              ErrorKind::InvalidArgument);
+    fill(rank, 1);
+    rank.comm->enqueue(rank.gather(), rank.stream.get())->wait();
+    expectGathered(rank, 1);
+    rank.comm->finalize();
+  });
+}
+
+}  // namespace
+}  // namespace ctran::testing
