@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "ctran/base/error.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
-#include "ctran/engine/lane_communicator.h"
 #include "ctran/engine/named.h"
 #include "ctran/select/selector.h"
 #include "ctran/select/tuner.h"
@@ -16,10 +16,9 @@ namespace {
 
 using Progress = void (*)(double, const char*);
 
-std::shared_ptr<LaneCommunicator> communicatorOf(const Json& request) {
+std::shared_ptr<Communicator> communicatorOf(const Json& request) {
   const std::string& name = request.at("communicator").asString();
-  const auto found = findCommunicator(name, static_cast<int>(request.at("rank").asInt()));
-  auto communicator = std::dynamic_pointer_cast<LaneCommunicator>(found);
+  auto communicator = findCommunicator(name, static_cast<int>(request.at("rank").asInt()));
   if (communicator) return communicator;
   throw Error(ErrorKind::InvalidArgument, "there is no communicator '" + name + "' of ctran");
 }

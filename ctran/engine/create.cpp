@@ -2,32 +2,72 @@
 #include "ctran/engine/create.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
-#include "ctran/engine/hosts_communicator.h"
-#include "ctran/engine/local_communicator.h"
 #include "ctran/engine/named.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/say_all.h"
+#include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
 namespace {
+
+HostMap mapOf(const Hosts& hosts, int rank) {
+  std::vector<std::string> names;
+  for (const Place& place : hosts.places) {
+    names.emplace_back(place.host.data(), ::strnlen(place.host.data(), place.host.size()));
+  }
+  return {names, rank, Arena::kMaxRanks};
+}
+
+/// What so many ranks of a host share where there are several hosts.
+size_t sharedBytes(int ranks) { return Arena::bytesFor(ranks) + Board::bytesFor(ranks); }
+
+/// This rank cannot be one of them: tells the others why.
+void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
+                const Error& error) {
+  class Nobody final : public Transport::Listener {
+    void failed(const Error&) override {}
+    void wakeUp() override {}
+  } nobody;
+  if (map.hosts() < 2) return;
+  try {
+    const size_t bytes = Board::bytesFor(options.size);
+    Board board(SharedMapping::map(createSharedMemory("ctran", bytes), bytes), options.rank,
+                options.size, false);
+    TcpTransport transport(board, std::move(hosts), nobody);
+    transport.connect(rankToTell(map));
+    transport.tell(error);
+    transport.leave(kLinger);
+  } catch (const Error& another) {  // as this rank has no descriptors left, which may be the reason
+    log(LogLevel::Debug, "could not tell other hosts of a failure: %s", another.what());
+  }
+}
 
 HostGroup shareMemory(const CommunicatorOptions& options, Hosts& hosts, const HostMap& map,
                       Deadline deadline, WaitHooks* hooks) {
   const std::vector<int>& local = map.local();
   if (local.size() < 2) return {};
   try {
-    return shareHost(hosts, local, options.rank,
-                     HostsCommunicator::bytesFor(static_cast<int>(local.size())), deadline,
-                     interruptOf(hooks));
+    return shareHost(hosts, local, options.rank, sharedBytes(static_cast<int>(local.size())),
+                     deadline, interruptOf(hooks));
   } catch (const Error& error) {
-    HostsCommunicator::cannotJoin(options, std::move(hosts), map, error);
+    cannotJoin(options, std::move(hosts), map, error);
     throw;
   }
+}
+
+/// What this host's ranks share; their own if they are alone, so that all hosts are alike; null if
+/// no ranks share a host.
+std::shared_ptr<SharedMapping> mappedMemory(const HostMap& map, const HostGroup& local) {
+  if (!map.isShared()) return nullptr;
+  const size_t bytes = sharedBytes(static_cast<int>(map.local().size()));
+  if (local.memory) return SharedMapping::map(local.memory, bytes);
+  return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
 }
 
 HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
@@ -147,20 +187,25 @@ UniqueFd memoryFor(int size) {
   return createSharedMemory("ctran", Arena::bytesFor(size));
 }
 
+int rankToTell(const HostMap& map) {
+  const std::vector<int>& next = map.ranks((map.host() + 1) % map.hosts());
+  return next[map.index() % next.size()];
+}
+
 std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,
                                                Deadline deadline, WaitHooks* hooks) {
+  std::shared_ptr<Communicator> communicator;
   if (group.hosts) {
-    const HostMap map = HostsCommunicator::mapOf(*group.hosts, options.rank);
+    const HostMap map = mapOf(*group.hosts, options.rank);
     HostGroup shared = shareMemory(options, *group.hosts, map, deadline, hooks);
+    auto memory = mappedMemory(map, shared);
     // One that goes waits for what it has sent to arrive.
-    const std::shared_ptr<HostsCommunicator> communicator(
-        new HostsCommunicator(options, std::move(*group.hosts), map, std::move(shared)),
-        [](HostsCommunicator* last) { Progress::dispose([last] { delete last; }); });
-    communicator->start(hooks);
-    announce(communicator);
-    return communicator;
+    communicator.reset(new Communicator(options, std::move(*group.hosts), map, std::move(shared),
+                                        std::move(memory)),
+                       [](Communicator* last) { Progress::dispose([last] { delete last; }); });
+  } else {
+    communicator.reset(new Communicator(options, std::move(group)));
   }
-  auto communicator = std::make_shared<LocalCommunicator>(options, std::move(group));
   communicator->start(hooks);
   announce(communicator);
   return communicator;
@@ -188,10 +233,10 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 
-std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks,
-                                                      const std::string& name,
-                                                      std::chrono::nanoseconds timeout,
-                                                      WaitHooks* hooks) {
+std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
+                                                  const std::string& name,
+                                                  std::chrono::nanoseconds timeout,
+                                                  WaitHooks* hooks) {
   const auto reject = [](const std::string& why) -> void {
     throw Error(ErrorKind::InvalidArgument, "split: " + why);
   };
@@ -271,7 +316,7 @@ std::shared_ptr<Communicator> LaneCommunicator::split(std::span<const int> ranks
   }
 }
 
-HostGroup LaneCommunicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
+HostGroup Communicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
   const std::vector<int> near = neighbours();
   const auto count = static_cast<int>(near.size());
   const auto index = static_cast<int>(std::find(near.begin(), near.end(), rank()) - near.begin());

@@ -15,6 +15,12 @@ inline constexpr int kMaxRanks = 4096;
 /// Where this rank is, as the hint ctran::host or the environment say: see hostIdentity.
 std::string hostOf(const std::map<std::string, std::string>& hints);
 
+/// How long a rank that leaves waits for its last bytes to arrive.
+inline constexpr std::chrono::milliseconds kLinger{1000};
+
+/// The rank of the next host to whom this one tells what befalls its own.
+int rankToTell(const HostMap& map);
+
 /// What a leader hands over to so many ranks if they share a host.
 UniqueFd memoryFor(int size);
 

@@ -8,7 +8,7 @@
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
-#include "ctran/engine/local_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/say_all.h"
 #include "ctran/select/plans.h"
 
@@ -109,7 +109,7 @@ struct GpuDomain::Introduction {
   char why[230];
 };
 
-GpuDomain::GpuDomain(std::shared_ptr<LocalCommunicator> control, int device)
+GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device)
     : control_(std::move(control)),
       device_(device),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
@@ -120,15 +120,15 @@ GpuDomain::GpuDomain(std::shared_ptr<LocalCommunicator> control, int device)
 
 std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> control, int device,
                                              WaitHooks* hooks, GpuFallback fallback) {
-  auto local = std::dynamic_pointer_cast<LocalCommunicator>(control);
-  if (!local || control->size() > static_cast<int>(device::kMaxRanks)) {
+  if (control->spansHosts() || control->size() > static_cast<int>(device::kMaxRanks)) {
     throw Error(ErrorKind::Unsupported,
                 "ctran works among up to " + std::to_string(device::kMaxRanks) +
                     " GPUs of one host; communicator '" + control->name() + "' has " +
-                    std::to_string(control->size()) + " ranks" + (local ? "" : " on several hosts"),
+                    std::to_string(control->size()) + " ranks" +
+                    (control->spansHosts() ? " on several hosts" : ""),
                 {}, {}, "use backend nccl, or tensors of the CPU");
   }
-  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(local), device));
+  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device));
   made->connect(fallback, hooks);
   announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;

@@ -24,8 +24,6 @@
 
 namespace ctran {
 
-class LocalCommunicator;
-
 /// Ranks of one host whose GPUs reach each other's memory, and the kernels that work there. An
 /// ordinary communicator of the same ranks is their control: through it the ranks meet, hand over
 /// memory, and learn of deaths and failures.
@@ -101,7 +99,7 @@ class GpuDomain final : public Explainer {
 
  private:
   struct Introduction;
-  GpuDomain(std::shared_ptr<LocalCommunicator> control, int device);
+  GpuDomain(std::shared_ptr<Communicator> control, int device);
   template <class Step>
   std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
   void connect(GpuFallback fallback, WaitHooks* hooks);
@@ -122,7 +120,7 @@ class GpuDomain final : public Explainer {
   std::vector<int> awaitedByKernels(int rank) const;
   std::vector<int> missing(uint64_t number) const;
 
-  const std::shared_ptr<LocalCommunicator> control_;
+  const std::shared_ptr<Communicator> control_;
   const int device_;
   const gpu::Runtime& runtime_;
   PeerMemory memory_;

@@ -2,9 +2,12 @@
 
 #include <utility>
 
+#include "ctran/base/checked.h"
+#include "ctran/base/log.h"
 #include "ctran/collective/mismatch.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/signature.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/roll_call.h"
 
 namespace ctran {
@@ -12,15 +15,41 @@ namespace {
 
 constexpr int64_t kGraceNanos = 500'000'000;
 
+/// The tuning table that all ranks go by: the one that rank 0 finds.
+std::string tableOf(int rank, const HostMap& map) {
+  if (rank != 0) return {};
+  const TuningTable table = TuningTable::load(map.size(), {}, map.shape());
+  if (table.entries.empty()) return {};
+  std::string text = table.toJson().print();
+  if (text.size() <= Meeting::kLongest) return text;
+  log(LogLevel::Warn, "ignored a tuning table of %zu bytes", text.size());
+  return {};
+}
+
 }  // namespace
 
 HostsLane::HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
                      Selector selector)
-    : Lane(core),
-      selector(std::move(selector)),
+    : CollectiveLane(core, std::move(selector)),
       call_(core.board, transport, this->selector.hash()),
       hosts_(call_, map, arena),
       meeting_{hosts_, {}, {}} {}
+
+void HostsLane::agree(Communicator& communicator, WaitHooks* hooks) {
+  meeting_.word = tableOf(core.rank(), hosts_.map);
+  Collective barrier;
+  barrier.kind = CollectiveKind::Barrier;
+  communicator.run(barrier, {}, hooks);
+  if (meeting_.word.empty()) return;
+  try {
+    selector.use(TuningTable::fromJson(Json::parse(meeting_.word, "what rank 0 says")));
+  } catch (const Error& error) {
+    throw core.fail(
+        Error(ErrorKind::Mismatch,
+              std::string("rank 0 tells a tuning table that is none: ") + printable(error.what()),
+              {0}, "new_comm"));
+  }
+}
 
 Task HostsLane::start(const Collective& collective) {
   call_.begin(collective);

@@ -4,13 +4,12 @@
 
 #include "ctran/collective/meeting.h"
 #include "ctran/collective/send_recv/net.h"
-#include "ctran/engine/lane.h"
-#include "ctran/select/selector.h"
+#include "ctran/engine/collective_lane.h"
 
 namespace ctran {
 
 /// The collectives of a communicator on several hosts.
-class HostsLane final : public Lane {
+class HostsLane final : public CollectiveLane {
  public:
   HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena, Selector selector);
   Task start(const Collective& collective) override;
@@ -19,12 +18,7 @@ class HostsLane final : public Lane {
   int64_t graceNanos(const Condition& waiting) const override;
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
-
-  Selector selector;  ///< only while nothing runs
-
-  /// What rank 0 has to say to all in the first collective, which makes the communicator; after
-  /// that, what rank 0 has said.
-  std::string& word() { return meeting_.word; }
+  void agree(Communicator& communicator, WaitHooks* hooks) override;
 
  private:
   bool hasCome(int rank) const;
@@ -32,7 +26,7 @@ class HostsLane final : public Lane {
 
   HostsCall call_;
   HostsContext hosts_;
-  Meeting meeting_;
+  Meeting meeting_;      // the first collective
   bool inPlan_ = false;  ///< what runs is one
 };
 

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <thread>
 
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
-#include "ctran/engine/lane_communicator.h"
 
 namespace ctran {
 namespace {

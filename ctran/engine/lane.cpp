@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "ctran/base/clock.h"
-#include "ctran/collective/plan/run.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
 #include "ctran/engine/patience.h"
@@ -194,57 +193,6 @@ int64_t Lane::checkStuck(int64_t now) {
     core.failCaught(operation->collective().describe());
     return now;
   }
-}
-
-CollectiveLane::CollectiveLane(Core& core, Arena& arena)
-    : Lane(core),
-      selector(arena.size()),
-      shm_(arena),
-      map_(std::vector<std::string>(arena.size()), arena.rank(), arena.size()),
-      rows_(map_, nullptr, &shm_) {}
-
-Task CollectiveLane::start(const Collective& collective) {
-  if (readingIsOpen_) agreeOnReading(collective);
-  shm_.begin(collective);
-  if (collective.rows) return exchangeRows(rows_, collective);
-  if (collective.plan) return runPlan(shm_, collective);
-  return std::get<ShmAlgorithm>(selector.choose(collective).run)(shm_, collective);
-}
-
-void CollectiveLane::offerReading(std::vector<int> processes, uint32_t reading) {
-  shm_.processes = std::move(processes);
-  shm_.arena.control(shm_.rank).reading.store(reading, std::memory_order_release);
-  readingIsOpen_ = true;
-}
-
-/// All ranks have said what they can before they began a collective. So all know it of all after
-/// the first one in which all have waited for all, and that is the same one on all ranks.
-void CollectiveLane::agreeOnReading(const Collective& c) {
-  using Kind = CollectiveKind;
-  if (readingIsKnown_) {
-    std::string whyNot;
-    bool pays = true;
-    for (int r = 0; r < shm_.size; ++r) {
-      const uint32_t reading = shm_.arena.control(r).reading.load(std::memory_order_acquire);
-      pays = pays && (reading & Board::kReadingPays) != 0;
-      if ((reading & Board::kCanRead) != 0 || !whyNot.empty()) continue;
-      whyNot =
-          "rank " + std::to_string(r) + " may not read the memory of the others (process_vm_readv)";
-    }
-    selector.useReading(std::move(whyNot), pays);
-    readingIsOpen_ = false;
-    return;
-  }
-  const bool waitsForAll = c.kind == Kind::AllReduce || c.kind == Kind::AllGather ||
-                           c.kind == Kind::ReduceScatter || c.kind == Kind::AllToAll;
-  readingIsKnown_ = c.kind == Kind::Barrier || (waitsForAll && c.count > 0 && !c.plan && !c.rows);
-}
-
-Error CollectiveLane::timeoutError(const Collective& collective, const Condition& waiting,
-                                   int64_t timeoutNanos) {
-  const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
-  const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
-  return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
 }
 
 void MessageLane::begin(const Collective& collective) {

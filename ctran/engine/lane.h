@@ -8,12 +8,9 @@
 #include <vector>
 
 #include "ctran/base/work.h"
-#include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/send_recv/shm.h"
-#include "ctran/collective/shm_context.h"
 #include "ctran/engine/core.h"
-#include "ctran/select/selector.h"
 
 namespace ctran {
 
@@ -89,31 +86,6 @@ class Lane {
   std::mutex queueMutex_;           // guards what follows
   std::deque<std::shared_ptr<Operation>> queue_;
   int64_t earliestDeadline_ = INT64_MAX;  // of the queue
-};
-
-/// The collectives of a communicator on one host.
-class CollectiveLane final : public Lane {
- public:
-  CollectiveLane(Core& core, Arena& arena);
-  Task start(const Collective& collective) override;
-  void ended() override { shm_.end(); }
-  void checkPeers() override { shm_.checkSignatures(); }
-  Error timeoutError(const Collective& collective, const Condition& waiting,
-                     int64_t timeoutNanos) override;
-
-  Selector selector;  ///< only while nothing runs
-  /// What this rank says of reading the others' memory (Board::Reading); they are in those
-  /// processes. While nothing runs.
-  void offerReading(std::vector<int> processes, uint32_t reading);
-
- private:
-  void agreeOnReading(const Collective& collective);
-
-  ShmContext shm_;
-  bool readingIsOpen_ = false;   // nobody has decided yet whether the ranks read
-  bool readingIsKnown_ = false;  // all ranks have said what they can
-  const HostMap map_;            // of one host
-  RowPaths rows_;
 };
 
 /// A lane of messages.

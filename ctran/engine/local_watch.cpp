@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/roll_call.h"
@@ -13,7 +13,7 @@ namespace ctran {
 LocalWatch::LocalWatch(std::vector<int> names, HostGroup group)
     : names_(std::move(names)), group_(std::move(group)) {}
 
-void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
+void LocalWatch::start(const std::shared_ptr<Communicator>& communicator) {
   const auto& processes = group_.processes;
   for (size_t r = 0; r < processes.size(); ++r) {
     const auto first = std::find(processes.begin(), processes.end(), processes[r]);
@@ -23,7 +23,7 @@ void LocalWatch::start(const std::shared_ptr<LaneCommunicator>& communicator) {
     for (size_t other = r; other < processes.size(); ++other) {
       if (processes[other] == processes[r]) ranks.push_back(names_[other]);
     }
-    const std::weak_ptr<LaneCommunicator> weak = communicator;
+    const std::weak_ptr<Communicator> weak = communicator;
     const auto died = [weak, ranks, pid = group_.pids[r]] {
       const auto self = weak.lock();
       if (!self) return;

@@ -8,7 +8,7 @@
 
 namespace ctran {
 
-class LaneCommunicator;
+class Communicator;
 
 /// Notices the death of other processes of this host that hold ranks of a communicator.
 class LocalWatch {
@@ -20,7 +20,7 @@ class LocalWatch {
   LocalWatch& operator=(const LocalWatch&) = delete;
 
   /// From now on a death breaks the communicator, unless those ranks had left it.
-  void start(const std::shared_ptr<LaneCommunicator>& communicator);
+  void start(const std::shared_ptr<Communicator>& communicator);
   void stop();
 
  private:

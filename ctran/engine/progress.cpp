@@ -17,7 +17,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/base/config.h"
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -45,7 +45,7 @@ class Engine {
  public:
   using When = Progress::When;
 
-  void activate(std::shared_ptr<LaneCommunicator> communicator, When when) {
+  void activate(std::shared_ptr<Communicator> communicator, When when) {
     {
       std::lock_guard lock(mutex_);
       if (std::find(active_.begin(), active_.end(), communicator) == active_.end()) {
@@ -113,7 +113,7 @@ class Engine {
  private:
   enum class State { Awake, Napping, Asleep };
   enum class Retired { No, Waiting, Stopping, Stopped };
-  using Active = std::vector<std::shared_ptr<LaneCommunicator>>;
+  using Active = std::vector<std::shared_ptr<Communicator>>;
 
   /// Nothing may leave this thread: what concerns a communicator breaks it, see `guarded`. What is
   /// left is want of memory for a list of them, which passes.
@@ -131,7 +131,7 @@ class Engine {
 
   /// What `visit` returns for a communicator, which it breaks with what it throws.
   template <class Visit, class Result>
-  static Result guarded(LaneCommunicator& communicator, Result otherwise, Visit visit) {
+  static Result guarded(Communicator& communicator, Result otherwise, Visit visit) {
     try {
       return visit(communicator);
     } catch (...) {
@@ -285,7 +285,7 @@ Engine& engine() {
 
 }  // namespace
 
-void Progress::activate(std::shared_ptr<LaneCommunicator> communicator, When when) {
+void Progress::activate(std::shared_ptr<Communicator> communicator, When when) {
   engine().activate(std::move(communicator), when);
 }
 

@@ -5,7 +5,7 @@
 
 namespace ctran {
 
-class LaneCommunicator;
+class Communicator;
 
 /// The thread that drives posted operations which nobody waits for; one per process, started with
 /// the first of them.
@@ -17,7 +17,7 @@ class Progress {
   enum class When { Soon, Lazily };
 
   /// Drives this communicator's lanes until they are idle.
-  static void activate(std::shared_ptr<LaneCommunicator> communicator, When when);
+  static void activate(std::shared_ptr<Communicator> communicator, When when);
   /// Makes the thread look again, if there is one.
   static void poke(When when);
   /// Before the host language ends, in whose memory the buffers of operations lie: waits for what

@@ -8,14 +8,14 @@
 namespace ctran {
 namespace {
 
-WaitLane* addWaitLane(LaneCommunicator& communicator, SignalBoard& board) {
+WaitLane* addWaitLane(Communicator& communicator, SignalBoard& board) {
   return static_cast<WaitLane*>(
       &communicator.addLane(std::make_unique<WaitLane>(communicator.core(), board)));
 }
 
 }  // namespace
 
-LaneWindow::LaneWindow(std::shared_ptr<LaneCommunicator> communicator, std::vector<Region> regions,
+LaneWindow::LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
                        SignalBoard board, std::span<std::byte> memory, bool served)
     : communicator_(std::move(communicator)),
       regions_(std::move(regions)),

@@ -3,7 +3,7 @@
 #include <optional>
 #include <vector>
 
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/memory/shared_allocation.h"
 #include "ctran/window/service.h"
 #include "ctran/window/wait_lane.h"
@@ -24,7 +24,7 @@ class LaneWindow final : public Window {
   };
 
   /// `board`: the signals of this host's ranks. `served`: some ranks reach others by messages.
-  LaneWindow(std::shared_ptr<LaneCommunicator> communicator, std::vector<Region> regions,
+  LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
              SignalBoard board, std::span<std::byte> memory, bool served);
   ~LaneWindow() override;
 
@@ -58,7 +58,7 @@ class LaneWindow final : public Window {
   WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout);
   WorkPtr awaitAnswer(int target, uint64_t number, Timeout timeout);
 
-  std::shared_ptr<LaneCommunicator> communicator_;
+  std::shared_ptr<Communicator> communicator_;
   const std::vector<Region> regions_;
   SignalBoard board_;
   std::shared_ptr<WindowService> service_;  // null where everybody maps all memory

@@ -21,7 +21,7 @@ Collective message(CollectiveKind kind, int peer, size_t bytes) {
 
 }  // namespace
 
-WindowService::WindowService(LaneCommunicator& communicator, SignalBoard& board,
+WindowService::WindowService(Communicator& communicator, SignalBoard& board,
                              std::span<std::byte> memory, size_t signalWords)
     : communicator_(communicator),
       board_(board),

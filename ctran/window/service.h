@@ -7,7 +7,7 @@
 #include <span>
 #include <vector>
 
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/window/signal_board.h"
 
 namespace ctran {
@@ -18,7 +18,7 @@ namespace ctran {
 class WindowService : public std::enable_shared_from_this<WindowService> {
  public:
   /// `memory` is what this rank exposes. The communicator belongs to the window alone.
-  WindowService(LaneCommunicator& communicator, SignalBoard& board, std::span<std::byte> memory,
+  WindowService(Communicator& communicator, SignalBoard& board, std::span<std::byte> memory,
                 size_t signalWords);
 
   /// Listens to every peer from now on.
@@ -82,7 +82,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   bool inMemory(const Header& header) const;
   void reject(int peer, const char* why = "a request that makes no sense for its window");
 
-  LaneCommunicator& communicator_;
+  Communicator& communicator_;
   SignalBoard& board_;
   const std::span<std::byte> memory_;
   const size_t signalWords_;

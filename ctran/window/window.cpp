@@ -64,12 +64,8 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   }
   std::vector<int> ranks(parent.size());
   std::iota(ranks.begin(), ranks.end(), 0);
-  const auto communicator = std::dynamic_pointer_cast<LaneCommunicator>(
-      parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks));
-  if (!communicator) {
-    throw Error(ErrorKind::Unsupported, "this kind of communicator has no windows", {},
-                "new_window");
-  }
+  const auto communicator =
+      parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks);
   const int rank = parent.rank();
 
   const auto allocation =
@@ -114,7 +110,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   auto window = std::make_unique<LaneWindow>(
       communicator, std::move(regions),
       SignalBoard(SharedMapping::map(group.memory, boardBytes), words), memory, served);
-  if (auto* lanes = dynamic_cast<LaneCommunicator*>(&parent)) lanes->addDependent(communicator);
+  parent.addDependent(communicator);
   communicator->run({}, {}, hooks);  // everybody listens from here on
   return window;
 }

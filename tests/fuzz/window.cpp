@@ -34,7 +34,7 @@ class Pair {
       options.store = store;
       options.timeout = kGuard;
       if (onTwoHosts) options.hints["ctran::host"] = "host" + std::to_string(rank);
-      return std::dynamic_pointer_cast<LaneCommunicator>(Communicator::create(options));
+      return Communicator::create(options);
     };
     auto other = std::async(std::launch::async, [&] { return create(1); });
     own_ = create(0);
@@ -96,7 +96,7 @@ class Pair {
 
  private:
   std::vector<std::byte> memory_;
-  std::shared_ptr<LaneCommunicator> own_, peer_;
+  std::shared_ptr<Communicator> own_, peer_;
   std::unique_ptr<SignalBoard> board_;
   std::shared_ptr<WindowService> service_;
 };

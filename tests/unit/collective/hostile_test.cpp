@@ -7,7 +7,7 @@
 #include <string>
 
 #include "ctran/collective/signature.h"
-#include "ctran/engine/hosts_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/engine/say_all.h"
 #include "ctran/window/window.h"
 #include "tests/unit/support/ranks.h"
@@ -19,15 +19,10 @@ using Kind = CollectiveKind;
 
 constexpr uint64_t kFirst = kCreation + 1;  // the sequence of the collective after the creation
 
-HostsCommunicator& hosts(Communicator& communicator) {
-  return dynamic_cast<HostsCommunicator&>(communicator);
-}
-
 /// What a rank has told this one of the collective that it is in.
 OperationRecord heardOf(Communicator& communicator, int rank) {
-  auto& self = hosts(communicator);
-  auto& control = self.core().board.control(rank);
-  while (control.begun.load(std::memory_order_acquire) < kFirst) self.transport().poll();
+  auto& control = communicator.core().board.control(rank);
+  while (control.begun.load(std::memory_order_acquire) < kFirst) communicator.transport()->poll();
   return *control.collectives.find(kFirst);
 }
 
@@ -35,10 +30,9 @@ OperationRecord heardOf(Communicator& communicator, int rank) {
 /// communicator is broken; returns why it is.
 Error sayUntilBroken(Communicator& communicator, int rank, uint32_t buffer, const void* data,
                      size_t bytes, const OperationRecord& as) {
-  auto& self = hosts(communicator);
-  const auto sent = self.transport().send({kCollectiveQueue, buffer, kFirst}, rank,
-                                          static_cast<const std::byte*>(data), bytes, as);
-  while (!self.isAborted()) continue;
+  const auto sent = communicator.transport()->send({kCollectiveQueue, buffer, kFirst}, rank,
+                                                   static_cast<const std::byte*>(data), bytes, as);
+  while (!communicator.isAborted()) continue;
   return errorOf([&] { communicator.run({}); });
 }
 
@@ -136,8 +130,7 @@ struct BareWindow {
   static constexpr uint64_t kGet = 3;
 
   explicit BareWindow(Communicator& parent) {
-    communicator = std::dynamic_pointer_cast<LaneCommunicator>(
-        parent.split(std::vector<int>{0, 1}, parent.name() + "/window"));
+    communicator = parent.split(std::vector<int>{0, 1}, parent.name() + "/window");
     sayAll(*communicator, Announcement{});
     communicator->handOver(4096, openOwnPidFd(), nullptr);
     communicator->run(Collective{}, {}, nullptr);
@@ -153,7 +146,7 @@ struct BareWindow {
     return communicator->post(c, {}, kept);
   }
 
-  std::shared_ptr<LaneCommunicator> communicator;
+  std::shared_ptr<Communicator> communicator;
 };
 
 TEST(Hostile, WhoAsksAndTakesNoAnswersIsRefused) {

@@ -14,7 +14,7 @@
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/local_store.h"
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/ranks.h"
 #include "tests/unit/support/strangers.h"
@@ -363,8 +363,7 @@ TEST(Sleeping, RootOfSmallBroadcastsIsWokenByThoseWhoFollow) {
     c.type = DataType::UInt8;
     c.count = 1;
     c.output = &data;
-    const auto& doorbell =
-        dynamic_cast<LaneCommunicator&>(communicator).core().board.control(0).doorbell;
+    const auto& doorbell = communicator.core().board.control(0).doorbell;
     const uint32_t before = doorbell;
     if (communicator.rank() == c.root) {
       root = ::gettid();

@@ -17,7 +17,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/bootstrap/local_store.h"
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 #include "tests/unit/support/cases.h"
 
 namespace ctran::testing {
@@ -128,7 +128,7 @@ int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls
 }
 
 void awaitBegun(Communicator& communicator, const std::vector<int>& ranks, uint64_t sequence) {
-  Board& board = dynamic_cast<LaneCommunicator&>(communicator).core().board;
+  Board& board = communicator.core().board;
   const int64_t giveUp = guardFromNow();
   for (const int rank : ranks) {
     while (board.control(rank).begun.load() < sequence) give(giveUp, "another rank to come");

@@ -1,4 +1,4 @@
-#include "ctran/engine/lane_communicator.h"
+#include "ctran/engine/communicator.h"
 
 #include <pthread.h>
 
@@ -9,11 +9,15 @@
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
+#include "ctran/engine/create.h"
+#include "ctran/engine/hosts_lane.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
+#include "ctran/engine/shm_lane.h"
 #include "ctran/select/plans.h"
 #include "ctran/topology/host.h"
+#include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
 namespace {
@@ -43,8 +47,28 @@ Hints ofCalls(const Hints& hints) {
   return left;
 }
 
+std::shared_ptr<SharedMapping> privateMemory(size_t bytes) {
+  return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
+}
+
+/// Null if no ranks share a host.
+std::optional<Arena> makeArena(const HostMap& map, const std::shared_ptr<SharedMapping>& memory) {
+  if (!memory) return std::nullopt;
+  return std::make_optional<Arena>(memory, map.index(), static_cast<int>(map.local().size()),
+                                   map.local().data());
+}
+
+/// Behind the arena the failure, and what this host's ranks do; of other ranks every rank has what
+/// it hears.
+Board makeBoard(const HostMap& map, std::shared_ptr<SharedMapping> memory, int rank, int size) {
+  auto own = privateMemory(Board::bytesFor(size));
+  if (!memory) return {std::move(own), rank, size, false};
+  const size_t arena = Arena::bytesFor(static_cast<int>(map.local().size()));
+  return {std::move(memory), arena, rank, size, map.local(), std::move(own)};
+}
+
 /// What has been queued goes on by itself. Without a thread that does it nothing would end it.
-void goOn(LaneCommunicator& communicator, Lane& lane, Progress::When when) {
+void goOn(Communicator& communicator, Lane& lane, Progress::When when) {
   try {
     Progress::activate(communicator.shared_from_this(), when);
   } catch (const Error& error) {
@@ -68,9 +92,9 @@ Interrupt interruptOf(WaitHooks* hooks) {
 }
 
 /// For the time of a call: one thread at a time.
-class LaneCommunicator::Entered {
+class Communicator::Entered {
  public:
-  explicit Entered(LaneCommunicator& communicator) : communicator_(communicator) {
+  explicit Entered(Communicator& communicator) : communicator_(communicator) {
     Core& core = communicator.core_;
     if (communicator.finalized_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::InvalidArgument, "communicator '" + core.name + "' is finalized");
@@ -90,19 +114,67 @@ class LaneCommunicator::Entered {
   Entered& operator=(const Entered&) = delete;
 
  private:
-  LaneCommunicator& communicator_;
+  Communicator& communicator_;
 };
 
-LaneCommunicator::LaneCommunicator(const CommunicatorOptions& options, Board& board, int sharers)
-    : core_(options.name, board, sharers),
+Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
+    : map_(std::vector<std::string>(options.size), options.rank, options.size),
+      arena_(std::in_place, SharedMapping::map(group.memory, Arena::bytesFor(options.size)),
+             options.rank, options.size),
+      core_(options.name, *arena_, options.size),
       hints_(options.hints),
+      hint_(hintedPreferences(options.hints)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(2 * options.size + 1),
-      mailboxes_(options.size) {}
+      mailboxes_(options.size),
+      collectives_(std::make_unique<ShmLane>(core_, *arena_)),
+      namedPlans_(std::in_place, options.hints, options.size),
+      localWatch_(map_.local(), std::move(group)) {
+  collectives_->selector.prefer(options.hints);
+}
 
-LaneCommunicator::~LaneCommunicator() { forgetLanes(); }
+Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
+                           HostGroup local, std::shared_ptr<SharedMapping> memory)
+    : map_(map),
+      arena_(makeArena(map_, memory)),
+      board_(makeBoard(map_, std::move(memory), options.rank, options.size)),
+      core_(options.name, *board_, static_cast<int>(map.local().size())),
+      hints_(options.hints),
+      hint_(hintedPreferences(options.hints)),
+      timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
+      channels_(2 * options.size + 1),
+      mailboxes_(options.size),
+      transport_(std::make_unique<TcpTransport>(*board_, std::move(hosts),
+                                                static_cast<Transport::Listener&>(*this))),
+      localWatch_(map_.local(), std::move(local)) {
+  core_.driver = this;
+  if (arena_) {
+    arena_->control(map_.index()).state.store(Board::RankState::Alive, std::memory_order_release);
+    core_.sleepAt(*arena_, map_.local());
+  }
+  Selector selector(map_);
+  selector.prefer(options.hints);
+  collectives_ =
+      std::make_unique<HostsLane>(core_, *transport_, map_, arena(), std::move(selector));
+}
 
-void LaneCommunicator::forgetLanes() {
+void Communicator::start(WaitHooks* hooks) {
+  board().control(rank()).state.store(Board::RankState::Alive, std::memory_order_release);
+  if (transport_) {
+    const std::weak_ptr<Communicator> weak = shared_from_this();
+    watch_ = PeerWatcher::watchReadable(transport_->fd(), [weak] {
+      if (const auto self = weak.lock()) self->core_.wakeOwn();
+    });
+  }
+  localWatch_.start(shared_from_this());
+  // Whoever fails has somebody to tell on another host.
+  if (transport_ && arena_) transport_->connect(rankToTell(map_));
+  collectives_->agree(*this, hooks);
+}
+
+Communicator::~Communicator() {
+  if (core_.belongsHere()) leave();
+  // The lanes refer to what is destroyed after them.
   for (auto& channel : channels_) {
     const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
     while (lane != nullptr) delete std::exchange(lane, lane->next.load(std::memory_order_relaxed));
@@ -111,25 +183,25 @@ void LaneCommunicator::forgetLanes() {
   mailboxes_.clear();
 }
 
-std::chrono::nanoseconds LaneCommunicator::timeout() const {
+std::chrono::nanoseconds Communicator::timeout() const {
   return std::chrono::nanoseconds(timeoutNanos_.load(std::memory_order_relaxed));
 }
 
-void LaneCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
+void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
   if (timeout <= std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
   timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
 }
 
-void LaneCommunicator::setHints(const std::map<std::string, std::string>& hints) {
+void Communicator::setHints(const std::map<std::string, std::string>& hints) {
   auto standing = callHints(ofCalls(hints), true);
   for (const auto& [key, value] : ofCalls(hints_)) hints_.erase(key);
   hints_.merge(ofCalls(hints));
   standing_ = std::move(standing);
 }
 
-std::shared_ptr<const CallHints> LaneCommunicator::hintsOfCall(
+std::shared_ptr<const CallHints> Communicator::hintsOfCall(
     const std::map<std::string, std::string>& hints) const {
   if (!standing_) return callHints(hints, false);
   std::map<std::string, std::string> all = hints;
@@ -137,7 +209,7 @@ std::shared_ptr<const CallHints> LaneCommunicator::hintsOfCall(
   return callHints(all, true);
 }
 
-int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
+int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
   if (timeout < std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "a timeout must not be negative");
   }
@@ -146,72 +218,76 @@ int64_t LaneCommunicator::nanosOr(std::chrono::nanoseconds timeout) const {
 }
 
 /// The plan that serves this call, if one does. What the call itself asks for comes first.
-std::shared_ptr<const PlanAlgorithm> LaneCommunicator::planFor(const Collective& collective) const {
+std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
   if (collective.hints) [[unlikely]] {
     const bool ordered = collective.hints->inRankOrder && isReduction(collective.kind);
     if (ordered || collective.hints->preferences.of(collective.kind) != nullptr) {
-      return spansHosts() ? nullptr : namedPlan(collective);
+      return namedPlans_ ? namedPlans_->find(collective) : nullptr;
     }
   }
   if (!spansHosts()) {
     auto plan = choosePlan(collective, size(), name());
-    return plan ? plan : namedPlan(collective);
+    return plan ? plan : namedPlans_->find(collective);
   }
   return choosePlan(collective, size(), name(), [&collective](const PlanAlgorithm& plan) {
     return canSpanHosts(plan, collective);
   });
 }
 
-Explanation LaneCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
-                                      std::shared_ptr<const CallHints> hints) const {
+Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                  std::shared_ptr<const CallHints> hints) const {
   if (!hints) hints = standing_;
   Collective call;
   call.kind = kind;
   call.type = type;
   call.count = bytes / sizeOf(type);
   call.hints = hints;
-  Explanation explanation = explainNative(kind, bytes, type, hints.get());
+  Explanation explanation = collectives_->selector.explain(
+      kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints.get());
+  if (namedPlans_) namedPlans_->explain(call, explanation);
   const auto plan = planFor(call);
-  if (plan && plan != namedPlan(call)) {
+  if (plan && !(namedPlans_ && plan == namedPlans_->find(call))) {
     explanation.algorithm = "plan " + plan->plan().name;
     explanation.why = "a plan is registered for it";
   }
   return explanation;
 }
 
-TuningTable LaneCommunicator::tuneWith(Tunable& selector, const std::string& shape,
-                                       const TuneOptions& options) {
+TuningTable Communicator::tune(const TuneOptions& options) {
+  Collective barrier;
+  barrier.kind = CollectiveKind::Barrier;
+  for (int i = 0; i < 2; ++i) run(barrier, {}, nullptr);  // now all know what all can do
   TuningTable table;
   table.machine = thisHost().key();
   table.ranks = size();
-  table.shape = shape;
+  if (spansHosts()) table.shape = map_.shape();
   table = ctran::tune(
-      std::move(table), selector, [this](const Collective& call) { run(call, {}, nullptr); },
-      options);
+      std::move(table), collectives_->selector,
+      [this](const Collective& call) { run(call, {}, nullptr); }, options);
   if (rank() == 0 && size() > 1) table.save();
   return table;
 }
 
 /// Numbers that the caller passes in memory are what they will be when nothing runs any more: then
 /// what is wrong with them is told at the call.
-void LaneCommunicator::checkLists(const Collective& collective, const Lane& lane) const {
+void Communicator::checkLists(const Collective& collective, const Lane& lane) const {
   if (!collective.rows || !lane.idle()) return;
   static_cast<void>(RowLists(collective, rank(), size()));
   if (collective.kind == CollectiveKind::AllToAllVCombine) receivedRows(collective, rank(), size());
 }
 
-Lane& LaneCommunicator::laneFor(const Collective& collective) {
+Lane& Communicator::laneFor(const Collective& collective) {
   switch (collective.kind) {
     case CollectiveKind::Send:
       return messageLane(collective.root, true);
     case CollectiveKind::Recv:
       return receiveLane(collective.root, collective.tag);
     default:
-      return collectives();
+      return *collectives_;
   }
 }
 
-Lane& LaneCommunicator::messageLane(int peer, bool sends) {
+Lane& Communicator::messageLane(int peer, bool sends) {
   std::atomic<Lane*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
   if (channel.load(std::memory_order_acquire) == nullptr) {
     auto lane = sends ? makeSendLane(peer) : makeReceiveLane(peer);
@@ -222,7 +298,7 @@ Lane& LaneCommunicator::messageLane(int peer, bool sends) {
 
 /// Receives of one tag wait in one lane, in their order; those of different tags do not wait for
 /// one another.
-Lane& LaneCommunicator::receiveLane(int source, int tag) {
+Lane& Communicator::receiveLane(int source, int tag) {
   std::atomic<Lane*>* link = &(source == kAnyRank ? channels_.back() : channels_[2 * source]);
   Lane* free = nullptr;
   while (Lane* const lane = link->load(std::memory_order_acquire)) {
@@ -240,7 +316,7 @@ Lane& LaneCommunicator::receiveLane(int source, int tag) {
   return *free;
 }
 
-std::unique_ptr<Lane> LaneCommunicator::makeReceiveLane(int source) {
+std::unique_ptr<Lane> Communicator::makeReceiveLane(int source) {
   std::vector<Mailbox*> mailboxes;
   for (int peer = 0; peer < size(); ++peer) {
     if (source != kAnyRank && source != peer) continue;
@@ -251,7 +327,7 @@ std::unique_ptr<Lane> LaneCommunicator::makeReceiveLane(int source) {
   return std::make_unique<ReceiveLane>(core_, mailboxes);
 }
 
-std::vector<Condition> LaneCommunicator::olderReceives(const Collective& collective) {
+std::vector<Condition> Communicator::olderReceives(const Collective& collective) {
   if (collective.kind != CollectiveKind::Recv) return {};
   const auto pending = [&](const std::atomic<Lane*>& lanes) {
     Lane* lane = lanes.load(std::memory_order_acquire);
@@ -270,8 +346,8 @@ std::vector<Condition> LaneCommunicator::olderReceives(const Collective& collect
   return older;
 }
 
-void LaneCommunicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
-                           WaitHooks* hooks) {
+void Communicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
+                       WaitHooks* hooks) {
   if (standing_ && !collective.hints) [[unlikely]] {
     Collective hinted = collective;
     hinted.hints = standing_;
@@ -298,9 +374,8 @@ void LaneCommunicator::run(const Collective& collective, std::chrono::nanosecond
   lane.run(scaled, nanos, hooks);
 }
 
-std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
-                                             std::chrono::nanoseconds timeout,
-                                             std::shared_ptr<void> keepAlive) {
+std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nanoseconds timeout,
+                                         std::shared_ptr<void> keepAlive) {
   const Entered entered(*this);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
@@ -310,9 +385,9 @@ std::shared_ptr<Work> LaneCommunicator::post(Collective collective,
   return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
 }
 
-std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective&& collective,
-                                                     int64_t timeoutNanos,
-                                                     std::shared_ptr<void> keepAlive) {
+std::shared_ptr<Operation> Communicator::enqueue(Lane& lane, Collective&& collective,
+                                                 int64_t timeoutNanos,
+                                                 std::shared_ptr<void> keepAlive) {
   collective.plan = planFor(collective);
   collective.after = olderReceives(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
@@ -327,14 +402,14 @@ std::shared_ptr<Operation> LaneCommunicator::enqueue(Lane& lane, Collective&& co
   return operation;
 }
 
-Lane& LaneCommunicator::addLane(std::unique_ptr<Lane> lane) {
+Lane& Communicator::addLane(std::unique_ptr<Lane> lane) {
   added_.push_back(std::move(lane));
   return *added_.back();
 }
 
-std::shared_ptr<Work> LaneCommunicator::submit(Lane& lane, Collective collective,
-                                               std::chrono::nanoseconds timeout,
-                                               std::shared_ptr<void> keepAlive, bool lazily) {
+std::shared_ptr<Work> Communicator::submit(Lane& lane, Collective collective,
+                                           std::chrono::nanoseconds timeout,
+                                           std::shared_ptr<void> keepAlive, bool lazily) {
   if (!core_.belongsHere()) throw core_.forkError();
   core_.throwIfFailed();
   auto operation =
@@ -346,8 +421,8 @@ std::shared_ptr<Work> LaneCommunicator::submit(Lane& lane, Collective collective
 }
 
 template <class Visit>
-void LaneCommunicator::forEachLane(Visit visit) {
-  visit(collectives());
+void Communicator::forEachLane(Visit visit) {
+  visit(*collectives_);
   for (const auto& lane : added_) visit(*lane);
   for (const auto& channel : channels_) {
     Lane* lane = channel.load(std::memory_order_acquire);
@@ -355,19 +430,19 @@ void LaneCommunicator::forEachLane(Visit visit) {
   }
 }
 
-bool LaneCommunicator::idle() {
+bool Communicator::idle() {
   bool idle = true;
   forEachLane([&](Lane& lane) { idle &= lane.idle(); });
   return idle;
 }
 
-bool LaneCommunicator::needsDriver() {
+bool Communicator::needsDriver() {
   bool needed = false;
   forEachLane([&](Lane& lane) { needed |= lane.needsDriver(); });
   return needed;
 }
 
-bool LaneCommunicator::progress() {
+bool Communicator::progress() {
   bool moved = core_.poll();
   forEachLane([&](Lane& lane) {
     if (lane.needsDriver()) moved |= lane.advance();
@@ -375,7 +450,7 @@ bool LaneCommunicator::progress() {
   return moved;
 }
 
-int LaneCommunicator::awaited() {
+int Communicator::awaited() {
   int lanes = 0;
   int awaited = -1;
   forEachLane([&](Lane& lane) {
@@ -386,13 +461,13 @@ int LaneCommunicator::awaited() {
   return lanes == 1 ? awaited : -1;
 }
 
-bool LaneCommunicator::stillWaitsFor(int rank) {
+bool Communicator::stillWaitsFor(int rank) {
   bool waits = true;
   forEachLane([&](Lane& lane) { waits &= !lane.needsDriver() || lane.stillWaitsForIfFree(rank); });
   return waits;
 }
 
-int64_t LaneCommunicator::checkStuck(int64_t now) {
+int64_t Communicator::checkStuck(int64_t now) {
   int64_t deadline = INT64_MAX;
   forEachLane([&](Lane& lane) {
     if (lane.needsDriver()) deadline = std::min(deadline, lane.checkStuck(now));
@@ -400,7 +475,7 @@ int64_t LaneCommunicator::checkStuck(int64_t now) {
   return deadline;
 }
 
-void LaneCommunicator::abort(const std::string& reason) {
+void Communicator::abort(const std::string& reason) {
   if (!core_.belongsHere()) throw core_.forkError();
   if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
   core_.fail(Error(ErrorKind::Aborted,
@@ -413,18 +488,18 @@ void LaneCommunicator::abort(const std::string& reason) {
   }
 }
 
-void LaneCommunicator::addDependent(const std::shared_ptr<LaneCommunicator>& dependent) {
+void Communicator::addDependent(const std::shared_ptr<Communicator>& dependent) {
   std::lock_guard lock(dependentsMutex_);
   std::erase_if(dependents_, [](const auto& weak) { return weak.expired(); });
   dependents_.push_back(dependent);
 }
 
-std::vector<std::weak_ptr<LaneCommunicator>> LaneCommunicator::dependents() {
+std::vector<std::weak_ptr<Communicator>> Communicator::dependents() {
   std::lock_guard lock(dependentsMutex_);
   return dependents_;
 }
 
-void LaneCommunicator::finalize(WaitHooks* hooks) {
+void Communicator::finalize(WaitHooks* hooks) {
   if (finalized_.load(std::memory_order_relaxed)) return;
   if (core_.belongsHere()) {
     Patience patience(core_, hooks);
@@ -442,6 +517,61 @@ void LaneCommunicator::finalize(WaitHooks* hooks) {
     leave();
   }
   finalized_.store(true, std::memory_order_relaxed);
+}
+
+std::unique_ptr<Lane> Communicator::makeSendLane(int peer) {
+  if (sharesMemory(peer)) return std::make_unique<ShmSendLane>(core_, *arena_, map_.indexOf(peer));
+  return std::make_unique<NetSendLane>(core_, *transport_, peer);
+}
+
+std::unique_ptr<Mailbox> Communicator::makeMailbox(int peer) {
+  if (sharesMemory(peer)) return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer));
+  return std::make_unique<NetMailbox>(*transport_, rank(), peer);
+}
+
+bool Communicator::poll() {
+  const bool moved = transport_->poll();
+  tellFailure();
+  return moved;
+}
+
+/// Another rank of this host may have failed; those whom this one knows have to hear of it.
+void Communicator::tellFailure() {
+  if (!core_.failed() || told_.load(std::memory_order_acquire)) return;
+  try {
+    board_->throwFailure();
+  } catch (const Error& error) {
+    tell(error);
+  }
+}
+
+void Communicator::tell(const Error& error) {
+  // Who comes second waits: it may be about to end the process, and with it what is being told.
+  std::lock_guard lock(tellMutex_);
+  if (told_.load(std::memory_order_relaxed)) return;
+  transport_->tell(error);
+  told_.store(true, std::memory_order_release);
+}
+
+bool Communicator::isAborted() const {
+  // What the others have said meanwhile is not known before somebody looks.
+  if (transport_ && !core_.failed()) transport_->poll();
+  return core_.failed();
+}
+
+void Communicator::arm() {
+  if (watch_ != 0) PeerWatcher::arm(watch_);
+}
+
+void Communicator::leave() {
+  if (transport_) PeerWatcher::unwatch(watch_);
+  localWatch_.stop();
+  if (transport_) tellFailure();
+  auto& state = board().control(rank()).state;
+  if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
+    if (arena_) arena_->wakeAll();
+    if (transport_) transport_->leave(kLinger);
+  }
 }
 
 }  // namespace ctran

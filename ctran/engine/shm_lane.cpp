@@ -1,0 +1,117 @@
+#include "ctran/engine/shm_lane.h"
+
+#include <unistd.h>
+
+#include "ctran/base/log.h"
+#include "ctran/collective/plan/run.h"
+#include "ctran/engine/communicator.h"
+#include "ctran/engine/roll_call.h"
+#include "ctran/engine/say_all.h"
+#include "ctran/os/process.h"
+#include "ctran/os/process_memory.h"
+#include "ctran/topology/host.h"
+
+namespace ctran {
+
+ShmLane::ShmLane(Core& core, Arena& arena)
+    : CollectiveLane(core, Selector(arena.size())),
+      shm_(arena),
+      map_(std::vector<std::string>(arena.size()), arena.rank(), arena.size()),
+      rows_(map_, nullptr, &shm_) {}
+
+Task ShmLane::start(const Collective& collective) {
+  if (readingIsOpen_) agreeOnReading(collective);
+  shm_.begin(collective);
+  if (collective.rows) return exchangeRows(rows_, collective);
+  if (collective.plan) return runPlan(shm_, collective);
+  return std::get<ShmAlgorithm>(selector.choose(collective).run)(shm_, collective);
+}
+
+void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {
+  TuningTable table = TuningTable::load(shm_.size);
+  struct Basis {
+    uint64_t preferences, table;
+    Memory memory;
+  };
+  fillRandom(reinterpret_cast<std::byte*>(&token_), sizeof token_);
+  const Basis own{selector.hash(),
+                  table.hash(),
+                  {getpid(), reinterpret_cast<const std::byte*>(&token_), token_}};
+  const std::vector<Basis> all = sayAll(communicator, own, {}, hooks);
+  bool sameTable = true;
+  std::vector<Memory> memories;
+  for (int r = 0; r < shm_.size; ++r) {
+    if (all[r].preferences != own.preferences) {
+      throw core.fail(
+          Error(ErrorKind::Mismatch,
+                "ranks " + std::to_string(r) + " and " + std::to_string(shm_.rank) + " of '" +
+                    core.name + "' prefer different algorithms",
+                {r, shm_.rank}, "new_comm",
+                "set the hints ctran::algorithm and ctran::deterministic, and CTRAN_ALGORITHM, "
+                "alike on all ranks"));
+    }
+    sameTable &= all[r].table == own.table;
+    memories.push_back(all[r].memory);
+  }
+  tryReading(memories);
+  if (sameTable) {
+    selector.use(std::move(table));
+  } else if (shm_.rank == 0) {
+    log(LogLevel::Warn, "the ranks of '%s' have different tuning tables; none is used",
+        core.name.c_str());
+  }
+}
+
+/// Sees whether this rank can read the memory of all others, and whether that is likely to be
+/// faster than through shared memory: where there are many cores, data takes longer from one to
+/// another.
+void ShmLane::tryReading(std::span<const Memory> memories) {
+  constexpr size_t kManyCores = 8;
+  bool can = true;
+  std::vector<int> processes;
+  for (const Memory& memory : memories) {
+    processes.push_back(memory.process);
+    uint64_t found = 0;
+    const int error = readProcessMemory(memory.process, memory.at,
+                                        reinterpret_cast<std::byte*>(&found), sizeof found);
+    can = can && error == 0 && found == memory.token;
+  }
+  uint32_t reading = 0;
+  if (can) reading |= Board::kCanRead;
+  if (thisHost().cores.size() >= kManyCores) reading |= Board::kReadingPays;
+  shm_.processes = std::move(processes);
+  shm_.arena.control(shm_.rank).reading.store(reading, std::memory_order_release);
+  readingIsOpen_ = true;
+}
+
+/// All ranks have said what they can before they began a collective. So all know it of all after
+/// the first one in which all have waited for all, and that is the same one on all ranks.
+void ShmLane::agreeOnReading(const Collective& c) {
+  using Kind = CollectiveKind;
+  if (readingIsKnown_) {
+    std::string whyNot;
+    bool pays = true;
+    for (int r = 0; r < shm_.size; ++r) {
+      const uint32_t reading = shm_.arena.control(r).reading.load(std::memory_order_acquire);
+      pays = pays && (reading & Board::kReadingPays) != 0;
+      if ((reading & Board::kCanRead) != 0 || !whyNot.empty()) continue;
+      whyNot =
+          "rank " + std::to_string(r) + " may not read the memory of the others (process_vm_readv)";
+    }
+    selector.useReading(std::move(whyNot), pays);
+    readingIsOpen_ = false;
+    return;
+  }
+  const bool waitsForAll = c.kind == Kind::AllReduce || c.kind == Kind::AllGather ||
+                           c.kind == Kind::ReduceScatter || c.kind == Kind::AllToAll;
+  readingIsKnown_ = c.kind == Kind::Barrier || (waitsForAll && c.count > 0 && !c.plan && !c.rows);
+}
+
+Error ShmLane::timeoutError(const Collective& collective, const Condition& waiting,
+                            int64_t timeoutNanos) {
+  const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
+  const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
+  return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
+}
+
+}  // namespace ctran

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <span>
+
+#include "ctran/collective/all_to_all/rows.h"
+#include "ctran/collective/shm_context.h"
+#include "ctran/engine/collective_lane.h"
+
+namespace ctran {
+
+/// The collectives of a communicator on one host.
+class ShmLane final : public CollectiveLane {
+ public:
+  ShmLane(Core& core, Arena& arena);
+  Task start(const Collective& collective) override;
+  void ended() override { shm_.end(); }
+  void checkPeers() override { shm_.checkSignatures(); }
+  Error timeoutError(const Collective& collective, const Condition& waiting,
+                     int64_t timeoutNanos) override;
+  void agree(Communicator& communicator, WaitHooks* hooks) override;
+
+ private:
+  /// A number that a process has in its memory.
+  struct Memory {
+    int process;
+    const std::byte* at;
+    uint64_t token;
+  };
+  void tryReading(std::span<const Memory> memories);
+  void agreeOnReading(const Collective& collective);
+
+  ShmContext shm_;
+  uint64_t token_ = 0;           // others look whether they can read it
+  bool readingIsOpen_ = false;   // nobody has decided yet whether the ranks read
+  bool readingIsKnown_ = false;  // all ranks have said what they can
+  const HostMap map_;            // of one host
+  RowPaths rows_;
+};
+
+}  // namespace ctran
