@@ -45,7 +45,16 @@ void Queue::endKernels() {
 
 void StreamTest::TearDown() {
   gate.open();
-  for (const gpu::Stream stream : {first.get(), second.get()}) synchronize(stream);
+  gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
+  for (const auto& one : queues_) {
+    if (const auto queue = one.lock()) queue->inspect();
+  }
+}
+
+std::shared_ptr<Queue> StreamTest::makeQueue(const StreamQueueOptions& options) {
+  auto made = std::make_shared<Queue>(options);
+  queues_.push_back(made);
+  return made;
 }
 
 StreamQueueOptions StreamTest::options() {

@@ -70,11 +70,13 @@ class StreamTest : public ::testing::Test {
  protected:
   using Milliseconds = std::chrono::milliseconds;
 
-  /// Opens the gate and waits until nothing uses it any more.
+  /// Opens the gate, waits until nothing uses it any more, and lets queues note the ends: they and
+  /// their operations own each other until then.
   void TearDown() override;
 
   StreamQueueOptions options();
-  std::shared_ptr<Queue> makeQueue() { return std::make_shared<Queue>(options()); }
+  std::shared_ptr<Queue> makeQueue() { return makeQueue(options()); }
+  std::shared_ptr<Queue> makeQueue(const StreamQueueOptions& options);
   /// The operation of `gate` on the first stream.
   std::shared_ptr<StreamOperation> enqueue(Queue& queue, bool aside = false,
                                            Milliseconds timeout = Milliseconds(60'000),
@@ -89,6 +91,9 @@ class StreamTest : public ::testing::Test {
   std::shared_ptr<Observer> observer = std::make_shared<Observer>();
   gpu::OwnStream first{runtime, 0, false};
   gpu::OwnStream second{runtime, 0, false};
+
+ private:
+  std::vector<std::weak_ptr<Queue>> queues_;
 };
 
 }  // namespace ctran::testing

@@ -45,7 +45,7 @@ TEST_F(StreamQueueTest, BuffersStayUntilTheOperationHasEnded) {
 TEST_F(StreamQueueTest, AnAllocatorThatKeepsTheOrderOfTheStreamNeedsNoHelpOnIt) {
   StreamQueueOptions ordered = options();
   ordered.freesInStreamOrder = true;
-  const auto queue = std::make_shared<Queue>(ordered);
+  const auto queue = makeQueue(ordered);
   const auto buffer = std::make_shared<int>(1);
   const auto here = enqueue(*queue, false, Milliseconds(60'000), buffer);
   EXPECT_EQ(buffer.use_count(), 1);

@@ -30,7 +30,7 @@ TEST_F(WatchdogTest, LetsGoOfWhatItIsGivenOnItsOwnThread) {
 TEST_F(WatchdogTest, LooksAtAQueueAsSoonAsAnOperationIsEnqueued) {
   StreamQueueOptions slow = options();
   slow.idleInterval = std::chrono::seconds(1);
-  const auto queue = std::make_shared<Queue>(slow);
+  const auto queue = makeQueue(slow);
   Watchdog::add(queue);
   gate.open();
   for (int i = 0; i < 10; ++i) {

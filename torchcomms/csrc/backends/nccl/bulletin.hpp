@@ -17,6 +17,10 @@ namespace torch::comms::nccl {
 /// missing and ends nobody else's kernels: through keys in their store. Used when something may be
 /// wrong, so every failure of the store is swallowed.
 ///
+/// It is the store, and not a communicator of the engine beside the library's: that tells a failure
+/// to the ranks of its host and to those it is connected to, and beside a library which has its own
+/// connections there are none between hosts. Who has died, Peers knows from the engine.
+///
 /// The store may be on a host that has gone, and never answer. So the watchdog, which must end what
 /// hangs, asks on threads of their own, and does without an answer that does not come.
 class Bulletin : public std::enable_shared_from_this<Bulletin> {
