@@ -50,9 +50,10 @@ std::optional<Replays::Running> Replays::Captured::running(const gpu::Runtime& r
     since.reset();
     return std::nullopt;
   }
+  // Before the word: one whose operations have ended has written it.
+  const auto first = std::partition_point(operations.begin(), operations.end() - 1, hasEnded);
   uint32_t expected = kBegun;
   if (word->compare_exchange_strong(expected, kSeen) || !since) since = now;
-  const auto first = std::partition_point(operations.begin(), operations.end() - 1, hasEnded);
   return Running{first->name, first->sequence, first->timeout, *since};
 }
 
