@@ -5,14 +5,35 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from mscclpp import engine
 from mscclpp.language.plan import Plan
 from mscclpp.language.program import CollectiveProgram
 from mscclpp.language.source import ProgramError
 from mscclpp.language.utils import AlgoSpec
 from mscclpp.language.writer import write
-from mscclpp.proof import NotProved, Report, prove
+from mscclpp.proof import NotProved, Report, lower, prove
 
-__all__ = ["Algorithm", "compile"]
+__all__ = ["Algorithm", "Registration", "compile"]
+
+
+_MOST = 2**63 - 1  # bytes of which the engine knows
+
+
+class Registration:
+    """An algorithm that serves calls, until `remove` or the end of a `with` block."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def remove(self) -> None:
+        """Takes the algorithm away: it is chosen no more."""
+        engine.call("remove", number=self._number)
+
+    def __enter__(self) -> Registration:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 class Algorithm:
@@ -50,6 +71,34 @@ class Algorithm:
         if not 0 <= min_message_size <= max_message_size < 2**64:
             raise ValueError(f"no message has {min_message_size} to {max_message_size} bytes")
         self.message_size_range = (min_message_size, max_message_size)
+
+    def register(self, communicator: str = "") -> Registration:
+        """Makes it serve calls of its collective over so many ranks, of messages in its range, on
+        torchcomms' communicators of this process, from now on.
+
+        All ranks have to do so before the same call. Inputs and outputs that other ranks reach are
+        copied through memory that all have. The calls have any count, type and reduction.
+
+        Args:
+            communicator: of that name only.
+
+        Raises:
+            ValueError: it is wrong, as it may be if it was not verified.
+            CannotVerify: it says what no plan can say yet.
+            EngineError: it cannot be executed here.
+        """
+        plan = engine.call("stage", plan=lower(self.program))
+        # The engine counts what a rank has for one other, or for all.
+        parts = 1 if self.collective == "allreduce" else self.program.num_ranks
+        least, most = self.message_size_range
+        number = engine.call(
+            "register",
+            plan=plan,
+            communicator=communicator,
+            min_bytes=min(-(-least // parts), _MOST),
+            max_bytes=min(most // parts, _MOST),
+        )
+        return Registration(number)
 
     def to_json(self, indent: int | None = 2) -> str:
         """The execution plan as JSON, which MSCCL++'s executor takes, too."""

@@ -9,6 +9,7 @@
 #include "ctran/plan/fit.h"
 #include "ctran/plan/library.h"
 #include "ctran/plan/simulate.h"
+#include "ctran/plan/staging.h"
 #include "ctran/plan/synthesis/synthesize.h"
 #include "ctran/select/plans.h"
 
@@ -121,6 +122,7 @@ Json answer(const Json& request) {
   if (what == "make") return make(request);
   if (what == "lower") return lowered(request);
   if (what == "prove") return proved(request);
+  if (what == "stage") return toJson(plan::staged(plan::fromJson(request.at("plan"))));
   if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
   if (what == "verify") return verified(request);
   if (what == "simulate") return simulate(request);

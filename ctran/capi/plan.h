@@ -16,6 +16,7 @@
 ///                                                program, "report": as of verify, and findings as
 ///                                                data}, or {"refused": {"why", "wrong", "rank",
 ///                                                "lane", "origin"}}
+///   stage     plan                           -> the plan that reaches nobody else's buffers
 ///   text      plan                           -> the plan for people
 ///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
 ///                                                "step", "trace"}], "properties": {...}, "text"}
