@@ -91,7 +91,13 @@ Json proved(const Json& request) try {
   Json json = Json::object();
   json.set("plan", toJson(lowered.plan)).set("origins", std::move(origins));
   json.set("factor", Json(lowered.factor));
-  return json.set("report", reportJson(plan::verify(lowered.plan), wholeFindingJson));
+  const plan::Report report = plan::verify(lowered.plan);
+  if (!report.ok() && lowered.unordered) {
+    const auto& [at, origin] = *lowered.unordered;
+    throw plan::mscclpp::Refusal(ErrorKind::Unsupported, plan::mscclpp::kUnordered,
+                                 plan::mscclpp::kUnordered, at, origin);
+  }
+  return json.set("report", reportJson(report, wholeFindingJson));
 } catch (const plan::mscclpp::Refusal& refusal) {
   return refusalJson(refusal);
 }

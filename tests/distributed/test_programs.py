@@ -59,11 +59,11 @@ def test_a_program_that_is_right_with_puts_serves_between_hosts(ranks: MakeRanks
     ranks(4).run(all_reduces, "all_reduce_two_shot", {}, 2)
 
 
-def others(rank: Rank) -> None:
+def others(rank: Rank, gather: str) -> None:
     comm, size = rank.comm("ctran"), rank.size
     with (
         compiled("all_to_all_group", ranks=size).register(),
-        compiled("all_gather_port", ranks=size).register(),
+        compiled(gather, ranks=size).register(),
     ):
         for count in COUNTS:
             mine = torch.arange(size * count) + 1000 * rank.rank
@@ -78,8 +78,9 @@ def others(rank: Rank) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_groups_ports_and_loops_serve(ranks: MakeRanks, size: int) -> None:
-    ranks(size).run(others)
+@pytest.mark.parametrize("gather", ["all_gather_port", "all_gather_semaphores"])
+def test_groups_ports_loops_and_semaphores_serve(ranks: MakeRanks, size: int, gather: str) -> None:
+    ranks(size).run(others, gather)
 
 
 def served(comm: TorchComm, size: int) -> bool:

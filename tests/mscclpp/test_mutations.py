@@ -110,6 +110,7 @@ def is_found(plan: Plan) -> bool:
     "name",
     [
         "all_gather_port",
+        "all_gather_semaphores",
         "all_reduce_packets",
         "all_reduce_switch",
         "all_reduce_two_shot",

@@ -27,6 +27,7 @@ from mscclpp.language import (
 Write = Callable[..., CollectiveProgram]
 PROVED = [
     "all_gather_port",
+    "all_gather_semaphores",
     "all_reduce_packets",
     "all_reduce_switch",
     "all_reduce_two_shot",
@@ -46,7 +47,9 @@ def test_right_programs_are_proved(
 
 @pytest.mark.parametrize("ranks", [3, 8])
 def test_right_programs_are_proved_for_more_ranks(write_program: Write, ranks: int) -> None:
-    for name in ("all_gather_port", "all_reduce_switch", "all_reduce_two_shot", "all_to_all_group"):
+    for name in PROVED:
+        if name == "all_reduce_packets":
+            continue
         report = write_program(name, ranks=ranks).verify()
         assert report, str(report)
 
@@ -184,9 +187,46 @@ def own_data_in_place_of_the_others(pair: Pair) -> None:
     pair.exchange()
 
 
+def acquired_before_all_have_released(pair: Pair) -> None:
+    slots = [Buffer(me, 2) for me in range(2)]
+    for me in range(2):
+        rank, done = pair.ranks[me], Semaphore(me, initial_value=0)
+        for block in (1, 2):
+            rank.copy(slots[me][block - 1 : block], pair.input[me][0:1], tb=block)  # here
+            done.release(tb=block)
+        done.acquire(tb=0)  # of one of the two, and it is not known of which
+        rank.copy(pair.output[me][1 - me : 2 - me], slots[me][1:2], tb=0)  # and here
+        done.acquire(tb=0)
+
+
+def acquired_before_it_is_released(pair: Pair) -> None:
+    ready = Semaphore(0, initial_value=0)
+    ready.acquire(tb=0)  # here
+    ready.release(tb=0)
+
+
+def a_channel_of_two_blocks(pair: Pair, *, barrier: bool) -> None:
+    """Both blocks signal the same channel: first when their rank has begun, then with the data."""
+    for me in range(2):
+        pair.to_peer[me].signal(tb=1)
+        pair.to_peer[me].wait(tb=0)
+        if barrier:
+            pair.ranks[me].barrier([0, 1])
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], pair.input[me][0:1], tb=0)  # here
+        pair.to_peer[me].signal(tb=0)
+        pair.to_peer[me].wait(tb=1)
+
+
+def test_several_blocks_may_use_one_channel_in_order() -> None:
+    report = all_gather(lambda pair: a_channel_of_two_blocks(pair, barrier=True)).verify()
+    assert report, str(report)
+
+
 @pytest.mark.parametrize(
     ("body", "kind", "says"),
     [
+        (acquired_before_all_have_released, "race", "scratch[1] of rank 0, and nothing orders"),
         (nobody_waits_before, "race", "thread block 0 uses output[0] of rank 1, whose caller may"),
         (nobody_waits_after, "race", "output[1] of rank 0, which may have returned to its caller"),
         (signals_come_before_the_data, "race", "with the write of rank 0, thread block 0"),
@@ -325,6 +365,7 @@ def packets_in_one_slot_twice(pair: Pair) -> None:
         (moves_to_another_part, "chunk 0 and chunk 1 are different parts of the data"),
         (packets_that_nobody_reads, "nobody reads the packets"),
         (packets_that_nobody_writes, "nobody writes packets to scratch[0] of rank 0"),
+        (acquired_before_it_is_released, "'sem_acquire': it waits for ever"),
         (packets_in_one_slot_twice, "scratch[0] of rank 1 gets packets twice in one execution"),
     ],
 )
@@ -335,17 +376,22 @@ def test_what_makes_no_sense_is_told_with_its_line(body: Body, says: str) -> Non
     assert error.locations[0].text().endswith("# here")
 
 
-def two_blocks_signal_one_channel(pair: Pair) -> None:
-    for tb in range(2):
-        pair.to_peer[0].signal(tb=tb)  # here
-        pair.to_peer[1].wait(tb=0)
-
-
-def two_blocks_acquire_one_semaphore(pair: Pair) -> None:
-    ready = Semaphore(0, initial_value=0)
-    for tb in (1, 2):
+def each_acquires_what_may_be_the_others(pair: Pair) -> None:
+    slot, ready = Buffer(0, 2), Semaphore(0, initial_value=0)
+    for part in range(2):
+        pair.ranks[0].copy(slot[part : part + 1], pair.input[0][part : part + 1], tb=0)
         ready.release(tb=0)
-        ready.acquire(tb=tb)  # here
+    for part in range(2):
+        ready.acquire(tb=1 + part)  # here
+        pair.ranks[0].copy(pair.output[0][part : part + 1], slot[part : part + 1], tb=1 + part)
+
+
+def a_lock(pair: Pair) -> None:
+    lock = Semaphore(0, initial_value=1)
+    for tb in range(2):
+        lock.acquire(tb=tb)  # here
+        pair.ranks[0].copy(pair.output[0][0:1], pair.input[0][0:1], tb=tb)
+        lock.release(tb=tb)
 
 
 def more_chunks_than_an_iteration_has(pair: Pair) -> None:
@@ -356,8 +402,8 @@ def more_chunks_than_an_iteration_has(pair: Pair) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        (two_blocks_signal_one_channel, "several thread blocks that signal one channel"),
-        (two_blocks_acquire_one_semaphore, "several thread blocks that use one semaphore"),
+        (each_acquires_what_may_be_the_others, "waits for one semaphore or channel that nothing"),
+        (a_lock, "waits for one semaphore or channel that nothing orders"),
         (more_chunks_than_an_iteration_has, "an operation on 2 chunks in a loop of 1 chunks"),
     ],
 )  # fmt: skip

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/mscclpp/counters.h"
 #include "ctran/plan/mscclpp/parts.h"
 #include "ctran/plan/mscclpp/program.h"
 
@@ -48,17 +49,15 @@ class Lowering {
     forEach([&](const Operation& op) { lowerOperation(op); });
     settlePackets();
     settleParts(plan_);
+    settleCounts();
+    dropEmptySteps();
     joinLanes();
     checkSteps();
-    return {std::move(plan_), std::move(origins_), factor_};
+    return {std::move(plan_), std::move(origins_), factor_, unordered_};
   }
 
  private:
-  struct PacketMove {
-    LaneId lane;
-    size_t step;
-    Origin origin;
-  };
+  using Lanes = std::set<LaneId>;
   using Slot = std::pair<int, int>;  // rank, chunk of scratch
 
   [[noreturn]] void fail(const std::string& why, ErrorKind kind = ErrorKind::Unsupported) const {
@@ -188,24 +187,15 @@ class Lowering {
 
   /// Which lane signals a channel, and which waits on it.
   void findUsers(const Operation& op) {
-    const auto use = [&](auto& users, const auto& key, const char* what) {
-      const auto [user, added] = users.try_emplace(key, at_);
-      if (!added && !(user->second == at_)) {
-        fail(std::string("several thread blocks that ") + what);
-      }
-    };
     if (signals(op.name)) {
-      for (const End& end : endsOf(op)) use(signallers_, end, "signal one channel");
+      for (const End& end : endsOf(op)) signallers_[end].insert(at_);
     } else if (waits(op.name)) {
-      for (const End& end : endsOf(op)) use(waiters_, end, "wait on one channel");
+      for (const End& end : endsOf(op)) waiters_[end].insert(at_);
     } else if (op.name == "barrier") {
-      auto& lanes = barriers_[{at_.rank, op.barrierId}];
-      lanes.insert(at_);
+      barriers_[{at_.rank, op.barrierId}].insert(at_);
     } else if (op.name == "sem_release" || op.name == "sem_acquire") {
-      for (const int id : op.semaphoreIds) {
-        auto& users = op.name == "sem_release" ? releasers_ : acquirers_;
-        use(users, std::pair{at_.rank, id}, "use one semaphore in the same way");
-      }
+      auto& users = op.name == "sem_release" ? releasers_ : acquirers_;
+      for (const int id : op.semaphoreIds) users[{at_.rank, id}].insert(at_);
     }
   }
 
@@ -216,16 +206,37 @@ class Lowering {
     return at->second;
   }
 
-  int signalChannel(const End& from) {
+  /// Adds a signal, or a wait, to a step that comes next. With one lane at each end it is one on a
+  /// channel; else what it means is found when all are known.
+  void addUse(Step& step, bool isSignal, const Lanes& from, const Lanes& to,
+              const std::string& what, int credits) {
+    if (from.size() == 1 && to.size() == 1 && from != to) {
+      const int channel = channelOf(*from.begin(), *to.begin(), what, credits);
+      if (isSignal) {
+        step.signals.push_back(channel);
+      } else {
+        step.waits.push_back({channel, 1});
+      }
+      return;
+    }
+    Counter& counter = counters_[what];
+    counter.what = what;
+    counter.credits = credits;
+    (isSignal ? counter.signals : counter.waits).push_back({at_, lane().size(), origin_});
+  }
+
+  void addUse(Step& step, bool isSignal, const End& from) {
     const End to = otherEnd(from);
-    const auto waiter = waiters_.find(to);
-    const auto signaller = signallers_.find(from);
-    if (waiter == waiters_.end() || signaller == signallers_.end()) {
+    const auto waiters = waiters_.find(to);
+    const auto signallers = signallers_.find(from);
+    if (waiters == waiters_.end() || signallers == signallers_.end()) {
       failAsWrong("nobody is at the other end of a channel of ranks " + std::to_string(from.rank) +
                   " and " + std::to_string(to.rank));
     }
-    return channelOf(signaller->second, waiter->second,
-                     from.type + " " + std::to_string(from.index));
+    addUse(step, isSignal, signallers->second, waiters->second,
+           from.type + " channel " + std::to_string(from.index) + " of rank " +
+               std::to_string(from.rank),
+           0);
   }
 
   Lane& lane() { return plan_.programs[at_.rank][at_.lane]; }
@@ -331,12 +342,12 @@ class Lowering {
     if (signals(name)) {
       if (name != "signal" && name != "rlxsignal") addPairs(op);
       Step step;
-      for (const End& end : endsOf(op)) step.signals.push_back(signalChannel(end));
-      if (!step.signals.empty()) addStep(std::move(step));
+      for (const End& end : endsOf(op)) addUse(step, true, end);
+      addStep(std::move(step));
     } else if (waits(name)) {
       Step step;
-      for (const End& end : endsOf(op)) step.waits.push_back({signalChannel(otherEnd(end)), 1});
-      if (!step.waits.empty()) addStep(std::move(step));
+      for (const End& end : endsOf(op)) addUse(step, false, otherEnd(end));
+      addStep(std::move(step));
     } else if (name == "barrier") {
       lowerBarrier(op);
     } else if (name == "sem_release" || name == "sem_acquire") {
@@ -377,7 +388,7 @@ class Lowering {
     addBarrier(lanes, "barrier " + std::to_string(op.barrierId));
   }
 
-  void addBarrier(const std::set<LaneId>& lanes, const std::string& use) {
+  void addBarrier(const Lanes& lanes, const std::string& use) {
     if (lanes.size() < 2) return;
     Step tell, hear;
     for (const LaneId& other : lanes) {
@@ -400,21 +411,17 @@ class Lowering {
       if (id < 0 || id >= static_cast<int>(initial.size())) {
         failAsWrong("there is no semaphore " + std::to_string(id));
       }
-      const int channel = channelOf(releasers_.at(key), acquirers_.at(key),
-                                    "semaphore " + std::to_string(id), initial[id]);
-      if (op.name == "sem_release") {
-        step.signals.push_back(channel);
-      } else {
-        step.waits.push_back({channel, 1});
-      }
+      addUse(step, op.name == "sem_release", releasers_.at(key), acquirers_.at(key),
+             "semaphore " + std::to_string(id) + " of rank " + std::to_string(at_.rank),
+             initial[id]);
     }
-    if (!op.semaphoreIds.empty()) addStep(std::move(step));
+    addStep(std::move(step));
   }
 
   /// Every write of packets gets a channel to every lane that reads them.
   void settlePackets() {
-    std::map<Slot, const PacketMove*> writers;
-    for (const PacketMove& write : packetWrites_) {
+    std::map<Slot, const Use*> writers;
+    for (const Use& write : packetWrites_) {
       goTo(write);
       const Step& step = plan_.lane(write.lane)[write.step];
       for (const Place& place : step.to) {
@@ -428,10 +435,10 @@ class Lowering {
       }
     }
     std::set<std::tuple<LaneId, size_t, LaneId>> announced;
-    for (const PacketMove& read : packetReads_) {
+    for (const Use& read : packetReads_) {
       goTo(read);
       Step& step = plan_.lane(read.lane)[read.step];
-      std::set<const PacketMove*> awaited;
+      std::set<const Use*> awaited;
       for (const Place& place : step.from) {
         for (int i = 0; i < step.count && place.buffer == Buffer::Scratch; ++i) {
           const auto writer = writers.find({place.rank, place.index + i});
@@ -443,7 +450,7 @@ class Lowering {
           awaited.insert(writer->second);
         }
       }
-      for (const PacketMove* write : awaited) {
+      for (const Use* write : awaited) {
         if (write->lane == read.lane) continue;  // in order anyway
         if (!announced.emplace(write->lane, write->step, read.lane).second) continue;
         const int channel =
@@ -452,7 +459,7 @@ class Lowering {
         step.waits.push_back({channel, 1});
       }
     }
-    for (const PacketMove& write : packetWrites_) {
+    for (const Use& write : packetWrites_) {
       goTo(write);
       const Step& step = plan_.lane(write.lane)[write.step];
       const auto remote = [&](const Place& place) { return place.rank != at_.rank; };
@@ -464,11 +471,53 @@ class Lowering {
     origin_ = {};
   }
 
-  void goTo(const PacketMove& move) {
-    at_ = move.lane;
-    origin_ = move.origin;
+  void goTo(const Use& use) {
+    at_ = use.lane;
+    origin_ = use.origin;
     op_ = &block().ops[origin_.op];
     if (origin_.inner >= 0) op_ = &op_->ops[origin_.inner];
+  }
+
+  void settleCounts() {
+    std::vector<Counter> counters;
+    for (const auto& [what, counter] : counters_) {
+      const auto& [signals, waits] = std::tie(counter.signals, counter.waits);
+      if (signals.size() != waits.size()) {
+        goTo((signals.size() > waits.size() ? signals
+                                            : waits)[std::min(signals.size(), waits.size())]);
+        failAsWrong(what + " is signalled " + std::to_string(signals.size()) +
+                    " times in an execution, and waited on " + std::to_string(waits.size()));
+      }
+      counters.push_back(counter);
+    }
+    const Counted counted = settleCounters(plan_, counters);
+    if (counted.stuck) {
+      goTo(*counted.stuck);
+      if (counted.unordered) fail(kUnordered);
+      failAsWrong("it waits for ever");
+    }
+    if (counted.unordered)
+      unordered_ = std::pair(counted.unordered->lane, counted.unordered->origin);
+    op_ = nullptr;
+    origin_ = {};
+  }
+
+  /// What was known before is not waited for.
+  void dropEmptySteps() {
+    for (int r = 0; r < plan_.ranks; ++r) {
+      for (size_t l = 0; l < plan_.programs[r].size(); ++l) {
+        Lane lane;
+        std::vector<Origin> origins;
+        for (size_t s = 0; s < plan_.programs[r][l].size(); ++s) {
+          Step& step = plan_.programs[r][l][s];
+          if (!step.moves() && step.waits.empty() && step.signals.empty()) continue;
+          lane.push_back(std::move(step));
+          origins.push_back(origins_[r][l][s]);
+        }
+        plan_.programs[r][l] = std::move(lane);
+        origins_[r][l] = std::move(origins);
+      }
+    }
   }
 
   /// That the plan is well-formed, with the operation that is not.
@@ -483,7 +532,7 @@ class Lowering {
   /// A rank's next execution begins when all its lanes have ended this one.
   void joinLanes() {
     for (int r = 0; r < plan_.ranks; ++r) {
-      std::set<LaneId> lanes;
+      Lanes lanes;
       for (int l = 0; l < static_cast<int>(plan_.programs[r].size()); ++l) lanes.insert({r, l});
       for (const LaneId& id : lanes) {
         at_ = id;
@@ -500,11 +549,13 @@ class Lowering {
   const Operation* op_ = nullptr;
   int iterations_ = 1, iteration_ = 0;  // of the pipeline that `op_` is in
   std::vector<std::vector<std::vector<Origin>>> origins_;
-  std::map<End, LaneId> signallers_, waiters_;
-  std::map<std::pair<int, int>, std::set<LaneId>> barriers_;
-  std::map<std::pair<int, int>, LaneId> releasers_, acquirers_;
+  std::map<End, Lanes> signallers_, waiters_;
+  std::map<std::pair<int, int>, Lanes> barriers_;
+  std::map<std::pair<int, int>, Lanes> releasers_, acquirers_;
+  std::map<std::string, Counter> counters_;
+  std::optional<std::pair<LaneId, Origin>> unordered_;
   std::map<std::tuple<LaneId, LaneId, std::string>, int> channels_;
-  std::vector<PacketMove> packetWrites_, packetReads_;
+  std::vector<Use> packetWrites_, packetReads_;
 };
 
 }  // namespace

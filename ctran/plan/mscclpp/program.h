@@ -2,6 +2,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctran/base/error.h"
@@ -108,7 +109,14 @@ struct Lowered {
   /// [rank][lane][step]: what it comes from. None: a rank waits for all its lanes in the end.
   std::vector<std::vector<std::vector<Origin>>> origins;
   int factor = 1;  ///< chunks of the plan in one of the program
+  /// A wait of which timing decides what it waits for, as others wait for the same and nothing
+  /// orders them. The plan knows only what holds whatever the timing is: if it is right, so is the
+  /// program, and if it is wrong, that says nothing.
+  std::optional<std::pair<LaneId, Origin>> unordered = {};
 };
+
+inline constexpr const char* kUnordered =
+    "waits for one semaphore or channel that nothing orders, where it matters which comes first";
 
 /// The plan that does the same. Thread blocks become lanes. What a group of thread blocks shares is
 /// cut into smaller chunks, one for each, and so is what the iterations of a pipeline work on, of

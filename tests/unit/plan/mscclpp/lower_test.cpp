@@ -203,6 +203,43 @@ TEST(Mscclpp, SemaphoresOrderThreadBlocks) {
   EXPECT_EQ(verify(with("", "")).findings[0].kind, Finding::Kind::Race);
 }
 
+TEST(Mscclpp, SemaphoresOfSeveralBlocksSayWhatIsCertain) {
+  const std::string release = R"({"name": "sem_release", "semaphore_ids": [0]})";
+  const std::string acquire = R"({"name": "sem_acquire", "semaphore_ids": [0]})";
+  const std::string toScratch =
+      R"({"name": "copy", "src_buff": [{"type": "i", "index": 0, "size": 1}],
+          "dst_buff": [{"type": "s", "index": 0, "size": 1}]})";
+  const std::string fromScratch = replaced(kPut, {{R"("type": "i")", R"("type": "s")"}});
+  const auto with = [&](const std::string& first, const std::string& second) {
+    return lower(parse(Json::parse(
+        program("allgather", false, R"("input_chunks": 1, "output_chunks": 2, "scratch_chunks": 1)",
+                block(0, kCopy + "," + toScratch + "," + release) + "," + block(1, first) + "," +
+                    block(2, kHello + "," + second + "," + kHello)))));
+  };
+  // After two acquisitions both blocks have released; after one, one of them.
+  const Lowered both = with(release, acquire + "," + acquire + "," + fromScratch);
+  expectRight(both.plan);
+  EXPECT_FALSE(both.unordered.has_value());
+  const Lowered one = with(release, acquire + "," + fromScratch + "," + acquire);
+  EXPECT_FALSE(one.unordered.has_value());
+  EXPECT_EQ(verify(one.plan).findings[0].kind, Finding::Kind::Race);
+  // Two blocks acquire, and nothing says which of them takes the first release.
+  const Lowered two = with(release + "," + acquire, acquire + "," + fromScratch);
+  ASSERT_TRUE(two.unordered.has_value());
+  EXPECT_EQ(two.unordered->second.op, 1);
+  const std::string uneven = errorOf([&] { with(release, acquire + "," + fromScratch); }).what();
+  EXPECT_NE(
+      uneven.find("semaphore 0 of rank 0 is signalled 2 times in an execution, and waited on 1"),
+      std::string::npos)
+      << uneven;
+  // The second block takes the only release there is before the first one, which then has none.
+  const std::string stuck =
+      errorOf([&] { with(acquire + "," + release, acquire + "," + fromScratch); }).what();
+  EXPECT_NE(stuck.find("that nothing orders, where it matters which comes first"),
+            std::string::npos)
+      << stuck;
+}
+
 TEST(Mscclpp, SaysWhatAPlanCannotSay) {
   struct Case {
     std::string text;
@@ -219,8 +256,6 @@ TEST(Mscclpp, SaysWhatAPlanCannotSay) {
       {replaced(kReducePack, {{R"("name": "upkt", "src_buff": [{"type": "s", "index": 0)",
                                R"("name": "upkt", "src_buff": [{"type": "s", "index": 2)"}}),
        "nobody writes packets to scratch[2] of rank 1"},
-      {program("allgather", false, kGather, block(0, kSignal) + "," + block(1, kSignal)),
-       "a plan cannot express several thread blocks that signal one channel"},
       {gather({R"({"name": "barrier", "barrier_id": 0, "num_threadblocks": 3})"}),
        "1 thread blocks use it, not 3"},
   };
