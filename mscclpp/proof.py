@@ -59,7 +59,15 @@ class Report:
         return not self.findings
 
     def __str__(self) -> str:
-        return "".join(f"{finding}\n" for finding in self.findings) or "no findings\n"
+        """The findings, one of each kind for the same lines."""
+        alike: dict[object, list[Finding]] = {}
+        for finding in self.findings:
+            alike.setdefault((finding.kind, finding.locations), []).append(finding)
+        text = ""
+        for first, *others in alike.values():
+            text += f"{first}\n"
+            text += f"  and {len(others)} more with these lines\n" if others else ""
+        return text or "no findings\n"
 
 
 def prove(program: CollectiveProgram) -> Report:

@@ -43,7 +43,9 @@ def all_reduces(rank: Rank, name: str, settings: dict[str, object], hosts: int) 
 
 
 @pytest.mark.parametrize("size", [2, 4])
-@pytest.mark.parametrize("name", ["all_reduce_two_shot", "all_reduce_switch"])
+@pytest.mark.parametrize(
+    "name", ["all_reduce_two_shot", "all_reduce_switch", "all_reduce_one_shot"]
+)
 @pytest.mark.parametrize("settings", [{}, {"instances": 2}], ids=["one", "two"])
 def test_all_reduces_serve(
     ranks: MakeRanks, size: int, name: str, settings: dict[str, object]
@@ -75,6 +77,9 @@ def others(rank: Rank, gather: str) -> None:
             comm.all_gather_single(got, mine[part], async_op=False)
             own = [blocks[r][r * count : (r + 1) * count] for r in range(size)]
             assert torch.equal(got, torch.cat(own)), count
+            total = torch.zeros(count, dtype=mine.dtype)
+            comm.reduce_scatter_single(total, mine, ReduceOp.SUM, async_op=False)
+            assert torch.equal(total, torch.stack(blocks).sum(0)[part]), count
 
 
 @pytest.mark.parametrize("size", [2, 4])

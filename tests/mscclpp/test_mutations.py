@@ -111,10 +111,12 @@ def is_found(plan: Plan) -> bool:
     [
         "all_gather_port",
         "all_gather_semaphores",
+        "all_reduce_one_shot",
         "all_reduce_packets",
         "all_reduce_switch",
         "all_reduce_two_shot",
         "all_to_all_group",
+        "reduce_scatter_pull",
     ],
 )
 def test_every_change_is_found(write_program: Write, name: str, instr_fusion: bool) -> None:

@@ -28,10 +28,12 @@ Write = Callable[..., CollectiveProgram]
 PROVED = [
     "all_gather_port",
     "all_gather_semaphores",
+    "all_reduce_one_shot",
     "all_reduce_packets",
     "all_reduce_switch",
     "all_reduce_two_shot",
     "all_to_all_group",
+    "reduce_scatter_pull",
 ]
 
 
@@ -58,6 +60,15 @@ def test_eight_ranks_with_eight_instances_are_proved(write_program: Write) -> No
     report = write_program("all_reduce_two_shot", ranks=8, instances=8).verify()
     assert report.flat
     assert not report.rank_order  # each rank begins with what it has
+
+
+def test_packets_that_may_come_too_early_need_two_halves_of_scratch(write_program: Write) -> None:
+    report = write_program("all_reduce_one_shot", ranks=3, double=False).verify()
+    finding = report.findings[0]
+    assert finding.kind == "race"
+    assert "with the write of rank 2, thread block 0 in the next execution" in finding.message
+    assert "more with these lines" in str(report)
+    assert str(report).count("race:") < len(report.findings)
 
 
 class Pair:
