@@ -5,25 +5,16 @@
 
 #include "ctran/base/error.h"
 #include "ctran/plan/mscclpp/counters.h"
+#include "ctran/plan/mscclpp/cursor.h"
 #include "ctran/plan/mscclpp/parts.h"
 #include "ctran/plan/mscclpp/program.h"
 
 namespace ctran::plan::mscclpp {
 namespace {
 
-constexpr int kIterations = 2;  // of a pipeline
-
-/// A connection, as one of its ends knows it: number `index` of its channels of that type.
-struct End {
-  int rank;
-  std::string type;
-  int index;
-  auto operator<=>(const End&) const = default;
-};
-
-class Lowering {
+class Lowering : private Cursor {
  public:
-  explicit Lowering(const Program& program) : program_(program) {
+  explicit Lowering(const Program& program) : Cursor(program) {
     plan_.name = program.name;
     plan_.ranks = static_cast<int>(program.gpus.size());
     plan_.depth = program.doubleScratch ? 2 : 1;
@@ -60,20 +51,6 @@ class Lowering {
   using Lanes = std::set<LaneId>;
   using Slot = std::pair<int, int>;  // rank, chunk of scratch
 
-  [[noreturn]] void fail(const std::string& why, ErrorKind kind = ErrorKind::Unsupported) const {
-    std::string where = "program '" + program_.name + "'";
-    if (op_ != nullptr) {
-      where += ", rank " + std::to_string(at_.rank) + ", thread block " +
-               std::to_string(program_.gpus[at_.rank].threadblocks[at_.lane].id) + ", '" +
-               op_->name + "'";
-    }
-    const char* cannot = kind == ErrorKind::Unsupported ? ": a plan cannot express " : ": ";
-    throw Refusal(kind, where + cannot + why, why, at_, op_ == nullptr ? Origin{} : origin_);
-  }
-  [[noreturn]] void failAsWrong(const std::string& why) const {
-    fail(why, ErrorKind::InvalidArgument);
-  }
-
   void nameCollective() {
     const std::string& name = program_.collective;
     if (name == "allreduce") {
@@ -91,93 +68,6 @@ class Lowering {
       fail("a reduce_scatter in place");
     }
     plan_.inPlace = program_.inPlace;
-  }
-
-  /// All operations, those of pipelines too, with `at_` and `op_` saying where.
-  template <class Function>
-  void forEach(Function function) {
-    for (int r = 0; r < plan_.ranks; ++r) {
-      const auto& blocks = program_.gpus[r].threadblocks;
-      for (int b = 0; b < static_cast<int>(blocks.size()); ++b) {
-        at_ = {r, b};
-        for (int i = 0; i < static_cast<int>(blocks[b].ops.size()); ++i) visit(i, function);
-      }
-    }
-    op_ = nullptr;
-  }
-  template <class Function>
-  void visit(int index, Function& function) {
-    const Operation& op = block().ops[index];
-    op_ = &op;
-    origin_ = {index, -1};
-    if (op.name != "pipeline") return function(op);
-    iterations_ = kIterations;
-    for (iteration_ = 0; iteration_ < iterations_; ++iteration_) {
-      for (int i = 0; i < static_cast<int>(op.ops.size()); ++i) {
-        op_ = &op.ops[i];
-        origin_ = {index, i};
-        if (op_->name == "pipeline") failAsWrong("a loop within a loop");
-        checkIteration(op, *op_);
-        function(*op_);
-      }
-    }
-    iterations_ = 1;
-    iteration_ = 0;
-  }
-
-  /// An iteration takes the next piece of all chunks that are written in the operation, side by
-  /// side, so these must be as many as the iteration has.
-  void checkIteration(const Operation& pipeline, const Operation& op) const {
-    for (const auto* chunks : {&op.src, &op.dst}) {
-      for (const Chunk& chunk : *chunks) {
-        if (chunk.size == pipeline.iterationChunks) continue;
-        fail("an operation on " + std::to_string(chunk.size) + " chunks in a loop of " +
-             std::to_string(pipeline.iterationChunks) + " chunks at a time");
-      }
-    }
-  }
-
-  const ThreadBlock& block() const { return program_.gpus[at_.rank].threadblocks[at_.lane]; }
-
-  int lookUp(const std::vector<ByType>& lists, const std::string& type, int index) const {
-    for (const ByType& list : lists) {
-      if (list.type != type) continue;
-      if (index >= 0 && index < static_cast<int>(list.numbers.size())) return list.numbers[index];
-    }
-    failAsWrong("there is no " + type + " channel or buffer " + std::to_string(index));
-  }
-
-  std::vector<End> endsOf(const Operation& op) const {
-    std::vector<End> ends;
-    for (const int id : op.channelIds) {
-      ends.push_back({at_.rank, op.channelType, lookUp(block().channels, op.channelType, id)});
-    }
-    return ends;
-  }
-
-  /// The other end: of several connections of two ranks, the first of one is the first of the
-  /// other.
-  End otherEnd(const End& end) const {
-    const auto connected = [&](int rank) -> const std::vector<int>& {
-      static const std::vector<int> kNone;
-      if (rank < 0 || rank >= plan_.ranks) return kNone;
-      for (const ByType& list : program_.gpus[rank].channels) {
-        if (list.type == end.type) return list.numbers;
-      }
-      return kNone;
-    };
-    const auto& here = connected(end.rank);
-    if (end.index < 0 || end.index >= static_cast<int>(here.size())) {
-      failAsWrong("there is no channel " + std::to_string(end.index));
-    }
-    const int peer = here[end.index];
-    const auto ordinal = std::count(here.begin(), here.begin() + end.index, peer);
-    const auto& there = connected(peer);
-    int64_t seen = 0;
-    for (int i = 0; i < static_cast<int>(there.size()); ++i) {
-      if (there[i] == end.rank && seen++ == ordinal) return {peer, end.type, i};
-    }
-    failAsWrong("rank " + std::to_string(peer) + " has no channel back");
   }
 
   static bool signals(const std::string& name) {
@@ -467,15 +357,7 @@ class Lowering {
         failAsWrong("nobody reads the packets");
       }
     }
-    op_ = nullptr;
-    origin_ = {};
-  }
-
-  void goTo(const Use& use) {
-    at_ = use.lane;
-    origin_ = use.origin;
-    op_ = &block().ops[origin_.op];
-    if (origin_.inner >= 0) op_ = &op_->ops[origin_.inner];
+    leave();
   }
 
   void settleCounts() {
@@ -498,8 +380,7 @@ class Lowering {
     }
     if (counted.unordered)
       unordered_ = std::pair(counted.unordered->lane, counted.unordered->origin);
-    op_ = nullptr;
-    origin_ = {};
+    leave();
   }
 
   /// What was known before is not waited for.
@@ -541,13 +422,8 @@ class Lowering {
     }
   }
 
-  const Program& program_;
   Plan plan_;
   int factor_ = 1;  // of our chunks in one of theirs
-  LaneId at_;
-  Origin origin_;
-  const Operation* op_ = nullptr;
-  int iterations_ = 1, iteration_ = 0;  // of the pipeline that `op_` is in
   std::vector<std::vector<std::vector<Origin>>> origins_;
   std::map<End, Lanes> signallers_, waiters_;
   std::map<std::pair<int, int>, Lanes> barriers_;
