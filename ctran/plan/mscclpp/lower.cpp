@@ -22,16 +22,18 @@ class Lowering : private Cursor {
 
   Lowered run() {
     nameCollective();
-    forEach([&](const Operation& op) { factor_ = std::lcm(factor_, op.groupSize * iterations_); });
+    forEach([&](const Operation& op) {
+      factor_ = small(std::lcm(int64_t{factor_}, int64_t{op.groupSize} * iterations_));
+    });
     const int perBlock =
         plan_.kind == CollectiveKind::AllGather || plan_.kind == CollectiveKind::AllToAll
             ? program_.gpus[0].outputChunks / plan_.ranks
             : program_.gpus[0].outputChunks;
     if (perBlock < 1) failAsWrong("the output has too few chunks");
-    plan_.chunks = perBlock * factor_;
+    plan_.chunks = small(int64_t{perBlock} * factor_);
     size_t lanes = 1;
     for (const Gpu& gpu : program_.gpus) {
-      plan_.scratch = std::max(plan_.scratch, gpu.scratchChunks * factor_);
+      plan_.scratch = std::max(plan_.scratch, small(int64_t{gpu.scratchChunks} * factor_));
       lanes = std::max(lanes, gpu.threadblocks.size());
     }
     plan_.programs.assign(plan_.ranks, std::vector<Lane>(lanes));
@@ -50,6 +52,13 @@ class Lowering : private Cursor {
  private:
   using Lanes = std::set<LaneId>;
   using Slot = std::pair<int, int>;  // rank, chunk of scratch
+
+  /// A number of chunks; more than a plan has are refused.
+  int small(int64_t chunks) const {
+    constexpr int64_t kMost = 1 << 20;
+    if (chunks > kMost) failAsWrong("a plan has no " + std::to_string(chunks) + " chunks");
+    return static_cast<int>(chunks);
+  }
 
   void nameCollective() {
     const std::string& name = program_.collective;
@@ -137,13 +146,14 @@ class Lowering : private Cursor {
   }
 
   int shareOf(const Chunk& chunk, const Operation& op) const {
-    return chunk.size * factor_ / iterations_ / op.groupSize;
+    return small(int64_t{chunk.size} * factor_ / iterations_ / op.groupSize);
   }
 
   /// Of a buffer of a rank, where the chunks begin that this thread block moves now.
   Place placeIn(int rank, const std::string& type, const Chunk& chunk, const Operation& op) const {
     const int share = shareOf(chunk, op);
-    int index = chunk.index * factor_ + (iteration_ * op.groupSize + op.groupIndex) * share;
+    const int64_t place = iteration_ * op.groupSize + op.groupIndex;
+    int index = small(int64_t{chunk.index} * factor_ + place * share);
     if (type == "s") return {rank, Buffer::Scratch, index};
     if (type != "i" && type != "o") failAsWrong("'" + type + "' is no buffer");
     if (type == "o") return {rank, Buffer::Output, index};

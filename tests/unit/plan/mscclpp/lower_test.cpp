@@ -251,6 +251,8 @@ TEST(Mscclpp, SaysWhatAPlanCannotSay) {
       {gather({R"({"name": "glre", "channel_type": "switch"})"}), "it lacks sources or dest"},
       {gather({R"({"name": "dance"})"}), "rank 0, thread block 0, 'dance': there is no such"},
       {gather({kPut, kSignal}), "nobody is at the other end"},
+      {gather({replaced(kPut, {{R"("size": 1)", R"("size": 16777216)"}})}),
+       "a plan has no 16777216 chunks"},
       {gather({replaced(kPut, {{R"("buffer_id": 1)", R"("buffer_id": 7)"}})}),
        "there is no memory channel or buffer 7"},
       {replaced(kReducePack, {{R"("name": "upkt", "src_buff": [{"type": "s", "index": 0)",
