@@ -4,13 +4,13 @@
 #include <cstring>
 
 #include "ctran/base/error.h"
+#include "ctran/capi/proof.h"
 #include "ctran/plan/estimate.h"
 #include "ctran/plan/fit.h"
 #include "ctran/plan/library.h"
-#include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/simulate.h"
+#include "ctran/plan/staging.h"
 #include "ctran/plan/synthesis/synthesize.h"
-#include "ctran/plan/verify.h"
 #include "ctran/select/plans.h"
 
 namespace ctran {
@@ -40,28 +40,6 @@ Json make(const Json& request) {
   recipe.chunks = intOr(request, "chunks", recipe.chunks);
   recipe.ranksPerHost = intOr(request, "ranks_per_host", recipe.ranksPerHost);
   return toJson(plan::makePlan(request.at("name").asString(), recipe));
-}
-
-Json verify(const Json& request) {
-  const plan::Report report = plan::verify(plan::fromJson(request.at("plan")));
-  Json findings = Json::array();
-  for (const plan::Finding& finding : report.findings) {
-    Json trace = Json::array();
-    for (const std::string& line : finding.trace) trace.push(Json(line));
-    Json entry = Json::object();
-    entry.set("kind", Json(nameOf(finding.kind))).set("message", Json(finding.message));
-    entry.set("rank", Json(finding.lane.rank)).set("lane", Json(finding.lane.lane));
-    entry.set("step", Json(finding.step)).set("trace", std::move(trace));
-    findings.push(std::move(entry));
-  }
-  Json properties = Json::object();
-  properties.set("in_place_safe", Json(report.properties.inPlaceSafe));
-  properties.set("rank_order", Json(report.properties.rankOrder));
-  properties.set("flat", Json(report.properties.flat));
-  Json answer = Json::object();
-  answer.set("findings", std::move(findings)).set("properties", std::move(properties));
-  answer.set("text", Json(report.toText()));
-  return answer;
 }
 
 Json simulate(const Json& request) {
@@ -142,11 +120,11 @@ Json answer(const Json& request) {
   const std::string& what = request.at("do").asString();
   if (what == "library") return listLibrary();
   if (what == "make") return make(request);
-  if (what == "lower") {
-    return toJson(plan::mscclpp::lower(plan::mscclpp::parse(request.at("program"))));
-  }
+  if (what == "lower") return lowered(request);
+  if (what == "prove") return proved(request);
+  if (what == "stage") return toJson(plan::staged(plan::fromJson(request.at("plan"))));
   if (what == "text") return Json(plan::toText(plan::fromJson(request.at("plan"))));
-  if (what == "verify") return verify(request);
+  if (what == "verify") return verified(request);
   if (what == "simulate") return simulate(request);
   if (what == "estimate") {
     return Json(plan::estimate(

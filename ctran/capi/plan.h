@@ -10,6 +10,13 @@
 ///   library                                  -> [{"name", "collective", "summary"}, ...]
 ///   make      name, ranks, and as in Recipe  -> the plan
 ///   lower     program, of MSCCL++            -> the plan
+///   prove     program, of MSCCL++            -> {"plan", "origins": [rank][lane][step] ->
+///                                                [operation, operation of a pipeline] or -1,
+///                                                "factor": chunks of the plan in one of the
+///                                                program, "report": as of verify, and findings as
+///                                                data}, or {"refused": {"why", "wrong", "rank",
+///                                                "lane", "origin"}}
+///   stage     plan                           -> the plan that reaches nobody else's buffers
 ///   text      plan                           -> the plan for people
 ///   verify    plan                           -> {"findings": [{"kind", "message", "rank", "lane",
 ///                                                "step", "trace"}], "properties": {...}, "text"}

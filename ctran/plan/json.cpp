@@ -5,7 +5,7 @@
 //    "channels": [{"from": [rank, lane], "to": [rank, lane], "credits": 0}, ...],
 //    "programs": [[[step, ...], ...lanes], ...ranks]}
 //   step: {"wait": [[channel, count], ...], "to": [place, ...], "from": [place, ...],
-//          "part": 0, "count": 1, "packet": false, "signal": [channel, ...]}
+//          "part": 0, "count": 1, "packet": false, "store": false, "signal": [channel, ...]}
 //   place: [buffer, index] of the rank itself, or [buffer, index, rank]
 #include <algorithm>
 #include <initializer_list>
@@ -44,6 +44,7 @@ Json stepJson(const Step& step, int rank) {
     if (step.part != 0) json.set("part", Json(step.part));
     if (step.count != 1) json.set("count", Json(step.count));
     if (step.packet) json.set("packet", Json(true));
+    if (step.store) json.set("store", Json(true));
   }
   if (!step.signals.empty()) {
     json.set("signal", list(step.signals, [](int channel) { return Json(channel); }));
@@ -110,7 +111,7 @@ LaneId laneOf(const Json& json) {
 }
 
 Step stepOf(const Json& json, int rank) {
-  expectMembers(json, {"wait", "to", "from", "part", "count", "packet", "signal"});
+  expectMembers(json, {"wait", "to", "from", "part", "count", "packet", "store", "signal"});
   Step step;
   forEach(json, "wait", [&](const Json& wait) {
     const auto& items = listOf(wait, 2, 2);
@@ -122,6 +123,7 @@ Step stepOf(const Json& json, int rank) {
   step.part = intOr(json, "part", 0);
   step.count = intOr(json, "count", 1);
   step.packet = boolOr(json, "packet", false);
+  step.store = boolOr(json, "store", false);
   return step;
 }
 

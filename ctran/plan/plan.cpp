@@ -79,6 +79,7 @@ Needs needsOf(const Plan& plan) {
     for (const Lane& lane : plan.programs[r]) {
       for (const Step& step : lane) {
         needs.packets |= step.packet;
+        needs.sharedMemory |= step.store;
         for (const Place& place : step.from) needs.remoteRead |= place.rank != r;
         for (const Place& place : step.to) {
           needs.remoteOutput |= place.rank != r && place.buffer == Buffer::Output;

@@ -43,6 +43,9 @@ struct Wait {
 /// its sources may be reused; what it put is seen by those of the other rank who have seen a later
 /// signal of the same lane to that rank, as networks with remote writes have it.
 ///
+/// A step that stores puts by itself, into memory that the ranks share: what it put is seen by all
+/// who come after it in any way, as through a signal of another lane that had waited for it.
+///
 /// A packet step is one whose signals travel inside the data, and whose waits look for them there:
 /// no separate flag, at twice the bytes.
 struct Step {
@@ -52,6 +55,7 @@ struct Step {
   int part = 0;   ///< the parts of a block that are moved: this one ...
   int count = 1;  ///< ... and those after it, this many in all
   bool packet = false;
+  bool store = false;
   std::vector<int> signals;
 
   bool moves() const { return !to.empty(); }
@@ -118,9 +122,10 @@ struct Needs {
   bool remoteRead = false;    ///< get
   bool remoteOutput = false;  ///< put into a user's output
   bool packets = false;
-  int scratch = 0;   ///< chunks, all copies
-  int lanes = 0;     ///< of the rank that has the most
-  int channels = 0;  ///< that start at one rank, of the rank that has the most
+  bool sharedMemory = false;  ///< steps that store
+  int scratch = 0;            ///< chunks, all copies
+  int lanes = 0;              ///< of the rank that has the most
+  int channels = 0;           ///< that start at one rank, of the rank that has the most
 };
 Needs needsOf(const Plan& plan);
 

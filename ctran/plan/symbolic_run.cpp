@@ -72,6 +72,8 @@ void SymbolicRun::number() {
     firstLane_.push_back(static_cast<int>(lanes_.size()));
   }
   ends_.assign(executions_.size(), std::vector<std::vector<Clocks::Clock>>(ranks_));
+  begins_.assign(executions_.size(), std::vector<uint32_t>(lanes_.size(), kNotYet));
+  begins_[0].assign(lanes_.size(), 0);
   clocks_.emplace(channels, firstLane_);
 }
 
@@ -101,10 +103,12 @@ Symbols::Id SymbolicRun::value(int execution, const Place& place, int offset) {
   return cell(execution, place, offset).value;
 }
 
-std::string SymbolicRun::writer(int execution, const Place& place) {
-  const Cell& c = cell(execution, place, 0);
-  if (c.write.lane < 0) return "nobody wrote it";
-  return "written by " + toText(lanes_[c.write.lane].id, c.writeStep);
+Moment SymbolicRun::writer(int execution, const Place& place) {
+  return cell(execution, place, 0).writer;
+}
+
+Moment SymbolicRun::maker(int execution, const Place& place) {
+  return cell(execution, place, 0).maker;
 }
 
 bool SymbolicRun::run() {
@@ -163,6 +167,7 @@ bool SymbolicRun::arriveAtEnd(LaneState& state) {
     for (int l = 0; l < count; ++l) {
       lanes_[first + l].execution = e + 1;
       lanes_[first + l].step = 0;
+      begins_[e + 1][first + l] = static_cast<uint32_t>(lanes_[first + l].history.size());
     }
     return true;
   }
@@ -170,6 +175,7 @@ bool SymbolicRun::arriveAtEnd(LaneState& state) {
   if (!last) {
     ++state.execution;
     state.step = 0;
+    begins_[state.execution][first + state.id.lane] = static_cast<uint32_t>(state.history.size());
   }
   return true;
 }
@@ -189,15 +195,19 @@ void SymbolicRun::move(LaneState& state, const Step& step, uint32_t event) {
   std::vector<Symbols::Id> parts(step.from.size());
   bool any = false, all = true;
   for (int i = 0; i < step.count; ++i) {
+    Moment maker;
     for (size_t s = 0; s < step.from.size(); ++s) {
-      parts[s] = read(state, step, step.from[s], i, local);
+      const Value read = this->read(state, step, step.from[s], i, local);
+      parts[s] = read.id;
+      maker = read.maker;
     }
+    if (parts.size() > 1) maker = momentOf(state);
     const bool lacking = std::count(parts.begin(), parts.end(), Symbols::kNothing) > 0;
-    const Symbols::Id value = lacking ? Symbols::kNothing : symbols.reduction(parts);
-    if (parts.size() > 1) noteFinal(state, step, value, any, all);
+    const Value value{lacking ? Symbols::kNothing : symbols.reduction(parts), maker};
+    if (parts.size() > 1) noteFinal(state, step, value.id, any, all);
     for (const Place& place : step.to) {
       Access access = local;
-      if (place.rank != state.id.rank) access.putTo = place.rank;
+      if (place.rank != state.id.rank && !step.store) access.putTo = place.rank;
       write(state, step, place, i, value, access);
     }
   }
@@ -216,36 +226,34 @@ void SymbolicRun::noteFinal(const LaneState& state, const Step&, Symbols::Id val
   all &= final;
 }
 
-Symbols::Id SymbolicRun::read(LaneState& state, const Step& step, const Place& place, int offset,
-                              const Access& access) {
+SymbolicRun::Value SymbolicRun::read(LaneState& state, const Step& step, const Place& place,
+                                     int offset, const Access& access) {
   Cell& c = cell(static_cast<int>(state.execution), place, offset);
   const Clocks::Clock& clock = clocks_->clock(access.lane);
+  const int part = (step.part + offset) % planOf(state.execution).chunks;
   if (!clocks_->isBefore(c.write, access.lane, clock, -1)) {
     reportRace(state, "reads", place, offset, c.write, "write");
   } else if (c.value == Symbols::kNothing) {
-    report(Finding::Kind::Uninitialized, state,
-           stepText(state) + " reads " + placeText(place, offset) +
-               ", which nobody has written before");
-  } else if (c.part != (step.part + offset) % planOf(state.execution).chunks) {
-    report(Finding::Kind::Shape, state,
-           stepText(state) + " reads " + placeText(place, offset) + " as part " +
-               std::to_string((step.part + offset) % planOf(state.execution).chunks) +
-               " of a block, but part " + std::to_string(c.part) +
-               " was written there; parts may differ in size");
+    reportRead(state, Finding::Kind::Uninitialized, place, offset,
+               ", which nobody has written before", c);
+  } else if (c.part != part) {
+    reportRead(state, Finding::Kind::Shape, place, offset,
+               " as part " + std::to_string(part) + " of a block, but part " +
+                   std::to_string(c.part) + " was written there; parts may differ in size",
+               c);
   } else if (place.buffer == Buffer::Scratch && c.packet != step.packet) {
-    report(Finding::Kind::Packet, state,
-           stepText(state) + " reads " + placeText(place, offset) +
-               (c.packet ? " as raw data, but it holds packets"
-                         : " as packets, but it holds raw data"));
+    reportRead(
+        state, Finding::Kind::Packet, place, offset,
+        c.packet ? " as raw data, but it holds packets" : " as packets, but it holds raw data", c);
   }
   checkOthersScratch(state, place, access);
   noteRemoteUse(state, place, access);
   c.reads.push_back(access);
-  return c.value;
+  return {c.value, c.maker};
 }
 
 void SymbolicRun::write(LaneState& state, const Step& step, const Place& place, int offset,
-                        Symbols::Id value, const Access& access) {
+                        const Value& value, const Access& access) {
   Cell& c = cell(static_cast<int>(state.execution), place, offset);
   const Clocks::Clock& clock = clocks_->clock(access.lane);
   if (!clocks_->isBefore(c.write, access.lane, clock, access.putTo)) {
@@ -260,9 +268,9 @@ void SymbolicRun::write(LaneState& state, const Step& step, const Place& place, 
   noteRemoteUse(state, place, access);
   c.reads.clear();
   c.write = access;
-  c.writeStep = static_cast<int>(state.step);
-  c.writeExecution = static_cast<int>(state.execution);
-  c.value = value;
+  c.writer = momentOf(state);
+  c.maker = value.maker;
+  c.value = value.id;
   c.part = (step.part + offset) % planOf(state.execution).chunks;
   c.packet = step.packet && place.buffer == Buffer::Scratch;
 }
@@ -282,14 +290,30 @@ void SymbolicRun::checkOthersScratch(LaneState& state, const Place& place, const
   uses_[plan][place.rank].push_back(access);
 }
 
-void SymbolicRun::noteRemoteUse(const LaneState& state, const Place& place, const Access& access) {
+/// A rank's buffers are its caller's until that rank has begun, and again when its lanes have
+/// ended.
+void SymbolicRun::noteRemoteUse(LaneState& state, const Place& place, const Access& access) {
   if (place.buffer == Buffer::Scratch || place.rank == state.id.rank) return;
-  remoteUses_.push_back({access, place.rank, static_cast<int>(state.execution), state.id,
+  if (!hasBegun(static_cast<int>(state.execution), place.rank, clocks_->clock(access.lane))) {
+    if (Finding* finding = report(Finding::Kind::Race, state,
+                                  stepText(state) + " uses " + placeText(place, 0) +
+                                      ", which may not have begun by then")) {
+      finding->place = place;
+      finding->words = {"begun"};
+    }
+  }
+  remoteUses_.push_back({access, place, place.rank, static_cast<int>(state.execution), state.id,
                          static_cast<int>(state.step)});
 }
 
-/// A rank's buffers are the caller's again when its lanes have ended: whatever others do with them
-/// has to happen before.
+bool SymbolicRun::hasBegun(int execution, int rank, const Clocks::Clock& clock) const {
+  for (int lane = firstLane_[rank]; lane < firstLane_[rank + 1]; ++lane) {
+    const uint32_t before = begins_[execution][lane];
+    if (before != kNotYet && clock[lane] > before) return true;
+  }
+  return false;
+}
+
 void SymbolicRun::checkReturns() {
   for (const RemoteUse& use : remoteUses_) {
     const auto& ends = ends_[use.execution][use.rank];
@@ -299,12 +323,18 @@ void SymbolicRun::checkReturns() {
     }
     if (before || ends.empty()) continue;
     if (findings.size() >= kMaxFindings) return;
-    const auto trace = ends[0].empty() ? std::vector<std::string>() : traceOf(ends[0]);
-    findings.push_back({Finding::Kind::Race, use.lane, use.step,
-                        toText(use.lane, use.step) + " uses a buffer of rank " +
-                            std::to_string(use.rank) +
-                            ", which may have returned to its caller by then",
-                        trace});
+    Finding finding{Finding::Kind::Race,
+                    use.lane,
+                    use.step,
+                    toText(use.lane, use.step) + " uses a buffer of rank " +
+                        std::to_string(use.rank) +
+                        ", which may have returned to its caller by then",
+                    {}};
+    finding.execution = use.execution;
+    finding.place = use.place;
+    finding.words = {"returned"};
+    if (!ends[0].empty()) setRun(finding, ends[0]);
+    findings.push_back(std::move(finding));
   }
 }
 
@@ -315,11 +345,13 @@ void SymbolicRun::reportDeadlock() {
   std::vector<const LaneState*> path;
   const LaneState* at = &*first;
   std::string end;
+  bool cyclic = false;
   while (true) {
     const auto seen = std::find(path.begin(), path.end(), at);
     if (seen != path.end()) {
       path.erase(path.begin(), seen);
       end = "and so they wait for each other";
+      cyclic = true;
       break;
     }
     const auto& lanes = planOf(at->execution).programs[at->id.rank];
@@ -342,9 +374,13 @@ void SymbolicRun::reportDeadlock() {
                std::to_string(from.lane);
   }
   const LaneState& state = path.empty() ? *first : *path[0];
-  findings.insert(findings.begin(),
-                  {Finding::Kind::Deadlock, state.id, static_cast<int>(state.step),
-                   message + "; " + end, traceOf(clocks_->clock(clocks_->laneNumber(state.id)))});
+  Finding finding{
+      Finding::Kind::Deadlock, state.id, static_cast<int>(state.step), message + "; " + end, {}};
+  finding.execution = static_cast<int>(state.execution);
+  for (const LaneState* stuck : path) finding.others.push_back(momentOf(*stuck));
+  finding.words = {cyclic ? "each other" : "ended"};
+  setRun(finding, clocks_->clock(clocks_->laneNumber(state.id)));
+  findings.insert(findings.begin(), std::move(finding));
 }
 
 std::string SymbolicRun::stepText(const LaneState& state) const {
@@ -362,30 +398,59 @@ std::string SymbolicRun::eventText(const Access& access) const {
          toText(planOf(execution), planOf(execution).lane(lane.id)[step], lane.id.rank) + ")";
 }
 
-std::vector<std::string> SymbolicRun::traceOf(const Clocks::Clock& clock) const {
-  std::vector<std::string> trace;
-  for (size_t i = 0; i < clock.size(); ++i) {
-    if (clock[i] == 0) continue;
-    trace.push_back("rank " + std::to_string(lanes_[i].id.rank) + ", lane " +
-                    std::to_string(lanes_[i].id.lane) + ": " + std::to_string(clock[i]) +
-                    (clock[i] == 1 ? " step" : " steps"));
-  }
-  return trace;
+Moment SymbolicRun::momentOf(const LaneState& state) const {
+  return {state.id, static_cast<int>(state.step), static_cast<int>(state.execution)};
 }
 
-void SymbolicRun::report(Finding::Kind kind, const LaneState& state, const std::string& message) {
-  if (findings.size() >= kMaxFindings) return;
-  findings.push_back({kind, state.id, static_cast<int>(state.step), message,
-                      traceOf(clocks_->clock(clocks_->laneNumber(state.id)))});
+Moment SymbolicRun::momentOf(const Access& access) const {
+  if (access.lane < 0) return {};
+  const auto [execution, step] = lanes_[access.lane].history[access.event - 1];
+  return {lanes_[access.lane].id, step, execution};
+}
+
+/// What has to have happened.
+void SymbolicRun::setRun(Finding& finding, const Clocks::Clock& clock) const {
+  for (size_t i = 0; i < clock.size(); ++i) {
+    if (clock[i] == 0) continue;
+    finding.trace.push_back("rank " + std::to_string(lanes_[i].id.rank) + ", lane " +
+                            std::to_string(lanes_[i].id.lane) + ": " + std::to_string(clock[i]) +
+                            (clock[i] == 1 ? " step" : " steps"));
+    finding.run.push_back(momentOf(Access{static_cast<int>(i), clock[i], -1}));
+  }
+}
+
+/// Null if there have been enough.
+Finding* SymbolicRun::report(Finding::Kind kind, const LaneState& state,
+                             const std::string& message) {
+  if (findings.size() >= kMaxFindings) return nullptr;
+  Finding finding{kind, state.id, static_cast<int>(state.step), message, {}};
+  finding.execution = static_cast<int>(state.execution);
+  setRun(finding, clocks_->clock(clocks_->laneNumber(state.id)));
+  findings.push_back(std::move(finding));
+  return &findings.back();
+}
+
+void SymbolicRun::reportRead(const LaneState& state, Finding::Kind kind, const Place& place,
+                             int offset, const std::string& what, const Cell& cell) {
+  Finding* finding =
+      report(kind, state, stepText(state) + " reads " + placeText(place, offset) + what);
+  if (finding == nullptr) return;
+  finding->place = Place{place.rank, place.buffer, place.index + offset};
+  finding->words = {what};
+  if (cell.write.lane >= 0) finding->others.push_back(cell.writer);
 }
 
 void SymbolicRun::reportRace(const LaneState& state, const char* does, const Place& place,
                              int offset, const Access& other, const char* did) {
-  if (findings.size() >= kMaxFindings) return;
-  report(Finding::Kind::Race, state,
-         stepText(state) + " (" + toText(planOf(state.execution), stepOf(state), state.id.rank) +
-             ") " + does + " " + placeText(place, offset) + "; nothing orders it with the " + did +
-             " of " + eventText(other));
+  Finding* finding = report(Finding::Kind::Race, state,
+                            stepText(state) + " (" +
+                                toText(planOf(state.execution), stepOf(state), state.id.rank) +
+                                ") " + does + " " + placeText(place, offset) +
+                                "; nothing orders it with the " + did + " of " + eventText(other));
+  if (finding == nullptr) return;
+  finding->place = Place{place.rank, place.buffer, place.index + offset};
+  finding->others.push_back(momentOf(other));
+  finding->words = {does, did};
 }
 
 }  // namespace ctran::plan

@@ -21,9 +21,10 @@ class SymbolicRun {
   /// Whether it came to the end.
   bool run();
 
-  /// What a buffer of the caller holds, and who wrote it last.
+  /// What a buffer of the caller holds, who wrote it last, and whose input or reduction it is.
   Symbols::Id value(int execution, const Place& place, int offset = 0);
-  std::string writer(int execution, const Place& place);
+  Moment writer(int execution, const Place& place);
+  Moment maker(int execution, const Place& place);
 
   Symbols symbols;
   std::vector<Finding> findings;
@@ -31,14 +32,20 @@ class SymbolicRun {
 
  private:
   static constexpr size_t kMaxFindings = 20;
+  static constexpr uint32_t kNotYet = UINT32_MAX;
 
   struct Cell {
     Symbols::Id value = Symbols::kNothing;
     int part = 0;
     bool packet = false;
     Access write;
-    int writeStep = 0, writeExecution = 0;
+    Moment writer;
+    Moment maker;  // of the value: who reduced it; none for an input
     std::vector<Access> reads;
+  };
+  struct Value {
+    Symbols::Id id;
+    Moment maker;
   };
   struct LaneState {
     LaneId id;
@@ -50,6 +57,7 @@ class SymbolicRun {
   };
   struct RemoteUse {  // of a user's buffer
     Access access;
+    Place place;
     int rank, execution;
     LaneId lane;
     int step;
@@ -60,22 +68,27 @@ class SymbolicRun {
   bool arriveAtEnd(LaneState& state);
   void execute(LaneState& state, const Step& step);
   void move(LaneState& state, const Step& step, uint32_t event);
-  Symbols::Id read(LaneState& state, const Step& step, const Place& place, int offset,
-                   const Access& access);
-  void write(LaneState& state, const Step& step, const Place& place, int offset, Symbols::Id value,
+  Value read(LaneState& state, const Step& step, const Place& place, int offset,
+             const Access& access);
+  void write(LaneState& state, const Step& step, const Place& place, int offset, const Value& value,
              const Access& access);
   void noteFinal(const LaneState& state, const Step& step, Symbols::Id value, bool& any, bool& all);
   Cell& cell(int execution, const Place& place, int offset);
   void checkOthersScratch(LaneState& state, const Place& place, const Access& access);
-  void noteRemoteUse(const LaneState& state, const Place& place, const Access& access);
+  void noteRemoteUse(LaneState& state, const Place& place, const Access& access);
+  bool hasBegun(int execution, int rank, const Clocks::Clock& clock) const;
   void checkReturns();
   void reportDeadlock();
-  void report(Finding::Kind kind, const LaneState& state, const std::string& message);
+  Finding* report(Finding::Kind kind, const LaneState& state, const std::string& message);
+  void reportRead(const LaneState& state, Finding::Kind kind, const Place& place, int offset,
+                  const std::string& what, const Cell& cell);
   void reportRace(const LaneState& state, const char* does, const Place& place, int offset,
                   const Access& other, const char* did);
+  void setRun(Finding& finding, const Clocks::Clock& clock) const;
+  Moment momentOf(const LaneState& state) const;
+  Moment momentOf(const Access& access) const;
   std::string eventText(const Access& access) const;
   std::string stepText(const LaneState& state) const;
-  std::vector<std::string> traceOf(const Clocks::Clock& clock) const;
 
   const Plan& planOf(size_t execution) const { return *executions_[execution]; }
   const Step& stepOf(const LaneState& state) const {
@@ -98,6 +111,7 @@ class SymbolicRun {
   std::optional<Clocks> clocks_;
   std::vector<RemoteUse> remoteUses_;
   std::vector<std::vector<std::vector<Clocks::Clock>>> ends_;  // [execution][rank]: of its lanes
+  std::vector<std::vector<uint32_t>> begins_;  // [execution][lane]: its events before; kNotYet
 };
 
 }  // namespace ctran::plan

@@ -41,7 +41,7 @@ std::string toText(const Plan& plan, const Step& step, int rank) {
     const std::string from = join(step.from, ", ", place);
     parts.push_back(join(step.to, ", ", place) + " = " +
                     (step.from.size() > 1 ? "reduce(" + from + ")" : from) +
-                    (step.packet ? " as packets" : ""));
+                    (step.packet ? " as packets" : "") + (step.store ? " by stores" : ""));
   }
   if (!step.signals.empty()) {
     parts.push_back("signal " + join(step.signals, ", ", [&](int channel) {

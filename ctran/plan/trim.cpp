@@ -63,4 +63,14 @@ Plan withoutIdleCredits(const Plan& plan) {
   return left;
 }
 
+Plan withoutIdleStores(const Plan& plan) {
+  Plan puts = plan;
+  for (auto& lanes : puts.programs) {
+    for (Lane& lane : lanes) {
+      for (Step& step : lane) step.store = false;
+    }
+  }
+  return puts == plan || verify(puts).ok() ? puts : plan;
+}
+
 }  // namespace ctran::plan

@@ -10,4 +10,8 @@ namespace ctran::plan {
 /// For executors to which a signal is dear. Takes a verification for each channel with credits.
 Plan withoutIdleCredits(const Plan& plan);
 
+/// The same plan with puts in place of stores, if it is right so: then it does not need memory that
+/// the ranks share. Takes a verification.
+Plan withoutIdleStores(const Plan& plan);
+
 }  // namespace ctran::plan

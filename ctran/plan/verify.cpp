@@ -1,6 +1,7 @@
 #include "ctran/plan/verify.h"
 
 #include <algorithm>
+#include <iterator>
 #include <list>
 #include <memory>
 
@@ -50,24 +51,31 @@ void checkLimits(const Plan& plan, const Limits& limits, Report& report) {
 /// In each execution a channel carries as many signals as are waited for, else the next one begins
 /// with too many or too few.
 void checkSignals(const Plan& plan, Report& report) {
-  std::vector<int> sent(plan.channels.size(), 0), taken(plan.channels.size(), 0);
-  for (const auto& lanes : plan.programs) {
-    for (const Lane& lane : lanes) {
-      for (const Step& step : lane) {
-        for (const int signal : step.signals) ++sent[signal];
-        for (const Wait& wait : step.waits) taken[wait.channel] += wait.count;
+  std::vector<std::vector<Moment>> sent(plan.channels.size()), taken(plan.channels.size());
+  for (int r = 0; r < plan.ranks; ++r) {
+    for (int l = 0; l < static_cast<int>(plan.programs[r].size()); ++l) {
+      for (int s = 0; s < static_cast<int>(plan.programs[r][l].size()); ++s) {
+        const Step& step = plan.programs[r][l][s];
+        for (const int signal : step.signals) sent[signal].push_back({{r, l}, s});
+        for (const Wait& wait : step.waits) {
+          taken[wait.channel].insert(taken[wait.channel].end(), wait.count, {{r, l}, s});
+        }
       }
     }
   }
   for (size_t i = 0; i < plan.channels.size(); ++i) {
-    if (sent[i] == taken[i]) continue;
+    if (sent[i].size() == taken[i].size()) continue;
     const Channel& channel = plan.channels[i];
     add(report, Kind::Unmatched, channel.from, -1,
         "rank " + std::to_string(channel.from.rank) + ", lane " +
             std::to_string(channel.from.lane) + " signals c" + std::to_string(i) + " " +
-            std::to_string(sent[i]) + " times in an execution, rank " +
+            std::to_string(sent[i].size()) + " times in an execution, rank " +
             std::to_string(channel.to.rank) + ", lane " + std::to_string(channel.to.lane) +
-            " waits for " + std::to_string(taken[i]));
+            " waits for " + std::to_string(taken[i].size()));
+    // The first for which the other side has nothing.
+    const auto& more = sent[i].size() > taken[i].size() ? sent[i] : taken[i];
+    const Moment surplus = more[std::min(sent[i].size(), taken[i].size())];
+    report.findings.back().others = {surplus};
   }
 }
 
@@ -106,6 +114,17 @@ std::string describe(const std::vector<Symbols::Leaf>& leaves) {
   return text;
 }
 
+/// What the last finding is about.
+Finding& addPlace(Report& report, int execution, const Place& place, SymbolicRun& run) {
+  Finding& finding = report.findings.back();
+  finding.execution = execution;
+  finding.place = place;
+  for (const Moment& moment : {run.writer(execution, place), run.maker(execution, place)}) {
+    if (moment.step >= 0) finding.others.push_back(moment);
+  }
+  return finding;
+}
+
 void checkResults(const Plan& plan, SymbolicRun& run, int execution, Report& report) {
   const int size = plan.size(Buffer::Output);
   for (int i = 0; i < size; ++i) {
@@ -123,10 +142,18 @@ void checkResults(const Plan& plan, SymbolicRun& run, int execution, Report& rep
       if (leaves != wanted) {
         bool other = false;
         for (const Symbols::Leaf& leaf : leaves) other |= leaf.execution != execution;
+        const Moment writer = run.writer(execution, place);
         add(report, Kind::WrongResult, {r, 0}, -1,
             "output[" + std::to_string(i) + "] of rank " + std::to_string(r) + " is " +
                 run.symbols.toText(value) + (other ? ", of another execution," : "") +
-                " instead of " + describe(wanted) + " (" + run.writer(execution, place) + ")");
+                " instead of " + describe(wanted) +
+                (writer.step < 0 ? " (nobody wrote it)"
+                                 : " (written by " + toText(writer.lane, writer.step) + ")"));
+        Finding& finding = addPlace(report, execution, place, run);
+        std::set_difference(wanted.begin(), wanted.end(), leaves.begin(), leaves.end(),
+                            std::back_inserter(finding.lacking));
+        std::set_difference(leaves.begin(), leaves.end(), wanted.begin(), wanted.end(),
+                            std::back_inserter(finding.surplus));
         continue;
       }
       if (r == 0) ofRankZero = value;
@@ -135,6 +162,7 @@ void checkResults(const Plan& plan, SymbolicRun& run, int execution, Report& rep
             "output[" + std::to_string(i) + "] is " + run.symbols.toText(value) + " on rank " +
                 std::to_string(r) + " but " + run.symbols.toText(ofRankZero) +
                 " on rank 0: the last bits differ");
+        addPlace(report, execution, place, run);
       }
       report.properties.rankOrder &= run.symbols.isInRankOrder(value);
       report.properties.flat &= run.symbols.isFlat(value);
@@ -150,6 +178,7 @@ void checkInputs(const Plan& plan, SymbolicRun& run, Report& report) {
       if (run.value(0, {r, Buffer::Input, i}) != run.symbols.input(0, r, i)) {
         add(report, Kind::ModifiedInput, {r, 0}, -1,
             "input[" + std::to_string(i) + "] of rank " + std::to_string(r) + " is modified");
+        addPlace(report, 0, {r, Buffer::Input, i}, run);
       }
     }
   }

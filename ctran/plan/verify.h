@@ -1,15 +1,26 @@
 #pragma once
 
 #include <climits>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "ctran/plan/plan.h"
+#include "ctran/plan/symbols.h"
 
 /// Proofs about plans. Every channel has one producer and one consumer and nobody asks whether a
 /// signal is there without waiting for it, so what a plan does depends on no timing: one run
 /// through it, with clocks that say what is ordered with what, tells about all runs.
 namespace ctran::plan {
+
+/// A step of a lane in one of several executions in a row.
+struct Moment {
+  LaneId lane;
+  int step = -1;  ///< -1: none
+  int execution = 0;
+
+  bool operator==(const Moment&) const = default;
+};
 
 struct Finding {
   enum class Kind {  // the most telling first
@@ -31,6 +42,19 @@ struct Finding {
   /// The shortest run that shows it: the steps that have to have happened, as "rank 0, lane 0: 3
   /// steps" per lane that takes part.
   std::vector<std::string> trace;
+
+  // The same as data, for those who have other names for lanes and steps.
+  int execution = 0;
+  std::optional<Place> place = {};  ///< the chunk that it is about
+  /// What else it is about: the access that races; who wrote a wrong result, and who made it; who
+  /// waits for whom; the signal or wait that is too many.
+  std::vector<Moment> others = {};
+  /// Of a race, what the two do ("reads", "write"), or "begun" or "returned": what nothing orders
+  /// the access to a caller's buffer with. Of a deadlock, "each other", or "ended" if the last one
+  /// waits for a lane that has. Of a read, what is wrong with it.
+  std::vector<std::string> words = {};
+  std::vector<Symbols::Leaf> lacking = {}, surplus = {};  ///< inputs in a wrong result
+  std::vector<Moment> run = {};                           ///< the last step of each lane of `trace`
 };
 
 std::string_view nameOf(Finding::Kind kind);

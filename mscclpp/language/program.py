@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mscclpp.language.checks import check_pairs, check_switch_chunks
 from mscclpp.language.collectives import Collective
@@ -17,6 +18,10 @@ from mscclpp.language.source import Call
 from mscclpp.language.syncs import syncs
 from mscclpp.language.utils import AlgoSpec, ReplicationPolicy
 from mscclpp.language.writer import write
+
+if TYPE_CHECKING:
+    from mscclpp.proof import Report
+    from torchcomms.plan import Timeline
 
 __all__ = ["AlgoSpec", "CollectiveProgram", "ReplicationPolicy"]
 
@@ -131,25 +136,67 @@ class CollectiveProgram:
     ) -> None:
         close_record()
 
-    def plan(self) -> Plan:
+    def plan(self, *, instances: int | None = None, instr_fusion: bool | None = None) -> Plan:
         """The execution plan: what was written, checked, fused, synchronised and replicated.
 
         It is made anew from what was written, so it is the same however often it is asked for.
+
+        Args:
+            instances, instr_fusion: instead of the program's.
         """
         plan = self._written()
         check_switch_chunks(plan)
         check_pairs(plan)
         plan = rewritten(plan, divided)
-        if self.instr_fusion:
+        if self.instr_fusion if instr_fusion is None else instr_fusion:
             plan = rewritten(plan, fused)
         plan = rewritten(plan, syncs(self.auto_sync))
         if self.replication_policy is ReplicationPolicy.interleaved:
-            plan = replicated(plan, self.instances)
+            plan = replicated(plan, self.instances if instances is None else instances)
         return plan
 
     def to_json(self, indent: int | None = 2, *, locations: bool = False) -> str:
         """The execution plan as JSON (`mscclpp.language.write`)."""
         return write(self.plan(), indent, locations=locations)
+
+    def verify(self) -> Report:
+        """Proves the program right, or says where it is not.
+
+        Raises:
+            CannotVerify: it says what the verifier does not know yet.
+            ProgramError: it makes no sense.
+        """
+        from mscclpp.proof import prove  # here, as proofs are about programs
+
+        return prove(self)
+
+    def simulate(
+        self, bytes: int = 1 << 20, machine: Mapping[str, Any] | None = None, *, units: int = 1
+    ) -> Timeline:
+        """Runs the program in virtual time. Needs torchcomms, and so PyTorch.
+
+        Args:
+            bytes: of what a rank has for one other, or for all: input of an all-gather, output of a
+                reduce-scatter, either of an all-reduce, a part of an all-to-all.
+            machine: what it runs on (docs/plans.md); default: ranks of one host.
+            units: pieces into which the data is cut, and executed one after another.
+        """
+        from mscclpp.proof import lower
+        from torchcomms.plan import Plan
+
+        return Plan(lower(self)).simulate(bytes, machine, units=units)
+
+    def draw(
+        self, bytes: int = 1 << 20, machine: Mapping[str, Any] | None = None, *, units: int = 1
+    ) -> str:
+        """What `simulate` gives, as SVG: thread blocks downwards, time to the right."""
+        return self.simulate(bytes, machine, units=units).svg()
+
+    def explain(self) -> str:
+        """What is proved about the program, and what each thread block does, with the lines."""
+        from mscclpp.explanation import explain
+
+        return explain(self.plan(), self.verify())
 
     def validate_signal_wait_pairing(self) -> None:
         """Raises ProgramError if signals and waits of a connection differ in number."""

@@ -11,7 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const Json json = Json::parse(testing::textOf(data, size));
     const plan::mscclpp::Program program = plan::mscclpp::parse(json);
     testing::require(program.json == json, "nothing of a program is lost");
-    const plan::Plan plan = plan::mscclpp::lower(program);
+    const plan::Plan plan = plan::mscclpp::lower(program).plan;
     plan::check(plan);
     if (plan.ranks <= 8 && plan.chunks <= 64 && plan.scratch <= 64 && plan.stepCount() <= 200) {
       plan::verify(plan);

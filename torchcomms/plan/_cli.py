@@ -5,22 +5,45 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
+from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 from torchcomms._errors import CommError
 from torchcomms.plan._fit import Sample, compare, fit, measure, read_samples
-from torchcomms.plan._plan import Plan, library, make
+from torchcomms.plan._plan import Plan, Timeline, library, make
 from torchcomms.plan._synthesis import synthesize
 
 _FILE = (
     "a plan as JSON (ours, or of MSCCL++), '-' for standard input, "
-    "or one of the library as NAME:RANKS[:LANES]"
+    "one of the library as NAME:RANKS[:LANES], or a program of mscclpp as FILE.py:NAME"
 )
 
 
-def _read(name: str) -> Plan:
+class Asked(Protocol):
+    """What can be asked of a plan, and of a program that becomes one."""
+
+    def to_json(self) -> str: ...
+    def verify(self) -> Any: ...
+    def simulate(
+        self, bytes: int, machine: Mapping[str, Any] | None = None, *, units: int = 1
+    ) -> Timeline: ...
+
+
+def _programs() -> list[Any]:
+    """Packages above this one that read files as programs: modules with `add_arguments(parser)` and
+    `read_program(arguments)`, which gives what is asked, or None."""
+    return [point.load() for point in entry_points(group="torchcomms.plans")]
+
+
+def _read(arguments: argparse.Namespace) -> Asked:
+    name: str = arguments.file
+    for programs in _programs():
+        program: Asked | None = programs.read_program(arguments)
+        if program is not None:
+            return program
     if name == "-":
         return Plan.from_json(sys.stdin.read())
     parts = name.split(":")
@@ -77,6 +100,8 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("file", metavar="FILE", help=_FILE)
+        for programs in _programs():
+            programs.add_arguments(command)
         if name in ("simulate", "draw"):
             command.add_argument(
                 "--bytes",
@@ -185,7 +210,8 @@ def _synthesize(arguments: argparse.Namespace) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Returns the exit code: 1 where something is wrong with a plan, 2 where it cannot be read."""
+    """Returns the exit code: 1 where something is wrong with a plan, 2 where it cannot be read, or
+    proved."""
     if arguments.do == "list":
         for name, summary in library().items():
             print(f"{name:36} {summary}")
@@ -197,7 +223,7 @@ def run(arguments: argparse.Namespace) -> int:
         if arguments.do == "fit":
             _fit(arguments)
             return 0
-        plan = _read(arguments.file)
+        plan = _read(arguments)
         if arguments.do == "show":
             print(plan, end="")
         elif arguments.do == "json":

@@ -68,6 +68,7 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
                     report.toText());
   }
   properties_ = std::move(report.properties);
+  needsSharedMemory_ = plan::needsOf(plan_).sharedMemory;
 
   std::vector<int> counters(plan_.ranks, 0);
   for (const plan::Channel& channel : plan_.channels) {

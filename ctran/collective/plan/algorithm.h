@@ -48,6 +48,8 @@ class PlanAlgorithm {
   /// Whether ranks put into scratch of others. Who only shows data in its own need not know that
   /// the others have come before it begins.
   bool writesElsewhere() const { return writesElsewhere_; }
+  /// Whether it is right only where all ranks share memory.
+  bool needsSharedMemory() const { return needsSharedMemory_; }
   /// Whether a rank has further use for what it has put into its output.
   bool readsOutput(int rank) const { return readsOutput_[rank]; }
 
@@ -61,6 +63,7 @@ class PlanAlgorithm {
   int64_t mostPerExecution_ = 0;
   size_t mostSources_ = 1;
   bool writesElsewhere_ = false;
+  bool needsSharedMemory_ = false;
   std::vector<bool> readsOutput_;
 };
 

@@ -267,7 +267,8 @@ uint64_t unitsOf(const plan::Plan& plan, size_t count, size_t elementBytes) {
 }
 
 bool canSpanHosts(const PlanAlgorithm& algorithm, const Collective& c) {
-  return PlanMessages::canDo(algorithm, unitsOf(algorithm.plan(), c.count, sizeOf(c.type)));
+  return !algorithm.needsSharedMemory() &&
+         PlanMessages::canDo(algorithm, unitsOf(algorithm.plan(), c.count, sizeOf(c.type)));
 }
 
 Task runPlan(ShmContext& shm, const Collective& c) {

@@ -34,12 +34,15 @@ std::vector<T> listOf(const Json& json, std::string_view name, Convert convert) 
   return list;
 }
 
+const std::vector<Json> kNoItems;
+
 int number(const Json& json) { return static_cast<int>(json.asInt()); }
 
 Chunk chunkOf(const Json& json) {
   Chunk chunk;
   if (json.find("type")) chunk.type = json.at("type").asString();
   if (json.find("buffer_id")) chunk.bufferId = intOr(json, "buffer_id", 0);
+  if (json.find("switch_channel_id")) chunk.switchId = intOr(json, "switch_channel_id", 0);
   chunk.index = intOr(json, "index", 0);
   chunk.size = intOr(json, "size", 1);
   return chunk;
@@ -50,15 +53,8 @@ Operation operationOf(const Json& json) {
   op.name = json.at("name").asString();
   op.src = listOf<Chunk>(json, "src_buff", chunkOf);
   op.dst = listOf<Chunk>(json, "dst_buff", chunkOf);
-  for (const char* list : {"src_buff", "dst_buff"}) {
-    const Json* chunks = json.find(list);
-    if (chunks == nullptr) continue;
-    for (const Json& chunk : chunks->items())
-      op.usesSwitch |= chunk.find("switch_channel_id") != nullptr;
-  }
   op.channelIds = listOf<int>(json, "channel_ids", number);
   op.channelType = stringOr(json, "channel_type", "memory");
-  op.usesSwitch |= op.channelType == "switch";
   if (const Json* group = json.find("tbg_info")) {
     op.groupIndex = intOr(*group, "tb_id", 0);
     op.groupSize = intOr(*group, "tbg_size", 1);
@@ -70,6 +66,9 @@ Operation operationOf(const Json& json) {
   op.barrierBlocks = intOr(json, "num_threadblocks", 0);
   op.semaphoreIds = listOf<int>(json, "semaphore_ids", number);
   op.ops = listOf<Operation>(json, "ops", operationOf);
+  if (const Json* loop = json.find("iter_context")) {
+    op.iterationChunks = intOr(*loop, "num_chunks", 0);
+  }
   return op;
 }
 
@@ -93,6 +92,13 @@ Gpu gpuOf(const Json& json) {
         byType(item, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids")};
   });
   gpu.channels = byType(json, "channels", "channel_type", "connected_to");
+  for (const Json& item : json.find("channels") ? json.at("channels").items() : kNoItems) {
+    for (const auto& ranks : listOf<std::vector<int>>(item, "rank_groups", [](const Json& group) {
+           return listOf<int>(group, "ranks", number);
+         })) {
+      gpu.switches.push_back({item.at("buffer_type").asString(), ranks});
+    }
+  }
   gpu.remoteBuffers = listOf<RemoteBuffer>(json, "remote_buffers", [](const Json& item) {
     return RemoteBuffer{intOr(item, "rank", 0), item.at("type").asString()};
   });

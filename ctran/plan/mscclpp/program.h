@@ -2,18 +2,21 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "ctran/base/error.h"
 #include "ctran/plan/plan.h"
 
 /// Execution plans of MSCCL++, as its compiler writes them and its executor reads them.
 namespace ctran::plan::mscclpp {
 
-/// Some chunks: of a buffer of the rank itself ("i", "o" or "s"), or of one of another rank, by its
-/// place in the thread block's references.
+/// Some chunks: of a buffer of the rank itself ("i", "o" or "s"), of one of another rank, by its
+/// place in the thread block's references, or of all ranks of a switch channel.
 struct Chunk {
   std::optional<std::string> type;
   std::optional<int> bufferId;
+  std::optional<int> switchId;
   int index = 0;
   int size = 1;
 };
@@ -28,7 +31,7 @@ struct Operation {
   int barrierBlocks = 0;
   std::vector<int> semaphoreIds;
   std::vector<Operation> ops;  ///< of a pipeline
-  bool usesSwitch = false;
+  int iterationChunks = 0;     ///< of a pipeline: chunks of one iteration
 };
 
 /// Numbers per type of channel: "memory", "port".
@@ -49,11 +52,18 @@ struct RemoteBuffer {
   std::string type;
 };
 
+/// The same buffer of several ranks.
+struct SwitchChannel {
+  std::string type;
+  std::vector<int> ranks;
+};
+
 struct Gpu {
   int id = 0;
   int inputChunks = 0, outputChunks = 0, scratchChunks = 0;
   std::vector<ThreadBlock> threadblocks;
   std::vector<ByType> channels;  ///< to which ranks
+  std::vector<SwitchChannel> switches;
   std::vector<RemoteBuffer> remoteBuffers;
   std::vector<int> semaphores;  ///< initial values
 };
@@ -70,13 +80,51 @@ struct Program {
 /// Throws Error(InvalidArgument).
 Program parse(const Json& json);
 
+/// Which operation of a thread block; of a pipeline, also which of its body. -1: none.
+struct Origin {
+  int op = -1;
+  int inner = -1;
+};
+
+/// Why there is no plan for a program. Its kind is Unsupported for what a plan cannot say, and
+/// InvalidArgument for what is wrong.
+class Refusal : public Error {
+ public:
+  Refusal(ErrorKind kind, const std::string& message, std::string why, LaneId at, Origin origin)
+      : Error(kind, message), why_(std::move(why)), at_(at), origin_(origin) {}
+
+  const std::string& why() const { return why_; }  ///< without where
+  /// Where: rank and place among its thread blocks; without an operation, the program as a whole.
+  LaneId at() const { return at_; }
+  Origin origin() const { return origin_; }
+
+ private:
+  std::string why_;
+  LaneId at_;
+  Origin origin_;
+};
+
+struct Lowered {
+  Plan plan;
+  /// [rank][lane][step]: what it comes from. None: a rank waits for all its lanes in the end.
+  std::vector<std::vector<std::vector<Origin>>> origins;
+  int factor = 1;  ///< chunks of the plan in one of the program
+  /// A wait of which timing decides what it waits for, as others wait for the same and nothing
+  /// orders them. The plan knows only what holds whatever the timing is: if it is right, so is the
+  /// program, and if it is wrong, that says nothing.
+  std::optional<std::pair<LaneId, Origin>> unordered = {};
+};
+
+inline constexpr const char* kUnordered =
+    "waits for one semaphore or channel that nothing orders, where it matters which comes first";
+
 /// The plan that does the same. Thread blocks become lanes. What a group of thread blocks shares is
-/// cut into smaller chunks, one for each; the body of a pipeline runs once, as the whole plan is
-/// executed unit by unit; packets get a channel for each time that they are written; executions of
-/// a rank do not overlap, as kernels on a stream do not.
+/// cut into smaller chunks, one for each, and so is what the iterations of a pipeline work on, of
+/// which the plan has two: they touch different data, so what two do to each other, all do. A
+/// switch channel is reduced from all ranks and stored to all. Packets get a channel for each time
+/// that they are written. Executions of a rank do not overlap, as kernels on a stream do not.
 ///
-/// Throws Error(Unsupported), naming rank, thread block and operation, for what a plan cannot say:
-/// multicast, semaphores and channels with several users, packets that are written twice.
-Plan lower(const Program& program);
+/// Throws Refusal.
+Lowered lower(const Program& program);
 
 }  // namespace ctran::plan::mscclpp

@@ -20,6 +20,10 @@ def program(ranks=3, **settings):
             copied = Semaphore(me, initial_value=0)
             output = rank.get_output_buffer()
             ports = [PortChannel(peer, me) for peer in range(ranks) if peer != me]
+            for port in ports:
+                port.signal(tb=1)
+            for port in ports:
+                port.wait(tb=1)
             with LoopIterationContext(unit=2**20, num_chunks=1):
                 rank.copy(scratch[me][0:1], rank.get_input_buffer()[0:1], tb=0)
                 copied.release(tb=0, data_sync=SyncType.before)

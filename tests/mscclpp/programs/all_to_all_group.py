@@ -1,4 +1,4 @@
-"""All-to-all of which thread blocks share every put; a barrier tells when all have put."""
+"""All-to-all of which thread blocks share every put; barriers tell when all may, and have put."""
 
 from mscclpp.language.channel import MemoryChannel, SyncType
 from mscclpp.language.collectives import AllToAll
@@ -15,6 +15,11 @@ def program(ranks=2, blocks=2, **settings):
             source, own = rank.get_input_buffer(), rank.get_output_buffer()
             channels = [MemoryChannel(peer, me) for peer in range(ranks) if peer != me]
             rank.copy(own[me : me + 1], source[me : me + 1], tb_group=group)
+            for channel in channels:
+                channel.signal(tb=0, relaxed=True)
+            for channel in channels:
+                channel.wait(tb=0, relaxed=True, data_sync=SyncType.after)
+            rank.barrier(tb_list=list(range(blocks)))
             for channel in channels:
                 peer = channel.dst_rank
                 there = Rank(peer).get_output_buffer()[me : me + 1]

@@ -153,7 +153,7 @@ class Adversary {
       result.part = part;
       for (const Place& place : step.to) {
         result.packet = step.packet && place.buffer == Buffer::Scratch;
-        if (place.rank == state.id.rank) {
+        if (place.rank == state.id.rank || step.store) {
           at(state.execution, place, i) = result;
         } else {
           underway_[{state.id, place.rank}].push_back(

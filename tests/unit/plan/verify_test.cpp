@@ -298,15 +298,43 @@ TEST(Verifier, FindsPutsThatTheSignalDoesNotCover) {
   Step& take = b.step({2, 0});
   take.waits = {{second, 1}};
   b.move(take, {b.output(2, 0)}, {b.scratch(2, 0)});
-  expectFinding(b.finish(), Kind::Race, "rank 2, lane 0, step 0");
+  Plan plan = b.finish();
+  expectFinding(plan, Kind::Race, "rank 2, lane 0, step 0");
+  // A store has been made when its step ends, and whoever comes after that sees it. What is left is
+  // that the next one may come before it was read.
+  plan.programs[0][0][0].store = true;
+  for (const Finding& finding : verify(plan).findings) {
+    if (finding.words == std::vector<std::string>{"reads", "write"}) {
+      EXPECT_NE(finding.others[0].execution, finding.execution) << finding.message;
+    }
+  }
 }
 
 TEST(Verifier, FindsRanksThatReturnBeforeOthersAreDone) {
   // Rank 0 puts into rank 1's output; rank 1 does not wait for it.
   Builder b("late", CollectiveKind::Broadcast, 2, 1);
+  const int begun = b.channel({1, 0}, {0, 0});
+  b.step({1, 0}).signals = {begun};
   Step& put = b.step({0, 0});
+  put.waits = {{begun, 1}};
   b.move(put, {b.output(1, 0)}, {b.output(0, 0)});
   expectFinding(b.finish(), Kind::Race, "may have returned to its caller");
+}
+
+TEST(Verifier, FindsRanksThatMayNotHaveBegun) {
+  // Rank 0 puts into rank 1's output; whether it may yet, it does not ask.
+  Builder b("early", CollectiveKind::Broadcast, 2, 1);
+  const int done = b.channel({0, 0}, {1, 0});
+  Step& put = b.step({0, 0});
+  b.move(put, {b.output(1, 0)}, {b.output(0, 0)});
+  put.signals = {done};
+  b.step({1, 0}).waits = {{done, 1}};
+  const Report report = verify(b.finish());
+  ASSERT_FALSE(report.ok());
+  EXPECT_EQ(report.findings[0].kind, Kind::Race);
+  EXPECT_EQ(report.findings[0].words, std::vector<std::string>{"begun"});
+  const Place place{1, Buffer::Output, 0};
+  EXPECT_EQ(report.findings[0].place, place);
 }
 
 TEST(Verifier, KnowsWhatWorksInPlace) {

@@ -1,0 +1,105 @@
+#include "ctran/capi/proof.h"
+
+#include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/trim.h"
+#include "ctran/plan/verify.h"
+
+namespace ctran {
+namespace {
+
+template <class List, class Convert>
+Json listOf(const List& list, Convert convert) {
+  Json all = Json::array();
+  for (const auto& item : list) all.push(convert(item));
+  return all;
+}
+
+Json momentJson(const plan::Moment& moment) {
+  return Json::array(
+      {Json(moment.lane.rank), Json(moment.lane.lane), Json(moment.step), Json(moment.execution)});
+}
+
+Json leafJson(const plan::Symbols::Leaf& leaf) {
+  return Json::array({Json(leaf.rank), Json(leaf.chunk), Json(leaf.execution)});
+}
+
+Json findingJson(const plan::Finding& finding) {
+  Json json = Json::object();
+  json.set("kind", Json(nameOf(finding.kind))).set("message", Json(finding.message));
+  json.set("rank", Json(finding.lane.rank)).set("lane", Json(finding.lane.lane));
+  json.set("step", Json(finding.step));
+  return json.set("trace",
+                  listOf(finding.trace, [](const std::string& line) { return Json(line); }));
+}
+
+/// With all that the finding says as data.
+Json wholeFindingJson(const plan::Finding& finding) {
+  Json json = findingJson(finding);
+  json.set("execution", Json(finding.execution));
+  if (finding.place) {
+    json.set("place", Json::array({Json(nameOf(finding.place->buffer)), Json(finding.place->index),
+                                   Json(finding.place->rank)}));
+  }
+  json.set("others", listOf(finding.others, momentJson));
+  json.set("words", listOf(finding.words, [](const std::string& word) { return Json(word); }));
+  json.set("lacking", listOf(finding.lacking, leafJson));
+  json.set("surplus", listOf(finding.surplus, leafJson));
+  return json.set("run", listOf(finding.run, momentJson));
+}
+
+template <class Convert>
+Json reportJson(const plan::Report& report, Convert finding) {
+  Json properties = Json::object();
+  properties.set("in_place_safe", Json(report.properties.inPlaceSafe));
+  properties.set("rank_order", Json(report.properties.rankOrder));
+  properties.set("flat", Json(report.properties.flat));
+  Json json = Json::object();
+  json.set("findings", listOf(report.findings, finding));
+  return json.set("properties", std::move(properties)).set("text", Json(report.toText()));
+}
+
+Json originJson(const plan::mscclpp::Origin& origin) {
+  return Json::array({Json(origin.op), Json(origin.inner)});
+}
+
+Json refusalJson(const plan::mscclpp::Refusal& refusal) {
+  Json json = Json::object();
+  json.set("why", Json(refusal.why()));
+  json.set("wrong", Json(refusal.kind() == ErrorKind::InvalidArgument));
+  json.set("rank", Json(refusal.at().rank)).set("lane", Json(refusal.at().lane));
+  json.set("origin", originJson(refusal.origin()));
+  return Json(Json::object()).set("refused", std::move(json));
+}
+
+}  // namespace
+
+Json verified(const Json& request) {
+  return reportJson(plan::verify(plan::fromJson(request.at("plan"))), findingJson);
+}
+
+Json lowered(const Json& request) {
+  const auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
+  return toJson(plan::withoutIdleStores(lowered.plan));
+}
+
+Json proved(const Json& request) try {
+  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
+  lowered.plan = plan::withoutIdleStores(lowered.plan);
+  Json origins = listOf(lowered.origins, [](const auto& lanes) {
+    return listOf(lanes, [](const auto& steps) { return listOf(steps, originJson); });
+  });
+  Json json = Json::object();
+  json.set("plan", toJson(lowered.plan)).set("origins", std::move(origins));
+  json.set("factor", Json(lowered.factor));
+  const plan::Report report = plan::verify(lowered.plan);
+  if (!report.ok() && lowered.unordered) {
+    const auto& [at, origin] = *lowered.unordered;
+    throw plan::mscclpp::Refusal(ErrorKind::Unsupported, plan::mscclpp::kUnordered,
+                                 plan::mscclpp::kUnordered, at, origin);
+  }
+  return json.set("report", reportJson(report, wholeFindingJson));
+} catch (const plan::mscclpp::Refusal& refusal) {
+  return refusalJson(refusal);
+}
+
+}  // namespace ctran

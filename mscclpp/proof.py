@@ -1,0 +1,142 @@
+"""Proofs about programs: the verifier of plans, in the words of the program's author."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mscclpp import engine
+from mscclpp.findings import Event, Finding, Proved, finding_of
+from mscclpp.language.source import Location, ProgramError
+from mscclpp.language.utils import ReplicationPolicy
+from mscclpp.language.writer import write
+
+if TYPE_CHECKING:
+    from mscclpp.language.plan import Plan
+    from mscclpp.language.program import CollectiveProgram
+
+__all__ = [
+    "CannotVerify",
+    "Event",
+    "Finding",
+    "NotProved",
+    "Report",
+    "lower",
+    "prove",
+    "prove_plan",
+]
+
+
+class CannotVerify(ProgramError):
+    """A program says what the verifier does not know yet. It may be right or wrong."""
+
+
+class NotProved(ProgramError):
+    """A program is wrong. `report` has all that was found, the message the first of it."""
+
+    def __init__(self, report: Report) -> None:
+        first = report.findings[0]
+        super().__init__(f"{first.kind}: {first.message}", *first.locations)
+        self.report = report
+        more = len(report.findings) - 1
+        self.args = (str(first) + (f"\n(and {more} more: see report)" if more else ""),)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What the verifier found. True if that is nothing: the program is right, for any count of
+    elements, executed any number of times in a row."""
+
+    findings: tuple[Finding, ...]
+    in_place_safe: bool = False  # it also works where input and output are the same memory
+    rank_order: bool = False  # sums are left to right in the order of the ranks
+    flat: bool = False  # each sum is made in one go, with no rounding in between
+    lowered: dict[str, Any] = field(default_factory=dict, repr=False)  # as torchcomms.plan has it
+
+    def __bool__(self) -> bool:
+        return not self.findings
+
+    def __str__(self) -> str:
+        """The findings, one of each kind for the same lines."""
+        alike: dict[object, list[Finding]] = {}
+        for finding in self.findings:
+            alike.setdefault((finding.kind, finding.locations), []).append(finding)
+        text = ""
+        for first, *others in alike.values():
+            text += f"{first}\n"
+            text += f"  and {len(others)} more with these lines\n" if others else ""
+        return text or "no findings\n"
+
+
+def prove(program: CollectiveProgram) -> Report:
+    """Proves a program right, or says where it is not.
+
+    What is proved is what is executed: the plan after all passes, with all instances. What is wrong
+    is told of the simplest form of the program in which it is wrong, so that an operation is one
+    call of the language, and thread blocks and chunks have the author's numbers.
+
+    Raises:
+        CannotVerify: the verifier does not know a construct yet.
+        ProgramError: the program makes no sense.
+    """
+    interleaved = program.replication_policy is ReplicationPolicy.interleaved
+    report = prove_plan(
+        program.plan(), program.location, instances=program.instances if interleaved else 1
+    )
+    if report:
+        return report
+    for simpler in _simpler(program):
+        told = prove_plan(simpler, program.location)
+        if not told:
+            return told
+    return report
+
+
+def _simpler(program: CollectiveProgram) -> Iterator[Plan]:
+    yield program.plan(instances=1, instr_fusion=False)
+    if program.instr_fusion and program.instances > 1:
+        yield program.plan(instances=1)
+
+
+def prove_plan(plan: Plan, location: Location | None = None, *, instances: int = 1) -> Report:
+    """The same of an execution plan.
+
+    Args:
+        location: where it is written, as a whole.
+        instances: chunks of the plan in one that the author named.
+    """
+    answer = engine.call("prove", program=json.loads(write(plan)))
+    if "refused" in answer:
+        raise _refusal(plan, answer["refused"], location)
+    factor = answer["factor"] * instances
+    proved = Proved(plan, answer["plan"], answer["origins"], factor, location)
+    found: dict[tuple[str, str], Finding] = {}  # once, not in every execution
+    for raw in answer["report"]["findings"]:
+        finding = finding_of(proved, raw)
+        found.setdefault((finding.kind, finding.message), finding)
+    return Report(tuple(found.values()), **answer["report"]["properties"], lowered=answer["plan"])
+
+
+def _refusal(plan: Plan, refused: dict[str, Any], location: Location | None) -> ProgramError:
+    operation, inner = refused["origin"]
+    where, lines = "", [location] if location else []
+    if operation >= 0:
+        block = plan.gpus[refused["rank"]].threadblocks[refused["lane"]]
+        op = block.ops[operation] if inner < 0 else block.ops[operation].ops[inner]
+        where = f"rank {refused['rank']}, thread block {block.id}, {op.name!r}: "
+        lines = list(op.locations) or lines
+    if refused["wrong"]:
+        return ProgramError(where + refused["why"], *lines)
+    return CannotVerify(f"cannot be verified yet: {where}{refused['why']}", *lines)
+
+
+def lower(program: CollectiveProgram) -> dict[str, Any]:
+    """The plan, as `torchcomms.plan.Plan` takes it, that does what the program does.
+
+    Raises:
+        CannotVerify: there is none.
+        ProgramError: the program makes no sense.
+    """
+    return prove_plan(program.plan(), program.location).lowered

@@ -1,0 +1,452 @@
+"""What the proof says of right programs, and of every way in which one may be wrong: the line."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import mscclpp
+from mscclpp.language import (
+    AllGather,
+    AllReduce,
+    Buffer,
+    CollectiveProgram,
+    LoopIterationContext,
+    MemoryChannel,
+    ProgramError,
+    Rank,
+    ReduceScatter,
+    Semaphore,
+    SendRecv,
+)
+
+Write = Callable[..., CollectiveProgram]
+PROVED = [
+    "all_gather_port",
+    "all_gather_semaphores",
+    "all_reduce_one_shot",
+    "all_reduce_packets",
+    "all_reduce_switch",
+    "all_reduce_two_shot",
+    "all_to_all_group",
+    "reduce_scatter_pull",
+]
+
+
+@pytest.mark.parametrize("name", PROVED)
+@pytest.mark.parametrize("settings", [{}, {"instances": 2}, {"instr_fusion": False}])
+def test_right_programs_are_proved(
+    write_program: Write, name: str, settings: dict[str, object]
+) -> None:
+    report = write_program(name, **settings).verify()
+    assert report, str(report)
+    assert str(report) == "no findings\n"
+
+
+@pytest.mark.parametrize("ranks", [3, 8])
+def test_right_programs_are_proved_for_more_ranks(write_program: Write, ranks: int) -> None:
+    for name in PROVED:
+        if name == "all_reduce_packets":
+            continue
+        report = write_program(name, ranks=ranks).verify()
+        assert report, str(report)
+
+
+def test_eight_ranks_with_eight_instances_are_proved(write_program: Write) -> None:
+    report = write_program("all_reduce_two_shot", ranks=8, instances=8).verify()
+    assert report.flat
+    assert not report.rank_order  # each rank begins with what it has
+
+
+def test_packets_that_may_come_too_early_need_two_halves_of_scratch(write_program: Write) -> None:
+    report = write_program("all_reduce_one_shot", ranks=3, double=False).verify()
+    finding = report.findings[0]
+    assert finding.kind == "race"
+    assert "with the write of rank 2, thread block 0 in the next execution" in finding.message
+    assert "more with these lines" in str(report)
+    assert str(report).count("race:") < len(report.findings)
+
+
+class Pair:
+    """Two ranks, and what programs of them need."""
+
+    def __init__(self) -> None:
+        self.ranks = [Rank(0), Rank(1)]
+        self.input = [rank.get_input_buffer() for rank in self.ranks]
+        self.output = [rank.get_output_buffer() for rank in self.ranks]
+        self.to_peer = [MemoryChannel(1 - me, me) for me in range(2)]
+
+    def exchange(self, tb: int = 0) -> None:
+        """Each rank knows that the other has come so far."""
+        for channel in self.to_peer:
+            channel.signal(tb=tb)
+        for channel in self.to_peer:
+            channel.wait(tb=tb)
+
+
+Body = Callable[[Pair], None]
+
+
+def all_gather(body: Body, **settings: object) -> CollectiveProgram:
+    with CollectiveProgram("gather", AllGather(2, 1, False), 2, **settings) as program:
+        pair = Pair()
+        for me in range(2):
+            pair.ranks[me].copy(pair.output[me][me : me + 1], pair.input[me][0:1], tb=0)
+        body(pair)
+    return program
+
+
+def put_to_the_other(pair: Pair) -> None:
+    pair.exchange()
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], pair.input[me][0:1], tb=0)
+    pair.exchange()
+
+
+def nobody_waits_before(pair: Pair) -> None:
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], pair.input[me][0:1], tb=0)  # here
+    pair.exchange()
+
+
+def nobody_waits_after(pair: Pair) -> None:
+    pair.exchange()
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], pair.input[me][0:1], tb=0)  # here
+
+
+def signals_come_before_the_data(pair: Pair) -> None:
+    slots = [Buffer(me, 1) for me in range(2)]
+    for me in range(2):
+        pair.to_peer[me].signal(tb=0)
+        pair.to_peer[me].put(slots[1 - me][0:1], pair.input[me][0:1], tb=0)  # and here
+        pair.to_peer[me].wait(tb=0)
+        other = pair.output[me][1 - me : 2 - me]
+        pair.ranks[me].copy(other, slots[me][0:1], tb=0)  # here
+    pair.exchange()
+
+
+def slots_are_used_again_too_early(pair: Pair) -> None:
+    slots = [Buffer(me, 1) for me in range(2)]
+    for me in range(2):
+        pair.to_peer[me].put(slots[1 - me][0:1], pair.input[me][0:1], tb=0)  # and here
+    pair.exchange()
+    for me in range(2):
+        other = pair.output[me][1 - me : 2 - me]
+        pair.ranks[me].copy(other, slots[me][0:1], tb=0)  # here
+
+
+def thread_blocks_do_not_wait_for_each_other(pair: Pair) -> None:
+    slots = [Buffer(me, 1) for me in range(2)]
+    for me in range(2):
+        pair.ranks[me].copy(slots[me][0:1], pair.input[me][0:1], tb=1)  # here
+    pair.exchange()
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], slots[me][0:1], tb=0)  # and here
+    pair.exchange()
+
+
+def all_wait_first(pair: Pair) -> None:
+    for channel in pair.to_peer:
+        channel.wait(tb=0)  # here
+    for channel in pair.to_peer:
+        channel.signal(tb=0)
+
+
+def released_twice(pair: Pair) -> None:
+    put_to_the_other(pair)
+    ready = Semaphore(1, initial_value=0)
+    ready.release(tb=0)
+    ready.release(tb=0)  # here
+    ready.acquire(tb=1)
+
+
+def acquired_twice(pair: Pair) -> None:
+    put_to_the_other(pair)
+    ready = Semaphore(1, initial_value=1)
+    ready.release(tb=0)
+    ready.acquire(tb=1)
+    ready.acquire(tb=1)  # here
+
+
+def nobody_has_written(pair: Pair) -> None:
+    pair.exchange()
+    for me in range(2):
+        slot = Buffer(me, 1)
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], slot[0:1], tb=0)  # here
+    pair.exchange()
+
+
+def packets_are_taken_for_data(pair: Pair) -> None:
+    pair.exchange()
+    for me in range(2):
+        slot = Buffer(me, 1)
+        pair.ranks[me].copy_packets(slot[0:1], pair.input[me][0:1], tb=0)  # and here
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], slot[0:1], tb=0)  # here
+    pair.exchange()
+
+
+def own_data_in_place_of_the_others(pair: Pair) -> None:
+    pair.exchange()
+    for me in range(2):
+        other = pair.output[me][1 - me : 2 - me]
+        pair.ranks[me].copy(other, pair.input[me][0:1], tb=0)  # here
+    pair.exchange()
+
+
+def acquired_before_all_have_released(pair: Pair) -> None:
+    slots = [Buffer(me, 2) for me in range(2)]
+    for me in range(2):
+        rank, done = pair.ranks[me], Semaphore(me, initial_value=0)
+        for block in (1, 2):
+            rank.copy(slots[me][block - 1 : block], pair.input[me][0:1], tb=block)  # here
+            done.release(tb=block)
+        done.acquire(tb=0)  # of one of the two, and it is not known of which
+        rank.copy(pair.output[me][1 - me : 2 - me], slots[me][1:2], tb=0)  # and here
+        done.acquire(tb=0)
+
+
+def acquired_before_it_is_released(pair: Pair) -> None:
+    ready = Semaphore(0, initial_value=0)
+    ready.acquire(tb=0)  # here
+    ready.release(tb=0)
+
+
+def a_channel_of_two_blocks(pair: Pair, *, barrier: bool) -> None:
+    """Both blocks signal the same channel: first when their rank has begun, then with the data."""
+    for me in range(2):
+        pair.to_peer[me].signal(tb=1)
+        pair.to_peer[me].wait(tb=0)
+        if barrier:
+            pair.ranks[me].barrier([0, 1])
+    for me in range(2):
+        pair.to_peer[me].put(pair.output[1 - me][me : me + 1], pair.input[me][0:1], tb=0)  # here
+        pair.to_peer[me].signal(tb=0)
+        pair.to_peer[me].wait(tb=1)
+
+
+def test_several_blocks_may_use_one_channel_in_order() -> None:
+    report = all_gather(lambda pair: a_channel_of_two_blocks(pair, barrier=True)).verify()
+    assert report, str(report)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "says"),
+    [
+        (acquired_before_all_have_released, "race", "scratch[1] of rank 0, and nothing orders"),
+        (nobody_waits_before, "race", "thread block 0 uses output[0] of rank 1, whose caller may"),
+        (nobody_waits_after, "race", "output[1] of rank 0, which may have returned to its caller"),
+        (signals_come_before_the_data, "race", "with the write of rank 0, thread block 0"),
+        (slots_are_used_again_too_early, "race", "thread block 0 in the next execution"),
+        (thread_blocks_do_not_wait_for_each_other, "race", "with the read of rank 1, thread"),
+        (all_wait_first, "deadlock", "thread block 0 waits in 'wait'; and so they wait for"),
+        (released_twice, "unmatched", "rank 1, thread block 0 releases a semaphore that nobody"),
+        (acquired_twice, "unmatched", "rank 1, thread block 1 acquires a semaphore that nobody"),
+        (nobody_has_written, "uninitialized", "scratch[0] of rank 1, which nobody has written"),
+        (packets_are_taken_for_data, "packet", "of rank 1 as raw data, but it holds packets"),
+        (own_data_in_place_of_the_others, "wrong result",
+         "output[0] of rank 1 has input[0] of rank 1 instead of input[0] of rank 0"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_line(body: Body, kind: str, says: str) -> None:
+    report = all_gather(body).verify()
+    assert not report
+    finding = report.findings[0]
+    assert (finding.kind, says in finding.message) == (kind, True), str(finding)
+    first, *others = finding.locations
+    assert (first.file, first.text().endswith("# here")) == (__file__, True), str(finding)
+    if (
+        "# and here"
+        in Path(__file__).read_text().split(f"def {body.__name__}")[1].split("\n\n\n")[0]
+    ):
+        assert [line.text().endswith("# and here") for line in others] == [True], str(finding)
+    for instances in (1, 3):  # what is wrong is told of one instance, whatever their number
+        with pytest.raises(mscclpp.NotProved) as error:
+            mscclpp.compile(all_gather(body, instances=instances))
+        assert str(error.value).startswith(f"{first}: {kind}: ")
+        assert error.value.report.findings[0] == finding
+
+
+def test_the_shortest_run_to_what_is_wrong_is_told() -> None:
+    finding = all_gather(slots_are_used_again_too_early).verify().findings[0]
+    # The other rank has put, signalled, and ended; so it may be at its next put by now.
+    assert {(event.rank, event.operation, event.execution) for event in finding.run} == {
+        (0, "copy", 0),
+        (1, "signal", 0),
+    }
+    assert f"rank 1, thread block 0: signal at {finding.run[1].locations[0]}" in str(finding)
+
+
+def incomplete_sum(*, missing: bool) -> CollectiveProgram:
+    """Rank 0 reduces and puts to the others; without one of them it is wrong."""
+    ranks = 3
+    with CollectiveProgram("reduce", AllReduce(ranks, 1, True), ranks) as program:
+        pairs = [(peer, me) for me in range(ranks) for peer in range(ranks) if peer != me]
+        channels = {pair: MemoryChannel(*pair) for pair in pairs}
+        data = [Rank(me).get_input_buffer()[0:ranks] for me in range(ranks)]
+        for pair in pairs:
+            channels[pair].signal(tb=0)
+        for pair in pairs:
+            channels[pair].wait(tb=0)
+        for peer in (1,) if missing else (1, 2):
+            channels[peer, 0].reduce(data[0], [data[peer]], tb=0)  # here
+        for peer in (1, 2):
+            channels[peer, 0].put(data[peer], data[0], tb=0)  # brought
+        for pair in pairs:
+            channels[pair].signal(tb=0)
+        for pair in pairs:
+            channels[pair].wait(tb=0)
+    return program
+
+
+def test_a_wrong_sum_is_told_with_who_made_it_and_who_brought_it() -> None:
+    assert incomplete_sum(missing=False).verify()
+    findings = incomplete_sum(missing=True).verify().findings
+    assert {finding.kind for finding in findings} == {"wrong result"}
+    first, second = findings[:2]
+    assert first.message == "input[0] of rank 0 lacks input[0] of rank 2"
+    assert (first.rank, first.thread_block, first.chunk) == (0, 0, "input[0] of rank 0")
+    assert [line.text()[-6:] for line in first.locations] == ["# here"]
+    assert second.message == "input[0] of rank 1 lacks input[0] of rank 2"
+    assert [line.text().split("# ")[1] for line in second.locations] == ["here", "brought"]
+
+
+def test_what_nobody_writes_is_told_with_the_program() -> None:
+    program = all_gather(Pair.exchange)
+    finding, other = program.verify().findings
+    should = "which should be made of input[0] of rank"
+    assert finding.message == f"nobody writes output[0] of rank 1, {should} 0"
+    assert other.message == f"nobody writes output[1] of rank 0, {should} 1"
+    assert finding.locations == (program.location,)
+
+
+def test_ranks_that_reduce_in_different_orders_are_told() -> None:
+    with CollectiveProgram("orders", AllReduce(2, 1, False), 2) as program:
+        pair = Pair()
+        pair.exchange()
+        for me in range(2):
+            whole = pair.output[me][0:2], pair.input[me][0:2], pair.input[1 - me][0:2]
+            pair.to_peer[me].reduce(whole[1], [whole[2]], tb=0, local_dst_chunk=whole[0])  # here
+        pair.exchange()
+    finding = program.verify().findings[0]
+    assert (finding.kind, finding.rank) == ("bits", 1)
+    assert "last bits differ" in finding.message
+    assert finding.locations[0].text().endswith("# here")
+
+
+def refused(collective: object, body: Body) -> ProgramError:
+    with CollectiveProgram("refused", collective, 2) as program:  # type: ignore[arg-type]
+        body(Pair())
+    with pytest.raises(ProgramError) as error:
+        program.verify()
+    return error.value
+
+
+def writes_to_the_input(pair: Pair) -> None:
+    pair.ranks[0].copy(pair.input[0][0:1], pair.output[0][0:1], tb=0)  # here
+
+
+def moves_to_another_part(pair: Pair) -> None:
+    pair.ranks[0].copy(pair.output[0][1:2], pair.input[0][0:1], tb=0)  # here
+
+
+def packets_that_nobody_reads(pair: Pair) -> None:
+    pair.to_peer[0].put_packets(Buffer(1, 1)[0:1], pair.input[0][0:1], tb=0)  # here
+
+
+def packets_that_nobody_writes(pair: Pair) -> None:
+    pair.ranks[0].unpack_packets(pair.output[0][0:1], Buffer(0, 1)[0:1], tb=0)  # here
+
+
+def packets_in_one_slot_twice(pair: Pair) -> None:
+    slot = Buffer(1, 1)[0:1]
+    for part in range(2):
+        pair.to_peer[0].put_packets(slot, pair.input[0][part : part + 1], tb=0)  # here
+        pair.ranks[1].unpack_packets(pair.output[1][part : part + 1], slot, tb=0)
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (writes_to_the_input, "'copy': it writes to the input of rank 0"),
+        (moves_to_another_part, "chunk 0 and chunk 1 are different parts of the data"),
+        (packets_that_nobody_reads, "nobody reads the packets"),
+        (packets_that_nobody_writes, "nobody writes packets to scratch[0] of rank 0"),
+        (acquired_before_it_is_released, "'sem_acquire': it waits for ever"),
+        (packets_in_one_slot_twice, "scratch[0] of rank 1 gets packets twice in one execution"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_its_line(body: Body, says: str) -> None:
+    error = refused(AllReduce(2, 1, False), body)
+    assert says in str(error)
+    assert not isinstance(error, mscclpp.CannotVerify)
+    assert error.locations[0].text().endswith("# here")
+
+
+def each_acquires_what_may_be_the_others(pair: Pair) -> None:
+    slot, ready = Buffer(0, 2), Semaphore(0, initial_value=0)
+    for part in range(2):
+        pair.ranks[0].copy(slot[part : part + 1], pair.input[0][part : part + 1], tb=0)
+        ready.release(tb=0)
+    for part in range(2):
+        ready.acquire(tb=1 + part)  # here
+        pair.ranks[0].copy(pair.output[0][part : part + 1], slot[part : part + 1], tb=1 + part)
+
+
+def a_lock(pair: Pair) -> None:
+    lock = Semaphore(0, initial_value=1)
+    for tb in range(2):
+        lock.acquire(tb=tb)  # here
+        pair.ranks[0].copy(pair.output[0][0:1], pair.input[0][0:1], tb=tb)
+        lock.release(tb=tb)
+
+
+def more_chunks_than_an_iteration_has(pair: Pair) -> None:
+    with LoopIterationContext(unit=1024, num_chunks=1):
+        pair.ranks[0].copy(pair.output[0][0:2], pair.input[0][0:2], tb=0)  # here
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (each_acquires_what_may_be_the_others, "waits for one semaphore or channel that nothing"),
+        (a_lock, "waits for one semaphore or channel that nothing orders"),
+        (more_chunks_than_an_iteration_has, "an operation on 2 chunks in a loop of 1 chunks"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_verified_yet_is_an_error_with_its_line(body: Body, says: str) -> None:
+    error = refused(AllReduce(2, 1, False), body)
+    assert isinstance(error, mscclpp.CannotVerify)
+    assert "cannot be verified yet: rank 0" in str(error)
+    assert says in str(error)
+    assert error.locations[0].text().endswith("# here")
+
+
+@pytest.mark.parametrize(
+    ("collective", "says"),
+    [
+        (SendRecv(2, 1, False), "the collective sendrecv"),
+        (ReduceScatter(2, 1, True), "a reduce_scatter in place"),
+    ],
+)
+def test_collectives_that_cannot_be_verified_yet_are_told(collective: object, says: str) -> None:
+    error = refused(collective, Pair.exchange)
+    assert isinstance(error, mscclpp.CannotVerify)
+    assert f"cannot be verified yet: {says}" in str(error)
+
+
+def test_proofs_need_neither_torch_nor_torchcomms() -> None:
+    program = Path(__file__).parent / "programs" / "all_reduce_two_shot.py"
+    source = (
+        "import sys, runpy, mscclpp\n"
+        f"program = runpy.run_path({str(program)!r})['program']\n"
+        "algorithm = mscclpp.compile(program(ranks=4, instances=2))\n"
+        "assert algorithm.report and 'res' in algorithm.program.explain()\n"
+        "print('torch' in sys.modules, 'torchcomms' in sys.modules)"
+    )
+    ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
+    assert (ended.stdout, ended.stderr) == ("False False\n", "")

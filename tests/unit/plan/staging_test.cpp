@@ -1,0 +1,70 @@
+// Plans that reach the buffers of others' callers, for executors that cannot.
+#include "ctran/plan/staging.h"
+
+#include <gtest/gtest.h>
+
+#include "ctran/plan/builder.h"
+#include "ctran/plan/library.h"
+#include "ctran/plan/verify.h"
+#include "tests/unit/plan/adversary.h"
+
+namespace ctran::plan {
+namespace {
+
+/// Two ranks of two lanes: each reads the other's block from its input, and puts it back into the
+/// other's output, where all is as it should be.
+Plan reachingPlan(bool inPlace) {
+  Plan plan;
+  plan.name = "reaching";
+  plan.kind = CollectiveKind::AllGather;
+  plan.ranks = 2;
+  plan.chunks = 2;
+  plan.inPlace = inPlace;
+  for (int rank = 0; rank < 2; ++rank) {
+    for (int lane = 0; lane < 2; ++lane)
+      plan.channels.push_back({{rank, lane}, {1 - rank, lane}, 0});
+  }
+  const auto own = [&](int rank, int lane) {
+    return inPlace ? Place{rank, Buffer::Output, rank * 2 + lane}
+                   : Place{rank, Buffer::Input, lane};
+  };
+  for (int rank = 0; rank < 2; ++rank) {
+    plan.programs.emplace_back();
+    for (int lane = 0; lane < 2; ++lane) {
+      Step hello, put, done;
+      hello.signals = {rank * 2 + lane};
+      put.waits = {{(1 - rank) * 2 + lane, 1}};
+      put.from = {own(rank, lane)};
+      put.to = {{1 - rank, Buffer::Output, rank * 2 + lane}};
+      if (!inPlace) put.to.push_back({rank, Buffer::Output, rank * 2 + lane});
+      put.part = lane;
+      put.signals = hello.signals;
+      done.waits = put.waits;
+      plan.programs[rank].push_back({hello, put, done});
+    }
+  }
+  return plan;
+}
+
+TEST(Staging, LeavesPlansAloneThatReachNobodysBuffers) {
+  for (const char* name : {"all_reduce.ring", "all_gather.direct_pull", "broadcast.chain"}) {
+    const Plan plan = makePlan(name, {3});
+    EXPECT_EQ(staged(plan), plan) << name;
+  }
+}
+
+TEST(Staging, ReachesScratchInPlaceOfBuffers) {
+  for (const bool inPlace : {false, true}) {
+    SCOPED_TRACE(inPlace);
+    const Plan plan = reachingPlan(inPlace);
+    ASSERT_TRUE(verify(plan).ok()) << verify(plan).toText();
+    const Plan made = staged(plan);
+    EXPECT_EQ(made.scratch, 4);
+    EXPECT_FALSE(needsOf(made).remoteOutput);
+    EXPECT_TRUE(verify(made).ok()) << verify(made).toText() << toText(made);
+    for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(made, 4, seed), "");
+  }
+}
+
+}  // namespace
+}  // namespace ctran::plan
