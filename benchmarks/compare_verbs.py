@@ -180,11 +180,9 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--programs", type=Path, required=True, help="folder of ctran-verbs-bench")
-    parser.add_argument(
-        "--sizes", default="4096,65536,262144,1048576", help="of a message, in bytes"
-    )
+    parser.add_argument("--sizes", default="65536,262144,1048576", help="of a message, in bytes")
     parser.add_argument("--qps", default="1,2,4,8")
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
         "--statistic",
         choices=("median", "best"),

@@ -18,6 +18,10 @@ from pathlib import Path
 from console import CommandFailed, fail, run, say
 
 
+# A mirror that is slow or gone for a moment does not end what is installed from it.
+APT_GET = ["apt-get", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=30"]
+
+
 @dataclass(frozen=True)
 class Need:
     """Something that must work on this machine, and the Debian package that brings it."""
@@ -85,9 +89,9 @@ def _try_to_install(purpose: str, *packages: str) -> bool:
     prefix = administrator()
     if shutil.which("apt-get") is None or prefix is None:
         return False
-    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *APT_GET, "install", "-y"]
     try:
-        run("Reading the list of system packages", [*prefix, "apt-get", "update"])
+        run("Reading the list of system packages", [*prefix, *APT_GET, "update"])
         run(
             f"Installing for {purpose}: {' '.join(packages)}",
             [*command, "--no-install-recommends", *packages],
@@ -189,10 +193,10 @@ def install_missing(wanted: list[Need]) -> None:
         fail(f"please run this, then try again:\n  sudo apt-get install {' '.join(packages)}")
     assert prefix is not None
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    install = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *APT_GET, "install", "-y"]
     install += ["--no-install-recommends", *packages]
     try:
-        run("Reading the list of system packages", [*prefix, "apt-get", "update"], env=environment)
+        run("Reading the list of system packages", [*prefix, *APT_GET, "update"], env=environment)
         run(f"Installing system packages: {' '.join(packages)}", install, env=environment)
     except CommandFailed:
         fail(f"apt-get failed; by hand: sudo apt-get install {' '.join(packages)}")

@@ -18,7 +18,7 @@ sys.path.append(str(ROOT / "tools"))
 
 from console import CommandFailed, run, say  # noqa: E402
 from environment import Stamp  # noqa: E402
-from system import administrator  # noqa: E402
+from system import APT_GET, administrator  # noqa: E402
 
 INIT = Path(__file__).with_name("init.sh")
 BUSYBOX = Path("/bin/busybox")
@@ -31,7 +31,6 @@ MODULES_IF_THERE = ("crc32_generic", "crc32_pclmul", "crc32c_generic")
 
 ATTEMPTS = 3
 SECONDS_OF_A_DOWNLOAD = 300
-BOUNDED = ("-o", "Acquire::Retries=2", "-o", "Acquire::http::Timeout=20")
 
 
 class KernelError(Exception):
@@ -81,14 +80,14 @@ def download(folder: Path) -> list[Path]:
             continue
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
-        command = ["timeout", str(SECONDS_OF_A_DOWNLOAD), "apt-get", *BOUNDED, "download"]
+        command = ["timeout", str(SECONDS_OF_A_DOWNLOAD), *APT_GET, "download"]
         # CommandFailed has said why; an old list names a version that is no longer there.
         with contextlib.suppress(CommandFailed):
             run(f"Downloading {' '.join(packages)}", [*command, *packages], cwd=partial)
             return [file.rename(folder / file.name) for file in sorted(partial.glob("*.deb"))]
     raise KernelError(
-        f"{META_PACKAGE} could not be downloaded; it is of Debian. Try: apt-get update && "
-        f"apt-get download --print-uris {META_PACKAGE}"
+        f"{META_PACKAGE}, Debian's kernel, could not be downloaded; to see why, type: "
+        f"apt-get update && apt-get download {META_PACKAGE}"
     )
 
 
@@ -98,7 +97,7 @@ def refresh_lists() -> None:
         say("without root the package lists stay as they are; try: sudo apt-get update")
         return
     with contextlib.suppress(CommandFailed):
-        run("Reading the list of system packages", [*prefix, "apt-get", *BOUNDED, "update"])
+        run("Reading the list of system packages", [*prefix, *APT_GET, "update"])
 
 
 def apt_dependencies(package: str) -> list[str]:

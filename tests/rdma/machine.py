@@ -17,7 +17,7 @@ from pathlib import Path
 from kernel import Kernel
 
 PR_SET_PDEATHSIG = 1
-LINES_OF_CONSOLE = 30
+LINES_OF_CONSOLE = 50
 
 
 class GuestFailed(Exception):
@@ -74,7 +74,8 @@ def run(
 
     def failed(how: str) -> GuestFailed:
         words = console.read_text(errors="replace").splitlines()[-LINES_OF_CONSOLE:]
-        told = "\n  ".join(["the guest's last lines:", *last, "its kernel's last lines:", *words])
+        kernel_says = f"its kernel's last lines ({console} has them all):"
+        told = "\n  ".join(["the guest's last lines:", *last, kernel_says, *words])
         return GuestFailed(f"the virtual machine {how}; {told}")
 
     process = subprocess.Popen(
