@@ -31,7 +31,7 @@ from side_by_side.machine import machine  # noqa: E402
 DEVICE = ["-d", "rxe0", "-x", "1"]
 MEBIBYTE = 1.048576
 """Of MB: the unit of perftest."""
-BYTES_OF_A_RUN = 24 << 20
+BYTES_OF_A_RUN = 8 << 20
 ROUND_TRIPS = 1000
 OF_PERFTEST = {
     "write_bw": "ib_write_bw",
@@ -180,7 +180,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--programs", type=Path, required=True, help="folder of ctran-verbs-bench")
-    parser.add_argument("--sizes", default="65536,262144,1048576", help="of a message, in bytes")
+    parser.add_argument("--sizes", default="262144,1048576", help="of a message, in bytes")
     parser.add_argument("--qps", default="1,2,4,8")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument(
@@ -198,7 +198,7 @@ def main() -> int:
     sizes = [int(word) for word in arguments.sizes.split(",")]
     qps = [int(word) for word in arguments.qps.split(",")]
     todo = cases(sizes, qps)
-    shortened = 8 if arguments.quick else 1
+    shortened = 2 if arguments.quick else 1
     folder = arguments.programs.resolve()
     status = measure(todo, folder, arguments.repeats, shortened, arguments.limit)
     table(todo, arguments.statistic)

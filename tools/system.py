@@ -17,7 +17,6 @@ from pathlib import Path
 
 from console import CommandFailed, fail, run, say
 
-
 # A mirror that is slow or gone for a moment does not end what is installed from it.
 APT_GET = ["apt-get", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=30"]
 

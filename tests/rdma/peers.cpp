@@ -79,6 +79,15 @@ void Channel::read(std::span<uint8_t> bytes) {
   }
 }
 
+void Channel::meetWhile(const std::function<void()>& again) {
+  pollfd readable{fd_, POLLIN, 0};
+  while (::poll(&readable, 1, 0) == 0) {
+    again();
+    ::sched_yield();
+  }
+  meet();
+}
+
 void between(Where where, const Role& here, const Role& there) {
   const auto [ours, theirs] = socketPair();
   if (where == Where::SameProcess) {

@@ -34,6 +34,8 @@ class Channel {
   }
   /// Returns when the other end has called it, too.
   void meet() { exchange('x'); }
+  /// Does something again and again until the other end has called meet().
+  void meetWhile(const std::function<void()>& again);
 
  private:
   void write(std::span<const uint8_t> bytes);
