@@ -163,7 +163,6 @@ class End {
   uint32_t poll(IbvVirtualCq& cq) {
     ibv_wc completions[16];
     const int count = must(cq.pollCq(completions));
-    if (count == 0) ::sched_yield();
     for (int i = 0; i < count; ++i) {
       if (completions[i].status == IBV_WC_SUCCESS) continue;
       throw std::runtime_error(VerbsLibrary::get().wc_status_str(completions[i].status));
@@ -197,20 +196,28 @@ double microsecondsSince(Clock::time_point start) {
   return std::chrono::duration<double, std::micro>(Clock::now() - start).count();
 }
 
+/// Posts `messages` with a window, until as many are done.
+template <typename Post, typename Done>
+void keepWindow(uint32_t messages, const Post& post, const Done& doneNow) {
+  for (uint32_t posted = 0, done = 0; done < messages;) {
+    for (; posted < messages && posted - done < kWindow; ++posted) post();
+    const uint32_t now = doneNow();
+    if (now == 0) ::sched_yield();
+    done += now;
+  }
+}
+
 /// Messages back to back, as many under way as the window has; the microseconds of all.
 double stream(End& end, uint32_t messages, ibv_wr_opcode opcode) {
   const auto start = Clock::now();
-  for (uint32_t posted = 0, done = 0; done < messages; done += end.sent()) {
-    for (; posted < messages && posted - done < kWindow; ++posted) end.post(opcode);
-  }
+  keepWindow(
+      messages, [&] { end.post(opcode); }, [&] { return end.sent(); });
   return microsecondsSince(start);
 }
 
 void takeNotices(End& end, uint32_t messages) {
-  uint32_t posted = 0;
-  for (uint32_t done = 0; done < messages; done += end.notified()) {
-    for (; posted < messages && posted - done < kWindow; ++posted) end.receive();
-  }
+  keepWindow(
+      messages, [&] { end.receive(); }, [&] { return end.notified(); });
 }
 
 /// Round trips; the median of their halves.
@@ -220,7 +227,10 @@ double pingPong(End& end, uint32_t messages, bool first) {
   end.meet();
   uint32_t posted = 0, done = 0;
   const auto notice = [&] {
-    while (end.notified() == 0) done += end.sent();
+    while (end.notified() == 0) {
+      done += end.sent();
+      ::sched_yield();
+    }
     end.receive();
   };
   const auto post = [&] {
