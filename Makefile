@@ -7,13 +7,14 @@ PYTHON ?= python3
 export TORCH
 
 .DEFAULT_GOAL := help
-targets := demo test test-full lint format bench docs wheel compat build clean
+targets := demo test test-full test-rdma lint format bench docs wheel compat build clean
 .PHONY: help python $(targets)
 
 help:
 	@echo "make demo       install what is needed, build, and reduce tensors across 4 processes"
 	@echo "make test       C++ tests (plain, ASan+UBSan, TSan) and Python tests"
 	@echo "make test-full  all tests, however long they take"
+	@echo "make test-rdma  RDMA verbs in a virtual machine with soft-RoCE, beside perftest (Debian, x86-64)"
 	@echo "make lint       formats, types, floors, stubs, clang-tidy"
 	@echo "make format     put C++ and Python into their formats"
 	@echo "make bench      time torchcomms beside PyTorch's Gloo and the MPIs"

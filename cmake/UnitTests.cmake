@@ -125,4 +125,8 @@ if(NOT SANITIZE STREQUAL "thread")
   set_tests_properties(HostileMember PROPERTIES TIMEOUT 600 ENVIRONMENT "${environment}")
 endif()
 
+if(NOT SANITIZE)
+  include(RdmaTests)
+endif()
+
 add_custom_target(tests DEPENDS ${programs})

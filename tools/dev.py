@@ -35,7 +35,7 @@ def torch_requirement() -> str:
 
 def prepared(*, tests: bool) -> Environment:
     """A virtual environment with torch, the tools, and torchcomms built."""
-    system.install_missing(tests=tests)
+    system.install_missing(system.needs(tests=tests))
     environment = Environment()
     environment.create()
     environment.install_torch(torch_requirement())
@@ -52,7 +52,9 @@ def configure(environment: Environment, folder: Path, *options: str, compiler: s
     run(f"Configuring {folder.relative_to(ROOT)}", command, env=variables)
 
 
-def build_tests(environment: Environment, sanitizer: str = "") -> Path:
+def build_tests(
+    environment: Environment, sanitizer: str = "", targets: tuple[str, ...] = ("tests",)
+) -> Path:
     """Builds what tests/ has in C++, and the fuzzers if the compiler can; the build folder.
 
     Without sanitizers it is the folder in which the package was built, so that nothing is compiled
@@ -74,7 +76,7 @@ def build_tests(environment: Environment, sanitizer: str = "") -> Path:
         stamp.set()
     run(
         f"Building the C++ tests ({folder.relative_to(ROOT)})",
-        [environment.tool("cmake"), "--build", folder, "--target", "tests"],
+        [environment.tool("cmake"), "--build", folder, "--target", *targets],
         env=environment.variables(),
     )
     return folder
@@ -182,6 +184,25 @@ def test_full() -> None:
     _tests(full=True)
 
 
+def test_rdma() -> None:
+    """In a virtual machine, whose kernel has soft-RoCE."""
+    system.refuse_rdma_elsewhere()
+    system.install_missing(system.needs_of_rdma())
+    environment = prepared(tests=True)
+    folder = build_tests(environment, targets=("ctran_rdma_tests", "ctran-verbs-bench"))
+    python = environment.tool("python")
+    runner, comparison = ROOT / "tests" / "rdma" / "run.py", ROOT / "benchmarks/compare_verbs.py"
+    tests: list[str | Path] = [python, runner, "--", folder / "ctran_rdma_tests"]
+    bench: list[str | Path] = [python, comparison, "--programs", folder, "--quick"]
+    all_of(
+        "RDMA",
+        {
+            "Tests": lambda: attach("Testing ctran/verbs on soft-RoCE", tests),
+            "Benchmark": lambda: attach("Timing ctran/verbs beside perftest", bench),
+        },
+    )
+
+
 def run_lint() -> None:
     environment = prepared(tests=True)
     # clang-tidy reads the headers themselves.
@@ -245,7 +266,7 @@ def wheel() -> None:
 
 
 def run_compat() -> None:
-    system.install_missing(tests=False)
+    system.install_missing(system.needs(tests=False))
     all_of("Compatibility", compat.corners())
 
 
@@ -261,6 +282,7 @@ COMMANDS: dict[str, Callable[[], None]] = {
     "build": build,
     "test": test,
     "test-full": test_full,
+    "test-rdma": test_rdma,
     "lint": run_lint,
     "format": format_all,
     "bench": bench,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from console import CommandFailed, fail, run, say
+
+# A mirror that is slow or gone for a moment does not end what is installed from it.
+APT_GET = ["apt-get", "-o", "Acquire::Retries=3", "-o", "Acquire::http::Timeout=30"]
 
 
 @dataclass(frozen=True)
@@ -81,12 +85,12 @@ def compiler_with_fuzzer() -> str | None:
 
 def _try_to_install(purpose: str, *packages: str) -> bool:
     """Whether that could be done, and was."""
-    prefix = _administrator()
+    prefix = administrator()
     if shutil.which("apt-get") is None or prefix is None:
         return False
-    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    command = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *APT_GET, "install", "-y"]
     try:
-        run("Reading the list of system packages", [*prefix, "apt-get", "update"])
+        run("Reading the list of system packages", [*prefix, *APT_GET, "update"])
         run(
             f"Installing for {purpose}: {' '.join(packages)}",
             [*command, "--no-install-recommends", *packages],
@@ -131,7 +135,7 @@ def needs(*, tests: bool) -> list[Need]:
 
 
 @functools.cache
-def _administrator() -> list[str] | None:
+def administrator() -> list[str] | None:
     """What to put before a command that changes the system; None if we may not."""
     if os.geteuid() == 0:
         return []
@@ -142,25 +146,56 @@ def _administrator() -> list[str] | None:
     return None
 
 
-def install_missing(*, tests: bool) -> None:
+def needs_of_rdma() -> list[Need]:
+    """What tests/rdma needs to boot a virtual machine with soft-RoCE, and to look at it there."""
+
+    def program(what: str, name: str, package: str) -> Need:
+        return Need(f"{what} ({name})", package, lambda: shutil.which(name) is not None)
+
+    def has_provider() -> bool:
+        return any(Path("/usr/lib").glob("*/libibverbs/librxe-*.so"))
+
+    def has_busybox() -> bool:
+        busybox = Path("/bin/busybox")  # of package busybox it needs libraries, and cannot be first
+        return busybox.exists() and b"/lib64/ld-linux" not in busybox.read_bytes()
+
+    return [
+        program("a virtual machine", "qemu-system-x86_64", "qemu-system-x86"),
+        Need("a busybox that needs no libraries", "busybox-static", has_busybox),
+        program("what makes RDMA devices", "rdma", "iproute2"),
+        program("RDMA's own benchmarks", "ib_write_bw", "perftest"),
+        Need("libibverbs with its provider for soft-RoCE", "ibverbs-providers", has_provider),
+    ]
+
+
+def refuse_rdma_elsewhere() -> None:
+    """Ends where tests/rdma has never run."""
+    if platform.machine() != "x86_64":
+        fail(
+            "the tests of RDMA boot an x86-64 kernel with the programs of this machine, which is "
+            f"{platform.machine()}: nobody has tried that, and it is not supported"
+        )
+
+
+def install_missing(wanted: list[Need]) -> None:
     """Installs the system packages that are missing, or names them and stops."""
-    missing = [need for need in needs(tests=tests) if not need.works()]
+    missing = [need for need in wanted if not need.works()]
     if not missing:
         return
     packages = [need.package for need in missing]
     for need in missing:
         say(f"missing: {need.what} (Debian and Ubuntu: {need.package})")
-    prefix = _administrator()
+    prefix = administrator()
     if shutil.which("apt-get") is None:
         fail("this system has no apt-get: please install what is missing, then try again")
     if prefix is None:
         fail(f"please run this, then try again:\n  sudo apt-get install {' '.join(packages)}")
     assert prefix is not None
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    install = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y"]
+    install = [*prefix, "env", "DEBIAN_FRONTEND=noninteractive", *APT_GET, "install", "-y"]
     install += ["--no-install-recommends", *packages]
     try:
-        run("Reading the list of system packages", [*prefix, "apt-get", "update"], env=environment)
+        run("Reading the list of system packages", [*prefix, *APT_GET, "update"], env=environment)
         run(f"Installing system packages: {' '.join(packages)}", install, env=environment)
     except CommandFailed:
         fail(f"apt-get failed; by hand: sudo apt-get install {' '.join(packages)}")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import os
-import platform
 import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from side_by_side.libraries import Library
+from side_by_side.machine import machine
 from side_by_side.operations import format_size
 
 COPY = "copy"
@@ -139,16 +137,9 @@ def attempt(turn: Turns, step: Callable[[], None], lost: dict[str, str]) -> None
 
 def record(rows: Iterable[Row], ranks: int, cpus: str, settings: Settings) -> dict[str, Any]:
     """Rows and what is needed to judge them, for JSON."""
-    cpuinfo = Path("/proc/cpuinfo").read_text().splitlines()
-    models = [line.split(":")[1].strip() for line in cpuinfo if line.startswith("model name")]
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "machine": {
-            "cpu": models[0] if models else platform.machine(),
-            "usable_cpus": len(os.sched_getaffinity(0)),
-            "kernel": platform.release(),
-            "load_average": os.getloadavg(),
-        },
+        "machine": machine(),
         "ranks": ranks,
         "pinned_to": cpus,
         "settings": asdict(settings),

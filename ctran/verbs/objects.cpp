@@ -68,17 +68,25 @@ Expected<ibv_port_attr> IbvContext::queryPort(uint8_t port) const {
 
 Expected<ibv_gid_entry> IbvContext::queryGid(uint8_t port, int index) const {
   const VerbsLibrary& verbs = VerbsLibrary::get();
+  const auto missing = [&](int errnum) {
+    return errorOf(errnum, "GID " + std::to_string(index) + " of port " + std::to_string(port) +
+                               " of " + name());
+  };
+  if (index < 0) return missing(EINVAL);
   ibv_gid_entry entry{};
-  if (verbs.query_gid_ex && index >= 0 &&
-      verbs.query_gid_ex(context(), port, static_cast<uint32_t>(index), &entry, 0, sizeof entry) ==
-          0) {
+  if (verbs.query_gid_ex) {
+    // It asks an old kernel in the old way itself.
+    if (const int errnum = verbs.query_gid_ex(context(), port, static_cast<uint32_t>(index), &entry,
+                                              0, sizeof entry)) {
+      return missing(errnum);
+    }
     return entry;
   }
-  entry = {};
   errno = 0;
-  if (verbs.query_gid(context(), port, index, &entry.gid)) {
-    return errorOf(errno ? errno : EINVAL, "GID " + std::to_string(index) + " of port " +
-                                               std::to_string(port) + " of " + name());
+  if (verbs.query_gid(context(), port, index, &entry.gid)) return missing(errno ? errno : EINVAL);
+  // The old verb fills an empty entry with zeros.
+  if (entry.gid.global.subnet_prefix == 0 && entry.gid.global.interface_id == 0) {
+    return missing(ENODATA);
   }
   entry.gid_index = static_cast<uint32_t>(index);
   entry.port_num = port;

@@ -83,9 +83,9 @@ struct IbvRtrOptions {
 };
 
 struct IbvRtsOptions {
-  uint8_t timeout = 14;  ///< 4.096 us * 2^timeout until a packet is sent again
-  uint8_t retryCount = 7;
-  uint8_t rnrRetry = 7;  ///< 7 is for ever
+  uint8_t timeout = 14;    ///< 4.096 us * 2^timeout until a packet is sent again
+  uint8_t retryCount = 6;  ///< at most 7, which is for ever on soft-RoCE
+  uint8_t rnrRetry = 7;    ///< 7 is for ever
   uint32_t psn = 0;
   uint8_t maxReadAtomic = 1;  ///< reads and atomics of ours under way
 };

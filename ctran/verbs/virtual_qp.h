@@ -46,8 +46,9 @@ struct IbvVirtualQpBusinessCard {
 ///
 /// When something fails, all queue pairs go to ERR. The messages that are not done complete with
 /// what failed or with IBV_WC_WR_FLUSH_ERR, and so do those after them, even if their data arrived.
-/// Each completes when the device has let go of all its fragments: then nothing of it is read or
-/// written any more.
+/// Each completes when the device has let go of all its fragments: then its local memory is neither
+/// read nor written any more. What is still on its way may be written at the other end until the
+/// queue pairs there are in ERR, too.
 class IbvVirtualQp {
  public:
   /// In state INIT, with what it needs to receive posted.

@@ -21,8 +21,10 @@ struct Pair {
   explicit Pair(uint8_t rnrRetry = 7, int deviceOfB = 1) : b(deviceOfB) {
     must(qpA.init(1, kAllAccess));
     must(qpB.init(1, kAllAccess));
-    connect(qpA, qpB.qpNum(), b.gid, rnrRetry);
-    connect(qpB, qpA.qpNum(), a.gid, rnrRetry);
+    IbvRtsOptions rts;
+    rts.rnrRetry = rnrRetry;
+    a.connect(qpA, qpB.qpNum(), b.gid.gid, rts);
+    b.connect(qpB, qpA.qpNum(), a.gid.gid, rts);
     std::iota(memoryA.begin(), memoryA.end(), 1);
   }
 

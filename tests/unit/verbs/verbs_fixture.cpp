@@ -25,26 +25,6 @@ const StandInVerbs* StandInVerbs::get() {
 #endif
 }
 
-IbvQp Side::makeQp(uint32_t sends, uint32_t recvs) const {
-  ibv_qp_init_attr attributes{};
-  attributes.send_cq = sendCq.cq();
-  attributes.recv_cq = recvCq.cq();
-  attributes.qp_type = IBV_QPT_RC;
-  attributes.cap = {sends, recvs, 2, 2, 64};
-  return must(pd.createQp(&attributes));
-}
-
-void connect(IbvQp& qp, uint32_t remoteQpNum, const ibv_gid& remoteGid, uint8_t rnrRetry) {
-  IbvRtrOptions rtr;
-  rtr.remoteQpNum = remoteQpNum;
-  rtr.remoteGid = remoteGid;
-  IbvRtsOptions rts;
-  rts.rnrRetry = rnrRetry;
-  if (qp.state() == IBV_QPS_RESET) must(qp.init(1, kAllAccess));
-  must(qp.toRtr(rtr));
-  must(qp.toRts(rts));
-}
-
 void VerbsTest::SetUp() {
   standIn = StandInVerbs::get();
   ASSERT_NE(standIn, nullptr);
