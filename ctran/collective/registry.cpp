@@ -17,18 +17,17 @@ constexpr size_t kPlaces = 3, kKinds = static_cast<size_t>(CollectiveKind::AllTo
 
 struct Registry {
   Registry() : all(everyAlgorithm()) {
-    for (const Algorithm& algorithm : all) {
-      for (size_t kind = 0; kind < kKinds; ++kind) {
-        if (!algorithm.kinds.has(static_cast<CollectiveKind>(kind))) continue;
-        byKind[static_cast<size_t>(algorithm.place())][kind].push_back(&algorithm);
+    // Of those that cost the same the first is chosen: one that rounds once.
+    for (const bool sumsPartially : {false, true}) {
+      for (const Algorithm& algorithm : all) {
+        if (algorithm.sumsPartially == sumsPartially) add(algorithm);
       }
     }
-    // Of those that cost the same the first is chosen: one that rounds once.
-    for (auto& kinds : byKind) {
-      for (auto& algorithms : kinds) {
-        std::stable_partition(algorithms.begin(), algorithms.end(),
-                              [](const Algorithm* one) { return !one->sumsPartially; });
-      }
+  }
+  void add(const Algorithm& algorithm) {
+    for (size_t kind = 0; kind < kKinds; ++kind) {
+      if (!algorithm.kinds.has(static_cast<CollectiveKind>(kind))) continue;
+      byKind[static_cast<size_t>(algorithm.place())][kind].push_back(&algorithm);
     }
   }
   const std::vector<Algorithm> all;

@@ -434,9 +434,7 @@ INSTANTIATE_TEST_SUITE_P(On, Rows,
 /// Of two hosts of two.
 void runTwoPerHost(const std::function<void(Communicator&)>& body) { runRanks(4, body, 2); }
 
-uint64_t sentBy(Communicator& communicator) {
-  return communicator.transport()->bytesSent();
-}
+uint64_t sentBy(Communicator& communicator) { return communicator.transport()->bytesSent(); }
 
 TEST(RowBytes, ARowCrossesToAHostOnce) {
   std::atomic<uint64_t> direct{0}, once{0}, back{0};
