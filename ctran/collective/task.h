@@ -26,16 +26,16 @@ class FrameMemory {
 /// member `frame` of type FrameMemory.
 class Task {
  public:
-  /// To await a step while another one, which need not end with it, goes on too.
-  struct Beside {
+  /// To await `step` while `other` progresses too. `other` may still run when `step` has ended.
+  struct Overlapping {
     Task& step;
     Task& other;
   };
 
   struct promise_type {
     Condition waiting;
-    Task* step = nullptr;    ///< what it waits for instead, if it does
-    Task* beside = nullptr;  ///< what goes on meanwhile
+    Task* step = nullptr;         ///< what it waits for instead, if it does
+    Task* overlapping = nullptr;  ///< what goes on meanwhile
     std::exception_ptr error;
 
     template <class Context, class... Rest>
@@ -83,19 +83,19 @@ class Task {
     struct StepAwaiter {
       promise_type& promise;
       Task& step;
-      Task* beside;
+      Task* overlapping;
       bool await_ready() { return step.done(); }
       void await_suspend(std::coroutine_handle<>) {
         promise.step = &step;
-        promise.beside = beside;
+        promise.overlapping = overlapping;
       }
       void await_resume() {
-        promise.step = promise.beside = nullptr;
+        promise.step = promise.overlapping = nullptr;
         step.get();
       }
     };
     StepAwaiter await_transform(Task& step) { return {*this, step, nullptr}; }
-    StepAwaiter await_transform(const Beside& both) { return {*this, both.step, &both.other}; }
+    StepAwaiter await_transform(const Overlapping& both) { return {*this, both.step, &both.other}; }
   };
 
   Task() = default;
@@ -137,7 +137,8 @@ class Task {
   bool ready() {
     promise_type& promise = handle_.promise();
     if (promise.step == nullptr) return promise.waiting.holds();
-    if (promise.beside != nullptr && !promise.beside->done()) promise.beside->advance();
+    if (promise.overlapping != nullptr && !promise.overlapping->done())
+      promise.overlapping->advance();
     if (!promise.step->done()) promise.step->advance();
     return promise.step->done();
   }

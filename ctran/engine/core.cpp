@@ -23,7 +23,7 @@ Core::Core(std::string name, Board& board, int sharers)
       board(board),
       spinNanos(sharers <= availableCores() ? kSpinMicros.get() * 1000 : 0),
       yieldNanos(kYieldMicros.get() * 1000),
-      bed_(&board) {}
+      sleepBoard_(&board) {}
 
 Error Core::forkError() const {
   return Error(ErrorKind::InvalidArgument,
@@ -33,7 +33,7 @@ Error Core::forkError() const {
 
 Error Core::fail(const Error& error) {
   const bool isFirst = board.fail(error);
-  if (bed_ != &board) bed_->wakeAll();
+  if (sleepBoard_ != &board) sleepBoard_->wakeAll();
   if (isFirst) {
     if (driver != nullptr) driver->tell(error);
     return error;
@@ -120,15 +120,15 @@ void Core::endMessage(uint64_t record) {
 uint32_t Core::beginSleep(int awaited) {
   // Two sleepers of one rank share `awaited` and the doorbell: then anybody's news wakes both.
   std::lock_guard lock(sleepMutex_);
-  const uint32_t ticket = bed_->prepareSleep(sleepers_++ == 0 ? inBed(awaited) : -1);
+  const uint32_t ticket = sleepBoard_->prepareSleep(sleepers_++ == 0 ? placeOf(awaited) : -1);
   if (driver != nullptr) driver->arm();
   return ticket;
 }
 
-int Core::inBed(int rank) const {
-  if (bed_ == &board || rank < 0) return rank;
-  const auto found = std::find(bedRanks_.begin(), bedRanks_.end(), rank);
-  return found == bedRanks_.end() ? -1 : static_cast<int>(found - bedRanks_.begin());
+int Core::placeOf(int rank) const {
+  if (sleepBoard_ == &board || rank < 0) return rank;
+  const auto found = std::find(sleepRanks_.begin(), sleepRanks_.end(), rank);
+  return found == sleepRanks_.end() ? -1 : static_cast<int>(found - sleepRanks_.begin());
 }
 
 void Core::endSleep() {

@@ -45,9 +45,9 @@ class Core {
 
   /// Where threads sleep instead of the board: that of the ranks of this host, which number
   /// `ranks`. Before any lane is used.
-  void sleepAt(Board& bed, std::vector<int> ranks) {
-    bed_ = &bed;
-    bedRanks_ = std::move(ranks);
+  void sleepAt(Board& where, std::vector<int> ranks) {
+    sleepBoard_ = &where;
+    sleepRanks_ = std::move(ranks);
   }
 
   /// Drives what has to be driven by hand; whether something happened.
@@ -101,7 +101,9 @@ class Core {
   /// The parts of `sleep`, for a thread that sleeps on several communicators at once.
   uint32_t beginSleep(int awaited);
   void endSleep();
-  const std::atomic<uint32_t>& doorbell() { return bed_->control(bed_->rank()).doorbell; }
+  const std::atomic<uint32_t>& doorbell() {
+    return sleepBoard_->control(sleepBoard_->rank()).doorbell;
+  }
 
   /// The records of sends and receives have several writers: each channel may be driven by another
   /// thread.
@@ -109,21 +111,21 @@ class Core {
   void endMessage(uint64_t record);
 
   /// To be called after a counter that others of this host look at was moved, see Board::published.
-  void published() { bed_->published(); }
+  void published() { sleepBoard_->published(); }
 
   /// Wakes this rank's own sleepers, e.g. because an operation has ended on another thread.
-  void wakeOwn() { bed_->wake(bed_->rank()); }
+  void wakeOwn() { sleepBoard_->wake(sleepBoard_->rank()); }
 
  private:
   [[noreturn]] void throwFailure();
-  int inBed(int rank) const;
+  int placeOf(int rank) const;
 
   const uint64_t process_ = processToken();
   std::mutex messagesMutex_;
   std::mutex sleepMutex_;
-  Board* bed_;
-  std::vector<int> bedRanks_;  // whose place in it is their index
-  int sleepers_ = 0;           // threads of this rank; more than one wait for anybody
+  Board* sleepBoard_;
+  std::vector<int> sleepRanks_;  // whose place in it is their index
+  int sleepers_ = 0;             // threads of this rank; more than one wait for anybody
 };
 
 }  // namespace ctran

@@ -8,9 +8,9 @@
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/engine/named.h"
 #include "ctran/engine/progress.h"
-#include "ctran/engine/say_all.h"
 #include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
@@ -279,7 +279,7 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
                                       hostOf(options.hints));
     own.leader = leader->address();
   }
-  const std::vector<Announcement> all = sayAll(*this, own, timeout, hooks);
+  const std::vector<Announcement> all = exchangeAll(*this, own, timeout, hooks);
   if (ranks.empty()) return nullptr;
   for (const int r : ranks) {
     if (all[r].count != own.count || all[r].ranks != own.ranks) {
@@ -326,7 +326,7 @@ HostGroup Communicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks
     leader = std::make_unique<Leader>();
     own = leader->address();
   }
-  const std::vector<LeaderAddress> all = sayAll(*this, own, {}, hooks);
+  const std::vector<LeaderAddress> all = exchangeAll(*this, own, {}, hooks);
 
   const Deadline deadline = deadlineAfter(timeout());
   WhileItWorks whileThisWorks(core_, hooks);

@@ -9,7 +9,7 @@
 #include "ctran/base/rank_list.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
-#include "ctran/engine/say_all.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/select/plans.h"
 
 namespace ctran {
@@ -144,7 +144,7 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
     own.kind = error.kind();
     std::strncpy(own.why, error.what(), sizeof own.why - 1);
   }
-  std::vector<Introduction> all = sayAll(*control_, own, {}, hooks);
+  std::vector<Introduction> all = exchangeAll(*control_, own, {}, hooks);
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
     throw Error(all[r].kind,
@@ -215,9 +215,9 @@ void GpuDomain::share(WaitHooks* hooks) {
     scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_), lines_);
     own.scratchBytes = memory_.scratchBytes();
   });
-  const size_t desks = PeerMemory::deskBytes(control_->size());
+  const size_t blocks = PeerMemory::controlBlockBytes(control_->size());
   const size_t boards = SymmetricMemory::boardBytes(control_->size());
-  const HostGroup group = control_->handOver(desks + boards, std::move(scratch), hooks);
+  const HostGroup group = control_->handOver(blocks + boards, std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
     for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
@@ -228,7 +228,8 @@ void GpuDomain::share(WaitHooks* hooks) {
     }
     events_ = std::make_shared<gpu::EventPool>(runtime_, device_, 4);
     last_ = gpu::PooledEvent(events_);
-    symmetric_.connect(isThroughHost() ? nullptr : memory_.desks(), desks, memory_.team().state);
+    symmetric_.connect(isThroughHost() ? nullptr : memory_.controlBlocks(), blocks,
+                       memory_.team().state);
     launcher_.emplace(memory_.team(), device_, blocks_, symmetric_);
   });
   setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
@@ -277,7 +278,7 @@ void GpuDomain::probe() {
                                  stream.get()),
           "cuMemcpyDtoHAsync");
     check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
-    const device::Report& report = memory_.desk(control_->rank()).report;
+    const device::Report& report = memory_.controlBlock(control_->rank()).report;
     for (int r = 0; r < size; ++r) {
       if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
       throw Error(ErrorKind::Unsupported,
@@ -293,7 +294,7 @@ Communicator& GpuDomain::control() { return *control_; }
 
 void GpuDomain::setTimeout(std::chrono::nanoseconds timeout) {
   const auto limit = std::chrono::nanoseconds(timeout + kDeviceGrace).count();
-  std::atomic_ref(memory_.desk(control_->rank()).control.timeoutNs)
+  std::atomic_ref(memory_.controlBlock(control_->rank()).control.timeoutNs)
       .store(static_cast<uint64_t>(limit), std::memory_order_relaxed);
 }
 
@@ -337,7 +338,8 @@ std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, c
     memory = made->allocate();
     own.scratchBytes = made->memoryBytes();
   });
-  const HostGroup group = control_->handOver(PeerMemory::deskBytes(1), std::move(memory), hooks);
+  const HostGroup group =
+      control_->handOver(PeerMemory::controlBlockBytes(1), std::move(memory), hooks);
   agree(hooks, [&](Introduction&) {
     for (const Introduction& one : all) {
       if (one.scratchBytes == made->memoryBytes()) continue;
@@ -394,9 +396,10 @@ std::shared_ptr<PersistentCopy> GpuDomain::prepare(CollectiveKind kind, std::byt
   const CallHints* hints = control_->standingHints().get();
   const bool wanted = wantedFor(kind, hints) ? prefersCopies(kind, hints)
                                              : bytes >= kLeastPersistentBlock * control_->size();
-  return persistent_->prepare(
-      kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
-      [&](const PersistentCopies::Offer& own) { return sayAll(*control_, own, timeout, hooks); });
+  return persistent_->prepare(kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
+                              [&](const PersistentCopies::Offer& own) {
+                                return exchangeAll(*control_, own, timeout, hooks);
+                              });
 }
 
 uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target target,
@@ -408,8 +411,8 @@ uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target tar
   }
   validate(collective, control_->rank(), control_->size());
   if (collective.persistent) {
-    const GpuDesk& desk = memory_.desk(control_->rank());
-    persistent_->validate(collective, desk.issued.load(std::memory_order_relaxed) + 1);
+    const GpuControlBlock& block = memory_.controlBlock(control_->rank());
+    persistent_->validate(collective, block.issued.load(std::memory_order_relaxed) + 1);
   }
   if (auto plan = planFor(collective)) [[unlikely]] {
     Collective planned = collective;
@@ -421,16 +424,16 @@ uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target tar
 
 uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target target,
                           WaitHooks* hooks) {
-  GpuDesk& desk = memory_.desk(control_->rank());
-  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   const uint64_t signature = extendSignature(signature_, collective);
-  desk.operations.begin(makeRecord(collective, number, signature));
+  block.operations.begin(makeRecord(collective, number, signature));
   const bool copies = !collective.plan && !collective.persistent &&
                       prefersCopies(collective.kind, collective.hints.get());
   // Before it waits for the others, who have to see if they call something else.
   if (collective.plan || copies) {
     signature_ = signature;
-    desk.issued.store(number, std::memory_order_release);
+    block.issued.store(number, std::memory_order_release);
   }
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, hooks);
@@ -449,23 +452,23 @@ uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target targ
   }
   order(target.stream, false);
   signature_ = signature;  // not before: what is refused does not count
-  desk.issued.store(number, std::memory_order_release);
+  block.issued.store(number, std::memory_order_release);
   return number;
 }
 
 uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantization& quantization,
                                     GpuLauncher::Target target) {
   validate(collective, control_->rank(), control_->size());
-  GpuDesk& desk = memory_.desk(control_->rank());
-  const uint64_t number = desk.issued.load(std::memory_order_relaxed) + 1;
+  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   // Twice: it is another operation than the one that sends fp32.
   const uint64_t signature = extendSignature(extendSignature(signature_, collective), collective);
-  desk.operations.begin(makeRecord(collective, number, signature));
+  block.operations.begin(makeRecord(collective, number, signature));
   begin(target);
   launcher_->launchQuantized(collective, quantization, target);
   order(target.stream, false);
   signature_ = signature;
-  desk.issued.store(number, std::memory_order_release);
+  block.issued.store(number, std::memory_order_release);
   return number;
 }
 
@@ -516,7 +519,7 @@ void GpuDomain::launchMessages(std::span<const Collective> messages, GpuLauncher
 }
 
 std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
-  device::Report& report = memory_.desk(rank).report;
+  device::Report& report = memory_.controlBlock(rank).report;
   std::vector<int> awaited;
   if (std::atomic_ref(report.state).load(std::memory_order_acquire) == 0) return awaited;
   for (int r = 0; r < control_->size(); ++r) {
@@ -531,7 +534,7 @@ std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
 std::vector<int> GpuDomain::missing(uint64_t number) const {
   std::vector<int> missing;
   for (int r = 0; number != 0 && r < control_->size(); ++r) {
-    const uint64_t issued = memory_.desk(r).issued.load(std::memory_order_acquire);
+    const uint64_t issued = memory_.controlBlock(r).issued.load(std::memory_order_acquire);
     if (r != control_->rank() && issued < number) missing.push_back(r);
   }
   return missing;
@@ -542,7 +545,8 @@ std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
   for (int r = 0; r < control_->size(); ++r) {
     const auto& state = core.board.control(r).state;
     if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
-    if (memory_.desk(r).issued.load(std::memory_order_acquire) < number) return core.leftError(r);
+    if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) < number)
+      return core.leftError(r);
   }
   return std::nullopt;
 }
@@ -570,11 +574,11 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
 
 /// Ranks whose collectives differ, among those that both still remember.
 std::optional<Error> GpuDomain::mismatch() {
-  const GpuDesk& own = memory_.desk(control_->rank());
+  const GpuControlBlock& own = memory_.controlBlock(control_->rank());
   const uint64_t issued = own.issued.load(std::memory_order_acquire);
   for (int r = 0; r < control_->size(); ++r) {
     if (r == control_->rank()) continue;
-    const GpuDesk& theirs = memory_.desk(r);
+    const GpuControlBlock& theirs = memory_.controlBlock(r);
     const uint64_t both = std::min(issued, theirs.issued.load(std::memory_order_acquire));
     std::optional<OperationRecord> mine, other;
     for (uint64_t number = both; number > 0; --number) {
@@ -595,10 +599,10 @@ std::optional<Error> GpuDomain::mismatch() {
 }
 
 bool GpuDomain::hasFailed() const {
-  GpuDesk& desk = memory_.desk(control_->rank());
+  GpuControlBlock& block = memory_.controlBlock(control_->rank());
   return control_->isAborted() ||
-         std::atomic_ref(desk.report.state).load(std::memory_order_acquire) != 0 ||
-         std::atomic_ref(desk.control.abort).load(std::memory_order_acquire) != 0;
+         std::atomic_ref(block.report.state).load(std::memory_order_acquire) != 0 ||
+         std::atomic_ref(block.control.abort).load(std::memory_order_acquire) != 0;
 }
 
 std::optional<Error> GpuDomain::trouble() {
@@ -612,7 +616,7 @@ std::optional<Error> GpuDomain::trouble() {
     fail(*error);
     return error;
   }
-  device::Report& report = memory_.desk(control_->rank()).report;
+  device::Report& report = memory_.controlBlock(control_->rank()).report;
   const uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
   if (state == device::kRefused) {
     Error error = refused(report.refusal);
@@ -688,13 +692,14 @@ Error GpuDomain::refused(const device::Refusal& refusal) const {
 
 void GpuDomain::stop() {
   if (!control_->core().belongsHere()) return;
-  std::atomic_ref(memory_.desk(control_->rank()).control.abort).store(1, std::memory_order_release);
+  std::atomic_ref(memory_.controlBlock(control_->rank()).control.abort)
+      .store(1, std::memory_order_release);
 }
 
 void GpuDomain::fail(const Error& error) {
   control_->core().fail(error);
   for (int r = 0; r < control_->size(); ++r) {
-    std::atomic_ref(memory_.desk(r).control.abort).store(1, std::memory_order_release);
+    std::atomic_ref(memory_.controlBlock(r).control.abort).store(1, std::memory_order_release);
   }
 }
 

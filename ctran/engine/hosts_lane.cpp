@@ -62,8 +62,10 @@ Task HostsLane::start(const Collective& collective) {
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
-/// A rank of another host that is late may wait for a neighbour, whom it can name; and one that has
-/// come for another one: a neighbour for a rank of another host, in plans anybody for anybody.
+/// How much longer this rank waits than its deadline, so that a rank which knows better who is to
+/// blame reports first. A rank of another host may be late because it waits for a rank of its own
+/// host. A rank of this host that has called may wait for a rank of another host. In a plan any
+/// rank that has called may wait for any other.
 int64_t HostsLane::graceNanos(const Condition& waiting) const {
   const int rank = awaitedOf(waiting);
   if (rank < 0) return 0;

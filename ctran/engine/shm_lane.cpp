@@ -5,8 +5,8 @@
 #include "ctran/base/log.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/engine/roll_call.h"
-#include "ctran/engine/say_all.h"
 #include "ctran/os/process.h"
 #include "ctran/os/process_memory.h"
 #include "ctran/topology/host.h"
@@ -37,7 +37,7 @@ void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {
   const Basis own{selector.hash(),
                   table.hash(),
                   {getpid(), reinterpret_cast<const std::byte*>(&token_), token_}};
-  const std::vector<Basis> all = sayAll(communicator, own, {}, hooks);
+  const std::vector<Basis> all = exchangeAll(communicator, own, {}, hooks);
   bool sameTable = true;
   std::vector<Memory> memories;
   for (int r = 0; r < shm_.size; ++r) {

@@ -5,7 +5,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/bootstrap/hand_over.h"
-#include "ctran/engine/say_all.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/window/lane_window.h"
 
 namespace ctran {
@@ -75,7 +75,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
     own.fileBytes = allocation->size();
     own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
   }
-  const std::vector<Announcement> all = sayAll(*communicator, own, {}, hooks);
+  const std::vector<Announcement> all = exchangeAll(*communicator, own, {}, hooks);
 
   for (int r = 0; r < parent.size(); ++r) {
     Checked(all[r].signalWords).atMost(kMaxSignalWords, r, "words for signals", "new_window");

@@ -85,8 +85,8 @@ std::shared_ptr<PersistentCopy> PersistentCopies::build(
     std::shared_ptr<DeviceSegment> segment) const {
   const uint32_t meeting = freeMeeting(all), word = meeting / kWordBits;
   const Offer& own = all[team_.rank];
-  auto& callable = memory_.desk(static_cast<int>(team_.rank)).meetings[word];
-  // The desks stay mapped.
+  auto& callable = memory_.controlBlock(static_cast<int>(team_.rank)).meetings[word];
+  // The control blocks stay mapped.
   std::shared_ptr<PersistentCopy> made(new PersistentCopy{own.kind,
                                                           own.bytes,
                                                           meeting,
@@ -94,7 +94,7 @@ std::shared_ptr<PersistentCopy> PersistentCopies::build(
                                                           std::move(segment),
                                                           {},
                                                           {held_, &(*held_)[word]},
-                                                          {memory_.desks(), &callable}});
+                                                          {memory_.controlBlocks(), &callable}});
   made->held->fetch_or(bitOf(meeting), std::memory_order_release);
   callable.fetch_or(bitOf(meeting), std::memory_order_release);
   made->outputs[team_.rank] = output;
@@ -117,10 +117,10 @@ void PersistentCopies::validate(const Collective& c, uint64_t number) const {
                 "prepare it anew on all ranks");
   }
   for (uint32_t r = 0; r < team_.size; ++r) {
-    const GpuDesk& desk = memory_.desk(static_cast<int>(r));
-    const auto& callable = desk.meetings[p.meeting / kWordBits];
+    const GpuControlBlock& block = memory_.controlBlock(static_cast<int>(r));
+    const auto& callable = block.meetings[p.meeting / kWordBits];
     if (callable.load(std::memory_order_acquire) & bitOf(p.meeting)) continue;
-    if (desk.issued.load(std::memory_order_acquire) >= number) continue;  // freed after this call
+    if (block.issued.load(std::memory_order_acquire) >= number) continue;  // freed after this call
     throw Error(ErrorKind::InvalidArgument,
                 "rank " + std::to_string(r) + " has freed what was prepared", {static_cast<int>(r)},
                 {}, "free it on all ranks, after the last call");

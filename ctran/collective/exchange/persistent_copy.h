@@ -29,8 +29,8 @@ struct PersistentCopy {
   std::array<std::byte*, device::kMaxRanks> outputs{};  ///< of every rank, as mapped here
   std::shared_ptr<DeviceSegment> own;
   std::array<std::shared_ptr<gpu::DeviceMemory>, device::kMaxRanks> others;
-  /// Words with bits of meetings: those that this rank holds, and, on its desk, those of which it
-  /// may make calls.
+  /// Words with bits of meetings: those that this rank holds, and, in its control block, those of
+  /// which it may make calls.
   std::shared_ptr<std::atomic<uint64_t>> held, callable;
 
   /// This rank makes no more calls, nor may the others; graphs that have some stay as they are.

@@ -85,7 +85,7 @@ void GpuLauncher::run(gpu::Function kernel, Shape shape, const void* arguments,
 }
 
 GpuLauncher::Shape GpuLauncher::shapeOfLanes(uint32_t lanes, Target target) const {
-  const uint32_t rows = target.beside ? rows_ : 1;
+  const uint32_t rows = target.sharesGpu ? rows_ : 1;
   return {(lanes + rows - 1) / rows, kLaneThreads / rows_, rows};
 }
 

@@ -26,12 +26,12 @@ struct Quantization {
 /// arguments that all ranks (or both ends of a message) share, and on nothing else.
 class GpuLauncher {
  public:
-  /// Where an operation goes. `beside`: it may run beside other kernels, which lose less when it
-  /// takes all of a few multiprocessors than a part of many. Alone it is faster on many. `timeout`:
-  /// the longest wait inside a kernel, replays included; 0: the communicator's.
+  /// Where an operation goes. `sharesGpu`: other kernels may run at the same time, and lose less
+  /// when it takes all of a few multiprocessors than a part of many. Alone it is faster on many.
+  /// `timeout`: the longest wait inside a kernel, replays included; 0: the communicator's.
   struct Target {
     gpu::Stream stream;
-    bool beside = false;
+    bool sharesGpu = false;
     std::chrono::nanoseconds timeout{0};
   };
 

@@ -13,7 +13,7 @@ using gpu::check;
 using gpu::Driver;
 
 constexpr size_t kPage = 4096;
-static_assert(sizeof(GpuDesk) <= kPage);
+static_assert(sizeof(GpuControlBlock) <= kPage);
 
 const ConfigInt kStepBytes{
     "CTRAN_GPU_STEP_BYTES", 65536,
@@ -57,17 +57,17 @@ PeerMemory::PeerMemory(int rank, int size, int device) : rank_(rank), size_(size
   team_.stepBytes = static_cast<uint32_t>(kStepBytes.get()) / 32 * 32;
 }
 
-size_t PeerMemory::deskBytes(int size) { return kPage * size; }
+size_t PeerMemory::controlBlockBytes(int size) { return kPage * size; }
 
-GpuDesk& PeerMemory::desk(int rank) const {
-  return *reinterpret_cast<GpuDesk*>(desks_.host() + kPage * rank);
+GpuControlBlock& PeerMemory::controlBlock(int rank) const {
+  return *reinterpret_cast<GpuControlBlock*>(controlBlocks_.host() + kPage * rank);
 }
 
 void PeerMemory::goThroughHost() {
   scratch_.clear();
   hostScratch_.clear();
   state_ = {};
-  desks_ = {};
+  controlBlocks_ = {};
   throughHost_ = true;
 }
 
@@ -89,7 +89,7 @@ UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
   return UniqueFd(scratch_[rank_].exportHandle());
 }
 
-void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside) {
+void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t extra) {
   const gpu::DeviceGuard guard(device_);
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
@@ -99,7 +99,8 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
       scratch_[r] = gpu::DeviceMemory::import(group.brought[r].get(), bytes[r], device_);
     }
   }
-  desks_ = gpu::SharedHostMemory::map(device_, group.memory, deskBytes(size_) + beside);
+  controlBlocks_ =
+      gpu::SharedHostMemory::map(device_, group.memory, controlBlockBytes(size_) + extra);
 
   const Layout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
   team_.rank = static_cast<uint32_t>(rank_);
@@ -114,9 +115,10 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
     team_.steps[r] = reinterpret_cast<char*>(scratch + layout.steps);
   }
   team_.state = reinterpret_cast<device::State*>(state_.address());
-  const gpu::DevicePtr own = desks_.address() + kPage * rank_;
-  team_.control = reinterpret_cast<const device::Control*>(own + offsetof(GpuDesk, control));
-  team_.report = reinterpret_cast<device::Report*>(own + offsetof(GpuDesk, report));
+  const gpu::DevicePtr own = controlBlocks_.address() + kPage * rank_;
+  team_.control =
+      reinterpret_cast<const device::Control*>(own + offsetof(GpuControlBlock, control));
+  team_.report = reinterpret_cast<device::Report*>(own + offsetof(GpuControlBlock, report));
 }
 
 }  // namespace ctran

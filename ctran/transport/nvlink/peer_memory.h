@@ -15,7 +15,7 @@ namespace ctran {
 
 /// What one rank shows its own GPU and the other ranks' processes, in shared host memory that
 /// every GPU maps. One page each.
-struct GpuDesk {
+struct GpuControlBlock {
   device::Control control;
   device::Report report;
   std::atomic<uint64_t> issued;  ///< collectives that this rank has put on streams
@@ -25,9 +25,9 @@ struct GpuDesk {
 };
 
 /// The memory through which the GPUs of one host reach each other: every rank's scratch, mapped by
-/// all, and the desks. Scratch lies on the rank's GPU or, where GPUs do not reach each other, in
-/// the host's memory, which all of them do. Made in three steps, so that ranks can agree on how
-/// each has gone.
+/// all, and the control blocks. Scratch lies on the rank's GPU or, where GPUs do not reach each
+/// other, in the host's memory, which all of them do. Made in three steps, so that ranks can agree
+/// on how each has gone.
 class PeerMemory {
  public:
   PeerMemory(int rank, int size, int device);
@@ -46,12 +46,12 @@ class PeerMemory {
   size_t scratchBytes() const {
     return scratch_.empty() ? 0 : scratch_[rank_].size() + hostScratch_[rank_].size();
   }
-  static size_t deskBytes(int size);
+  static size_t controlBlockBytes(int size);
 
-  /// Maps what the others have allocated (`bytes` per rank), and the desks, with `beside` bytes
-  /// after them.
-  void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t beside);
-  const std::shared_ptr<SharedMapping>& desks() const { return desks_.mapping(); }
+  /// Maps what the others have allocated (`bytes` per rank), and the control blocks, with `extra`
+  /// bytes after them.
+  void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t extra);
+  const std::shared_ptr<SharedMapping>& controlBlocks() const { return controlBlocks_.mapping(); }
 
   /// What kernels are given; launches copy it.
   const device::Team& team() const { return team_; }
@@ -59,7 +59,7 @@ class PeerMemory {
   void setTimeout(std::chrono::nanoseconds timeout) {
     team_.timeoutNs = static_cast<uint64_t>(timeout.count());
   }
-  GpuDesk& desk(int rank) const;
+  GpuControlBlock& controlBlock(int rank) const;
 
  private:
   const int rank_;
@@ -70,7 +70,7 @@ class PeerMemory {
   std::vector<gpu::DeviceMemory> scratch_;          ///< per rank
   std::vector<gpu::SharedHostMemory> hostScratch_;  ///< or this
   gpu::DeviceMemory state_;
-  gpu::SharedHostMemory desks_;
+  gpu::SharedHostMemory controlBlocks_;
   device::Team team_{};
 };
 

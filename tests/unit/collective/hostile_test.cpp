@@ -8,7 +8,7 @@
 
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
-#include "ctran/engine/say_all.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/window/window.h"
 #include "tests/unit/support/ranks.h"
 
@@ -131,7 +131,7 @@ struct BareWindow {
 
   explicit BareWindow(Communicator& parent) {
     communicator = parent.split(std::vector<int>{0, 1}, parent.name() + "/window");
-    sayAll(*communicator, Announcement{});
+    exchangeAll(*communicator, Announcement{});
     communicator->handOver(4096, openOwnPidFd(), nullptr);
     communicator->run(Collective{}, {}, nullptr);
   }

@@ -68,12 +68,12 @@ Task allReduceGroup(HostsContext& hosts, const Collective& c) {
     if (k > 0) {
       const Collective step = gatherOf(k - 1);
       Task task = hosts.local(step);
-      co_await Task::Beside{task, rail};
+      co_await Task::Overlapping{task, rail};
     }
     if (k + 1 < pieces) {
       const Collective step = scatterOf(k + 1);
       Task task = hosts.local(step);
-      co_await Task::Beside{task, rail};
+      co_await Task::Overlapping{task, rail};
     }
     co_await rail;
   }

@@ -22,7 +22,7 @@ Task allToAllGroup(HostsContext& hosts, const Collective& c) {
   Task far = c.kind == CollectiveKind::AllToAllV ? allToAllVFar(hosts.all, c, &hosts.map)
                                                  : allToAllFar(hosts.all, c, &hosts.map);
   Task near = hosts.local(inside);
-  co_await Task::Beside{near, far};
+  co_await Task::Overlapping{near, far};
   co_await far;
 }
 

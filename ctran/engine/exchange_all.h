@@ -10,8 +10,8 @@ namespace ctran {
 
 /// What each rank says, by rank. Collective; all pass the same T, which is plain data.
 template <class T>
-std::vector<T> sayAll(Communicator& communicator, const T& own,
-                      std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr) {
+std::vector<T> exchangeAll(Communicator& communicator, const T& own,
+                           std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(communicator.size());
   Collective exchange;
