@@ -188,7 +188,7 @@ Case caseOf(CollectiveKind kind, int size, bool sumsPartially, Random& random) {
   c.op.kind = kOps[random.below(std::size(kOps))];
   if (!isSupported(c.op.kind, c.type)) c.op.kind = ReduceKind::Sum;
   c.count = kCounts[random.below(std::size(kCounts))];
-  if (random.oneIn(50)) c.count = 40'000;
+  if (random.oneIn(20)) c.count = 90'000;  // in many segments
   c.root = isRooted(kind) ? static_cast<int>(random.below(size)) : 0;
   c.inPlace = random.oneIn(3);
   c.listed = random.oneIn(3);

@@ -72,18 +72,23 @@ class Half {
   }
 
   void advance() {
-    while (summed_ < segments_ && summed_ < bound_ + kWindow && childrenHaveCome()) sum();
-    while (bound_ < summed_ && holds(up_[bound_ % kWindow])) bindDown();
-    while (spread_ < bound_ && holds(down_[spread_])) spread();
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (; maySum() && childrenHaveCome(); moved = true) sum();
+      for (; bound_ < summed_ && holds(up_[bound_ % kWindow]); moved = true) bindDown();
+      for (; spread_ < bound_ && holds(down_[spread_]); moved = true) spread();
+    }
   }
   bool done() const { return spread_ == segments_; }
-  /// What it waits for.
+  /// What it waits for, also where that has come since `advance` looked.
   void addConditions(std::vector<Condition>& conditions) const {
-    if (done()) return;
-    if (summed_ < segments_ && summed_ < bound_ + kWindow) {
+    if (maySum()) {
       for (size_t i = 0; i < children_.size(); ++i) {
-        const Condition one = arrived_[slot(i, summed_)].condition();
-        if (!Condition(one).holds()) conditions.push_back(one);
+        const Arrival& arrival = arrived_[slot(i, summed_)];
+        if (holds(arrival) && i + 1 < children_.size()) continue;
+        conditions.push_back(arrival.condition());
+        break;
       }
     }
     if (bound_ < summed_) conditions.push_back(up_[bound_ % kWindow].condition());
@@ -107,6 +112,7 @@ class Half {
   static bool holds(const Dispatch& message) { return message.condition().holds(); }
   static bool holds(const Arrival& message) { return message.condition().holds(); }
   bool isRoot() const { return parent_ < 0; }
+  bool maySum() const { return summed_ < segments_ && summed_ < bound_ + kWindow; }
   size_t slot(size_t child, size_t k) const { return child * kWindow + k % kWindow; }
   size_t length(size_t k) const { return std::min(segment_, bytes_ - k * segment_); }
   uint32_t buffer(size_t k, bool isDown) const {
@@ -199,7 +205,7 @@ Task allReduceDoubleBinaryTree(NetContext& net, const Collective& c) {
       half.advance();
       half.addConditions(conditions);
     }
-    if (conditions.empty()) break;
+    if (halves[0].done() && halves[1].done()) break;
     co_await Condition::any(conditions.data(), static_cast<int>(conditions.size()));
   }
   for (Half& half : halves) {
