@@ -4,7 +4,8 @@
 file(GLOB algorithm_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/ctran/collective
   ${PROJECT_SOURCE_DIR}/ctran/collective/*/shm/*.cpp
   ${PROJECT_SOURCE_DIR}/ctran/collective/*/net/*.cpp
-  ${PROJECT_SOURCE_DIR}/ctran/collective/*/hosts/*.cpp)
+  ${PROJECT_SOURCE_DIR}/ctran/collective/*/hosts/*.cpp
+  ${PROJECT_SOURCE_DIR}/ctran/collective/*/gpu/*.cpp)
 list(SORT algorithm_sources)
 set(declarations "")
 set(calls "")

@@ -39,6 +39,15 @@ DataType typeOf(const Json& request) {
   throw Error(ErrorKind::InvalidArgument, "'" + name->asString() + "' is no data type");
 }
 
+/// "hints", of the call, where they are given.
+std::map<std::string, std::string> hintsOf(const Json& request) {
+  std::map<std::string, std::string> hints;
+  if (const Json* given = request.find("hints")) {
+    for (const auto& [key, value] : given->members()) hints[key] = value.asString();
+  }
+  return hints;
+}
+
 /// A communicator that is not there yet: so many ranks on each of so many hosts.
 Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int ranks, int hosts) {
   if (ranks < 1 || ranks > Arena::kMaxRanks) {
@@ -77,15 +86,15 @@ Json explained(const Json& request) {
   const DataType type = typeOf(request);
   if (request.find("communicator") != nullptr) {
     if (const auto explainer = explainerOf(request)) {
-      return explainer->explain(*kind, bytes).toJson();
+      std::shared_ptr<const CallHints> hints;
+      // That of ncclx without GPUs that reach each other has none of ctran.
+      const auto known = findCommunicator(request.at("communicator").asString(),
+                                          static_cast<int>(request.at("rank").asInt()));
+      if (known) hints = known->hintsOfCall(hintsOf(request));
+      return explainer->explain(*kind, bytes, type, hints.get()).toJson();
     }
     const auto communicator = communicatorOf(request);
-    std::shared_ptr<const CallHints> hints;
-    if (const Json* given = request.find("hints")) {
-      std::map<std::string, std::string> all;
-      for (const auto& [key, value] : given->members()) all[key] = value.asString();
-      hints = communicator->hintsOfCall(all);
-    }
+    auto hints = communicator->hintsOfCall(hintsOf(request));
     return communicator->explain(*kind, bytes, type, std::move(hints)).toJson();
   }
   const Json* hosts = request.find("hosts");

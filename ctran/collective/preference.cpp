@@ -1,11 +1,11 @@
 #include "ctran/collective/preference.h"
 
+#include <algorithm>
 #include <cctype>
 #include <sstream>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
-#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/registry.h"
 
 namespace ctran {
@@ -23,20 +23,19 @@ constexpr CollectiveKind kKinds[] = {
     CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
     CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
 
-bool isOfGpus(CollectiveKind kind, const std::string& name) {
-  return name == CopyEngines::kName && CopyEngines::serves(kind);
-}
-
-bool isKnown(const WantedAlgorithm& wanted) {
+bool isKnown(const WantedAlgorithm& wanted, std::initializer_list<AlgorithmPlace> places) {
   for (const CollectiveKind kind : kKinds) {
     if (wanted.kind && *wanted.kind != kind) continue;
-    if (isOfGpus(kind, wanted.name)) return true;
-    for (const AlgorithmPlace place :
-         {AlgorithmPlace::SharedMemory, AlgorithmPlace::Hosts, AlgorithmPlace::Network}) {
+    for (const AlgorithmPlace place : places) {
       if (findAlgorithm(place, kind, wanted.name) != nullptr) return true;
     }
   }
   return false;
+}
+
+bool isKnown(const WantedAlgorithm& wanted) {
+  return isKnown(wanted, {AlgorithmPlace::SharedMemory, AlgorithmPlace::Hosts,
+                          AlgorithmPlace::Network, AlgorithmPlace::Gpus});
 }
 
 [[noreturn]] void refuse(const WantedAlgorithm& wanted, const std::string& source) {
@@ -48,7 +47,7 @@ bool isKnown(const WantedAlgorithm& wanted) {
                   "; on one host there are: " + algorithmNames(AlgorithmPlace::SharedMemory, one) +
                   "; between hosts: " + algorithmNames(AlgorithmPlace::Hosts, one) + ", " +
                   algorithmNames(AlgorithmPlace::Network, one) +
-                  "; on GPUs copy_engine, of all_gather, all_to_all and broadcast");
+                  "; on GPUs: " + algorithmNames(AlgorithmPlace::Gpus, one));
 }
 
 /// Names that other libraries have for algorithms of ours, in lower case. One may be of several,
@@ -105,7 +104,35 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
 }
 
 Preferences::Preferences(const std::string& text, const std::string& source)
-    : text_(text), wanted_(parseAlgorithms(text, source)) {}
+    : text_(text), source_(source), wanted_(parseAlgorithms(text, source)) {}
+
+bool Preferences::names(CollectiveKind kind, std::string_view name) const {
+  return std::any_of(wanted_.begin(), wanted_.end(), [&](const WantedAlgorithm& wanted) {
+    return wanted.kind == kind && wanted.name == name;
+  });
+}
+
+void Preferences::checkPlaces(std::initializer_list<AlgorithmPlace> places,
+                              const char* whose) const {
+  for (const WantedAlgorithm& wanted : wanted_) {
+    const bool served =
+        std::any_of(wanted_.begin(), wanted_.end(), [&](const WantedAlgorithm& one) {
+          return one.kind == wanted.kind && isKnown(one, places);
+        });
+    if (served) continue;
+    std::string has;
+    for (const AlgorithmPlace place : places) {
+      const CollectiveKind* const kind = wanted.kind ? &*wanted.kind : nullptr;
+      const std::string names = algorithmNames(place, kind);
+      if (!names.empty()) has += (has.empty() ? "" : ", ") + names;
+    }
+    const std::string op(wanted.kind ? nameOf(*wanted.kind) : "no collective");
+    throw Error(ErrorKind::InvalidArgument,
+                source_ + " asks for the algorithm '" + wanted.name + "', which " + op + " of " +
+                    whose + (wanted.kind ? " does not have" : " has"),
+                {}, {}, "there are: " + has);
+  }
+}
 
 const std::string* Preferences::of(CollectiveKind kind) const {
   const std::string* general = nullptr;

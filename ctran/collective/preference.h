@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "ctran/base/collective_kind.h"
+#include "ctran/collective/algorithm.h"
 
 namespace ctran {
 
@@ -34,13 +36,18 @@ class Preferences {
   Preferences(const std::string& text, const std::string& source);
 
   const std::string* of(CollectiveKind kind) const;
+  /// Whether that name is wanted for this collective in particular.
+  bool names(CollectiveKind kind, std::string_view name) const;
+  /// Throws Error(InvalidArgument) if for some collective all that is wanted is none of these
+  /// places, or is so for all collectives. `whose`: "GPUs".
+  void checkPlaces(std::initializer_list<AlgorithmPlace> places, const char* whose) const;
   /// The names that are wanted for a collective: those for it alone, the last one first, then those
   /// for all.
   std::vector<std::string_view> namesFor(CollectiveKind kind) const;
   const std::string& text() const { return text_; }
 
  private:
-  std::string text_;
+  std::string text_, source_;
   std::vector<WantedAlgorithm> wanted_;
 };
 

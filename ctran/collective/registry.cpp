@@ -13,7 +13,7 @@ std::vector<Algorithm> everyAlgorithm();
 
 namespace {
 
-constexpr size_t kPlaces = 3, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
+constexpr size_t kPlaces = 4, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
 
 struct Registry {
   Registry() : all(everyAlgorithm()) {
@@ -50,6 +50,21 @@ const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::s
     if (algorithm->name == name) return algorithm;
   }
   return nullptr;
+}
+
+bool isAlgorithm(AlgorithmPlace place, std::string_view name) {
+  const auto& all = registry().all;
+  return std::any_of(all.begin(), all.end(), [&](const Algorithm& one) {
+    return one.place() == place && one.name == name;
+  });
+}
+
+std::string SizeRange::text() const {
+  const bool ends = upTo != std::numeric_limits<size_t>::max();
+  if (from == 0) return ends ? "up to " + std::to_string(upTo) + " bytes" : "any size";
+  std::string text = "from " + std::to_string(from);
+  if (ends) text += " up to " + std::to_string(upTo);
+  return text + " bytes";
 }
 
 const Algorithm& cheapestAlgorithm(AlgorithmPlace place, const AlgorithmQuery& query,

@@ -15,6 +15,9 @@ std::span<const Algorithm* const> algorithmsOf(AlgorithmPlace place, CollectiveK
 /// Null if there is none of that name.
 const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::string_view name);
 
+/// Whether some collective has one of that name.
+bool isAlgorithm(AlgorithmPlace place, std::string_view name);
+
 /// The fastest by the cost model of those that can serve; `micros` is set to its time, if not null.
 /// It reads no other process's memory unless `readsPeers`, and passes on no partial sums unless the
 /// query allows.

@@ -47,6 +47,17 @@ Hints ofCalls(const Hints& hints) {
   return left;
 }
 
+/// Throws Error(InvalidArgument) if it names algorithms where calls will not go.
+Preferences checked(Preferences wanted, bool gpus) {
+  using Place = AlgorithmPlace;
+  if (gpus) {
+    wanted.checkPlaces({Place::Gpus}, "GPUs");
+  } else {
+    wanted.checkPlaces({Place::SharedMemory, Place::Hosts, Place::Network}, "tensors of the CPU");
+  }
+  return wanted;
+}
+
 std::shared_ptr<SharedMapping> privateMemory(size_t bytes) {
   return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
 }
@@ -123,7 +134,8 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
              options.rank, options.size),
       core_(options.name, *arena_, options.size),
       hints_(options.hints),
-      hint_(hintedPreferences(options.hints)),
+      gpus_(options.gpus),
+      hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(2 * options.size + 1),
       mailboxes_(options.size),
@@ -140,7 +152,8 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
       board_(makeBoard(map_, std::move(memory), options.rank, options.size)),
       core_(options.name, *board_, static_cast<int>(map.local().size())),
       hints_(options.hints),
-      hint_(hintedPreferences(options.hints)),
+      gpus_(options.gpus),
+      hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(2 * options.size + 1),
       mailboxes_(options.size),
@@ -195,7 +208,7 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
 }
 
 void Communicator::setHints(const std::map<std::string, std::string>& hints) {
-  auto standing = callHints(ofCalls(hints), true);
+  auto standing = checkedHints(ofCalls(hints), true);
   for (const auto& [key, value] : ofCalls(hints_)) hints_.erase(key);
   hints_.merge(ofCalls(hints));
   standing_ = std::move(standing);
@@ -203,10 +216,16 @@ void Communicator::setHints(const std::map<std::string, std::string>& hints) {
 
 std::shared_ptr<const CallHints> Communicator::hintsOfCall(
     const std::map<std::string, std::string>& hints) const {
-  if (!standing_) return callHints(hints, false);
+  if (!standing_) return checkedHints(hints, false);
   std::map<std::string, std::string> all = hints;
   all.merge(ofCalls(hints_));
-  return callHints(all, true);
+  return checkedHints(all, true);
+}
+
+std::shared_ptr<const CallHints> Communicator::checkedHints(const Hints& hints, bool alone) const {
+  auto found = callHints(hints, alone);
+  if (found) static_cast<void>(checked(found->preferences, gpus_));
+  return found;
 }
 
 int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {

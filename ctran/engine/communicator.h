@@ -46,6 +46,7 @@ struct CommunicatorOptions {
   std::shared_ptr<Store> store;  ///< not needed when size is 1
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);  ///< of creation and of operations
   std::map<std::string, std::string> hints;
+  bool gpus = false;  ///< it is to be the control of a GpuCommunicator; hints name what GPUs have
 };
 
 /// A group of ranks and the operations among them.
@@ -188,6 +189,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::vector<Condition> olderReceives(const Collective& collective);
   std::shared_ptr<Operation> enqueue(Lane& lane, Collective&& collective, int64_t timeoutNanos,
                                      std::shared_ptr<void> keepAlive);
+  std::shared_ptr<const CallHints> checkedHints(const std::map<std::string, std::string>& hints,
+                                                bool alone) const;
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
   template <class Visit>
@@ -208,6 +211,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::optional<Board> board_;  // of several hosts; of one, the arena is the board
   Core core_;
   std::map<std::string, std::string> hints_;
+  const bool gpus_;
   const Preferences hint_;
   std::shared_ptr<const CallHints> standing_;
   std::atomic<int64_t> timeoutNanos_;

@@ -261,6 +261,7 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   options.size = static_cast<int>(ranks.size());
   options.name = name;
   options.hints = hints_;
+  options.gpus = gpus_;
   options.timeout = std::chrono::nanoseconds(nanosOr(timeout));
 
   // Everybody tells everybody its list; the first of a list also where it listens.

@@ -122,11 +122,16 @@ std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> contr
                                              WaitHooks* hooks, GpuFallback fallback) {
   if (control->spansHosts() || control->size() > static_cast<int>(device::kMaxRanks)) {
     throw Error(ErrorKind::Unsupported,
-                "ctran works among up to " + std::to_string(device::kMaxRanks) +
-                    " GPUs of one host; communicator '" + control->name() + "' has " +
+                "the GPU domain of communicator '" + control->name() + "' would have " +
                     std::to_string(control->size()) + " ranks" +
-                    (control->spansHosts() ? " on several hosts" : ""),
-                {}, {}, "use backend nccl, or tensors of the CPU");
+                    (control->spansHosts() ? " on several hosts" : "") +
+                    "; a GPU domain, whose GPUs reach each other's memory, has up to " +
+                    std::to_string(device::kMaxRanks) + ", of one host",
+                {}, {},
+                "what works: communicators of ctran for groups of up to " +
+                    std::to_string(device::kMaxRanks) +
+                    " of these ranks; backend nccl or ncclx among all of them; tensors of the CPU "
+                    "in a communicator of the CPU");
   }
   std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device));
   made->connect(fallback, hooks);
@@ -158,6 +163,7 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
 }
 
 void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
+  user_.checkPlaces({AlgorithmPlace::Gpus}, "GPUs");  // the same on all ranks
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
@@ -204,7 +210,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
           error.what());
     }
   }
-  launcher_.reset();
+  context_.reset();
   memory_.goThroughHost();
   share(hooks);
 }
@@ -212,7 +218,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
 void GpuDomain::share(WaitHooks* hooks) {
   UniqueFd scratch;
   const auto allocated = agree(hooks, [&](Introduction& own) {
-    scratch = memory_.allocate(GpuLauncher::lanesOf(blocks_), lines_);
+    scratch = memory_.allocate(GpuContext::lanesOf(blocks_), lines_);
     own.scratchBytes = memory_.scratchBytes();
   });
   const size_t blocks = PeerMemory::controlBlockBytes(control_->size());
@@ -230,11 +236,14 @@ void GpuDomain::share(WaitHooks* hooks) {
     last_ = gpu::PooledEvent(events_);
     symmetric_.connect(isThroughHost() ? nullptr : memory_.controlBlocks(), blocks,
                        memory_.team().state);
-    launcher_.emplace(memory_.team(), device_, blocks_, symmetric_);
+    context_.emplace(memory_.team(), device_, blocks_, symmetric_);
+    context_->makeCopies = [this] { return makeCopies(); };
+    selector_.emplace(control_->size(), context_->limits(isThroughHost()));
   });
   setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
   agree(hooks, [&](Introduction&) { probe(); });
   setTimeout(control_->timeout());
+  selector_->prefer(control_->hint(), user_);
 }
 
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
@@ -273,7 +282,7 @@ void GpuDomain::probe() {
         gather.outputs.push_back({gather.output + r * count, count});
       }
     }
-    launcher_->launch(gather, {stream.get()});
+    launchNative(gather, {stream.get()});
     check(driver.memcpyDtoHAsync(found.data(), buffer.address() + kProbeBytes, count * size,
                                  stream.get()),
           "cuMemcpyDtoHAsync");
@@ -299,7 +308,7 @@ void GpuDomain::setTimeout(std::chrono::nanoseconds timeout) {
 }
 
 /// Before a launch. Hosts end what is late; a kernel does so later, where no host looks.
-void GpuDomain::begin(GpuLauncher::Target target) {
+void GpuDomain::begin(const GpuTarget& target) {
   const bool own = target.timeout.count() != 0 && target.timeout != control_->timeout();
   memory_.setTimeout(own ? target.timeout + kDeviceGrace : target.timeout.zero());
   order(target.stream, true);
@@ -319,8 +328,11 @@ void GpuDomain::order(gpu::Stream stream, bool before) {
   }
 }
 
-std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c) const {
+/// What the call itself asks for comes first.
+std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c,
+                                                        const CallHints* hints) const {
   if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
+  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) return nullptr;
   return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
     return GpuPlan::whyNot(algorithm, c, blocks_).empty();
   });
@@ -362,13 +374,14 @@ GpuPlan& GpuDomain::setUpPlan(const Collective& c, WaitHooks* hooks) {
   return *(plans_[key] = std::move(made));
 }
 
-CopyEngines& GpuDomain::setUpCopies(WaitHooks* hooks) {
-  if (!copies_) {
-    copies_ = setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks, [&] {
-      return std::make_unique<CopyEngines>(memory_.team(), device_);
-    });
-  }
-  return *copies_;
+std::unique_ptr<CopyEngines> GpuDomain::makeCopies() {
+  return setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks_,
+                            [&] { return std::make_unique<CopyEngines>(memory_.team(), device_); });
+}
+
+/// By an algorithm of GPUs that has been prepared.
+void GpuDomain::launchNative(const Collective& collective, const GpuTarget& target) {
+  std::get<GpuAlgorithm>(selector_->choose(collective).run)(*context_, collective, target);
 }
 
 /// The algorithm that somebody wants for it; null if nobody does.
@@ -381,12 +394,6 @@ const std::string* GpuDomain::wantedFor(CollectiveKind kind, const CallHints* hi
   return nullptr;
 }
 
-bool GpuDomain::prefersCopies(CollectiveKind kind, const CallHints* hints) const {
-  if (!CopyEngines::serves(kind) || control_->size() == 1 || isThroughHost()) return false;
-  const std::string* name = wantedFor(kind, hints);
-  return name != nullptr && *name == CopyEngines::kName;
-}
-
 std::shared_ptr<PersistentCopy> GpuDomain::prepare(CollectiveKind kind, std::byte* output,
                                                    size_t bytes, std::chrono::nanoseconds timeout,
                                                    WaitHooks* hooks) {
@@ -394,15 +401,16 @@ std::shared_ptr<PersistentCopy> GpuDomain::prepare(CollectiveKind kind, std::byt
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
   const CallHints* hints = control_->standingHints().get();
-  const bool wanted = wantedFor(kind, hints) ? prefersCopies(kind, hints)
-                                             : bytes >= kLeastPersistentBlock * control_->size();
+  const std::string* const name = wantedFor(kind, hints);
+  const bool wanted = name != nullptr ? *name == CopyEngines::kName
+                                      : bytes >= kLeastPersistentBlock * control_->size();
   return persistent_->prepare(kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
                               [&](const PersistentCopies::Offer& own) {
                                 return exchangeAll(*control_, own, timeout, hooks);
                               });
 }
 
-uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target target,
+uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target,
                            WaitHooks* hooks) {
   if (control_->standingHints() && !collective.hints) [[unlikely]] {
     Collective hinted = collective;
@@ -414,7 +422,7 @@ uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target tar
     const GpuControlBlock& block = memory_.controlBlock(control_->rank());
     persistent_->validate(collective, block.issued.load(std::memory_order_relaxed) + 1);
   }
-  if (auto plan = planFor(collective)) [[unlikely]] {
+  if (auto plan = planFor(collective, collective.hints.get())) [[unlikely]] {
     Collective planned = collective;
     planned.plan = std::move(plan);
     return issue(planned, target, hooks);
@@ -422,16 +430,15 @@ uint64_t GpuDomain::launch(const Collective& collective, GpuLauncher::Target tar
   return issue(collective, target, hooks);
 }
 
-uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target target,
-                          WaitHooks* hooks) {
+uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks) {
   GpuControlBlock& block = memory_.controlBlock(control_->rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   const uint64_t signature = extendSignature(signature_, collective);
   block.operations.begin(makeRecord(collective, number, signature));
-  const bool copies = !collective.plan && !collective.persistent &&
-                      prefersCopies(collective.kind, collective.hints.get());
+  const Algorithm* const algorithm =
+      collective.plan || collective.persistent ? nullptr : &selector_->choose(collective);
   // Before it waits for the others, who have to see if they call something else.
-  if (collective.plan || copies) {
+  if (collective.plan || (algorithm != nullptr && algorithm->preparesTogether)) {
     signature_ = signature;
     block.issued.store(number, std::memory_order_release);
   }
@@ -439,16 +446,14 @@ uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target targ
     GpuPlan& plan = setUpPlan(collective, hooks);
     begin(target);
     plan.launch(collective, staging_, target.stream);
-  } else if (copies) {
-    CopyEngines& engines = setUpCopies(hooks);
-    begin(target);
-    engines.launch(collective, target.stream);
   } else if (collective.persistent) {
     begin(target);
     persistent_->launch(collective, staging_, target.stream);
   } else {
+    hooks_ = hooks;
+    if (algorithm->preparesTogether) algorithm->prepare(*context_, collective);
     begin(target);
-    launcher_->launch(collective, target);
+    std::get<GpuAlgorithm>(algorithm->run)(*context_, collective, target);
   }
   order(target.stream, false);
   signature_ = signature;  // not before: what is refused does not count
@@ -457,7 +462,7 @@ uint64_t GpuDomain::issue(const Collective& collective, GpuLauncher::Target targ
 }
 
 uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantization& quantization,
-                                    GpuLauncher::Target target) {
+                                    const GpuTarget& target) {
   validate(collective, control_->rank(), control_->size());
   GpuControlBlock& block = memory_.controlBlock(control_->rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
@@ -465,45 +470,33 @@ uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantiza
   const uint64_t signature = extendSignature(extendSignature(signature_, collective), collective);
   block.operations.begin(makeRecord(collective, number, signature));
   begin(target);
-  launcher_->launchQuantized(collective, quantization, target);
+  ctran::launchQuantized(*context_, collective, quantization, target);
   order(target.stream, false);
   signature_ = signature;
   block.issued.store(number, std::memory_order_release);
   return number;
 }
 
-Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes) const {
+Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
+                               const CallHints* hints) const {
   Collective call;
   call.kind = kind;
-  call.type = DataType::UInt8;
+  call.type = type;
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
-  call.count = inBlocks ? bytes / control_->size() : bytes;
-  Explanation explanation;
-  if (const auto plan = planFor(call)) {
+  call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
+  if (hints == nullptr) hints = control_->standingHints().get();
+  Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
+  if (const auto plan = planFor(call, hints)) {
     explanation.algorithm = "plan " + plan->plan().name;
     explanation.why = "a plan is registered for it";
-  } else if (const CallHints* hints = control_->standingHints().get(); prefersCopies(kind, hints)) {
-    explanation.algorithm = CopyEngines::kName;
-    const auto [own, communicators] = hintsOf(hints, control_->hint());
-    const bool hinted = (own != nullptr && own->of(kind) != nullptr) ||
-                        (communicators != nullptr && communicators->of(kind) != nullptr);
-    explanation.why = hinted ? kByHint : kByUser;
-  } else {
-    explanation.algorithm = "native";
-    explanation.why = "kernels of the engine, by size";
-    if (const size_t segments = symmetric_.mapped()) {
-      explanation.why +=
-          "; much data straight between tensors of symmetric memory, of which "
-          "this rank has " +
-          std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
-          " times";
-    }
-    if (isThroughHost()) {
-      explanation.why += ", through the host's memory";
-    } else if (!lines_ && control_->size() > 1) {
-      explanation.why += ", without lines: not all GPUs see each other over NVLink";
-    }
   }
+  if (const size_t segments = symmetric_.mapped()) {
+    explanation.why +=
+        "; much data straight between tensors of symmetric memory, of which this rank has " +
+        std::to_string(segments) + " segments, named " + std::to_string(symmetric_.found()) +
+        " times";
+  }
+  if (isThroughHost()) explanation.why += "; through the host's memory";
   if (const size_t launched = persistent_ ? persistent_->launched() : 0) {
     explanation.why +=
         "; persistent ones by copy engines alone, " + std::to_string(launched) + " so far";
@@ -511,10 +504,10 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes) const {
   return explanation;
 }
 
-void GpuDomain::launchMessages(std::span<const Collective> messages, GpuLauncher::Target target) {
+void GpuDomain::launchMessages(std::span<const Collective> messages, const GpuTarget& target) {
   for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
   begin(target);
-  launcher_->launchMessages(messages, target);
+  ctran::launchMessages(*context_, messages, target);
   order(target.stream, false);
 }
 
@@ -704,7 +697,7 @@ void GpuDomain::fail(const Error& error) {
 }
 
 GpuDomain::~GpuDomain() {
-  if (!launcher_ || !any_ || !control_->core().belongsHere()) return;
+  if (!context_ || !any_ || !control_->core().belongsHere()) return;
   try {
     const auto until = std::chrono::steady_clock::now() + kEndPatience;
     while (!runtime_.isReached(last_.get())) {

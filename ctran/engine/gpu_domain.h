@@ -11,10 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "ctran/collective/exchange/copy_engine.h"
 #include "ctran/collective/exchange/persistent_copy.h"
-#include "ctran/collective/gpu/launcher.h"
+#include "ctran/collective/gpu/context.h"
+#include "ctran/collective/gpu/messages.h"
 #include "ctran/collective/plan/gpu.h"
+#include "ctran/collective/reduce_scatter/quantized.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/gpu_fallback.h"
 #include "ctran/engine/named.h"
@@ -29,9 +30,9 @@ namespace ctran {
 /// memory, and learn of deaths and failures.
 ///
 /// Operations go on any stream, and run in the order of the calls whichever streams they are on. A
-/// registered plan serves a call if it can; else the copy engines, if they are preferred; else a
-/// kernel of the engine. The first call that a plan or the copy engines serve waits until all ranks
-/// have mapped each other's memory.
+/// registered plan serves a call if it can; else the algorithm that the selector chooses among
+/// those of GPUs (collective/*/gpu). The first call that a plan or the copy engines serve waits
+/// until all ranks have mapped each other's memory.
 ///
 /// One thread at a time; `trouble`, `fail` and `stop` from any thread. GpuCommunicator adds what
 /// happens after an operation has been put on a stream.
@@ -60,13 +61,13 @@ class GpuDomain final : public Explainer {
   /// Puts a collective on `stream`, which may be capturing; returns its number. The device is
   /// current. Throws Error(InvalidArgument), or what the driver says. `hooks` as for
   /// Communicator::run.
-  uint64_t launch(const Collective& collective, GpuLauncher::Target target,
+  uint64_t launch(const Collective& collective, const GpuTarget& target,
                   WaitHooks* hooks = nullptr);
   /// The same of a reduce-scatter whose contributions travel as bf16.
   uint64_t launchQuantized(const Collective& collective, const Quantization& quantization,
-                           GpuLauncher::Target target);
+                           const GpuTarget& target);
   /// Sends and receives, which run at the same time.
-  void launchMessages(std::span<const Collective> messages, GpuLauncher::Target target);
+  void launchMessages(std::span<const Collective> messages, const GpuTarget& target);
 
   /// Before all-gathers or all-to-alls into `output`, again and again: collective. If every rank's
   /// output is symmetric memory and the copy engines are to write it (by default where blocks are
@@ -75,8 +76,8 @@ class GpuDomain final : public Explainer {
   std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
                                           std::chrono::nanoseconds timeout, WaitHooks* hooks);
 
-  /// What would serve a call in which every rank contributes that many bytes, and why.
-  Explanation explain(CollectiveKind kind, size_t bytes) const override;
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      const CallHints* hints) const override;
 
   /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
   bool hasFailed() const;
@@ -105,14 +106,15 @@ class GpuDomain final : public Explainer {
   void connect(GpuFallback fallback, WaitHooks* hooks);
   void share(WaitHooks* hooks);
   void probe();
-  void begin(GpuLauncher::Target target);
+  void begin(const GpuTarget& target);
   void order(gpu::Stream stream, bool before);
-  uint64_t issue(const Collective& collective, GpuLauncher::Target target, WaitHooks* hooks);
-  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
+  uint64_t issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks);
+  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective,
+                                               const CallHints* hints) const;
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
-  bool prefersCopies(CollectiveKind kind, const CallHints* hints) const;
+  void launchNative(const Collective& collective, const GpuTarget& target);
   GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
-  CopyEngines& setUpCopies(WaitHooks* hooks);
+  std::unique_ptr<CopyEngines> makeCopies();
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
@@ -128,12 +130,13 @@ class GpuDomain final : public Explainer {
   std::optional<std::pair<int, int>> sharedGpu_;
   bool lines_ = false;   ///< whether the links are known to carry lines whole
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
-  std::optional<GpuLauncher> launcher_;
+  std::optional<GpuContext> context_;
+  std::optional<Selector> selector_;
   /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
   std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
   StagingMemory staging_;
   const Preferences user_;
-  std::unique_ptr<CopyEngines> copies_;
+  WaitHooks* hooks_ = nullptr;  ///< of the call that is being issued
   std::optional<PersistentCopies> persistent_;
   std::shared_ptr<gpu::EventPool> events_;
   gpu::PooledEvent last_;  ///< behind the last operation that was not captured

@@ -18,8 +18,9 @@ std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank
 class Explainer {
  public:
   virtual ~Explainer() = default;
-  /// `bytes`: that every rank contributes, see contributionBytes.
-  virtual Explanation explain(CollectiveKind kind, size_t bytes) const = 0;
+  /// `bytes`: that every rank contributes, see contributionBytes. `hints`: of the call, or null.
+  virtual Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                              const CallHints* hints) const = 0;
   /// Takes nothing but this where there is a choice, until it is told otherwise with "": for
   /// measurements. The same on all ranks. Throws Error(Unsupported) where there is no choice.
   virtual void force(const std::string& algorithm);

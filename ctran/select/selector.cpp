@@ -1,14 +1,19 @@
 #include "ctran/select/selector.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <span>
 
+#include "ctran/base/error.h"
 #include "ctran/base/sha256.h"
 #include "ctran/collective/alone.h"
+#include "ctran/collective/gpu/kernels.h"
 
 namespace ctran {
 namespace {
+
+constexpr const char* kOnlyNamed = "where it is named";
 
 std::string inMicros(double us) {
   char text[32];
@@ -30,6 +35,10 @@ Selector::Selector(int size) : size_(size) { find(AlgorithmPlace::SharedMemory);
 Selector::Selector(const HostMap& map) : size_(map.size()), map_(map) {
   if (map.isShared()) find(AlgorithmPlace::Hosts);
   find(AlgorithmPlace::Network);
+}
+
+Selector::Selector(int size, const GpuLimits& gpus) : size_(size), gpus_(gpus) {
+  find(AlgorithmPlace::Gpus);
 }
 
 void Selector::find(AlgorithmPlace place) {
@@ -78,6 +87,11 @@ void Selector::useReading(std::string whyNot, bool pays) {
 AlgorithmQuery Selector::queryOf(const Call& call) const {
   AlgorithmQuery query{call.kind, call.bytes, size_};
   query.partialSums = call.partialSums;
+  if (gpus_) {
+    query.gpus = &*gpus_;
+    query.element = call.element;
+    query.largest = call.largest;
+  }
   if (map_) {
     query.map = &*map_;
     query.sharing = (size_ + map_->hosts() - 1) / map_->hosts();
@@ -90,6 +104,20 @@ Selector::Call Selector::callOf(CollectiveKind kind, size_t bytes, bool partialS
   if (hints == nullptr) return {kind, bytes, partialSums, inRankOrder_, 0};
   const bool inRankOrder = hints->inRankOrder || (inRankOrder_ && !hints->alone);
   return {kind, bytes, partialSums, inRankOrder, hints->hash};
+}
+
+Selector::Call Selector::gpuCallOf(const Collective& c) const {
+  // Of rows only their senders know how many there are.
+  const size_t bytes = c.kind == CollectiveKind::AllToAllVDynamic ? 0 : contributionBytes(c, size_);
+  Call call = callOf(c.kind, bytes, true, c.hints.get());
+  if (isReduction(c.kind)) call.element = deviceReduction(c.type, c.op.kind).elementBytes;
+  call.largest = c.kind == CollectiveKind::Barrier ? 0 : c.blockBytes();
+  if (c.kind == CollectiveKind::AllGatherV) call.largest = call.bytes;
+  for (const Block& block : c.inputs) {
+    if (c.kind != CollectiveKind::ReduceScatterV) break;
+    call.largest = std::max(call.largest, block.count * sizeOf(c.type));
+  }
+  return call;
 }
 
 std::string Selector::whyNot(const Algorithm& algorithm, const Call& call, bool named) const {
@@ -120,10 +148,11 @@ void Selector::force(CollectiveKind kind, std::string_view name) {
 }
 
 const Algorithm& Selector::choose(const Collective& c) {
-  if (size_ == 1) return aloneAlgorithm();
+  if (size_ == 1 && !gpus_) return aloneAlgorithm();
   const CallHints* const hints = c.hints.get();
   const bool partialSums = !map_ || toleratesPartialSums(c);  // on one host there are none
-  const Call call = callOf(c.kind, contributionBytes(c, size_), partialSums, hints);
+  const Call call =
+      gpus_ ? gpuCallOf(c) : callOf(c.kind, contributionBytes(c, size_), partialSums, hints);
   const size_t kind = static_cast<size_t>(c.kind) << 1 | (partialSums ? 1 : 0);
   const uint64_t place = (call.bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ call.hints;
   Decision& known = decisions_[place % decisions_.size()];
@@ -154,9 +183,14 @@ const Algorithm* Selector::decide(const Call& call, const CallHints* hints,
     for (const std::string_view name : wanted->namesFor(call.kind)) {
       if (const auto* algorithm = find(name, true)) return because(algorithm, kByHint);
     }
+    if (gpus_) refuse(call, *wanted, kByHint);
   }
   for (const std::string_view name : user_.namesFor(call.kind)) {
     if (const auto* algorithm = find(name, true)) return because(algorithm, kByUser);
+  }
+  if (gpus_) {
+    refuse(call, user_, kByUser);
+    return decideBySize(call, why);
   }
   if (const TuningTable::Entry* entry = table_.find(call.kind, call.bytes)) {
     for (const auto& [name, us] : entry->micros) {
@@ -178,6 +212,55 @@ const Algorithm* Selector::decide(const Call& call, const CallHints* hints,
   return because(best, whyPredicted(least));
 }
 
+/// The one with the narrowest range of sizes that holds.
+const Algorithm* Selector::decideBySize(const Call& call, std::string* why) const {
+  const AlgorithmQuery query = queryOf(call);
+  const Algorithm* best = nullptr;
+  SizeRange narrowest;
+  for (const Algorithm* algorithm : algorithmsFor(call.kind)) {
+    if (algorithm->sizes == nullptr || !algorithm->whyNot(query).empty()) continue;
+    const SizeRange range = algorithm->sizes(query);
+    if (!range.holds() || (best != nullptr && range.width() >= narrowest.width())) continue;
+    best = algorithm;
+    narrowest = range;
+  }
+  if (best == nullptr) {
+    throw Error(ErrorKind::Unsupported, "GPUs have no " + std::string(nameOf(call.kind)));
+  }
+  if (why != nullptr) *why = "by size, " + narrowest.text() + " as measured on H200";
+  return best;
+}
+
+/// Throws Error(InvalidArgument) if somebody wants an algorithm for it; none of those can serve.
+void Selector::refuse(const Call& call, const Preferences& wanted, const char* source) const {
+  for (const std::string_view name : wanted.namesFor(call.kind)) {
+    std::string why;
+    for (const Algorithm* algorithm : algorithmsFor(call.kind)) {
+      if (algorithm->name == name) why = whyNot(*algorithm, call, true);
+    }
+    const bool meant = wanted.names(call.kind, name) || !isAlgorithm(AlgorithmPlace::Gpus, name);
+    if (why.empty() && !meant) continue;  // for other collectives
+    const std::string op(nameOf(call.kind));
+    if (why.empty()) why = "GPUs have no such algorithm of it";
+    throw Error(ErrorKind::InvalidArgument,
+                std::string(source) + " asks for the algorithm '" + std::string(name) + "' of " +
+                    op + ", which cannot serve this call: " + why,
+                {}, op,
+                "there are " + algorithmNames(AlgorithmPlace::Gpus, &call.kind) +
+                    "; comm.explain says what each can serve");
+  }
+}
+
+Explanation Selector::explain(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                              const CallHints* hints) const {
+  Call call = callOf(kind, bytes, true, hints);
+  if (isReduction(kind)) call.element = deviceReduction(type, op).elementBytes;
+  const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::Scatter ||
+                        kind == CollectiveKind::ReduceScatterV || kind == CollectiveKind::AllToAll;
+  call.largest = inBlocks ? bytes / size_ : bytes;
+  return explain(call, hints);
+}
+
 Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSums,
                               const CallHints* hints) const {
   Explanation explanation;
@@ -186,15 +269,20 @@ Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSum
     explanation.why = "there is one rank";
     return explanation;
   }
-  const Call call = callOf(kind, bytes, partialSums, hints);
+  return explain(callOf(kind, bytes, partialSums, hints), hints);
+}
+
+Explanation Selector::explain(const Call& call, const CallHints* hints) const {
+  Explanation explanation;
   explanation.algorithm = decide(call, hints, &explanation.why)->name;
-  const TuningTable::Entry* entry = table_.find(kind, bytes);
-  for (const Algorithm* one : algorithmsFor(kind)) {
+  const TuningTable::Entry* entry = table_.find(call.kind, call.bytes);
+  for (const Algorithm* one : algorithmsFor(call.kind)) {
     Explanation::Alternative alternative;
     alternative.algorithm = one->name;
     // What the user has named is no question any more.
     alternative.whyNot = whyNot(*one, call, one->name == explanation.algorithm);
-    alternative.predicted = one->micros(queryOf(call));
+    if (one->micros != nullptr) alternative.predicted = one->micros(queryOf(call));
+    if (gpus_) alternative.sizes = one->sizes ? one->sizes(queryOf(call)).text() : kOnlyNamed;
     if (entry != nullptr) {
       for (const auto& [name, us] : entry->micros) {
         if (name == one->name) alternative.measured = us;
@@ -209,9 +297,10 @@ Json Explanation::toJson() const {
   Json all = Json::array();
   for (const Alternative& one : alternatives) {
     Json entry = Json::object();
-    entry.set("algorithm", Json(one.algorithm)).set("predicted_us", Json(one.predicted));
+    entry.set("algorithm", Json(one.algorithm));
+    entry.set("predicted_us", one.predicted ? Json(*one.predicted) : Json());
     entry.set("measured_us", one.measured ? Json(*one.measured) : Json());
-    entry.set("why_not", Json(one.whyNot));
+    entry.set("why_not", Json(one.whyNot)).set("sizes", Json(one.sizes));
     all.push(std::move(entry));
   }
   Json json = Json::object();

@@ -21,9 +21,10 @@ namespace ctran {
 struct Explanation {
   struct Alternative {
     std::string algorithm;
-    double predicted = 0;            ///< microseconds, by the cost model
-    std::optional<double> measured;  ///< microseconds, at the nearest size of the table
-    std::string whyNot;              ///< empty if it can serve the call
+    std::optional<double> predicted;  ///< microseconds, by the cost model, where there is one
+    std::optional<double> measured;   ///< microseconds, at the nearest size of the table
+    std::string whyNot;               ///< empty if it can serve the call
+    std::string sizes;                ///< on GPUs: for which it is taken, if nobody names one
   };
   std::string algorithm;
   std::string why;
@@ -43,6 +44,10 @@ class Selector final : public Tunable {
   explicit Selector(int size);
   /// Of the ranks of several hosts.
   explicit Selector(const HostMap& map);
+  /// Of ranks whose GPUs reach each other's memory. What is named here, by hints or by
+  /// CTRAN_ALGORITHM, serves or is refused: `choose` and `explain` throw Error(InvalidArgument) if
+  /// nothing of what is wanted for the collective can serve the call.
+  Selector(int size, const GpuLimits& gpus);
 
   /// `inRankOrder`: reductions go in the order of the ranks.
   void prefer(Preferences hint, Preferences user, bool inRankOrder = false);
@@ -67,9 +72,12 @@ class Selector final : public Tunable {
   /// `hints`: of the call, or null.
   Explanation explain(CollectiveKind kind, size_t bytes, bool partialSums = true,
                       const CallHints* hints = nullptr) const;
+  /// The same of a call on GPUs, of which the type and the reduction count.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                      const CallHints* hints) const;
 
  private:
-  static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::AllToAllV) + 1;
+  static constexpr size_t kKinds = static_cast<size_t>(CollectiveKind::AllToAllVDynamic) + 1;
 
   /// What the choice depends on.
   struct Call {
@@ -78,6 +86,8 @@ class Selector final : public Tunable {
     bool partialSums = true;
     bool inRankOrder = false;
     uint64_t hints = 0;  ///< their hash
+    size_t element = 1;  ///< of GPUs, as in AlgorithmQuery
+    size_t largest = 0;  ///< the same
     bool operator==(const Call&) const = default;
   };
   struct Decision {
@@ -92,11 +102,16 @@ class Selector final : public Tunable {
   Call callOf(CollectiveKind kind, size_t bytes, bool partialSums, const CallHints* hints) const;
   /// `named`: by the user, who may prefer what rounds more often.
   std::string whyNot(const Algorithm& algorithm, const Call& call, bool named) const;
+  Call gpuCallOf(const Collective& collective) const;
+  const Algorithm* decideBySize(const Call& call, std::string* why) const;
+  void refuse(const Call& call, const Preferences& wanted, const char* source) const;
+  Explanation explain(const Call& call, const CallHints* hints) const;
   const Algorithm* decide(const Call& call, const CallHints* hints, std::string* why) const;
   void forget() { decisions_ = {}; }
 
   const int size_;
-  const std::optional<HostMap> map_;  // of several hosts
+  const std::optional<HostMap> map_;     // of several hosts
+  const std::optional<GpuLimits> gpus_;  // of GPUs
   std::array<Algorithms, kKinds> algorithms_;
   Preferences hint_, user_;
   bool inRankOrder_ = false;

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from harness import Rank
+from harness.failing import error_of
 from harness.operations import OPERATIONS, Arguments, Call
 
 from gpu_ranks import BACKEND, Make, case
@@ -36,9 +37,13 @@ def _forced(rank: Rank) -> None:
     device = rank.device(BACKEND)
     if rank.rank == 0:  # one is enough
         os.environ["CTRAN_GPU_THROUGH_HOST"] = "1"
-    comm = rank.new_comm(BACKEND, "detour", hints={"ctran::algorithm": "copy_engine"})
+    comm = rank.new_comm(BACKEND, "detour")
     told = comm.explain("all_gather", 1 << 20)
-    assert told.algorithm == "native", told
+    assert told.algorithm == "direct", told
+    engines = {"ctran::algorithm": "copy_engine"}
+    refused = error_of(lambda: comm.explain("all_gather", 1 << 20, hints=engines), ValueError)
+    assert "'copy_engine' of all_gather" in str(refused)
+    assert HOW in str(refused)
     assert HOW in told.why, told
     for count in COUNTS:
         _operations(rank, comm, BACKEND, count)

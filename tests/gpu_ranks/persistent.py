@@ -135,7 +135,7 @@ def _chosen(rank: Rank) -> None:
         ({}, LEAST - 1, True, False),
         ({}, LEAST, rank.rank == 0, False),
         (HINTS, 1000, rank.rank == 0, False),
-        ({"ctran::algorithm": "ring"}, LEAST, True, False),
+        ({"ctran::algorithm": "direct"}, LEAST, True, False),
         ({"ctran::algorithm": "all_to_all=copy_engine"}, 1000, True, False),
         ({"ctran::algorithm": "all_gather=copy_engine"}, 1000, True, True),
     ):

@@ -55,12 +55,14 @@ class Alternative:
     """An algorithm of the collective."""
 
     algorithm: str
-    predicted_us: float
-    """Microseconds by the cost model."""
+    predicted_us: float | None
+    """Microseconds by the cost model; None on GPUs, which go by sizes that were measured."""
     measured_us: float | None
     """Microseconds at the nearest size in the tuning table, if there is one."""
     why_not: str
     """Why it cannot serve the call; empty if it can."""
+    sizes: str = ""
+    """On GPUs: for which sizes it is taken where nobody names one, as it counts bytes itself."""
 
 
 @dataclass(frozen=True)
@@ -83,10 +85,11 @@ class Explanation:
         for one in self.alternatives:
             measured = "-" if one.measured_us is None else f"{one.measured_us:.3g}"
             mark = "*" if one.algorithm == self.algorithm else " "
-            note = f"  cannot: {one.why_not}" if one.why_not else ""
-            lines.append(
-                f"{mark} {one.algorithm:<{width}} {one.predicted_us:>13.3g} {measured:>12}{note}"
-            )
+            predicted = "-" if one.predicted_us is None else f"{one.predicted_us:.3g}"
+            note = f"  {one.sizes}" if one.sizes else ""
+            if one.why_not:
+                note = f"  cannot: {one.why_not}"
+            lines.append(f"{mark} {one.algorithm:<{width}} {predicted:>13} {measured:>12}{note}")
         return "\n".join(lines)
 
 
@@ -143,12 +146,14 @@ def comm_explain(
         op: the name of a collective, such as ``"all_reduce"``.
         nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
             all_to_all all of its blocks.
-        dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits are
-            not reduced by way of partial sums. Types that NCCL does not reduce go to ctran.
-        hints: of the call, as the operation would get them; on the CPU.
+        dtype: does not change the choice on the CPUs of one host; between hosts, floats of 16 and
+            8 bits are not reduced by way of partial sums; on GPUs, packets hold no complex128.
+            Types that NCCL does not reduce go to ctran.
+        hints: of the call, as the operation would get them.
 
     Raises:
-        ValueError: there is no such collective, or the communicator is not one of ctran or ncclx.
+        ValueError: there is no such collective, the communicator is not one of ctran or ncclx, or
+            a hint names what cannot serve the call on its GPUs.
     """
     of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
     answer = _call(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import gpu_ranks.algorithms
 import gpu_ranks.copies
 import gpu_ranks.detour
 import gpu_ranks.groups

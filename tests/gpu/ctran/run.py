@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import gpu_ranks.algorithms
 import gpu_ranks.copies
 import gpu_ranks.detour
 import gpu_ranks.groups

@@ -112,6 +112,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   engine.name = std::string(name);
   engine.timeout = options.timeout;
   engine.hints = {options.hints.begin(), options.hints.end()};
+  engine.gpus = onGpu;
   if (options.store) {
     engine.store = std::make_shared<SecretStore>(options.store);
   } else if (engine.size > 1) {

@@ -68,7 +68,8 @@ ctran::TuningTable Choice::use(ctran::TuningTable table) {
   return members_.table();
 }
 
-Explanation Choice::explain(CollectiveKind kind, size_t bytes) const {
+Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType,
+                            const ctran::CallHints*) const {
   Explanation explanation;
   const bool vendor = takesVendor(kind, bytes, hasChoice(kind));
   explanation.algorithm = vendor ? kVendorName : kEngineName;
@@ -91,7 +92,6 @@ Explanation Choice::explain(CollectiveKind kind, size_t bytes) const {
     Explanation::Alternative alternative;
     alternative.algorithm = name;
     alternative.measured = us;
-    alternative.predicted = us.value_or(0);
     alternative.whyNot = no;
     explanation.alternatives.push_back(std::move(alternative));
   };

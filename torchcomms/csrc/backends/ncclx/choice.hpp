@@ -40,7 +40,8 @@ class Choice final : public ctran::Explainer {
   /// Whether calls go to that member whatever the table says.
   bool isForced(bool vendor) const { return forced_ == vendor; }
 
-  ctran::Explanation explain(ctran::CollectiveKind kind, size_t bytes) const override;
+  ctran::Explanation explain(ctran::CollectiveKind kind, size_t bytes, ctran::DataType type,
+                             const ctran::CallHints* hints) const override;
   /// "ctran", "nccl", or "" for the table. For measurements.
   void force(const std::string& member) override;
   ctran::TuningTable use(ctran::TuningTable table) override;

@@ -1,0 +1,37 @@
+#include "ctran/collective/gpu/messages.h"
+
+namespace ctran {
+namespace {
+
+/// Every rank sends what it has for each other one, in steps on lanes: into room of the receiver,
+/// which says when it may be written again, or straight to where it belongs if that is symmetric
+/// memory, and then there is no copy at all. The bytes of the collective over the links, one step.
+void exchangeDirectly(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
+  if (c.kind == CollectiveKind::Barrier) return;  // of one rank
+  exchangeOnLanes(gpu, GpuMessages::of(c, gpu.rank, gpu.size), target);
+}
+
+SizeRange sizes(const AlgorithmQuery& query) { return {query.largest}; }
+
+std::string whyNot(const AlgorithmQuery& query) {
+  if (query.kind != CollectiveKind::Barrier || query.size == 1) return {};
+  return "a barrier has no data that could be waited for";
+}
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm exchangeGpuDirect() {
+  using Kind = CollectiveKind;
+  return {.name = "direct",
+          .kinds = {Kind::Barrier, Kind::Broadcast, Kind::AllGather, Kind::AllGatherV,
+                    Kind::Scatter, Kind::Gather, Kind::AllToAll, Kind::AllToAllV},
+          .run = exchangeDirectly,
+          .whyNot = whyNot,
+          .sizes = sizes};
+}
+
+}  // namespace algorithms
+
+}  // namespace ctran

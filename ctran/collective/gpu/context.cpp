@@ -1,0 +1,89 @@
+#include "ctran/collective/gpu/context.h"
+
+#include <algorithm>
+
+#include "ctran/collective/exchange/lanes.cuh"
+
+namespace ctran {
+namespace {
+
+// From sweeps on four H200, and on two; docs/backends/ctran_gpu.md has them.
+
+constexpr uint32_t kLaneThreads = 512;  ///< of all rows of a block
+constexpr size_t kLeastChunk = 4096;
+constexpr size_t kLeastStep = 16384;  ///< of messages
+constexpr size_t kLeastGrain = 512;   ///< of chunks
+
+/// What a lane has in all, in as few pieces as there is room for, and those of the same size.
+uint32_t evenly(size_t bytes, size_t room) {
+  const size_t piece = ceilDiv(bytes, std::max<size_t>(1, ceilDiv(bytes, room)));
+  const size_t grains = ceilDiv(piece, kLeastGrain) * kLeastGrain;
+  return static_cast<uint32_t>(std::min(room, std::max(grains, kLeastChunk)));
+}
+
+}  // namespace
+
+uint32_t GpuContext::lanesOf(uint32_t multiprocessors) {
+  return std::min(device::kMostRows * multiprocessors, device::kMaxLanes);
+}
+
+GpuContext::GpuContext(const device::Team& team, int device, uint32_t multiprocessors,
+                       SymmetricMemory& symmetric)
+    : team(team),
+      device(device),
+      rank(team.rank),
+      size(team.size),
+      moving(MovingKernels::of(device, static_cast<int>(team.size))),
+      rows_(multiprocessors < team.lanes ? device::kMostRows : 1),
+      symmetric_(symmetric) {}
+
+/// A capture waits until the others have mapped what it uses: replays do what was captured.
+device::Place GpuContext::placeOf(const void* address, size_t bytes, gpu::Stream stream) const {
+  if (!DeviceSegment::any()) [[likely]]
+    return {};
+  const bool capturing = gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(stream);
+  return symmetric_.find(address, bytes, capturing);
+}
+
+void GpuContext::run(gpu::Function kernel, Shape shape, const void* arguments,
+                     const GpuTarget& target) const {
+  void* parameters[] = {const_cast<void*>(arguments)};
+  gpu::check(gpu::Driver::get().launchKernel(kernel, shape.blocks, 1, 1, shape.threads, shape.rows,
+                                             1, 0, target.stream, parameters, nullptr),
+             "launching a kernel");
+}
+
+GpuContext::Shape GpuContext::shapeOfLanes(uint32_t lanes, const GpuTarget& target) const {
+  const uint32_t rows = target.sharesGpu ? rows_ : 1;
+  return {(lanes + rows - 1) / rows, kLaneThreads / rows_, rows};
+}
+
+GpuContext::Shape GpuContext::shapeFor(size_t packets, uint32_t mostBlocks) const {
+  const uint32_t most = std::min({mostBlocks, team.lanes, device::kMaxBlocks});
+  const auto shape = [&](uint32_t threads) {
+    return Shape{static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(packets, threads), 1, most)),
+                 threads};
+  };
+  for (const uint32_t threads : {128u, 256u}) {
+    if (packets <= size_t{threads} * most) return shape(threads);
+  }
+  return shape(512);
+}
+
+uint32_t GpuContext::lanesOfPair(bool oneWay) const {
+  // A message each way with every other rank, two with the one of two.
+  const uint32_t messages = oneWay && size <= 2 ? 1 : std::max(2u, size - 1);
+  return std::max(1u, team.lanes / messages);
+}
+
+void GpuContext::deal(device::Transfer& transfer, size_t most) const {
+  const size_t lanes = std::clamp<size_t>(ceilDiv(transfer.bytes, kLeastStep), 1, most);
+  transfer.lanes = static_cast<uint32_t>(lanes);
+  transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team.stepBytes);
+}
+
+uint32_t GpuContext::chunkFor(size_t bytes, size_t room) const {
+  return evenly(ceilDiv(bytes, team.lanes), room);
+}
+
+}  // namespace ctran

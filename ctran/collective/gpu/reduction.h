@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "ctran/collective/gpu/context.h"
+#include "ctran/collective/reduce/arguments.cuh"
+
+namespace ctran {
+
+/// A reduction of GPUs in parts: rank r reduces part r of what all ranks contribute, and sends it
+/// to whoever wants it. Counts are of elements as the kernels see them.
+struct GpuReduction {
+  GpuReduction(const GpuContext& gpu, const Collective& collective);
+
+  device::ReduceArguments arguments{};
+  size_t element = 1;  ///< bytes
+  size_t count = 0;    ///< of the whole tensor; of reduce-scatter, of one block
+  size_t most = 0;     ///< of the longest part
+};
+
+/// Bytes of the longest part of a reduction, as all ranks know them.
+size_t longestPart(const AlgorithmQuery& query);
+/// Packets of so many bytes; none of a type that packets do not hold.
+size_t packetsOf(const AlgorithmQuery& query, size_t bytes);
+/// How many packets there may be from one rank to another.
+inline size_t slotPackets(const AlgorithmQuery& query) { return query.gpus->slotBytes / 16; }
+inline bool fitsPackets(const AlgorithmQuery& query) { return query.element <= 8; }
+inline constexpr const char* kNoPackets = "packets do not hold elements of this type";
+
+/// Whether all of a reduce is done by the root, which is faster for little of it.
+inline bool isReducedByRoot(CollectiveKind kind, size_t bytes) {
+  return kind == CollectiveKind::Reduce && bytes <= kPacketLimit;
+}
+
+/// Bytes of all parts from which lines are faster than packets, measured on two GPUs.
+inline constexpr size_t kLinesFrom = 1 << 20;
+
+}  // namespace ctran

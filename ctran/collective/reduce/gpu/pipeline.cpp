@@ -1,0 +1,45 @@
+#include <algorithm>
+
+#include "ctran/collective/gpu/reduction.h"
+
+namespace ctran {
+namespace {
+
+using Kind = CollectiveKind;
+
+/// Every rank sends each part, in steps on lanes, to the rank that reduces it, in rank order, and
+/// that sends the result to whoever wants it while the next step comes (reduce/pipeline.cuh).
+void reduceInPipeline(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
+  GpuReduction reduction(gpu, c);
+  device::ReduceArguments& a = reduction.arguments;
+  const size_t most = reduction.most * reduction.element;
+  a.chunkBytes = gpu.chunkFor(most, a.shareWith == 0 ? gpu.team.stepBytes : gpu.team.stepBytes / 2);
+  a.chunks = ceilDiv(most, a.chunkBytes);
+  if (a.chunks == 0) return;
+  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.team.lanes, a.chunks));
+  a.lookahead = 1;
+  gpu.run(pipelineKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind),
+          gpu.shapeOfLanes(lanes, target), &a, target);
+}
+
+void prepare(GpuContext& gpu, const Collective& c) {
+  static_cast<void>(pipelineKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
+}
+
+SizeRange sizes(const AlgorithmQuery& query) { return {query.bytes}; }
+
+}  // namespace
+
+namespace algorithms {
+
+Algorithm reduceGpuPipeline() {
+  return {.name = "pipeline",
+          .kinds = {Kind::AllReduce, Kind::Reduce, Kind::ReduceScatter, Kind::ReduceScatterV},
+          .run = reduceInPipeline,
+          .sizes = sizes,
+          .prepare = prepare};
+}
+
+}  // namespace algorithms
+
+}  // namespace ctran
