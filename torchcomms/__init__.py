@@ -129,10 +129,14 @@ from torchcomms._errors import (  # noqa: E402
     MismatchError,
     PeerLostError,
 )
-from torchcomms.select import comm_explain, comm_tune  # noqa: E402
+from torchcomms.select import comm_explain, comm_prepare, comm_tune  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
 
-for _name, _method in (("explain", comm_explain), ("tune", comm_tune)):
+for _name, _method in (
+    ("explain", comm_explain),
+    ("prepare", comm_prepare),
+    ("tune", comm_tune),
+):
     setattr(TorchComm, _name, _method)
 
 _c10d.register_when_ready()

@@ -642,9 +642,27 @@ class TorchComm:
             op: the name of a collective, such as ``"all_reduce"``.
             nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
                 all_to_all all of its blocks.
-            dtype: does not change the choice on one host; between hosts, floats of 16 and 8 bits
-                are not reduced by way of partial sums.
-            hints: of the call, as the operation would get them; on the CPU.
+            dtype: does not change the choice on the CPUs of one host; between hosts, floats of 16
+                and 8 bits are not reduced by way of partial sums; on GPUs, packets hold no
+                complex128.
+            hints: of the call, as the operation would get them.
+        """
+    def prepare(
+        self,
+        op: str,
+        nbytes: int,
+        dtype: torch.dtype | None = None,
+        reduction: ReduceOp | None = None,
+        hints: Mapping[str, str] | None = None,
+    ) -> None:
+        """Does now what the first such call on GPUs would: compiles, loads, allocates. Collective.
+
+        Args:
+            op: the name of a collective, such as ``"all_reduce"``.
+            nbytes: bytes that each rank contributes, as in `explain`.
+            dtype: of the tensors; of reductions. Default float32.
+            reduction: of reductions. Default a sum.
+            hints: of the call, as the operation would get them.
         """
     def tune(
         self, seconds: float = 30, progress: Callable[[float, str], None] | None = None

@@ -103,6 +103,31 @@ Json explained(const Json& request) {
       .toJson();
 }
 
+Json prepared(const Json& request) {
+  const auto explainer = explainerOf(request);
+  const auto kind = collectiveKindNamed(request.at("collective").asString());
+  if (!explainer || !kind || request.at("bytes").asInt() < 0) {
+    throw Error(ErrorKind::InvalidArgument,
+                !explainer ? "communicator '" + request.at("communicator").asString() +
+                                 "' is none of ctran's on GPUs"
+                           : "there is nothing to prepare of so many bytes of '" +
+                                 request.at("collective").asString() + "'");
+  }
+  std::optional<ReduceKind> op;
+  for (const ReduceKind one :
+       {ReduceKind::Sum, ReduceKind::Product, ReduceKind::Min, ReduceKind::Max, ReduceKind::BitAnd,
+        ReduceKind::BitOr, ReduceKind::BitXor, ReduceKind::Avg, ReduceKind::PremulSum}) {
+    if (nameOf(one) == request.at("reduction").asString()) op = one;
+  }
+  if (!op) {
+    throw Error(ErrorKind::InvalidArgument,
+                "'" + request.at("reduction").asString() + "' is no reduction");
+  }
+  explainer->prepareCall(*kind, static_cast<size_t>(request.at("bytes").asInt()), typeOf(request),
+                         *op, communicatorOf(request)->hintsOfCall(hintsOf(request)));
+  return Json::object();
+}
+
 std::shared_ptr<Explainer> measuredOf(const Json& request) {
   if (auto found = explainerOf(request)) return found;
   throw Error(ErrorKind::InvalidArgument, "there is no communicator '" +
@@ -148,6 +173,7 @@ Json answer(const Json& request, Progress progress) {
   const std::string& what = request.at("do").asString();
   if (what == "host") return thisHost().toJson();
   if (what == "explain") return explained(request);
+  if (what == "prepare") return prepared(request);
   if (what == "tune") return tuned(request, progress);
   if (what == "force") return forced(request);
   if (what == "use") return used(request);

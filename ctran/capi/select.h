@@ -6,7 +6,9 @@
 ///   explain  collective, bytes, and                 -> {"algorithm", "why", "alternatives": [{
 ///            communicator, rank                         "algorithm", "predicted_us",
 ///            or ranks of a host (and hosts);            "measured_us", "why_not"}, ...]}
-///            type, if it matters
+///            type, if it matters; hints                  "sizes"
+///   prepare  collective, bytes, type, reduction,    -> {}, of GPUs
+///            communicator, rank; hints
 ///   tune     communicator, rank, seconds            -> {"path": of the table, "measured": [...]}
 ///   force    communicator, rank, algorithm          -> {}, for measurements; "" for no more
 ///   use      communicator, rank, measured, save     -> {"path": where it is, or would be, kept}

@@ -244,6 +244,8 @@ void GpuDomain::share(WaitHooks* hooks) {
   agree(hooks, [&](Introduction&) { probe(); });
   setTimeout(control_->timeout());
   selector_->prefer(control_->hint(), user_);
+  hooks_ = hooks;
+  prepareWanted();
 }
 
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
@@ -377,6 +379,34 @@ GpuPlan& GpuDomain::setUpPlan(const Collective& c, WaitHooks* hooks) {
 std::unique_ptr<CopyEngines> GpuDomain::makeCopies() {
   return setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks_,
                             [&] { return std::make_unique<CopyEngines>(memory_.team(), device_); });
+}
+
+/// What needs the other ranks, and somebody has named for all calls.
+void GpuDomain::prepareWanted() {
+  for (const CollectiveKind kind :
+       {CollectiveKind::AllGather, CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
+    const std::string* const name = wantedFor(kind, nullptr);
+    if (name == nullptr || control_->size() == 1 || isThroughHost()) continue;
+    const Algorithm* const algorithm = findAlgorithm(AlgorithmPlace::Gpus, kind, *name);
+    if (algorithm == nullptr || !algorithm->preparesTogether) continue;
+    algorithm->prepare(*context_, {});
+  }
+}
+
+void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                            std::shared_ptr<const CallHints> hints) {
+  const gpu::RelaxedCapture relaxed(runtime_);
+  Collective call;
+  call.kind = kind;
+  call.type = type;
+  call.op.kind = op;
+  const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::Scatter ||
+                        kind == CollectiveKind::AllToAll;
+  call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
+  call.hints = hints ? std::move(hints) : control_->standingHints();
+  const Algorithm& algorithm = selector_->choose(call);
+  hooks_ = nullptr;
+  if (algorithm.prepare != nullptr) algorithm.prepare(*context_, call);
 }
 
 /// By an algorithm of GPUs that has been prepared.

@@ -79,6 +79,11 @@ class GpuDomain final : public Explainer {
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                       const CallHints* hints) const override;
 
+  /// Compiles, loads and allocates what the first call of its kind would. Collective, between two
+  /// calls; waits for the other ranks if that call would.
+  void prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                   std::shared_ptr<const CallHints> hints) override;
+
   /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
   bool hasFailed() const;
   /// What has gone wrong on any rank, if something has. Never blocks.
@@ -112,6 +117,7 @@ class GpuDomain final : public Explainer {
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective,
                                                const CallHints* hints) const;
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
+  void prepareWanted();
   void launchNative(const Collective& collective, const GpuTarget& target);
   GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
   std::unique_ptr<CopyEngines> makeCopies();

@@ -36,6 +36,11 @@ std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank
   return found;
 }
 
+void Explainer::prepareCall(CollectiveKind, size_t, DataType, ReduceKind,
+                            std::shared_ptr<const CallHints>) {
+  throw Error(ErrorKind::InvalidArgument, "the communicator has no kernels of its own");
+}
+
 void Explainer::force(const std::string&) {
   throw Error(ErrorKind::Unsupported, "nothing is measured of this communicator");
 }

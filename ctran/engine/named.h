@@ -21,6 +21,10 @@ class Explainer {
   /// `bytes`: that every rank contributes, see contributionBytes. `hints`: of the call, or null.
   virtual Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                               const CallHints* hints) const = 0;
+  /// Does what the first such call would, see GpuDomain. Throws Error(InvalidArgument) where there
+  /// is nothing of the kind.
+  virtual void prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                           std::shared_ptr<const CallHints> hints);
   /// Takes nothing but this where there is a choice, until it is told otherwise with "": for
   /// measurements. The same on all ranks. Throws Error(Unsupported) where there is no choice.
   virtual void force(const std::string& algorithm);

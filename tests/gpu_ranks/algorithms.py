@@ -80,6 +80,30 @@ def algorithms_of_gpus_serve_by_name(make: Make) -> None:
     make(4).run(_named)
 
 
+def _prepared(rank: Rank) -> None:
+    comm = rank.new_comm(BACKEND, "prepared")
+    for op, names in NAMES.items():
+        comm.prepare(op, 4 * COUNT)
+        for name in names:
+            if name != "scatter_all_gather":  # of more than two ranks
+                comm.prepare(op, 4 * COUNT, torch.float32, ReduceOp.SUM, hints=_hint(name))
+                found, wanted = _result(rank, comm, op, name)
+                rank.synchronize(BACKEND)
+                assert isinstance(found, torch.Tensor)
+                assert isinstance(wanted, torch.Tensor)
+                assert torch.equal(found.cpu(), wanted.cpu()), (op, name)
+    for wrong in ("all_shrink", "send"):
+        error_of(lambda op=wrong: comm.prepare(op, 8), ValueError)
+    error = error_of(lambda: comm.prepare("all_reduce", 8, hints=_hint("ring")), ValueError)
+    assert "'ring'" in str(error)
+    comm.finalize()
+
+
+@case(world=2)
+def algorithms_are_prepared(make: Make) -> None:
+    make(2).run(_prepared)
+
+
 def _chosen(rank: Rank) -> None:
     comm = rank.new_comm(BACKEND, "chosen")
     for op, names in NAMES.items():

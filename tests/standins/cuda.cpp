@@ -569,8 +569,13 @@ STAND_IN Result cuMemGetAllocationGranularity(size_t* bytes, const MemoryPropert
   return kSuccess;
 }
 
+namespace {
+std::atomic<unsigned> memoryMade{0};
+}  // namespace
+
 STAND_IN Result cuMemCreate(MemoryHandle* handle, size_t bytes, const MemoryProperties*,
                             unsigned long long) {
+  ++memoryMade;
   const int fd = memfd_create("stand-in", MFD_CLOEXEC);
   if (fd < 0 || ftruncate(fd, static_cast<off_t>(bytes)) != 0) return 2;
   *handle = reinterpret_cast<MemoryHandle>(new Chunk{fd, bytes});
@@ -688,7 +693,16 @@ struct ctran::gpu::FunctionTag {
 
 namespace ctran::gpu {
 
+namespace {
+std::atomic<unsigned> modulesLoaded{0};
+}  // namespace
+
+/// For tests: how many modules have been loaded, and pieces of memory made, so far.
+STAND_IN unsigned standInModulesLoaded() { return modulesLoaded.load(); }
+STAND_IN unsigned standInMemoryMade() { return memoryMade.load(); }
+
 STAND_IN Result cuModuleLoadData(Module* module, const void* image) {
+  ++modulesLoaded;
   const auto& header = *static_cast<const Elf64_Ehdr*>(image);
   const size_t bytes = header.e_shoff + size_t{header.e_shnum} * header.e_shentsize;
   const int fd = memfd_create("stand-in-module", MFD_CLOEXEC);

@@ -168,6 +168,45 @@ def comm_explain(
     return _explanation(op, nbytes, answer)
 
 
+def comm_prepare(
+    self: _comms.TorchComm,
+    op: str,
+    nbytes: int,
+    dtype: torch.dtype | None = None,
+    reduction: _comms.ReduceOp | None = None,
+    hints: Mapping[str, str] | None = None,
+) -> None:
+    """Does now what the first such call on GPUs would: compiles, loads, allocates. Collective.
+
+    What the hint ``ctran::algorithm`` of the communicator names is prepared at its creation, but
+    for kernels of reductions, which depend on their type.
+
+    Args:
+        op: the name of a collective, such as ``"all_reduce"``.
+        nbytes: bytes that each rank contributes, as in `explain`.
+        dtype: of the tensors; of reductions. Default float32.
+        reduction: of reductions. Default a sum.
+        hints: of the call, as the operation would get them.
+
+    Raises:
+        ValueError: there is no such collective, the communicator is none of ctran's on GPUs, or a
+            hint names what cannot serve the call.
+        CommError: a kernel cannot be compiled, or memory cannot be had.
+    """
+    of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
+    name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
+    _call(
+        "prepare",
+        collective=op,
+        bytes=nbytes,
+        communicator=self.get_name(),
+        rank=self.get_rank(),
+        type=name,
+        reduction="sum" if reduction is None else str(reduction.type).rsplit(".", 1)[-1].lower(),
+        **of_call,
+    )
+
+
 def comm_tune(
     self: _comms.TorchComm,
     seconds: float = 30,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/engine/gpu_domain.h"
 #include "ctran/gpu/memory.h"
 #include "tests/unit/support/ranks.h"
 #include "tests/unit/support/stand_ins.h"
@@ -187,6 +188,77 @@ TEST_F(GpuCommunicatorTest, AnAbortEndsTheOperationsOfAllRanks) {
     const Error error = errorOf(ended);
     EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
+  run([](Rank& rank) {
+    const auto barrier = [&] { rank.comm->control().run(Collective{}); };
+    const auto setUpsIn = [&](const std::function<void()>& body) {
+      barrier();
+      const unsigned before = standInSetUps();
+      barrier();
+      body();
+      barrier();
+      const unsigned after = standInSetUps();
+      barrier();
+      return after - before;
+    };
+    const auto reduce = [&](DataType type, ReduceKind op) {
+      Collective c = rank.gather();
+      c.kind = CollectiveKind::AllReduce;
+      c.type = type;
+      c.op.kind = op;
+      rank.comm->enqueue(c, rank.stream.get())->wait();
+    };
+    const auto prepare = [&](CollectiveKind kind, DataType type, ReduceKind op, const char* name) {
+      rank.comm->domain().prepareCall(kind, kCount * sizeOf(type), type, op,
+                                      callHints({{"ctran::algorithm", name}}, false));
+    };
+    using enum CollectiveKind;
+    EXPECT_NE(setUpsIn([&] { reduce(DataType::UInt16, ReduceKind::Min); }), 0u);
+    EXPECT_NE(setUpsIn([&] { prepare(AllReduce, DataType::UInt16, ReduceKind::Max, "one_shot"); }),
+              0u);
+    EXPECT_EQ(setUpsIn([&] { reduce(DataType::UInt16, ReduceKind::Max); }), 0u);
+    // The copy engines' slots, which all ranks map.
+    EXPECT_NE(
+        setUpsIn([&] { prepare(AllGather, DataType::Int32, ReduceKind::Sum, "copy_engine"); }), 0u);
+    fill(rank, 1);
+    EXPECT_EQ(setUpsIn([&] {
+                Collective c = rank.gather();
+                c.hints = callHints({{"ctran::algorithm", "copy_engine"}}, false);
+                rank.comm->enqueue(c, rank.stream.get())->wait();
+              }),
+              0u);
+    expectGathered(rank, 1);
+    rank.comm->finalize();
+  });
+}
+
+TEST_F(GpuCommunicatorTest, WhatAHintNamesIsPreparedAtCreation) {
+  standInRuntime();
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(kRanks, [&](int rank) {
+    CommunicatorOptions options = optionsFor(rank, kRanks, store);
+    options.hints["ctran::algorithm"] = "all_gather=copy_engine";
+    options.gpus = true;
+    const auto comm = GpuCommunicator::create(Communicator::create(options), {.device = rank});
+    const auto barrier = [&] { comm->control().run(Collective{}); };
+    const gpu::ActiveDevice active(comm->runtime(), comm->device());
+    const auto memory = gpu::DeviceMemory::allocate(comm->device(), 64 * (kRanks + 1));
+    const gpu::OwnStream stream(comm->runtime(), comm->device(), false);
+    Collective c;
+    c.kind = CollectiveKind::AllGather;
+    c.count = 64;
+    c.input = reinterpret_cast<const std::byte*>(memory.address());
+    c.output = reinterpret_cast<std::byte*>(memory.address()) + 64;
+    barrier();
+    const unsigned before = standInSetUps();
+    barrier();
+    comm->enqueue(c, stream.get())->wait();
+    barrier();
+    EXPECT_EQ(standInSetUps(), before);
+    comm->finalize();
   });
 }
 

@@ -1,5 +1,6 @@
 #include "tests/unit/support/stand_ins.h"
 
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include <stdexcept>
@@ -17,6 +18,15 @@ const gpu::Runtime& standInRuntime() {
     return loaded;
   }();
   return runtime;
+}
+
+unsigned standInSetUps() {
+  static void* const library = ::dlopen(STAND_IN_CUDA, RTLD_NOW | RTLD_LOCAL);
+  unsigned count = 0;
+  for (const char* name : {"standInModulesLoaded", "standInMemoryMade"}) {
+    count += reinterpret_cast<unsigned (*)()>(::dlsym(library, name))();
+  }
+  return count;
 }
 
 void useStandInCompiler() {

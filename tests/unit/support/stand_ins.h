@@ -12,4 +12,7 @@ const gpu::Runtime& standInRuntime();
 /// Throws if it has taken another compiler.
 void useStandInCompiler();
 
+/// Modules that the stand-in for the driver has loaded, and pieces of memory that it has made.
+unsigned standInSetUps();
+
 }  // namespace ctran::testing
