@@ -25,7 +25,7 @@ _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran.so"))
+    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran_engine.so"))
     library.ctran_select_call.argtypes = [ctypes.c_char_p, _Progress]
     library.ctran_select_call.restype = ctypes.c_void_p
     library.ctran_select_free.argtypes = [ctypes.c_void_p]
