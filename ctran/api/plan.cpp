@@ -8,7 +8,7 @@ namespace ctran::api {
 namespace {
 
 ctran::PlanUse engineUse(const PlanUse& use) {
-  return {use.communicator, use.minBytes, use.maxBytes};
+  return {use.communicator, use.minBytes, use.maxBytes, use.preferred};
 }
 
 }  // namespace

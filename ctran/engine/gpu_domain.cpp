@@ -480,7 +480,7 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes) const {
   call.count = inBlocks ? bytes / control_->size() : bytes;
   Explanation explanation;
   if (const auto plan = planFor(call)) {
-    explanation.algorithm = "plan " + plan->plan().name;
+    explanation.algorithm = "plan:" + plan->plan().name;
     explanation.why = "a plan is registered for it";
   } else if (const CallHints* hints = control_->standingHints().get(); prefersCopies(kind, hints)) {
     explanation.algorithm = CopyEngines::kName;

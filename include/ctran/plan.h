@@ -11,12 +11,14 @@ namespace ctran::api {
 
 /// Which calls a plan serves. All ranks have to say the same, before the same call.
 struct PlanUse {
-  std::string communicator;  ///< of that name; empty: of any
-  size_t minBytes = 0;       ///< of a block
+  std::string communicator = {};  ///< of that name; empty: of any
+  size_t minBytes = 0;            ///< of a block
   size_t maxBytes = std::numeric_limits<size_t>::max();
+  bool preferred = false;  ///< it comes first, whatever was measured
 };
 
-/// Registers a plan, which is JSON as `torchcomms.plan` writes it, in this process from now on.
+/// Registers a plan, which is JSON as `torchcomms.plan` writes it, in this process from now on. It
+/// serves where it is preferred, named by a hint ("plan:NAME"), or was the fastest when measured.
 /// Returns a number to remove it by. Throws Error(InvalidArgument) if the text is none or the
 /// verifier rejects the plan, Error(Unsupported) if it cannot be executed here. Any thread.
 CTRAN_API uint64_t registerPlan(const std::string& json, const PlanUse& use = {});

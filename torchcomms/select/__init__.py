@@ -55,8 +55,8 @@ class Alternative:
     """An algorithm of the collective."""
 
     algorithm: str
-    predicted_us: float
-    """Microseconds by the cost model."""
+    predicted_us: float | None
+    """Microseconds by the cost model; registered plans have none."""
     measured_us: float | None
     """Microseconds at the nearest size in the tuning table, if there is one."""
     why_not: str
@@ -81,12 +81,12 @@ class Explanation:
         if self.alternatives:
             lines.append(f"  {'algorithm':<{width}} {'predicted µs':>13} {'measured µs':>12}")
         for one in self.alternatives:
-            measured = "-" if one.measured_us is None else f"{one.measured_us:.3g}"
+            predicted, measured = (
+                "-" if us is None else f"{us:.3g}" for us in (one.predicted_us, one.measured_us)
+            )
             mark = "*" if one.algorithm == self.algorithm else " "
             note = f"  cannot: {one.why_not}" if one.why_not else ""
-            lines.append(
-                f"{mark} {one.algorithm:<{width}} {one.predicted_us:>13.3g} {measured:>12}{note}"
-            )
+            lines.append(f"{mark} {one.algorithm:<{width}} {predicted:>13} {measured:>12}{note}")
         return "\n".join(lines)
 
 

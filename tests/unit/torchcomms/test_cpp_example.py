@@ -10,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import torchcomms._comms
 from harness import standins
 from harness.devices import has_gpu, most_ranks
+
+import torchcomms._comms
 
 PACKAGE = Path(torchcomms._comms.__file__).parent
 EXAMPLE = Path(__file__).parents[3] / "examples" / "cpp"
