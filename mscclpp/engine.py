@@ -23,7 +23,7 @@ def _path() -> Path:
         path = Path(folder) / "lib" / "libctran_engine.so"
         if path.exists():
             return path
-    raise EngineError("the engine (libctran_engine.so, in the package torchcomms) is not installed here")
+    raise EngineError("the engine (libctran_engine.so of torchcomms) is not installed here")
 
 
 @functools.cache
