@@ -263,7 +263,7 @@ def worker() -> None:
         if "plan" in also:
             for name, most in PLANS[op]:
                 plan = torchcomms.plan.make(name, size)
-                registered.append(plan.register("plans", max_bytes=most))
+                registered.append(plan.register("plans", max_bytes=most, prefer=True))
         for nbytes in map(int, os.environ["SIZES"].split(",")):
             case = _Case(op, nbytes, rank, size)
             row: dict[str, Any] = {"op": op, "bytes": nbytes, "wrong": 0.0}

@@ -1,4 +1,5 @@
-# libctran: the engine. Neither torch nor Python is needed, or allowed, here.
+# libctran_engine: the engine. Neither torch nor Python is needed, or allowed, here. Programs link
+# libctran (ctran/api), which shows the interface of include/ctran alone.
 
 add_library(ctran SHARED)
 file(GLOB_RECURSE ctran_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/ctran/*.cpp)
@@ -51,9 +52,8 @@ target_link_options(ctran PRIVATE ${no_undefined_symbols} -Wl,-Bsymbolic-functio
 target_include_directories(ctran PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 target_compile_definitions(ctran PRIVATE CTRAN_VERSION="${PROJECT_VERSION}")
 set_target_properties(ctran PROPERTIES
+  OUTPUT_NAME ctran_engine
   LINKER_LANGUAGE CXX
   INSTALL_RPATH $ORIGIN)
 
 install(TARGETS ctran LIBRARY DESTINATION ${INSTALL_LIB})
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/ctran DESTINATION ${INSTALL_INCLUDE}
-  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

@@ -37,7 +37,7 @@ endforeach()
 # larger than the code.
 target_compile_options(glue_options INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${INSTALL_INCLUDE} OPTIONAL)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/comms DESTINATION ${INSTALL_INCLUDE} OPTIONAL)
 if(NOT glue_sources)
   message(STATUS "torchcomms/csrc has no sources: no libtorchcomms")
   return()

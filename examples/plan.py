@@ -45,7 +45,7 @@ def main() -> None:
         print(mine.simulate(1 << 20, units=8))
         with open("my_ring.svg", "w") as file:
             file.write(mine.simulate(1 << 20).svg())
-    with mine.register("main_comm"):
+    with mine.register("main_comm", prefer=True):
         tensor = torch.arange(10_001, device=device) * (comm.get_rank() + 1)
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
     expected = torch.arange(10_001) * sum(range(1, comm.get_size() + 1))

@@ -72,15 +72,19 @@ class Algorithm:
             raise ValueError(f"no message has {min_message_size} to {max_message_size} bytes")
         self.message_size_range = (min_message_size, max_message_size)
 
-    def register(self, communicator: str = "") -> Registration:
-        """Makes it serve calls of its collective over so many ranks, of messages in its range, on
-        torchcomms' communicators of this process, from now on.
+    def register(self, communicator: str = "", *, prefer: bool = False) -> Registration:
+        """Makes it one of the algorithms for calls of its collective over so many ranks, of
+        messages in its range, on torchcomms' communicators of this process, from now on.
+
+        It serves a call if it is preferred, if a hint names it (`plan:` and its name), or if it was
+        the fastest when it was measured (`comm.tune`).
 
         All ranks have to do so before the same call. Inputs and outputs that other ranks reach are
         copied through memory that all have. The calls have any count, type and reduction.
 
         Args:
             communicator: of that name only.
+            prefer: it comes first, except before what the hints of a call name.
 
         Raises:
             ValueError: it is wrong, as it may be if it was not verified.
@@ -97,6 +101,7 @@ class Algorithm:
             communicator=communicator,
             min_bytes=min(-(-least // parts), _MOST),
             max_bytes=min(most // parts, _MOST),
+            prefer=prefer,
         )
         return Registration(number)
 

@@ -20,10 +20,10 @@ def _path() -> Path:
     """Where the engine's library is: with the package torchcomms, which need not be imported."""
     spec = importlib.util.find_spec("torchcomms")
     for folder in (spec and spec.submodule_search_locations) or ():
-        path = Path(folder) / "lib" / "libctran.so"
+        path = Path(folder) / "lib" / "libctran_engine.so"
         if path.exists():
             return path
-    raise EngineError("the engine (libctran.so, in the package torchcomms) is not installed here")
+    raise EngineError("the engine (libctran_engine.so of torchcomms) is not installed here")
 
 
 @functools.cache

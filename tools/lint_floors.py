@@ -32,14 +32,16 @@ FLOORS = (
     "ctran/engine",
     "ctran/window",
     "ctran/capi",
+    "ctran/api",
     "torchcomms/csrc",
     "torchcomms/csrc/backends",
     "torchcomms/csrc/bindings",
     "torchcomms",
     "mscclpp",
 )
-# The public headers are the face of csrc.
+# The public headers are the face of csrc, and of the engine.
 PUBLIC_HEADERS = "include/comms/torchcomms"
+PUBLIC_HEADERS_OF_CTRAN = "include/ctran"
 # Above the house: it may use everything, and nothing in the house may use it.
 OUTSIDE = ("benchmarks", "examples", "tests", "tools")
 # The engine is free of these.
@@ -54,6 +56,8 @@ def floor_of(path: str) -> int | None:
     """The floor on which a file stands, from its path in the repository."""
     if path.startswith(PUBLIC_HEADERS + "/"):
         return FLOORS.index("torchcomms/csrc")
+    if path.startswith(PUBLIC_HEADERS_OF_CTRAN + "/"):
+        return FLOORS.index("ctran/api")
     if path.split("/")[0] in OUTSIDE:
         return len(FLOORS)
     best: int | None = None

@@ -77,7 +77,8 @@ class CtranLibrary {
   void usePlan(const std::string& name) {
     if (plan_) ctran::removePlan(plan_);
     plan_ = 0;
-    if (name != "none") plan_ = ctran::registerPlan(ctran::plan::makePlan(name, {size()}));
+    if (name != "none")
+      plan_ = ctran::registerPlan(ctran::plan::makePlan(name, {size()}), {.preferred = true});
   }
 
  private:

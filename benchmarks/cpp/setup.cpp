@@ -7,6 +7,8 @@
 #include <numeric>
 #include <vector>
 
+#include "ctran/os/traffic.h"
+
 namespace bench {
 namespace {
 
@@ -36,6 +38,21 @@ double residentKilobytes() {
   }
   return 0;
 }
+
+/// What this process has written to sockets during each of several calls.
+struct Sent {
+  std::vector<double> messages, bytes, mostMessages, mostBytes;
+
+  template <class Body>
+  auto during(const Body& body) {
+    const ctran::Traffic& traffic = ctran::traffic();
+    const uint64_t messagesBefore = traffic.messages, bytesBefore = traffic.bytes;
+    auto result = body();
+    messages.push_back(static_cast<double>(traffic.messages - messagesBefore));
+    bytes.push_back(static_cast<double>(traffic.bytes - bytesBefore));
+    return result;
+  }
+};
 
 /// A few small collectives of each kind.
 void use(ctran::Communicator& communicator) {
@@ -77,18 +94,31 @@ void timeSetup(ctran::Communicator& base, const Create& create, int repeats) {
   std::vector<int> all(static_cast<size_t>(base.size()));
   std::iota(all.begin(), all.end(), 0);
   std::vector<double> creations, splits, memory;
+  Sent created, parted;
   use(base);  // the first uses memory of the process's own
   for (int i = 0; i < repeats; ++i) {
     const std::string number = std::to_string(i);
     std::shared_ptr<ctran::Communicator> made, split;
     const double before = residentKilobytes();
-    creations.push_back(1e3 * timed(base, [&] { made = create("setup-" + number); }));
+    creations.push_back(1e3 * timed(base, [&] {
+                          made = created.during([&] { return create("setup-" + number); });
+                        }));
     use(*made);
     base.run({});
     memory.push_back(largest(base, residentKilobytes() - before));
-    splits.push_back(1e3 * timed(base, [&] { split = base.split(all, "split-" + number); }));
+    splits.push_back(1e3 * timed(base, [&] {
+                       split = parted.during([&] { return base.split(all, "split-" + number); });
+                     }));
     split->finalize();
     made->finalize();
+  }
+  const auto most = [&base](std::vector<double> values) {
+    for (double& value : values) value = largest(base, value);
+    return values;
+  };
+  for (Sent* sent : {&created, &parted}) {
+    sent->mostMessages = most(sent->messages);
+    sent->mostBytes = most(sent->bytes);
   }
   if (base.rank() == 0) {
     std::printf("ctran-bench, %d ranks; median (least, most) of %d repeats, the slowest rank\n\n",
@@ -96,6 +126,14 @@ void timeSetup(ctran::Communicator& base, const Create& create, int repeats) {
   }
   print(base, "create, through the store", creations, "ms");
   print(base, "split, all ranks", splits, "ms");
+  print(base, "create, sent by rank 0", created.messages, "messages");
+  print(base, "create, sent by rank 0", created.bytes, "bytes");
+  print(base, "create, sent by the busiest rank", created.mostMessages, "messages");
+  print(base, "create, sent by the busiest rank", created.mostBytes, "bytes");
+  print(base, "split, sent by rank 0", parted.messages, "messages");
+  print(base, "split, sent by rank 0", parted.bytes, "bytes");
+  print(base, "split, sent by the busiest rank", parted.mostMessages, "messages");
+  print(base, "split, sent by the busiest rank", parted.mostBytes, "bytes");
   print(base, "memory of a rank, small calls only", memory, "KB");
   std::fflush(stdout);  // the process may end without that
 }

@@ -4,6 +4,8 @@
 #include <optional>
 #include <string_view>
 
+#include "ctran/base/export.h"
+
 namespace ctran {
 
 enum class CollectiveKind : uint8_t {
@@ -27,9 +29,9 @@ enum class CollectiveKind : uint8_t {
 };
 
 /// "all_reduce".
-std::string_view nameOf(CollectiveKind kind);
+CTRAN_API std::string_view nameOf(CollectiveKind kind);
 
 /// The kind of that name, if there is one.
-std::optional<CollectiveKind> collectiveKindNamed(std::string_view name);
+CTRAN_API std::optional<CollectiveKind> collectiveKindNamed(std::string_view name);
 
 }  // namespace ctran

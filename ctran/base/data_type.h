@@ -5,6 +5,8 @@
 #include <optional>
 #include <string_view>
 
+#include "ctran/base/export.h"
+
 namespace ctran {
 
 /// Element types that the engine reduces. Everything else moves as `Opaque*`: bytes of a given
@@ -41,11 +43,11 @@ struct DataTypeInfo {
   size_t size;  ///< bytes of an element
 };
 
-const DataTypeInfo& info(DataType type);
+CTRAN_API const DataTypeInfo& info(DataType type);
 inline size_t sizeOf(DataType type) { return info(type).size; }
 inline std::string_view nameOf(DataType type) { return info(type).name; }
 
 /// The opaque type of that element size, if there is one.
-std::optional<DataType> opaqueOfSize(size_t bytes);
+CTRAN_API std::optional<DataType> opaqueOfSize(size_t bytes);
 
 }  // namespace ctran

@@ -5,6 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/base/export.h"
+
 namespace ctran {
 
 enum class ErrorKind : int {
@@ -19,7 +21,7 @@ enum class ErrorKind : int {
 
 /// Every error of the engine: what happened, to which ranks, in which operation, and what to try.
 /// Copies share nothing, so each thread may be given its own.
-class Error : public std::exception {
+class CTRAN_API Error : public std::exception {
  public:
   Error(ErrorKind kind, const std::string& message, std::vector<int> ranks = {},
         std::string op = {}, std::string hint = {})
@@ -44,6 +46,6 @@ class Error : public std::exception {
 };
 
 /// An Error of kind System: "what: strerror(errno)".
-Error systemError(const std::string& what, int errnum);
+CTRAN_API Error systemError(const std::string& what, int errnum);
 
 }  // namespace ctran

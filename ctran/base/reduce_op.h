@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "ctran/base/data_type.h"
+#include "ctran/base/export.h"
 
 namespace ctran {
 
@@ -20,13 +21,13 @@ struct ReduceOp {
   const double* factorAt = nullptr;  ///< on GPUs: if not null, the factor is there, on the device
 };
 
-std::string_view nameOf(ReduceKind kind);
+CTRAN_API std::string_view nameOf(ReduceKind kind);
 
 /// Whether `kind` has a meaning on `type`: bitwise on integers and bool, averages on all but bool,
 /// order on all but complex types, factors on floating and complex, arithmetic on all but opaque.
-bool isSupported(ReduceKind kind, DataType type);
+CTRAN_API bool isSupported(ReduceKind kind, DataType type);
 
 /// Why not, as a sentence for the user; empty when supported.
-std::string whyUnsupported(ReduceKind kind, DataType type);
+CTRAN_API std::string whyUnsupported(ReduceKind kind, DataType type);
 
 }  // namespace ctran

@@ -6,11 +6,13 @@
 #include <memory>
 #include <span>
 
+#include "ctran/base/export.h"
+
 namespace ctran {
 
 /// What a waiting thread tells its host language. All three are called on the waiting thread, none
 /// of them while an operation completes within a few microseconds.
-class WaitHooks {
+class CTRAN_API WaitHooks {
  public:
   virtual ~WaitHooks() = default;
   virtual void beforeBlocking() {}  ///< e.g. release the interpreter lock
@@ -38,7 +40,7 @@ class Blocking {
 enum class WorkState { Queued, Running, Completed, Failed };
 
 /// One posted operation.
-class Work {
+class CTRAN_API Work {
  public:
   virtual ~Work() = default;
 

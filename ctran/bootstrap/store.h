@@ -3,11 +3,13 @@
 #include <chrono>
 #include <string>
 
+#include "ctran/base/export.h"
+
 namespace ctran {
 
 /// The key-value store through which ranks first find each other. The torch glue wraps any
 /// c10d::Store; C++ programs use one of the stores of `local_store.h`.
-class Store {
+class CTRAN_API Store {
  public:
   virtual ~Store() = default;
 

@@ -113,6 +113,7 @@ Json registered(const Json& request) {
   };
   bytes("min_bytes", use.minBytes);
   bytes("max_bytes", use.maxBytes);
+  if (const Json* prefer = request.find("prefer")) use.preferred = prefer->asBool();
   return Json(static_cast<int64_t>(registerPlan(plan::fromJson(request.at("plan")), use)));
 }
 

@@ -22,7 +22,7 @@
 ///                                                "step", "trace"}], "properties": {...}, "text"}
 ///   simulate  plan, machine, bytes, units    -> the timeline
 ///   estimate  name, ranks, machine, bytes    -> seconds
-///   register  plan, communicator, min_bytes, max_bytes -> its number
+///   register  plan, communicator, min_bytes, max_bytes, prefer -> its number
 ///   remove    number                         -> whether it was there
 ///
 /// The answer is to be given back to ctran_plan_free. Any thread.

@@ -12,7 +12,7 @@ constexpr uint32_t kBuffersPerStep = 1 << 20;
 }  // namespace
 
 HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
-    : call(call), map(map), all(call) {
+    : call(call), map(map), all(call, map) {
   if (arena == nullptr) return;
   shm_ = std::make_unique<ShmContext>(*arena);
   if (onRail()) rail_ = std::make_unique<NetContext>(call, map.rail(map.index()));

@@ -6,6 +6,7 @@
 #include "ctran/base/error.h"
 #include "ctran/collective/mismatch.h"
 #include "ctran/collective/signature.h"
+#include "ctran/topology/paths.h"
 
 namespace ctran {
 namespace {
@@ -29,6 +30,14 @@ void HostsCall::begin(const Collective& collective) {
 }
 
 NetContext::NetContext(HostsCall& call) : NetContext(call, allRanks(call.board.size())) {}
+
+NetContext::NetContext(HostsCall& call, const HostMap& map) : NetContext(call) {
+  std::vector<int> order = ringOrder(map);
+  if (std::is_sorted(order.begin(), order.end())) return;
+  places_.resize(order.size());
+  for (int place = 0; place < size; ++place) places_[order[place]] = place;
+  order_ = std::move(order);
+}
 
 NetContext::NetContext(HostsCall& call, std::vector<int> members)
     : call(call),

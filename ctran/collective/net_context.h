@@ -11,6 +11,7 @@
 #include "ctran/collective/collective.h"
 #include "ctran/collective/task.h"
 #include "ctran/reduce/reduce.h"
+#include "ctran/topology/host_map.h"
 #include "ctran/transport/board.h"
 #include "ctran/transport/transport.h"
 
@@ -71,6 +72,8 @@ class NetContext {
  public:
   /// Of all ranks.
   explicit NetContext(HostsCall& call);
+  /// Of all ranks, for algorithms that have an order (`place`).
+  NetContext(HostsCall& call, const HostMap& map);
   /// Of the ranks `members`, this one among them.
   NetContext(HostsCall& call, std::vector<int> members);
 
@@ -92,12 +95,23 @@ class NetContext {
   int after(int step) const { return (rank + step) % size; }
   int before(int step) const { return (rank - step % size + size) % size; }
 
+  /// The order of rings and trees, in which the ranks of a host stand next to each other (see
+  /// ringOrder): where in it this rank, or that one, is, and who is at a place from -size to
+  /// 2 * size.
+  int place() const { return placeOf(rank); }
+  int placeOf(int rank) const { return places_.empty() ? rank : places_[rank]; }
+  int at(int place) const {
+    const int wrapped = (place + size) % size;
+    return order_.empty() ? wrapped : order_[wrapped];
+  }
+
   /// Memory for what arrives to be reduced; kept for later collectives while it is small.
   std::byte* scratch(size_t bytes);
 
  private:
   int contributions_;
   uint32_t firstBuffer_ = 0;
+  std::vector<int> order_, places_;  // empty: that of the numbers
   std::vector<std::byte> scratch_;
 };
 

@@ -143,6 +143,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       namedPlans_(std::in_place, options.hints, options.size),
       localWatch_(map_.local(), std::move(group)) {
   collectives_->selector.prefer(options.hints);
+  collectives_->selector.usePlans(options.name);
 }
 
 Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
@@ -167,6 +168,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
   }
   Selector selector(map_);
   selector.prefer(options.hints);
+  selector.usePlans(options.name);
   collectives_ =
       std::make_unique<HostsLane>(core_, *transport_, map_, arena(), std::move(selector));
 }
@@ -238,19 +240,8 @@ int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does. What the call itself asks for comes first.
 std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
-  if (collective.hints) [[unlikely]] {
-    const bool ordered = collective.hints->inRankOrder && isReduction(collective.kind);
-    if (ordered || collective.hints->preferences.of(collective.kind) != nullptr) {
-      return namedPlans_ ? namedPlans_->find(collective) : nullptr;
-    }
-  }
-  if (!spansHosts()) {
-    auto plan = choosePlan(collective, size(), name());
-    return plan ? plan : namedPlans_->find(collective);
-  }
-  return choosePlan(collective, size(), name(), [&collective](const PlanAlgorithm& plan) {
-    return canSpanHosts(plan, collective);
-  });
+  if (auto plan = collectives_->selector.choosePlan(collective)) return plan;
+  return namedPlans_ ? namedPlans_->find(collective) : nullptr;
 }
 
 Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
@@ -263,12 +254,8 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
   call.hints = hints;
   Explanation explanation = collectives_->selector.explain(
       kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints.get());
-  if (namedPlans_) namedPlans_->explain(call, explanation);
-  const auto plan = planFor(call);
-  if (plan && !(namedPlans_ && plan == namedPlans_->find(call))) {
-    explanation.algorithm = "plan " + plan->plan().name;
-    explanation.why = "a plan is registered for it";
-  }
+  const bool isPlan = explanation.algorithm.starts_with("plan:");
+  if (namedPlans_ && !isPlan) namedPlans_->explain(call, explanation);
   return explanation;
 }
 

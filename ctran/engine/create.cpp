@@ -240,14 +240,16 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   const auto reject = [](const std::string& why) -> void {
     throw Error(ErrorKind::InvalidArgument, "split: " + why);
   };
+  std::vector<bool> listed(size());
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (ranks[i] < 0 || ranks[i] >= size()) {
       reject("Invalid rank " + std::to_string(ranks[i]) + " in ranks. Valid ranks are 0 to " +
              std::to_string(size() - 1));
     }
-    if (std::find(ranks.begin(), ranks.begin() + i, ranks[i]) != ranks.begin() + i) {
+    if (listed[ranks[i]]) {
       reject("Rank " + std::to_string(ranks[i]) + " appears multiple times in ranks");
     }
+    listed[ranks[i]] = true;
   }
   const auto self = std::find(ranks.begin(), ranks.end(), rank());
   if (!ranks.empty() && self == ranks.end()) {

@@ -517,7 +517,7 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
   if (hints == nullptr) hints = control_->standingHints().get();
   Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
   if (const auto plan = planFor(call, hints)) {
-    explanation.algorithm = "plan " + plan->plan().name;
+    explanation.algorithm = "plan:" + plan->plan().name;
     explanation.why = "a plan is registered for it";
   }
   if (const size_t segments = symmetric_.mapped()) {

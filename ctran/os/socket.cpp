@@ -12,6 +12,7 @@
 #include <set>
 
 #include "ctran/base/error.h"
+#include "ctran/os/traffic.h"
 
 namespace ctran {
 namespace {
@@ -116,7 +117,14 @@ IoResult readSome(const Socket& socket, std::span<std::byte> to) {
 }
 
 IoResult writeSome(const Socket& socket, std::span<const std::byte> from) {
-  return result(::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL));
+  const ssize_t n = ::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL);
+  traffic().count(n);
+  return result(n);
+}
+
+Traffic& traffic() {
+  static Traffic sent;
+  return sent;
 }
 
 }  // namespace ctran

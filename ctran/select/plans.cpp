@@ -11,17 +11,11 @@
 namespace ctran {
 namespace {
 
-struct Registered {
-  uint64_t number;
-  PlanUse use;
-  std::shared_ptr<const PlanAlgorithm> algorithm;
-};
-
 struct Registry {
-  std::atomic<size_t> count{0};
+  std::atomic<uint64_t> version{0};
   std::mutex mutex;  // guards what follows
   uint64_t last = 0;
-  std::vector<Registered> plans;
+  std::shared_ptr<const RegisteredPlans> plans = std::make_shared<RegisteredPlans>();
 };
 
 Registry& registry() {
@@ -38,18 +32,39 @@ uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
                                                 std::to_string(use.maxBytes) + " bytes");
   }
   auto algorithm = std::make_shared<const PlanAlgorithm>(plan);
-  std::lock_guard lock(registry().mutex);
-  registry().plans.push_back({++registry().last, use, std::move(algorithm)});
-  registry().count.store(registry().plans.size(), std::memory_order_release);
+  const std::string name = "plan:" + plan.name;
+  const std::lock_guard lock(registry().mutex);
+  RegisteredPlans plans = *registry().plans;
+  plans.insert(plans.begin(), {++registry().last, name, use, std::move(algorithm)});
+  registry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
+  registry().version.fetch_add(1, std::memory_order_release);
   return registry().last;
 }
 
 bool removePlan(uint64_t number) {
-  std::lock_guard lock(registry().mutex);
-  const size_t erased =
-      std::erase_if(registry().plans, [&](const Registered& r) { return r.number == number; });
-  registry().count.store(registry().plans.size(), std::memory_order_release);
-  return erased > 0;
+  const std::lock_guard lock(registry().mutex);
+  RegisteredPlans plans = *registry().plans;
+  if (std::erase_if(plans, [&](const RegisteredPlan& r) { return r.number == number; }) == 0) {
+    return false;
+  }
+  registry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
+  registry().version.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+uint64_t planVersion() { return registry().version.load(std::memory_order_acquire); }
+
+const RegisteredPlans& registeredPlans() {
+  struct Seen {
+    uint64_t version = 0;
+    std::shared_ptr<const RegisteredPlans> plans = std::make_shared<RegisteredPlans>();
+  };
+  static thread_local Seen seen;
+  if (seen.version != planVersion()) {
+    const std::lock_guard lock(registry().mutex);
+    seen = {planVersion(), registry().plans};
+  }
+  return *seen.plans;
 }
 
 std::shared_ptr<const PlanAlgorithm> libraryPlan(CollectiveKind kind, std::string_view name,
@@ -72,16 +87,15 @@ std::shared_ptr<const PlanAlgorithm> libraryPlan(CollectiveKind kind, std::strin
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
                                                 const std::string& communicator,
                                                 const PlanFilter& filter) {
-  if (registry().count.load(std::memory_order_acquire) == 0 || size < 2) return nullptr;
+  if (planVersion() == 0 || size < 2) return nullptr;
   const size_t bytes = collective.blockBytes();
-  std::lock_guard lock(registry().mutex);
-  const auto& plans = registry().plans;
-  const auto found = std::find_if(plans.rbegin(), plans.rend(), [&](const Registered& r) {
-    const bool named = r.use.communicator.empty() || r.use.communicator == communicator;
-    return named && bytes >= r.use.minBytes && bytes <= r.use.maxBytes &&
-           r.algorithm->whyNot(collective, size).empty() && (!filter || filter(*r.algorithm));
-  });
-  return found == plans.rend() ? nullptr : found->algorithm;
+  for (const RegisteredPlan& r : registeredPlans()) {
+    if (r.use.preferred && r.isFor(communicator, bytes) &&
+        r.algorithm->whyNot(collective, size).empty() && (!filter || filter(*r.algorithm))) {
+      return r.algorithm;
+    }
+  }
+  return nullptr;
 }
 
 }  // namespace ctran

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ctran/collective/plan/algorithm.h"
 
@@ -14,15 +15,18 @@ namespace ctran {
 /// Which calls a plan serves. All ranks have to say the same, before the same call: a call that is
 /// served by different plans ends with Error(Mismatch).
 struct PlanUse {
-  std::string communicator;  ///< of that name; empty: of any
-  size_t minBytes = 0;       ///< of a block, see Collective
+  std::string communicator = {};  ///< of that name; empty: of any
+  size_t minBytes = 0;            ///< of a block, see Collective
   size_t maxBytes = std::numeric_limits<size_t>::max();
+  /// It comes first, whatever was measured, except before what the hints of a call name.
+  bool preferred = false;
 };
 
-/// Makes a plan serve the calls that it can serve, instead of a native algorithm, in this process
-/// from now on. Of several plans for a call the last one is taken. Returns a number to remove it
-/// by. Throws Error(InvalidArgument) if the verifier rejects the plan, Error(Unsupported) if it
-/// cannot be executed here. Any thread.
+/// From now on the plan competes for the calls of this process that it can serve: it serves those
+/// for which it is preferred, or named by a hint, or was the fastest when it was measured. There is
+/// no cost model of plans. Of several preferred ones, or of one name, the last one is taken.
+/// Returns a number to remove it by. Throws Error(InvalidArgument) if the verifier rejects the
+/// plan, Error(Unsupported) if it cannot be executed here. Any thread.
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
 
 /// Calls that are under way go on with it. Whether it was there.
@@ -31,8 +35,26 @@ bool removePlan(uint64_t number);
 /// What else a plan has to be able to do, as far as all ranks agree about it.
 using PlanFilter = std::function<bool(const PlanAlgorithm&)>;
 
-/// The plan that serves a call; none: a native algorithm does. Costs a few nanoseconds as long as
-/// there are no plans.
+struct RegisteredPlan {
+  uint64_t number;
+  std::string name;  ///< for hints and tables: "plan:" and the plan's
+  PlanUse use;
+  std::shared_ptr<const PlanAlgorithm> algorithm;
+
+  /// Whether it is for a call of that communicator, of blocks of so many bytes.
+  bool isFor(const std::string& communicator, size_t blockBytes) const {
+    return (use.communicator.empty() || use.communicator == communicator) &&
+           blockBytes >= use.minBytes && blockBytes <= use.maxBytes;
+  }
+};
+using RegisteredPlans = std::vector<RegisteredPlan>;
+
+/// Another number whenever a plan was registered or removed; 0 if none ever was. Any thread.
+uint64_t planVersion();
+/// Those of now, the last one first. Takes a lock when they have changed since this thread asked.
+const RegisteredPlans& registeredPlans();
+
+/// The preferred plan for a call, if there is one: what GPUs go by.
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
                                                 const std::string& communicator,
                                                 const PlanFilter& filter = nullptr);

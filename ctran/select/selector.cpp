@@ -9,11 +9,13 @@
 #include "ctran/base/sha256.h"
 #include "ctran/collective/alone.h"
 #include "ctran/collective/gpu/kernels.h"
+#include "ctran/collective/plan/run.h"
 
 namespace ctran {
 namespace {
 
 constexpr const char* kOnlyNamed = "where it is named";
+constexpr std::string_view kPlanPrefix = "plan:";
 
 std::string inMicros(double us) {
   char text[32];
@@ -135,11 +137,17 @@ std::vector<std::string> Selector::candidates(CollectiveKind kind, size_t bytes)
   for (const Algorithm* algorithm : algorithmsFor(kind)) {
     if (whyNot(*algorithm, call, false).empty()) names.emplace_back(algorithm->name);
   }
+  const PlanCall planned = planCallOf(kind, bytes);
+  for (const RegisteredPlan& plan : registeredPlans()) {
+    const bool known = std::find(names.begin(), names.end(), plan.name) != names.end();
+    if (!known && whyNot(plan, planned).empty()) names.push_back(plan.name);
+  }
   return names;
 }
 
 void Selector::force(CollectiveKind kind, std::string_view name) {
   forced_ = nullptr;
+  forcedPlan_ = name.starts_with(kPlanPrefix) ? name : "";
   forcedKind_ = kind;
   for (const Algorithm* algorithm : algorithmsFor(kind)) {
     if (algorithm->name == name) forced_ = algorithm;
@@ -261,6 +269,90 @@ Explanation Selector::explain(CollectiveKind kind, size_t bytes, DataType type, 
   return explain(call, hints);
 }
 
+Selector::PlanCall Selector::planCallOf(CollectiveKind kind, size_t bytes) const {
+  const Call call = callOf(kind, bytes, true, nullptr);
+  return {call, static_cast<size_t>(queryOf(call).block()), DataType::Float32, ReduceKind::Sum};
+}
+
+std::string Selector::whyNot(const RegisteredPlan& plan, const PlanCall& call) const {
+  if (!communicator_ || !plan.isFor(*communicator_, call.blockBytes)) {
+    return "it is registered for other calls";
+  }
+  Collective c;
+  c.kind = call.call.kind;
+  c.type = call.type;
+  c.op.kind = call.op;
+  c.count = call.blockBytes / sizeOf(call.type);
+  if (std::string why = plan.algorithm->whyNot(c, size_); !why.empty()) return why;
+  if (call.call.inRankOrder && isReduction(c.kind) && !plan.algorithm->properties().rankOrder) {
+    return "the hint ctran::deterministic asks for the order of the ranks";
+  }
+  if (map_ && !canSpanHosts(*plan.algorithm, c)) return "it cannot span hosts";
+  return {};
+}
+
+std::shared_ptr<const PlanAlgorithm> Selector::planFor(const Collective& c) {
+  if (size_ == 1 || static_cast<size_t>(c.kind) >= kKinds) return nullptr;
+  const PlanCall call{
+      callOf(c.kind, contributionBytes(c, size_), !map_ || toleratesPartialSums(c), c.hints.get()),
+      c.blockBytes(), c.type, c.op.kind};
+  const uint64_t version = planVersion();
+  const uint64_t place = (call.blockBytes * 0x9e3779b97f4a7c15 >> 40) ^
+                         static_cast<uint64_t>(c.kind) ^ call.call.hints;
+  PlanDecision& known = planDecisions_[place % planDecisions_.size()];
+  if (known.version != version || known.call != call) {
+    const RegisteredPlan* const plan = decidePlan(call, c.hints.get(), nullptr);
+    known = {version, call, plan != nullptr ? plan->algorithm : nullptr};
+  }
+  return known.plan;
+}
+
+const RegisteredPlan* Selector::decidePlan(const PlanCall& call, const CallHints* hints,
+                                           std::string* why) const {
+  const RegisteredPlans& plans = registeredPlans();
+  const CollectiveKind kind = call.call.kind;
+  const auto find = [&](const auto& matches, const std::string& reason) -> const RegisteredPlan* {
+    for (const RegisteredPlan& plan : plans) {
+      if (!matches(plan) || !whyNot(plan, call).empty()) continue;
+      if (why != nullptr) *why = reason;
+      return &plan;
+    }
+    return nullptr;
+  };
+  const auto named = [&](std::string_view name, const std::string& reason) {
+    return find([name](const RegisteredPlan& plan) { return plan.name == name; }, reason);
+  };
+  const auto wanted = [&](const Preferences& preferences, const char* reason) {
+    const RegisteredPlan* plan = nullptr;
+    for (const std::string_view name : preferences.namesFor(kind)) {
+      if (plan == nullptr) plan = named(name, reason);
+    }
+    return plan;
+  };
+  if (forcedKind_ == kind && (forced_ != nullptr || !forcedPlan_.empty())) {
+    return forcedPlan_.empty() ? nullptr : named(forcedPlan_, kBeingMeasured);
+  }
+  if (hints != nullptr && hints->preferences.of(kind) != nullptr) {
+    return wanted(hints->preferences, kByHint);
+  }
+  if (const auto* plan = find([](const RegisteredPlan& plan) { return plan.use.preferred; },
+                              "a plan is preferred for it")) {
+    return plan;
+  }
+  const bool alone = hints != nullptr && hints->alone;
+  if (!alone && hint_.of(kind) != nullptr) return wanted(hint_, kByHint);
+  if (user_.of(kind) != nullptr) return wanted(user_, kByUser);
+  const TuningTable::Entry* const entry = table_.find(kind, call.call.bytes);
+  if (entry == nullptr) return nullptr;
+  for (const auto& [name, us] : entry->micros) {
+    if (const auto* plan = named(name, whyMeasured(entry->bytes, us))) return plan;
+    for (const Algorithm* native : algorithmsFor(kind)) {
+      if (native->name == name && whyNot(*native, call.call, false).empty()) return nullptr;
+    }
+  }
+  return nullptr;
+}
+
 Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSums,
                               const CallHints* hints) const {
   Explanation explanation;
@@ -290,6 +382,23 @@ Explanation Selector::explain(const Call& call, const CallHints* hints) const {
     }
     explanation.alternatives.push_back(std::move(alternative));
   }
+  if (!communicator_) return explanation;  // no plans compete
+  PlanCall planned = planCallOf(call.kind, call.bytes);
+  planned.call = call;
+  if (!call.partialSums) planned.type = DataType::BFloat16;
+  if (const RegisteredPlan* plan = decidePlan(planned, hints, &explanation.why)) {
+    explanation.algorithm = plan->name;
+  }
+  for (const RegisteredPlan& plan : registeredPlans()) {
+    if (plan.algorithm->plan().kind != call.kind) continue;
+    Explanation::Alternative alternative;
+    alternative.algorithm = plan.name;
+    alternative.whyNot = whyNot(plan, planned);
+    for (const auto& [name, us] : entry != nullptr ? entry->micros : decltype(entry->micros){}) {
+      if (name == plan.name) alternative.measured = us;
+    }
+    explanation.alternatives.push_back(std::move(alternative));
+  }
   return explanation;
 }
 
@@ -297,8 +406,8 @@ Json Explanation::toJson() const {
   Json all = Json::array();
   for (const Alternative& one : alternatives) {
     Json entry = Json::object();
-    entry.set("algorithm", Json(one.algorithm));
-    entry.set("predicted_us", one.predicted ? Json(*one.predicted) : Json());
+    entry.set("algorithm", Json(one.algorithm))
+        .set("predicted_us", one.predicted ? Json(*one.predicted) : Json());
     entry.set("measured_us", one.measured ? Json(*one.measured) : Json());
     entry.set("why_not", Json(one.whyNot)).set("sizes", Json(one.sizes));
     all.push(std::move(entry));

@@ -11,6 +11,7 @@
 #include "ctran/collective/collective.h"
 #include "ctran/collective/preference.h"
 #include "ctran/collective/registry.h"
+#include "ctran/select/plans.h"
 #include "ctran/select/tunable.h"
 #include "ctran/select/tuning_table.h"
 #include "ctran/topology/host_map.h"
@@ -21,10 +22,11 @@ namespace ctran {
 struct Explanation {
   struct Alternative {
     std::string algorithm;
-    std::optional<double> predicted;  ///< microseconds, by the cost model, where there is one
-    std::optional<double> measured;   ///< microseconds, at the nearest size of the table
-    std::string whyNot;               ///< empty if it can serve the call
-    std::string sizes;                ///< on GPUs: for which it is taken, if nobody names one
+    /// Microseconds, by the cost model; plans that are registered and kernels of GPUs have none.
+    std::optional<double> predicted;
+    std::optional<double> measured;  ///< microseconds, at the nearest size of the table
+    std::string whyNot;              ///< empty if it can serve the call
+    std::string sizes;               ///< on GPUs: for which it is taken, if nobody names one
   };
   std::string algorithm;
   std::string why;
@@ -33,7 +35,7 @@ struct Explanation {
   Json toJson() const;
 };
 
-/// Which native algorithm serves a call: the first that can, of what a hint of the call asks for,
+/// Which algorithm serves a call: the first that can, of what a hint of the call asks for,
 /// what one of the communicator does, what CTRAN_ALGORITHM asks for, what the tuning table says is
 /// the fastest, and what the cost model says is. Of a call only what all ranks agree about counts
 /// (its kind, how much a rank contributes, and what is reduced how), and preferences, table and
@@ -67,6 +69,15 @@ class Selector final : public Tunable {
   /// Costs some nanoseconds for sizes that come again.
   const Algorithm& choose(const Collective& collective);
 
+  /// The plans of this process that are for the communicator of that name compete from now on.
+  void usePlans(std::string communicator) { communicator_ = std::move(communicator); }
+  /// The registered plan that serves a call: named by the hints of the call, else a preferred one,
+  /// else named by other hints, else the fastest in the tuning table. Null: none of these. Costs as
+  /// `choose`, and less while there are no plans.
+  std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective) {
+    return planVersion() == 0 ? nullptr : planFor(collective);
+  }
+
   /// `bytes`: that a rank contributes, see contributionBytes. `partialSums`: whether sums of
   /// partial sums are as good as sums, see toleratesPartialSums; of what does not reduce they are.
   /// `hints`: of the call, or null.
@@ -96,6 +107,25 @@ class Selector final : public Tunable {
   };
   using Algorithms = std::vector<const Algorithm*>;
 
+  /// What the choice of a plan depends on.
+  struct PlanCall {
+    Call call;
+    size_t blockBytes = 0;
+    DataType type{};
+    ReduceKind op{};
+    bool operator==(const PlanCall&) const = default;
+  };
+  struct PlanDecision {
+    uint64_t version = 0;  ///< of the registered plans; 0: nothing is known yet
+    PlanCall call;
+    std::shared_ptr<const PlanAlgorithm> plan;
+  };
+  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective);
+  const RegisteredPlan* decidePlan(const PlanCall& call, const CallHints* hints,
+                                   std::string* why) const;
+  std::string whyNot(const RegisteredPlan& plan, const PlanCall& call) const;
+  PlanCall planCallOf(CollectiveKind kind, size_t bytes) const;
+
   void find(AlgorithmPlace place);
   const Algorithms& algorithmsFor(CollectiveKind kind) const;
   AlgorithmQuery queryOf(const Call& call) const;
@@ -107,7 +137,10 @@ class Selector final : public Tunable {
   void refuse(const Call& call, const Preferences& wanted, const char* source) const;
   Explanation explain(const Call& call, const CallHints* hints) const;
   const Algorithm* decide(const Call& call, const CallHints* hints, std::string* why) const;
-  void forget() { decisions_ = {}; }
+  void forget() {
+    decisions_ = {};
+    planDecisions_ = {};
+  }
 
   const int size_;
   const std::optional<HostMap> map_;     // of several hosts
@@ -121,6 +154,9 @@ class Selector final : public Tunable {
   std::string whyNotReading_ = "only ranks can tell whether they may read each other's memory";
   bool readingPays_ = false;
   std::array<Decision, 64> decisions_;
+  std::optional<std::string> communicator_;  // whose plans compete
+  std::string forcedPlan_;
+  std::array<PlanDecision, 16> planDecisions_;
 };
 
 /// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.

@@ -1,21 +1,15 @@
 #pragma once
 
-#include <functional>
 #include <vector>
+
+#include "ctran/topology/host_map.h"
 
 namespace ctran {
 
-/// How far two ranks are from each other; any scale, symmetric.
-using RankDistance = std::function<int(int, int)>;
-
-/// An order of the ranks around which few long ways are gone: from rank 0 always on to the nearest
-/// that is left, then pairs of edges are exchanged while that makes the way shorter. The same on
-/// all ranks that agree about the distances.
-std::vector<int> ringOrder(int size, const RankDistance& distance);
-
-/// A tree over the ranks: parent[r], -1 for the root. Ranks that are near each other form a subtree
-/// of their own, so that every long edge is gone once per group; inside a group, and among the
-/// groups, the tree is binomial.
-std::vector<int> treeParents(int size, int root, const RankDistance& distance);
+/// The ranks in an order in which those of a host stand next to each other: the hosts in the order
+/// of their first ranks, the ranks of a host in theirs. A ring in that order crosses from host to
+/// host once per host, and a binary tree whose subtrees are ranges of it about as often. The same
+/// on all ranks, as the map is.
+std::vector<int> ringOrder(const HostMap& map);
 
 }  // namespace ctran

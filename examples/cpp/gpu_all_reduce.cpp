@@ -4,23 +4,22 @@
 //     mkdir ranks
 //     ./gpu_all_reduce 0 2 ranks & ./gpu_all_reduce 1 2 ranks
 //
-// CMakeLists.txt finds the headers and the library of the engine.
+// CMakeLists.txt finds the package `ctran`: its headers and its library.
 
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <iostream>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "ctran/bootstrap/local_store.h"
-#include "ctran/engine/gpu_communicator.h"
-#include "ctran/gpu/memory.h"
+#include "ctran/communicator.h"
+#include "ctran/gpu.h"
 
 namespace {
 
-namespace gpu = ctran::gpu;
-using std::chrono::seconds;
+using namespace ctran::api;
 
 constexpr size_t kCount = 1000;
 
@@ -28,64 +27,45 @@ void say(int rank, const std::string& text) {
   std::cout << "[rank " + std::to_string(rank) + "] " + text + "\n";
 }
 
-/// The first element, once `stream` has come here.
-float readFirst(gpu::DevicePtr memory, gpu::Stream stream) {
-  const gpu::Driver& driver = gpu::Driver::get();
-  float value = 0;
-  gpu::check(driver.memcpyDtoHAsync(&value, memory, sizeof value, stream), "copying to the host");
-  gpu::check(driver.streamSynchronize(stream), "waiting for a stream");
-  return value;
-}
-
 void run(int rank, int size, const std::string& directory) {
   // The ranks meet in a communicator of the CPU, which the one of the GPUs takes over.
-  ctran::CommunicatorOptions options;
+  CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
   options.name = "example";
-  options.store = std::make_shared<ctran::DirectoryStore>(directory);
-  const int device = rank % gpu::deviceCount();
-  const auto comm =
-      ctran::GpuCommunicator::create(ctran::Communicator::create(options), {.device = device});
+  options.store = openStore("file://" + directory);
+  const int device = rank % gpuCount();
+  const auto comm = GpuCommunicator::create(Communicator::create(options), {.device = device});
 
-  const gpu::Driver& driver = gpu::Driver::get();
-  const gpu::ActiveDevice active(comm->runtime(), device);
-  const gpu::OwnStream stream(comm->runtime(), device, /*highPriority=*/false);
-  const auto memory = std::make_shared<gpu::DeviceMemory>(
-      gpu::DeviceMemory::allocate(device, kCount * sizeof(float)));
+  OwnGpuStream stream(device);
+  const std::shared_ptr<void> memory = allocateOnGpu(device, kCount * sizeof(float));
   const std::vector<float> values(kCount, static_cast<float>(rank + 1));
-  gpu::check(driver.memcpyHtoDAsync(memory->address(), values.data(), kCount * sizeof(float),
-                                    stream.get()),
-             "copying to the device");
+  stream.copy(memory.get(), values.data(), kCount * sizeof(float));
+  const auto first = [&] {
+    float value = 0;
+    stream.read(&value, memory.get(), sizeof value);
+    return std::to_string(value);
+  };
 
-  ctran::Collective sum;
+  Call sum;
   sum.kind = ctran::CollectiveKind::AllReduce;
   sum.type = ctran::DataType::Float32;
-  sum.op = {ctran::ReduceKind::Sum};
+  sum.op.kind = ctran::ReduceKind::Sum;
   sum.count = kCount;
-  sum.output = reinterpret_cast<std::byte*>(memory->address());
-  sum.input = sum.output;  // in place
+  sum.input = sum.output = memory.get();  // in place
 
   // Runs behind the copy. The call returns at once; the operation keeps the memory.
-  const ctran::EnqueueOptions enqueued{.timeout = seconds(30), .keepAlive = [&] { return memory; }};
+  const EnqueueOptions enqueued{.timeout = std::chrono::seconds(30), .keepAlive = memory};
   const auto work = comm->enqueue(sum, stream.get(), enqueued);
   // What this stream does next comes after the operation. Another stream, or the host, has to wait:
   work->wait();  // the host; work->makeWait(other) is for a stream
-  say(rank, "sum " + std::to_string(readFirst(memory->address(), stream.get())));
+  say(rank, "sum " + first());
 
   // A graph of the same operation, replayed twice.
-  gpu::Graph graph = nullptr;
-  gpu::GraphExec executable = nullptr;
-  gpu::check(driver.streamBeginCapture(stream.get(), gpu::CaptureMode::Global), "capturing");
-  comm->enqueue(sum, stream.get(), enqueued);
-  gpu::check(driver.streamEndCapture(stream.get(), &graph), "capturing");
-  gpu::check(driver.graphInstantiate(&executable, graph, 0), "making a graph");
-  for (int replay = 0; replay < 2; ++replay) {
-    gpu::check(driver.graphLaunch(executable, stream.get()), "launching a graph");
-  }
-  say(rank, "after two replays " + std::to_string(readFirst(memory->address(), stream.get())));
-  gpu::check(driver.graphExecDestroy(executable), "destroying a graph");
-  gpu::check(driver.graphDestroy(graph), "destroying a graph");
+  const auto replay = stream.capture([&] { comm->enqueue(sum, stream.get(), enqueued); });
+  replay();
+  replay();
+  say(rank, "after two replays " + first());
 
   comm->finalize();
 }

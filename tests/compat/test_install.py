@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points, version
+from importlib.metadata import entry_points, files, version
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,16 @@ def test_imports_in_either_order(tmp_path: Path, program: str) -> None:
 def test_programs_of_mscclpp_are_written_without_torch(tmp_path: Path) -> None:
     program = "import mscclpp.language, sys; print('torch' in sys.modules)"
     assert run(tmp_path, sys.executable, "-c", program) == "False\n"
+
+
+def test_headers_of_the_engine_are_the_public_ones() -> None:
+    headers = {
+        str(file)
+        for file in files("torchcomms") or []
+        if file.parts[:3] == ("torchcomms", "include", "ctran")
+    }
+    folders = {str(Path(header).parent) for header in headers}
+    assert folders <= {f"torchcomms/include/ctran{part}" for part in ("", "/base", "/bootstrap")}
 
 
 def test_backends_are_found_by_entry_point() -> None:

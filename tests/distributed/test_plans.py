@@ -26,6 +26,40 @@ def test_the_example_runs(tmp_path: Path) -> None:
     assert (tmp_path / "my_ring.svg").read_text().startswith("<svg")
 
 
+def is_measured(rank: Rank, hosts: int, folder: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CTRAN_TUNING_DIR", str(folder))
+        _is_measured(rank, hosts)
+
+
+def _is_measured(rank: Rank, hosts: int) -> None:
+    hints = {"ctran::host": f"host{rank.rank % hosts}"}
+    comm = rank.new_comm("ctran", f"measured-{hosts}", hints=hints)
+    mine = plan.make("all_reduce.ring", rank.size)
+
+    def alternatives() -> dict[str, float | None]:
+        explained = comm.explain("all_reduce", 4096, torch.float32)
+        return {one.algorithm: one.measured_us for one in explained.alternatives}
+
+    with mine.register(comm.get_name()):
+        assert alternatives()["plan:all_reduce.ring"] is None
+        assert comm.explain("all_reduce", 4096).algorithm != "plan:all_reduce.ring"
+        comm.tune(2)
+        timed = alternatives()
+        assert timed["plan:all_reduce.ring"] is not None
+        fastest = min((us, name) for name, us in timed.items() if us is not None)
+        assert comm.explain("all_reduce", 4096, torch.float32).algorithm == fastest[1]
+    assert "plan:all_reduce.ring" not in alternatives()
+    comm.finalize()
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_plans_are_tuned_like_other_algorithms(
+    ranks: MakeRanks, tmp_path: Path, hosts: int
+) -> None:
+    ranks(2).run(is_measured, hosts, tmp_path)
+
+
 # Sums of these depend on the order: who reduces tells by what comes out.
 CANCELLING = (1e8, 1.0, -1e8)
 
@@ -36,7 +70,7 @@ def sums(rank: Rank, name: str | None, hosts: int = 1) -> list[float]:
     if name is None:
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
         return [float(value) for value in tensor]
-    with plan.make(name, 3).register(comm.get_name()):
+    with plan.make(name, 3).register(comm.get_name(), prefer=True):
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait()
     return [float(value) for value in tensor]
 
@@ -54,7 +88,7 @@ def test_the_plan_serves_and_keeps_its_order(ranks: MakeRanks) -> None:
 def every_collective(rank: Rank, names: list[str], hosts: int) -> None:
     comm, size = rank.comm("ctran", hosts), 4
     for name in names:
-        with plan.make(name, size, ranks_per_host=2).register():
+        with plan.make(name, size, ranks_per_host=2).register(prefer=True):
             for count in (1, 1001, 70_001):
                 mine = torch.arange(count, dtype=torch.int32) + 1000 * rank.rank
                 everyone = [torch.arange(count, dtype=torch.int32) + 1000 * r for r in range(size)]
@@ -95,7 +129,7 @@ def disagrees(rank: Rank) -> str:
     comm = rank.comm("ctran")
     names = ("all_reduce.ring", "all_reduce.one_shot")
     with (
-        plan.make(names[rank.rank], 2).register(),
+        plan.make(names[rank.rank], 2).register(prefer=True),
         pytest.raises(torchcomms.MismatchError) as raised,
     ):
         comm.all_reduce(torch.ones(10), ReduceOp.SUM, async_op=False)

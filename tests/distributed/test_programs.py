@@ -26,8 +26,8 @@ def all_reduces(rank: Rank, name: str, settings: dict[str, object], hosts: int) 
     comm = rank.comm("ctran", hosts)
     ranks = {} if name == "all_reduce_packets" else {"ranks": rank.size}
     algorithm = compiled(name, **ranks, **settings)
-    served = f"plan {algorithm.name}"
-    with algorithm.register(comm.get_name()):
+    served = f"plan:{algorithm.name}"
+    with algorithm.register(comm.get_name(), prefer=True):
         for count in COUNTS:
             for kind, reduction in ((torch.int32, ReduceOp.SUM), (torch.float32, ReduceOp.MAX)):
                 everyone = [torch.arange(count).to(kind) * (r + 1) - r for r in range(rank.size)]
@@ -64,8 +64,8 @@ def test_a_program_that_is_right_with_puts_serves_between_hosts(ranks: MakeRanks
 def others(rank: Rank, gather: str) -> None:
     comm, size = rank.comm("ctran"), rank.size
     with (
-        compiled("all_to_all_group", ranks=size).register(),
-        compiled(gather, ranks=size).register(),
+        compiled("all_to_all_group", ranks=size).register(prefer=True),
+        compiled(gather, ranks=size).register(prefer=True),
     ):
         for count in COUNTS:
             mine = torch.arange(size * count) + 1000 * rank.rank
@@ -89,14 +89,14 @@ def test_groups_ports_loops_and_semaphores_serve(ranks: MakeRanks, size: int, ga
 
 
 def served(comm: TorchComm, size: int) -> bool:
-    return comm.explain("all_reduce", size, torch.float32).algorithm == "plan two_shot"
+    return comm.explain("all_reduce", size, torch.float32).algorithm == "plan:two_shot"
 
 
 def in_range(rank: Rank) -> list[bool]:
     comm = rank.comm("ctran")
     algorithm = compiled("all_reduce_two_shot", ranks=2)
     algorithm.set_message_size_range(1024, 4096)
-    with algorithm.register(comm.get_name()):
+    with algorithm.register(comm.get_name(), prefer=True):
         sizes = (512, 1024, 4096, 8192)
         return [served(comm, size) for size in sizes]
 

@@ -80,9 +80,9 @@ def _serves(rank: Rank, names: list[str]) -> None:
             rank.synchronize(BACKEND)
             wanted = output.cpu().clone()
             output.fill_(-1)
-            with made.register():
+            with made.register(prefer=True):
                 contributed = source.nbytes
-                assert comm.explain(kind, contributed).algorithm == f"plan {name}"
+                assert comm.explain(kind, contributed).algorithm == f"plan:{name}"
                 call()
             rank.synchronize(BACKEND)
             got = output.cpu()
@@ -125,7 +125,7 @@ def _example(rank: Rank) -> list[list[float]]:
         return [float(value) for value in tensor.cpu()]
 
     results.append(call())
-    with mine.register("example"):
+    with mine.register("example", prefer=True):
         results.append(call())
         # Average, and lists, and odd counts, in place and not.
         tensor = torch.arange(4001.0).to(rank.device(BACKEND))
@@ -151,7 +151,9 @@ def _replayed(rank: Rank) -> None:
     device = rank.device(BACKEND)
     large = torch.zeros(300_001, device=device)
     native = torch.zeros(1000, device=device)
-    with plan.make("all_reduce.two_shot", rank.size).register("captured", min_bytes=1 << 16):
+    with plan.make("all_reduce.two_shot", rank.size).register(
+        "captured", min_bytes=1 << 16, prefer=True
+    ):
 
         def step() -> None:
             comm.all_reduce(large, ReduceOp.SUM, async_op=True).wait()
@@ -168,7 +170,7 @@ def _replayed(rank: Rank) -> None:
         assert (large.cpu() == number * rank.size + total).all(), number
         assert (native.cpu() == total).all(), number
         if number % 5 == 0:
-            with plan.make("all_reduce.two_shot", rank.size).register("captured"):
+            with plan.make("all_reduce.two_shot", rank.size).register("captured", prefer=True):
                 comm.all_reduce(native, ReduceOp.SUM, async_op=False)
             rank.synchronize(BACKEND)
             assert (native.cpu() == total * rank.size).all(), number
@@ -185,7 +187,7 @@ def _lists(rank: Rank) -> None:
     comm = rank.comm(BACKEND)
     device = rank.device(BACKEND)
     own = torch.full((501,), float(rank.rank + 1), device=device)
-    with plan.make("all_gather.ring", rank.size).register():
+    with plan.make("all_gather.ring", rank.size).register(prefer=True):
         apart = [torch.zeros(501, device=device) for _ in range(rank.size)]
         comm.all_gather(apart, own, async_op=False)
         whole = torch.zeros(rank.size * 501, device=device)
@@ -197,7 +199,7 @@ def _lists(rank: Rank) -> None:
     for r in range(rank.size):
         assert (apart[r].cpu() == r + 1).all()
         assert (whole[r * 501 : (r + 1) * 501].cpu() == r + 1).all()
-    with plan.make("reduce_scatter.direct", rank.size).register():
+    with plan.make("reduce_scatter.direct", rank.size).register(prefer=True):
         parts = [torch.full((77,), float(r), device=device) for r in range(rank.size)]
         sum_ = torch.zeros(77, device=device)
         comm.reduce_scatter(sum_, parts, ReduceOp.SUM, async_op=False)
@@ -214,7 +216,7 @@ def _late(rank: Rank, first: bool) -> Any:
     """A rank does not come: to the first call, for which the ranks meet, or to a later one."""
     comm = rank.new_comm(BACKEND, "late")
     tensor = torch.ones(1000, device=rank.device(BACKEND))
-    with plan.make("all_reduce.two_shot", rank.size).register("late"):
+    with plan.make("all_reduce.two_shot", rank.size).register("late", prefer=True):
         comm.barrier(async_op=False)
         if not first:
             comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
@@ -250,7 +252,7 @@ def a_rank_late_for_a_plan_is_named(make: Make) -> None:
 def _aborted(rank: Rank) -> Any:
     comm = rank.new_comm(BACKEND, "aborted")
     tensor = torch.ones(100_000, device=rank.device(BACKEND))
-    with plan.make("all_reduce.two_shot", rank.size).register("aborted"):
+    with plan.make("all_reduce.two_shot", rank.size).register("aborted", prefer=True):
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
         rank.synchronize(BACKEND)
         if rank.rank == 1:
@@ -283,7 +285,7 @@ def _disagrees(rank: Rank) -> str:
         comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait_blocking()
 
     if rank.rank == 0:
-        with plan.make("all_reduce.ring", 2).register("disagree"):
+        with plan.make("all_reduce.ring", 2).register("disagree", prefer=True):
             return str(error_of(call, torchcomms.MismatchError))
     return str(error_of(call, torchcomms.MismatchError))
 

@@ -37,7 +37,7 @@ _HEADERS = (
 def _folder() -> Path:
     """By what goes into them, so that a change makes new ones."""
     digest = hashlib.blake2b(digest_size=8)
-    library = _engine() / "libctran.so"
+    library = _engine() / "libctran_engine.so"
     for file in (*_HEADERS, *(source for sources in _SOURCES.values() for source in sources)):
         digest.update((_ROOT / file).read_bytes())
     digest.update(str((library.resolve(), library.stat().st_mtime_ns)).encode())
@@ -61,7 +61,7 @@ def build() -> None:
             command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
             command += ["-fvisibility=hidden", f"-I{_ROOT}", *(str(_ROOT / s) for s in sources)]
             command += ["-o", str(partial), f"-L{_engine()}", f"-Wl,-rpath,{_engine()}"]
-            subprocess.run([*command, "-lctran", "-ldl", "-lpthread"], check=True)
+            subprocess.run([*command, "-lctran_engine", "-ldl", "-lpthread"], check=True)
             partial.rename(made)
 
 

@@ -9,7 +9,7 @@ for me, out, into in ((b[0], there, back), (b[1], back, there)):
     me.move(into, to=me.output[1 - me.rank])
 mine = b.finish()
 assert mine.verify()
-mine.register()  # from now on it serves all_gather among two ranks
+mine.register(prefer=True)  # from now on it serves all_gather among two ranks
 """
 
 from torchcomms.plan._builder import Buffer, Builder, Channel, Chunks, Lane, Link, Rank

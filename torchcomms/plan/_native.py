@@ -17,7 +17,7 @@ _INVALID_ARGUMENT = 0  # ctran::ErrorKind
 @functools.cache
 def _library() -> ctypes.CDLL:
     # The one that _comms has loaded: what is registered here serves its calls.
-    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran.so"))
+    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran_engine.so"))
     library.ctran_plan_call.argtypes = [ctypes.c_char_p]
     library.ctran_plan_call.restype = ctypes.c_void_p
     library.ctran_plan_free.argtypes = [ctypes.c_void_p]

@@ -176,10 +176,18 @@ class Plan:
         )
 
     def register(
-        self, communicator: str = "", *, min_bytes: int = 0, max_bytes: int | None = None
+        self,
+        communicator: str = "",
+        *,
+        min_bytes: int = 0,
+        max_bytes: int | None = None,
+        prefer: bool = False,
     ) -> Registration:
-        """Makes the plan serve calls of its collective over so many ranks, in this process, from
-        now on; also those of communicators that exist.
+        """Makes the plan one of the algorithms for calls of its collective over so many ranks, in
+        this process, from now on; also those of communicators that exist.
+
+        It serves a call if it is preferred, if a hint names it (`plan:` and its name), or if it was
+        the fastest when it was measured (`comm.tune`).
 
         All ranks have to do so before the same call; one that is served by different plans ends
         with `MismatchError`.
@@ -187,12 +195,17 @@ class Plan:
         Args:
             communicator: of that name only.
             min_bytes, max_bytes: for blocks of that size only.
+            prefer: it comes first, except before what the hints of a call name.
 
         Raises:
             ValueError: the verifier rejects the plan.
             CommError: it cannot be executed here.
         """
-        request: dict[str, Any] = {"communicator": communicator, "min_bytes": min_bytes}
+        request: dict[str, Any] = {
+            "communicator": communicator,
+            "min_bytes": min_bytes,
+            "prefer": prefer,
+        }
         if max_bytes is not None:
             request["max_bytes"] = max_bytes
         return Registration(call("register", plan=self._data, **request))

@@ -25,7 +25,7 @@ _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran.so"))
+    library = ctypes.CDLL(str(Path(_comms.__file__).parent / "lib" / "libctran_engine.so"))
     library.ctran_select_call.argtypes = [ctypes.c_char_p, _Progress]
     library.ctran_select_call.restype = ctypes.c_void_p
     library.ctran_select_free.argtypes = [ctypes.c_void_p]
@@ -56,7 +56,8 @@ class Alternative:
 
     algorithm: str
     predicted_us: float | None
-    """Microseconds by the cost model; None on GPUs, which go by sizes that were measured."""
+    """Microseconds by the cost model; registered plans have none, and neither have algorithms of GPUs,
+    which go by sizes that were measured."""
     measured_us: float | None
     """Microseconds at the nearest size in the tuning table, if there is one."""
     why_not: str
@@ -83,9 +84,10 @@ class Explanation:
         if self.alternatives:
             lines.append(f"  {'algorithm':<{width}} {'predicted µs':>13} {'measured µs':>12}")
         for one in self.alternatives:
-            measured = "-" if one.measured_us is None else f"{one.measured_us:.3g}"
+            predicted, measured = (
+                "-" if us is None else f"{us:.3g}" for us in (one.predicted_us, one.measured_us)
+            )
             mark = "*" if one.algorithm == self.algorithm else " "
-            predicted = "-" if one.predicted_us is None else f"{one.predicted_us:.3g}"
             note = f"  {one.sizes}" if one.sizes else ""
             if one.why_not:
                 note = f"  cannot: {one.why_not}"

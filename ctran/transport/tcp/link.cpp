@@ -1,4 +1,5 @@
 #include "ctran/transport/tcp/link.h"
+#include "ctran/os/traffic.h"
 
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -49,6 +50,7 @@ bool Link::write(Frames& bulk, size_t enough, const std::function<void(void*, si
   message.msg_iov = parts;
   message.msg_iovlen = count;
   const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
+  traffic().count(n);
   if (n < 0) {
     isBroken_ = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
     return false;

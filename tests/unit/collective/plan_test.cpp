@@ -23,7 +23,8 @@ using plan::Recipe;
 /// A plan that serves the calls of the test's communicators, until the end of the block.
 class Served {
  public:
-  explicit Served(const plan::Plan& plan) : number_(registerPlan(plan, {"test"})) {}
+  explicit Served(const plan::Plan& plan)
+      : number_(registerPlan(plan, {.communicator = "test", .preferred = true})) {}
   ~Served() { removePlan(number_); }
   Served(const Served&) = delete;
   Served& operator=(const Served&) = delete;
@@ -307,7 +308,7 @@ TEST(PlanServes, TheCallAndNotTheNativeAlgorithm) {
 }
 
 TEST(PlanServes, OnlyWhatItIsMeantFor) {
-  const uint64_t number = registerPlan(makePlan("all_reduce.ring", {3}), {"one", 100, 200});
+  const uint64_t number = registerPlan(makePlan("all_reduce.ring", {3}), {"one", 100, 200, true});
   std::vector<float> data(25);
   EXPECT_NE(choosePlan(allReduce(data), 3, "one"), nullptr);
   EXPECT_EQ(choosePlan(allReduce(data), 3, "two"), nullptr);

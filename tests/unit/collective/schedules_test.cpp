@@ -21,14 +21,21 @@ std::shared_ptr<SharedMapping> zeros(size_t bytes) {
   return SharedMapping::map(createSharedMemory("test", bytes), bytes);
 }
 
+/// Ranks that are placed round robin over hosts.
+HostMap interleaved(int size, int hosts, int rank) {
+  std::vector<std::string> names;
+  for (int r = 0; r < size; ++r) names.push_back("host" + std::to_string(r % hosts));
+  return {names, rank, size};
+}
+
 /// The ranks of a communicator without an engine above them.
 class World {
  public:
-  explicit World(int size) : size(size), network(size) {
+  World(int size, int hosts) : size(size), network(size) {
     for (int r = 0; r < size; ++r) {
       boards_.emplace_back(zeros(Board::bytesFor(size)), r, size, false);
       calls_.emplace_back(boards_.back(), network.transport(r), 0);
-      contexts_.emplace_back(calls_.back());
+      contexts_.emplace_back(calls_.back(), interleaved(size, hosts, r));
     }
   }
 
@@ -224,26 +231,62 @@ class Schedules : public ::testing::TestWithParam<Parameters> {
   /// Runs schedules until one goes wrong.
   void runAll(bool kills) {
     const auto& [kind, algorithm] = GetParam();
-    std::map<int, World> worlds;
+    std::map<std::pair<int, int>, World> worlds;
     const char* const only = std::getenv("NETWORK_SEED");
     const uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
     for (uint64_t seed = first; seed < first + (only != nullptr ? 1 : howMany()); ++seed) {
       Random random(seed);
       const int size = kSizes[random.below(std::size(kSizes))];
-      World& world = worlds.try_emplace(size, size).first->second;
+      const int hosts = 1 + static_cast<int>(random.below(3));
+      World& world = worlds.try_emplace({size, hosts}, size, hosts).first->second;
       const Case c = caseOf(kind, size, algorithm->sumsPartially, random);
       std::optional<int> killed;
       if (kills) killed = static_cast<int>(random.below(size));
       Schedule schedule(world, c, *algorithm, random.next());
       const std::string wrong = schedule.run(killed);
       ASSERT_EQ(wrong, "") << "NETWORK_SEED=" << seed << ": " << c.describe() << " of " << size
-                           << " ranks";
+                           << " ranks on " << hosts << " hosts";
     }
   }
 };
 
 TEST_P(Schedules, GiveTheSameResult) { runAll(false); }
 TEST_P(Schedules, EndWhenARankDies) { runAll(true); }
+
+/// How often data crosses from host to host: pairs of ranks, of 12 placed round robin, which know
+/// that or take themselves for ranks of one host.
+int crossings(CollectiveKind kind, std::string_view name, int hosts, bool known = true) {
+  constexpr int kRanks = 12;
+  World world(kRanks, known ? hosts : 1);
+  const Algorithm* const algorithm = findAlgorithm(AlgorithmPlace::Network, kind, name);
+  Case c;
+  c.kind = kind;
+  c.count = 1000;
+  c.whole = true;
+  EXPECT_EQ(Schedule(world, c, *algorithm, 1).run(), "");
+  int count = 0;
+  for (const auto& [from, to] : world.network.senders()) count += from % hosts != to % hosts;
+  return count;
+}
+
+TEST(Order, RingsCrossFromHostToHostOncePerHost) {
+  for (const CollectiveKind kind :
+       {CollectiveKind::AllReduce, CollectiveKind::AllGather, CollectiveKind::ReduceScatter}) {
+    for (const int hosts : {2, 3, 4, 6}) EXPECT_EQ(crossings(kind, "ring", hosts), hosts);
+  }
+}
+
+TEST(Order, TreesCrossFromHostToHostSeldom) {
+  // Of hosts of 4 and of 2 ranks, whose ranges are subtrees.
+  EXPECT_EQ(crossings(CollectiveKind::Broadcast, "binomial", 3), 2);
+  EXPECT_EQ(crossings(CollectiveKind::Broadcast, "binomial", 6), 5);
+  for (const int hosts : {2, 3, 4}) {
+    const auto pairs = [hosts](bool known) {
+      return crossings(CollectiveKind::AllReduce, "double_binary_tree", hosts, known);
+    };
+    EXPECT_LT(pairs(true), pairs(false)) << hosts << " hosts";
+  }
+}
 
 INSTANTIATE_TEST_SUITE_P(Network, Schedules, ::testing::ValuesIn(everyAlgorithm()),
                          [](const auto& info) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/library.h"
+#include "ctran/select/plans.h"
 
 namespace ctran::testing {
 namespace {
@@ -37,6 +39,94 @@ TEST(Selector, TheCostModelGoesFromOneStepToTwoPhases) {
   EXPECT_EQ(selector.choose(allReduceOf(8)).name, "step");
   EXPECT_EQ(selector.choose(allReduceOf(16 << 20)).name, "two_phase");
   EXPECT_NE(selector.explain(Kind::AllReduce, 8).why.find("cost model"), std::string::npos);
+}
+
+/// A plan that competes on communicators called "test", until the end of the block.
+class Registered {
+ public:
+  explicit Registered(bool preferred = false)
+      : number_(registerPlan(plan::makePlan("all_reduce.ring", {4}),
+                             {.communicator = "test", .preferred = preferred})) {}
+  ~Registered() { removePlan(number_); }
+  Registered(const Registered&) = delete;
+  Registered& operator=(const Registered&) = delete;
+
+ private:
+  const uint64_t number_;
+};
+
+constexpr const char* kPlan = "plan:all_reduce.ring";
+constexpr size_t kBytes = 4096;
+
+/// What serves an all_reduce of so many bytes.
+std::string servedBy(Selector& selector, std::shared_ptr<const CallHints> hints = nullptr) {
+  Collective call = allReduceOf(kBytes);
+  call.hints = std::move(hints);
+  const auto plan = selector.choosePlan(call);
+  if (!plan) return std::string(selector.choose(call).name);
+  EXPECT_EQ(selector.explain(Kind::AllReduce, kBytes, true, call.hints.get()).algorithm, kPlan);
+  return "plan:" + plan->plan().name;
+}
+
+TEST(Selector, PlansCompeteByMeasurement) {
+  Selector selector(4);
+  selector.usePlans("test");
+  const std::string native = servedBy(selector);
+  {
+    const Registered plan;
+    EXPECT_EQ(servedBy(selector), native) << "without measurement there is no reason to take it";
+    selector.use(tableWith(kBytes, {{kPlan, 1}, {"two_phase", 2}, {"step", 3}}));
+    EXPECT_EQ(servedBy(selector), kPlan);
+    EXPECT_NE(selector.explain(Kind::AllReduce, kBytes).why.find("fastest at 4096 bytes"),
+              std::string::npos);
+    selector.use(tableWith(kBytes, {{"two_phase", 1}, {kPlan, 2}}));
+    EXPECT_EQ(servedBy(selector), "two_phase");
+    selector.use(tableWith(kBytes, {{kPlan, 1}, {"two_phase", 2}}));
+    EXPECT_EQ(servedBy(selector), kPlan);
+  }
+  EXPECT_EQ(servedBy(selector), "two_phase") << "the plan is gone, the table is not";
+  const Registered again;
+  EXPECT_EQ(servedBy(selector), kPlan);
+  EXPECT_EQ(servedBy(selector, callHints({{"ctran::algorithm", "step"}}, false)), "step");
+  Selector other(4);
+  other.usePlans("another");
+  other.use(tableWith(kBytes, {{kPlan, 1}, {"two_phase", 2}}));
+  EXPECT_EQ(servedBy(other), "two_phase");
+}
+
+TEST(Selector, PlansAreMeasured) {
+  Selector selector(4);
+  selector.usePlans("test");
+  const Registered plan;
+  const auto names = selector.candidates(Kind::AllReduce, kBytes);
+  EXPECT_EQ(std::count(names.begin(), names.end(), kPlan), 1);
+  selector.force(Kind::AllReduce, kPlan);
+  EXPECT_EQ(servedBy(selector), kPlan);
+  selector.force(Kind::AllReduce, "two_phase");
+  EXPECT_EQ(servedBy(selector), "two_phase");
+  selector.force(Kind::AllReduce, {});
+  EXPECT_NE(servedBy(selector), kPlan);
+}
+
+TEST(Selector, PlansAreNamedOrPreferred) {
+  Selector selector(4);
+  selector.usePlans("test");
+  const Registered plan;
+  const auto named = callHints({{"ctran::algorithm", kPlan}}, false);
+  EXPECT_EQ(servedBy(selector, named), kPlan);
+  selector.use(tableWith(kBytes, {{"two_phase", 1}, {kPlan, 2}}));
+  {
+    const Registered preferred(true);
+    EXPECT_EQ(servedBy(selector), kPlan);
+    EXPECT_EQ(servedBy(selector, callHints({{"ctran::algorithm", "step"}}, false)), "step");
+  }
+  EXPECT_EQ(servedBy(selector), "two_phase");
+  // A ring sums in another order than the ranks'.
+  EXPECT_NE(
+      servedBy(
+          selector,
+          callHints({{"ctran::algorithm", kPlan}, {"ctran::deterministic", "rank_order"}}, false)),
+      kPlan);
 }
 
 TEST(Selector, EveryCollectiveHasAnAlgorithmAtEverySize) {

@@ -142,6 +142,7 @@ ScheduledNetwork::~ScheduledNetwork() = default;
 Transport& ScheduledNetwork::transport(int rank) { return *sides_[rank]; }
 
 void ScheduledNetwork::restart(uint64_t seed) {
+  senders_.clear();
   random_ = Random(seed);
   constexpr size_t kEager[] = {0, 64, 4096, SIZE_MAX};
   constexpr size_t kChunks[] = {1, 2, 5};
@@ -178,6 +179,7 @@ std::unique_ptr<Outbound> ScheduledNetwork::send(Side& side, const MessageName& 
                                                  const OperationRecord& operation) {
   auto message = std::make_unique<Outbound>(side, name, peer, data, bytes, operation);
   const Key key{{side.rank, peer}, name};
+  senders_.emplace(side.rank, peer);
   Flight& found = flight(key);
   found.out = message.get();
   found.isSent = true;

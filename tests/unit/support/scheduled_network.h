@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,9 @@ class ScheduledNetwork {
   /// The rank is dead from now on: it sends nothing more, and of what it has sent some arrives.
   /// Others notice one by one.
   void kill(int rank);
+
+  /// Who has sent to whom since `restart`.
+  const std::set<std::pair<int, int>>& senders() const { return senders_; }
 
   /// What the others have noticed of it: the error of that rank's listener.
   std::function<void(int rank, const Error&)> onFailure = [](int, const Error&) {};
@@ -108,6 +112,7 @@ class ScheduledNetwork {
   std::vector<std::unique_ptr<Side>> sides_;
   std::vector<bool> isDead_, isSlow_;
   std::map<Key, Flight> flights_;
+  std::set<std::pair<int, int>> senders_;
   std::vector<Event> events_;
   std::vector<std::pair<std::span<std::byte>, int>> regions_;  // registered, and of which rank
   std::map<std::pair<int, int>, uint64_t> issued_;             // accesses of a pair

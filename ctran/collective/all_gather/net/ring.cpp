@@ -10,18 +10,20 @@ namespace {
 Task allGatherRing(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   copyBlock(c.outputBlock(net.rank).data, c.input, c.blockBytes());
-  const auto blockOf = [&c](int rank) { return c.outputBlock(rank); };
+  const int self = net.place(), next = net.at(self + 1), previous = net.at(self - 1);
+  /// Of the rank so many places before this one.
+  const auto blockOf = [&net, &c, self](int step) { return c.outputBlock(net.at(self - step)); };
   std::vector<Arrival> arrivals;
   std::vector<Dispatch> dispatches;
   for (int step = 1; step < net.size; ++step) {
-    const Block block = blockOf(net.before(step));
+    const Block block = blockOf(step);
     arrivals.push_back(
-        net.receive(net.before(1), static_cast<uint32_t>(step), block.data, block.count * element));
+        net.receive(previous, static_cast<uint32_t>(step), block.data, block.count * element));
   }
   for (int step = 1; step < net.size; ++step) {
-    const Block block = blockOf(net.before(step - 1));
+    const Block block = blockOf(step - 1);
     dispatches.push_back(
-        net.send(net.after(1), static_cast<uint32_t>(step), block.data, block.count * element));
+        net.send(next, static_cast<uint32_t>(step), block.data, block.count * element));
     co_await arrivals[step - 1];
   }
   for (Dispatch& dispatch : dispatches) co_await dispatch;

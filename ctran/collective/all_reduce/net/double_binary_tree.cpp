@@ -100,14 +100,16 @@ class Half {
   /// Segments that are on their way to the root at a time.
   static constexpr size_t kWindow = 4;
 
-  /// In the second tree the leaves of the first are not leaves, but for one.
+  /// Subtrees are ranges of places, in which the ranks of a host are together. In the second tree
+  /// the leaves of the first are not leaves, but for one.
   int positionOf(int rank) const {
-    if (number_ == 0) return rank;
-    return net_.size % 2 == 0 ? net_.size - 1 - rank : (rank + 1) % net_.size;
+    const int place = net_.placeOf(rank);
+    if (number_ == 0) return place;
+    return net_.size % 2 == 0 ? net_.size - 1 - place : (place + 1) % net_.size;
   }
   int rankAt(int position) const {
-    if (number_ == 0) return position;
-    return net_.size % 2 == 0 ? net_.size - 1 - position : (position + net_.size - 1) % net_.size;
+    if (number_ == 0) return net_.at(position);
+    return net_.at(net_.size % 2 == 0 ? net_.size - 1 - position : position - 1);
   }
   static bool holds(const Dispatch& message) { return message.condition().holds(); }
   static bool holds(const Arrival& message) { return message.condition().holds(); }

@@ -8,8 +8,9 @@ namespace {
 /// Reduce-scatter and all-gather around the ring, size - 1 steps each: in a step every rank sends
 /// one of `size` parts to the next rank and gets another from the one before. In the first half it
 /// adds its own contribution to what it got; then the finished parts go round. As many bytes as the
-/// two-phase algorithm, over two connections per rank. The order of a reduction is that of the
-/// ring, from the rank after the part's owner, so types that are to be rounded once are not for it.
+/// two-phase algorithm, over two connections per rank. Parts are numbered by places in the ring,
+/// whose order keeps the ranks of a host together. The order of a reduction is that of the ring,
+/// from the rank after the part's owner, so types that are to be rounded once are not for it.
 Task allReduceRing(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const Partition parts(c.count, net.size, element);
@@ -21,9 +22,12 @@ Task allReduceRing(NetContext& net, const Collective& c) {
   const ReduceKind partial = c.op.kind == ReduceKind::Avg ? ReduceKind::Sum : c.op.kind;
   std::byte* const scratch = net.scratch((c.count / net.size + 2 * 64) * element);
 
-  const int next = net.after(1), previous = net.before(1);
+  const int self = net.place(), next = net.at(self + 1), previous = net.at(self - 1);
+  const auto before = [&net, self](int step) {
+    return (self - step % net.size + net.size) % net.size;
+  };
   for (int step = 0; step < net.size - 1; ++step) {
-    const int sent = net.before(step + 1), got = net.before(step + 2);
+    const int sent = before(step + 1), got = before(step + 2);
     const auto buffer = static_cast<uint32_t>(step);
     Arrival arrival = net.receive(previous, buffer, scratch, bytes(got));
     const std::byte* own = c.input + parts.begin(sent) * element;
@@ -39,13 +43,13 @@ Task allReduceRing(NetContext& net, const Collective& c) {
   }
   std::vector<Arrival> arrivals;
   for (int step = 0; step < net.size - 1; ++step) {
-    const int got = net.before(step + 1);
+    const int got = before(step + 1);
     arrivals.push_back(
         net.receive(previous, static_cast<uint32_t>(net.size + step), at(got), bytes(got)));
   }
   std::vector<Dispatch> dispatches;
   for (int step = 0; step < net.size - 1; ++step) {
-    const int sent = net.before(step);
+    const int sent = before(step);
     dispatches.push_back(
         net.send(next, static_cast<uint32_t>(net.size + step), at(sent), bytes(sent)));
     co_await arrivals[step];

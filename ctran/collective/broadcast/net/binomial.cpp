@@ -13,15 +13,17 @@ size_t segmentBytes(size_t bytes) {
 
 constexpr size_t kAhead = 8;  // segments for which a rank is ready
 
-/// A tree in which a rank is log2(size) hops from the root at most: counted from the root, rank v
-/// hears from v without its lowest bit, and tells v + 2^k for all smaller bits. Large data goes in
-/// segments, so all levels are busy at once. Every byte leaves the root log2(size) times.
+/// A tree in which a rank is log2(size) hops from the root at most: counted from the root in the
+/// order of places, rank v hears from v without its lowest bit, and tells v + 2^k for all smaller
+/// bits. Large data goes in segments, so all levels are busy at once. Every byte leaves the root
+/// log2(size) times.
 Task broadcastBinomial(NetContext& net, const Collective& c) {
   const size_t bytes = c.blockBytes();
   const size_t segment = segmentBytes(bytes);
   const size_t segments = (bytes + segment - 1) / segment;
-  const int self = (net.rank - c.root + net.size) % net.size;
-  const auto rankOf = [&net, &c](int v) { return (v + c.root) % net.size; };
+  const int root = net.placeOf(c.root);
+  const int self = (net.place() - root + net.size) % net.size;
+  const auto rankOf = [&net, root](int v) { return net.at(v + root); };
   int bit = 1;
   while (bit < net.size && (self & bit) == 0) bit *= 2;
 

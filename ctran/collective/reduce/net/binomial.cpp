@@ -11,13 +11,13 @@ namespace {
 /// to its parent: log2(n) steps, rounded up, in each of which a rank sends or receives all the
 /// data.
 Task reduceBinomial(NetContext& net, const Collective& c) {
-  const Binomial tree(net.rank, c.root, net.size);
+  const Binomial tree(net.place(), net.placeOf(c.root), net.size);
   const size_t bytes = c.blockBytes();
   std::byte* const got = net.scratch(2 * bytes);
   std::byte* const sum = tree.isRoot() ? c.output : got + bytes;
   const std::byte* own = c.input;
   for (int child = 1; child < tree.end() && tree.hasChild(child); child *= 2) {
-    Arrival arrival = net.receive(tree.rankOf(child), 0, got, bytes);
+    Arrival arrival = net.receive(net.at(tree.rankOf(child)), 0, got, bytes);
     co_await arrival;
     const std::byte* sources[] = {own, got};
     const bool last = tree.isRoot() && !tree.hasChild(2 * child);
@@ -28,7 +28,7 @@ Task reduceBinomial(NetContext& net, const Collective& c) {
     own = sum;
   }
   if (tree.isRoot()) co_return;
-  Dispatch dispatch = net.send(tree.parent(), 0, own, bytes);
+  Dispatch dispatch = net.send(net.at(tree.parent()), 0, own, bytes);
   co_await dispatch;
 }
 

@@ -14,14 +14,16 @@ Task reduceScatterRing(NetContext& net, const Collective& c) {
   size_t largest = 0;
   for (int r = 0; r < net.size; ++r) largest = std::max(largest, c.inputBlock(r).count * element);
   std::byte* const scratch = net.scratch(2 * largest);
-  const std::byte* sent = c.inputBlock(net.before(1)).data;
+  const int self = net.place(), next = net.at(self + 1), previous = net.at(self - 1);
+  /// For the rank so many places before this one.
+  const auto blockFor = [&net, &c, self](int step) { return c.inputBlock(net.at(self - step)); };
+  const std::byte* sent = blockFor(1).data;
   for (int step = 0; step < net.size - 1; ++step) {
-    const Block own = c.inputBlock(net.before(step + 2));
+    const Block own = blockFor(step + 2);
     const auto buffer = static_cast<uint32_t>(step);
     std::byte* const sum = scratch + step % 2 * largest;
-    Arrival arrival = net.receive(net.before(1), buffer, sum, own.count * element);
-    Dispatch dispatch =
-        net.send(net.after(1), buffer, sent, c.inputBlock(net.before(step + 1)).count * element);
+    Arrival arrival = net.receive(previous, buffer, sum, own.count * element);
+    Dispatch dispatch = net.send(next, buffer, sent, blockFor(step + 1).count * element);
     co_await arrival;
     co_await dispatch;
     const std::byte* sources[] = {sum, own.data};

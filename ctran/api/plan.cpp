@@ -1,0 +1,27 @@
+#include "ctran/plan.h"
+
+#include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/plan.h"
+#include "ctran/select/plans.h"
+
+namespace ctran::api {
+namespace {
+
+ctran::PlanUse engineUse(const PlanUse& use) {
+  return {use.communicator, use.minBytes, use.maxBytes, use.preferred};
+}
+
+}  // namespace
+
+uint64_t registerPlan(const std::string& json, const PlanUse& use) {
+  return ctran::registerPlan(plan::fromJson(Json::parse(json, "the plan")), engineUse(use));
+}
+
+uint64_t registerProgram(const std::string& json, const PlanUse& use) {
+  const auto program = plan::mscclpp::parse(Json::parse(json, "the program"));
+  return ctran::registerPlan(plan::mscclpp::lower(program).plan, engineUse(use));
+}
+
+bool removePlan(uint64_t number) { return ctran::removePlan(number); }
+
+}  // namespace ctran::api

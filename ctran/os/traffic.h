@@ -1,0 +1,22 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace ctran {
+
+/// What this process has written to sockets so far: calls of the system, and bytes. Relaxed, each
+/// beside a system call.
+struct Traffic {
+  std::atomic<uint64_t> messages{0}, bytes{0};
+
+  void count(int64_t sent) {
+    if (sent <= 0) return;
+    messages.fetch_add(1, std::memory_order_relaxed);
+    bytes.fetch_add(static_cast<uint64_t>(sent), std::memory_order_relaxed);
+  }
+};
+
+Traffic& traffic();
+
+}  // namespace ctran

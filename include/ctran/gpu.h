@@ -1,0 +1,109 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+
+#include "ctran/communicator.h"
+
+namespace ctran {
+
+class GpuCommunicator;  // of the engine
+class StreamOperation;
+
+/// Programs that use CUDA pass its streams and pointers. Those that do not find here what a program
+/// needs to try the engine on a GPU: neither CUDA's headers nor its libraries are needed to build.
+namespace api {
+
+/// A CUstream or cudaStream_t.
+using GpuStream = void*;
+
+/// How many GPUs the driver shows to this process. Throws Error(Unsupported) without a driver.
+CTRAN_API int gpuCount();
+
+struct GpuOptions {
+  int device = 0;  ///< of this rank, as the driver numbers them
+  bool highPriority = false;
+};
+
+struct EnqueueOptions {
+  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+  /// Whether the operation goes on the communicator's own stream, behind what the caller's stream
+  /// holds, and leaves room on the GPU for other kernels.
+  bool aside = false;
+  /// What owns the buffers: held until the operation has ended; in a capture, as long as the graph.
+  std::shared_ptr<void> keepAlive = nullptr;
+};
+
+/// One operation on a stream. As a Work, `wait` blocks the thread.
+class CTRAN_API StreamWork final {
+ public:
+  explicit StreamWork(std::shared_ptr<StreamOperation> engine);
+  WorkState state() const;
+  /// Blocks the thread until the operation has ended; throws its error.
+  void wait(WaitHooks* hooks = nullptr);
+  /// Makes `stream` wait for the operation; the thread goes on at once.
+  void makeWait(GpuStream stream);
+
+ private:
+  std::shared_ptr<StreamOperation> engine_;
+};
+
+/// The communicator of ranks that each have a GPU. Its operations are work on streams: a call
+/// returns at once, and runs behind what the stream holds. While a stream captures, what is
+/// enqueued on it becomes part of the graph; all ranks replay the same graphs in the same order.
+class CTRAN_API GpuCommunicator final {
+ public:
+  /// Collective over the ranks of `host`, which this uses alone from then on.
+  static std::shared_ptr<GpuCommunicator> create(const std::shared_ptr<Communicator>& host,
+                                                 const GpuOptions& options = {},
+                                                 WaitHooks* hooks = nullptr);
+  explicit GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine);
+  ~GpuCommunicator();
+  GpuCommunicator(const GpuCommunicator&) = delete;
+  GpuCommunicator& operator=(const GpuCommunicator&) = delete;
+
+  /// Enqueues a collective behind what `stream` holds. Null while the stream captures.
+  std::shared_ptr<StreamWork> enqueue(const Call& call, GpuStream stream,
+                                      const EnqueueOptions& options = {},
+                                      WaitHooks* hooks = nullptr);
+  /// The same of sends and receives, which run at the same time.
+  std::shared_ptr<StreamWork> enqueueMessages(std::span<const Call> messages, GpuStream stream,
+                                              const EnqueueOptions& options = {});
+
+  void setTimeout(std::chrono::nanoseconds timeout);
+  void abort(const std::string& reason);
+  /// Waits until all that was enqueued has ended, then leaves.
+  void finalize(WaitHooks* hooks = nullptr);
+
+ private:
+  const std::shared_ptr<ctran::GpuCommunicator> engine_;
+};
+
+/// A stream that does not wait for the default stream.
+class CTRAN_API OwnGpuStream final {
+ public:
+  explicit OwnGpuStream(int device);
+  ~OwnGpuStream();
+  OwnGpuStream(const OwnGpuStream&) = delete;
+  OwnGpuStream& operator=(const OwnGpuStream&) = delete;
+
+  GpuStream get() const;
+  void copy(void* toDevice, const void* from, size_t bytes);
+  /// Once all that the stream holds has ended.
+  void read(void* to, const void* fromDevice, size_t bytes);
+  /// What `enqueue` puts on the stream becomes a graph, which each call of the result launches.
+  std::function<void()> capture(const std::function<void()>& enqueue);
+
+ private:
+  struct State;
+  const std::unique_ptr<State> state_;
+};
+
+/// Memory of a device that other processes can map.
+CTRAN_API std::shared_ptr<void> allocateOnGpu(int device, size_t bytes);
+
+}  // namespace api
+}  // namespace ctran
