@@ -403,7 +403,8 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::Scatter ||
                         kind == CollectiveKind::AllToAll;
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
-  call.hints = hints ? std::move(hints) : control_->standingHints();
+  if (!hints) hints = control_->standingHints();
+  call.hints = std::move(hints);
   const Algorithm& algorithm = selector_->choose(call);
   hooks_ = nullptr;
   if (algorithm.prepare != nullptr) algorithm.prepare(*context_, call);
