@@ -14,6 +14,7 @@
 #include "ctran/select/tunable.h"
 #include "ctran/select/tuning_table.h"
 #include "ctran/topology/host_map.h"
+#include "ctran/trace/recording.h"
 
 namespace ctran {
 
@@ -61,6 +62,10 @@ class Selector final : public Tunable {
 
   /// Costs some nanoseconds for sizes that come again.
   const Algorithm& choose(const Collective& collective);
+  /// From now on choices are recorded, with their reasons.
+  void record(Recording* recording) { recording_ = recording; }
+  /// The number of the last choice there; 0 if it is not recorded.
+  uint32_t recorded() const { return recorded_; }
 
   /// `bytes`: that a rank contributes, see contributionBytes. `partialSums`: whether sums of
   /// partial sums are as good as sums, see toleratesPartialSums; of what does not reduce they are.
@@ -83,6 +88,7 @@ class Selector final : public Tunable {
   struct Decision {
     const Algorithm* algorithm = nullptr;
     Call call;
+    uint32_t recorded = 0;
   };
   using Algorithms = std::vector<const Algorithm*>;
 
@@ -106,6 +112,8 @@ class Selector final : public Tunable {
   std::string whyNotReading_ = "only ranks can tell whether they may read each other's memory";
   bool readingPays_ = false;
   std::array<Decision, 64> decisions_;
+  Recording* recording_ = nullptr;
+  uint32_t recorded_ = 0;
 };
 
 /// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.
