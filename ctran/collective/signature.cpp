@@ -106,6 +106,16 @@ std::string describe(const OperationRecord& record) {
   return text;
 }
 
+RecordedCall recordedCall(uint64_t what, uint64_t count) {
+  Collective c = unpack(what);
+  c.count = count;
+  const bool isKnown = c.kind <= CollectiveKind::AllToAllVCombine &&
+                       static_cast<int>(c.type) < kDataTypeCount &&
+                       static_cast<int>(c.op.kind) < kReduceKindCount;
+  if (!isKnown) return {"?", "?", "?", 0};
+  return {std::string(nameOf(c.kind)), std::string(nameOf(c.type)), c.describe(), c.root};
+}
+
 std::string Collective::describe() const {
   std::string text = std::string(nameOf(kind)) + "(";
   if (kind == CollectiveKind::Barrier) return text + ")";

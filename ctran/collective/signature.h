@@ -26,4 +26,11 @@ int peerOf(const OperationRecord& record);
 /// "all_reduce(sum, float32, 1024 elements), its collective 12", for people.
 std::string describe(const OperationRecord& record);
 
+/// The words of a record that may come from anybody, for people and programs.
+struct RecordedCall {
+  std::string kind, type, text;  ///< "?" where there is no such kind or type
+  int root = 0;                  ///< or the peer
+};
+RecordedCall recordedCall(uint64_t what, uint64_t count);
+
 }  // namespace ctran

@@ -3,9 +3,12 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/config.h"
+#include "ctran/base/sha256.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
@@ -22,6 +25,9 @@
 namespace ctran {
 namespace {
 
+const ConfigBool kTrace{"CTRAN_TRACE", true,
+                        "Record every operation, for `torchcomms analyze`, `top` and `trace`."};
+
 // A child has none of the threads; locks that they held at that moment stay held in its copy, so it
 // starts with fresh ones.
 [[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
@@ -36,6 +42,15 @@ size_t bytesOf(const Collective& collective) {
   for (const Block& block : collective.outputs) count += block.count;
   if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
+}
+
+/// The same on all ranks, and says nothing about the key.
+uint64_t publicNameOf(const JobKey& key, const std::string& name) {
+  const std::string text = "trace " + name;
+  const Digest digest = hmacSha256(key, std::as_bytes(std::span(text)));
+  uint64_t group;
+  std::memcpy(&group, digest.data(), sizeof group);
+  return group;
 }
 
 using Hints = std::map<std::string, std::string>;
@@ -130,7 +145,7 @@ class Communicator::Entered {
 
 Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
     : map_(std::vector<std::string>(options.size), options.rank, options.size),
-      arena_(std::in_place, SharedMapping::map(group.memory, Arena::bytesFor(options.size)),
+      arena_(std::in_place, SharedMapping::map(group.memory, memoryBytes(options.size)),
              options.rank, options.size),
       core_(options.name, *arena_, options.size),
       hints_(options.hints),
@@ -144,11 +159,13 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       localWatch_(map_.local(), std::move(group)) {
   collectives_->selector.prefer(options.hints);
   collectives_->selector.usePlans(options.name);
+  record(memoryBytes(options.size), 0);
 }
 
 Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
                            HostGroup local, std::shared_ptr<SharedMapping> memory)
     : map_(map),
+      group_(publicNameOf(hosts.key, options.name)),
       arena_(makeArena(map_, memory)),
       board_(makeBoard(map_, std::move(memory), options.rank, options.size)),
       core_(options.name, *board_, static_cast<int>(map.local().size())),
@@ -171,6 +188,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
   selector.usePlans(options.name);
   collectives_ =
       std::make_unique<HostsLane>(core_, *transport_, map_, arena(), std::move(selector));
+  record(hostMemoryBytes(map_), group_);
 }
 
 void Communicator::start(WaitHooks* hooks) {
@@ -185,6 +203,16 @@ void Communicator::start(WaitHooks* hooks) {
   // Whoever fails has somebody to tell on another host.
   if (transport_ && arena_) transport_->connect(rankToTell(map_));
   collectives_->agree(*this, hooks);
+}
+
+void Communicator::record(size_t bytes, uint64_t group) {
+  if (!localWatch_.memory() || !kTrace.get()) return;
+  recording_.emplace(SharedMapping::map(localWatch_.memory(), bytes),
+                     static_cast<int>(map_.local().size()), map_.index(),
+                     Recording::Who{rank(), size(), name(), processName(), group,
+                                    timeoutNanos_.load(std::memory_order_relaxed)});
+  core_.recording = &*recording_;
+  collectives_->selector.record(core_.recording);
 }
 
 Communicator::~Communicator() {
@@ -573,6 +601,7 @@ void Communicator::leave() {
   if (transport_) PeerWatcher::unwatch(watch_);
   localWatch_.stop();
   if (transport_) tellFailure();
+  if (recording_) recording_->left();
   auto& state = board().control(rank()).state;
   if (state.exchange(Board::RankState::Left, std::memory_order_seq_cst) != Board::RankState::Left) {
     if (arena_) arena_->wakeAll();

@@ -155,6 +155,9 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Is aborted when this is.
   void addDependent(const std::shared_ptr<Communicator>& dependent);
 
+  /// A descriptor of the memory in which this host's ranks record: see readRecording.
+  int recordedAt() const { return localWatch_.memory().get(); }
+
   // For the progress thread; they concern the lanes in which nobody waits.
   Core& core() { return core_; }
   bool idle();         ///< whether nothing is queued in any lane
@@ -177,6 +180,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Watches the peers and waits until all ranks are here; then they choose alike.
   void start(WaitHooks* hooks);
 
+  void record(size_t bytes, uint64_t group);
   Board& board() { return board_ ? *board_ : *arena_; }
   std::unique_ptr<Lane> makeSendLane(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
@@ -207,9 +211,11 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void wakeUp() override { core_.wakeOwn(); }
 
   const HostMap map_;
+  const uint64_t group_ = 0;  // of several hosts: names the communicator on all of them
   std::optional<Arena> arena_;
   std::optional<Board> board_;  // of several hosts; of one, the arena is the board
   Core core_;
+  std::optional<Recording> recording_;
   std::map<std::string, std::string> hints_;
   const bool gpus_;
   const Preferences hint_;

@@ -11,6 +11,7 @@
 #include "ctran/base/error.h"
 #include "ctran/os/futex.h"
 #include "ctran/os/process.h"
+#include "ctran/trace/recording.h"
 #include "ctran/transport/board.h"
 #include "ctran/transport/condition.h"
 
@@ -41,7 +42,8 @@ class Core {
 
   const std::string name;
   Board& board;
-  Driver* driver = nullptr;  ///< set before any lane is used; null on one host
+  Driver* driver = nullptr;        ///< set before any lane is used; null on one host
+  Recording* recording = nullptr;  ///< set before any lane is used; null: nothing is recorded
 
   /// Where threads sleep instead of the board: that of the ranks of this host, which number
   /// `ranks`. Before any lane is used.

@@ -24,9 +24,6 @@ HostMap mapOf(const Hosts& hosts, int rank) {
   return {names, rank, Arena::kMaxRanks};
 }
 
-/// What so many ranks of a host share where there are several hosts.
-size_t sharedBytes(int ranks) { return Arena::bytesFor(ranks) + Board::bytesFor(ranks); }
-
 /// This rank cannot be one of them: tells the others why.
 void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
                 const Error& error) {
@@ -53,8 +50,8 @@ HostGroup shareMemory(const CommunicatorOptions& options, Hosts& hosts, const Ho
   const std::vector<int>& local = map.local();
   if (local.size() < 2) return {};
   try {
-    return shareHost(hosts, local, options.rank, sharedBytes(static_cast<int>(local.size())),
-                     deadline, interruptOf(hooks));
+    return shareHost(hosts, local, options.rank, hostMemoryBytes(map), deadline,
+                     interruptOf(hooks));
   } catch (const Error& error) {
     cannotJoin(options, std::move(hosts), map, error);
     throw;
@@ -62,12 +59,12 @@ HostGroup shareMemory(const CommunicatorOptions& options, Hosts& hosts, const Ho
 }
 
 /// What this host's ranks share; their own if they are alone, so that all hosts are alike; null if
-/// no ranks share a host.
-std::shared_ptr<SharedMapping> mappedMemory(const HostMap& map, const HostGroup& local) {
+/// no ranks share a host: then `local` has memory for what this rank records, and nothing else.
+std::shared_ptr<SharedMapping> mappedMemory(const HostMap& map, HostGroup& local) {
+  const size_t bytes = hostMemoryBytes(map);
+  if (!local.memory) local.memory = createSharedMemory("ctran", bytes);
   if (!map.isShared()) return nullptr;
-  const size_t bytes = sharedBytes(static_cast<int>(map.local().size()));
-  if (local.memory) return SharedMapping::map(local.memory, bytes);
-  return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
+  return SharedMapping::map(local.memory, bytes);
 }
 
 HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
@@ -184,7 +181,16 @@ std::string hostOf(const std::map<std::string, std::string>& hints) {
 
 UniqueFd memoryFor(int size) {
   if (size > Arena::kMaxRanks) return {};
-  return createSharedMemory("ctran", Arena::bytesFor(size));
+  return createSharedMemory("ctran", memoryBytes(size));
+}
+
+size_t memoryBytes(int size) { return Arena::bytesFor(size) + Recording::bytesFor(size); }
+
+size_t hostMemoryBytes(const HostMap& map) {
+  const auto ranks = static_cast<int>(map.local().size());
+  const size_t recorded = Recording::bytesFor(ranks);
+  if (!map.isShared()) return recorded;
+  return Arena::bytesFor(ranks) + Board::bytesFor(ranks) + recorded;
 }
 
 int rankToTell(const HostMap& map) {

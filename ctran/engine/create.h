@@ -23,6 +23,10 @@ int rankToTell(const HostMap& map);
 
 /// What a leader hands over to so many ranks if they share a host.
 UniqueFd memoryFor(int size);
+/// How much that is: the arena, and behind it what its ranks record.
+size_t memoryBytes(int size);
+/// The same of the ranks of this host, where there are several hosts.
+size_t hostMemoryBytes(const HostMap& map);
 
 /// A communicator of the ranks of a group, whatever hosts they are on: collective over them.
 std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,

@@ -54,10 +54,15 @@ void HostsLane::agree(Communicator& communicator, WaitHooks* hooks) {
 Task HostsLane::start(const Collective& collective) {
   call_.begin(collective);
   inPlan_ = collective.plan != nullptr;
-  if (inPlan_) return runPlan(hosts_, collective);
+  if (inPlan_) {
+    chosePlan(*collective.plan);
+    return runPlan(hosts_, collective);
+  }
   if (collective.rows) return exchangeRows(hosts_.beginRows(), collective);
   if (call_.sequence() == kCreation) return meet(meeting_, collective);
-  return hosts_.start(selector.choose(collective), collective);
+  const Algorithm& algorithm = selector.choose(collective);
+  chose(selector.recorded());
+  return hosts_.start(algorithm, collective);
 }
 
 void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }

@@ -14,21 +14,58 @@
 namespace ctran {
 namespace {
 
+/// What this rank contributes or, of a message, what goes.
+uint64_t recordedBytes(const Collective& c, int size) {
+  switch (c.kind) {
+    case CollectiveKind::AllToAllV: {
+      size_t count = 0;
+      for (const Block& block : c.inputs) count += block.count;
+      return count * sizeOf(c.type);
+    }
+    case CollectiveKind::AllToAllVDynamic:
+    case CollectiveKind::AllToAllVCombine:
+      return c.rows ? c.blockBytes() * c.rows->inputRows : 0;
+    case CollectiveKind::Send:
+    case CollectiveKind::Recv:
+    case CollectiveKind::WaitSignal:
+      return c.blockBytes();
+    default:
+      return contributionBytes(c, size);
+  }
+}
+
 constexpr int64_t kBusyNanos = 1'000'000;  // until a thread that drives now may have got stuck
 
 }  // namespace
 
 Lane::~Lane() = default;
 
+void Lane::beginTrace(const Collective& collective, uint64_t calledAt) {
+  if (core.recording == nullptr) return;
+  trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
+               recordedBytes(collective, core.size()), collective.tag, calledAt);
+}
+
+void Lane::countQueued(int64_t change) {
+  if (core.recording != nullptr && records_ == Records::Collectives) {
+    core.recording->queued(change);
+  }
+}
+
 void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks) {
+  beginTrace(collective, 0);
   try {
     Task task = start(collective);
     if (!task.done()) {
       Patience patience(core, hooks);
       int64_t deadline = 0;  // counted from the first look that read the clock
       while (!task.done()) {
-        if (task.advance()) continue;
+        if (task.advance()) {
+          if (!task.done()) trace_.moved();
+          continue;
+        }
         const int awaited = task.waiting().awaited();
+        trace_.waits(awaited);
         patience.pause(
             awaited,
             [&] {
@@ -42,13 +79,19 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
     }
     task.get();
     ended();
+    trace_.ended();
   } catch (const Error& error) {
-    throw core.fail(error);
+    const Error first = core.fail(error);
+    trace_.failed(static_cast<int>(first.kind()));
+    throw first;
   } catch (const std::bad_alloc&) {
+    trace_.failed(static_cast<int>(ErrorKind::System));
     throw core.failCaught(collective.describe());
   } catch (const std::logic_error&) {  // of the library: a length beyond all limits
+    trace_.failed(static_cast<int>(ErrorKind::System));
     throw core.failCaught(collective.describe());
   } catch (...) {
+    trace_.failed(static_cast<int>(ErrorKind::Aborted));
     const Blocking blocking(hooks);
     core.fail(core.interruptedError(collective.describe()));
     throw;
@@ -72,6 +115,7 @@ void Lane::push(std::shared_ptr<Operation> operation) {
   std::lock_guard lock(queueMutex_);
   earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
   queue_.push_back(std::move(operation));
+  countQueued(1);
   pending_.fetch_add(1, std::memory_order_release);
 }
 
@@ -129,20 +173,31 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
     core.throwIfFailed();
     if (!task_) {
       operation->markRunning();
+      beginTrace(operation->collective(), operation->calledAt());
+      countQueued(-1);
       task_ = start(operation->collective());
       moved = true;
       if (!task_.done()) {
+        trace_.waits(task_.waiting().awaited());
         started = std::move(operation);
         return nullptr;
       }
     } else {
-      moved |= task_.advance();
+      const bool now = task_.advance();
+      if (now && !task_.done()) trace_.moved();
+      moved |= now;
     }
-    if (!task_.done()) return nullptr;
+    if (!task_.done()) {
+      trace_.waits(task_.waiting().awaited());
+      return nullptr;
+    }
     task_.get();
     ended();
+    trace_.ended();
   } catch (...) {
     error = core.failCaught(operation->collective().describe());
+    if (operation->state() == WorkState::Queued) countQueued(-1);
+    trace_.failed(static_cast<int>(error->kind()));
   }
   moved = true;
   task_.reset();

@@ -11,6 +11,7 @@
 #include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/send_recv/shm.h"
 #include "ctran/engine/core.h"
+#include "ctran/trace/operation_trace.h"
 
 namespace ctran {
 
@@ -22,7 +23,8 @@ class Operation;
 /// empty; otherwise whoever holds `driving_`, under which nobody blocks and no foreign code runs.
 class Lane {
  public:
-  explicit Lane(Core& core) : core(core) {}
+  enum class Records { Collectives, Messages };
+  explicit Lane(Core& core, Records records = Records::Messages) : core(core), records_(records) {}
   virtual ~Lane();
 
   Core& core;
@@ -71,7 +73,12 @@ class Lane {
   /// Fails the communicator if an operation is late or hopeless. Returns when to look again.
   int64_t checkStuck(int64_t now);
 
+  /// For `start`: what runs, see Recording::choice.
+  void chose(uint32_t choice) { trace_.chose(choice); }
+
  private:
+  void beginTrace(const Collective& collective, uint64_t calledAt);
+  void countQueued(int64_t change);
   std::shared_ptr<Operation> step(bool& moved, std::shared_ptr<Operation>& started);
   bool waitsFor(int rank);
   int64_t checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
@@ -79,6 +86,8 @@ class Lane {
   std::shared_ptr<Operation> head();
   void pop();
 
+  const Records records_;
+  OperationTrace trace_;  // of the head; used by whoever drives
   std::mutex driving_;
   Task task_;  // of the head
   std::atomic<size_t> pending_{0};

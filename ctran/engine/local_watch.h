@@ -23,6 +23,9 @@ class LocalWatch {
   void start(const std::shared_ptr<Communicator>& communicator);
   void stop();
 
+  /// What the ranks of this host share. Stays open, so that others of the same user find it.
+  const UniqueFd& memory() const { return group_.memory; }
+
  private:
   const std::vector<int> names_;
   HostGroup group_;

@@ -28,6 +28,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
 
   const Collective& collective() const { return collective_; }
   int64_t timeoutNanos() const { return timeoutNanos_; }
+  uint64_t calledAt() const { return calledAt_; }  ///< ticks
   int64_t deadlineNanos() const { return deadlineNanos_; }
 
   void markRunning() { state_.store(WorkState::Running, std::memory_order_relaxed); }
@@ -53,6 +54,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   std::shared_ptr<void> keepAlive_;
   const int64_t timeoutNanos_;
   const int64_t deadlineNanos_;
+  const uint64_t calledAt_ = ticks();
   std::atomic<WorkState> state_{WorkState::Queued};
   mutable std::mutex mutex_;  // guards what follows
   std::optional<Error> error_;

@@ -23,8 +23,13 @@ Task ShmLane::start(const Collective& collective) {
   if (readingIsOpen_) agreeOnReading(collective);
   shm_.begin(collective);
   if (collective.rows) return exchangeRows(rows_, collective);
-  if (collective.plan) return runPlan(shm_, collective);
-  return std::get<ShmAlgorithm>(selector.choose(collective).run)(shm_, collective);
+  if (collective.plan) {
+    chosePlan(*collective.plan);
+    return runPlan(shm_, collective);
+  }
+  const Algorithm& algorithm = selector.choose(collective);
+  chose(selector.recorded());
+  return std::get<ShmAlgorithm>(algorithm.run)(shm_, collective);
 }
 
 void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {

@@ -165,8 +165,11 @@ const Algorithm& Selector::choose(const Collective& c) {
   const uint64_t place = (call.bytes * 0x9e3779b97f4a7c15 >> 40) ^ kind ^ call.hints;
   Decision& known = decisions_[place % decisions_.size()];
   if (known.algorithm == nullptr || known.call != call) {
-    known = {decide(call, hints, nullptr), call};
+    std::string why;
+    known = {decide(call, hints, recording_ != nullptr ? &why : nullptr), call};
+    if (recording_ != nullptr) known.recorded = recording_->choice(known.algorithm->name, why);
   }
+  recorded_ = known.recorded;
   return *known.algorithm;
 }
 

@@ -15,6 +15,7 @@
 #include "ctran/select/tunable.h"
 #include "ctran/select/tuning_table.h"
 #include "ctran/topology/host_map.h"
+#include "ctran/trace/recording.h"
 
 namespace ctran {
 
@@ -68,6 +69,10 @@ class Selector final : public Tunable {
 
   /// Costs some nanoseconds for sizes that come again.
   const Algorithm& choose(const Collective& collective);
+  /// From now on choices are recorded, with their reasons.
+  void record(Recording* recording) { recording_ = recording; }
+  /// The number of the last choice there; 0 if it is not recorded.
+  uint32_t recorded() const { return recorded_; }
 
   /// The plans of this process that are for the communicator of that name compete from now on.
   void usePlans(std::string communicator) { communicator_ = std::move(communicator); }
@@ -104,6 +109,7 @@ class Selector final : public Tunable {
   struct Decision {
     const Algorithm* algorithm = nullptr;
     Call call;
+    uint32_t recorded = 0;
   };
   using Algorithms = std::vector<const Algorithm*>;
 
@@ -157,6 +163,8 @@ class Selector final : public Tunable {
   std::optional<std::string> communicator_;  // whose plans compete
   std::string forcedPlan_;
   std::array<PlanDecision, 16> planDecisions_;
+  Recording* recording_ = nullptr;
+  uint32_t recorded_ = 0;
 };
 
 /// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.

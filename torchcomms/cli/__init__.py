@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 
 from torchcomms import _variables
-from torchcomms.cli import doctor
+from torchcomms.cli import doctor, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         description="Lists the environment variables that mean something to torchcomms.",
     )
     doctor.add_command(commands)
+    records.add_commands(commands)
     select_cli.add_commands(commands)
     parsed = parser.parse_args(arguments)
     if parsed.command == "env":
@@ -42,6 +43,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if parsed.command == "doctor":
         return doctor.run(parsed)
+    if parsed.command in records.NAMES:
+        return records.run(parsed)
     if parsed.command == "explain":
         return select_cli.explain(parsed)
     if parsed.command == "tune":

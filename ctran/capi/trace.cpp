@@ -1,0 +1,95 @@
+#include "ctran/capi/trace.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "ctran/base/error.h"
+#include "ctran/base/json.h"
+#include "ctran/collective/signature.h"
+#include "ctran/trace/reader.h"
+
+namespace ctran {
+namespace {
+
+constexpr const char* kErrorKinds[] = {"InvalidArgument", "Timeout",     "PeerLost", "Mismatch",
+                                       "Aborted",         "Unsupported", "System"};
+
+std::string errorKind(int kind) {
+  constexpr int kCount = sizeof kErrorKinds / sizeof *kErrorKinds;
+  return kind >= 0 && kind < kCount ? kErrorKinds[kind] : "?";
+}
+
+Json toJson(const RankRecording::Operation& op) {
+  Json json = Json::object();
+  json.set("number", Json(static_cast<int64_t>(op.position)));
+  json.set("message", Json(op.isMessage));
+  const RecordedCall call = recordedCall(op.what, op.count);
+  json.set("kind", Json(call.kind)).set("call", Json(call.text)).set("type", Json(call.type));
+  json.set("root", Json(call.root)).set("count", Json(static_cast<int64_t>(op.count)));
+  json.set("bytes", Json(static_cast<int64_t>(op.bytes)));
+  json.set("tag", Json(static_cast<int64_t>(op.tag)));
+  json.set("algorithm", Json(op.algorithm)).set("why", Json(op.why));
+  json.set("called", Json(op.called)).set("started", Json(op.started));
+  json.set("first", Json(op.first)).set("ended", Json(op.ended));
+  json.set("waits_for", op.waits ? Json(op.waitsFor) : Json());
+  json.set("waits_since", Json(op.waitsSince));
+  json.set("waited", Json(op.waited)).set("longest_wait", Json(op.longestWait));
+  json.set("longest_for", op.longestWait > 0 ? Json(op.longestFor) : Json());
+  json.set("error", op.failedWith < 0 ? Json() : Json(errorKind(op.failedWith)));
+  return json;
+}
+
+Json toJson(const RankRecording& rank) {
+  Json json = Json::object();
+  json.set("rank", Json(rank.rank)).set("size", Json(rank.size));
+  json.set("name", Json(rank.name)).set("host", Json(rank.host));
+  json.set("pid", Json(rank.pid));
+  json.set("process_start", Json(static_cast<int64_t>(rank.processStart)));
+  json.set("left", Json(rank.hasLeft));
+  json.set("realtime_offset", Json(rank.realtimeOffset)).set("timeout", Json(rank.timeout));
+  json.set("collectives", Json(static_cast<int64_t>(rank.collectives)));
+  json.set("messages", Json(static_cast<int64_t>(rank.messages)));
+  json.set("queued", Json(static_cast<int64_t>(rank.queued)));
+  json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
+  json.set("failure", Json(rank.failure));
+  Json operations = Json::array();
+  for (const auto& op : rank.operations) operations.push(toJson(op));
+  json.set("operations", std::move(operations));
+  return json;
+}
+
+Json answer(const Json& request) {
+  if (request.at("do").asString() != "read") {
+    throw Error(ErrorKind::InvalidArgument, "all there is to do is to read");
+  }
+  const auto recording = readRecording(static_cast<int>(request.at("fd").asInt()));
+  if (!recording) return {};
+  Json json = Json::object();
+  json.set("now", Json(nowNanos()));
+  json.set("group", Json(std::to_string(recording->group)));
+  Json ranks = Json::array();
+  for (const auto& rank : recording->ranks) ranks.push(toJson(rank));
+  json.set("ranks", std::move(ranks));
+  return json;
+}
+
+}  // namespace
+}  // namespace ctran
+
+char* ctran_trace_call(const char* request) {
+  using ctran::Json;
+  Json result = Json::object();
+  try {
+    result.set("ok", ctran::answer(Json::parse(request, "the request")));
+  } catch (const ctran::Error& error) {
+    result = Json::object();
+    result.set("error", Json(error.what())).set("kind", Json(static_cast<int>(error.kind())));
+  } catch (const std::exception& error) {  // no memory, for example
+    result = Json::object();
+    result.set("error", Json(error.what()));
+    result.set("kind", Json(static_cast<int>(ctran::ErrorKind::System)));
+  }
+  return ::strdup(result.print().c_str());
+}
+
+void ctran_trace_free(char* text) { std::free(text); }

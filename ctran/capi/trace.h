@@ -1,0 +1,12 @@
+#pragma once
+
+/// What ranks record, for programs that are not C++: see capi/plan.h for the form.
+///
+///   read  fd: of a file like those to which /proc/PID/fd leads -> null if it is no communicator's
+///         memory, or {"now", "group", "ranks": [{"rank", "size", "name", "operations", ...}]}
+///
+/// Times are nanoseconds of the host's CLOCK_MONOTONIC. docs/troubleshooting.md has all fields.
+extern "C" {
+__attribute__((visibility("default"))) char* ctran_trace_call(const char* request);
+__attribute__((visibility("default"))) void ctran_trace_free(char* answer);
+}

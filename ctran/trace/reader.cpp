@@ -1,0 +1,208 @@
+#include "ctran/trace/reader.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "ctran/base/checked.h"
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+constexpr uint64_t kMostRanks = 4096;  // of a host, as far as a reader believes it
+constexpr int64_t kLargest = int64_t{1} << 53;
+
+void readAt(int fd, uint64_t offset, void* to, size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd, at, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw systemError("reading a recording", errno);
+    if (got == 0) throw Error(ErrorKind::System, "a recording ends too early");
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
+}
+
+template <size_t N>
+std::string textOf(const char (&text)[N]) {
+  // What is shown on a terminal must not be able to steer it.
+  return printable({text, ::strnlen(text, N)});
+}
+
+/// The same file as words that nobody changes any more.
+struct Slot {
+  uint64_t version, what, count, bytes, calledAt, startedAt, tag, choice;
+  uint64_t waitingFor, waitingSince, firstAt, waited, longestWait, longestFor, failedWith, endedAt;
+};
+static_assert(sizeof(Slot) == sizeof(RecordSlot));
+
+/// From ticks of a rank to nanoseconds.
+class Clock {
+ public:
+  Clock(uint64_t hasCounter, uint64_t ticks0, uint64_t nanos0) : ticks0_(ticks0), nanos0_(nanos0) {
+    if (hasCounter == 0) return;
+    const int64_t before = nowNanos();
+    const uint64_t now = ticks();
+    const int64_t after = nowNanos();
+    const double passed = static_cast<double>(before + (after - before) / 2) - double(nanos0);
+    const auto counted = static_cast<double>(static_cast<int64_t>(now - ticks0));
+    if (counted > 0 && passed > 0) rate_ = passed / counted;
+  }
+  int64_t duration(uint64_t count) const {
+    return static_cast<int64_t>(
+        std::clamp(static_cast<double>(count) * rate_, 0.0, double(kLargest)));
+  }
+  int64_t at(uint64_t when) const {
+    if (when == 0) return 0;
+    const double nanos =
+        static_cast<double>(static_cast<int64_t>(when - ticks0_)) * rate_ + double(nanos0_);
+    return static_cast<int64_t>(std::clamp(nanos, 0.0, double(kLargest)));
+  }
+
+ private:
+  uint64_t ticks0_, nanos0_;
+  double rate_ = 1;
+};
+
+int bounded(uint64_t value, int most) {
+  return value <= static_cast<uint64_t>(most) ? static_cast<int>(value) : -1;
+}
+
+int kindOf(uint64_t failedWith) { return bounded(failedWith, 64) - 1; }
+
+class RankReader {
+ public:
+  RankReader(int fd, uint64_t base) : fd_(fd), base_(base) {
+    static_assert(sizeof(RecordingHeader) % 8 == 0);
+    readAt(fd, base, header_, sizeof header_);
+  }
+
+  std::optional<RankRecording> read() {
+    // A copy of memory whose words are atomic only where others write them.
+    const auto& h = *reinterpret_cast<const RecordingHeader*>(header_);
+    const auto word = [](const std::atomic<uint64_t>& w) {
+      return w.load(std::memory_order_relaxed);
+    };
+    constexpr int kMost = 1 << 24;
+    RankRecording out;
+    const uint64_t state = word(h.state);
+    if (state == 0) return std::nullopt;
+    out.hasLeft = state == static_cast<uint64_t>(RecordingHeader::State::Left);
+    out.rank = bounded(word(h.rank), kMost);
+    out.size = bounded(word(h.size), kMost);
+    if (out.rank < 0 || out.size < 1 || out.rank >= out.size) return std::nullopt;
+    out.pid = bounded(word(h.pid), 1 << 30);
+    out.processStart = std::min<uint64_t>(word(h.processStart), kLargest);
+    const uint64_t mono = std::min<uint64_t>(word(h.monotonic), kLargest);
+    out.realtimeOffset = static_cast<int64_t>(std::min<uint64_t>(word(h.realtime), INT64_MAX / 2)) -
+                         static_cast<int64_t>(mono);
+    out.timeout = static_cast<int64_t>(std::min<uint64_t>(word(h.timeout), kLargest));
+    out.collectives = std::min<uint64_t>(word(h.nextCollective), kLargest);
+    out.messages = std::min<uint64_t>(word(h.nextMessage), kLargest);
+    out.queued = std::min<uint64_t>(word(h.queued), kMost);
+    out.failedWith = kindOf(word(h.failedWith));
+    out.name = textOf(h.name);
+    out.host = textOf(h.host);
+    if (out.failedWith >= 0) out.failure = textOf(h.failure);
+
+    const Clock clock(word(h.hasTickCounter), word(h.ticks), mono);
+    readChoices(std::min<uint64_t>(word(h.choices), Recording::kChoices));
+    const uint64_t rings = base_ + Recording::kHeaderBytes + Recording::kChoicesBytes;
+    addRing(rings, Recording::kCollectives, false, clock, out);
+    addRing(rings + Recording::kCollectives * sizeof(Slot), Recording::kMessages, true, clock, out);
+    return out;
+  }
+
+ private:
+  void readChoices(uint64_t count) {
+    choices_.resize(count);
+    if (count > 0) {
+      readAt(fd_, base_ + Recording::kHeaderBytes, choices_.data(), count * sizeof(RecordedChoice));
+    }
+  }
+
+  /// Three copies of a ring. A slot counts whose version is the same in the first and in the last:
+  /// versions never come again, so that in between, when the second was made, nobody rewrote it.
+  void addRing(uint64_t at, uint64_t capacity, bool isMessage, const Clock& clock,
+               RankRecording& out) {
+    std::vector<Slot> first(capacity), slots(capacity), last(capacity);
+    for (auto* copy : {&first, &slots, &last}) {
+      readAt(fd_, at, copy->data(), capacity * sizeof(Slot));
+    }
+    for (uint64_t i = 0; i < capacity; ++i) {
+      const uint64_t version = first[i].version;
+      if (version == 0 || version != last[i].version) continue;
+      if ((version - 1) % capacity != i || version > static_cast<uint64_t>(kLargest)) continue;
+      out.operations.push_back(operation(slots[i], isMessage, clock));
+      out.operations.back().position = version - 1;
+    }
+    const auto begin = std::find_if(out.operations.begin(), out.operations.end(),
+                                    [&](const auto& o) { return o.isMessage == isMessage; });
+    std::sort(begin, out.operations.end(),
+              [](const auto& a, const auto& b) { return a.position < b.position; });
+  }
+
+  RankRecording::Operation operation(const Slot& s, bool isMessage, const Clock& clock) const {
+    constexpr int kMost = 1 << 24;
+    RankRecording::Operation op;
+    op.isMessage = isMessage;
+    op.what = s.what;
+    op.count = std::min<uint64_t>(s.count, kLargest);
+    op.bytes = std::min<uint64_t>(s.bytes, kLargest);
+    op.tag = std::min<uint64_t>(s.tag, UINT32_MAX);
+    if (s.choice > 0 && s.choice <= choices_.size()) {
+      op.algorithm = textOf(choices_[s.choice - 1].algorithm);
+      op.why = textOf(choices_[s.choice - 1].why);
+    }
+    op.called = clock.at(s.calledAt);
+    op.started = clock.at(s.startedAt);
+    op.first = clock.at(s.firstAt);
+    op.ended = clock.at(s.endedAt);
+    op.waits = s.waitingFor != 0;
+    op.waitsFor = std::max(bounded(s.waitingFor, kMost) - 2, -1);
+    op.waitsSince = op.waits ? clock.at(s.waitingSince) : 0;
+    op.waited = clock.duration(s.waited);
+    op.longestWait = clock.duration(s.longestWait);
+    op.longestFor = std::max(bounded(s.longestFor, kMost) - 2, -1);
+    op.failedWith = kindOf(s.failedWith);
+    return op;
+  }
+
+  const int fd_;
+  const uint64_t base_;
+  alignas(64) std::byte header_[sizeof(RecordingHeader)];
+  std::vector<RecordedChoice> choices_;
+};
+
+}  // namespace
+
+std::optional<GroupRecording> readRecording(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw systemError("fstat", errno);
+  const auto size = static_cast<uint64_t>(std::max<off_t>(status.st_size, 0));
+  if (size < Recording::bytesFor(1)) return std::nullopt;
+  uint64_t footer[3];
+  static_assert(sizeof footer == sizeof(RecordingFooter));
+  readAt(fd, size - Recording::kPage, footer, sizeof footer);
+  if (footer[0] != RecordingFooter::kMagic) return std::nullopt;
+  const uint64_t ranks = footer[1];
+  if (ranks < 1 || ranks > kMostRanks) return std::nullopt;
+  const uint64_t bytes = Recording::bytesFor(static_cast<int>(ranks));
+  if (bytes > size) return std::nullopt;
+  GroupRecording out;
+  out.group = footer[2];
+  for (uint64_t r = 0; r < ranks; ++r) {
+    RankReader reader(fd, size - bytes + r * Recording::kRankBytes);
+    if (auto rank = reader.read()) out.ranks.push_back(std::move(*rank));
+  }
+  return out;
+}
+
+}  // namespace ctran

@@ -1,0 +1,50 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ctran/trace/recording.h"
+
+namespace ctran {
+
+/// What one rank has recorded, as somebody else reads it. Times are nanoseconds of the host's
+/// CLOCK_MONOTONIC; 0: has not happened.
+struct RankRecording {
+  struct Operation {
+    uint64_t position = 0;  ///< in its ring, from 0
+    bool isMessage = false;
+    uint64_t what = 0, count = 0, bytes = 0, tag = 0;
+    std::string algorithm, why;  ///< empty: not known
+    int64_t called = 0, started = 0, first = 0, ended = 0;
+    bool waits = false;  ///< now
+    int waitsFor = -1;   ///< -1: for one of several
+    int64_t waitsSince = 0;
+    int64_t waited = 0, longestWait = 0;
+    int longestFor = -1;
+    int failedWith = -1;  ///< ErrorKind
+  };
+
+  int rank = 0, size = 0;
+  int64_t pid = 0;
+  uint64_t processStart = 0;
+  bool hasLeft = false;
+  int64_t realtimeOffset = 0;  ///< CLOCK_REALTIME - CLOCK_MONOTONIC
+  int64_t timeout = 0;
+  uint64_t collectives = 0, messages = 0, queued = 0;  ///< how many were started, or wait to be
+  int failedWith = -1;                                 ///< ErrorKind
+  std::string name, host, failure;
+  std::vector<Operation> operations;  ///< those that are remembered, by position
+};
+
+struct GroupRecording {
+  uint64_t group = 0;
+  std::vector<RankRecording> ranks;  ///< those that have come
+};
+
+/// Reads the memory of a communicator of this host, whose ranks go on meanwhile; nothing of it is
+/// trusted. Nothing if it is no such memory. Throws Error(System) if it cannot be read.
+std::optional<GroupRecording> readRecording(int fd);
+
+}  // namespace ctran

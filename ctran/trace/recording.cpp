@@ -1,0 +1,103 @@
+#include "ctran/trace/recording.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+namespace ctran {
+namespace {
+
+template <size_t N>
+void copyText(char (&to)[N], std::string_view from) {
+  const size_t bytes = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), bytes);
+  to[bytes] = 0;
+}
+
+int64_t realNanos() {
+  timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+/// Clock ticks after boot at which this process started: field 22 of /proc/self/stat.
+uint64_t processStart() {
+  std::string line;
+  std::getline(std::ifstream("/proc/self/stat"), line);
+  const size_t name = line.rfind(')');  // a name may hold spaces
+  if (name == std::string::npos) return 0;
+  std::istringstream fields(line.substr(name + 1));
+  std::string skipped;
+  for (int field = 3; field < 22; ++field) fields >> skipped;
+  uint64_t start = 0;
+  fields >> start;
+  return start;
+}
+
+}  // namespace
+
+Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index, const Who& who)
+    : memory_(std::move(memory)) {
+  std::byte* const end = memory_->data() + memory_->size();
+  std::byte* const own = end - bytesFor(ranks) + index * kRankBytes;
+  header_ = reinterpret_cast<RecordingHeader*>(own);
+  choices_ = reinterpret_cast<RecordedChoice*>(own + kHeaderBytes);
+  collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes);
+  messages_ = collectives_ + kCollectives;
+
+  const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
+    word.store(value, std::memory_order_relaxed);
+  };
+  set(header_->rank, who.rank);
+  set(header_->size, who.size);
+  set(header_->pid, ::getpid());
+  set(header_->processStart, processStart());
+  set(header_->hasTickCounter, kHasTickCounter ? 1 : 0);
+  set(header_->ticks, ticks());
+  set(header_->monotonic, nowNanos());
+  set(header_->realtime, realNanos());
+  set(header_->timeout, who.timeoutNanos);
+  copyText(header_->name, who.name);
+  copyText(header_->host, who.host);
+  header_->state.store(static_cast<uint64_t>(RecordingHeader::State::Alive),
+                       std::memory_order_release);
+
+  // All ranks of the host write the same.
+  auto& footer = *reinterpret_cast<RecordingFooter*>(end - kPage);
+  set(footer.ranks, ranks);
+  set(footer.group, who.group);
+  footer.magic.store(RecordingFooter::kMagic, std::memory_order_release);
+}
+
+uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {
+  std::lock_guard lock(mutex_);
+  RecordedChoice entry{};
+  copyText(entry.algorithm, algorithm);
+  copyText(entry.why, why);
+  const uint64_t count = header_->choices.load(std::memory_order_relaxed);
+  for (uint64_t i = 0; i < count; ++i) {
+    if (std::memcmp(&choices_[i], &entry, sizeof entry) == 0) return static_cast<uint32_t>(i + 1);
+  }
+  if (count == kChoices) return 0;
+  std::memcpy(&choices_[count], &entry, sizeof entry);
+  header_->choices.store(count + 1, std::memory_order_release);
+  return static_cast<uint32_t>(count + 1);
+}
+
+void Recording::failed(int kind, const char* message) {
+  std::lock_guard lock(mutex_);
+  if (header_->failedWith.load(std::memory_order_relaxed) != 0) return;
+  copyText(header_->failure, message);
+  header_->failedWith.store(static_cast<uint64_t>(kind) + 1, std::memory_order_release);
+}
+
+void Recording::left() {
+  header_->state.store(static_cast<uint64_t>(RecordingHeader::State::Left),
+                       std::memory_order_release);
+}
+
+}  // namespace ctran

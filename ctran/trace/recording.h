@@ -1,0 +1,139 @@
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "ctran/os/shared_memory.h"
+#include "ctran/trace/ticks.h"
+
+namespace ctran {
+
+/// What the ranks of one host record lies at the end of the memory that they share:
+///
+///   ... | per rank: RecordingHeader, choices, ring of collectives, ring of messages | footer
+///
+/// The memory is the communicator's own sealed memfd, not a file with a name: nothing is left when
+/// the last process has ended, however it ended. Whoever looks from outside opens it through
+/// /proc/PID/fd of any process that has it; the survivors of a killed rank have that rank's part.
+/// The footer is the last page of the file, so that a reader needs no other number than its size.
+///
+/// Every field is an atomic word with one writer at a time. Readers trust none of it.
+struct RecordingFooter {
+  static constexpr uint64_t kMagic = 0x31656361727463ULL;  // "ctrace1"
+
+  std::atomic<uint64_t> magic;  ///< written last
+  std::atomic<uint64_t> ranks;  ///< of this host
+  std::atomic<uint64_t> group;  ///< names the communicator on all hosts
+};
+
+/// One operation: two cache lines. The first is written when it starts, the second while it runs.
+struct RecordSlot {
+  using Word = std::atomic<uint64_t>;
+  alignas(64) Word version;  ///< position in the ring + 1; 0 while the slot is rewritten
+  Word what;                 ///< kind, data type, reduction and root, as packed by the writer
+  Word count;
+  Word bytes;
+  Word calledAt;   ///< ticks, as all times
+  Word startedAt;  ///< after that it was in a queue
+  Word tag;
+  Word choice;                  ///< index among the choices + 1; 0: none
+  alignas(64) Word waitingFor;  ///< now: rank + 2; 1: for one of several; 0: does not wait
+  Word waitingSince;
+  Word firstAt;      ///< something came for the first time; 0: not yet, or there was no wait
+  Word waited;       ///< ticks of all waits
+  Word longestWait;  ///< ticks of the longest one,
+  Word longestFor;   ///< and for whom, as waitingFor
+  Word failedWith;   ///< ErrorKind + 1
+  Word endedAt;      ///< 0: it runs
+};
+static_assert(sizeof(RecordSlot) == 128);
+
+struct RecordingHeader {
+  enum class State : uint64_t { Unused, Alive, Left };
+  using Word = std::atomic<uint64_t>;
+
+  Word state, rank, size, pid;
+  Word processStart;  ///< as in /proc/PID/stat: another process may get the pid
+  Word hasTickCounter;
+  Word ticks, monotonic, realtime;  ///< of one moment; nanoseconds
+  Word timeout;                     ///< nanoseconds
+  alignas(64) Word nextCollective;
+  Word nextMessage;
+  Word queued;  ///< collectives that have been called and have not started
+  Word choices;
+  Word failedWith;  ///< ErrorKind + 1 of what broke the communicator, here
+  char name[128];   ///< of the communicator; written before `state`
+  char host[128];
+  char failure[1024];  ///< written before `failedWith`
+};
+
+/// An algorithm and why it was chosen. Never changes once counted.
+struct RecordedChoice {
+  char algorithm[64];
+  char why[192];
+};
+
+/// What one rank of a communicator records. Several threads may do so: one for the collectives, any
+/// number for messages.
+class Recording {
+ public:
+  static constexpr uint64_t kCollectives = 1024;
+  static constexpr uint64_t kMessages = 512;
+  static constexpr uint64_t kChoices = 256;
+
+  static constexpr size_t kPage = 4096;
+  static constexpr size_t kHeaderBytes = kPage;
+  static constexpr size_t kChoicesBytes = kChoices * sizeof(RecordedChoice);
+  static constexpr size_t kRankBytes =
+      kHeaderBytes + kChoicesBytes + (kCollectives + kMessages) * sizeof(RecordSlot);
+  static_assert(sizeof(RecordingHeader) <= kHeaderBytes && kRankBytes % kPage == 0);
+
+  /// What `ranks` of a host need at the end of their memory.
+  static constexpr size_t bytesFor(int ranks) { return ranks * kRankBytes + kPage; }
+
+  struct Who {
+    int rank, size;
+    std::string name, host;
+    uint64_t group;
+    int64_t timeoutNanos;
+  };
+
+  /// Of the `index`-th of `ranks` on this host. `memory` ends with bytesFor(ranks).
+  Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index, const Who& who);
+
+  /// The slot of an operation that is about to start, and its position in its ring. Of collectives
+  /// one thread at a time; their positions are the same on all ranks.
+  RecordSlot& begin(bool isMessage, uint64_t& position) {
+    if (!isMessage) {
+      position = header_->nextCollective.load(std::memory_order_relaxed);
+      header_->nextCollective.store(position + 1, std::memory_order_relaxed);
+      return collectives_[position % kCollectives];
+    }
+    position = header_->nextMessage.fetch_add(1, std::memory_order_relaxed);
+    return messages_[position % kMessages];
+  }
+
+  /// The number of a choice, from 1; 0 if there is no room for more. Any thread.
+  uint32_t choice(std::string_view algorithm, std::string_view why);
+
+  void queued(int64_t change) { header_->queued.fetch_add(change, std::memory_order_relaxed); }
+  /// What broke the communicator. The first counts. Any thread.
+  void failed(int kind, const char* message);
+  /// The rank has left: its end will be no death.
+  void left();
+
+ private:
+  std::shared_ptr<SharedMapping> memory_;
+  RecordingHeader* header_;
+  RecordedChoice* choices_;
+  RecordSlot* collectives_;
+  RecordSlot* messages_;
+  std::mutex mutex_;  // of choices and the failure
+};
+
+}  // namespace ctran

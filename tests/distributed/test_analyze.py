@@ -1,0 +1,256 @@
+"""`torchcomms analyze`, `top` and `trace` beside jobs that have prepared nothing for them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from harness import Job, Rank, Ranks
+from harness.failing import all_reduce, until, until_dead
+
+import torchcomms
+from torchcomms import ReduceOp
+from torchcomms.cli import main
+from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records.verdicts import judge
+
+MakeRanks = Callable[[int], Ranks]
+HOSTS = pytest.mark.parametrize("hosts", [1, 2])
+
+
+def verdicts_of(job: Job, rank: int = 0, after: float = 0.2) -> list[dict[str, Any]]:
+    """Of the job's only communicator, as seen through one of its processes."""
+    (communicator,) = recorded.live(job.ranks.processes[rank].pid)
+    return judge(communicator, after)
+
+
+def wait_for(job: Job, kind: str, rank: int = 0) -> dict[str, Any]:
+    found: list[dict[str, Any]] = []
+
+    def has_come() -> bool:
+        with suppress(recorded.NotFoundError):  # it is about to make its communicator
+            found[:] = [v for v in verdicts_of(job, rank) if v["verdict"] == kind]
+        return bool(found)
+
+    until(has_come, kind)
+    return found[0]
+
+
+def calls_except_one(rank: Rank, hosts: int, absent: int) -> None:
+    comm = rank.comm("ctran", hosts)
+    for _ in range(3):
+        all_reduce(comm, 1000)
+    if rank.rank == absent:
+        rank.say("absent")
+        rank.listen()
+    all_reduce(comm, 1000)
+    rank.say("done")
+    rank.listen()
+    comm.finalize()
+
+
+@HOSTS
+def test_a_rank_that_has_not_called_is_named(fresh_ranks: MakeRanks, hosts: int) -> None:
+    job = fresh_ranks(4).start(calls_except_one, hosts, 2)
+    assert job.hear(2) == "absent"
+    verdict = wait_for(job, "missing_rank")
+    assert verdict["ranks"] == [2]
+    assert verdict["waiting"] == [0, 1, 3]
+    assert verdict["number"] == 4
+    assert "rank 2 has not called all_reduce #4 (4000 B)" in verdict["text"]
+    job.say(2)
+    for rank in range(4):
+        assert job.hear(rank) == "done"
+    assert verdicts_of(job) == [], "all is well again"
+    for rank in range(4):
+        job.say(rank)
+    job.results()
+
+
+def calls_another(rank: Rank, hosts: int, other: str) -> str:
+    comm = rank.comm("ctran", hosts)
+    all_reduce(comm)
+    rank.say("ready")
+    rank.listen()
+    data = torch.ones(120 if other == "size" and rank.rank == 1 else 100)
+    call = comm.broadcast if other == "call" and rank.rank == 1 else comm.all_reduce
+    root = 0 if call == comm.broadcast else ReduceOp.SUM
+    with pytest.raises(torchcomms.CommError) as error:
+        call(data, root, async_op=False)
+    rank.say("failed")
+    rank.listen()
+    return str(error.value)
+
+
+@HOSTS
+@pytest.mark.parametrize("other", ["size", "call"])
+def test_a_rank_that_calls_something_else_is_named(
+    fresh_ranks: MakeRanks, hosts: int, other: str
+) -> None:
+    job = fresh_ranks(4).start(calls_another, hosts, other)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    assert verdicts_of(job) == []
+    for rank in range(4):
+        job.say(rank)
+    for rank in range(4):
+        assert job.hear(rank) == "failed"
+    verdict = verdicts_of(job)[0]
+    assert verdict["verdict"] == ("different_sizes" if other == "size" else "different_calls")
+    assert verdict["ranks"] == [1]
+    assert verdict["number"] == 2
+    assert ("120 elements" if other == "size" else "broadcast(") in verdict["text"]
+    for rank in range(4):
+        job.say(rank)
+    job.outcomes()
+
+
+def goes_on_after_death(rank: Rank, hosts: int) -> None:
+    comm = rank.comm("ctran", hosts)
+    all_reduce(comm, 77)
+    rank.say("ready")
+    rank.listen()
+    with pytest.raises(torchcomms.PeerLostError):
+        all_reduce(comm, 77)
+    rank.say("lost")
+    rank.listen()
+
+
+@HOSTS
+def test_survivors_have_what_a_killed_rank_has_recorded(fresh_ranks: MakeRanks, hosts: int) -> None:
+    job = fresh_ranks(4).start(goes_on_after_death, hosts)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    job.ranks.processes[1].signal(signal.SIGKILL)
+    until_dead(job, 1)
+    for rank in (0, 2, 3):
+        job.say(rank)
+        assert job.hear(rank) == "lost"
+    verdict = verdicts_of(job)[0]
+    assert (verdict["verdict"], verdict["ranks"]) == ("dead_process", [1])
+    assert "it died after all_reduce #1 (308 B)" in verdict["text"]
+    for rank in (0, 2, 3):
+        job.say(rank)
+    job.outcomes()
+
+
+def computes(rank: Rank, slow: int, calls: int) -> None:
+    comm = rank.comm("ctran")
+    for _ in range(calls):
+        end = time.perf_counter() + (0.004 if rank.rank == slow else 0.001)
+        while time.perf_counter() < end:
+            time.sleep(0.0005)
+        all_reduce(comm, 10)
+    rank.say("done")
+    rank.listen()
+
+
+@pytest.mark.parametrize("slow", [1, -1])
+def test_a_slow_rank_is_named(fresh_ranks: MakeRanks, slow: int) -> None:
+    job = fresh_ranks(3).start(computes, slow, 60)
+    for rank in range(3):
+        assert job.hear(rank) == "done"
+    found = verdicts_of(job)
+    assert [(v["verdict"], v["ranks"]) for v in found] == (
+        [("slow_rank", [1])] if slow == 1 else []
+    )
+    for rank in range(3):
+        job.say(rank)
+    job.results()
+
+
+def receives(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    if rank.rank == 0:
+        comm.recv(torch.empty(3), 1, async_op=False)
+    else:
+        rank.listen()
+        comm.send(torch.ones(3), 0, async_op=False)
+
+
+def test_a_receive_whose_message_does_not_come_is_told(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(2).start(receives)
+    verdict = wait_for(job, "missing_message")
+    assert (verdict["ranks"], verdict["waiting"]) == ([1], [0])
+    job.say(1)
+    job.results()
+
+
+def test_a_stopped_rank_is_named(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(3).start(calls_except_one, 1, 1)
+    assert job.hear(1) == "absent"
+    wait_for(job, "missing_rank")
+    process = job.ranks.processes[1]
+    process.signal(signal.SIGSTOP)
+    try:
+        until(lambda: "stopped by a signal" in wait_for(job, "missing_rank")["text"], "the reason")
+    finally:
+        process.signal(signal.SIGCONT)
+    job.say(1)
+    for rank in range(3):
+        assert job.hear(rank) == "done"
+        job.say(rank)
+    job.results()
+
+
+def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    code = main(arguments)
+    return code, capsys.readouterr().out
+
+
+def test_the_commands(
+    fresh_ranks: MakeRanks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = fresh_ranks(3).start(calls_except_one, 1, 0)
+    assert job.hear(0) == "absent"
+    wait_for(job, "missing_rank")
+    pid = str(job.ranks.processes[0].pid)
+    kept, line = tmp_path / "kept.json", tmp_path / "line.json"
+    more = ["--after", "0.1"]
+
+    code, text = run(["analyze", pid, "--save", str(kept), *more], capsys)
+    assert code == 1
+    assert "stuck" in text
+    assert "rank 0 has not called all_reduce #4" in text
+    code, text = run(["top", pid, "--times", "1", *more], capsys)
+    assert code == 0
+    assert "all_reduce(sum, float32, 1000 elements)" in text
+    code, text = run(["trace", pid, "-o", str(line)], capsys)
+    events = [e for e in json.loads(line.read_text())["traceEvents"] if e["ph"] == "X"]
+    assert {e["pid"] for e in events} == {0, 1, 2}
+    assert any(e["args"]["algorithm"] and e["args"]["why"] for e in events)
+    assert sum("unfinished" in e["args"] for e in events) == 2
+
+    job.say(0)
+    for rank in range(3):
+        assert job.hear(rank) == "done"
+    code, text = run(["analyze", pid, "--json"], capsys)
+    (communicator,) = json.loads(text)["communicators"]
+    assert code == 0
+    assert communicator["state"] == "idle"
+    assert [rank["calls"] for rank in communicator["ranks"]] == [5, 5, 5]
+    for rank in range(3):
+        job.say(rank)
+    job.results()
+
+    code, text = run(["analyze", str(kept), "--json", *more], capsys)
+    (communicator,) = json.loads(text)["communicators"]
+    assert code == 1, "as it was then"
+    assert communicator["verdicts"][0]["ranks"] == [0]
+
+
+def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(os.getpid())]) == 2
+    assert "has no communicator" in capsys.readouterr().err
+    bad = tmp_path / "bad.json"
+    bad.write_text("{}")
+    assert main(["analyze", str(bad)]) == 2
+    assert "is no recording" in capsys.readouterr().err

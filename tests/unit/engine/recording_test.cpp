@@ -1,0 +1,158 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "ctran/trace/operation_trace.h"
+#include "ctran/trace/reader.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+struct Memory {
+  explicit Memory(int ranks, size_t before = 8192)
+      : bytes(before + Recording::bytesFor(ranks)),
+        fd(createSharedMemory("test", bytes)),
+        mapping(SharedMapping::map(fd, bytes)) {}
+  size_t bytes;
+  UniqueFd fd;
+  std::shared_ptr<SharedMapping> mapping;
+};
+
+const RankRecording::Operation& only(const GroupRecording& group, size_t rank) {
+  EXPECT_EQ(group.ranks.at(rank).operations.size(), 1U);
+  return group.ranks.at(rank).operations.at(0);
+}
+
+TEST(Recording, IsReadWhileTheOperationRunsAndAfterIt) {
+  Memory memory(2);
+  Recording zero(memory.mapping, 2, 0, {3, 8, "world", "here", 77, 5});
+  Recording one(memory.mapping, 2, 1, {4, 8, "world", "here", 77, 5});
+  OperationTrace trace;
+  trace.begin(&one, false, {0, 0, 0x1234, 100, {}}, 400, 9, 0);
+  trace.chose(one.choice("ring", "somebody wants it"));
+  trace.waits(3);
+
+  auto group = readRecording(memory.fd.get());
+  ASSERT_TRUE(group);
+  EXPECT_EQ(group->group, 77U);
+  ASSERT_EQ(group->ranks.size(), 2U);
+  EXPECT_EQ(group->ranks[0].rank, 3);
+  EXPECT_TRUE(group->ranks[0].operations.empty());
+  auto op = only(*group, 1);
+  EXPECT_EQ(op.what, 0x1234U);
+  EXPECT_EQ(op.count, 100U);
+  EXPECT_EQ(op.bytes, 400U);
+  EXPECT_EQ(op.tag, 9U);
+  EXPECT_EQ(op.algorithm, "ring");
+  EXPECT_EQ(op.why, "somebody wants it");
+  EXPECT_EQ(op.ended, 0);
+  EXPECT_TRUE(op.waits);
+  EXPECT_EQ(op.waitsFor, 3);
+  const int64_t now = nowNanos();
+  EXPECT_LE(op.started, now);
+  EXPECT_GT(op.started, now - 60'000'000'000);
+
+  trace.moved();
+  trace.waits(5);
+  trace.ended();
+  one.left();
+  group = readRecording(memory.fd.get());
+  op = only(*group, 1);
+  EXPECT_FALSE(op.waits);
+  EXPECT_GE(op.ended, op.first);
+  EXPECT_GE(op.first, op.started);
+  EXPECT_GE(op.waited, op.longestWait);
+  EXPECT_EQ(op.failedWith, -1);
+  EXPECT_TRUE(group->ranks[1].hasLeft);
+  EXPECT_FALSE(group->ranks[0].hasLeft);
+}
+
+TEST(Recording, KeepsTheLastOnes) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 1, "world", "here", 0, 5});
+  OperationTrace trace;
+  const uint64_t calls = Recording::kCollectives + 10;
+  for (uint64_t i = 0; i < calls; ++i) {
+    trace.begin(&recording, false, {0, 0, 0, i, {}}, 0, 0, 0);
+    trace.ended();
+  }
+  const auto group = readRecording(memory.fd.get());
+  const auto& operations = group->ranks.at(0).operations;
+  ASSERT_EQ(operations.size(), Recording::kCollectives);
+  for (size_t i = 0; i < operations.size(); ++i) EXPECT_EQ(operations[i].count, i + 10);
+  EXPECT_EQ(group->ranks[0].collectives, calls);
+}
+
+TEST(Recording, TellsAFailureAndWhomTheOperationWaitedFor) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 2, "world", "here", 0, 5});
+  OperationTrace trace;
+  trace.begin(&recording, true, {0, 0, 0, 1, {}}, 0, 0, 0);
+  trace.waits(1);
+  recording.failed(static_cast<int>(ErrorKind::Timeout), "first");
+  recording.failed(static_cast<int>(ErrorKind::System), "second");
+  trace.failed(static_cast<int>(ErrorKind::Timeout));
+  const auto group = readRecording(memory.fd.get());
+  EXPECT_EQ(group->ranks.at(0).failure, "first");
+  EXPECT_TRUE(only(*group, 0).isMessage);
+  EXPECT_EQ(only(*group, 0).failedWith, static_cast<int>(ErrorKind::Timeout));
+  EXPECT_EQ(only(*group, 0).waitsFor, 1);
+}
+
+TEST(Recording, ReadersBelieveNothing) {
+  // Whatever is in it: it is read, or is no recording. Sanitizers look for the rest.
+  Memory memory(2);
+  uint64_t state = 42;
+  const auto random = [&state] {
+    state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+    return state >> 16;
+  };
+  auto* words = reinterpret_cast<uint64_t*>(memory.mapping->data());
+  const size_t count = memory.bytes / 8;
+  const size_t footer = (memory.bytes - Recording::kPage) / 8;
+  for (int round = 0; round < 20; ++round) {
+    for (size_t i = 0; i < count; ++i) words[i] = round % 2 == 0 ? random() : random() % 8;
+    words[footer] = RecordingFooter::kMagic;
+    words[footer + 1] = round < 10 ? 2 : random();
+    EXPECT_NO_THROW(readRecording(memory.fd.get())) << round;
+  }
+  std::memset(memory.mapping->data(), 0, memory.bytes);
+  EXPECT_FALSE(readRecording(memory.fd.get()));
+}
+
+TEST(Recording, OfCollectivesHaveTheSameNumbersOnAllRanks) {
+  if (kThreadSanitizer) GTEST_SKIP() << "a reader copies what others write, as it must";
+  runRanks(3, [](Communicator& communicator) {
+    Collective c;
+    c.kind = CollectiveKind::AllReduce;
+    c.type = DataType::Int32;
+    std::vector<int32_t> data(50, 1);
+    c.count = data.size();
+    c.input = c.output = reinterpret_cast<std::byte*>(data.data());
+    for (int i = 0; i < 5; ++i) {
+      if (i % 2 == 0) {
+        communicator.run(c);
+      } else {
+        communicator.post(c)->wait(nullptr);
+      }
+    }
+    const auto group = readRecording(communicator.recordedAt());
+    ASSERT_TRUE(group);
+    const auto& own = group->ranks.at(communicator.rank());
+    EXPECT_EQ(own.collectives, 6U);  // one to create it
+    for (const auto& op : own.operations) {
+      if (op.position == 0) continue;
+      EXPECT_EQ(op.bytes, 200U);
+      EXPECT_NE(op.ended, 0);
+      EXPECT_NE(op.algorithm, "");
+      EXPECT_NE(op.why, "");
+      EXPECT_LE(op.called, op.started);
+    }
+    EXPECT_EQ(own.queued, 0U);
+  });
+}
+
+}  // namespace
+}  // namespace ctran::testing

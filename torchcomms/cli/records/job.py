@@ -1,0 +1,161 @@
+"""The recordings of a job: found through its processes, which have prepared nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torchcomms.cli.records import native, processes
+
+FORMAT = 1
+
+
+class NotFoundError(Exception):
+    """There is no such job, or more than one."""
+
+
+@dataclass
+class Communicator:
+    """Ranks of one communicator, on this host or in files; `ranks` are as in docs."""
+
+    group: str
+    name: str
+    size: int
+    now: int
+    ranks: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+
+@dataclass
+class _Memory:
+    path: str
+    holders: set[int] = field(default_factory=set)
+    content: dict[str, Any] | None = None
+
+
+def _memories() -> dict[tuple[int, int], _Memory]:
+    found: dict[tuple[int, int], _Memory] = {}
+    for pid in processes.pids():
+        for path in processes.memories(pid):
+            with suppress(OSError):
+                status = os.stat(path)
+                key = (status.st_dev, status.st_ino)
+                found.setdefault(key, _Memory(path)).holders.add(pid)
+    for memory in found.values():
+        with suppress(OSError):
+            descriptor = os.open(memory.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                memory.content = native.read(descriptor)
+            finally:
+                os.close(descriptor)
+    return {key: memory for key, memory in found.items() if memory.content is not None}
+
+
+def _jobs(memories: dict[tuple[int, int], _Memory]) -> list[set[tuple[int, int]]]:
+    """Memory that belongs together: of one process, or of one communicator on several hosts."""
+    jobs: list[tuple[set[tuple[int, int]], set[object]]] = []
+    for key, memory in memories.items():
+        assert memory.content is not None
+        marks: set[object] = set(memory.holders)
+        if memory.content["group"] != "0":
+            marks.add(memory.content["group"])
+        keys = {key}
+        for job in [job for job in jobs if job[1] & marks]:
+            jobs.remove(job)
+            keys |= job[0]
+            marks |= job[1]
+        jobs.append((keys, marks))
+    return [keys for keys, _ in jobs]
+
+
+def _alive(rank: dict[str, Any], holders: set[int]) -> int | None:
+    """The process of a rank, as this process may call it; None if it has ended."""
+    for pid in holders:
+        inner = processes.inner_pid(pid)
+        if inner == rank["pid"] and processes.lives(pid, rank["process_start"]):
+            return pid
+    return rank["pid"] if processes.lives(rank["pid"], rank["process_start"]) else None
+
+
+def live(pid: int | None = None) -> list[Communicator]:
+    """The communicators of the job to which a process belongs, or of the only job of this user.
+
+    Raises:
+        NotFoundError: there is none, or, without `pid`, there are several.
+    """
+    memories = _memories()
+    jobs = _jobs(memories)
+    if pid is not None:
+        jobs = [job for job in jobs if any(pid in memories[key].holders for key in job)]
+        if not jobs:
+            raise NotFoundError(
+                f"process {pid} has no communicator of ctran that this user may look into"
+            )
+    if not jobs:
+        raise NotFoundError("no process that this user may look into has a communicator of ctran")
+    if len(jobs) > 1:
+        firsts = sorted(min(min(memories[key].holders) for key in job) for job in jobs)
+        raise NotFoundError(
+            "there are several jobs; name one by the process id of any of its ranks, such as "
+            + ", ".join(map(str, firsts))
+        )
+    communicators: dict[str, Communicator] = {}
+    for key in jobs[0]:
+        memory = memories[key]
+        content = memory.content
+        assert content is not None
+        name = content["group"] if content["group"] != "0" else f"{key[0]}:{key[1]}"
+        for rank in content["ranks"]:
+            at = _alive(rank, memory.holders)
+            state = "left" if rank["left"] else "alive" if at is not None else "dead"
+            about = {**rank, "state": state, "process": at}
+            group = communicators.setdefault(
+                name, Communicator(name, rank["name"], rank["size"], content["now"])
+            )
+            group.ranks[rank["rank"]] = about
+    return sorted(communicators.values(), key=lambda c: (c.name, c.group))
+
+
+def save(path: Path, communicators: Sequence[Communicator]) -> None:
+    """What `load` reads."""
+    rows = [
+        {
+            "group": c.group,
+            "name": c.name,
+            "size": c.size,
+            "now": c.now,
+            "ranks": list(c.ranks.values()),
+        }
+        for c in communicators
+    ]
+    path.write_text(json.dumps({"torchcomms_recording": FORMAT, "communicators": rows}))
+
+
+def load(paths: Sequence[Path]) -> list[Communicator]:
+    """The communicators of files that `save` has written, put together.
+
+    Raises:
+        NotFoundError: a file is none of these.
+    """
+    communicators: dict[str, Communicator] = {}
+    for path in paths:
+        try:
+            content = json.loads(path.read_text())
+            if content["torchcomms_recording"] != FORMAT:
+                raise ValueError("another version has written it")
+            for row in content["communicators"]:
+                group = communicators.setdefault(
+                    row["group"],
+                    Communicator(row["group"], row["name"], int(row["size"]), int(row["now"])),
+                )
+                for rank in row["ranks"]:
+                    group.ranks[int(rank["rank"])] = rank
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise NotFoundError(
+                f"{path} is no recording of `torchcomms analyze --save`: {error}"
+            ) from None
+    return sorted(communicators.values(), key=lambda c: (c.name, c.group))

@@ -1,0 +1,91 @@
+"""Processes of this host, as /proc shows them to their user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+
+_MEMORY = "/memfd:ctran"
+_STACK_SECONDS = 5
+_STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "waits for a device"}
+
+
+def pids() -> list[int]:
+    return sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
+
+
+def memories(pid: int) -> Iterator[str]:
+    """Paths of the engine's shared memory that a process has open; none if it is not ours."""
+    folder = f"/proc/{pid}/fd"
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            with suppress(OSError):
+                if os.readlink(f"{folder}/{name}").startswith(_MEMORY):
+                    yield f"{folder}/{name}"
+
+
+def _stat(pid: int) -> list[str]:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def lives(pid: int, start: int) -> bool:
+    """Whether the process of that id is the one that started then; a zombie has ended."""
+    fields = _stat(pid)
+    return len(fields) > 19 and fields[0] not in "ZX" and int(fields[19]) == start
+
+
+def inner_pid(pid: int) -> int:
+    """What a process in a container calls itself."""
+    with suppress(OSError), open(f"/proc/{pid}/status") as file:
+        for line in file:
+            if line.startswith("NSpid:"):
+                return int(line.split()[-1])
+    return pid
+
+
+def where(pid: int) -> list[str]:
+    """What a process is doing, as far as this user may know: innermost first."""
+    lines = []
+    fields = _stat(pid)
+    if fields and fields[0] in _STATES:
+        lines.append(_STATES[fields[0]])
+    lines += _python_stack(pid)
+    if not lines:
+        with suppress(OSError), open(f"/proc/{pid}/wchan") as file:
+            function = file.read().strip()
+            if function not in ("", "0"):
+                lines.append(f"sleeps in the kernel, in {function}")
+    if not lines and fields and fields[0] == "R":
+        lines.append("computes")
+    return lines
+
+
+def _python_stack(pid: int) -> list[str]:
+    """Of the main thread, by py-spy if it is installed and may look."""
+    command = shutil.which("py-spy")
+    if command is None:
+        return []
+    try:
+        done = subprocess.run(
+            [command, "dump", "--nonblocking", "--pid", str(pid)],
+            capture_output=True,
+            text=True,
+            timeout=_STACK_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    frames: list[str] = []
+    inside = False
+    for line in done.stdout.splitlines():
+        if line.startswith("Thread"):
+            inside = "MainThread" in line
+        elif inside and line.strip():
+            frames.append(line.strip())
+    return frames

@@ -1,0 +1,59 @@
+"""`torchcomms top`: what every rank is in, again and again."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torchcomms.cli.records.job import Communicator
+from torchcomms.cli.records.verdicts import collectives, current, judge
+
+_RATE_NANOS = 1_000_000_000
+_CLEAR = "\x1b[H\x1b[2J"
+
+
+def _row(communicator: Communicator, rank: dict[str, Any]) -> str:
+    now = communicator.now
+    recent = [o for o in collectives(rank).values() if o["ended"] > now - _RATE_NANOS]
+    waited = sum(o["waited"] for o in recent)
+    operation = current(rank)
+    what, since, whom = rank["state"] if rank["state"] != "alive" else "", "", ""
+    if operation is not None:
+        what = operation["call"]
+        since = f"{(now - operation['started']) / 1e9:.2f}"
+        if operation["waits_for"] is not None:
+            whom = "any" if operation["waits_for"] < 0 else str(operation["waits_for"])
+    rate = f"{sum(o['bytes'] for o in recent) / 1e6:.1f}"
+    return (
+        f"{rank['rank']:>5} {rank['pid']:>8} {rank['collectives']:>9} {len(recent):>6} {rate:>9} "
+        f"{waited / _RATE_NANOS:>6.0%} {since:>8} {whom:>5}  {what}"
+    )
+
+
+def screen(communicators: Sequence[Communicator], after: float, width: int = 200) -> str:
+    lines = []
+    for communicator in communicators:
+        lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
+        lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
+        for _, rank in sorted(communicator.ranks.items()):
+            lines.append(_row(communicator, rank))
+        lines += [f"  ! {verdict['text']}" for verdict in judge(communicator, after)]
+        lines.append("")
+    return "\n".join(line[:width] for line in lines)
+
+
+def watch(
+    look: Callable[[], Sequence[Communicator]], after: float, seconds: float, times: int
+) -> None:
+    """Prints what `look` finds every so many seconds; 0 `times`: until the user ends it."""
+    is_terminal = sys.stdout.isatty()
+    done = 0
+    while True:
+        text = screen(look(), after)
+        print(_CLEAR + text if is_terminal else text, flush=True)
+        done += 1
+        if done == times:
+            return
+        time.sleep(seconds)
