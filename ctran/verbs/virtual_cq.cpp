@@ -55,6 +55,13 @@ Expected<int> IbvVirtualCq::pollCq(std::span<ibv_wc> completions) {
   return filled;
 }
 
+Maybe IbvVirtualCq::requestNotify() {
+  for (Physical& physical : physical_) {
+    if (Maybe armed = physical.cq.requestNotify(); !armed) return armed;
+  }
+  return Unit{};
+}
+
 std::vector<ibv_wc> IbvVirtualCq::pollCq(int count) {
   std::vector<ibv_wc> completions(count);
   const Expected<int> filled = pollCq(std::span(completions));
