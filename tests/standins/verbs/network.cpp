@@ -33,7 +33,26 @@ sockaddr_un addressOf(uint32_t slot, socklen_t& length) {
 
 }  // namespace
 
+void Network::forked() {
+  ::close(listener_);
+  if (open_) ::close(waker_);
+  for (const auto& connection : connections_) ::close(connection->fd);
+  connections_.clear();
+  waiting_.clear();
+  listener_ = waker_ = -1;
+  open_ = false;
+}
+
 uint32_t Network::firstQpNum() {
+  static const bool once = [] {
+    ::pthread_atfork([] { Wire::get().mutex.lock(); }, [] { Wire::get().mutex.unlock(); },
+                     [] {
+                       Wire::get().network.forked();
+                       Wire::get().mutex.unlock();
+                     });
+    return true;
+  }();
+  static_cast<void>(once);
   // The first name that no living process has.
   for (uint32_t i = 0; listener_ < 0; ++i) {
     if (i == kSlots) std::abort();

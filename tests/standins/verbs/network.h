@@ -39,7 +39,6 @@ class Network {
 
   /// From now on other processes can reach this one.
   void open();
-  bool isOpen() const { return open_; }
   /// False if there is no such process.
   bool send(const Request& request, const std::string& payload);
   /// A receive has been posted: requests may have waited for it.
@@ -58,6 +57,8 @@ class Network {
   };
   static constexpr uint32_t kAccepted = UINT32_MAX;
 
+  /// A forked child is another process.
+  void forked();
   void serve();
   void parse(const std::shared_ptr<Connection>& connection);
   void handle(const std::shared_ptr<Connection>& connection, const Request& request,
