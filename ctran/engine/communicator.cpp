@@ -250,6 +250,10 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
     explanation.algorithm = "plan " + plan->plan().name;
     explanation.why = "a plan is registered for it";
   }
+  for (int peer = 0; transport_ && peer < size(); ++peer) {
+    if (transport_->connections(peer) == 0) continue;
+    explanation.network.push_back("rank " + std::to_string(peer) + ": " + transport_->pathTo(peer));
+  }
   return explanation;
 }
 
