@@ -53,8 +53,8 @@ IbSettings IbSettings::fromEnvironment() {
   settings.retryCount = static_cast<uint8_t>(kRetry.get());
   settings.mtuBytes = kMtu.index() == 0 ? 0 : 128u << kMtu.index();
   settings.numQps = static_cast<uint32_t>(kQps.get());
-  // A frame is 64 KB and a header at most. What has been consumed and not told yet, up to a quarter,
-  // leaves room for one.
+  // A frame is 64 KB and a header at most. What has been consumed and not told yet, up to a
+  // quarter, leaves room for one.
   settings.ringBytes = std::clamp<size_t>(kRing.get(), 256 << 10, 64 << 20);
   return settings;
 }
