@@ -1,9 +1,11 @@
 # Programs for `make test-rdma`, which runs them in a virtual machine with soft-RoCE: ctran_rdma_tests
-# of tests/rdma, with the schedules of tests/unit/verbs, and ctran-verbs-bench of benchmarks/verbs.
+# of tests/rdma, with the schedules of tests/unit/verbs and the cases of tests/unit/support, and ctran-verbs-bench of benchmarks/verbs.
 
 file(GLOB rdma_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/rdma/*.cpp)
 set(verbs_tests ${PROJECT_SOURCE_DIR}/tests/unit/verbs)
-add_executable(ctran_rdma_tests ${rdma_sources} ${verbs_tests}/side.cpp ${verbs_tests}/schedule.cpp)
+set(support ${PROJECT_SOURCE_DIR}/tests/unit/support)
+add_executable(ctran_rdma_tests ${rdma_sources} ${verbs_tests}/side.cpp ${verbs_tests}/schedule.cpp
+  ${support}/cases.cpp ${support}/ranks.cpp)
 target_link_libraries(ctran_rdma_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
 target_precompile_headers(ctran_rdma_tests REUSE_FROM ctran_tests)
 target_compile_options(ctran_rdma_tests PRIVATE

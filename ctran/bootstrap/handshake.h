@@ -49,7 +49,7 @@ const char* text(Verdict verdict);
 
 /// The messages, which have no padding.
 inline constexpr uint32_t kHandshakeMagic = 0x6e727463;  // "ctrn"
-inline constexpr uint32_t kHandshakeProtocol = 1;
+inline constexpr uint32_t kHandshakeProtocol = 2;
 
 struct Challenge {
   uint32_t magic = kHandshakeMagic;

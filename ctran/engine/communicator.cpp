@@ -284,6 +284,10 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
       kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints.get());
   const bool isPlan = explanation.algorithm.starts_with("plan:");
   if (namedPlans_ && !isPlan) namedPlans_->explain(call, explanation);
+  for (int peer = 0; transport_ && peer < size(); ++peer) {
+    if (transport_->connections(peer) == 0) continue;
+    explanation.network.push_back("rank " + std::to_string(peer) + ": " + transport_->pathTo(peer));
+  }
   return explanation;
 }
 

@@ -418,6 +418,11 @@ Json Explanation::toJson() const {
   Json json = Json::object();
   json.set("algorithm", Json(algorithm)).set("why", Json(why));
   json.set("alternatives", std::move(all));
+  if (!network.empty()) {
+    Json paths = Json::array();
+    for (const std::string& path : network) paths.push(Json(path));
+    json.set("network", std::move(paths));
+  }
   return json;
 }
 

@@ -32,6 +32,9 @@ struct Explanation {
   std::string algorithm;
   std::string why;
   std::vector<Alternative> alternatives;  ///< that one among them
+  /// What messages to ranks of other hosts go over, as far as there are connections: "rank 3: RDMA
+  /// (mlx5_0:1)".
+  std::vector<std::string> network;
 
   Json toJson() const;
 };

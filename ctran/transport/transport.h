@@ -113,6 +113,8 @@ class Transport {
   virtual std::string describe(int rank) const = 0;
   virtual int connections() = 0;          ///< peers to whom there is a connection,
   virtual int connections(int peer) = 0;  ///< and how many there are to one of them
+  /// What messages to a rank go over, for people.
+  virtual std::string pathTo([[maybe_unused]] int rank) { return std::string(name()); }
   /// Bytes of messages, without headers, that this rank has been given for other ranks.
   virtual uint64_t bytesSent() const = 0;
 

@@ -1,5 +1,6 @@
 #include "ctran/verbs/objects.h"
 
+#include <fcntl.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -99,11 +100,35 @@ Expected<IbvPd> IbvContext::allocPd() const {
   return IbvPd(pd, limits_);
 }
 
-Expected<IbvCq> IbvContext::createCq(int entries, int vector) const {
+int IbvCompChannel::drain() {
+  const VerbsLibrary& verbs = VerbsLibrary::get();
+  int count = 0;
+  ibv_cq* cq = nullptr;
+  void* context = nullptr;
+  while (verbs.get_cq_event(channel(), &cq, &context) == 0) {
+    verbs.ack_cq_events(cq, 1);
+    ++count;
+  }
+  return count;
+}
+
+Expected<IbvCompChannel> IbvContext::createCompChannel() const {
+  ibv_comp_channel* made = VerbsLibrary::get().create_comp_channel(context());
+  if (!made) return errorOf(errno, "ibv_create_comp_channel");
+  IbvCompChannel channel(made);
+  const int flags = ::fcntl(channel.fd(), F_GETFL);
+  if (flags < 0 || ::fcntl(channel.fd(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return errorOf(errno, "fcntl of a completion channel");
+  }
+  return channel;
+}
+
+Expected<IbvCq> IbvContext::createCq(int entries, int vector, const IbvCompChannel* channel) const {
   if (auto error = overLimit("entries of a completion queue", entries, limits_->max_cqe)) {
     return *error;
   }
-  ibv_cq* cq = VerbsLibrary::get().create_cq(context(), entries, nullptr, nullptr, vector);
+  ibv_cq* cq = VerbsLibrary::get().create_cq(context(), entries, nullptr,
+                                             channel ? channel->channel() : nullptr, vector);
   if (!cq) return errorOf(errno, "ibv_create_cq");
   return IbvCq(cq);
 }

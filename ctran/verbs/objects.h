@@ -48,9 +48,31 @@ class IbvMr {
   IbvOwned<ibv_mr, &VerbsLibrary::dereg_mr> owned_;
 };
 
+/// Tells of completions: readable when a queue that has been armed gets one.
+class IbvCompChannel {
+ public:
+  ibv_comp_channel* channel() const { return owned_.get(); }
+  int fd() const { return channel()->fd; }
+  /// Takes what it has told, so that it is not readable any more; how many events. Never blocks.
+  int drain();
+
+ private:
+  friend class IbvContext;
+  explicit IbvCompChannel(ibv_comp_channel* channel) : owned_(channel) {}
+  IbvOwned<ibv_comp_channel, &VerbsLibrary::destroy_comp_channel> owned_;
+};
+
 /// A completion queue. One thread polls it at a time.
 class IbvCq {
  public:
+  /// Its channel tells of the next completion, once. What came before this may not be told of: poll
+  /// once more.
+  Maybe requestNotify() {
+    if (const int errnum = cq()->context->ops.req_notify_cq(cq(), 0)) {
+      return errorOf(errnum, "ibv_req_notify_cq");
+    }
+    return Unit{};
+  }
   ibv_cq* cq() const { return owned_.get(); }
   /// How many of `completions` were filled; an error is one of the queue itself.
   Expected<int> pollCq(std::span<ibv_wc> completions) {
@@ -172,7 +194,10 @@ class IbvContext {
   /// IBV_GID_TYPE_IB.
   Expected<ibv_gid_entry> queryGid(uint8_t port, int index) const;
   Expected<IbvPd> allocPd() const;
-  Expected<IbvCq> createCq(int entries, int vector = 0) const;
+  /// `channel`, if there is one, outlives it.
+  Expected<IbvCq> createCq(int entries, int vector = 0,
+                           const IbvCompChannel* channel = nullptr) const;
+  Expected<IbvCompChannel> createCompChannel() const;
   /// The next event, or nothing if there is none now.
   Expected<std::optional<IbvAsyncEvent>> pollAsyncEvent() const;
   /// Readable when there is an event.

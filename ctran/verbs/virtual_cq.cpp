@@ -32,12 +32,16 @@ void IbvVirtualCq::unlist(const Endpoint& endpoint) {
 Expected<int> IbvVirtualCq::pollCq(std::span<ibv_wc> completions) {
   std::array<ibv_wc, 32> batch;
   for (Physical& physical : physical_) {
-    const Expected<int> count = physical.cq.pollCq(batch);
-    if (!count) return count.error();
-    for (int i = 0; i < *count; ++i) {
-      const auto target = physical.targets.find(batch[i].qp_num);
-      if (target == physical.targets.end()) continue;  // of one that was destroyed
-      target->second.qp->completed(target->second.index, batch[i]);
+    // All of them: whoever has armed the queue is not told of what is in it already.
+    for (int found = static_cast<int>(batch.size()); found == static_cast<int>(batch.size());) {
+      const Expected<int> count = physical.cq.pollCq(batch);
+      if (!count) return count.error();
+      found = *count;
+      for (int i = 0; i < found; ++i) {
+        const auto target = physical.targets.find(batch[i].qp_num);
+        if (target == physical.targets.end()) continue;  // of one that was destroyed
+        target->second.qp->completed(target->second.index, batch[i]);
+      }
     }
   }
   int filled = 0;
@@ -53,6 +57,13 @@ Expected<int> IbvVirtualCq::pollCq(std::span<ibv_wc> completions) {
     if (&endpoint == last) break;
   }
   return filled;
+}
+
+Maybe IbvVirtualCq::requestNotify() {
+  for (Physical& physical : physical_) {
+    if (Maybe armed = physical.cq.requestNotify(); !armed) return armed;
+  }
+  return Unit{};
 }
 
 std::vector<ibv_wc> IbvVirtualCq::pollCq(int count) {

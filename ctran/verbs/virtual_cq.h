@@ -26,7 +26,11 @@ class IbvVirtualCq {
   /// progress: fragments that have waited for room are posted here. No allocation.
   Expected<int> pollCq(std::span<ibv_wc> completions);
 
-  /// The same, as the seeds have it; an error is a completion with IBV_WC_FATAL_ERR.
+  /// Arms all its queues, see IbvCq::requestNotify.
+  Maybe requestNotify();
+
+  /// The same as pollCq above, as the seeds have it; an error is a completion with
+  /// IBV_WC_FATAL_ERR.
   std::vector<ibv_wc> pollCq(int count);
 
  private:

@@ -66,7 +66,7 @@ Maybe IbvVirtualQp::open(const IbvContext& context, const IbvPd& pd) {
     attributes.send_cq = sendCq_.physical(i).cq.cq();
     attributes.recv_cq = recvCq_.physical(i).cq.cq();
     attributes.qp_type = IBV_QPT_RC;
-    attributes.cap = {depth, marked ? depth : 1, 1, 1, 0};
+    attributes.cap = {depth, marked ? depth : 1, 1, 1, config_.maxInlineBytes};
     Expected<IbvQp> qp = pd.createQp(&attributes);
     if (!qp) return qp.error();
     qps_.push_back(*std::move(qp));
@@ -311,6 +311,9 @@ bool IbvVirtualQp::postFragment(uint64_t number) {
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.imm_data = htonl(FragmentMark::pack(sequence_++, last && from.notify));
   }
+  if (from.opcode != IBV_WR_RDMA_READ && bytes <= config_.maxInlineBytes) {
+    wr.send_flags = IBV_SEND_INLINE;
+  }
   if (!post(qp, wr)) return false;
   ++from.underWay;
   from.offset += bytes;
@@ -335,7 +338,7 @@ bool IbvVirtualQp::postNotice(uint64_t number) {
 }
 
 bool IbvVirtualQp::post(size_t qp, ibv_send_wr& wr) {
-  wr.send_flags = IBV_SEND_SIGNALED;
+  wr.send_flags |= IBV_SEND_SIGNALED;
   ibv_send_wr* bad = nullptr;
   if (qps_[qp].postSend(&wr, &bad).hasError()) {
     fail(IBV_WC_WR_FLUSH_ERR);

@@ -27,7 +27,8 @@ struct IbvVirtualQpConfig {
   uint32_t maxFragmentBytes = 256 * 1024;  ///< of one work request
   uint32_t maxFragmentsPerQp = 64;         ///< posted and not completed
   uint32_t maxMessages = 256;              ///< posted and not completed; of each direction
-  uint8_t port = 1;                        ///< of this end
+  uint32_t maxInlineBytes = 0;  ///< fragments up to this size leave with their work request
+  uint8_t port = 1;             ///< of this end
   unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 };
 

@@ -115,6 +115,27 @@ def xccl() -> type:
     return group
 
 
+@cache
+def verbs() -> Path:
+    """The stand-in for libibverbs.so.1, which moves data between processes."""
+    folder = _ROOT / "tests/standins/verbs"
+    sources = [*sorted(folder.glob("*.cpp")), *folder.glob("*.h"), _ROOT / "ctran/verbs/abi.h"]
+    digest = hashlib.blake2b(b"".join(each.read_bytes() for each in sources), digest_size=8)
+    made = Path(tempfile.gettempdir()) / f"torchcomms-verbs-{os.getuid()}-{digest.hexdigest()}"
+    made.mkdir(exist_ok=True)
+    library = made / "libibverbs.so.1"
+    with open(made / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            partial = library.with_suffix(".partial")
+            command = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-g", "-fPIC", "-shared"]
+            command += [f"-I{_ROOT}", f"-Wl,--version-script={folder / 'verbs.map'}"]
+            command += [str(each) for each in sources if each.suffix == ".cpp"]
+            subprocess.run([*command, "-o", str(partial), "-lpthread"], check=True)
+            partial.rename(library)
+    return library
+
+
 def driver() -> Path:
     return _folder() / "libcuda-standin.so"
 

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +75,8 @@ class Explanation:
     algorithm: str
     why: str
     alternatives: list[Alternative]
+    network: list[str] = field(default_factory=list)
+    """What messages to ranks of other hosts go over, of those with a connection so far."""
 
     def __str__(self) -> str:
         lines = [
@@ -92,12 +94,20 @@ class Explanation:
             if one.why_not:
                 note = f"  cannot: {one.why_not}"
             lines.append(f"{mark} {one.algorithm:<{width}} {predicted:>13} {measured:>12}{note}")
+        lines += [f"  to {path}" for path in self.network]
         return "\n".join(lines)
 
 
 def _explanation(collective: str, nbytes: int, answer: dict[str, Any]) -> Explanation:
     alternatives = [Alternative(**one) for one in answer["alternatives"]]
-    return Explanation(collective, nbytes, answer["algorithm"], answer["why"], alternatives)
+    return Explanation(
+        collective,
+        nbytes,
+        answer["algorithm"],
+        answer["why"],
+        alternatives,
+        answer.get("network", []),
+    )
 
 
 def _type_of(dtype: torch.dtype | None) -> dict[str, Any]:

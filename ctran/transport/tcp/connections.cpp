@@ -180,6 +180,7 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   log(LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
+  if (connection.isFirst()) offerRdma(peer);
   if (told_ && connection.isFirst()) pushFailure(peer);
   if (leaving_) say(connection, FrameType::Goodbye);
   callMore(peer);
@@ -200,7 +201,8 @@ void TcpTransport::flush(Peer& peer) {
   for (const auto& connection : peer.connections) {
     while (connection->isOpen() && connection->link.write(nothing, SIZE_MAX, written)) continue;
   }
-  while (!peer.bulk.empty()) {
+  if (peer.sendsOverRdma) peer.rdma->write(peer.bulk, written);
+  while (!peer.bulk.empty() && !peer.sendsOverRdma) {
     Connection* const connection = peer.emptiest();
     if (connection == nullptr) break;
     connection->link.write(peer.bulk, kFrameBytes, written);
@@ -250,6 +252,7 @@ void TcpTransport::ended(Connection& connection, const std::string& why) {
 void TcpTransport::checkLeft(Peer& peer) {
   const auto mayBring = [](const auto& each) { return each->isThere() && !each->hasLeft; };
   if (!peer.first().hasLeft || peer.hasLeft) return;
+  if (peer.rdmaReader.isThere() && !peer.rdmaReader.hasLeft) return;
   if (std::any_of(peer.connections.begin(), peer.connections.end(), mayBring)) return;
   peer.hasLeft = true;
   left_.push_back(peer.rank);
@@ -258,6 +261,7 @@ void TcpTransport::checkLeft(Peer& peer) {
 
 void TcpTransport::lose(Peer& peer, const std::string& why) {
   for (const auto& connection : peer.connections) connection->close(State::Gone);
+  if (peer.rdma) closeRdma(peer, why);
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
   // Whoever shares the board has said there that it leaves.
@@ -272,6 +276,7 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
 
 void TcpTransport::handle(uint64_t id, uint32_t events) {
   if (id == kDoorman) return pollDoorman();
+  if (id >= kDevices) return rdmaWoke(id - kDevices);
   const auto number = static_cast<uint32_t>((id & (kCallerBit - 1)) >> kNumberShift);
   Connection& connection = *peerOf(static_cast<int>(static_cast<uint32_t>(id))).connections[number];
   if ((id & kCallerBit) != 0) {
@@ -295,7 +300,8 @@ int TcpTransport::connections(int rank) {
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  return !peer.hasLeft && peer.connectionsThere() > 0;
+  const bool mayReadRdma = peer.rdmaReader.isThere() && !peer.rdmaReader.hasLeft;
+  return !peer.hasLeft && (peer.connectionsThere() > 0 || mayReadRdma);
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -313,6 +319,7 @@ void TcpTransport::pushFailure(Peer& peer) {
   // What waits is of operations that have failed by now.
   peer.bulk.clear();
   peer.first().link.dropWaiting();
+  if (peer.rdma) peer.rdma->dropWaiting();
   peer.first().link.push(std::move(frame));
   flush(peer);
 }
@@ -345,6 +352,10 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
     for (const auto& connection : peer->connections) {
       if (connection->isOpen()) say(*connection, FrameType::Goodbye);
     }
+    if (peer->sendsOverRdma) {
+      peer->rdma->push({FrameHeader{FrameType::Goodbye, 0, {}}});
+      flush(*peer);
+    }
   }
   pollLocked(0);  // who has called, or has answered, hears it too
   // A socket that is closed while something is unread in it drops what it has not delivered yet: so
@@ -355,11 +366,13 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
     return connection->isOpen() && (link.hasOutput() || link.socket().unacknowledged() > 0);
   };
   const auto pending = [&holds](const auto& peer) {
-    return std::any_of(peer->connections.begin(), peer->connections.end(), holds);
+    const bool writes = peer->sendsOverRdma && !peer->rdma->hasFailed() && peer->rdma->hasOutput();
+    return writes || std::any_of(peer->connections.begin(), peer->connections.end(), holds);
   };
   while (std::any_of(peers_.begin(), peers_.end(), pending) && nowNanos() < giveUp) pollLocked(1);
   for (const auto& peer : peers_) {
     for (const auto& connection : peer->connections) connection->close(State::Gone);
+    if (peer->rdma) closeRdma(*peer, "this rank has left");
   }
   hosts_.doorman.reset();
 }

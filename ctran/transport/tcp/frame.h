@@ -23,6 +23,11 @@ namespace ctran {
 /// Opened is the first that a caller sends on a connection: before, the acceptor cannot know
 /// whether the caller has seen its welcome, or has hung up. Goodbye is the last on each connection
 /// of a rank that leaves.
+///
+/// Where both ends have RDMA (rdma.cpp), each sends its card, Connected when it has got the
+/// other's, Proven when a write has passed, and Switch when writes have passed in both directions:
+/// its last frame on this connection but for Failure and Goodbye. What it sends from then on goes
+/// over RDMA, and is read after the Switch.
 enum class FrameType : uint32_t {
   Eager = 1,
   Announce,
@@ -31,7 +36,11 @@ enum class FrameType : uint32_t {
   Credit,
   Failure,
   Goodbye,
-  Opened
+  Opened,
+  Card,
+  Connected,
+  Proven,
+  Switch
 };
 
 inline constexpr size_t kEagerBytes = 64 << 10;
@@ -41,6 +50,7 @@ inline constexpr size_t kEagerWindow = 1 << 20;
 /// memory; with a megabyte or more, 64 MB take a quarter longer.
 inline constexpr size_t kFrameBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
+inline constexpr size_t kCardBytes = 128;
 /// Connections of a pair, at most.
 inline constexpr size_t kMaxConnections = 16;
 /// How much a pair has moved in large messages when it makes more connections than one unasked.
@@ -70,6 +80,11 @@ inline const char* whyInvalid(const FrameHeader& frame) {
       return frame.bytes <= kFrameBytes ? nullptr : "an oversized frame";
     case FrameType::Failure:
       return frame.bytes <= kFailureBytes ? nullptr : "an oversized error";
+    case FrameType::Card:
+      return frame.bytes == kCardBytes ? nullptr : "a card of another size";
+    case FrameType::Connected:
+    case FrameType::Proven:
+    case FrameType::Switch:
     case FrameType::Announce:
     case FrameType::Ready:
     case FrameType::Credit:

@@ -21,7 +21,7 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
     state = State::Up;
     transport.callMore(peer);
   }
-  if (!isFirst() && frame.type != FrameType::Opened && frame.type != FrameType::Data &&
+  if (!isFirst() && !isRdma() && frame.type != FrameType::Opened && frame.type != FrameType::Data &&
       frame.type != FrameType::Goodbye) {
     throw std::string("it sent other frames than data on another connection than the first");
   }
@@ -52,6 +52,19 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
       transport.checkLeft(peer);
       return nullptr;
     case FrameType::Opened:
+      return nullptr;
+    case FrameType::Card:
+      if (isRdma()) throw std::string("it sent a card over RDMA");
+      peer.card.resize(frame.bytes);
+      return peer.card.data();
+    case FrameType::Connected:
+      transport.probeRdma(peer);
+      return nullptr;
+    case FrameType::Proven:
+      peer.isRdmaProvenThere = true;
+      return nullptr;
+    case FrameType::Switch:
+      transport.switchCame(peer);
       return nullptr;
   }
   return nullptr;
@@ -149,6 +162,9 @@ void TcpTransport::Connection::end(const FrameHeader& frame) {
     case FrameType::Failure:
       transport.failureCame(
           peer, std::string(reinterpret_cast<const char*>(failure.data()), failure.size()));
+      break;
+    case FrameType::Card:
+      transport.cardCame(peer);
       break;
     default:
       break;

@@ -9,12 +9,15 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/transport/ib/link.h"
 #include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
 
 /// The doorman in epoll; callers and connections have their peer's rank, see connections.cpp.
 inline constexpr uint64_t kDoorman = UINT64_MAX;
+/// The first RDMA device; others follow.
+inline constexpr uint64_t kDevices = uint64_t{1} << 41;
 
 /// One of the connections to a peer. Those beside the first carry Data only. They come and go as
 /// the first does (see State), but for two things: the lower rank calls all of them, and one that
@@ -37,6 +40,9 @@ struct TcpTransport::Connection final : Link::Reader {
   std::vector<std::byte> failure;
 
   bool isFirst() const { return index == 0; }
+  /// What is read over RDMA has an object of this kind too, which has no socket.
+  static constexpr uint32_t kRdma = UINT32_MAX;
+  bool isRdma() const { return index == kRdma; }
   bool isThere() const { return state == State::Up || state == State::Accepted; }
   /// Whether the link may carry what is in it.
   bool isOpen() const;
@@ -82,6 +88,15 @@ struct TcpTransport::Peer {
   bool hasLeft = false;  // has said goodbye on all of them
   bool isNear = false;   // shares this rank's board, in which it writes itself
 
+  std::unique_ptr<IbLink> rdma;
+  Connection rdmaReader{*this, Connection::kRdma};       // Up when the peer has switched
+  bool isRdmaProven = false, isRdmaProvenThere = false;  // a write has passed: ours, the peer's
+  bool sendsOverRdma = false;
+  bool hasOffered = false;  // its card, or has none
+  std::string whyNoRdma;    // of this pair
+  std::vector<std::byte> card = {};
+  int64_t rdmaFailedAt = 0;  // when; nanoseconds
+
   std::map<MessageName, Inbound*> bound;      // not complete
   std::set<MessageName> forsaken;             // the peer may send them, but their operation failed
   std::map<MessageName, Early> early;         // complete, or on the way, and not bound
@@ -120,12 +135,22 @@ struct TcpTransport::Peer {
                                           [](const auto& each) { return each->isThere(); }));
   }
 
+  /// What the peer is to read after all that was sent before.
+  void push(Link::Outgoing frame) {
+    if (sendsOverRdma) {
+      rdma->push(std::move(frame));
+    } else {
+      first().link.push(std::move(frame));
+    }
+  }
+
   /// Whether several connections share what there is to send.
   bool isShared() const { return connections.size() > 1; }
   /// Whether something waits to be sent.
   bool hasOutput() const {
-    return !bulk.empty() || std::any_of(connections.begin(), connections.end(),
-                                        [](const auto& each) { return each->link.hasOutput(); });
+    return !bulk.empty() || (sendsOverRdma && rdma->hasOutput()) ||
+           std::any_of(connections.begin(), connections.end(),
+                       [](const auto& each) { return each->link.hasOutput(); });
   }
   /// Whether an operation of this rank waits for it.
   bool isNeeded() const {

@@ -132,7 +132,7 @@ void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& na
   header.signature = operation.signature;
   header.what = operation.what;
   header.count = operation.count;
-  peer.first().link.push({header});
+  peer.push({header});
   flush(peer);
 }
 
@@ -187,7 +187,7 @@ void TcpTransport::pushEager(Peer& peer, Outbound& message) {
   header.signature = message.operation.signature;
   header.what = message.operation.what;
   header.count = message.operation.count;
-  peer.first().link.push({header, message.data, &message});
+  peer.push({header, message.data, &message});
 }
 
 void TcpTransport::pushData(Peer& peer, Outbound& message) {
@@ -324,6 +324,7 @@ void TcpTransport::release(Outbound& message) {
   }
   std::erase_if(peer.bulk, [&](const Link::Outgoing& frame) { return frame.owner == &message; });
   for (const auto& connection : peer.connections) connection->link.forget(&message);
+  if (peer.rdma) peer.rdma->forget(&message);
 }
 
 // --- Polling -------------------------------------------------------------------------------------
@@ -357,6 +358,8 @@ bool TcpTransport::poll() {
 }
 
 void TcpTransport::pollLocked(int waitMillis) {
+  // First what has arrived, then whether its sender has left, or failed.
+  if (pollRdma()) waitMillis = 0;
   epoll_event events[32];
   const int n = ::epoll_wait(epoll_.get(), events, std::size(events), waitMillis);
   for (int i = 0; i < n; ++i) {
@@ -368,6 +371,8 @@ void TcpTransport::pollLocked(int waitMillis) {
       report(Error(ErrorKind::System, describe(rank_) + ": " + error.what(), {rank_}));
     }
   }
+  const auto isArmed = [](const auto& device) { return device->isArmed(); };
+  if (!std::all_of(devices_.begin(), devices_.end(), isArmed)) pollRdma();
 }
 
 // --- What is known of the others -----------------------------------------------------------------

@@ -22,8 +22,11 @@ namespace ctran {
 /// The operation that a frame is of, as its sender says.
 OperationRecord operationOf(const FrameHeader& frame);
 
+class IbDevice;
+
 /// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
-/// when it is first needed, and more where large messages go (more.cpp).
+/// when it is first needed, more where large messages go (more.cpp), and RDMA where both have it
+/// (rdma.cpp).
 class TcpTransport final : public Transport {
  public:
   /// The board gets what others say they do.
@@ -57,6 +60,10 @@ class TcpTransport final : public Transport {
   int connections(int peer) override;
 
   uint64_t refusedCallers();
+
+  /// What messages to a rank go over, for people: "RDMA (mlx5_0:1)", or "TCP", and why if it is
+  /// known.
+  std::string pathTo(int rank) override;
 
  private:
   /// How far a connection is. One that this rank has accepted is Accepted until its caller has been
@@ -96,6 +103,16 @@ class TcpTransport final : public Transport {
   void pollCaller(Connection& connection);
   void pollDoorman();
   void heedCallers(bool heeds);
+  void openDevices();
+  void offerRdma(Peer& peer);
+  void cardCame(Peer& peer);
+  void probeRdma(Peer& peer);
+  void switchCame(Peer& peer);
+  bool pollRdma();
+  void pollRdma(Peer& peer);
+  void rdmaFailed(Peer& peer);
+  void rdmaWoke(size_t which);
+  void closeRdma(Peer& peer, const std::string& why);
   std::optional<Verdict> admit(const Introduction& who);
   void giveUp(Connection& connection, const std::string& why);
   void hungUp(Connection& connection);
@@ -141,11 +158,15 @@ class TcpTransport final : public Transport {
   const std::vector<NetAddress> ownAddresses_;
   const size_t connectionsWanted_;  // to a peer; 0: depends
   UniqueFd epoll_;
+  UniqueFd timer_;  // of RDMA connections that have failed
 
   std::atomic<uint64_t> bytesSent_{0};
   std::atomic<uint64_t> offers_{0};
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
+  bool areDevicesOpen_ = false;
+  std::string whyNoDevices_;
+  std::vector<std::unique_ptr<IbDevice>> devices_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::optional<Error> failure_;  // to be reported without the lock,
   std::vector<int> left_;         // and then who has left

@@ -1,8 +1,13 @@
-// A stand-in for libibverbs.so.1: reliable connections between the threads of one process. It takes
-// from the real one: the binary interface with its symbol versions, keys and access rights, bounds,
-// the states of a queue pair, receiver not ready, flushing, capacities of queues, async events.
+// A stand-in for libibverbs.so.1: reliable connections between the threads and the processes of one
+// machine. It takes from the real one: the binary interface with its symbol versions, keys and
+// access rights, bounds, the states of a queue pair, receiver not ready, flushing, capacities of
+// queues, async events.
 //
-// STAND_IN_VERBS_DEVICES is how many devices there are (2). control.h says how tests steer it.
+// Tests steer it with the functions of control.h, and from outside a process with
+//   STAND_IN_VERBS_DEVICES  how many devices there are (2)
+//   STAND_IN_VERBS_SEED     as standInVerbsReset
+//   STAND_IN_VERBS_FAULT    fail:N:STATUS, unplug:N or remove:N: what befalls the N-th work request
+//                           of this process, or the device at that moment; several with commas
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -10,8 +15,10 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "tests/standins/verbs/control.h"
 #include "tests/standins/verbs/wire.h"
@@ -35,8 +42,30 @@ int destroy(Base* object) {
   return 0;
 }
 
+void readEnvironment(Wire& wire) {
+  if (const char* seed = std::getenv("STAND_IN_VERBS_SEED")) {
+    wire.seed = std::strtoull(seed, nullptr, 10);
+    wire.random.seed(wire.seed);
+  }
+  const char* text = std::getenv("STAND_IN_VERBS_FAULT");
+  while (text && *text) {
+    unsigned long long after = 0;
+    int status = 0;
+    if (std::sscanf(text, "fail:%llu:%d", &after, &status) == 2) {
+      wire.faults.push_back({0, after, static_cast<ibv_wc_status>(status)});
+    } else if (std::sscanf(text, "unplug:%llu", &after) == 1) {
+      wire.faults.push_back({0, after, IBV_WC_SUCCESS, Fault::kUnplug});
+    } else if (std::sscanf(text, "remove:%llu", &after) == 1) {
+      wire.faults.push_back({0, after, IBV_WC_SUCCESS, Fault::kRemove});
+    }
+    text = std::strchr(text, ',');
+    if (text) ++text;
+  }
+}
+
 void fillDevices(Wire& wire) {
-  if (!wire.devices.empty()) return;
+  if (std::exchange(wire.filled, true)) return;
+  readEnvironment(wire);
   const char* wanted = std::getenv("STAND_IN_VERBS_DEVICES");
   const int count = wanted ? std::atoi(wanted) : 2;
   for (int i = 0; i < count; ++i) {
@@ -106,6 +135,7 @@ int postRecv(ibv_qp* base, ibv_recv_wr* wr, ibv_recv_wr** bad) {
     recv.index = qp.recvsPosted++;
     qp.recvs.push_back(recv);
   }
+  wire.network.retry();
   if (qp.state == IBV_QPS_ERR) wire.fail(qp);
   if (wire.seed == 0) wire.advance();
   return 0;
@@ -404,7 +434,7 @@ STAND_IN ibv_qp* ibv_create_qp(ibv_pd* pd, ibv_qp_init_attr* attributes) {
   qp->qp_type = attributes->qp_type;
   qp->cap = cap;
   qp->signalAll = attributes->sq_sig_all;
-  qp->qp_num = wire.nextQpNum++;
+  qp->qp_num = wire.freeQpNum();
   wire.qps[qp->qp_num] = qp;
   wire.order.push_back(qp);
   return qp;
@@ -433,6 +463,7 @@ STAND_IN int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   } else if (attributes->qp_state == IBV_QPS_RTR && qp.state == IBV_QPS_INIT && rest == kRtr) {
     known.dest_qp_num = attributes->dest_qp_num;
     known.ah_attr = attributes->ah_attr;
+    if (wire.qps.count(known.dest_qp_num) == 0) wire.network.open();
   } else if (attributes->qp_state == IBV_QPS_RTS && qp.state == IBV_QPS_RTR && rest == kRts) {
     known.rnr_retry = attributes->rnr_retry;
   } else {
@@ -490,13 +521,7 @@ STAND_IN void standInVerbsLink(const char* name, int up) {
   std::lock_guard lock(wire.mutex);
   Device* device = deviceNamed(wire, name);
   if (!device) return;
-  device->linkUp = up;
-  ibv_async_event event{};
-  event.element.port_num = 1;
-  event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
-  for (Context* context : wire.contexts) {
-    if (context->device == device) wire.raise(context, event);
-  }
+  wire.plug(*device, up);
 }
 
 STAND_IN void standInVerbsRemove(const char* name) {
@@ -504,16 +529,7 @@ STAND_IN void standInVerbsRemove(const char* name) {
   std::lock_guard lock(wire.mutex);
   Device* device = deviceNamed(wire, name);
   if (!device) return;
-  device->removed = true;
-  device->linkUp = false;
-  ibv_async_event event{};
-  event.event_type = IBV_EVENT_DEVICE_FATAL;
-  for (Context* context : wire.contexts) {
-    if (context->device == device) wire.raise(context, event);
-  }
-  for (Qp* qp : wire.order) {
-    if (qp->context->device == device) wire.fail(*qp);
-  }
+  wire.remove(*device);
   if (wire.seed == 0) wire.advance();
 }
 

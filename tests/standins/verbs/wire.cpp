@@ -126,10 +126,9 @@ Qp* Wire::peerOf(const Qp& qp) {
 bool Wire::flush(Qp& qp) {
   Send& send = qp.sends.front();
   Qp* peer = peerOf(qp);
-  std::string payload;
   if (send.index < qp.underWayAtFailure && peer && random() % 2 &&
       !(needsReceive(send.wr.opcode) && peer->recvs.empty())) {
-    move(qp, *peer, send, payload);
+    move(qp, *peer, send);
   }
   complete(qp, send, IBV_WC_WR_FLUSH_ERR, 0);
   qp.sends.pop_front();
@@ -138,25 +137,49 @@ bool Wire::flush(Qp& qp) {
 
 bool Wire::execute(Qp& qp) {
   if (qp.state == IBV_QPS_ERR && !qp.sends.empty()) return flush(qp);
-  if (qp.state != IBV_QPS_RTS || qp.sends.empty()) return false;
+  if (qp.state != IBV_QPS_RTS || qp.sends.empty() || qp.asked != 0) return false;
   Send& send = qp.sends.front();
   ibv_wc_status status = IBV_WC_SUCCESS;
+  Device& device = static_cast<Context*>(qp.context)->ours();
   for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
     if ((fault->qpNum == 0 || fault->qpNum == qp.qp_num) && --fault->after == 0) {
-      status = fault->status;
+      const Fault found = *fault;
       faults.erase(fault);
+      status = found.status;
+      if (found.what == Fault::kUnplug) plug(device, false);
+      if (found.what == Fault::kRemove) {
+        remove(device);
+        return true;
+      }
       break;
     }
   }
-  Qp* peer = peerOf(qp);
-  if (status == IBV_WC_SUCCESS && !peer) status = IBV_WC_RETRY_EXC_ERR;
-  if (status == IBV_WC_SUCCESS && needsReceive(send.wr.opcode) && peer->recvs.empty()) {
-    if (qp.attributes.rnr_retry == 7) return false;
-    if (qp.rnrRetries++ < qp.attributes.rnr_retry) return false;
-    status = IBV_WC_RNR_RETRY_EXC_ERR;
+  if (status == IBV_WC_SUCCESS && qps.count(qp.attributes.dest_qp_num) == 0) {
+    if (!device.linkUp) {
+      status = IBV_WC_RETRY_EXC_ERR;
+    } else if (ask(qp, send, status)) {
+      return true;
+    }
+  } else if (status == IBV_WC_SUCCESS) {
+    Qp* peer = peerOf(qp);
+    if (!peer) {
+      status = IBV_WC_RETRY_EXC_ERR;
+    } else if (needsReceive(send.wr.opcode) && peer->recvs.empty()) {
+      if (qp.attributes.rnr_retry == 7) return false;
+      if (qp.rnrRetries++ < qp.attributes.rnr_retry) return false;
+      status = IBV_WC_RNR_RETRY_EXC_ERR;
+    } else {
+      status = move(qp, *peer, send);
+    }
   }
+  finish(qp, status);
+  return true;
+}
+
+/// The first send is done.
+void Wire::finish(Qp& qp, ibv_wc_status status) {
+  Send& send = qp.sends.front();
   ++executed;
-  if (status == IBV_WC_SUCCESS) status = carryOut(qp, *peer, send);
   qp.rnrRetries = 0;
   const size_t bytes = bytesOf(send.sges, send.wr.num_sge);
   if (status != IBV_WC_SUCCESS || qp.signalAll || (send.wr.send_flags & IBV_SEND_SIGNALED)) {
@@ -164,86 +187,170 @@ bool Wire::execute(Qp& qp) {
   }
   qp.sends.pop_front();
   if (status != IBV_WC_SUCCESS) fail(qp);
-  return true;
 }
 
-ibv_wc_status Wire::carryOut(Qp& qp, Qp& peer, Send& send) {
-  std::string payload;
-  const ibv_wc_status status = move(qp, peer, send, payload);
-  if (status == IBV_WC_REM_ACCESS_ERR || status == IBV_WC_REM_INV_REQ_ERR) {
-    ibv_async_event event{};
-    event.element.qp = &peer;
-    event.event_type =
-        status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR : IBV_EVENT_QP_REQ_ERR;
-    raise(peer.context, event);
-    fail(peer);
+namespace {
+
+Request requestOf(const Qp& qp, const Send& send) {
+  const ibv_send_wr& wr = send.wr;
+  Request request{};
+  request.opcode = wr.opcode;
+  request.bytes = static_cast<uint32_t>(bytesOf(send.sges, wr.num_sge));
+  request.immediate = wr.imm_data;
+  request.fromQp = qp.qp_num;
+  request.toQp = qp.attributes.dest_qp_num;
+  request.toGid = qp.attributes.ah_attr.grh.dgid;
+  request.waitsForReceive = qp.attributes.rnr_retry == 7;
+  const bool atomic = isAtomic(wr.opcode);
+  request.rkey = atomic ? wr.wr.atomic.rkey : wr.wr.rdma.rkey;
+  request.remoteAddress = atomic ? wr.wr.atomic.remote_addr : wr.wr.rdma.remote_addr;
+  if (atomic) {
+    request.compareAdd = wr.wr.atomic.compare_add;
+    request.swap = wr.wr.atomic.swap;
   }
+  return request;
+}
+
+bool fetches(ibv_wr_opcode opcode) { return isAtomic(opcode) || opcode == IBV_WR_RDMA_READ; }
+
+void scatter(const Send& send, const std::string& payload) {
+  size_t at = 0;
+  for (int i = 0; i < send.wr.num_sge; at += send.sges[i++].length) {
+    std::memcpy(memoryAt(send.sges[i].addr), payload.data() + at, send.sges[i].length);
+  }
+}
+
+}  // namespace
+
+/// Asks another process; false if that has failed, and how.
+bool Wire::ask(Qp& qp, Send& send, ibv_wc_status& status) {
+  std::string payload;
+  status = gather(qp, send, payload);
+  if (status != IBV_WC_SUCCESS) return false;
+  Request request = requestOf(qp, send);
+  request.id = nextRequest++;
+  qp.asked = request.id;
+  if (network.send(request, payload)) return true;
+  qp.asked = 0;
+  status = IBV_WC_RETRY_EXC_ERR;
+  return false;
+}
+
+ibv_wc_status Wire::serve(const Request& request, std::string& payload) {
+  const auto found = qps.find(request.toQp);
+  if (found == qps.end()) return IBV_WC_RETRY_EXC_ERR;
+  Qp& qp = *found->second;
+  const Device& device = static_cast<Context*>(qp.context)->ours();
+  if ((qp.state != IBV_QPS_RTR && qp.state != IBV_QPS_RTS) || !device.linkUp ||
+      qp.attributes.dest_qp_num != request.fromQp ||
+      std::memcmp(&device.gid, &request.toGid, sizeof request.toGid) != 0) {
+    return IBV_WC_RETRY_EXC_ERR;
+  }
+  if (needsReceive(request.opcode) && qp.recvs.empty()) {
+    return request.waitsForReceive ? kNotReady : IBV_WC_RNR_RETRY_EXC_ERR;
+  }
+  return access(qp, request, payload);
+}
+
+void Wire::answered(const Request& reply, const std::string& payload) {
+  const auto found = qps.find(reply.toQp);
+  if (found == qps.end() || found->second->asked != reply.replyTo) return;
+  Qp& qp = *found->second;
+  qp.asked = 0;
+  const Send& send = qp.sends.front();
+  if (reply.status == IBV_WC_SUCCESS && fetches(send.wr.opcode)) scatter(send, payload);
+  finish(qp, reply.status);
+}
+
+void Wire::unreachable(uint32_t slot) {
+  for (size_t i = 0; i < order.size(); ++i) {
+    Qp& qp = *order[i];
+    if (qp.asked == 0 || qp.attributes.dest_qp_num / Network::kQpNums != slot) continue;
+    qp.asked = 0;
+    finish(qp, IBV_WC_RETRY_EXC_ERR);
+  }
+}
+
+ibv_wc_status Wire::move(Qp& qp, Qp& peer, Send& send) {
+  std::string payload;
+  ibv_wc_status status = gather(qp, send, payload);
+  if (status == IBV_WC_SUCCESS) status = access(peer, requestOf(qp, send), payload);
+  if (status == IBV_WC_SUCCESS && fetches(send.wr.opcode)) scatter(send, payload);
   return status;
 }
 
-ibv_wc_status Wire::move(Qp& qp, Qp& peer, Send& send, std::string& payload) {
+/// What is here.
+ibv_wc_status Wire::gather(Qp& qp, const Send& send, std::string& payload) {
   const ibv_send_wr& wr = send.wr;
-  const bool atomic =
-      wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP || wr.opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
-  const bool fetches = atomic || wr.opcode == IBV_WR_RDMA_READ;
-  const size_t bytes = bytesOf(send.sges, wr.num_sge);
-  if (atomic && bytes != 8) return IBV_WC_LOC_LEN_ERR;
-  // What is here.
+  if (isAtomic(wr.opcode) && bytesOf(send.sges, wr.num_sge) != 8) return IBV_WC_LOC_LEN_ERR;
   if (wr.send_flags & IBV_SEND_INLINE) {
     payload = send.inlined;
-  } else {
-    for (int i = 0; i < wr.num_sge; ++i) {
-      const ibv_sge& sge = send.sges[i];
-      const unsigned access = fetches ? IBV_ACCESS_LOCAL_WRITE : 0u;
-      if (sge.length && !find(sge.lkey, sge.addr, sge.length, qp.pd, access)) {
-        return IBV_WC_LOC_PROT_ERR;
-      }
-      if (!fetches) payload.append(memoryAt(sge.addr), sge.length);
-    }
+    return IBV_WC_SUCCESS;
   }
-  // What is there.
+  for (int i = 0; i < wr.num_sge; ++i) {
+    const ibv_sge& sge = send.sges[i];
+    const unsigned needed = fetches(wr.opcode) ? IBV_ACCESS_LOCAL_WRITE : 0u;
+    if (sge.length && !find(sge.lkey, sge.addr, sge.length, qp.pd, needed)) {
+      return IBV_WC_LOC_PROT_ERR;
+    }
+    if (!fetches(wr.opcode)) payload.append(memoryAt(sge.addr), sge.length);
+  }
+  return IBV_WC_SUCCESS;
+}
+
+/// What is there: with the bytes that come, or into those that go back.
+ibv_wc_status Wire::access(Qp& peer, const Request& request, std::string& payload) {
+  const auto refuse = [&](ibv_wc_status status, ibv_event_type type) {
+    ibv_async_event event{};
+    event.element.qp = &peer;
+    event.event_type = type;
+    raise(peer.context, event);
+    fail(peer);
+    return status;
+  };
+  const size_t bytes = request.bytes;
+  const bool sends = request.opcode == IBV_WR_SEND || request.opcode == IBV_WR_SEND_WITH_IMM;
   uint64_t remote = 0;
-  if (wr.opcode != IBV_WR_SEND && wr.opcode != IBV_WR_SEND_WITH_IMM && bytes > 0) {
-    const unsigned access = atomic                          ? IBV_ACCESS_REMOTE_ATOMIC
-                            : wr.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
-                                                            : IBV_ACCESS_REMOTE_WRITE;
-    const uint32_t key = atomic ? wr.wr.atomic.rkey : wr.wr.rdma.rkey;
-    remote = atomic ? wr.wr.atomic.remote_addr : wr.wr.rdma.remote_addr;
-    Mr* mr = find(key, remote, bytes, peer.pd, access);
-    if (!mr || (peer.attributes.qp_access_flags & access) != access) return IBV_WC_REM_ACCESS_ERR;
-    if (atomic && remote % 8 != 0) return IBV_WC_REM_INV_REQ_ERR;
+  if (!sends && bytes > 0) {
+    const unsigned needed = isAtomic(request.opcode)             ? IBV_ACCESS_REMOTE_ATOMIC
+                            : request.opcode == IBV_WR_RDMA_READ ? IBV_ACCESS_REMOTE_READ
+                                                                 : IBV_ACCESS_REMOTE_WRITE;
+    remote = request.remoteAddress;
+    Mr* mr = find(request.rkey, remote, bytes, peer.pd, needed);
+    if (!mr || (peer.attributes.qp_access_flags & needed) != needed) {
+      return refuse(IBV_WC_REM_ACCESS_ERR, IBV_EVENT_QP_ACCESS_ERR);
+    }
+    if (isAtomic(request.opcode) && remote % 8 != 0) {
+      return refuse(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
+    }
     remote = reinterpret_cast<uint64_t>(mr->addr) + (remote - mr->iova);
   }
-  if (fetches) {
+  if (fetches(request.opcode)) {
     payload.assign(memoryAt(remote), bytes);
-    if (atomic) {
+    if (isAtomic(request.opcode)) {
       uint64_t before = 0;
       std::memcpy(&before, payload.data(), 8);
-      uint64_t after = before + wr.wr.atomic.compare_add;
-      if (wr.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
-        after = before == wr.wr.atomic.compare_add ? wr.wr.atomic.swap : before;
+      uint64_t after = before + request.compareAdd;
+      if (request.opcode == IBV_WR_ATOMIC_CMP_AND_SWP) {
+        after = before == request.compareAdd ? request.swap : before;
       }
       std::memcpy(memoryAt(remote), &after, 8);
-    }
-    size_t at = 0;
-    for (int i = 0; i < wr.num_sge; at += send.sges[i++].length) {
-      std::memcpy(memoryAt(send.sges[i].addr), payload.data() + at, send.sges[i].length);
     }
     return IBV_WC_SUCCESS;
   }
   if (remote) std::memcpy(memoryAt(remote), payload.data(), bytes);
-  if (!needsReceive(wr.opcode)) return IBV_WC_SUCCESS;
+  if (!needsReceive(request.opcode)) return IBV_WC_SUCCESS;
   // A receive is used up.
   Recv recv = peer.recvs.front();
   ibv_wc wc{};
   wc.opcode = IBV_WC_RECV_RDMA_WITH_IMM;
   wc.byte_len = static_cast<uint32_t>(bytes);
-  wc.src_qp = qp.qp_num;
-  if (wr.opcode != IBV_WR_SEND) {
+  wc.src_qp = request.fromQp;
+  if (request.opcode != IBV_WR_SEND) {
     wc.wc_flags = IBV_WC_WITH_IMM;
-    wc.imm_data = wr.imm_data;
+    wc.imm_data = request.immediate;
   }
-  if (wr.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
+  if (request.opcode != IBV_WR_RDMA_WRITE_WITH_IMM) {
     wc.opcode = IBV_WC_RECV;
     ibv_wc_status status = IBV_WC_SUCCESS;
     if (bytesOf(recv.sges, recv.wr.num_sge) < bytes) status = IBV_WC_LOC_LEN_ERR;
@@ -262,8 +369,9 @@ ibv_wc_status Wire::move(Qp& qp, Qp& peer, Send& send, std::string& payload) {
     if (status != IBV_WC_SUCCESS) {
       peer.recvs.pop_front();
       complete(peer, recv, status, wc);
-      fail(peer);
-      return status == IBV_WC_LOC_LEN_ERR ? IBV_WC_REM_INV_REQ_ERR : IBV_WC_REM_OP_ERR;
+      if (status != IBV_WC_LOC_LEN_ERR) fail(peer);
+      return status == IBV_WC_LOC_LEN_ERR ? refuse(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR)
+                                          : IBV_WC_REM_OP_ERR;
     }
   }
   peer.recvs.pop_front();
@@ -296,6 +404,7 @@ void Wire::complete(Qp& qp, const Recv& recv, ibv_wc_status status, ibv_wc wc) {
 void Wire::fail(Qp& qp) {
   if (qp.state != IBV_QPS_ERR) qp.underWayAtFailure = qp.sendsPosted;
   qp.state = IBV_QPS_ERR;
+  qp.asked = 0;  // an answer that still comes is ignored
   while (seed == 0 && !qp.sends.empty()) {
     complete(qp, qp.sends.front(), IBV_WC_WR_FLUSH_ERR, 0);
     qp.sends.pop_front();
@@ -310,6 +419,37 @@ void Wire::raise(ibv_context* context, const ibv_async_event& event) {
   auto* ours = static_cast<Context*>(context);
   ours->events.push_back(event);
   [[maybe_unused]] const ssize_t written = ::write(ours->eventWriter, "e", 1);
+}
+
+void Wire::plug(Device& device, bool up) {
+  device.linkUp = up;
+  ibv_async_event event{};
+  event.element.port_num = 1;
+  event.event_type = up ? IBV_EVENT_PORT_ACTIVE : IBV_EVENT_PORT_ERR;
+  for (Context* context : contexts) {
+    if (context->device == &device) raise(context, event);
+  }
+}
+
+void Wire::remove(Device& device) {
+  device.removed = true;
+  device.linkUp = false;
+  ibv_async_event event{};
+  event.event_type = IBV_EVENT_DEVICE_FATAL;
+  for (Context* context : contexts) {
+    if (context->device == &device) raise(context, event);
+  }
+  for (Qp* qp : order) {
+    if (qp->context->device == &device) fail(*qp);
+  }
+}
+
+uint32_t Wire::freeQpNum() {
+  const uint32_t first = network.firstQpNum();
+  do {
+    nextQpNum = std::max(0x11u, (nextQpNum + 1) % Network::kQpNums);
+  } while (qps.count(first + nextQpNum) > 0);
+  return first + nextQpNum;
 }
 
 }  // namespace stand_in

@@ -1,0 +1,100 @@
+#include "ctran/transport/ib/settings.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "ctran/base/config.h"
+#include "ctran/base/error.h"
+
+namespace ctran {
+namespace {
+
+const ConfigBool kEnabled{
+    "CTRAN_IB", true,
+    "Whether ranks of different hosts use RDMA where both have it. Otherwise they use TCP."};
+const ConfigString kHca{
+    "CTRAN_IB_HCA", "",
+    "RDMA devices to use: names they begin with (mlx5), with = exact names and ports (=mlx5_0:1), "
+    "with ^ all but these (^mlx5_3); several with commas. Empty: all with an active port."};
+const ConfigInt kGidIndex{
+    "CTRAN_IB_GID_INDEX", -1,
+    "Entry of a port's GID table to use. -1: a RoCE v2 entry, an IPv4 address before a routable "
+    "IPv6 address before a link-local one.",
+    -1, 255};
+const ConfigInt kTrafficClass{"CTRAN_IB_TRAFFIC_CLASS", 0, "Traffic class of RDMA packets.", 0,
+                              255};
+const ConfigInt kServiceLevel{"CTRAN_IB_SERVICE_LEVEL", 0, "Service level of RDMA packets.", 0, 15};
+const ConfigInt kTimeout{
+    "CTRAN_IB_TIMEOUT", 16,
+    "An RDMA packet that is not acknowledged is sent again after 4.096 us * 2^this.", 1, 31};
+const ConfigInt kRetry{"CTRAN_IB_RETRY", 6,
+                       "How often an RDMA packet is sent again before the connection fails.", 0, 7};
+const ConfigChoice kMtu{"CTRAN_IB_MTU", "auto|256|512|1024|2048|4096", "auto",
+                        "Bytes of an RDMA packet. auto: what the ports of both ends have active."};
+const ConfigInt kQps{
+    "CTRAN_IB_QPS", 1,
+    "Queue pairs of a pair of ranks. Large messages are spread over them; the same on all ranks.",
+    1, 16};
+const ConfigBytes kRing{
+    "CTRAN_IB_RING", 1 << 20,
+    "Registered memory for what a pair of ranks has on its way, in each direction: small messages, "
+    "and those whose memory is not registered. From 256K to 64M."};
+
+}  // namespace
+
+IbSettings IbSettings::fromEnvironment() {
+  IbSettings settings;
+  settings.enabled = kEnabled.get();
+  settings.hca = kHca.get();
+  settings.gidIndex = static_cast<int>(kGidIndex.get());
+  settings.trafficClass = static_cast<uint8_t>(kTrafficClass.get());
+  settings.serviceLevel = static_cast<uint8_t>(kServiceLevel.get());
+  settings.timeout = static_cast<uint8_t>(kTimeout.get());
+  settings.retryCount = static_cast<uint8_t>(kRetry.get());
+  settings.mtuBytes = kMtu.index() == 0 ? 0 : 128u << kMtu.index();
+  settings.numQps = static_cast<uint32_t>(kQps.get());
+  // A frame is 64 KB and a header at most. What has been consumed and not told yet, up to a
+  // quarter, leaves room for one.
+  settings.ringBytes = std::clamp<size_t>(kRing.get(), 256 << 10, 64 << 20);
+  return settings;
+}
+
+HcaFilter::HcaFilter(const std::string& text) {
+  std::string_view rest = text;
+  const auto takes = [&rest](char mark) {
+    if (!rest.starts_with(mark)) return false;
+    rest.remove_prefix(1);
+    return true;
+  };
+  excludes_ = takes('^');
+  exact_ = takes('=');
+  while (!rest.empty()) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    std::string_view word = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    if (word.empty()) continue;
+    Item item;
+    const size_t colon = word.find(':');
+    item.name = word.substr(0, colon);
+    if (colon != std::string_view::npos) {
+      const std::string_view port = word.substr(colon + 1);
+      const auto read = std::from_chars(port.data(), port.data() + port.size(), item.port);
+      if (read.ec != std::errc() || read.ptr != port.data() + port.size() || item.port < 1) {
+        throw Error(ErrorKind::InvalidArgument,
+                    "CTRAN_IB_HCA: '" + std::string(word) + "' has no port number after the colon");
+      }
+    }
+    items_.push_back(item);
+  }
+}
+
+bool HcaFilter::allows(const std::string& device, int port) const {
+  if (items_.empty()) return true;
+  const bool named = std::any_of(items_.begin(), items_.end(), [&](const Item& item) {
+    if (item.port != 0 && item.port != port) return false;
+    return exact_ ? device == item.name : device.starts_with(item.name);
+  });
+  return named != excludes_;
+}
+
+}  // namespace ctran

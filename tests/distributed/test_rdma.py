@@ -1,0 +1,173 @@
+"""RDMA under the collectives of several hosts, on the stand-in for libibverbs.so.1."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+
+import pytest
+import torch
+from harness import Died, Rank, Ranks, Returned, standins
+from harness.matrix import check, pairwise, run_case
+from harness.ranks import Pool
+
+import torchcomms
+from torchcomms import ReduceOp
+
+RETRY_EXCEEDED = 12
+REMOTE_ACCESS = 10
+
+
+def take_standin(rank: Rank, library: str, variables: dict[str, str]) -> None:
+    """Makes each rank a host of its own that has RDMA devices."""
+    os.environ.update(
+        {"CTRAN_VERBS_LIBRARY": library, "CTRAN_HOST": f"host{rank.rank}"}, **variables
+    )
+
+
+def use_rdma(ranks: Ranks, **variables: str) -> Ranks:
+    ranks.run(take_standin, str(standins.verbs()), variables)
+    return ranks
+
+
+def all_reduce(comm: torchcomms.TorchComm, count: int) -> None:
+    size = comm.get_size()
+    tensor = torch.full((count,), comm.get_rank() + 1.0)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    assert (tensor == size * (size + 1) / 2).all()
+
+
+def all_reduce_for_ever(comm: torchcomms.TorchComm, count: int) -> None:
+    while True:
+        all_reduce(comm, count)
+
+
+def paths(comm: torchcomms.TorchComm) -> list[str]:
+    network: list[str] = comm.explain("all_reduce", 1000).network
+    return network
+
+
+def changes_over(rank: Rank, expected: str) -> None:
+    comm = rank.new_comm("ctran", "changes")
+    for _ in range(20):
+        for count in (1, 10_000, 16_384, 400_000):
+            all_reduce(comm, count)
+    network = paths(comm)
+    assert len(network) > 0
+    assert all(expected in path for path in network), network
+    all_reduce(comm, 1)  # nobody has left before all have looked
+    comm.finalize()
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+def test_pairs_of_ranks_change_over_to_rdma(fresh_ranks: Callable[[int], Ranks], size: int) -> None:
+    use_rdma(fresh_ranks(size)).run(changes_over, ": RDMA (standin_")
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"CTRAN_IB_HCA": "=standin_1:1"},
+        {"CTRAN_IB_HCA": "^standin_0", "CTRAN_IB_QPS": "4"},
+        {"CTRAN_IB_RING": "256K", "CTRAN_IB_MTU": "1024"},
+    ],
+    ids=str,
+)
+def test_settings(fresh_ranks: Callable[[int], Ranks], variables: dict[str, str]) -> None:
+    device = "standin_1:1" if "CTRAN_IB_HCA" in variables else "standin_"
+    use_rdma(fresh_ranks(3), **variables).run(changes_over, f": RDMA ({device}")
+
+
+@pytest.mark.parametrize(
+    ("variables", "why"),
+    [
+        ({"CTRAN_IB": "0"}, "TCP: CTRAN_IB is off"),
+        (
+            {"CTRAN_IB_HCA": "mlx5"},
+            "TCP: no active port of an RDMA device that CTRAN_IB_HCA allows",
+        ),
+        ({"CTRAN_IB_GID_INDEX": "3"}, "TCP: the port has no GID 3"),
+        # The first write of a pair, which shows whether packets pass, does not.
+        ({"STAND_IN_VERBS_FAULT": "fail:1:12,fail:1:12"}, "TCP: RDMA has failed"),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_without_rdma_pairs_use_tcp(
+    fresh_ranks: Callable[[int], Ranks], variables: dict[str, str], why: str
+) -> None:
+    use_rdma(fresh_ranks(3), **variables).run(changes_over, why)
+
+
+@pytest.fixture(scope="module")
+def rdma_pools() -> Iterator[Callable[[int], Pool]]:
+    """Ranks of this file whose devices reorder completions by that seed."""
+    pools: dict[int, Pool] = {}
+
+    def of(seed: int) -> Pool:
+        if seed not in pools:
+            pools[seed] = Pool()
+            use_rdma(pools[seed].ranks(4), STAND_IN_VERBS_SEED=str(seed), CTRAN_IB_QPS="2")
+        return pools[seed]
+
+    yield of
+    for pool in pools.values():
+        pool.end()
+
+
+# Between hosts floats are added in another order than the reference has: see test_contracts.
+CASES = [
+    case
+    for case in pairwise("ctran")
+    if case.world in (2, 3, 4) and ("int" in case.dtype or case.op == "-")
+]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_every_operation(rdma_pools: Callable[[int], Pool], seed: int) -> None:
+    pool = rdma_pools(seed)
+    for case in CASES[seed::3]:
+        check(case, pool.ranks(case.world).run(run_case, case))
+
+
+def fails(rank: Rank, variables: dict[str, str]) -> str:
+    if rank.rank == 1:
+        os.environ.update(variables)
+    comm = rank.new_comm("ctran", "fails", timeout=timedelta(seconds=60))
+    with pytest.raises(torchcomms.PeerLostError) as lost:
+        all_reduce_for_ever(comm, 30_000)
+    with pytest.raises(torchcomms.CommError):
+        all_reduce(comm, 1)
+    return str(lost.value)
+
+
+@pytest.mark.parametrize("after", [40, 301, 1000])
+@pytest.mark.parametrize(
+    "fault", [f"fail:{{}}:{RETRY_EXCEEDED}", f"fail:{{}}:{REMOTE_ACCESS}", "remove:{}", "unplug:{}"]
+)
+def test_failures_are_named(fresh_ranks: Callable[[int], Ranks], fault: str, after: int) -> None:
+    ranks = use_rdma(fresh_ranks(3))
+    errors = ranks.run(fails, {"STAND_IN_VERBS_FAULT": fault.format(after)})
+    assert any("RDMA over standin_" in error for error in errors), errors
+
+
+def is_killed(rank: Rank, victim: int) -> list[int]:
+    comm = rank.new_comm("ctran", "killed")
+    for _ in range(20):
+        all_reduce(comm, 1000)
+    assert "RDMA" in paths(comm)[0]
+    rank.say("calling")
+    with pytest.raises(torchcomms.PeerLostError) as lost:
+        all_reduce_for_ever(comm, 100_000)
+    return list(lost.value.ranks)
+
+
+def test_a_killed_rank_is_named(fresh_ranks: Callable[[int], Ranks]) -> None:
+    ranks = use_rdma(fresh_ranks(3))
+    job = ranks.start(is_killed, 1)
+    for rank in range(3):
+        assert job.hear(rank) == "calling"
+    ranks.processes[1].signal(signal.SIGKILL)
+    outcomes = list(job.outcomes())
+    assert outcomes == [Returned([1]), Died(-signal.SIGKILL), Returned([1])]
