@@ -56,8 +56,8 @@ class Alternative:
 
     algorithm: str
     predicted_us: float | None
-    """Microseconds by the cost model; registered plans have none, and neither have algorithms of GPUs,
-    which go by sizes that were measured."""
+    """Microseconds by the cost model; registered plans have none, and neither have algorithms of
+    GPUs, which go by sizes that were measured."""
     measured_us: float | None
     """Microseconds at the nearest size in the tuning table, if there is one."""
     why_not: str
