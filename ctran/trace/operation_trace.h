@@ -47,7 +47,7 @@ class OperationTrace {
   /// A look has found that the operation still waits, for that rank (-1: for one of several).
   void waits(int rank) {
     if (slot_ == nullptr) return;
-    const uint64_t whom = static_cast<uint64_t>(rank + 2);
+    const uint64_t whom = static_cast<uint64_t>(int64_t{rank} + 2);
     if (whom == whom_) return;
     const uint64_t now = ticks();
     endWait(now);

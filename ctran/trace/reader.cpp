@@ -51,7 +51,8 @@ class Clock {
     const int64_t before = nowNanos();
     const uint64_t now = ticks();
     const int64_t after = nowNanos();
-    const double passed = static_cast<double>(before + (after - before) / 2) - double(nanos0);
+    const int64_t between = before + (after - before) / 2;
+    const double passed = static_cast<double>(between) - double(nanos0);
     const auto counted = static_cast<double>(static_cast<int64_t>(now - ticks0));
     if (counted > 0 && passed > 0) rate_ = passed / counted;
   }
