@@ -295,7 +295,8 @@ std::string Selector::whyNot(const RegisteredPlan& plan, const PlanCall& call) c
 }
 
 std::shared_ptr<const PlanAlgorithm> Selector::planFor(const Collective& c) {
-  if (size_ == 1 || static_cast<size_t>(c.kind) >= kKinds) return nullptr;
+  // Those behind it, messages among them, are nothing that a plan describes.
+  if (size_ == 1 || c.kind > CollectiveKind::AllToAllV) return nullptr;
   const PlanCall call{
       callOf(c.kind, contributionBytes(c, size_), !map_ || toleratesPartialSums(c), c.hints.get()),
       c.blockBytes(), c.type, c.op.kind};

@@ -4,7 +4,7 @@
 
 #include "torchcomms/csrc/backends/nccl/library.hpp"
 
-#if __has_include(<nccl.h>)
+#if __has_include(<nccl.h>) && __has_include(<cuda_runtime.h>)  // which nccl.h includes
 #include <nccl.h>
 
 #include <cstddef>

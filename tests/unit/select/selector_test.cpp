@@ -94,6 +94,18 @@ TEST(Selector, PlansCompeteByMeasurement) {
   EXPECT_EQ(servedBy(other), "two_phase");
 }
 
+TEST(Selector, PlansServeCollectivesAlone) {
+  Selector selector(4);
+  selector.usePlans("test");
+  const Registered plan(true);
+  for (const Kind kind : {Kind::Send, Kind::Recv, Kind::AllToAllVDynamic, Kind::AllToAllVCombine}) {
+    Collective call;
+    call.kind = kind;
+    EXPECT_EQ(selector.choosePlan(call), nullptr) << nameOf(kind);
+  }
+  EXPECT_NE(selector.choosePlan(allReduceOf(kBytes)), nullptr);
+}
+
 TEST(Selector, PlansAreMeasured) {
   Selector selector(4);
   selector.usePlans("test");

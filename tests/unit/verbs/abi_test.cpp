@@ -26,7 +26,12 @@ TEST(VerbsAbiTest, IsThatOfTheHeader) {
   ASSERT_EQ(ours.size(), header.size());
   for (size_t i = 0; i < ours.size(); ++i) {
     EXPECT_EQ(ours[i].what, header[i].what);
-    EXPECT_EQ(ours[i].value, header[i].value) << ours[i].what;
+    // rdma-core has appended to it since; ibv_query_port fills what was there before.
+    if (ours[i].what == "sizeof ibv_port_attr") {
+      EXPECT_LE(ours[i].value, header[i].value);
+    } else {
+      EXPECT_EQ(ours[i].value, header[i].value) << ours[i].what;
+    }
   }
 }
 
