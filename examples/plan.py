@@ -39,6 +39,8 @@ def main() -> None:
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
     comm = new_comm("ctran", device, name="main_comm")
+    if comm.get_size() < 2:
+        sys.exit("a ring takes two ranks: torchrun --nproc-per-node 4 examples/plan.py")
     mine = ring(comm.get_size())
     assert mine.verify(), mine.verify()
     if comm.get_rank() == 0:

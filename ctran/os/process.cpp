@@ -11,8 +11,7 @@
 #include <atomic>
 #include <cerrno>
 #include <fstream>
-#include <system_error>
-#include <thread>
+#include <memory>
 #include <utility>
 
 #include "ctran/base/config.h"
@@ -62,25 +61,41 @@ uint64_t processToken() {
   return gToken.compare_exchange_strong(token, fresh) ? fresh : token;
 }
 
+namespace {
+
+struct ThreadStart {
+  const char* name;
+  std::function<void()> body;
+};
+
+void* runThread(void* argument) {
+  const std::unique_ptr<ThreadStart> start(static_cast<ThreadStart*>(argument));
+  ::pthread_setname_np(::pthread_self(), start->name);
+  start->body();
+  return nullptr;
+}
+
+}  // namespace
+
 void startThread(const char* name, std::function<void()> body) {
+  auto start = std::make_unique<ThreadStart>(ThreadStart{name, std::move(body)});
   sigset_t all, before;
   ::sigfillset(&all);
   // What a thread does wrong itself is reported as it would be anywhere.
   for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
     ::sigdelset(&all, own);
   }
+  // Detached from its first moment: it may end before pthread_create returns.
+  pthread_attr_t detached;
+  ::pthread_attr_init(&detached);
+  ::pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);  // a thread inherits the mask
-  int error = 0;
-  try {
-    std::thread([name, body = std::move(body)] {
-      ::pthread_setname_np(::pthread_self(), name);
-      body();
-    }).detach();
-  } catch (const std::system_error& failure) {
-    error = failure.code().value();
-  }
+  pthread_t thread;
+  const int error = ::pthread_create(&thread, &detached, runThread, start.get());
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  ::pthread_attr_destroy(&detached);
   if (error != 0) throw systemError("starting a thread", error);
+  (void)start.release();  // the thread's
 }
 
 std::string processName() {

@@ -149,3 +149,23 @@ def sets_hints(rank: Rank, hosts: int) -> None:
 @pytest.mark.parametrize("hosts", [1, 2])
 def test_set_hints_counts_from_now_on(fresh_ranks: MakeRanks, hosts: int) -> None:
     fresh_ranks(4).run(sets_hints, hosts)
+
+
+def prepares(rank: Rank, hosts: int) -> None:
+    comm = rank.comm(hosts=hosts)
+    for op in ("barrier", "broadcast", "all_reduce", "reduce", "all_gather", "reduce_scatter"):
+        comm.prepare(op, 1 << 16)
+    for op in ("all_to_all", "gather", "scatter"):
+        for nbytes in (0, 1 << 16):
+            comm.prepare(op, nbytes, torch.bfloat16)
+    comm.prepare("all_reduce", NBYTES, torch.int32, ReduceOp.MAX, hints=algorithm(comm, "ring"))
+    with pytest.raises(ValueError, match="'send'"):
+        comm.prepare("send", 8)
+    tensor = torch.ones(3)
+    comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    assert tensor.tolist() == [rank.size] * 3
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_prepare(ranks: MakeRanks, hosts: int) -> None:
+    ranks(4).run(prepares, hosts)

@@ -20,6 +20,7 @@ __all__ = ["Alternative", "Explanation", "explain", "host"]
 
 _INVALID_ARGUMENT = 0  # ctran::ErrorKind
 _SHORT = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # as torch and ctran call them
+_IN_BLOCKS = ("reduce_scatter", "scatter", "all_to_all")  # a block of the bytes for each rank
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
 
@@ -180,6 +181,46 @@ def comm_explain(
     return _explanation(op, nbytes, answer)
 
 
+def _run_once(
+    comm: _comms.TorchComm,
+    op: str,
+    nbytes: int,
+    dtype: torch.dtype,
+    reduction: _comms.ReduceOp,
+    hints: dict[str, str] | None,
+) -> None:
+    """The call itself, with tensors of its own: of the CPU, there is nothing that it leaves out."""
+    ranks, root = comm.get_size(), comm.get_rank() == 0
+    count = nbytes // dtype.itemsize
+    block = torch.zeros(count // ranks if op in _IN_BLOCKS else count, dtype=dtype)
+
+    def blocks() -> torch.Tensor:
+        return torch.zeros(ranks * block.numel(), dtype=dtype)
+
+    def listed() -> list[torch.Tensor]:
+        return list(blocks().chunk(ranks)) if root and block.numel() else [block] * ranks * root
+
+    calls: dict[str, Callable[[], object]] = {
+        "barrier": lambda: comm.barrier(False, hints),
+        "broadcast": lambda: comm.broadcast(block, 0, False, hints),
+        "all_reduce": lambda: comm.all_reduce(block, reduction, False, hints),
+        "reduce": lambda: comm.reduce(block, 0, reduction, False, hints),
+        "all_gather": lambda: comm.all_gather_single(blocks(), block, False, hints),
+        "reduce_scatter": lambda: comm.reduce_scatter_single(
+            block, blocks(), reduction, False, hints
+        ),
+        "all_to_all": lambda: comm.all_to_all_single(blocks(), blocks(), False, hints),
+        "gather": lambda: comm.gather(listed(), block, 0, False, hints),
+        "scatter": lambda: comm.scatter(block, listed(), 0, False, hints),
+    }
+    if op not in calls or nbytes < 0:
+        raise ValueError(
+            f"there is nothing to prepare of {nbytes} bytes of {op!r}; "
+            f"collectives: {', '.join(calls)}"
+        )
+    calls[op]()
+
+
 def comm_prepare(
     self: _comms.TorchComm,
     op: str,
@@ -188,24 +229,36 @@ def comm_prepare(
     reduction: _comms.ReduceOp | None = None,
     hints: Mapping[str, str] | None = None,
 ) -> None:
-    """Does now what the first such call on GPUs would: compiles, loads, allocates. Collective.
+    """Does now what the first such call would: compiles, loads, allocates, connects. Collective.
 
-    What the hint ``ctran::algorithm`` of the communicator names is prepared at its creation, but
-    for kernels of reductions, which depend on their type.
+    On CPUs that is a call, with tensors of its own, which hooks see; whatever the backend. On GPUs
+    nothing runs; what the hint ``ctran::algorithm`` of the communicator names is prepared at its
+    creation there, but for kernels of reductions, which depend on their type.
 
     Args:
         op: the name of a collective, such as ``"all_reduce"``.
-        nbytes: bytes that each rank contributes, as in `explain`.
+        nbytes: bytes that each rank contributes, as in `explain`; on CPUs whole elements, and whole
+            blocks, of them.
         dtype: of the tensors; of reductions. Default float32.
         reduction: of reductions. Default a sum.
         hints: of the call, as the operation would get them.
 
     Raises:
-        ValueError: there is no such collective, the communicator is none of ctran's on GPUs, or a
-            hint names what cannot serve the call.
-        CommError: a kernel cannot be compiled, or memory cannot be had.
+        ValueError: there is no such collective, the communicator is of GPUs and none of ctran's,
+            or a hint names what cannot serve the call.
+        CommError: a kernel cannot be compiled, memory cannot be had, or the call failed.
     """
     of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
+    if self.get_device().type == "cpu":
+        _run_once(
+            self,
+            op,
+            nbytes,
+            torch.float32 if dtype is None else dtype,
+            _comms.ReduceOp.SUM if reduction is None else reduction,
+            of_call.get("hints"),
+        )
+        return
     name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
     _call(
         "prepare",

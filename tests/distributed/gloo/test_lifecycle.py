@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 from gloo_ranks import Ranks, cases
 
 import torchcomms
@@ -60,6 +61,7 @@ def test_wrong_calls(ranks: Ranks) -> None:
     ranks.run(cases.wrong_calls)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tensors of GPUs go by way of the host")
 def test_cuda_is_refused(ranks: Ranks) -> None:
     (text,) = ranks.run(cases.on_cuda, ranks=[0])
     assert "no support for device 'cuda'" in text
