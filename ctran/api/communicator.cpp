@@ -8,6 +8,7 @@
 
 #include "ctran/api/convert.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/bootstrap/rendezvous.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
 
@@ -121,6 +122,35 @@ std::shared_ptr<Communicator> Meeting::form(const std::vector<std::string>& hand
                                             const CommunicatorOptions& options, WaitHooks* hooks) {
   return std::make_shared<Communicator>(
       point_->form(handles, occasion, engineOptions(options), hooks));
+}
+
+Rendezvous::Rendezvous(const std::string& address, const std::string& secret)
+    : engine_(std::make_unique<ctran::Rendezvous>(
+          address.empty() ? std::vector<NetAddress>() : std::vector{parseNetAddress(address)},
+          secret)) {}
+Rendezvous::~Rendezvous() = default;
+
+std::vector<std::string> Rendezvous::addresses() const {
+  std::vector<std::string> texts;
+  for (const NetAddress& address : engine_->addresses()) texts.push_back(address.text());
+  return texts;
+}
+
+std::vector<std::string> Rendezvous::gather(int size, const std::string& word,
+                                            std::chrono::nanoseconds timeout, WaitHooks* hooks) {
+  const Blocking blocking(hooks);
+  return engine_->gather(size, word, deadlineAfter(timeout), interruptOf(hooks));
+}
+
+std::vector<std::string> Rendezvous::join(const std::vector<std::string>& addresses,
+                                          const std::string& secret, int rank, int size,
+                                          const std::string& word, std::chrono::nanoseconds timeout,
+                                          WaitHooks* hooks) {
+  std::vector<NetAddress> parsed;
+  for (const std::string& address : addresses) parsed.push_back(parseNetAddress(address));
+  const Blocking blocking(hooks);
+  return ctran::Rendezvous::join(parsed, secret, rank, size, word, deadlineAfter(timeout),
+                                 interruptOf(hooks));
 }
 
 }  // namespace ctran::api

@@ -24,6 +24,7 @@ namespace ctran {
 
 class Communicator;  // of the engine
 class InitPoint;
+class Rendezvous;  // of the engine
 
 namespace api {
 
@@ -178,6 +179,32 @@ class CTRAN_API Meeting final {
 
  private:
   const std::unique_ptr<InitPoint> point_;
+};
+
+/// How processes that know one address and one secret tell each other a word each, such as the
+/// handles of their Meetings: rank 0 listens, hears all, and tells all. A word has at most 64 KiB.
+/// The secret itself is not sent; the words can be read by whoever reads the network.
+class CTRAN_API Rendezvous final {
+ public:
+  /// Rank 0 listens at "10.0.0.1:1234" or "[fd00::1]:1234"; without an address at a free port.
+  Rendezvous(const std::string& address, const std::string& secret);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  /// Where it listens.
+  std::vector<std::string> addresses() const;
+  /// Rank 0's part: everybody's words, by rank.
+  std::vector<std::string> gather(int size, const std::string& word,
+                                  std::chrono::nanoseconds timeout, WaitHooks* hooks = nullptr);
+  /// The part of the others, who wait until rank 0 listens at one of the addresses.
+  static std::vector<std::string> join(const std::vector<std::string>& addresses,
+                                       const std::string& secret, int rank, int size,
+                                       const std::string& word, std::chrono::nanoseconds timeout,
+                                       WaitHooks* hooks = nullptr);
+
+ private:
+  const std::unique_ptr<ctran::Rendezvous> engine_;
 };
 
 }  // namespace api
