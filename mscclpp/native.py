@@ -1,7 +1,7 @@
 """Native algorithms: C++ with kernels, compiled when the program runs.
 
-Headers are those of `get_include()`. Where there is a GPU, nvcc compiles; elsewhere the C++ compiler
-does, and kernels run on the host.
+Headers are those of `get_include()`. Where there is a GPU, nvcc compiles; elsewhere the C++
+compiler does, and kernels run on the host.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+
 from mscclpp import native
 from mscclpp.launches import rewrite
 from mscclpp.native import CompileError, compile_native, get_include, get_lib

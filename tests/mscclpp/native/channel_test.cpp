@@ -298,7 +298,13 @@ TEST(Semaphore, ARankThatDiesEndsTheWait) {
     Communicator communicator(bootstrap);
     MemoryDevice2DeviceSemaphore semaphore(communicator, connectAll(communicator)[1 - rank]);
     auto handle = semaphore.deviceHandle();
-    if (rank == 1) ::_exit(0);
+    // It leaves when the other has all it needs.
+    char done = 0;
+    if (rank == 1) {
+      bootstrap->recv(&done, 1, 0, 1);
+      ::_exit(0);
+    }
+    bootstrap->send(&done, 1, 1, 1);
     const std::string error = errorOf([&] { host::launch(1, 2, 0, [&] { handle.wait(); }); });
     EXPECT_NE(error.find("rank 1, whose process has ended"), std::string::npos) << error;
   });

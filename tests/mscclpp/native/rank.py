@@ -1,6 +1,6 @@
 """One rank of a test: compiles a module, executes its algorithm, and checks the results.
 
-    python rank.py MODULE FILE CREATE RANK SIZE STORE
+python rank.py MODULE FILE CREATE RANK SIZE STORE
 """
 
 from __future__ import annotations
