@@ -10,6 +10,7 @@ Needs neither PyTorch nor a GPU.
 """
 
 from mscclpp import language as language
+from mscclpp import utils as utils
 from mscclpp.algorithm import Algorithm as Algorithm
 from mscclpp.algorithm import AlgorithmCollection as AlgorithmCollection
 from mscclpp.algorithm import CollectiveRequest as CollectiveRequest
@@ -31,6 +32,7 @@ from mscclpp.memory import RawGpuBuffer as RawGpuBuffer
 from mscclpp.proof import CannotVerify as CannotVerify
 from mscclpp.proof import NotProved as NotProved
 from mscclpp.proof import Report as Report
+from mscclpp.registration import register as register
 from mscclpp.types import AlgorithmType as AlgorithmType
 from mscclpp.types import CollectiveBufferMode as CollectiveBufferMode
 from mscclpp.types import CommResult as CommResult

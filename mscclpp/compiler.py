@@ -81,6 +81,39 @@ class PlanAlgorithm(Algorithm):
         """The execution plan as JSON, which MSCCL++'s executor takes, too."""
         return write(self.plan, indent)
 
+    def register(self, communicator: str = "", *, prefer: bool = False) -> Registration:
+        """Makes it one of the algorithms for calls of its collective over so many ranks, of
+        messages in its range, on torchcomms' communicators of this process, from now on.
+
+        It serves a call if it is preferred, if a hint names it (`plan:` and its name), or if it was
+        the fastest when it was measured (`comm.tune`).
+
+        All ranks have to do so before the same call. Inputs and outputs that other ranks reach are
+        copied through memory that all have. The calls have any count, type and reduction.
+
+        Args:
+            communicator: of that name only.
+            prefer: it comes first, except before what the hints of a call name.
+
+        Raises:
+            ValueError: it is wrong, as it may be if it was not verified.
+            CannotVerify: it says what no plan can say yet.
+            EngineError: it cannot be executed here.
+        """
+        plan = engine.call("stage", plan=self._lowered())
+        # The engine counts what a rank has for one other, or for all.
+        parts = 1 if self.collective == "allreduce" else len(self.plan.gpus)
+        least, most = self.message_size_range
+        number = engine.call(
+            "register",
+            plan=plan,
+            communicator=communicator,
+            min_bytes=min(-(-least // parts), _MOST),
+            max_bytes=min(most // parts, _MOST),
+            prefer=prefer,
+        )
+        return Registration(number)
+
     def _lowered(self) -> dict[str, Any]:
         return prove_plan(self.plan).lowered
 
@@ -130,39 +163,6 @@ class DslAlgorithm(PlanAlgorithm):
 
     def _lowered(self) -> dict[str, Any]:
         return self.report.lowered if self.report else lower(self.program)
-
-    def register(self, communicator: str = "", *, prefer: bool = False) -> Registration:
-        """Makes it one of the algorithms for calls of its collective over so many ranks, of
-        messages in its range, on torchcomms' communicators of this process, from now on.
-
-        It serves a call if it is preferred, if a hint names it (`plan:` and its name), or if it was
-        the fastest when it was measured (`comm.tune`).
-
-        All ranks have to do so before the same call. Inputs and outputs that other ranks reach are
-        copied through memory that all have. The calls have any count, type and reduction.
-
-        Args:
-            communicator: of that name only.
-            prefer: it comes first, except before what the hints of a call name.
-
-        Raises:
-            ValueError: it is wrong, as it may be if it was not verified.
-            CannotVerify: it says what no plan can say yet.
-            EngineError: it cannot be executed here.
-        """
-        plan = engine.call("stage", plan=self._lowered())
-        # The engine counts what a rank has for one other, or for all.
-        parts = 1 if self.collective == "allreduce" else self.program.num_ranks
-        least, most = self.message_size_range
-        number = engine.call(
-            "register",
-            plan=plan,
-            communicator=communicator,
-            min_bytes=min(-(-least // parts), _MOST),
-            max_bytes=min(most // parts, _MOST),
-            prefer=prefer,
-        )
-        return Registration(number)
 
 
 def compile(
