@@ -11,6 +11,7 @@
 #include "ctran/bootstrap/rendezvous.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
+#include "ctran/engine/named.h"
 
 namespace ctran::api {
 namespace {
@@ -59,8 +60,12 @@ Collective engineCall(const Call& call, const ctran::Communicator& communicator)
   for (const Block& block : call.inputs) c.inputs.push_back({block.data, block.count});
   for (const Block& block : call.outputs) c.outputs.push_back({block.data, block.count});
   c.source = call.source;
-  c.hints =
-      call.hints.empty() ? communicator.standingHints() : communicator.hintsOfCall(call.hints);
+  if (call.prepared) {
+    c.hints = call.prepared;
+  } else {
+    c.hints =
+        call.hints.empty() ? communicator.standingHints() : communicator.hintsOfCall(call.hints);
+  }
   return c;
 }
 
@@ -79,6 +84,16 @@ const std::string& Communicator::name() const { return engine_->name(); }
 std::chrono::nanoseconds Communicator::timeout() const { return engine_->timeout(); }
 void Communicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTimeout(timeout); }
 void Communicator::setHints(const Hints& hints) { engine_->setHints(hints); }
+
+std::shared_ptr<const CallHints> Communicator::prepare(const Hints& hints) const {
+  return engine_->hintsOfCall(hints);
+}
+
+std::vector<int> Communicator::hosts() const {
+  std::vector<int> hosts;
+  for (int r = 0; r < size(); ++r) hosts.push_back(engine_->map().hostOf(r));
+  return hosts;
+}
 
 void Communicator::run(const Call& call, std::chrono::nanoseconds timeout, WaitHooks* hooks) {
   engine_->run(engineCall(call, *engine_), timeout, hooks);
@@ -111,6 +126,11 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
 std::string Communicator::tune(double seconds,
                                const std::function<void(double, const std::string&)>& progress) {
   return engine_->tune({seconds, progress}).toJson().print();
+}
+
+std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
+  auto engine = ctran::findCommunicator(name, rank);
+  return engine ? std::make_shared<Communicator>(std::move(engine)) : nullptr;
 }
 
 Meeting::Meeting() : point_(std::make_unique<InitPoint>()) {}

@@ -25,6 +25,7 @@ namespace ctran {
 class Communicator;  // of the engine
 class InitPoint;
 class Rendezvous;  // of the engine
+struct CallHints;
 
 namespace api {
 
@@ -74,6 +75,8 @@ struct Call {
   std::vector<Block> outputs = {};
   int* source = nullptr;  ///< of Recv: gets the sender's rank; lives as the buffer does
   Hints hints = {};       ///< of this call: they come before the communicator's
+  /// From Communicator::prepare, instead of `hints`.
+  std::shared_ptr<const CallHints> prepared = {};
 };
 
 struct CommunicatorOptions {
@@ -121,6 +124,10 @@ class CTRAN_API Communicator final {
   /// From now on these count instead of those of creation; all ranks set the same ones between the
   /// same two calls.
   void setHints(const Hints& hints);
+  /// Reads hints once, for calls that come often. What setHints sets later does not count for them.
+  std::shared_ptr<const CallHints> prepare(const Hints& hints) const;
+  /// For each rank, the number of its host. Ranks of one host share memory.
+  std::vector<int> hosts() const;
 
   /// Runs the operation to its end on the caller's thread, behind what was posted. A zero `timeout`
   /// means the communicator's. Unless the error's kind is InvalidArgument, the communicator is
@@ -157,6 +164,10 @@ class CTRAN_API Communicator final {
  private:
   const std::shared_ptr<ctran::Communicator> engine_;
 };
+
+/// The communicator of this process that has the name and the rank, whoever has made it: the last
+/// one, if there are several. Null if there is none. Any thread.
+CTRAN_API std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
 
 /// Where a process can be reached by others that want to form a communicator with it, without a
 /// store.
