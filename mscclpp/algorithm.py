@@ -92,6 +92,13 @@ class Algorithm:
     def __repr__(self) -> str:
         return f"<{self.collective} {self.name!r}>"
 
+    @staticmethod
+    def create_from_native_capsule(capsule: object) -> Algorithm:
+        """The algorithm of C++ in a capsule that a module of `mscclpp.compile_native` returns."""
+        from mscclpp.native_algorithm import NativeAlgorithm
+
+        return NativeAlgorithm(capsule)
+
     @property
     def type(self) -> AlgorithmType:
         """What it is written in."""

@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 import os
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from mscclpp import errors
+from mscclpp.algorithm import Algorithm, Constraint
 from mscclpp.native import get_lib
+from mscclpp.types import CollectiveBufferMode, ReduceOp
 
 __all__ = ["NativeAlgorithm", "NativeCommunicator"]
 
 _CAPSULE = b"mscclpp::AlgorithmPtr"
-_NOP = 255
 _AUTO = 255
 _TAG = 0x6E617469  # of the message that has the unique id
 _ID_BYTES = 257  # in hexadecimal digits, with a zero
 _TIMEOUT = 600
-
-_log = logging.getLogger("mscclpp")
+_BUFFER_MODES = (
+    CollectiveBufferMode.ANY,
+    CollectiveBufferMode.IN_PLACE,
+    CollectiveBufferMode.OUT_OF_PLACE,
+)
+# By the numbers of mscclpp::ErrorCode; of the others, CommError.
+_ERRORS: dict[int, type[Exception]] = {
+    2: errors.PeerLostError,
+    3: ValueError,
+    4: errors.CommTimeoutError,
+    5: errors.AbortedError,
+}
 
 
 @functools.cache
@@ -32,6 +44,7 @@ def _library() -> ctypes.CDLL:
     integers = ctypes.POINTER(integer)
     signatures: dict[str, tuple[Any, list[Any]]] = {
         "last_error": (text, []),
+        "last_error_code": (integer, []),
         "unique_id": (integer, [text]),
         "communicator_create": (pointer, [integer, integer, text, integer]),
         "communicator_free": (None, [pointer]),
@@ -58,8 +71,11 @@ def _library() -> ctypes.CDLL:
     return library
 
 
-def _last_error() -> str:
-    return bytes(_library().mscclpp_last_error()).decode(errors="replace")
+def _error() -> Exception:
+    """The one of the call before."""
+    library = _library()
+    kind = _ERRORS.get(library.mscclpp_last_error_code(), errors.CommError)
+    return kind(bytes(library.mscclpp_last_error()).decode(errors="replace"))
 
 
 class Channel(Protocol):
@@ -81,7 +97,7 @@ class NativeCommunicator:
         timeout: seconds that making it may take.
 
     Raises:
-        RuntimeError: it says who did not come, or what is wrong.
+        CommError: it says who did not come, or what is wrong.
     """
 
     def __init__(self, rank: int, size: int, where: str, timeout: int = _TIMEOUT) -> None:
@@ -89,7 +105,7 @@ class NativeCommunicator:
         self._owner = os.getpid()
         self.handle = _library().mscclpp_communicator_create(rank, size, where.encode(), timeout)
         if not self.handle:
-            raise RuntimeError(_last_error())
+            raise _error()
 
     @classmethod
     def over(cls, channel: Channel) -> NativeCommunicator:
@@ -97,7 +113,7 @@ class NativeCommunicator:
         text = ctypes.create_string_buffer(_ID_BYTES)
         if channel.rank == 0:
             if _library().mscclpp_unique_id(text) != 0:
-                raise RuntimeError(_last_error())
+                raise _error()
             for peer in range(1, channel.size):
                 channel.send(text, peer, _TAG)
         else:
@@ -110,23 +126,21 @@ class NativeCommunicator:
             _library().mscclpp_communicator_free(self.handle)
 
 
+# The native communicator beside each communicator: made in the first call of all ranks.
+_known: weakref.WeakKeyDictionary[Any, NativeCommunicator] = weakref.WeakKeyDictionary()
+
+
 def _native(communicator: Any) -> NativeCommunicator:
-    """The native communicator beside another one: made at the first call of all ranks."""
     if isinstance(communicator, NativeCommunicator):
         return communicator
-    for known, made in _known:
-        if known is communicator:
-            return made
-    made = NativeCommunicator.over(communicator)
-    _known.append((communicator, made))
-    return made
+    known = _known.get(communicator)
+    if known is None:
+        known = _known[communicator] = NativeCommunicator.over(communicator)
+    return known
 
 
-_known: list[tuple[Any, NativeCommunicator]] = []
-
-
-class NativeAlgorithm:
-    """An algorithm of C++, out of the capsule that a compiled module returns."""
+class NativeAlgorithm(Algorithm):
+    """An algorithm of C++. `Algorithm.create_from_native_capsule` makes it."""
 
     def __init__(self, capsule: object) -> None:
         get = ctypes.pythonapi.PyCapsule_GetPointer
@@ -134,34 +148,25 @@ class NativeAlgorithm:
         library = _library()
         self._handle = library.mscclpp_algorithm_share(get(capsule, _CAPSULE))
         if not self._handle:
-            raise RuntimeError(_last_error())
-        self._capsule = capsule  # its code lives in a module that stays loaded
-        self.name: str = library.mscclpp_algorithm_name(self._handle).decode()
-        self.collective: str = library.mscclpp_algorithm_collective(self._handle).decode()
+            raise _error()
         world_size, ranks_per_node = ctypes.c_int(), ctypes.c_int()
         library.mscclpp_algorithm_constraint(
             self._handle, ctypes.byref(world_size), ctypes.byref(ranks_per_node)
         )
-        self.world_size, self.ranks_per_node = world_size.value, ranks_per_node.value
-        self.buffer_mode = ("any", "in_place", "out_of_place")[
-            library.mscclpp_algorithm_buffer_mode(self._handle)
-        ]
-        self.tags = self._read_tags()
-
-    def __repr__(self) -> str:
-        return f"<native {self.collective} {self.name!r}>"
+        least, most = ctypes.c_size_t(), ctypes.c_size_t()
+        library.mscclpp_algorithm_range(self._handle, ctypes.byref(least), ctypes.byref(most))
+        super().__init__(
+            library.mscclpp_algorithm_name(self._handle).decode(),
+            library.mscclpp_algorithm_collective(self._handle).decode(),
+            message_size_range=(least.value, most.value),
+            tags=self._read_tags(),
+            buffer_mode=_BUFFER_MODES[library.mscclpp_algorithm_buffer_mode(self._handle)],
+            constraint=Constraint(world_size.value, ranks_per_node.value),
+        )
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
             _library().mscclpp_algorithm_free(self._handle)
-
-    def is_dsl_algorithm(self) -> bool:
-        """Whether it was written in `mscclpp.language`."""
-        return False
-
-    def is_native_algorithm(self) -> bool:
-        """Whether it was written in C++."""
-        return True
 
     def _read_tags(self) -> dict[str, int]:
         tags: dict[str, int] = {}
@@ -172,17 +177,11 @@ class NativeAlgorithm:
             tags[name.decode()] = value.value
         return tags
 
-    @property
-    def message_size_range(self) -> tuple[int, int]:
-        """Which messages it is for, in bytes."""
-        least, most = ctypes.c_size_t(), ctypes.c_size_t()
-        _library().mscclpp_algorithm_range(self._handle, ctypes.byref(least), ctypes.byref(most))
-        return least.value, most.value
-
     def set_message_size_range(self, min_message_size: int, max_message_size: int) -> None:
         """Which messages it is for, in bytes. Raises ValueError."""
+        super().set_message_size_range(min_message_size, max_message_size)
         if _library().mscclpp_algorithm_set_range(self._handle, min_message_size, max_message_size):
-            raise ValueError(_last_error())
+            raise _error()
 
     def execute(
         self,
@@ -192,26 +191,33 @@ class NativeAlgorithm:
         input_size: int,
         output_size: int,
         dtype: int,
-        op: int = _NOP,
+        op: int = ReduceOp.NOP,
         stream: int = 0,
-        executor: object = None,
+        executor: Any = None,
         nblocks: int = 0,
         nthreads_per_block: int = 0,
         symmetric_memory: bool = False,
         extras: Mapping[str, int] | None = None,
         accum_dtype: int | None = None,
     ) -> int:
-        """One call, on every rank in the same order; where kernels run on the host it returns when
-        it is done. Returns the code of a CommResult, 0 for success; why it failed is logged.
+        """One call, on every rank in the same order. On the host it returns when all is done.
+
+        The first call on a communicator is where its ranks make connections for native algorithms.
 
         Args:
-            comm: a NativeCommunicator, or what has `rank`, `size`, `send` and `recv`.
-            input_buffer, output_buffer: addresses; sizes are in bytes.
-            dtype, op, accum_dtype: numbers of `mscclpp.DataType` and `mscclpp.ReduceOp`.
+            comm: `CommGroup.communicator`, or a NativeCommunicator.
+            nblocks, nthreads_per_block: what the algorithm gets; on the host, blocks are threads,
+                on which the threads of a block take turns.
+            symmetric_memory, extras, accum_dtype: what the algorithm gets.
+
+        Returns:
+            What the algorithm says, a number of `CommResult`: 0 for success.
+
+        Raises:
+            ValueError: the arguments make no sense.
+            CommError: it failed; see mscclpp.errors.
         """
-        extras = extras or {}
-        names = (ctypes.c_char_p * len(extras))(*(name.encode() for name in extras))
-        values = (ctypes.c_uint64 * len(extras))(*extras.values())
+        named = extras or {}
         code: int = _library().mscclpp_algorithm_execute(
             self._handle,
             _native(comm).handle,
@@ -225,16 +231,16 @@ class NativeAlgorithm:
             nblocks,
             nthreads_per_block,
             int(symmetric_memory),
-            len(extras),
-            names,
-            values,
+            len(named),
+            (ctypes.c_char_p * len(named))(*(name.encode() for name in named)),
+            (ctypes.c_uint64 * len(named))(*named.values()),
             _AUTO if accum_dtype is None else int(accum_dtype),
         )
-        if code != 0 and (why := _last_error()):
-            _log.error("%s: %s", self.name, why)
+        if code != 0 and _library().mscclpp_last_error_code() >= 0:
+            raise _error()
         return code
 
     def reset(self) -> None:
-        """Lets go of what earlier calls left, between the same calls on all ranks."""
+        """Lets go of what earlier calls left; all ranks do so between the same calls."""
         if _library().mscclpp_algorithm_reset(self._handle):
-            raise RuntimeError(_last_error())
+            raise _error()

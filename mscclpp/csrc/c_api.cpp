@@ -19,6 +19,13 @@ namespace {
 constexpr std::string_view kDigits = "0123456789abcdef";
 
 thread_local std::string gError;
+thread_local int gErrorCode = -1;
+
+CommResult failed(const char* why, mscclpp::ErrorCode code, CommResult result) {
+  gError = why;
+  gErrorCode = static_cast<int>(code);
+  return result;
+}
 
 CommResult resultOf(mscclpp::ErrorCode code) {
   switch (code) {
@@ -40,23 +47,21 @@ CommResult resultOf(mscclpp::ErrorCode code) {
 /// The code of what `body` throws, if it does.
 template <class Body>
 CommResult guarded(const Body& body) {
+  using mscclpp::ErrorCode;
+  gError.clear();
+  gErrorCode = -1;
   try {
     return body();
   } catch (const mscclpp::Error& error) {
-    gError = error.what();
-    return resultOf(error.getErrorCode());
+    return failed(error.what(), error.getErrorCode(), resultOf(error.getErrorCode()));
   } catch (const mscclpp::CudaError& error) {
-    gError = error.what();
-    return CommResult::CommUnhandledCudaError;
+    return failed(error.what(), ErrorCode::SystemError, CommResult::CommUnhandledCudaError);
   } catch (const mscclpp::SysError& error) {
-    gError = error.what();
-    return CommResult::CommSystemError;
+    return failed(error.what(), ErrorCode::SystemError, CommResult::CommSystemError);
   } catch (const std::exception& error) {
-    gError = error.what();
-    return CommResult::CommInternalError;
+    return failed(error.what(), ErrorCode::InternalError, CommResult::CommInternalError);
   } catch (...) {
-    gError = "an unknown exception";
-    return CommResult::CommInternalError;
+    return failed("an unknown exception", ErrorCode::InternalError, CommResult::CommInternalError);
   }
 }
 
@@ -94,6 +99,7 @@ bool parse(std::string_view text, mscclpp::UniqueId& id) {
 }  // namespace
 
 const char* mscclpp_last_error() { return gError.c_str(); }
+int mscclpp_last_error_code() { return gErrorCode; }
 
 int mscclpp_unique_id(char* text) {
   return static_cast<int>(guarded([&] {
@@ -175,7 +181,6 @@ int mscclpp_algorithm_execute(mscclpp_algorithm* algorithm, mscclpp_communicator
   return static_cast<int>(guarded([&] {
     mscclpp::Extras named;
     for (size_t i = 0; i < extras; ++i) named[names[i]] = values[i];
-    gError.clear();
     return algorithm->algorithm->execute(
         communicator->communicator, input, output, input_size, output_size,
         static_cast<mscclpp::DataType>(dtype), static_cast<mscclpp::ReduceOp>(op),

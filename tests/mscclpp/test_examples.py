@@ -47,3 +47,11 @@ def test_tuning(tmp_path: Path, size: int) -> None:
     lines = ended.out.splitlines()
     assert len(lines) == 13
     assert all(": default_allreduce_" in line for line in lines)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_native_algorithm(tmp_path: Path, size: int) -> None:
+    cache = {"MSCCLPP_CACHE_DIR": str(tmp_path)}
+    ended = torchrun("customized_allgather.py", size, tmp_path, **cache)
+    lines = [f"[rank {rank}] of {size}: all blocks are there" for rank in range(size)]
+    assert sorted(ended.out.split("\n")) == ["", *lines]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import mscclpp
 from mscclpp import native
 from mscclpp.launches import rewrite
 from mscclpp.native import CompileError, compile_native, get_include, get_lib
@@ -156,8 +157,8 @@ def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
     eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
     assert (eleven.name, eleven.collective, eleven.tags) == ("small", "allreduce", {"fast": 3})
     assert eleven.message_size_range == (16, 4096)
-    assert (eleven.world_size, eleven.ranks_per_node) == (2, 1)
-    assert eleven.buffer_mode == "in_place"
+    assert eleven.constraint == mscclpp.Algorithm.Constraint(2, 1)
+    assert eleven.buffer_mode is mscclpp.CollectiveBufferMode.IN_PLACE
     assert eleven.is_native_algorithm()
     assert not eleven.is_dsl_algorithm()
     with pytest.raises(ValueError, match="no message has 8 to 4 bytes"):
@@ -167,20 +168,25 @@ def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
     assert eleven.message_size_range == (16, 4096)
     program = f"""
         import sys
+        import mscclpp
         from mscclpp.native import compile_native
         from mscclpp.native_algorithm import NativeAlgorithm, NativeCommunicator
         comm = NativeCommunicator(int(sys.argv[1]), 2, {f"file://{tmp_path}"!r}, 100)
         module = compile_native("small", {str(small)!r}, defines={{"TWO": 2}}, device="cpu")
-        for make in (module.create11, module.create12):
-            algorithm = NativeAlgorithm(make())
-            # It is for one rank per host.
-            print(algorithm.execute(comm, 0, 0, 16, 16, 0, extras={{"code": 6}}))
+        arguments = (comm, 0, 0, 16, 16, 0)
+        eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
+        print(eleven.execute(*arguments, extras={{"code": 6}}))
+        print(twelve.execute(*arguments, accum_dtype=mscclpp.DataType.float64))
+        try:
+            twelve.execute(*arguments)
+        except mscclpp.PeerLostError as error:
+            print(error)
     """
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", textwrap.dedent(program), str(rank)],
             stdout=subprocess.PIPE,
-            env={**os.environ, "MSCCLPP_HOSTID": str(rank)},  # as if on hosts of their own
+            env={**os.environ, "MSCCLPP_HOSTID": str(rank)},  # it is for one rank per host
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -188,8 +194,7 @@ def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
     ]
     for rank in ranks:
         said, why = rank.communicate(timeout=100)
-        assert said.split() == ["6", "6"], why
-        assert "small: no (mscclpp: RemoteError)" in why
+        assert said.splitlines() == ["6", "0", "no (mscclpp: RemoteError)"], why
 
 
 def test_errors_of_the_compiler_are_shown(tmp_path: Path) -> None:
