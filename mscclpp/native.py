@@ -1,7 +1,7 @@
 """Native algorithms: C++ with kernels, compiled when the program runs.
 
-Headers are those of `get_include()`. Where there is a GPU, nvcc compiles; elsewhere the C++
-compiler does, and kernels run on the host.
+Headers are those of `get_include()`. The C++ compiler compiles, and kernels run on the host; nvcc
+compiles the same sources for GPUs, on which the library does not serve them yet.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def compile_native(
     flags: Sequence[str] = (),
     defines: Mapping[str, object] | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
-    device: str = "auto",
+    device: str = "cpu",
     arch: str | None = None,
 ) -> ModuleType:
     """Compiles a Python module of C++, with kernels, and imports it.
@@ -77,7 +77,8 @@ def compile_native(
         flags: more arguments for the compiler.
         defines: macros; None as a value defines one without a value.
         sources: more files.
-        device: "cuda", "cpu", or "auto": "cuda" where there is a GPU.
+        device: where kernels run: "cpu", or "cuda", by nvcc. The library does not reach memory of
+            GPUs yet: modules for them can be compiled and loaded, and not executed.
         arch: of the GPU, such as "90"; that of the one here if it is not said, else 90.
 
     Raises:
@@ -88,10 +89,8 @@ def compile_native(
     for one in files:
         if not one.is_file():
             raise FileNotFoundError(f"there is no file {one}")
-    if device not in ("auto", "cuda", "cpu"):
-        raise ValueError(f"device must be 'auto', 'cuda' or 'cpu', not {device!r}")
-    if device == "auto":
-        device = "cuda" if files[0].suffix not in _HOST_SUFFIXES and _gpu_arch() else "cpu"
+    if device not in ("cuda", "cpu"):
+        raise ValueError(f"device must be 'cuda' or 'cpu', not {device!r}")
     macros = [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
     compiler = _nvcc(arch or _gpu_arch() or "90") if device == "cuda" else _host_compiler()
     job = _Job(name, tuple(files), compiler, (*macros, *flags))

@@ -45,7 +45,7 @@ struct Float16 {
     uint64_t mantissa = (magnitude & 0x7fffff) | (magnitude >= 0x800000 ? 0x800000 : 0);
     if (magnitude < 0x800000) ++exponent;  // subnormal
     int drop = 23 - kMantissaBits;
-    if (exponent <= 0) {
+    if (exponent <= 0 || magnitude < 0x800000) {
       drop += 1 - exponent;
       exponent = 0;
     } else {
@@ -83,8 +83,6 @@ using __half = mscclpp::host::Float16<5>;
 using half = __half;
 using __nv_bfloat16 = mscclpp::host::Float16<8>;
 #endif
-
-using __bfloat16 = __nv_bfloat16;
 
 namespace mscclpp {
 
@@ -181,8 +179,8 @@ using f64x1 = VectorType<double, 1>;
 using f16x2 = VectorType<__half, 2>;
 using f16x4 = VectorType<__half, 4>;
 using f16x8 = VectorType<__half, 8>;
-using bf16x2 = VectorType<__bfloat16, 2>;
-using bf16x4 = VectorType<__bfloat16, 4>;
-using bf16x8 = VectorType<__bfloat16, 8>;
+using bf16x2 = VectorType<__nv_bfloat16, 2>;
+using bf16x4 = VectorType<__nv_bfloat16, 4>;
+using bf16x8 = VectorType<__nv_bfloat16, 8>;
 
 }  // namespace mscclpp

@@ -1,6 +1,8 @@
 #include "mscclpp/executor.hpp"
 
+#include <algorithm>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <sstream>
 
@@ -10,8 +12,12 @@
 namespace mscclpp {
 namespace {
 
-/// The text of a member of the outermost object of `json`.
-std::string member(const std::string& json, const std::string& name) {
+/// Where the text of a member of the outermost object of `json` is.
+struct Place {
+  size_t begin;
+  size_t bytes;
+};
+Place member(const std::string& json, const std::string& name) {
   int depth = 0;
   for (size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
@@ -23,12 +29,18 @@ std::string member(const std::string& json, const std::string& name) {
     if (depth == 1 && json.substr(i + 1, end - i - 1) == name) {
       const size_t value = json.find_first_not_of(" \t\r\n:", end + 1);
       if (value != std::string::npos && json[value] == '"') {
-        return json.substr(value + 1, json.find('"', value + 1) - value - 1);
+        const size_t begin = value + 1;
+        return {begin, std::min(json.find('"', begin), json.size()) - begin};
       }
     }
     i = end;
   }
   throw Error("the plan does not say its " + name, ErrorCode::InvalidUsage);
+}
+
+std::string text(const std::string& json, const std::string& name) {
+  const Place place = member(json, name);
+  return json.substr(place.begin, place.bytes);
 }
 
 struct Shape {
@@ -95,8 +107,8 @@ ExecutionPlan::ExecutionPlan(const std::string& planPath, int) {
   text << file.rdbuf();
   if (!file) throw Error("the plan " + planPath + " cannot be read", ErrorCode::InvalidUsage);
   json_ = text.str();
-  name_ = member(json_, "name");
-  collective_ = member(json_, "collective");
+  name_ = text(json_, "name");
+  collective_ = text(json_, "collective");
 }
 
 const std::string& ExecutionPlan::name() const { return name_; }
@@ -122,9 +134,7 @@ class Executor::Impl {
                   ErrorCode::ExecutorError);
     }
     try {
-      if (!registered_.contains(plan.json())) {
-        registered_[plan.json()] = ctran::api::registerProgram(plan.json());
-      }
+      const std::string name = known(plan);
       const ctran::DataType element = engineType(type);
       ctran::api::Call call;
       call.kind = shape->second.kind;
@@ -133,7 +143,7 @@ class Executor::Impl {
       call.output = output;
       call.count = (shape->second.countsOutput ? outputBytes : inputBytes) / sizeOf(element);
       if (shape->second.perRank) call.count /= static_cast<size_t>(bootstrap_->getNranks());
-      call.hints = {{"ctran::algorithm", "plan:" + plan.name()}};
+      call.hints = {{"ctran::algorithm", "plan:" + name}};
       bootstrap_->engine()->run(call);
     } catch (const ctran::Error& error) {
       throw Error(error.what(), ErrorCode::ExecutorError);
@@ -141,9 +151,22 @@ class Executor::Impl {
   }
 
  private:
+  /// The name under which the engine knows the plan: two plans of one name have two.
+  std::string known(const ExecutionPlan& plan) {
+    const std::string& json = plan.json();
+    const std::string name = plan.name() + "-" + std::to_string(std::hash<std::string>()(json));
+    if (!registered_.contains(json)) {
+      const Place place = member(json, "name");
+      std::string renamed = json;
+      renamed.replace(place.begin, place.bytes, name);
+      registered_[json] = ctran::api::registerProgram(renamed);
+    }
+    return name;
+  }
+
   const std::shared_ptr<Communicator> communicator_;
   const std::shared_ptr<TcpBootstrap> bootstrap_;
-  std::map<std::string, uint64_t> registered_;
+  std::map<std::string, uint64_t> registered_;  // by JSON
 };
 
 Executor::Executor(std::shared_ptr<Communicator> comm)

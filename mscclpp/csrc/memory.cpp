@@ -1,5 +1,6 @@
 #include "memory.h"
 
+#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -42,6 +43,21 @@ std::shared_ptr<std::byte> mapFileOf(const MemoryName& name) {
 
 bool isInside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset <= size && bytes <= size - offset;
+}
+
+/// Whether the driver, if this process has it, says that the memory is a GPU's.
+bool isOfGpu(const void* ptr) {
+  constexpr int kMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+  constexpr unsigned kOfDevice = 2;
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) return false;
+  using Get = int (*)(void*, int, unsigned long long);
+  const auto get = reinterpret_cast<Get>(::dlsym(driver, "cuPointerGetAttribute"));
+  unsigned type = 0;
+  const bool known =
+      get != nullptr && get(&type, kMemoryType, reinterpret_cast<uintptr_t>(ptr)) == 0;
+  ::dlclose(driver);
+  return known && type == kOfDevice;
 }
 
 void checkInside(const char* what, uint64_t offset, uint64_t bytes, uint64_t size) {
@@ -141,6 +157,10 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
 RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags transports) {
   if (ptr == nullptr && size > 0) {
     throw Error("a null pointer was registered", ErrorCode::InvalidUsage);
+  }
+  if (isOfGpu(ptr)) {
+    throw Error("memory of GPUs cannot be registered yet: pass memory of the host",
+                ErrorCode::InvalidUsage);
   }
   auto impl = std::make_shared<RegisteredMemory::Impl>();
   impl->local = static_cast<char*>(ptr);

@@ -285,6 +285,66 @@ def test_programs_find_the_package(tmp_path: Path) -> None:
     assert said.startswith("1 0.")
 
 
+PLANS = """
+    #include <Python.h>
+    #include <mscclpp/executor.hpp>
+    #include <pybind11/pybind11.h>
+    #include <pybind11/stl.h>
+
+    using namespace mscclpp;
+
+    std::vector<int> run(int rank, int size, std::string store, std::string path,
+                         std::vector<int> values) {
+      auto bootstrap = std::make_shared<TcpBootstrap>(rank, size);
+      bootstrap->initializeByStore(store, 100);
+      auto communicator = std::make_shared<Communicator>(bootstrap);
+      Executor executor(communicator);
+      const ExecutionPlan plan(path, rank);
+      std::vector<int> output(values.size());
+      const size_t bytes = values.size() * sizeof(int);
+      for (int i = 0; i < 3; ++i) {
+        executor.execute(rank, values.data(), output.data(), bytes, bytes, DataType::INT32, plan,
+                         nullptr);
+      }
+      return output;
+    }
+
+    PYBIND11_MODULE(plans, m) { m.def("run", run); }
+"""
+
+
+def test_programs_of_the_dsl_are_executed(tmp_path: Path) -> None:
+    """By mscclpp::Executor, from their JSON."""
+    (tmp_path / "plans.cpp").write_text(textwrap.dedent(PLANS))
+    program = f"""
+        import importlib.util, pathlib, sys
+        import mscclpp
+        folder = pathlib.Path({str(tmp_path)!r})
+        rank = int(sys.argv[1])
+        path = {str(Path(__file__).parent / "programs" / "all_reduce_one_shot.py")!r}
+        spec = importlib.util.spec_from_file_location("written", path)
+        written = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(written)
+        plan = folder / f"plan{{rank}}.json"
+        plan.write_text(mscclpp.compile(written.program(2)).to_json())
+        module = mscclpp.compile_native("plans", folder / "plans.cpp")
+        values = [i * (rank + 1) for i in range(1001)]
+        sums = module.run(rank, 2, f"file://{{folder}}", str(plan), values)
+        assert sums == [i * 3 for i in range(1001)]
+        try:
+            module.run(0, 1, "", str(folder / "absent.json"), [1])
+        except RuntimeError as error:
+            assert "cannot be read" in str(error)
+        else:
+            raise AssertionError("there is no such plan")
+    """
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(rank)])
+        for rank in range(2)
+    ]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("source", "call"),
     [
