@@ -103,10 +103,10 @@ ctran::DataType engineType(DataType type) {
 
 ExecutionPlan::ExecutionPlan(const std::string& planPath, int) {
   std::ifstream file(planPath);
-  std::ostringstream text;
-  text << file.rdbuf();
+  std::ostringstream read;
+  read << file.rdbuf();
   if (!file) throw Error("the plan " + planPath + " cannot be read", ErrorCode::InvalidUsage);
-  json_ = text.str();
+  json_ = read.str();
   name_ = text(json_, "name");
   collective_ = text(json_, "collective");
 }
