@@ -303,9 +303,6 @@ class MSCCLPP_API Communicator {
   int remoteRankOf(const Connection& connection) const;
   int tagOf(const Connection& connection) const;
 
-  /// Of waits that are for no rank in particular, such as a kernel's barriers.
-  WaitLimit* limit() const;
-
  private:
   class Impl;
   const std::unique_ptr<Impl> impl_;

@@ -1,12 +1,16 @@
 #include "mscclpp/algorithm.hpp"
 
+#include <algorithm>
 #include <map>
-#include <optional>
 
 #include "agreement.h"
 
 namespace mscclpp {
 namespace {
+
+/// Of one algorithm on one communicator: enough for the buffers of most programs, and an end to
+/// what buffers that come and go would leave.
+constexpr size_t kMostContexts = 64;
 
 struct HashOfKey {
   size_t operator()(const AlgorithmCtxKey& key) const {
@@ -27,12 +31,26 @@ struct HashOfKey {
 
 class NativeAlgorithm::Impl {
  public:
-  using Contexts = std::unordered_map<AlgorithmCtxKey, std::shared_ptr<void>, HashOfKey>;
+  struct Context {
+    std::shared_ptr<void> made;
+    uint64_t lastCall = 0;
+  };
+  using Contexts = std::unordered_map<AlgorithmCtxKey, Context, HashOfKey>;
   /// What calls on one communicator have left.
   struct Served {
     std::weak_ptr<Communicator> communicator;
     Agreement agreement;
     Contexts contexts;
+    uint64_t calls = 0;
+
+    /// Makes room for one more: what was used longest ago goes. Ranks need not agree on it.
+    void makeRoom() {
+      if (contexts.size() < kMostContexts) return;
+      const auto earlier = [](const auto& a, const auto& b) {
+        return a.second.lastCall < b.second.lastCall;
+      };
+      contexts.erase(std::min_element(contexts.begin(), contexts.end(), earlier));
+    }
   };
 
   /// Of that communicator, for which the algorithm is initialized.
@@ -42,7 +60,7 @@ class NativeAlgorithm::Impl {
     const auto found = served.find(communicator.get());
     if (found != served.end()) return found->second;
     if (init) init(communicator);
-    Served fresh{communicator, Agreement(*communicator), {}};
+    Served fresh{communicator, Agreement(*communicator), {}, 0};
     return served.emplace(communicator.get(), std::move(fresh)).first->second;
   }
 
@@ -113,14 +131,18 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
   Impl::Served& served = impl_->servedOn(comm);
   const AlgorithmCtxKey key =
       impl_->contextKey(input, output, inputSize, outputSize, dtype, symmetricMemory);
-  std::shared_ptr<void>& context = served.contexts[key];
+  const auto found = served.contexts.find(key);
   // To make a context is collective, whoever needs one.
-  if (served.agreement.any(context == nullptr)) {
-    context = nullptr;
-    context = impl_->contextInit(comm, input, output, inputSize, outputSize, dtype);
+  if (served.agreement.any(found == served.contexts.end())) {
+    if (found != served.contexts.end()) served.contexts.erase(found);
+    served.makeRoom();
+    served.contexts[key].made =
+        impl_->contextInit(comm, input, output, inputSize, outputSize, dtype);
   }
-  return impl_->kernel(context, input, output, inputSize, outputSize, dtype, op, stream, nBlocks,
-                       nThreadsPerBlock, extras, accumDtype);
+  Impl::Context& context = served.contexts[key];
+  context.lastCall = ++served.calls;
+  return impl_->kernel(context.made, input, output, inputSize, outputSize, dtype, op, stream,
+                       nBlocks, nThreadsPerBlock, extras, accumDtype);
 }
 
 void NativeAlgorithm::reset() { impl_->served.clear(); }

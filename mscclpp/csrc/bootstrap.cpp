@@ -208,7 +208,7 @@ class TcpBootstrap::Impl {
       options.name = "mscclpp";
       options.timeout = timeout;
       if (size_ > 1) options.store = ctran::api::openStore(url);
-      use(Engine::create(options));
+      begin(Engine::create(options));
     });
   }
 
@@ -265,13 +265,20 @@ class TcpBootstrap::Impl {
       ctran::api::CommunicatorOptions options;
       options.name = "mscclpp";
       options.timeout = timeout;
-      if (size_ == 1) return use(Engine::create(options));
+      if (size_ == 1) return begin(Engine::create(options));
       Meeting meeting;
       const auto handles = listener != nullptr ? listener->gather(size_, meeting.handle(), timeout)
                                                : Rendezvous::join(addresses, secret, rank_, size_,
                                                                   meeting.handle(), timeout);
-      use(meeting.form(handles, "mscclpp", options));
+      begin(meeting.form(handles, "mscclpp", options));
     });
+  }
+
+  /// With a communicator of its own. Ranks may come to a message much later than to the meeting.
+  void begin(std::shared_ptr<Engine> engine) {
+    engine->setTimeout(
+        std::max<std::chrono::nanoseconds>(engine->timeout(), std::chrono::seconds(600)));
+    use(std::move(engine));
   }
 
   static Call message(ctran::CollectiveKind kind, size_t bytes, int peer, int tag) {

@@ -67,8 +67,7 @@ class Communicator::Impl {
  public:
   Impl(std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<Context> context)
       : bootstrap_(std::move(bootstrap)),
-        context_(context ? std::move(context) : Context::create()),
-        limit_(newLimit()) {}
+        context_(context ? std::move(context) : Context::create()) {}
 
   /// What `read` makes of the next message of that rank and tag: read when it is asked for, behind
   /// all that was to be read before it.
@@ -90,7 +89,6 @@ class Communicator::Impl {
 
   const std::shared_ptr<Bootstrap> bootstrap_;
   const std::shared_ptr<Context> context_;
-  const std::shared_ptr<WaitLimit> limit_;
   std::map<std::pair<int, int>, std::shared_future<void>> last_;
   struct Peer {
     int rank;
@@ -106,7 +104,6 @@ Communicator::~Communicator() = default;
 
 std::shared_ptr<Bootstrap> Communicator::bootstrap() const { return impl_->bootstrap_; }
 std::shared_ptr<Context> Communicator::context() const { return impl_->context_; }
-WaitLimit* Communicator::limit() const { return impl_->limit_.get(); }
 
 RegisteredMemory Communicator::registerMemory(void* ptr, size_t size, TransportFlags transports) {
   return impl_->context_->registerMemory(ptr, size, transports);

@@ -67,13 +67,49 @@ struct Launched {
 /// Thrown in threads whose launch has failed elsewhere.
 struct Cancelled {};
 
+/// Stacks that are used again: to map one takes longer than most threads of kernels run.
+class Stacks {
+ public:
+  static Stacks& all() {
+    static auto& one = *new Stacks;
+    return one;
+  }
+
+  void* take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!free_.empty()) {
+        void* const stack = free_.back();
+        free_.pop_back();
+        return stack;
+      }
+    }
+    void* const stack = ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (stack == MAP_FAILED) throw Error("no memory for a stack", ErrorCode::SystemError);
+    return stack;
+  }
+
+  void give(void* stack) {
+    const std::lock_guard lock(mutex_);
+    if (free_.size() < kMost) {
+      free_.push_back(stack);
+    } else {
+      ::munmap(stack, kStack);
+    }
+  }
+
+ private:
+  static constexpr size_t kMost = 1024;
+
+  std::mutex mutex_;
+  std::vector<void*> free_;
+};
+
 /// A stack on which threads of a block run, one after the other as long as none waits.
 class Carrier {
  public:
-  Carrier()
-      : stack_(::mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0)) {
-    if (stack_ == MAP_FAILED) throw Error("no memory for a stack", ErrorCode::SystemError);
+  Carrier() : stack_(Stacks::all().take()) {
     ::getcontext(&context_);
     context_.uc_stack.ss_sp = stack_;
     context_.uc_stack.ss_size = kStack;
@@ -86,7 +122,7 @@ class Carrier {
 #if defined(MSCCLPP_TSAN)
     __tsan_destroy_fiber(fiber_);
 #endif
-    ::munmap(stack_, kStack);
+    Stacks::all().give(stack_);
   }
   Carrier(const Carrier&) = delete;
   Carrier& operator=(const Carrier&) = delete;

@@ -73,6 +73,27 @@ TEST(NativeAlgorithm, ContextsAreMadeWhenOneRankNeedsOne) {
   });
 }
 
+TEST(NativeAlgorithm, BuffersThatComeAndGoLeaveLittle) {
+  runRanks(2, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    Log log;
+    const auto algorithm = logging(log);
+    std::vector<int> buffers(1000);
+    // This rank's buffers come again, the other's do not: the calls agree all the same.
+    const size_t period = c.bootstrap()->getRank() == 0 ? 10 : 1000;
+    for (size_t i = 0; i < 1000; ++i) {
+      ASSERT_EQ(execute(*algorithm, communicator, &buffers[i % period]), CommResult::CommSuccess);
+    }
+    EXPECT_EQ(log.contexts, 1000);
+    for (size_t i = 0; i < 60; ++i) {  // those that both still have
+      execute(*algorithm, communicator, &buffers[(999 - i) % period]);
+    }
+    EXPECT_EQ(log.contexts, 1000);
+    execute(*algorithm, communicator, &buffers[0]);  // one of them has it no more
+    EXPECT_EQ(log.contexts, 1001);
+  });
+}
+
 TEST(NativeAlgorithm, CommunicatorsHaveContextsOfTheirOwn) {
   Log log;
   const auto algorithm = logging(log);
