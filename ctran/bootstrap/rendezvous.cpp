@@ -54,9 +54,9 @@ std::string receiveWord(const Socket& socket, int from, Deadline deadline,
 /// `error` as one of `rank`.
 Error of(int rank, const Error& error) {
   const bool lost = error.kind() == ErrorKind::PeerLost;
-  return Error(error.kind(), (lost ? "lost rank " : "rank ") + std::to_string(rank) + ": " +
-                                 error.what(),
-               {rank}, kOp);
+  return Error(error.kind(),
+               (lost ? "lost rank " : "rank ") + std::to_string(rank) + ": " + error.what(), {rank},
+               kOp);
 }
 
 }  // namespace
