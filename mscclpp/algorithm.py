@@ -86,6 +86,7 @@ class Algorithm:
         self.buffer_mode = buffer_mode
         self.constraint = constraint or _Constraint()
         self._operations: dict[int, Operation] = {}  # by id of the communicator
+        self._finalizers: list[weakref.finalize[..., Any]] = []  # of what is prepared
         self._needs_executor = False
         self._told: set[str] = set()
 
@@ -196,7 +197,8 @@ class Algorithm:
 
     def reset(self) -> None:
         """Forgets what was prepared for communicators."""
-        self._operations.clear()
+        while self._finalizers:
+            self._finalizers.pop()()
 
     # For those who write a kind of algorithms.
 
@@ -218,8 +220,15 @@ class Algorithm:
         hints = self._hints(communicator)
         operation = _runtime.prepare(communicator, KINDS[self.collective], hints)
         self._operations[id(comm)] = operation
-        weakref.finalize(comm, self._operations.pop, id(comm), None).atexit = False
+        self._when_gone(comm, self._operations.pop, id(comm), None)
         return operation
+
+    def _when_gone(self, owner: object, function: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function when the owner is no more, and before that if `reset` is called."""
+        self._finalizers = [one for one in self._finalizers if one.alive]
+        finalizer = weakref.finalize(owner, function, *arguments)
+        finalizer.atexit = False
+        self._finalizers.append(finalizer)
 
     def _check_options(
         self, stream: int, nblocks: int, nthreads: int, accum_dtype: int | None, dtype: int

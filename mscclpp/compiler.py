@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -125,8 +124,13 @@ class PlanAlgorithm(Algorithm):
         digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
         plan["name"] = f"{re.sub('[^A-Za-z0-9_.-]', '_', self.name)}-{digest}"
         number = engine.call("register", plan=plan, communicator=comm.name)
-        weakref.finalize(comm, engine.call, "remove", number=number).atexit = False
+        for owner in (comm, self):
+            self._when_gone(owner, _remove, number)
         return {"ctran::algorithm": f"{KINDS[self.collective]}=plan:{plan['name']}"}
+
+
+def _remove(number: int) -> None:
+    engine.call("remove", number=number)
 
 
 def _reductions(plan: Plan) -> Iterator[ReduceOperationType]:

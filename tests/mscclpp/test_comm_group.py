@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -165,6 +167,7 @@ def test_the_environment_of_the_guide_needs_no_torch(tmp_path: Path, ranks_of_gr
         for r in range(ranks_of_group)
     ]
     said = [process.communicate()[0] for process in processes]
+    assert [process.returncode for process in processes] == [0] * ranks_of_group
     assert said == [f"{r} {ranks_of_group}\n" for r in range(ranks_of_group)]
 
 
@@ -305,4 +308,52 @@ def test_a_deadline_names_who_is_late(fresh_ranks: MakeRanks) -> None:
     job.hear(0)
     for rank in range(2):
         job.say(rank)
+    job.results()
+
+
+def interrupted(rank: Rank) -> str:
+    group = mscclpp.CommGroup(store=rank.store("ctrl-c"), rank=rank.rank, size=rank.size)
+    if rank.rank == 1:
+        rank.listen()
+        return ""
+    rank.say("blocked")
+    try:
+        group.barrier()
+    except KeyboardInterrupt:
+        return "interrupted"
+    return "ended"
+
+
+def test_ctrl_c_ends_a_wait(fresh_ranks: MakeRanks) -> None:
+    ranks = fresh_ranks(2)
+    job = ranks.start(interrupted)
+    job.hear(0)
+    while not ranks.processes[0].is_asleep():
+        pass
+    ranks.processes[0].signal(signal.SIGINT)
+    job.say(1)
+    assert job.results() == ["interrupted", ""]
+
+
+def from_two_threads(rank: Rank) -> None:
+    group = mscclpp.CommGroup(store=rank.store("threads"), rank=rank.rank, size=rank.size)
+    if rank.rank == 1:
+        rank.listen()
+        group.barrier()
+        return
+    waiting = threading.Thread(target=group.barrier)
+    waiting.start()
+    said = ""
+    while "another thread is in a call on this communicator" not in said:  # it is not there yet
+        with pytest.raises((RuntimeError, ValueError)) as raised:
+            group.communicator.recv(bytearray(0), 7, 0)
+        said = str(raised.value)
+    rank.say("refused")
+    waiting.join()
+
+
+def test_a_second_thread_is_refused(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(2).start(from_two_threads)
+    job.hear(0)
+    job.say(1)
     job.results()

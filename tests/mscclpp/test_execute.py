@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ from mscclpp.utils import torch_dtype_to_mscclpp_dtype
 MakeRanks = Callable[[int], Ranks]
 PROGRAMS = Path(__file__).parent / "programs"
 COUNTS = (0, 1, 7, 1000, 70_001)
+DEFAULTS = mscclpp.AlgorithmCollectionBuilder().build_default_algorithms()
 
 
 def compiled(name: str, **settings: object) -> mscclpp.DslAlgorithm:
@@ -172,6 +174,36 @@ def of_one_name(rank: Rank) -> None:
 
 def test_two_programs_of_one_name_are_two(ranks: MakeRanks) -> None:
     ranks(2).run(of_one_name)
+
+
+def plans_of(algorithm: mscclpp.Algorithm, group: mscclpp.CommGroup) -> int:
+    """How many plans of this communicator the engine knows."""
+    operation = algorithm._operations[id(group.communicator)]
+    alternatives = json.loads(operation.explain(4096, DataType.float32))["alternatives"]
+    return sum(one["algorithm"].startswith("plan:") for one in alternatives)
+
+
+def come_and_go(rank: Rank) -> None:
+    with group_of(rank) as group:
+        run, packet = Runner(group), next(iter(DEFAULTS))
+        mine = torch.ones(10)
+        run(packet, mine, mine)
+        before = plans_of(packet, group)
+        algorithms = [compiled("all_reduce_two_shot", ranks=2) for _ in range(5)]
+        for algorithm in algorithms:
+            run(algorithm, mine, mine)
+        assert plans_of(packet, group) == before + 5
+        algorithms[0].reset()
+        assert plans_of(packet, group) == before + 4
+        run(algorithms[0], mine, mine)
+        assert plans_of(packet, group) == before + 5
+        del algorithm, algorithms
+        assert plans_of(packet, group) == before
+        assert mine.eq(2**7).all()
+
+
+def test_programs_that_are_dropped_leave_nothing(ranks: MakeRanks) -> None:
+    ranks(2).run(come_and_go)
 
 
 def from_a_file(rank: Rank, path: str) -> None:
