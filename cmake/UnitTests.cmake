@@ -95,6 +95,8 @@ file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/suites.cmake INPUT ${PROJECT_BINARY_D
 set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/suites.cmake)
 
 set(programs ctran_tests)
+include(MscclppTests)
+list(APPEND programs mscclpp_tests)
 if(TARGET torchcomms)
   include(TorchCommTests)
 endif()

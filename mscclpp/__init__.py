@@ -1,18 +1,56 @@
-"""Collectives that are written, as programs of thread blocks and channels, in Python.
+"""Collectives that are chosen, tuned and written by their users.
 
     import mscclpp
 
+    group = mscclpp.CommGroup()  # under torchrun
     algorithm = mscclpp.compile(write_program, spec)  # proved right, or an error with the line
+    algorithm.execute(group.communicator, ..., executor=mscclpp.Executor(group.communicator))
 
 Needs neither PyTorch nor a GPU.
 """
 
 from mscclpp import language as language
-from mscclpp.compiler import Algorithm as Algorithm
+from mscclpp import utils as utils
+from mscclpp.algorithm import Algorithm as Algorithm
+from mscclpp.algorithm import AlgorithmCollection as AlgorithmCollection
+from mscclpp.algorithm import CollectiveRequest as CollectiveRequest
+from mscclpp.builder import AlgorithmBuilder as AlgorithmBuilder
+from mscclpp.builder import AlgorithmCollectionBuilder as AlgorithmCollectionBuilder
+from mscclpp.comm import CommGroup as CommGroup
+from mscclpp.compiler import DslAlgorithm as DslAlgorithm
 from mscclpp.compiler import compile as compile
+from mscclpp.errors import AbortedError as AbortedError
+from mscclpp.errors import CommError as CommError
+from mscclpp.errors import CommTimeoutError as CommTimeoutError
+from mscclpp.errors import MismatchError as MismatchError
+from mscclpp.errors import PeerLostError as PeerLostError
+from mscclpp.errors import UnsupportedError as UnsupportedError
+from mscclpp.executor import ExecutionPlan as ExecutionPlan
+from mscclpp.executor import Executor as Executor
 from mscclpp.language.utils import AlgoSpec as AlgoSpec
+from mscclpp.memory import RawGpuBuffer as RawGpuBuffer
+from mscclpp.native import compile_native as compile_native
+from mscclpp.native import get_include as get_include
+from mscclpp.native import get_lib as get_lib
 from mscclpp.proof import CannotVerify as CannotVerify
 from mscclpp.proof import NotProved as NotProved
 from mscclpp.proof import Report as Report
+from mscclpp.registration import register as register
+from mscclpp.tuner import Tuning as Tuning
+from mscclpp.tuner import tune as tune
+from mscclpp.types import AlgorithmType as AlgorithmType
+from mscclpp.types import CollectiveBufferMode as CollectiveBufferMode
+from mscclpp.types import CommResult as CommResult
+from mscclpp.types import DataType as DataType
+from mscclpp.types import PacketType as PacketType
+from mscclpp.types import ReduceOp as ReduceOp
 
-__all__ = ["AlgoSpec", "Algorithm", "CannotVerify", "NotProved", "Report", "compile", "language"]
+
+def is_nvls_supported() -> bool:
+    """False: NVLink multicast is never used. Algorithms of that name are served without it."""
+    return False
+
+
+def is_bulk_supported() -> bool:
+    """Whether the GPU copies in bulk (TMA); False where there is none."""
+    return False

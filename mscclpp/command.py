@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import mscclpp
+from mscclpp.compiler import DslAlgorithm
 from mscclpp.language import CollectiveProgram, ProgramError, collectives
 
 if TYPE_CHECKING:
@@ -103,12 +104,12 @@ def read_program(arguments: argparse.Namespace) -> Program | None:
     if attribute not in names:
         raise ValueError(f"{file} has no '{attribute}'")
     found = names[attribute]
-    if not isinstance(found, (CollectiveProgram, mscclpp.Algorithm)) and callable(found):
+    if not isinstance(found, (CollectiveProgram, DslAlgorithm)) and callable(found):
         try:
             found = _called(name, found, arguments)
         except ProgramError as error:
             raise ValueError(error) from error
-    if isinstance(found, mscclpp.Algorithm):
+    if isinstance(found, DslAlgorithm):
         found = found.program
     if not isinstance(found, CollectiveProgram):
         raise ValueError(f"{name} is no CollectiveProgram but {found!r}")

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import hashlib
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from mscclpp import engine
+from mscclpp.algorithm import KINDS, Algorithm, Constraint
 from mscclpp.language.plan import Plan
 from mscclpp.language.program import CollectiveProgram
 from mscclpp.language.source import ProgramError
+from mscclpp.language.types import ReduceOperationType
 from mscclpp.language.utils import AlgoSpec
 from mscclpp.language.writer import write
-from mscclpp.proof import NotProved, Report, lower, prove
+from mscclpp.proof import CannotVerify, NotProved, Report, lower, prove, prove_plan
+from mscclpp.types import AlgorithmType, CollectiveBufferMode, ReduceOp
 
-__all__ = ["Algorithm", "Registration", "compile"]
+if TYPE_CHECKING:
+    from mscclpp._runtime import Communicator
+
+__all__ = ["DslAlgorithm", "PlanAlgorithm", "Registration", "compile"]
 
 
 _MOST = 2**63 - 1  # bytes of which the engine knows
@@ -36,41 +45,40 @@ class Registration:
         self.remove()
 
 
-class Algorithm:
-    """A compiled program. `compile` makes it."""
+class PlanAlgorithm(Algorithm):
+    """What an execution plan says, executed by the engine. `ExecutionPlan` and `compile` make it.
 
-    def __init__(
-        self, program: CollectiveProgram, spec: AlgoSpec | None, rank: int | None, verify: bool
-    ) -> None:
-        self.name = program.name
-        self.collective = program.collective.name
-        self.rank = rank
-        self.tags: dict[str, int] = dict(spec.tags) if spec is not None else {}
-        self.program = program
-        self.plan: Plan = program.plan()
-        self.message_size_range = (program.min_message_size, program.max_message_size)
-        self.report: Report | None = None  # None: it was not verified
-        if verify:
-            self.report = prove(program)
-            if not self.report:
-                raise NotProved(self.report)
+    Attributes:
+        plan: the execution plan.
+    """
 
-    def __repr__(self) -> str:
-        return f"<{self.collective} {self.name!r} of {self.program.num_ranks} ranks>"
+    def __init__(self, plan: Plan, *, tags: dict[str, int] | None = None) -> None:
+        super().__init__(
+            plan.name,
+            plan.collective,
+            message_size_range=(plan.min_message_size, plan.max_message_size),
+            tags=tags,
+            buffer_mode=(
+                CollectiveBufferMode.IN_PLACE if plan.inplace else CollectiveBufferMode.ANY
+            ),
+            constraint=Constraint(world_size=len(plan.gpus)),
+        )
+        self.plan = plan
+        self._needs_executor = True
+        kinds = {ReduceOp[kind.value.upper()] for kind in _reductions(plan)}
+        self._mixes = len(kinds) > 1
+        if len(kinds) == 1:
+            (self._own_op,) = kinds
+            self._only_op = None if kinds == {ReduceOp.SUM} else self._own_op
 
-    def is_dsl_algorithm(self) -> bool:
-        """Whether it was written in `mscclpp.language`."""
-        return True
+    @property
+    def type(self) -> AlgorithmType:
+        """What it is written in."""
+        return AlgorithmType.DSL
 
-    def is_native_algorithm(self) -> bool:
-        """Whether it was written in C++."""
-        return False
-
-    def set_message_size_range(self, min_message_size: int, max_message_size: int) -> None:
-        """Which messages it is for, in bytes. Raises ValueError."""
-        if not 0 <= min_message_size <= max_message_size < 2**64:
-            raise ValueError(f"no message has {min_message_size} to {max_message_size} bytes")
-        self.message_size_range = (min_message_size, max_message_size)
+    def to_json(self, indent: int | None = 2) -> str:
+        """The execution plan as JSON, which MSCCL++'s executor takes, too."""
+        return write(self.plan, indent)
 
     def register(self, communicator: str = "", *, prefer: bool = False) -> Registration:
         """Makes it one of the algorithms for calls of its collective over so many ranks, of
@@ -91,9 +99,9 @@ class Algorithm:
             CannotVerify: it says what no plan can say yet.
             EngineError: it cannot be executed here.
         """
-        plan = engine.call("stage", plan=lower(self.program))
+        plan = engine.call("stage", plan=self._lowered())
         # The engine counts what a rank has for one other, or for all.
-        parts = 1 if self.collective == "allreduce" else self.program.num_ranks
+        parts = 1 if self.collective == "allreduce" else len(self.plan.gpus)
         least, most = self.message_size_range
         number = engine.call(
             "register",
@@ -105,9 +113,60 @@ class Algorithm:
         )
         return Registration(number)
 
-    def to_json(self, indent: int | None = 2) -> str:
-        """The execution plan as JSON, which MSCCL++'s executor takes, too."""
-        return write(self.plan, indent)
+    def _lowered(self) -> dict[str, Any]:
+        return prove_plan(self.plan).lowered
+
+    def _hints(self, comm: Communicator) -> dict[str, str]:
+        if self._mixes:
+            raise CannotVerify(f"{self.name!r} mixes reductions, which no engine's call says")
+        plan = engine.call("stage", plan=self._lowered())
+        # Two plans of one name are two algorithms; ranks with different ones are told so.
+        digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
+        plan["name"] = f"{re.sub('[^A-Za-z0-9_.-]', '_', self.name)}-{digest}"
+        number = engine.call("register", plan=plan, communicator=comm.name)
+        for owner in (comm, self):
+            self._when_gone(owner, _remove, number)
+        return {"ctran::algorithm": f"{KINDS[self.collective]}=plan:{plan['name']}"}
+
+
+def _remove(number: int) -> None:
+    engine.call("remove", number=number)
+
+
+def _reductions(plan: Plan) -> Iterator[ReduceOperationType]:
+    for gpu in plan.gpus:
+        for block in gpu.threadblocks:
+            for op in (inner for outer in block.ops for inner in (outer, *outer.ops)):
+                if op.reduce_op is not None:
+                    yield op.reduce_op
+
+
+class DslAlgorithm(PlanAlgorithm):
+    """A compiled program. `compile` makes it.
+
+    Attributes:
+        program: that was compiled.
+        report: what the verifier found; None if it was not verified.
+        rank: for whom it was compiled.
+    """
+
+    def __init__(
+        self, program: CollectiveProgram, spec: AlgoSpec | None, rank: int | None, verify: bool
+    ) -> None:
+        super().__init__(program.plan(), tags=spec.tags if spec is not None else None)
+        self.rank = rank
+        self.program = program
+        self.report: Report | None = None
+        if verify:
+            self.report = prove(program)
+            if not self.report:
+                raise NotProved(self.report)
+
+    def __repr__(self) -> str:
+        return f"<{self.collective} {self.name!r} of {self.program.num_ranks} ranks>"
+
+    def _lowered(self) -> dict[str, Any]:
+        return self.report.lowered if self.report else lower(self.program)
 
 
 def compile(
@@ -117,7 +176,7 @@ def compile(
     *,
     verify: bool = True,
     **kwargs: Any,
-) -> Algorithm:
+) -> DslAlgorithm:
     """Compiles a program, and proves it right: for all ranks and thread blocks, any count of
     elements, executed again and again.
 
@@ -145,4 +204,4 @@ def compile(
         raise ProgramError(
             f"there is no rank {rank}: the program has {program.num_ranks}", program.location
         )
-    return Algorithm(program, algo_spec, rank, verify)
+    return DslAlgorithm(program, algo_spec, rank, verify)

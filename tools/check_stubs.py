@@ -188,10 +188,13 @@ def main() -> int:
     # The installed package, not the folder of its sources beside us.
     sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() != ROOT]
     importlib.import_module("torch")
-    modules = extension_modules(importlib.import_module("torchcomms"))
-    if not modules:
-        print("torchcomms is installed without an extension module")
-        return 1
+    modules = []
+    for package in ("torchcomms", "mscclpp"):
+        found = extension_modules(importlib.import_module(package))
+        if not found:
+            print(f"{package} is installed without an extension module")
+            return 1
+        modules += found
     failed = False
     for name in modules:
         stub = ROOT / (name.replace(".", "/") + ".pyi")

@@ -39,9 +39,10 @@ FLOORS = (
     "torchcomms",
     "mscclpp",
 )
-# The public headers are the face of csrc, and of the engine.
+# The public headers are the face of csrc, of the engine, and of mscclpp.
 PUBLIC_HEADERS = "include/comms/torchcomms"
 PUBLIC_HEADERS_OF_CTRAN = "include/ctran"
+PUBLIC_HEADERS_OF_MSCCLPP = "include/mscclpp"
 # Above the house: it may use everything, and nothing in the house may use it.
 OUTSIDE = ("benchmarks", "examples", "tests", "tools")
 # The engine is free of these.
@@ -58,6 +59,8 @@ def floor_of(path: str) -> int | None:
         return FLOORS.index("torchcomms/csrc")
     if path.startswith(PUBLIC_HEADERS_OF_CTRAN + "/"):
         return FLOORS.index("ctran/api")
+    if path.startswith(PUBLIC_HEADERS_OF_MSCCLPP + "/"):
+        return FLOORS.index("mscclpp")
     if path.split("/")[0] in OUTSIDE:
         return len(FLOORS)
     best: int | None = None

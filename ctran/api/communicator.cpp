@@ -8,8 +8,10 @@
 
 #include "ctran/api/convert.h"
 #include "ctran/bootstrap/local_store.h"
+#include "ctran/bootstrap/rendezvous.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/init_point.h"
+#include "ctran/engine/named.h"
 
 namespace ctran::api {
 namespace {
@@ -58,8 +60,12 @@ Collective engineCall(const Call& call, const ctran::Communicator& communicator)
   for (const Block& block : call.inputs) c.inputs.push_back({block.data, block.count});
   for (const Block& block : call.outputs) c.outputs.push_back({block.data, block.count});
   c.source = call.source;
-  c.hints =
-      call.hints.empty() ? communicator.standingHints() : communicator.hintsOfCall(call.hints);
+  if (call.prepared) {
+    c.hints = call.prepared;
+  } else {
+    c.hints =
+        call.hints.empty() ? communicator.standingHints() : communicator.hintsOfCall(call.hints);
+  }
   return c;
 }
 
@@ -78,6 +84,16 @@ const std::string& Communicator::name() const { return engine_->name(); }
 std::chrono::nanoseconds Communicator::timeout() const { return engine_->timeout(); }
 void Communicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTimeout(timeout); }
 void Communicator::setHints(const Hints& hints) { engine_->setHints(hints); }
+
+std::shared_ptr<const CallHints> Communicator::prepare(const Hints& hints) const {
+  return engine_->hintsOfCall(hints);
+}
+
+std::vector<int> Communicator::hosts() const {
+  std::vector<int> hosts;
+  for (int r = 0; r < size(); ++r) hosts.push_back(engine_->map().hostOf(r));
+  return hosts;
+}
 
 void Communicator::run(const Call& call, std::chrono::nanoseconds timeout, WaitHooks* hooks) {
   engine_->run(engineCall(call, *engine_), timeout, hooks);
@@ -112,6 +128,11 @@ std::string Communicator::tune(double seconds,
   return engine_->tune({seconds, progress}).toJson().print();
 }
 
+std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
+  auto engine = ctran::findCommunicator(name, rank);
+  return engine ? std::make_shared<Communicator>(std::move(engine)) : nullptr;
+}
+
 Meeting::Meeting() : point_(std::make_unique<InitPoint>()) {}
 Meeting::~Meeting() = default;
 const std::string& Meeting::handle() const { return point_->handle(); }
@@ -121,6 +142,35 @@ std::shared_ptr<Communicator> Meeting::form(const std::vector<std::string>& hand
                                             const CommunicatorOptions& options, WaitHooks* hooks) {
   return std::make_shared<Communicator>(
       point_->form(handles, occasion, engineOptions(options), hooks));
+}
+
+Rendezvous::Rendezvous(const std::string& address, const std::string& secret)
+    : engine_(std::make_unique<ctran::Rendezvous>(
+          address.empty() ? std::vector<NetAddress>() : std::vector{parseNetAddress(address)},
+          secret)) {}
+Rendezvous::~Rendezvous() = default;
+
+std::vector<std::string> Rendezvous::addresses() const {
+  std::vector<std::string> texts;
+  for (const NetAddress& address : engine_->addresses()) texts.push_back(address.text());
+  return texts;
+}
+
+std::vector<std::string> Rendezvous::gather(int size, const std::string& word,
+                                            std::chrono::nanoseconds timeout, WaitHooks* hooks) {
+  const Blocking blocking(hooks);
+  return engine_->gather(size, word, deadlineAfter(timeout), interruptOf(hooks));
+}
+
+std::vector<std::string> Rendezvous::join(const std::vector<std::string>& addresses,
+                                          const std::string& secret, int rank, int size,
+                                          const std::string& word, std::chrono::nanoseconds timeout,
+                                          WaitHooks* hooks) {
+  std::vector<NetAddress> parsed;
+  for (const std::string& address : addresses) parsed.push_back(parseNetAddress(address));
+  const Blocking blocking(hooks);
+  return ctran::Rendezvous::join(parsed, secret, rank, size, word, deadlineAfter(timeout),
+                                 interruptOf(hooks));
 }
 
 }  // namespace ctran::api

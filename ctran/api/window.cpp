@@ -1,5 +1,9 @@
 #include "ctran/window.h"
 
+#include <fcntl.h>
+
+#include <cerrno>
+
 #include "ctran/engine/communicator.h"
 #include "ctran/memory/shared_allocation.h"
 #include "ctran/window/window.h"
@@ -9,6 +13,20 @@ namespace ctran::api {
 std::shared_ptr<std::byte> allocateShared(size_t bytes) {
   const auto allocation = SharedAllocation::allocate(bytes);
   return {allocation, allocation->data()};
+}
+
+SharedFile sharedFileOf(const void* data, size_t bytes) {
+  const auto allocation = SharedAllocation::find(data, bytes);
+  if (!allocation) return {};
+  return {allocation->fd().get(), allocation->size(),
+          static_cast<size_t>(static_cast<const std::byte*>(data) - allocation->data())};
+}
+
+std::shared_ptr<std::byte> mapShared(int descriptor, size_t bytes) {
+  const UniqueFd own(::fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (!own) throw systemError("duplicating a descriptor", errno);
+  const auto mapping = SharedMapping::map(own, bytes);
+  return {mapping, mapping->data()};
 }
 
 std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte> memory,

@@ -24,6 +24,8 @@ namespace ctran {
 
 class Communicator;  // of the engine
 class InitPoint;
+class Rendezvous;  // of the engine
+struct CallHints;
 
 namespace api {
 
@@ -73,6 +75,8 @@ struct Call {
   std::vector<Block> outputs = {};
   int* source = nullptr;  ///< of Recv: gets the sender's rank; lives as the buffer does
   Hints hints = {};       ///< of this call: they come before the communicator's
+  /// From Communicator::prepare, instead of `hints`.
+  std::shared_ptr<const CallHints> prepared = {};
 };
 
 struct CommunicatorOptions {
@@ -120,6 +124,10 @@ class CTRAN_API Communicator final {
   /// From now on these count instead of those of creation; all ranks set the same ones between the
   /// same two calls.
   void setHints(const Hints& hints);
+  /// Reads hints once, for calls that come often. What setHints sets later does not count for them.
+  std::shared_ptr<const CallHints> prepare(const Hints& hints) const;
+  /// For each rank, the number of its host. Ranks of one host share memory.
+  std::vector<int> hosts() const;
 
   /// Runs the operation to its end on the caller's thread, behind what was posted. A zero `timeout`
   /// means the communicator's. Unless the error's kind is InvalidArgument, the communicator is
@@ -157,6 +165,10 @@ class CTRAN_API Communicator final {
   const std::shared_ptr<ctran::Communicator> engine_;
 };
 
+/// The communicator of this process that has the name and the rank, whoever has made it: the last
+/// one, if there are several. Null if there is none. Any thread.
+CTRAN_API std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
+
 /// Where a process can be reached by others that want to form a communicator with it, without a
 /// store.
 class CTRAN_API Meeting final {
@@ -178,6 +190,32 @@ class CTRAN_API Meeting final {
 
  private:
   const std::unique_ptr<InitPoint> point_;
+};
+
+/// How processes that know one address and one secret tell each other a word each, such as the
+/// handles of their Meetings: rank 0 listens, hears all, and tells all. A word has at most 64 KiB.
+/// The secret itself is not sent; the words can be read by whoever reads the network.
+class CTRAN_API Rendezvous final {
+ public:
+  /// Rank 0 listens at "10.0.0.1:1234" or "[fd00::1]:1234"; without an address at a free port.
+  Rendezvous(const std::string& address, const std::string& secret);
+  ~Rendezvous();
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
+
+  /// Where it listens.
+  std::vector<std::string> addresses() const;
+  /// Rank 0's part: everybody's words, by rank.
+  std::vector<std::string> gather(int size, const std::string& word,
+                                  std::chrono::nanoseconds timeout, WaitHooks* hooks = nullptr);
+  /// The part of the others, who wait until rank 0 listens at one of the addresses.
+  static std::vector<std::string> join(const std::vector<std::string>& addresses,
+                                       const std::string& secret, int rank, int size,
+                                       const std::string& word, std::chrono::nanoseconds timeout,
+                                       WaitHooks* hooks = nullptr);
+
+ private:
+  const std::unique_ptr<ctran::Rendezvous> engine_;
 };
 
 }  // namespace api

@@ -23,7 +23,8 @@ struct PlanUse {
 /// verifier rejects the plan, Error(Unsupported) if it cannot be executed here. Any thread.
 CTRAN_API uint64_t registerPlan(const std::string& json, const PlanUse& use = {});
 
-/// The same of a program of MSCCL++, which is JSON as its DSL writes it.
+/// The same of a program of MSCCL++, which is JSON as its DSL writes it. Inputs and outputs that it
+/// reaches on other ranks are copied through memory that all have.
 CTRAN_API uint64_t registerProgram(const std::string& json, const PlanUse& use = {});
 
 /// Calls that are under way go on with it. Whether it was there.

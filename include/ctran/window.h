@@ -27,6 +27,18 @@ struct WindowOptions {
 /// Memory of the host that the ranks of one host map. Zeros at first.
 CTRAN_API std::shared_ptr<std::byte> allocateShared(size_t bytes);
 
+/// The file behind memory of allocateShared, which whoever has its descriptor can map.
+struct SharedFile {
+  int descriptor = -1;  ///< as long as the memory lives; -1: the memory is of another kind
+  size_t bytes = 0;     ///< of the file
+  size_t offset = 0;    ///< of the memory in it
+};
+/// The one that holds all of [data, data + bytes).
+CTRAN_API SharedFile sharedFileOf(const void* data, size_t bytes);
+/// Maps such a file, whose descriptor may then be closed. Throws Error(System) if it is no such
+/// file, or has another size. Within one process all get the same address.
+CTRAN_API std::shared_ptr<std::byte> mapShared(int descriptor, size_t bytes);
+
 /// Memory that every rank exposes to the others, with signals.
 ///
 /// Operations to one rank take effect there in the order of their calls; whoever has seen a signal

@@ -58,3 +58,30 @@ def test_buffers_have_the_chunks_of_the_collective() -> None:
     }
     made = language.TestCollective(2, 3, 5)
     assert (made.name, made.input_chunks, made.output_chunks) == ("test", 3, 5)
+
+
+def test_all_names_of_the_guide_are_there() -> None:
+    mscclpp = importlib.import_module("mscclpp")
+    for name in [
+        "AlgoSpec",
+        "Algorithm",
+        "AlgorithmCollection",
+        "AlgorithmCollectionBuilder",
+        "CommGroup",
+        "DataType",
+        "ExecutionPlan",
+        "Executor",
+        "RawGpuBuffer",
+        "ReduceOp",
+        "compile",
+        "is_nvls_supported",
+        "language",
+        "register",
+        "utils",
+    ]:
+        assert hasattr(mscclpp, name), name
+    ext = importlib.import_module("mscclpp.ext")
+    assert ext.AlgorithmCollectionBuilder is mscclpp.AlgorithmCollectionBuilder
+    names: dict[str, object] = {}
+    exec("from mscclpp import *", names)
+    assert names["CommGroup"] is mscclpp.CommGroup

@@ -1,0 +1,175 @@
+#include "ctran/bootstrap/rendezvous.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "ctran/base/checked.h"
+#include "ctran/base/error.h"
+#include "ctran/base/rank_list.h"
+#include "ctran/bootstrap/local_call.h"
+
+namespace ctran {
+namespace {
+
+constexpr const char* kOp = "rendezvous";
+constexpr std::chrono::milliseconds kPause{10};
+
+JobKey keyOf(std::string_view secret) {
+  const std::string_view purpose = "ctran rendezvous";
+  return Sha256()
+      .add(std::as_bytes(std::span(purpose)))
+      .add(std::as_bytes(std::span(secret)))
+      .finish();
+}
+
+std::vector<NetAddress> nonEmpty(std::vector<NetAddress> addresses) {
+  return addresses.empty() ? localAddresses() : addresses;
+}
+
+void checkWord(const std::string& word) {
+  if (word.size() > Rendezvous::kMaxWord) {
+    throw Error(ErrorKind::InvalidArgument, "a word of a rendezvous has at most 64 KiB", {}, kOp);
+  }
+}
+
+std::string framed(const std::string& word) {
+  const auto length = static_cast<uint32_t>(word.size());
+  return std::string(reinterpret_cast<const char*>(&length), sizeof length) + word;
+}
+
+std::string receiveWord(const Socket& socket, int from, Deadline deadline,
+                        const Interrupt& interrupt) {
+  uint32_t length = 0;
+  receiveAll(socket.fd(), std::as_writable_bytes(std::span(&length, 1)), 0, deadline, interrupt);
+  std::string word(Checked(length).atMost(Rendezvous::kMaxWord, from, "bytes of a word", kOp), 0);
+  receiveAll(socket.fd(), std::as_writable_bytes(std::span(word)), 0, deadline, interrupt);
+  return word;
+}
+
+/// `error` as one of `rank`.
+Error of(int rank, const Error& error) {
+  const bool lost = error.kind() == ErrorKind::PeerLost;
+  return Error(error.kind(),
+               (lost ? "lost rank " : "rank ") + std::to_string(rank) + ": " + error.what(), {rank},
+               kOp);
+}
+
+}  // namespace
+
+NetAddress parseNetAddress(const std::string& text) {
+  const auto bad = [&] {
+    return Error(ErrorKind::InvalidArgument, "'" + text + "' is no address with a port", {}, kOp,
+                 "10.0.0.1:1234 or [fd00::1]:1234");
+  };
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) throw bad();
+  std::string ip = text.substr(0, colon);
+  if (ip.size() > 2 && ip.front() == '[' && ip.back() == ']') ip = ip.substr(1, ip.size() - 2);
+  NetAddress address;
+  const char* const end = text.data() + text.size();
+  const auto port = std::from_chars(text.data() + colon + 1, end, address.port);
+  if (port.ec != std::errc() || port.ptr != end) throw bad();
+  if (::inet_pton(AF_INET, ip.c_str(), address.ip.data()) == 1) {
+    address.family = 4;
+  } else if (::inet_pton(AF_INET6, ip.c_str(), address.ip.data()) == 1) {
+    address.family = 6;
+  } else {
+    throw bad();
+  }
+  return address;
+}
+
+Rendezvous::Rendezvous(std::vector<NetAddress> addresses, std::string_view key)
+    : key_(keyOf(key)), doorman_(nonEmpty(std::move(addresses)), key_, 0, 1) {}
+
+std::vector<std::string> Rendezvous::gather(int size, const std::string& word, Deadline deadline,
+                                            const Interrupt& interrupt) {
+  checkWord(word);
+  doorman_.expect(key_, size);
+  std::vector<Socket> sockets(size);
+  int missing = size - 1;
+  const auto admit = [&](const Introduction& who) -> std::optional<Verdict> {
+    return sockets[who.rank] || who.rank == 0 ? Verdict::RankTaken : Verdict::Welcome;
+  };
+  const auto take = [&](const Introduction& who, Socket socket) {
+    sockets[who.rank] = std::move(socket);
+    --missing;
+  };
+  while (missing > 0) {
+    doorman_.poll(admit, take);
+    if (missing == 0) break;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::vector<int> absent;
+      for (int r = 1; r < size; ++r) {
+        if (!sockets[r]) absent.push_back(r);
+      }
+      throw Error(ErrorKind::Timeout,
+                  "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) +
+                      " of " + std::to_string(size) + ", who did not come",
+                  absent, kOp, "see whether they run, with this address");
+    }
+    if (interrupt) interrupt();
+    std::this_thread::sleep_for(kPause / 10);
+  }
+  std::vector<std::string> words(size);
+  words[0] = word;
+  std::string all;
+  for (int r = 0; r < size; ++r) {
+    try {
+      if (r > 0) words[r] = receiveWord(sockets[r], r, deadline, interrupt);
+    } catch (const Error& error) {
+      throw of(r, error);
+    }
+    all += framed(words[r]);
+  }
+  for (int r = 1; r < size; ++r) {
+    try {
+      sendAll(sockets[r].fd(), std::as_bytes(std::span(all)), {}, deadline, interrupt);
+    } catch (const Error& error) {
+      throw of(r, error);
+    }
+  }
+  return words;
+}
+
+std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& addresses,
+                                          std::string_view key, int rank, int size,
+                                          const std::string& word, Deadline deadline,
+                                          const Interrupt& interrupt) {
+  checkWord(word);
+  while (true) {
+    Caller caller(addresses, keyOf(key), {rank, size, 0, Purpose::Join});
+    const Caller::State state = awaitVerdict(caller, deadline, interrupt);
+    if (state == Caller::State::Refused) {
+      throw Error(ErrorKind::InvalidArgument,
+                  "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
+                  {rank}, kOp);
+    }
+    if (state == Caller::State::Welcome) {
+      const Socket socket = caller.takeSocket();
+      try {
+        const std::string own = framed(word);
+        sendAll(socket.fd(), std::as_bytes(std::span(own)), {}, deadline, interrupt);
+        std::vector<std::string> words;
+        for (int r = 0; r < size; ++r) words.push_back(receiveWord(socket, 0, deadline, interrupt));
+        return words;
+      } catch (const Error& error) {
+        throw of(0, error);
+      }
+    }
+    if (std::chrono::steady_clock::now() >= deadline) {
+      throw Error(ErrorKind::Timeout,
+                  "rank " + std::to_string(rank) + " found no rank 0: " + caller.why(), {0}, kOp,
+                  "see whether rank 0 runs, with this address");
+    }
+    if (interrupt) interrupt();
+    std::this_thread::sleep_for(kPause);
+  }
+}
+
+}  // namespace ctran

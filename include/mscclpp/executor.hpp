@@ -1,0 +1,50 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include <mscclpp/core.hpp>
+#include <mscclpp/gpu.hpp>
+#include <mscclpp/gpu_data_types.hpp>
+
+namespace mscclpp {
+
+enum class PacketType { LL8, LL16 };
+
+/// A program as the DSL writes it, in a file.
+class MSCCLPP_API ExecutionPlan {
+ public:
+  /// Throws Error(InvalidUsage) if the file cannot be read.
+  ExecutionPlan(const std::string& planPath, int rank);
+
+  const std::string& name() const;
+  const std::string& collective() const;
+  const std::string& json() const;
+
+ private:
+  std::string name_;
+  std::string collective_;
+  std::string json_;
+};
+
+/// Executes plans on the engine, for communicators whose bootstrap is a TcpBootstrap. The verifier
+/// has looked at a plan before it is executed; any count of elements will do.
+class MSCCLPP_API Executor {
+ public:
+  explicit Executor(std::shared_ptr<Communicator> comm);
+  ~Executor();
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+
+  /// Collective. Sizes are in bytes. Sums. Throws Error(ExecutorError) if the plan is wrong, or
+  /// says what cannot be executed here.
+  void execute(int rank, void* sendbuff, void* recvBuff, size_t sendBuffSize, size_t recvBuffSize,
+               DataType dataType, const ExecutionPlan& plan, cudaStream_t stream,
+               PacketType packetType = PacketType::LL16);
+
+ private:
+  class Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mscclpp

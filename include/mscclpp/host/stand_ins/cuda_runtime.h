@@ -1,0 +1,4 @@
+#pragma once
+
+// What programs for GPUs include, where they are compiled for the host.
+#include <mscclpp/host/cuda.hpp>

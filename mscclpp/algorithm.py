@@ -1,0 +1,332 @@
+"""Algorithms: what all of them can do, however they are written."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from mscclpp import _runtime
+from mscclpp.types import (
+    AlgorithmType,
+    CollectiveBufferMode,
+    CommResult,
+    DataType,
+    ReduceOp,
+)
+
+if TYPE_CHECKING:
+    from mscclpp._runtime import Communicator, Operation
+
+__all__ = ["Algorithm", "AlgorithmCollection", "CollectiveRequest", "Constraint", "Selector"]
+
+NO_LIMIT = 2**64 - 1
+
+# The engine's names of what MSCCL++ calls collectives.
+KINDS = {
+    "allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "reducescatter": "reduce_scatter",
+    "alltoall": "all_to_all",
+    "broadcast": "broadcast",
+}
+_FLOATS_OF_AT_MOST_32_BITS = (
+    DataType.float16,
+    DataType.bfloat16,
+    DataType.float32,
+    DataType.float8_e4m3,
+    DataType.float8_e5m2,
+)
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """Where an algorithm may run; 0 means anywhere."""
+
+    world_size: int = 0
+    n_ranks_per_node: int = 0
+
+
+_Constraint = Constraint  # which the class has under the same name
+
+
+class Algorithm:
+    """A collective that can be executed. `mscclpp.compile` and `AlgorithmCollectionBuilder` make
+    them.
+
+    Attributes:
+        name: of the algorithm.
+        collective: "allreduce", "allgather", "reducescatter", "alltoall" or "broadcast".
+        message_size_range: the least and the most bytes for which a selector should take it;
+            `execute` takes any.
+        tags: numbers by name, for selectors.
+        buffer_mode: whether input and output may be the same memory.
+        constraint: where it may run.
+    """
+
+    Constraint: ClassVar = Constraint
+
+    def __init__(
+        self,
+        name: str,
+        collective: str,
+        *,
+        message_size_range: tuple[int, int] = (0, NO_LIMIT),
+        tags: Mapping[str, int] | None = None,
+        buffer_mode: CollectiveBufferMode = CollectiveBufferMode.ANY,
+        constraint: _Constraint | None = None,
+    ) -> None:
+        self.name = name
+        self.collective = collective
+        self.message_size_range = message_size_range
+        self.tags: dict[str, int] = dict(tags or {})
+        self.buffer_mode = buffer_mode
+        self.constraint = constraint or _Constraint()
+        self._operations: dict[int, Operation] = {}  # by id of the communicator
+        self._finalizers: list[weakref.finalize[..., Any]] = []  # of what is prepared
+        self._needs_executor = False
+        self._told: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"<{self.collective} {self.name!r}>"
+
+    @staticmethod
+    def create_from_native_capsule(capsule: object) -> Algorithm:
+        """The algorithm of C++ in a capsule that a module of `mscclpp.compile_native` returns."""
+        from mscclpp.native_algorithm import NativeAlgorithm
+
+        return NativeAlgorithm(capsule)
+
+    @property
+    def type(self) -> AlgorithmType:
+        """What it is written in."""
+        return AlgorithmType.NATIVE
+
+    def is_dsl_algorithm(self) -> bool:
+        """Whether it was written in `mscclpp.language`."""
+        return self.type is AlgorithmType.DSL
+
+    def is_native_algorithm(self) -> bool:
+        """Whether it was written in C++."""
+        return self.type is AlgorithmType.NATIVE
+
+    def set_message_size_range(self, min_message_size: int, max_message_size: int) -> None:
+        """Which messages it is for, in bytes. Raises ValueError."""
+        if not 0 <= min_message_size <= max_message_size < 2**64:
+            raise ValueError(f"no message has {min_message_size} to {max_message_size} bytes")
+        self.message_size_range = (min_message_size, max_message_size)
+
+    def execute(
+        self,
+        comm: Communicator,
+        input_buffer: int,
+        output_buffer: int,
+        input_size: int,
+        output_size: int,
+        dtype: int,
+        op: int = ReduceOp.NOP,
+        stream: int = 0,
+        executor: Any = None,
+        nblocks: int = 0,
+        nthreads_per_block: int = 0,
+        symmetric_memory: bool = False,
+        extras: Mapping[str, int] | None = None,
+        accum_dtype: int | None = None,
+    ) -> int:
+        """Runs it to its end. Collective over the ranks of `comm`. Results are the same bits on
+        every rank; reductions are in the order of the ranks.
+
+        Args:
+            comm: `CommGroup.communicator`.
+            input_buffer: address of the input, as `tensor.data_ptr()`. It may be the output's.
+            output_buffer: address of the output.
+            input_size: bytes of the input: of all-gather of one block, of reduce-scatter and
+                all-to-all of one block per rank.
+            output_size: bytes of the output.
+            dtype: of `mscclpp.DataType`.
+            op: of `mscclpp.ReduceOp`; NOP is what the algorithm does by itself.
+            stream: 0 on the CPU.
+            executor: `mscclpp.Executor(comm)`, for programs in the DSL.
+            nblocks, nthreads_per_block: thread blocks on a GPU, and their threads; 0: as it likes.
+                On the CPU they have no effect.
+            symmetric_memory: the buffers are at the same offset of a `RawGpuBuffer` on every rank.
+            extras: numbers that the algorithm knows: {"root": rank} of a broadcast.
+            accum_dtype: in what sums are made. On the CPU those of small floats are float32 ones.
+
+        Returns:
+            0, or COMM_INVALID_ARGUMENT of `CommResult` where there is no such reduction or sum;
+            a warning says why, once.
+
+        Raises:
+            ValueError, TypeError: the arguments make no sense.
+            CommError: it failed; see mscclpp.errors. The communicator is broken.
+        """
+        operation = self._operations.get(id(comm))
+        if operation is None:
+            operation = self._prepared(comm)
+        if self._needs_executor and (executor is None or executor.communicator is not comm):
+            raise ValueError(
+                f"{self.name!r} is a program of the DSL: pass executor=mscclpp.Executor(comm) of "
+                f"the same communicator"
+            )
+        root = 0
+        if stream or nblocks or nthreads_per_block or extras or accum_dtype is not None:
+            why = self._check_options(stream, nblocks, nthreads_per_block, accum_dtype, dtype)
+            if why:
+                return self._refuse(why)
+            root = self._root(extras or {}, comm.size)
+        if op == 255:
+            op = self._own_op
+        elif self._only_op is not None and op != self._only_op:
+            raise ValueError(
+                f"{self.name!r} is written as {ReduceOp(self._only_op).name}, so it cannot be "
+                f"executed as {ReduceOp(op).name}"
+            )
+        code = operation.run(input_buffer, output_buffer, input_size, output_size, dtype, op, root)
+        return code if code == 0 else self._refuse(_runtime.why_not(dtype, op))
+
+    def explain(self, comm: Communicator, nbytes: int, dtype: int) -> str:
+        """The name of the engine's algorithm that serves an execute in which every rank contributes
+        so many bytes. The engine takes one of its own where this one would round more than once."""
+        operation = self._operations.get(id(comm)) or self._prepared(comm)
+        found: str = json.loads(operation.explain(nbytes, dtype))["algorithm"]
+        return found
+
+    def reset(self) -> None:
+        """Forgets what was prepared for communicators."""
+        while self._finalizers:
+            self._finalizers.pop()()
+
+    # For those who write a kind of algorithms.
+
+    _own_op: int = ReduceOp.SUM  # what NOP means
+    _only_op: int | None = None  # the one that may be asked for; None: any
+    _extras: tuple[str, ...] = ()
+
+    def _hints(self, comm: Communicator) -> dict[str, str]:
+        """What tells the engine to take this algorithm."""
+        raise NotImplementedError(f"{self!r} cannot be executed")
+
+    def _prepared(self, comm: Communicator) -> Operation:
+        world = self.constraint.world_size
+        communicator = _communicator(comm)
+        if world and communicator.size != world:
+            raise ValueError(
+                f"{self.name!r} is for {world} ranks, and the communicator has {communicator.size}"
+            )
+        hints = self._hints(communicator)
+        operation = _runtime.prepare(communicator, KINDS[self.collective], hints)
+        self._operations[id(comm)] = operation
+        self._when_gone(comm, self._operations.pop, id(comm), None)
+        return operation
+
+    def _when_gone(self, owner: object, function: Callable[..., Any], *arguments: Any) -> None:
+        """Calls a function when the owner is no more, and before that if `reset` is called."""
+        self._finalizers = [one for one in self._finalizers if one.alive]
+        finalizer = weakref.finalize(owner, function, *arguments)
+        finalizer.atexit = False
+        self._finalizers.append(finalizer)
+
+    def _check_options(
+        self, stream: int, nblocks: int, nthreads: int, accum_dtype: int | None, dtype: int
+    ) -> str:
+        if stream:
+            raise ValueError(f"there is no stream {stream}: on the CPU, stream is 0")
+        if nblocks < 0 or nthreads < 0:
+            raise ValueError("nblocks and nthreads_per_block must not be negative")
+        if accum_dtype is None or accum_dtype == dtype:
+            return ""
+        kinds = _FLOATS_OF_AT_MOST_32_BITS
+        if accum_dtype in kinds and dtype in kinds and dtype is not DataType.float32:
+            return ""
+        return f"sums of {DataType(dtype).name} are not made in {DataType(accum_dtype).name}"
+
+    def _root(self, extras: Mapping[str, int], size: int) -> int:
+        root = extras.get("root", 0) if "root" in self._extras else 0
+        if not 0 <= root < size:
+            raise ValueError(f"extras['root'] is {root}, which is no rank of {size}")
+        return root
+
+    def _refuse(self, why: str) -> int:
+        if why not in self._told:
+            self._told.add(why)
+            warnings.warn(f"{self.name!r} was not executed: {why}", RuntimeWarning, stacklevel=3)
+        return int(CommResult.COMM_INVALID_ARGUMENT)
+
+
+def _communicator(comm: object) -> Communicator:
+    if not isinstance(comm, _runtime.Communicator):
+        raise TypeError(
+            f"comm must be a Communicator, as CommGroup.communicator is, not {type(comm).__name__}"
+        )
+    return comm
+
+
+@dataclass
+class CollectiveRequest:
+    """What a selector chooses for."""
+
+    world_size: int
+    n_ranks_per_node: int
+    rank: int
+    input_buffer: int
+    output_buffer: int
+    message_size: int
+    stream: int
+    collective: str
+    dtype: DataType
+    hints: dict[str, list[int]] = field(default_factory=dict)
+
+    def buffer_mode(self) -> CollectiveBufferMode:
+        """Whether input and output are the same memory."""
+        same = self.input_buffer == self.output_buffer
+        return CollectiveBufferMode.IN_PLACE if same else CollectiveBufferMode.OUT_OF_PLACE
+
+
+Selector = Callable[[dict[str, dict[str, Algorithm]], CollectiveRequest], "Algorithm | None"]
+
+
+class AlgorithmCollection:
+    """Algorithms by collective and name, in the order in which they came."""
+
+    def __init__(
+        self, selector: Selector | None = None, fallback_selector: Selector | None = None
+    ) -> None:
+        self._algorithms: dict[str, dict[str, Algorithm]] = {}
+        self._selectors = [one for one in (selector, fallback_selector) if one is not None]
+
+    def __iter__(self) -> Iterator[Algorithm]:
+        for named in self._algorithms.values():
+            yield from named.values()
+
+    def __len__(self) -> int:
+        return sum(len(named) for named in self._algorithms.values())
+
+    def __getitem__(self, index: int) -> Algorithm:
+        return list(self)[index]
+
+    def __repr__(self) -> str:
+        return f"<AlgorithmCollection {[algorithm.name for algorithm in self]}>"
+
+    def get_by_collective(self, collective: str) -> list[Algorithm]:
+        """Those of one collective."""
+        return list(self._algorithms.get(collective, {}).values())
+
+    def register_algorithm(self, collective: str, name: str, algorithm: Algorithm) -> None:
+        """Adds one; one that had the name goes."""
+        self._algorithms.setdefault(collective, {})[name] = algorithm
+
+    def to_dict(self) -> dict[str, dict[str, Algorithm]]:
+        """By collective, then by name: what selectors get."""
+        return {collective: dict(named) for collective, named in self._algorithms.items()}
+
+    def select_algorithm(self, request: CollectiveRequest) -> Algorithm | None:
+        """What the selector says, or else the fallback selector; None where neither knows."""
+        for selector in self._selectors:
+            chosen = selector(self.to_dict(), request)
+            if chosen is not None:
+                return chosen
+        return None

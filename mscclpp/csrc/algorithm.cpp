@@ -1,0 +1,191 @@
+#include "mscclpp/algorithm.hpp"
+
+#include <algorithm>
+#include <map>
+
+#include "agreement.h"
+
+namespace mscclpp {
+namespace {
+
+/// Of one algorithm on one communicator: enough for the buffers of most programs, and an end to
+/// what buffers that come and go would leave.
+constexpr size_t kMostContexts = 64;
+
+struct HashOfKey {
+  size_t operator()(const AlgorithmCtxKey& key) const {
+    size_t hash = 0;
+    const auto add = [&](size_t value) {
+      hash ^= std::hash<size_t>()(value) + 0x9e3779b97f4a7c15 + (hash << 6) + (hash >> 2);
+    };
+    add(reinterpret_cast<uintptr_t>(key.baseSendBuff));
+    add(reinterpret_cast<uintptr_t>(key.baseRecvBuff));
+    add(key.baseSendSize);
+    add(key.baseRecvSize);
+    add(static_cast<size_t>(key.tag));
+    return hash;
+  }
+};
+
+}  // namespace
+
+class NativeAlgorithm::Impl {
+ public:
+  struct Context {
+    std::shared_ptr<void> made;
+    uint64_t lastCall = 0;
+  };
+  using Contexts = std::unordered_map<AlgorithmCtxKey, Context, HashOfKey>;
+  /// What calls on one communicator have left.
+  struct Served {
+    std::weak_ptr<Communicator> communicator;
+    Agreement agreement;
+    Contexts contexts;
+    uint64_t calls = 0;
+
+    /// Makes room for one more: what was used longest ago goes. Ranks need not agree on it.
+    void makeRoom() {
+      if (contexts.size() < kMostContexts) return;
+      const auto earlier = [](const auto& a, const auto& b) {
+        return a.second.lastCall < b.second.lastCall;
+      };
+      contexts.erase(std::min_element(contexts.begin(), contexts.end(), earlier));
+    }
+  };
+
+  /// Of that communicator, for which the algorithm is initialized.
+  Served& servedOn(const std::shared_ptr<Communicator>& communicator) {
+    // An address may be another communicator's by now.
+    std::erase_if(served, [](const auto& entry) { return entry.second.communicator.expired(); });
+    const auto found = served.find(communicator.get());
+    if (found != served.end()) return found->second;
+    if (init) init(communicator);
+    Served fresh{communicator, Agreement(*communicator), {}, 0};
+    return served.emplace(communicator.get(), std::move(fresh)).first->second;
+  }
+
+  std::string name;
+  std::string collective;
+  InitFunc init;
+  KernelFunc kernel;
+  ContextInitFunc contextInit;
+  ContextKeyGenFunc contextKey;
+  std::pair<size_t, size_t> range;
+  CollectiveBufferMode mode;
+  std::unordered_map<std::string, uint64_t> tags;
+  Constraint constraint;
+  std::map<const Communicator*, Served> served;
+};
+
+NativeAlgorithm::NativeAlgorithm(std::string name, std::string collective, InitFunc initFunc,
+                                 KernelFunc kernelFunc, ContextInitFunc contextInitFunc,
+                                 ContextKeyGenFunc contextKeyGenFunc, size_t minMessageSize,
+                                 size_t maxMessageSize, CollectiveBufferMode bufferMode,
+                                 std::unordered_map<std::string, uint64_t> tags,
+                                 Constraint constraint)
+    : impl_(new Impl{std::move(name),
+                     std::move(collective),
+                     std::move(initFunc),
+                     std::move(kernelFunc),
+                     std::move(contextInitFunc),
+                     std::move(contextKeyGenFunc),
+                     {minMessageSize, maxMessageSize},
+                     bufferMode,
+                     std::move(tags),
+                     constraint,
+                     {}}) {}
+NativeAlgorithm::~NativeAlgorithm() = default;
+
+const std::string& NativeAlgorithm::name() const { return impl_->name; }
+const std::string& NativeAlgorithm::collective() const { return impl_->collective; }
+const std::pair<size_t, size_t>& NativeAlgorithm::messageRange() const { return impl_->range; }
+const std::unordered_map<std::string, uint64_t>& NativeAlgorithm::tags() const {
+  return impl_->tags;
+}
+const CollectiveBufferMode& NativeAlgorithm::bufferMode() const { return impl_->mode; }
+Algorithm::Constraint NativeAlgorithm::constraint() const { return impl_->constraint; }
+
+void NativeAlgorithm::setMessageSizeRange(size_t minMessageSize, size_t maxMessageSize) {
+  if (minMessageSize > maxMessageSize) {
+    throw Error("no message has " + std::to_string(minMessageSize) + " to " +
+                    std::to_string(maxMessageSize) + " bytes",
+                ErrorCode::InvalidUsage);
+  }
+  impl_->range = {minMessageSize, maxMessageSize};
+}
+
+CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const void* input,
+                                    void* output, size_t inputSize, size_t outputSize,
+                                    DataType dtype, ReduceOp op, cudaStream_t stream,
+                                    std::shared_ptr<Executor>, int nBlocks, int nThreadsPerBlock,
+                                    bool symmetricMemory, const Extras& extras,
+                                    DataType accumDtype) {
+  if (!comm) throw Error("an algorithm needs a communicator", ErrorCode::InvalidUsage);
+  const Bootstrap& bootstrap = *comm->bootstrap();
+  const Constraint& wanted = impl_->constraint;
+  if ((wanted.worldSize != 0 && wanted.worldSize != bootstrap.getNranks()) ||
+      (wanted.nRanksPerNode != 0 && wanted.nRanksPerNode != bootstrap.getNranksPerNode()) ||
+      nBlocks < 0 || nThreadsPerBlock < 0) {
+    return CommResult::CommInvalidArgument;
+  }
+  Impl::Served& served = impl_->servedOn(comm);
+  const AlgorithmCtxKey key =
+      impl_->contextKey(input, output, inputSize, outputSize, dtype, symmetricMemory);
+  const auto found = served.contexts.find(key);
+  // To make a context is collective, whoever needs one.
+  if (served.agreement.any(found == served.contexts.end())) {
+    if (found != served.contexts.end()) served.contexts.erase(found);
+    served.makeRoom();
+    served.contexts[key].made =
+        impl_->contextInit(comm, input, output, inputSize, outputSize, dtype);
+  }
+  Impl::Context& context = served.contexts[key];
+  context.lastCall = ++served.calls;
+  return impl_->kernel(context.made, input, output, inputSize, outputSize, dtype, op, stream,
+                       nBlocks, nThreadsPerBlock, extras, accumDtype);
+}
+
+void NativeAlgorithm::reset() { impl_->served.clear(); }
+
+void AlgorithmCollection::registerAlgorithm(const std::string& collective,
+                                            const std::string& algoName,
+                                            std::shared_ptr<Algorithm> algorithm) {
+  algorithms_[collective][algoName] = std::move(algorithm);
+}
+
+std::shared_ptr<Algorithm> AlgorithmCollection::selectAlgorithm(
+    const CollectiveRequest& request) const {
+  for (const AlgoSelectFunc* select : {&selector_, &fallback_}) {
+    if (!*select) continue;
+    if (auto chosen = (*select)(algorithms_, request)) return chosen;
+  }
+  return nullptr;
+}
+
+std::unordered_map<std::string, std::shared_ptr<Algorithm>>
+AlgorithmCollection::getAlgorithmsByCollective(const std::string& collective) const {
+  const auto found = algorithms_.find(collective);
+  if (found == algorithms_.end()) return {};
+  return found->second;
+}
+
+std::vector<std::shared_ptr<Algorithm>> AlgorithmCollection::getAllAlgorithms() const {
+  std::vector<std::shared_ptr<Algorithm>> all;
+  for (const auto& [collective, byName] : algorithms_) {
+    for (const auto& [name, algorithm] : byName) all.push_back(algorithm);
+  }
+  return all;
+}
+
+void AlgorithmCollection::extend(const AlgorithmCollection& other) {
+  for (const auto& [collective, byName] : other.algorithms_) {
+    for (const auto& [name, algorithm] : byName) registerAlgorithm(collective, name, algorithm);
+  }
+}
+
+void AlgorithmCollection::setSelectors(AlgoSelectFunc selector, AlgoSelectFunc fallback) {
+  selector_ = std::move(selector);
+  fallback_ = std::move(fallback);
+}
+
+}  // namespace mscclpp

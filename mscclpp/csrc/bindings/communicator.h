@@ -1,0 +1,51 @@
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "ctran/communicator.h"
+#include "mscclpp/csrc/bindings/python.h"
+
+namespace mscclpp::python {
+
+/// What a Communicator of Python holds, and its operations use.
+struct Shared {
+  explicit Shared(std::shared_ptr<ctran::api::Communicator> engine) : engine(std::move(engine)) {}
+
+  const std::shared_ptr<ctran::api::Communicator> engine;
+  std::atomic_flag busy = ATOMIC_FLAG_INIT;
+};
+
+/// A communicator takes calls of one thread at a time.
+class Turn {
+ public:
+  explicit Turn(Shared& shared) : shared_(shared) {
+    if (shared.busy.test_and_set(std::memory_order_acquire)) {
+      raise(PyExc_RuntimeError, "another thread is in a call on this communicator");
+    }
+  }
+  ~Turn() { shared_.busy.clear(std::memory_order_release); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  Shared& shared_;
+};
+
+/// A communicator for Python. A new reference.
+PyObject* newCommunicator(std::shared_ptr<ctran::api::Communicator> engine);
+/// Of a Communicator of Python; raises TypeError for what is none.
+const std::shared_ptr<Shared>& sharedOf(PyObject* object);
+
+bool addCommunicator(PyObject* module);
+bool addOperation(PyObject* module);
+bool addMeeting(PyObject* module);
+bool addMemory(PyObject* module);
+
+/// Of the names and order that mscclpp.types gives them; raises ValueError for others.
+ctran::DataType dataType(int64_t number);
+/// The same; nothing is a sum.
+ctran::ReduceKind reduceKind(int64_t number);
+std::chrono::nanoseconds duration(double seconds);
+
+}  // namespace mscclpp::python

@@ -1,0 +1,372 @@
+#include <ifaddrs.h>
+#include <netdb.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+
+#include "ctran/communicator.h"
+#include "host.h"
+#include "mscclpp/core.hpp"
+#include "mscclpp/env.hpp"
+
+namespace mscclpp {
+namespace {
+
+using ctran::api::Call;
+using Engine = ctran::api::Communicator;
+using ctran::api::Meeting;
+using ctran::api::Rendezvous;
+
+/// What a UniqueId holds.
+struct Id {
+  uint64_t magic = 0x6469'7070'6c63'7363;
+  std::array<uint8_t, 32> key{};
+  std::array<char, UniqueIdBytes - 40> addresses{};  // separated by blanks
+
+  std::string secret() const { return {reinterpret_cast<const char*>(key.data()), key.size()}; }
+};
+static_assert(sizeof(Id) == UniqueIdBytes);
+
+/// Where this process listens for the others of an id.
+struct Listeners {
+  std::mutex mutex;
+  std::map<UniqueId, std::unique_ptr<Rendezvous>> byId;
+};
+Listeners& listeners() {
+  static auto& all = *new Listeners;
+  return all;
+}
+
+ErrorCode codeOf(ctran::ErrorKind kind) {
+  switch (kind) {
+    case ctran::ErrorKind::InvalidArgument:
+    case ctran::ErrorKind::Mismatch:
+    case ctran::ErrorKind::Unsupported:
+      return ErrorCode::InvalidUsage;
+    case ctran::ErrorKind::Timeout:
+      return ErrorCode::Timeout;
+    case ctran::ErrorKind::PeerLost:
+      return ErrorCode::RemoteError;
+    case ctran::ErrorKind::Aborted:
+      return ErrorCode::Aborted;
+    case ctran::ErrorKind::System:
+      return ErrorCode::SystemError;
+  }
+  return ErrorCode::InternalError;
+}
+
+/// Errors of the engine as those of this interface.
+template <class Body>
+auto translated(const Body& body) {
+  try {
+    return body();
+  } catch (const ctran::Error& error) {
+    throw Error(error.what(), codeOf(error.kind()));
+  }
+}
+
+std::vector<std::string> split(const std::string& text, char at) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(at, begin), text.size());
+    if (end > begin) parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+/// Throws an error that names the interface if it does not have that address.
+void checkInterface(const std::string& interface, const std::string& address) {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) throw SysError("getifaddrs", errno);
+  const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(all, ::freeifaddrs);
+  std::string has;
+  bool exists = false;
+  for (const ifaddrs* entry = all; entry != nullptr; entry = entry->ifa_next) {
+    if (interface != entry->ifa_name) continue;
+    exists = true;
+    if (entry->ifa_addr == nullptr) continue;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    char host[NI_MAXHOST] = {};
+    const socklen_t bytes = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+    if (::getnameinfo(entry->ifa_addr, bytes, host, sizeof host, nullptr, 0, NI_NUMERICHOST) != 0) {
+      continue;
+    }
+    if (address == host) return;
+    has += (has.empty() ? "" : ", ") + std::string(host);
+  }
+  throw Error(exists ? "interface " + interface + " does not have the address " + address +
+                           ": it has " + (has.empty() ? "none" : has)
+                     : "there is no network interface " + interface,
+              ErrorCode::InvalidUsage);
+}
+
+}  // namespace
+
+void Bootstrap::groupBarrier(const std::vector<int>& ranks) {
+  // Everybody tells the first, and is told by it.
+  constexpr int kTag = 0x6261'7272;
+  char nothing = 0;
+  const int root = *std::min_element(ranks.begin(), ranks.end());
+  if (getRank() != root) {
+    send(&nothing, 1, root, kTag);
+    recv(&nothing, 1, root, kTag);
+    return;
+  }
+  for (const int rank : ranks) {
+    if (rank != root) recv(&nothing, 1, rank, kTag);
+  }
+  for (const int rank : ranks) {
+    if (rank != root) send(&nothing, 1, rank, kTag);
+  }
+}
+
+void Bootstrap::send(const std::vector<char>& data, int peer, int tag) {
+  auto bytes = static_cast<uint64_t>(data.size());
+  send(&bytes, sizeof bytes, peer, tag);
+  if (!data.empty()) {
+    send(const_cast<char*>(data.data()), static_cast<int>(data.size()), peer, tag);
+  }
+}
+
+void Bootstrap::recv(std::vector<char>& data, int peer, int tag) {
+  constexpr uint64_t kMost = 1 << 30;
+  uint64_t bytes = 0;
+  recv(&bytes, sizeof bytes, peer, tag);
+  if (bytes > kMost) {
+    throw Error("rank " + std::to_string(peer) + " announces a message of " +
+                    std::to_string(bytes) + " bytes",
+                ErrorCode::InvalidUsage);
+  }
+  data.resize(bytes);
+  if (bytes > 0) recv(data.data(), static_cast<int>(bytes), peer, tag);
+}
+
+class TcpBootstrap::Impl {
+ public:
+  Impl(int rank, int size) : rank_(rank), size_(size) {
+    if (size < 1 || rank < 0 || rank >= size) {
+      throw Error("there is no rank " + std::to_string(rank) + " of " + std::to_string(size),
+                  ErrorCode::InvalidUsage);
+    }
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  int perNode() const { return perNode_; }
+  const std::optional<UniqueId>& id() const { return id_; }
+
+  void meet(const UniqueId& uniqueId, std::chrono::seconds timeout) {
+    Id id;
+    std::memcpy(&id, uniqueId.data(), sizeof id);
+    if (id.magic != Id().magic) throw Error("this is no unique id", ErrorCode::InvalidUsage);
+    id_ = uniqueId;
+    id.addresses.back() = '\0';
+    std::unique_ptr<Rendezvous> listener;
+    if (rank_ == 0) {
+      Listeners& all = listeners();
+      const std::lock_guard lock(all.mutex);
+      const auto found = all.byId.find(uniqueId);
+      if (found == all.byId.end()) {
+        throw Error("rank 0 has to be in the process that made the unique id",
+                    ErrorCode::InvalidUsage);
+      }
+      listener = std::move(found->second);
+      all.byId.erase(found);
+    }
+    meet(listener.get(), split(id.addresses.data(), ' '), id.secret(), timeout);
+  }
+
+  void meet(const std::string& trio, std::chrono::seconds timeout) {
+    std::string address = trio;
+    const size_t first = trio.find(':');
+    const size_t last = trio.rfind(':');
+    const bool startsWithInterface =
+        first != std::string::npos && first != last && trio.front() != '[' &&
+        (trio[first + 1] == '[' || std::count(trio.begin(), trio.end(), ':') == 2);
+    if (startsWithInterface) {
+      address = trio.substr(first + 1);
+      // Whether the interface is there matters where its address is: at rank 0.
+      if (rank_ == 0) checkInterface(trio.substr(0, first), address.substr(0, address.rfind(':')));
+    }
+    translated([&] {
+      std::unique_ptr<Rendezvous> listener;
+      if (rank_ == 0) listener = std::make_unique<Rendezvous>(address, env()->secret);
+      meet(listener.get(), {address}, env()->secret, timeout);
+    });
+  }
+
+  void meetInStore(const std::string& url, std::chrono::seconds timeout) {
+    translated([&] {
+      ctran::api::CommunicatorOptions options;
+      options.rank = rank_;
+      options.size = size_;
+      options.name = "mscclpp";
+      options.timeout = timeout;
+      if (size_ > 1) options.store = ctran::api::openStore(url);
+      begin(Engine::create(options));
+    });
+  }
+
+  void use(std::shared_ptr<Engine> engine) {
+    engine_ = std::move(engine);
+    std::vector<HostName> hosts(size_);
+    hosts[rank_] = ownHostName();
+    allGather(hosts.data(), sizeof(HostName));
+    perNode_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), ownHostName()));
+  }
+
+  const std::shared_ptr<Engine>& shared() const {
+    if (!engine_) throw Error("the bootstrap is not initialized", ErrorCode::InvalidUsage);
+    return engine_;
+  }
+  Engine& engine() const { return *shared(); }
+
+  void send(const void* data, size_t bytes, int peer, int tag) {
+    checkPeer(peer);
+    // The caller does not wait for the receive, and may change the data at once.
+    const auto copy = std::make_shared<std::vector<char>>(bytes);
+    std::memcpy(copy->data(), data, bytes);
+    Call call = message(ctran::CollectiveKind::Send, bytes, peer, tag);
+    call.input = copy->data();
+    translated([&] { engine().post(call, {}, copy); });
+  }
+
+  void recv(void* data, size_t bytes, int peer, int tag) {
+    checkPeer(peer);
+    Call call = message(ctran::CollectiveKind::Recv, bytes, peer, tag);
+    call.output = data;
+    translated([&] { engine().run(call); });
+  }
+
+  void allGather(void* all, size_t bytes) {
+    Call call;
+    call.kind = ctran::CollectiveKind::AllGather;
+    call.count = bytes;
+    call.output = all;
+    call.input = static_cast<char*>(all) + bytes * static_cast<size_t>(rank_);
+    translated([&] { engine().run(call); });
+  }
+
+  void barrier() {
+    Call call;
+    call.kind = ctran::CollectiveKind::Barrier;
+    translated([&] { engine().run(call); });
+  }
+
+ private:
+  void meet(Rendezvous* listener, const std::vector<std::string>& addresses,
+            const std::string& secret, std::chrono::seconds timeout) {
+    translated([&] {
+      ctran::api::CommunicatorOptions options;
+      options.name = "mscclpp";
+      options.timeout = timeout;
+      if (size_ == 1) return begin(Engine::create(options));
+      Meeting meeting;
+      const auto handles = listener != nullptr ? listener->gather(size_, meeting.handle(), timeout)
+                                               : Rendezvous::join(addresses, secret, rank_, size_,
+                                                                  meeting.handle(), timeout);
+      begin(meeting.form(handles, "mscclpp", options));
+    });
+  }
+
+  /// With a communicator of its own. Ranks may come to a message much later than to the meeting.
+  void begin(std::shared_ptr<Engine> engine) {
+    engine->setTimeout(
+        std::max<std::chrono::nanoseconds>(engine->timeout(), std::chrono::seconds(600)));
+    use(std::move(engine));
+  }
+
+  static Call message(ctran::CollectiveKind kind, size_t bytes, int peer, int tag) {
+    Call call;
+    call.kind = kind;
+    call.count = bytes;
+    call.root = peer;
+    call.tag = tag;
+    return call;
+  }
+
+  void checkPeer(int peer) const {
+    if (peer < 0 || peer >= size_ || peer == rank_) {
+      throw Error("rank " + std::to_string(rank_) + " of " + std::to_string(size_) +
+                      " cannot exchange messages with rank " + std::to_string(peer),
+                  ErrorCode::InvalidUsage);
+    }
+  }
+
+  const int rank_;
+  const int size_;
+  int perNode_ = 1;
+  std::optional<UniqueId> id_;
+  std::shared_ptr<Engine> engine_;
+};
+
+UniqueId TcpBootstrap::createUniqueId() {
+  return translated([] {
+    Id id;
+    fillRandom(id.key.data(), id.key.size());
+    auto listener = std::make_unique<Rendezvous>(env()->commId, id.secret());
+    std::string text;
+    for (const std::string& address : listener->addresses()) {
+      const std::string longer = text + (text.empty() ? "" : " ") + address;
+      if (longer.size() < id.addresses.size()) text = longer;
+    }
+    text.copy(id.addresses.data(), id.addresses.size() - 1);
+    UniqueId uniqueId;
+    std::memcpy(uniqueId.data(), &id, sizeof id);
+    Listeners& all = listeners();
+    const std::lock_guard lock(all.mutex);
+    all.byId[uniqueId] = std::move(listener);
+    return uniqueId;
+  });
+}
+
+TcpBootstrap::TcpBootstrap(int rank, int nRanks) : impl_(std::make_unique<Impl>(rank, nRanks)) {}
+
+TcpBootstrap::TcpBootstrap(std::shared_ptr<ctran::api::Communicator> communicator)
+    : impl_(std::make_unique<Impl>(communicator->rank(), communicator->size())) {
+  impl_->use(std::move(communicator));
+}
+
+TcpBootstrap::~TcpBootstrap() = default;
+
+UniqueId TcpBootstrap::getUniqueId() const {
+  if (!impl_->id()) {
+    throw Error("the bootstrap was not initialized with a unique id", ErrorCode::InvalidUsage);
+  }
+  return *impl_->id();
+}
+
+void TcpBootstrap::initialize(UniqueId uniqueId, int64_t timeoutSec) {
+  impl_->meet(uniqueId, std::chrono::seconds(timeoutSec));
+}
+void TcpBootstrap::initialize(const std::string& ifIpPortTrio, int64_t timeoutSec) {
+  impl_->meet(ifIpPortTrio, std::chrono::seconds(timeoutSec));
+}
+void TcpBootstrap::initializeByStore(const std::string& url, int64_t timeoutSec) {
+  impl_->meetInStore(url, std::chrono::seconds(timeoutSec));
+}
+
+int TcpBootstrap::getRank() const { return impl_->rank(); }
+int TcpBootstrap::getNranks() const { return impl_->size(); }
+int TcpBootstrap::getNranksPerNode() const { return impl_->perNode(); }
+void TcpBootstrap::send(void* data, int size, int peer, int tag) {
+  impl_->send(data, static_cast<size_t>(size), peer, tag);
+}
+void TcpBootstrap::recv(void* data, int size, int peer, int tag) {
+  impl_->recv(data, static_cast<size_t>(size), peer, tag);
+}
+void TcpBootstrap::allGather(void* allData, int size) {
+  impl_->allGather(allData, static_cast<size_t>(size));
+}
+void TcpBootstrap::barrier() { impl_->barrier(); }
+const std::shared_ptr<ctran::api::Communicator>& TcpBootstrap::engine() const {
+  return impl_->shared();
+}
+std::chrono::nanoseconds TcpBootstrap::timeout() const { return impl_->engine().timeout(); }
+
+}  // namespace mscclpp

@@ -1,0 +1,163 @@
+#include <map>
+#include <utility>
+
+#include "memory.h"
+#include "mscclpp/env.hpp"
+#include "mscclpp/gpu_utils.hpp"
+#include "wire.h"
+
+namespace mscclpp {
+namespace {
+
+std::shared_ptr<WaitLimit> newLimit() {
+  const std::shared_ptr<void> memory = detail::allocateLocal(sizeof(WaitLimit));
+  auto* const limit = new (memory.get()) WaitLimit;
+  limit->timeoutNanos = int64_t{env()->timeoutSeconds} * 1'000'000'000;
+  return {memory, limit};
+}
+
+}  // namespace
+
+struct SemaphoreStub::Impl {
+  Connection connection;
+  std::shared_ptr<uint64_t> token;  // null at the other end
+  RegisteredMemory memory;
+};
+
+struct Semaphore::Impl {
+  Connection connection;
+  SemaphoreStub local;
+  SemaphoreStub remote;
+  std::shared_ptr<WaitLimit> limit;
+};
+
+SemaphoreStub::SemaphoreStub(const Connection& connection) {
+  auto impl = std::make_shared<Impl>();
+  impl->connection = connection;
+  impl->token = allocateToken();
+  impl->memory = connection.context()->registerMemory(impl->token.get(), sizeof(uint64_t),
+                                                      connection.transport());
+  impl_ = std::move(impl);
+}
+
+const RegisteredMemory& SemaphoreStub::memory() const { return impl_->memory; }
+std::vector<char> SemaphoreStub::serialize() const { return impl_->memory.serialize(); }
+
+SemaphoreStub SemaphoreStub::deserialize(const std::vector<char>& data) {
+  auto impl = std::make_shared<Impl>();
+  impl->memory = RegisteredMemory::deserialize(data);
+  if (impl->memory.size() < sizeof(uint64_t)) {
+    throw Error("what was received is no semaphore", ErrorCode::InvalidUsage);
+  }
+  return SemaphoreStub(std::move(impl));
+}
+
+Semaphore::Semaphore(const SemaphoreStub& local, const SemaphoreStub& remote)
+    : impl_(new Impl{local.impl_->connection, local, remote, newLimit()}) {
+  const std::shared_ptr<Descriptor>& process = impl_->connection.impl_->process;
+  if (process) impl_->limit->peerProcess = process->get();
+}
+
+Connection& Semaphore::connection() { return impl_->connection; }
+const RegisteredMemory& Semaphore::localMemory() const { return impl_->local.memory(); }
+const RegisteredMemory& Semaphore::remoteMemory() const { return impl_->remote.memory(); }
+WaitLimit* Semaphore::limit() const { return impl_->limit.get(); }
+
+class Communicator::Impl {
+ public:
+  Impl(std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<Context> context)
+      : bootstrap_(std::move(bootstrap)),
+        context_(context ? std::move(context) : Context::create()) {}
+
+  /// What `read` makes of the next message of that rank and tag: read when it is asked for, behind
+  /// all that was to be read before it.
+  template <class T, class Read>
+  std::shared_future<T> receive(int rank, int tag, Read read) {
+    std::shared_future<void>& last = last_[{rank, tag}];
+    std::shared_future<T> future = std::async(std::launch::deferred,
+                                              [bootstrap = bootstrap_, before = last, rank, tag,
+                                               read = std::move(read)]() -> T {
+                                                if (before.valid()) before.get();
+                                                std::vector<char> data;
+                                                bootstrap->recv(data, rank, tag);
+                                                return read(data);
+                                              })
+                                       .share();
+    last = std::async(std::launch::deferred, [future] { future.wait(); }).share();
+    return future;
+  }
+
+  const std::shared_ptr<Bootstrap> bootstrap_;
+  const std::shared_ptr<Context> context_;
+  std::map<std::pair<int, int>, std::shared_future<void>> last_;
+  struct Peer {
+    int rank;
+    int tag;
+  };
+  using Peers = std::map<const void*, Peer>;
+  std::shared_ptr<Peers> peers_ = std::make_shared<Peers>();
+};
+
+Communicator::Communicator(std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<Context> context)
+    : impl_(std::make_unique<Impl>(std::move(bootstrap), std::move(context))) {}
+Communicator::~Communicator() = default;
+
+std::shared_ptr<Bootstrap> Communicator::bootstrap() const { return impl_->bootstrap_; }
+std::shared_ptr<Context> Communicator::context() const { return impl_->context_; }
+
+RegisteredMemory Communicator::registerMemory(void* ptr, size_t size, TransportFlags transports) {
+  return impl_->context_->registerMemory(ptr, size, transports);
+}
+
+void Communicator::sendMemory(const RegisteredMemory& memory, int remoteRank, int tag) {
+  impl_->bootstrap_->send(memory.serialize(), remoteRank, tag);
+}
+
+std::shared_future<RegisteredMemory> Communicator::recvMemory(int remoteRank, int tag) {
+  return impl_->receive<RegisteredMemory>(remoteRank, tag, RegisteredMemory::deserialize);
+}
+
+std::shared_future<Connection> Communicator::connect(const EndpointConfig& localConfig,
+                                                     int remoteRank, int tag) {
+  return connect(impl_->context_->createEndpoint(localConfig), remoteRank, tag);
+}
+
+std::shared_future<Connection> Communicator::connect(const Endpoint& localEndpoint, int remoteRank,
+                                                     int tag) {
+  impl_->bootstrap_->send(localEndpoint.serialize(), remoteRank, tag);
+  return impl_->receive<Connection>(
+      remoteRank, tag,
+      [context = impl_->context_, peers = impl_->peers_, localEndpoint, remoteRank,
+       tag](const std::vector<char>& data) {
+        Connection made = context->connect(localEndpoint, Endpoint::deserialize(data));
+        (*peers)[made.impl_.get()] = {remoteRank, tag};
+        return made;
+      });
+}
+
+std::shared_future<Semaphore> Communicator::buildSemaphore(const Connection& connection,
+                                                           int remoteRank, int tag) {
+  const SemaphoreStub local(connection);
+  impl_->bootstrap_->send(local.serialize(), remoteRank, tag);
+  return impl_->receive<Semaphore>(remoteRank, tag,
+                                   [local, remoteRank](const std::vector<char>& data) {
+                                     Semaphore made(local, SemaphoreStub::deserialize(data));
+                                     made.limit()->peer = remoteRank;
+                                     return made;
+                                   });
+}
+
+int Communicator::remoteRankOf(const Connection& connection) const {
+  const auto found = impl_->peers_->find(connection.impl_.get());
+  if (found == impl_->peers_->end()) {
+    throw Error("the connection is not of this communicator", ErrorCode::InvalidUsage);
+  }
+  return found->second.rank;
+}
+
+int Communicator::tagOf(const Connection& connection) const {
+  remoteRankOf(connection);
+  return impl_->peers_->at(connection.impl_.get()).tag;
+}
+
+}  // namespace mscclpp

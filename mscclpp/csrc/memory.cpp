@@ -1,0 +1,287 @@
+#include "memory.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "ctran/window.h"
+#include "mscclpp/atomic_device.hpp"
+#include "wire.h"
+
+namespace mscclpp {
+namespace {
+
+/// Maps the file of another process of this host. Throws if it cannot be had.
+std::shared_ptr<std::byte> mapFileOf(const MemoryName& name) {
+  const std::string path =
+      "/proc/" + std::to_string(name.owner.pid) + "/fd/" + std::to_string(name.descriptor);
+  const Descriptor file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  const int error = errno;
+  struct stat status {};
+  if (file.get() < 0 || ::fstat(file.get(), &status) != 0) {
+    throw SysError("memory of process " + std::to_string(name.owner.pid) +
+                       " cannot be mapped: its process, or the memory, is gone, or may not be "
+                       "looked at (" +
+                       path + ")",
+                   error);
+  }
+  if (status.st_dev != name.device || status.st_ino != name.inode) {
+    throw Error("memory of process " + std::to_string(name.owner.pid) + " was freed meanwhile",
+                ErrorCode::RemoteError);
+  }
+  try {
+    return ctran::api::mapShared(file.get(), name.fileBytes);
+  } catch (const std::exception& problem) {
+    throw Error(problem.what(), ErrorCode::RemoteError);
+  }
+}
+
+bool isInside(uint64_t offset, uint64_t bytes, uint64_t size) {
+  return offset <= size && bytes <= size - offset;
+}
+
+/// Whether the driver, if this process has it, says that the memory is a GPU's.
+bool isOfGpu(const void* ptr) {
+  constexpr int kMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
+  constexpr unsigned kOfDevice = 2;
+  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+  if (driver == nullptr) return false;
+  using Get = int (*)(void*, int, unsigned long long);
+  const auto get = reinterpret_cast<Get>(::dlsym(driver, "cuPointerGetAttribute"));
+  unsigned type = 0;
+  const bool known =
+      get != nullptr && get(&type, kMemoryType, reinterpret_cast<uintptr_t>(ptr)) == 0;
+  ::dlclose(driver);
+  return known && type == kOfDevice;
+}
+
+void checkInside(const char* what, uint64_t offset, uint64_t bytes, uint64_t size) {
+  if (isInside(offset, bytes, size)) return;
+  throw Error(std::string("bytes ") + std::to_string(offset) + " to " +
+                  std::to_string(offset + bytes) + " of the " + what + ", which has " +
+                  std::to_string(size),
+              ErrorCode::InvalidUsage);
+}
+
+}  // namespace
+
+ProcessName ProcessName::own() {
+  ProcessName name;
+  name.host = ownHostName();
+  name.token = ownProcessToken();
+  name.pid = ::getpid();
+  return name;
+}
+
+std::shared_ptr<uint64_t> allocateToken() {
+  constexpr size_t kPage = 4096;
+  constexpr size_t kLine = 64;
+  static std::mutex mutex;
+  static auto& page = *new std::shared_ptr<std::byte>;
+  static size_t used = kPage;
+  static uint64_t owner = 0;
+  const std::lock_guard lock(mutex);
+  if (used == kPage || owner != ownProcessToken()) {
+    page = ctran::api::allocateShared(kPage);
+    used = 0;
+    owner = ownProcessToken();
+  }
+  auto* const word = reinterpret_cast<uint64_t*>(page.get() + used);
+  used += kLine;
+  return {page, word};
+}
+
+std::string to_string(Transport transport) {
+  switch (transport) {
+    case Transport::Unknown:
+      return "Unknown";
+    case Transport::CudaIpc:
+      return "CudaIpc";
+    case Transport::Ethernet:
+      return "Ethernet";
+    default:
+      return "IB" + std::to_string(static_cast<int>(transport) - static_cast<int>(Transport::IB0));
+  }
+}
+
+void* RegisteredMemory::data() const {
+  if (!impl_) throw Error("no memory was registered here", ErrorCode::InvalidUsage);
+  if (impl_->local == nullptr) {
+    throw Error("memory of process " + std::to_string(impl_->name.owner.pid) +
+                    " cannot be mapped by others: take it from GpuBuffer",
+                ErrorCode::InvalidUsage);
+  }
+  return impl_->local;
+}
+
+void* RegisteredMemory::originalDataPtr() const {
+  return impl_ ? reinterpret_cast<void*>(impl_->name.address) : nullptr;
+}
+size_t RegisteredMemory::size() const { return impl_ ? impl_->name.size : 0; }
+TransportFlags RegisteredMemory::transports() const {
+  TransportFlags flags;
+  for (size_t t = 0; impl_ && t < kTransports; ++t) {
+    if ((impl_->name.transports >> t & 1) != 0) flags |= static_cast<Transport>(t);
+  }
+  return flags;
+}
+
+std::vector<char> RegisteredMemory::serialize() const {
+  if (!impl_) throw Error("no memory was registered here", ErrorCode::InvalidUsage);
+  return wire::packed(impl_->name);
+}
+
+RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
+  auto impl = std::make_shared<Impl>();
+  impl->name = wire::unpacked<MemoryName>(data, "registered memory");
+  const MemoryName& name = impl->name;
+  if (name.owner.isOwn()) {
+    impl->local = reinterpret_cast<char*>(name.address);
+  } else if (name.owner.isOfThisHost() && name.descriptor >= 0) {
+    if (!isInside(name.fileOffset, name.size, name.fileBytes)) {
+      throw Error("what was received is no registered memory", ErrorCode::InvalidUsage);
+    }
+    impl->file = mapFileOf(name);
+    impl->local = reinterpret_cast<char*>(impl->file.get()) + name.fileOffset;
+  }
+  RegisteredMemory memory;
+  memory.impl_ = std::move(impl);
+  return memory;
+}
+
+RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags transports) {
+  if (ptr == nullptr && size > 0) {
+    throw Error("a null pointer was registered", ErrorCode::InvalidUsage);
+  }
+  if (isOfGpu(ptr)) {
+    throw Error("memory of GPUs cannot be registered yet: pass memory of the host",
+                ErrorCode::InvalidUsage);
+  }
+  auto impl = std::make_shared<RegisteredMemory::Impl>();
+  impl->local = static_cast<char*>(ptr);
+  MemoryName& name = impl->name;
+  name.owner = ProcessName::own();
+  name.address = reinterpret_cast<uintptr_t>(ptr);
+  name.size = size;
+  name.transports = transports.to_ulong();
+  const ctran::api::SharedFile file = ctran::api::sharedFileOf(ptr, size);
+  struct stat status {};
+  if (file.descriptor >= 0 && ::fstat(file.descriptor, &status) == 0) {
+    name.descriptor = file.descriptor;
+    name.device = status.st_dev;
+    name.inode = status.st_ino;
+    name.fileBytes = file.bytes;
+    name.fileOffset = file.offset;
+  }
+  RegisteredMemory memory;
+  memory.impl_ = std::move(impl);
+  return memory;
+}
+
+const EndpointConfig& Endpoint::config() const { return impl_->config; }
+Transport Endpoint::transport() const { return impl_->config.transport; }
+std::vector<char> Endpoint::serialize() const { return wire::packed(impl_->name); }
+
+Endpoint Endpoint::deserialize(const std::vector<char>& data) {
+  auto impl = std::make_shared<Impl>();
+  impl->name = wire::unpacked<EndpointName>(data, "endpoint");
+  if (impl->name.transport < 0 || impl->name.transport >= static_cast<int>(kTransports)) {
+    throw Error("what was received is no endpoint", ErrorCode::InvalidUsage);
+  }
+  impl->config = EndpointConfig(static_cast<Transport>(impl->name.transport), {},
+                                impl->name.maxWriteQueueSize);
+  Endpoint endpoint;
+  endpoint.impl_ = std::move(impl);
+  return endpoint;
+}
+
+Endpoint Context::createEndpoint(const EndpointConfig& config) {
+  if (config.transport != Transport::CudaIpc) {
+    throw Error("there is no transport " + to_string(config.transport) +
+                    " yet: CudaIpc serves ranks of one host",
+                ErrorCode::InvalidUsage);
+  }
+  auto impl = std::make_shared<Endpoint::Impl>();
+  impl->config = config;
+  impl->name.owner = ProcessName::own();
+  impl->name.transport = static_cast<int32_t>(config.transport);
+  impl->name.maxWriteQueueSize = config.maxWriteQueueSize;
+  Endpoint endpoint;
+  endpoint.impl_ = std::move(impl);
+  return endpoint;
+}
+
+Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remoteEndpoint) {
+  const EndpointName& local = localEndpoint.impl_->name;
+  const EndpointName& remote = remoteEndpoint.impl_->name;
+  if (local.transport != remote.transport) {
+    throw Error("one end of the connection is " + to_string(localEndpoint.transport()) +
+                    ", the other " + to_string(remoteEndpoint.transport()),
+                ErrorCode::InvalidUsage);
+  }
+  if (!remote.owner.isOwn() && !remote.owner.isOfThisHost()) {
+    throw Error("the other end of a CudaIpc connection is on another host, or another user's",
+                ErrorCode::InvalidUsage);
+  }
+  auto impl = std::make_shared<Connection::Impl>();
+  impl->context = shared_from_this();
+  impl->local = local;
+  impl->remote = remote;
+  if (!remote.owner.isOwn()) impl->process = openProcess(remote.owner.pid);
+  Connection connection;
+  connection.impl_ = std::move(impl);
+  return connection;
+}
+
+Transport Connection::transport() const { return static_cast<Transport>(impl_->local.transport); }
+Transport Connection::remoteTransport() const {
+  return static_cast<Transport>(impl_->remote.transport);
+}
+std::shared_ptr<Context> Connection::context() const { return impl_->context; }
+int Connection::getMaxWriteQueueSize() const { return impl_->local.maxWriteQueueSize; }
+
+void Connection::write(const RegisteredMemory& dst, uint64_t dstOffset, const RegisteredMemory& src,
+                       uint64_t srcOffset, uint64_t size) {
+  checkInside("destination", dstOffset, size, dst.size());
+  checkInside("source", srcOffset, size, src.size());
+  const char* from = static_cast<const char*>(src.data()) + srcOffset;
+  if (dst.impl_->local != nullptr) {
+    std::memcpy(dst.impl_->local + dstOffset, from, size);
+    return;
+  }
+  // Memory that nobody else can map: the system writes it.
+  uint64_t to = dst.impl_->name.address + dstOffset;
+  const int pid = dst.impl_->name.owner.pid;
+  while (size > 0) {
+    const iovec local{const_cast<char*>(from), size};
+    const iovec remote{reinterpret_cast<void*>(to), size};
+    const ssize_t written = ::process_vm_writev(pid, &local, 1, &remote, 1, 0);
+    if (written < 0 && errno == EPERM) {
+      throw Error(
+          "this system does not let processes write each other's memory: take memory that "
+          "others write from GpuBuffer",
+          ErrorCode::SystemError);
+    }
+    if (written <= 0) throw SysError("writing memory of process " + std::to_string(pid), errno);
+    from += written;
+    to += static_cast<uint64_t>(written);
+    size -= static_cast<uint64_t>(written);
+  }
+}
+
+void Connection::updateAndSync(const RegisteredMemory& dst, uint64_t dstOffset, uint64_t* src,
+                               uint64_t newValue) {
+  checkInside("destination", dstOffset, sizeof newValue, dst.size());
+  *src = newValue;
+  storeReleaseSystem(reinterpret_cast<uint64_t*>(static_cast<char*>(dst.data()) + dstOffset),
+                     newValue);
+}
+
+void Connection::flush(int64_t) {}  // a write has ended when it returns
+
+}  // namespace mscclpp

@@ -1,0 +1,5 @@
+"""Where MSCCL++ has the builder of collections of algorithms."""
+
+from mscclpp.builder import AlgorithmCollectionBuilder
+
+__all__ = ["AlgorithmCollectionBuilder"]

@@ -1,0 +1,97 @@
+"""Memory for tensors that other ranks reach without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+from mscclpp import _runtime
+
+__all__ = ["RawGpuBuffer"]
+
+# DLPack's code and bits of each type.
+_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _BOOL, _E4M3, _E5M2 = 0, 1, 2, 4, 6, 10, 12
+_TYPES = {
+    "bool": (_BOOL, 8),
+    "int8": (_SIGNED, 8),
+    "int16": (_SIGNED, 16),
+    "int32": (_SIGNED, 32),
+    "int64": (_SIGNED, 64),
+    "uint8": (_UNSIGNED, 8),
+    "uint16": (_UNSIGNED, 16),
+    "uint32": (_UNSIGNED, 32),
+    "uint64": (_UNSIGNED, 64),
+    "float16": (_FLOAT, 16),
+    "float32": (_FLOAT, 32),
+    "float64": (_FLOAT, 64),
+    "bfloat16": (_BFLOAT, 16),
+    "float8_e4m3fn": (_E4M3, 8),
+    "float8_e5m2": (_E5M2, 8),
+}
+_CPU = 1
+
+
+class RawGpuBuffer:
+    """Bytes that the ranks of a host can map from each other; zeros at first. Where there is no
+    GPU, they are the host's. They live as long as this, or a tensor that was made of it."""
+
+    def __init__(self, nelems: int) -> None:
+        self._memory = _runtime.allocate(nelems)
+
+    def nelems(self) -> int:
+        """How many bytes there are."""
+        return self._memory.bytes
+
+    def bytes(self) -> int:
+        """The same."""
+        return self._memory.bytes
+
+    def data(self) -> int:
+        """The address of the first one."""
+        return self._memory.address
+
+    def device_id(self) -> int:
+        """-1: the CPU."""
+        return -1
+
+    def to_dlpack(
+        self,
+        data_type: str = "torch.float32",
+        shape: Sequence[int] | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> object:
+        """A capsule for `torch.utils.dlpack.from_dlpack`.
+
+        Args:
+            data_type: as `str(torch.float16)` writes it.
+            shape: default: one dimension, with all that fits.
+            strides: in elements; default: contiguous.
+
+        Raises:
+            ValueError: there is no such type, or the tensor does not fit.
+        """
+        kind = _TYPES.get(str(data_type).removeprefix("torch."))
+        if kind is None:
+            raise ValueError(f"{data_type!r} is none of {', '.join(_TYPES)}")
+        code, bits = kind
+        there = self._memory.bytes * 8 // bits
+        shape = [there] if shape is None else [int(length) for length in shape]
+        if strides is None:
+            strides = [prod(shape[i + 1 :]) for i in range(len(shape))]
+        if len(strides) != len(shape) or min((*shape, *strides), default=0) < 0:
+            raise ValueError(f"a tensor has no shape {shape} with strides {list(strides)}")
+        needed = 0
+        if 0 not in shape:
+            needed = 1 + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+        if needed > there:
+            raise ValueError(
+                f"a tensor of {needed} elements does not fit: there is memory for {there}"
+            )
+        return self._memory.to_dlpack(code, bits, shape, list(strides))
+
+    def __dlpack__(self, **_: Any) -> object:
+        return self.to_dlpack("uint8")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (_CPU, 0)

@@ -1,0 +1,51 @@
+"""Algorithms that serve the calls of torchcomms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mscclpp.algorithm import Algorithm
+from mscclpp.compiler import PlanAlgorithm, Registration
+
+__all__ = ["register"]
+
+
+def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) -> Registration:
+    """Makes an algorithm one of those that serve `comm.all_reduce(...)` of torchcomms,
+    `torch.distributed` and so DDP, on CPU tensors of this process. All ranks have to do so before
+    the same call.
+
+    It serves calls of its collective, over as many ranks as it has, of messages in its
+    `message_size_range`: if it is preferred, if a hint names it ("plan:" and its name), or if it
+    was the fastest when it was measured (`comm.tune`, `torchcomms tune`). `comm.explain` names it.
+
+    Args:
+        comm: only this one: a `CommGroup`, a communicator of torchcomms, or a name.
+        prefer: it comes first, except before what the hints of a call name.
+
+    Returns:
+        What takes it away again, by `remove` or at the end of a `with`.
+
+    Raises:
+        TypeError: it is one of the engine's own, which serve already.
+        ValueError: it is wrong, as it may be if it was not verified.
+        EngineError: it cannot be executed here.
+    """
+    if not isinstance(algorithm, PlanAlgorithm):
+        raise TypeError(
+            f"{algorithm!r} is no program or plan; the engine's own algorithms serve already, and "
+            f"hints name them (ctran::algorithm)"
+        )
+    return algorithm.register(_name(comm), prefer=prefer)
+
+
+def _name(comm: Any) -> str:
+    if comm is None or isinstance(comm, str):
+        return comm or ""
+    for attribute in ("communicator", "name", "get_name"):
+        if hasattr(comm, attribute):
+            found = getattr(comm, attribute)
+            if attribute == "communicator":
+                found = found.name
+            return str(found() if callable(found) else found)
+    raise TypeError(f"{comm!r} is no communicator")

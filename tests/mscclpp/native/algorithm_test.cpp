@@ -1,0 +1,213 @@
+#include "mscclpp/algorithm.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "mscclpp/ext/collectives/algorithm_collection_builder.hpp"
+#include "tests/mscclpp/native/ranks.h"
+
+namespace mscclpp::testing {
+namespace {
+
+/// What calls have done.
+struct Log {
+  int initialized = 0;
+  int contexts = 0;
+  int launches = 0;
+};
+
+std::shared_ptr<NativeAlgorithm> logging(Log& log, const std::string& name = "logging",
+                                         Algorithm::Constraint constraint = {}) {
+  return std::make_shared<NativeAlgorithm>(
+      name, "allreduce", [&log](const std::shared_ptr<Communicator>&) { ++log.initialized; },
+      [&log](const std::shared_ptr<void>& context, const void*, void*, size_t, size_t, DataType,
+             ReduceOp, cudaStream_t, int, int, const Extras&) {
+        ++log.launches;
+        return context ? CommResult::CommSuccess : CommResult::CommInternalError;
+      },
+      [&log](const std::shared_ptr<Communicator>& communicator, const void*, void*, size_t, size_t,
+             DataType) -> std::shared_ptr<void> {
+        ++log.contexts;
+        communicator->bootstrap()->barrier();  // it is collective
+        return std::make_shared<int>(1);
+      },
+      [](const void* input, void* output, size_t, size_t, DataType, bool) {
+        return AlgorithmCtxKey{const_cast<void*>(input), output, 0, 0, 0};
+      },
+      0, 4096, CollectiveBufferMode::Any, std::unordered_map<std::string, uint64_t>{}, constraint);
+}
+
+CommResult execute(Algorithm& algorithm, const std::shared_ptr<Communicator>& communicator,
+                   void* buffer) {
+  return algorithm.execute(communicator, buffer, buffer, 4, 4, DataType::INT32, ReduceOp::SUM,
+                           nullptr, nullptr);
+}
+
+/// The communicator, for as long as the test has it.
+std::shared_ptr<Communicator> borrowed(Communicator& communicator) {
+  return {&communicator, [](Communicator*) {}};
+}
+
+TEST(NativeAlgorithm, ContextsAreMadeWhenOneRankNeedsOne) {
+  runRanks(3, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    const int rank = c.bootstrap()->getRank();
+    Log log;
+    const auto algorithm = logging(log);
+    int buffers[2] = {};
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(execute(*algorithm, communicator, &buffers[0]), CommResult::CommSuccess);
+    }
+    EXPECT_EQ(log.contexts, 1);
+    for (int i = 0; i < 3; ++i) {  // new for one rank alone
+      EXPECT_EQ(execute(*algorithm, communicator, &buffers[rank == 1 ? 1 : 0]),
+                CommResult::CommSuccess);
+    }
+    EXPECT_EQ(log.contexts, 2);
+    algorithm->reset();
+    execute(*algorithm, communicator, &buffers[0]);
+    EXPECT_EQ(log.contexts, 3);
+    EXPECT_EQ(log.initialized, 2);
+    EXPECT_EQ(log.launches, 7);
+  });
+}
+
+TEST(NativeAlgorithm, BuffersThatComeAndGoLeaveLittle) {
+  runRanks(2, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    Log log;
+    const auto algorithm = logging(log);
+    std::vector<int> buffers(1000);
+    // This rank's buffers come again, the other's do not: the calls agree all the same.
+    const size_t period = c.bootstrap()->getRank() == 0 ? 10 : 1000;
+    for (size_t i = 0; i < 1000; ++i) {
+      ASSERT_EQ(execute(*algorithm, communicator, &buffers[i % period]), CommResult::CommSuccess);
+    }
+    EXPECT_EQ(log.contexts, 1000);
+    for (size_t i = 0; i < 60; ++i) {  // those that both still have
+      execute(*algorithm, communicator, &buffers[(999 - i) % period]);
+    }
+    EXPECT_EQ(log.contexts, 1000);
+    execute(*algorithm, communicator, &buffers[0]);  // one of them has it no more
+    EXPECT_EQ(log.contexts, 1001);
+  });
+}
+
+TEST(NativeAlgorithm, CommunicatorsHaveContextsOfTheirOwn) {
+  Log log;
+  const auto algorithm = logging(log);
+  int buffer = 0;
+  for (int i = 1; i <= 3; ++i) {
+    const auto bootstrap = std::make_shared<TcpBootstrap>(0, 1);
+    bootstrap->initialize("127.0.0.1:1");
+    const auto communicator = std::make_shared<Communicator>(bootstrap);
+    EXPECT_EQ(execute(*algorithm, communicator, &buffer), CommResult::CommSuccess);
+    EXPECT_EQ(execute(*algorithm, communicator, &buffer), CommResult::CommSuccess);
+    EXPECT_EQ(log.initialized, i);
+    EXPECT_EQ(log.contexts, i);
+  }
+}
+
+TEST(NativeAlgorithm, RefusesCommunicatorsThatItIsNotFor) {
+  Log log;
+  const auto bootstrap = std::make_shared<TcpBootstrap>(0, 1);
+  bootstrap->initialize("127.0.0.1:1");
+  const auto communicator = std::make_shared<Communicator>(bootstrap);
+  const auto forTwo = logging(log, "two", {2, 0});
+  EXPECT_EQ(execute(*forTwo, communicator, nullptr), CommResult::CommInvalidArgument);
+  EXPECT_EQ(log.initialized, 0);
+  EXPECT_NE(errorOf([&] { forTwo->setMessageSizeRange(2, 1); }).find("no message has 2 to 1"),
+            std::string::npos);
+}
+
+class Builder : public AlgorithmBuilder {
+ public:
+  explicit Builder(std::shared_ptr<Algorithm> algorithm) : algorithm_(std::move(algorithm)) {}
+  std::shared_ptr<Algorithm> build() override { return algorithm_; }
+
+ private:
+  const std::shared_ptr<Algorithm> algorithm_;
+};
+
+TEST(AlgorithmCollectionBuilder, SelectorsChoose) {
+  Log log;
+  AlgorithmCollectionBuilder::reset();
+  const auto builder = AlgorithmCollectionBuilder::getInstance();
+  EXPECT_EQ(builder, AlgorithmCollectionBuilder::getInstance());
+  builder->addAlgorithmBuilder(std::make_shared<Builder>(logging(log, "small")));
+  builder->addAlgorithmBuilder(std::make_shared<Builder>(logging(log, "large")));
+  builder->setAlgorithmSelector([](const AlgorithmsByCollective& all,
+                                   const CollectiveRequest& request) -> std::shared_ptr<Algorithm> {
+    if (request.messageSize > 100) return nullptr;
+    return all.at(request.collective).at("small");
+  });
+  builder->setFallbackAlgorithmSelector(
+      [](const AlgorithmsByCollective& all, const CollectiveRequest&) {
+        return all.at("allreduce").at("large");
+      });
+  const AlgorithmCollection collection = builder->build();
+  EXPECT_EQ(collection.getAllAlgorithms().size(), 2U);
+  EXPECT_EQ(collection.getAlgorithmsByCollective("allgather").size(), 0U);
+  CollectiveRequest request;
+  request.collective = "allreduce";
+  request.messageSize = 100;
+  EXPECT_EQ(collection.selectAlgorithm(request)->name(), "small");
+  request.messageSize = 101;
+  EXPECT_EQ(collection.selectAlgorithm(request)->name(), "large");
+  AlgorithmCollection both;
+  EXPECT_EQ(both.selectAlgorithm(request), nullptr);
+  both.extend(collection);
+  EXPECT_EQ(both.getAlgorithmsByCollective("allreduce").size(), 2U);
+  AlgorithmCollectionBuilder::reset();
+  EXPECT_TRUE(AlgorithmCollectionBuilder::getInstance()->build().getAllAlgorithms().empty());
+}
+
+/// Every value, and what lies half-way between neighbours.
+template <class Half>
+void testRounding(int infinity) {
+  const auto of = [](int bits) {
+    Half value;
+    value.bits = static_cast<uint16_t>(bits);
+    return value;
+  };
+  for (int bits = 0; bits < infinity; ++bits) {
+    for (const int sign : {0, 0x8000}) {
+      ASSERT_EQ(Half(static_cast<float>(of(bits | sign))).bits, bits | sign);
+    }
+    if (bits + 1 == infinity) break;
+    const float low = of(bits);
+    const float high = of(bits + 1);
+    const float middle = low + (high - low) / 2;
+    ASSERT_EQ(Half(middle).bits, bits % 2 == 0 ? bits : bits + 1) << bits;
+    ASSERT_EQ(Half(std::nextafter(middle, 0.0F)).bits, bits);
+    ASSERT_EQ(Half(std::nextafter(middle, INFINITY)).bits, bits + 1);
+  }
+  EXPECT_EQ(Half(INFINITY).bits, infinity);
+  EXPECT_EQ(Half(-INFINITY).bits, infinity | 0x8000);
+  EXPECT_TRUE(std::isnan(static_cast<float>(Half(NAN))));
+  EXPECT_TRUE(std::isnan(static_cast<float>(of(infinity + 1))));
+  EXPECT_EQ(Half(3.4e38F).bits >= infinity - 1, true);
+}
+
+TEST(DataTypes, HalvesRoundToTheNearestEven) {
+  testRounding<__half>(0x7c00);
+  testRounding<__nv_bfloat16>(0x7f80);
+  EXPECT_EQ(__half(65504.0F).bits, 0x7bff);
+  EXPECT_EQ(__half(65520.0F).bits, 0x7c00);  // half-way to what would come next
+  EXPECT_EQ(__half(65519.0F).bits, 0x7bff);
+}
+
+TEST(DataTypes, VectorsAreReducedByElement) {
+  f16x4 a{{1.0F, 2.0F, -3.0F, 0.5F}};
+  const f16x4 b{{4.0F, -2.0F, 3.0F, 0.25F}};
+  const f16x4 sum = a + b;
+  EXPECT_EQ(static_cast<float>(sum[3]), 0.75F);
+  EXPECT_EQ(static_cast<float>(min(a, b)[1]), -2.0F);
+  EXPECT_EQ(static_cast<float>(max(a, b)[2]), 3.0F);
+  EXPECT_EQ(sizeof(f32x4), 16U);
+  EXPECT_EQ(alignof(f16x2), 4U);
+}
+
+}  // namespace
+}  // namespace mscclpp::testing

@@ -1,0 +1,142 @@
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <stdexcept>
+#include <vector>
+
+#include "mscclpp/concurrency_device.hpp"
+#include "mscclpp/errors.hpp"
+#include "tests/mscclpp/native/ranks.h"
+
+namespace mscclpp::testing {
+namespace {
+
+TEST(HostKernel, RunsEachThreadOfEachBlockOnce) {
+  const dim3 grid(3, 2);
+  const dim3 block(5, 2, 3);
+  std::vector<int> runs(6 * 30);
+  host::launch(grid, block, 0, [&] {
+    ASSERT_EQ(gridDim.y, 2U);
+    ASSERT_EQ(blockDim.z, 3U);
+    const unsigned inBlock = threadIdx.x + 5 * (threadIdx.y + 2 * threadIdx.z);
+    ++runs[(blockIdx.x + 3 * blockIdx.y) * 30 + inBlock];
+  });
+  EXPECT_EQ(runs, std::vector<int>(runs.size(), 1));
+}
+
+/// Each thread writes for its neighbour, again and again.
+void passOn(std::vector<unsigned>& sums) {
+  __shared__ unsigned values[256];
+  unsigned sum = 0;
+  for (unsigned round = 0; round < 5; ++round) {
+    values[threadIdx.x] = threadIdx.x * 10 + round;
+    __syncthreads();
+    sum += values[(threadIdx.x + 1) % blockDim.x];
+    __syncthreads();
+  }
+  sums[blockIdx.x * blockDim.x + threadIdx.x] = sum;
+}
+
+TEST(HostKernel, ThreadsOfABlockWaitForEachOther) {
+  std::vector<unsigned> sums(4 * 256);
+  host::launch(4, 256, 0, [&] { passOn(sums); });
+  for (unsigned i = 0; i < sums.size(); ++i) {
+    ASSERT_EQ(sums[i], (i % 256 + 1) % 256 * 50 + 10) << i;
+  }
+}
+
+TEST(HostKernel, ThreadsThatHaveEndedAreWaitedForNoMore) {
+  int seen = 0;
+  host::launch(1, 64, 0, [&] {
+    if (threadIdx.x % 2 == 1) return;
+    __syncthreads();
+    ++seen;
+  });
+  EXPECT_EQ(seen, 32);
+}
+
+TEST(HostKernel, WarpsShuffle) {
+  std::vector<float> got(96);
+  host::launch(1, 96, 0, [&] {
+    auto sum = static_cast<float>(threadIdx.x);
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0U, sum, step);
+    got[threadIdx.x] = sum;
+  });
+  for (int i = 0; i < 96; ++i) ASSERT_EQ(got[i], 496.0F + 1024.0F * static_cast<float>(i / 32));
+}
+
+TEST(HostKernel, AnErrorOfOneThreadEndsTheLaunch) {
+  DeviceSemaphore never;
+  const std::string error = errorOf([&] {
+    host::launch(3, 8, 0, [&] {
+      if (blockIdx.x == 2 && threadIdx.x == 5) throw std::runtime_error("thread 5 of block 2");
+      never.acquire();
+    });
+  });
+  EXPECT_EQ(error, "thread 5 of block 2");
+}
+
+TEST(HostKernel, BlocksHaveDynamicSharedMemoryOfTheirOwn) {
+  std::vector<unsigned> sums(4);
+  host::launch(4, 16, 16 * sizeof(unsigned), [&] {
+    auto* const values = static_cast<unsigned*>(host::dynamicShared());
+    values[threadIdx.x] = blockIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) sums[blockIdx.x] = std::accumulate(values, values + 16, 0U);
+  });
+  EXPECT_EQ(sums, (std::vector<unsigned>{0, 16, 32, 48}));
+}
+
+TEST(HostKernel, EndsWithinALimit) {
+  WaitLimit limit;
+  limit.peer = 3;
+  limit.timeoutNanos = 20'000'000;
+  DeviceSemaphore never;
+  never.limit_ = &limit;
+  const auto wait = [&] { host::launch(1, 1, 0, [&] { never.acquire(); }); };
+  EXPECT_NE(errorOf(wait).find("for rank 3"), std::string::npos);
+  EXPECT_NE(errorOf(wait).find("after an earlier failure"), std::string::npos);
+}
+
+TEST(DeviceSyncer, OrdersWhatBlocksWrite) {
+  DeviceSyncer syncer;
+  std::vector<unsigned> values(4);
+  std::vector<int> wrong(4);
+  host::launch(4, 3, 0, [&] {
+    for (unsigned round = 0; round < 50; ++round) {
+      if (threadIdx.x == 0) values[blockIdx.x] = round * 4 + blockIdx.x;
+      syncer.sync(4);
+      for (unsigned b = 0; b < 4; ++b) {
+        if (threadIdx.x == 0) wrong[blockIdx.x] += values[b] != round * 4 + b ? 1 : 0;
+      }
+      syncer.sync(4);
+    }
+  });
+  EXPECT_EQ(wrong, std::vector<int>(4));
+}
+
+TEST(DeviceSemaphore, HandsOver) {
+  DeviceSemaphore full;
+  DeviceSemaphore empty;
+  empty.set(2);
+  std::vector<int> ring(2);
+  std::vector<int> got;
+  host::launch(2, 1, 0, [&] {
+    for (int i = 0; i < 200; ++i) {
+      if (blockIdx.x == 0) {
+        empty.acquire();
+        ring[i % 2] = i;
+        full.release();
+      } else {
+        full.acquire();
+        got.push_back(ring[i % 2]);
+        empty.release();
+      }
+    }
+  });
+  ASSERT_EQ(got.size(), 200U);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(got[i], i);
+}
+
+}  // namespace
+}  // namespace mscclpp::testing

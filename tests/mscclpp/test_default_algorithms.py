@@ -1,0 +1,414 @@
+"""The algorithms that are there by default, executed on the CPU."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from harness import Rank, Ranks
+
+import mscclpp
+import mscclpp.ext
+from mscclpp import DataType, ReduceOp
+from mscclpp.utils import torch_dtype_to_mscclpp_dtype
+
+MakeRanks = Callable[[int], Ranks]
+COUNTS = (0, 1, 7, 1000, 70_001)
+OF_MSCCLPP = [
+    "default_allreduce_allpair_packet",
+    "default_allreduce_nvls_packet",
+    "default_allreduce_packet",
+    "default_allreduce_nvls_zero_copy",
+    "default_allreduce_nvls_warp_pipeline",
+    "default_allreduce_nvls_block_pipeline",
+    "default_allreduce_fullmesh",
+    "default_allreduce_rsag",
+    "default_allreduce_rsag_pipeline",
+    "default_allreduce_rsag_zero_copy",
+    "default_allgather_fullmesh",
+    "default_allgather_fullmesh2",
+]
+BEYOND = {
+    "default_reduce_scatter_fullmesh": "reducescatter",
+    "default_reduce_scatter_zero_copy": "reducescatter",
+    "default_alltoall_fullmesh": "alltoall",
+    "default_alltoall_zero_copy": "alltoall",
+    "default_broadcast_fullmesh": "broadcast",
+    "default_broadcast_zero_copy": "broadcast",
+}
+TYPES = (
+    torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int8, torch.int16,
+    torch.int32, torch.int64, torch.uint8, torch.uint16, torch.uint32, torch.float8_e4m3fn,
+    torch.float8_e5m2,
+)  # fmt: skip
+
+
+def defaults() -> mscclpp.AlgorithmCollection:
+    return mscclpp.AlgorithmCollectionBuilder().build_default_algorithms()
+
+
+def named(name: str) -> mscclpp.Algorithm:
+    return next(algorithm for algorithm in defaults() if algorithm.name == name)
+
+
+def group_of(rank: Rank) -> mscclpp.CommGroup:
+    return mscclpp.CommGroup(store=rank.store("defaults"), rank=rank.rank, size=rank.size)
+
+
+def execute(
+    algorithm: mscclpp.Algorithm,
+    group: mscclpp.CommGroup,
+    mine: torch.Tensor,
+    result: torch.Tensor,
+    op: ReduceOp = ReduceOp.SUM,
+    **more: object,
+) -> int:
+    return algorithm.execute(
+        comm=group.communicator,
+        input_buffer=mine.data_ptr(),
+        output_buffer=result.data_ptr(),
+        input_size=mine.nbytes,
+        output_size=result.nbytes,
+        dtype=torch_dtype_to_mscclpp_dtype(mine.dtype),
+        op=op,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def contribution(rank: int, count: int, kind: torch.dtype) -> torch.Tensor:
+    """Small whole numbers, which every type adds exactly, other ones at every place."""
+    return ((torch.arange(count) * (rank + 1)) % 5).to(kind)
+
+
+def all_of(algorithm: mscclpp.Algorithm, group: mscclpp.CommGroup, kind: torch.dtype) -> None:
+    size = group.nranks
+    for count in COUNTS:
+        blocks = [contribution(rank, count * size, kind) for rank in range(size)]
+        part = slice(group.my_rank * count, (group.my_rank + 1) * count)
+        mine = blocks[group.my_rank].clone()
+        total = torch.stack([block.double() for block in blocks]).sum(0).to(kind)
+        wanted, result = mine, torch.full_like(mine, 3)
+        if algorithm.collective == "allreduce":
+            wanted = total
+        elif algorithm.collective == "allgather":
+            wanted = torch.cat([b[r * count : (r + 1) * count] for r, b in enumerate(blocks)])
+            mine = mine[part]
+        elif algorithm.collective == "reducescatter":
+            wanted, result = total[part], result[:count]
+        elif algorithm.collective == "alltoall":
+            wanted = torch.cat([block[part] for block in blocks])
+        else:
+            wanted, result = blocks[1], mine
+            assert execute(algorithm, group, mine, result, extras={"root": 1}) == 0
+            assert torch.equal(result.view(torch.uint8), wanted.view(torch.uint8))
+            continue
+        assert execute(algorithm, group, mine, result) == 0
+        assert torch.equal(result.double(), wanted.double()), (algorithm.name, count, kind)
+        if algorithm.collective in ("allreduce", "alltoall"):
+            assert execute(algorithm, group, mine, mine) == 0  # in place
+            assert torch.equal(mine.double(), wanted.double()), (algorithm.name, count, kind)
+
+
+def every_algorithm(rank: Rank) -> None:
+    with group_of(rank) as group:
+        for algorithm in defaults():
+            for kind in TYPES if algorithm.name.endswith("_packet") else TYPES[:1]:
+                all_of(algorithm, group, kind)
+
+
+@pytest.mark.parametrize("size", [2, 3, 8])
+def test_each_gives_the_right_result(ranks: MakeRanks, size: int) -> None:
+    ranks(size).run(every_algorithm)
+
+
+def test_the_names_of_mscclpp_are_there_and_some_beyond() -> None:
+    algorithms = list(defaults())
+    assert [a.name for a in algorithms] == [*OF_MSCCLPP, *BEYOND]
+    for algorithm in algorithms:
+        short = algorithm.name.split("_")[1]
+        assert algorithm.collective == BEYOND.get(algorithm.name, short)
+        assert ("nvls" in algorithm.tags) == ("nvls" in algorithm.name)
+        least, most = algorithm.message_size_range
+        assert 0 <= least < most
+        assert algorithm.is_native_algorithm()
+        assert not algorithm.is_dsl_algorithm()
+    packet = named("default_allreduce_packet")
+    assert packet.message_size_range == (0, 4 << 20)
+    assert packet.buffer_mode is mscclpp.CollectiveBufferMode.ANY
+    assert not mscclpp.is_nvls_supported()
+
+
+def in_order(rank: Rank) -> list[bytes]:
+    """Sums that other orders would round otherwise."""
+    results = []
+    with group_of(rank) as group:
+        torch.manual_seed(rank.rank)
+        for kind in (torch.float32, torch.bfloat16):
+            mine = torch.randn(10_007).to(kind)
+            everyone = [torch.empty(0)] * rank.size
+            for r in range(rank.size):
+                torch.manual_seed(r)
+                everyone[r] = torch.randn(10_007).to(kind)
+            wanted = everyone[0].float()
+            for one in everyone[1:]:
+                wanted = wanted + one.float()
+            for algorithm in defaults().get_by_collective("allreduce"):
+                torch.manual_seed(rank.rank)
+                mine = torch.randn(10_007).to(kind)
+                assert execute(algorithm, group, mine, mine) == 0
+                assert torch.equal(mine, wanted.to(kind)), algorithm.name
+                results.append(mine.view(torch.uint8).numpy().tobytes())
+    return results
+
+
+def test_sums_are_in_the_order_of_the_ranks_and_the_same_bits_everywhere(ranks: MakeRanks) -> None:
+    first, *others = ranks(4).run(in_order)
+    assert all(other == first for other in others)
+
+
+def on_two_hosts(rank: Rank) -> None:
+    comm = rank.comm("ctran", 2)
+    group = mscclpp.CommGroup.from_comm(comm)
+    assert (group.nranks, group.nranks_per_node) == (4, 2)
+    for name in ("default_allreduce_packet", "default_allgather_fullmesh", *BEYOND):
+        all_of(named(name), group, torch.float32)
+
+
+def test_they_serve_ranks_of_several_hosts(ranks: MakeRanks) -> None:
+    ranks(4).run(on_two_hosts)
+
+
+REDUCTIONS = {
+    ReduceOp.SUM: lambda stack: stack.sum(0),
+    ReduceOp.PROD: lambda stack: stack.prod(0),
+    ReduceOp.MAX: lambda stack: stack.amax(0),
+    ReduceOp.MIN: lambda stack: stack.amin(0),
+    ReduceOp.AVG: lambda stack: stack.mean(0),
+    ReduceOp.NOP: lambda stack: stack.sum(0),
+}
+
+
+def every_reduction(rank: Rank) -> None:
+    with group_of(rank) as group:
+        everyone = [contribution(r, 100, torch.float32) - 1 for r in range(rank.size)]
+        for op, wanted in REDUCTIONS.items():
+            mine = everyone[rank.rank].clone()
+            assert execute(named("default_allreduce_packet"), group, mine, mine, op) == 0
+            torch.testing.assert_close(mine, wanted(torch.stack(everyone)))
+        bits = torch.tensor([12 >> rank.rank, 255])
+        assert execute(named("default_allreduce_packet"), group, bits, bits, ReduceOp.BOR) == 0
+        assert bits.tolist() == [12 | 6, 255]
+
+
+def test_every_reduction(ranks: MakeRanks) -> None:
+    ranks(2).run(every_reduction)
+
+
+def by_position(rank: Rank) -> None:
+    with group_of(rank) as group:
+        mine = torch.ones(4)
+        code = named("default_allreduce_packet").execute(
+            group.communicator, mine.data_ptr(), mine.data_ptr(), 16, 16, DataType.float32,
+            ReduceOp.SUM, 0, None, 8, 512, True, None, DataType.float32,
+        )  # fmt: skip
+        assert code == mscclpp.CommResult.COMM_SUCCESS
+        assert mine.tolist() == [2.0] * 4
+
+
+def test_arguments_by_position(ranks: MakeRanks) -> None:
+    ranks(2).run(by_position)
+    assert list(inspect.signature(mscclpp.Algorithm.execute).parameters)[1:] == [
+        "comm", "input_buffer", "output_buffer", "input_size", "output_size", "dtype", "op",
+        "stream", "executor", "nblocks", "nthreads_per_block", "symmetric_memory", "extras",
+        "accum_dtype",
+    ]  # fmt: skip
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> mscclpp.CommGroup:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR"):
+        monkeypatch.delenv(name, raising=False)
+    return mscclpp.CommGroup()
+
+
+@pytest.mark.parametrize(
+    ("changed", "kind", "says"),
+    [
+        ({"comm": None}, TypeError, "comm must be a Communicator.*not NoneType"),
+        ({"input_buffer": 0}, ValueError, "input_buffer is null"),
+        ({"output_buffer": 0}, ValueError, "output_buffer is null"),
+        ({"input_buffer": "x"}, TypeError, "input_buffer must be an int, not str"),
+        ({"input_size": -4}, ValueError, "input_size must not be negative"),
+        ({"input_size": 8}, ValueError, "input_size is 8 and output_size 16 bytes, but they must"),
+        ({"input_size": 1 << 70}, ValueError, "input_size is far too large"),
+        ({"input_size": 2, "output_size": 2}, ValueError, "an element of float32 has 4"),
+        ({"dtype": 99}, ValueError, "dtype must be one of mscclpp.DataType, not 99"),
+        ({"op": 77}, ValueError, "op must be one of mscclpp.ReduceOp, not 77"),
+        ({"stream": 5}, ValueError, "there is no stream 5: on the CPU, stream is 0"),
+        ({"nblocks": -1}, ValueError, "must not be negative"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_named(
+    alone: mscclpp.CommGroup, changed: dict[str, object], kind: type[Exception], says: str
+) -> None:
+    mine = torch.ones(4)
+    arguments = {
+        "comm": alone.communicator,
+        "input_buffer": mine.data_ptr(),
+        "output_buffer": mine.data_ptr(),
+        "input_size": 16,
+        "output_size": 16,
+        "dtype": DataType.float32,
+        "op": ReduceOp.SUM,
+    }
+    with pytest.raises(kind, match=says):
+        named("default_allreduce_packet").execute(**{**arguments, **changed})  # type: ignore[arg-type]
+    assert named("default_allreduce_packet").execute(**arguments) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "says"),
+    [
+        ("default_allgather_fullmesh", (8, 12), "the output of 2 ranks is so many inputs"),
+        ("default_reduce_scatter_fullmesh", (12, 8), "the input of 2 ranks is so many outputs"),
+        ("default_alltoall_fullmesh", (4, 4), "an element of float32 has 4"),
+        ("default_alltoall_fullmesh", (5, 5), "one block for each of 2 ranks"),
+    ],
+)
+def test_sizes_that_do_not_belong_together_are_named(
+    ranks: MakeRanks, name: str, sizes: tuple[int, int], says: str
+) -> None:
+    ranks(2).run(refuses_sizes, name, sizes, says)
+
+
+def refuses_sizes(rank: Rank, name: str, sizes: tuple[int, int], says: str) -> None:
+    with group_of(rank) as group:
+        there = torch.zeros(16)
+        with pytest.raises(ValueError, match=says):
+            named(name).execute(
+                group.communicator, there.data_ptr(), there.data_ptr(), *sizes, DataType.float32
+            )
+
+
+def test_what_there_is_no_sum_of_is_a_code_and_a_warning(alone: mscclpp.CommGroup) -> None:
+    algorithm = named("default_allreduce_packet")
+    mine = torch.ones(4)
+    call = partial(execute, algorithm, alone, mine, mine)
+    with pytest.warns(
+        RuntimeWarning, match="'default_allreduce_packet' was not executed: .*bitwise"
+    ):
+        assert call(ReduceOp.BAND) == mscclpp.CommResult.COMM_INVALID_ARGUMENT
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert call(ReduceOp.BAND) == 4  # told once
+    with pytest.warns(RuntimeWarning, match="sums of float32 are not made in float16"):
+        assert call(accum_dtype=DataType.float16) == 4
+    assert mine.tolist() == [1.0] * 4
+
+
+def rss_kib() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * (os.sysconf("SC_PAGESIZE") >> 10)
+
+
+def again_and_again(rank: Rank, times: int) -> int:
+    with group_of(rank) as group:
+        algorithm, mine = named("default_allreduce_packet"), torch.zeros(64)
+        for _ in range(2000):
+            execute(algorithm, group, mine, mine)
+        before, descriptors = rss_kib(), len(os.listdir("/proc/self/fd"))
+        for _ in range(times):
+            execute(algorithm, group, mine, mine)
+        assert len(os.listdir("/proc/self/fd")) == descriptors
+        return rss_kib() - before
+
+
+@pytest.mark.parametrize("times", [20_000, pytest.param(1_000_000, marks=pytest.mark.full)])
+def test_memory_stays_flat(ranks: MakeRanks, times: int) -> None:
+    for grown in ranks(2).run(again_and_again, times):
+        assert grown < 2048
+
+
+def test_a_communicator_is_not_kept_by_what_was_executed(alone: mscclpp.CommGroup) -> None:
+    algorithm, mine = named("default_allreduce_packet"), torch.ones(4)
+    group = mscclpp.CommGroup()
+    execute(algorithm, group, mine, mine)
+    gone = weakref.ref(group.communicator)
+    del group
+    assert gone() is None
+    assert not algorithm._operations
+
+
+def different(rank: Rank) -> None:
+    group = group_of(rank)
+    mine = torch.ones(8 if rank.rank == 0 else 16)
+    with pytest.raises(mscclpp.MismatchError):
+        execute(named("default_allreduce_packet"), group, mine, mine)
+
+
+def test_ranks_that_differ_are_told(fresh_ranks: MakeRanks) -> None:
+    fresh_ranks(2).run(different)
+
+
+def request(**more: object) -> mscclpp.CollectiveRequest:
+    given = {
+        "world_size": 2, "n_ranks_per_node": 2, "rank": 0, "input_buffer": 1, "output_buffer": 1,
+        "message_size": 4096, "stream": 0, "collective": "allreduce", "dtype": DataType.float32,
+    }  # fmt: skip
+    return mscclpp.CollectiveRequest(**{**given, **more})  # type: ignore[arg-type]
+
+
+def test_selectors_choose_and_fall_back() -> None:
+    builder = mscclpp.ext.AlgorithmCollectionBuilder()
+    for algorithm in defaults():
+        builder.add_algorithm_builder(algorithm)
+    asked: list[mscclpp.CollectiveRequest] = []
+
+    def small(
+        algorithms: dict[str, dict[str, mscclpp.Algorithm]], request: mscclpp.CollectiveRequest
+    ) -> mscclpp.Algorithm | None:
+        asked.append(request)
+        if request.message_size > 8192:
+            return None
+        return algorithms[request.collective]["default_allreduce_packet"]
+
+    builder.set_algorithm_selector(small)
+    builder.set_fallback_algorithm_selector(
+        lambda algorithms, request: next(iter(algorithms[request.collective].values()))
+    )
+    collection = builder.build()
+    chosen = collection.select_algorithm(request())
+    assert chosen is not None
+    assert chosen.name == "default_allreduce_packet"
+    assert asked[0].buffer_mode() is mscclpp.CollectiveBufferMode.IN_PLACE
+    chosen = collection.select_algorithm(request(message_size=1 << 20))
+    assert chosen is not None
+    assert chosen.name == "default_allreduce_allpair_packet"
+
+
+def test_builders_are_each_their_own() -> None:
+    one, other = mscclpp.AlgorithmCollectionBuilder(), mscclpp.AlgorithmCollectionBuilder()
+    one.addAlgorithmBuilder(mscclpp.AlgorithmBuilder(lambda: named("default_allreduce_packet")))
+    assert [a.name for a in one.build()] == ["default_allreduce_packet"]
+    assert len(other.build()) == 0
+    assert one.build().select_algorithm(request()) is None
+    one.reset()
+    assert len(one.build()) == 0
+    with pytest.raises(TypeError, match="neither an Algorithm nor an AlgorithmBuilder"):
+        one.add_algorithm_builder("packet")  # type: ignore[arg-type]
+
+
+def test_a_collection_is_a_sequence_by_collective() -> None:
+    collection = defaults()
+    assert len(collection) == len(OF_MSCCLPP) + len(BEYOND)
+    assert collection[0].name == OF_MSCCLPP[0]
+    assert [a.name for a in collection.get_by_collective("allgather")] == OF_MSCCLPP[10:]
+    assert collection.get_by_collective("nothing") == []
+    collection.register_algorithm("allreduce", "mine", collection[0])
+    assert collection.to_dict()["allreduce"]["mine"] is collection[0]

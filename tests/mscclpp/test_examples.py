@@ -1,0 +1,57 @@
+"""The examples of the torch integration, under torchrun on the CPU."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from harness.ports import free_port
+from harness.programs import Ended, finish, start
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "torch-integration"
+
+
+def torchrun(name: str, size: int, folder: Path, **env: str) -> Ended:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    program = [f"--nproc-per-node={size}", str(EXAMPLES / name)]
+    ended = finish(start([*command, *program], folder, {"OMP_NUM_THREADS": "1", **env}))
+    assert ended.code == 0, ended.err
+    return ended
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_default_algorithms(tmp_path: Path, size: int) -> None:
+    ended = torchrun("customized_comm_with_default_algo.py", size, tmp_path)
+    lines = [f"[rank {rank}] of {size}: sums are right" for rank in range(size)]
+    assert sorted(ended.out.split("\n")) == ["", *lines]
+
+
+def test_default_algorithms_at_the_address_of_the_guide(tmp_path: Path) -> None:
+    where = {"MSCCLPP_MASTER_ADDR": "127.0.0.1", "MSCCLPP_MASTER_PORT": str(free_port())}
+    torchrun("customized_comm_with_default_algo.py", 2, tmp_path, **where)
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+def test_a_program_of_the_dsl(tmp_path: Path, size: int) -> None:
+    ended = torchrun("customized_comm_with_dsl.py", size, tmp_path)
+    lines = sorted(ended.out.split("\n"))[1:]
+    assert len(lines) == size
+    for rank, line in enumerate(lines):
+        assert line.startswith(f"[rank {rank}] of {size}: served by plan:allreduce_nvls-")
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_tuning(tmp_path: Path, size: int) -> None:
+    ended = torchrun("customized_comm_with_tuning.py", size, tmp_path)
+    lines = ended.out.splitlines()
+    assert len(lines) == 13
+    assert all(": default_allreduce_" in line for line in lines)
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_a_native_algorithm(tmp_path: Path, size: int) -> None:
+    cache = {"MSCCLPP_CACHE_DIR": str(tmp_path)}
+    ended = torchrun("customized_allgather.py", size, tmp_path, **cache)
+    lines = [f"[rank {rank}] of {size}: all blocks are there" for rank in range(size)]
+    assert sorted(ended.out.split("\n")) == ["", *lines]

@@ -1,0 +1,254 @@
+"""Programs of the DSL, executed on the CPU."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from harness import Rank, Ranks
+
+import mscclpp
+from mscclpp import DataType, ReduceOp
+from mscclpp.language import AllReduce, CollectiveProgram, MemoryChannel, ReduceOperationType
+from mscclpp.language import Rank as RankOf
+from mscclpp.utils import torch_dtype_to_mscclpp_dtype
+
+MakeRanks = Callable[[int], Ranks]
+PROGRAMS = Path(__file__).parent / "programs"
+COUNTS = (0, 1, 7, 1000, 70_001)
+DEFAULTS = mscclpp.AlgorithmCollectionBuilder().build_default_algorithms()
+
+
+def compiled(name: str, **settings: object) -> mscclpp.DslAlgorithm:
+    write = runpy.run_path(str(PROGRAMS / f"{name}.py"))["program"]
+    return mscclpp.compile(write, **settings)
+
+
+def group_of(rank: Rank) -> mscclpp.CommGroup:
+    return mscclpp.CommGroup(store=rank.store("execute"), rank=rank.rank, size=rank.size)
+
+
+class Runner:
+    """As the guide has it."""
+
+    def __init__(self, group: mscclpp.CommGroup) -> None:
+        self.comm = group.communicator
+        self.executor = mscclpp.Executor(self.comm)
+
+    def __call__(
+        self,
+        algorithm: mscclpp.Algorithm,
+        mine: torch.Tensor,
+        result: torch.Tensor,
+        op: ReduceOp = ReduceOp.NOP,
+    ) -> None:
+        code = algorithm.execute(
+            comm=self.comm,
+            executor=self.executor,
+            input_buffer=mine.data_ptr(),
+            output_buffer=result.data_ptr(),
+            input_size=mine.nbytes,
+            output_size=result.nbytes,
+            dtype=torch_dtype_to_mscclpp_dtype(mine.dtype),
+            op=op,
+            stream=0,
+        )
+        assert code == 0
+
+
+def all_reduces(rank: Rank, name: str, settings: dict[str, object]) -> None:
+    with group_of(rank) as group:
+        run, algorithm = Runner(group), compiled(name, **settings)
+        for kind in (torch.float32, torch.bfloat16, torch.float16, torch.int64, torch.uint8):
+            for count in COUNTS:
+                everyone = [(torch.arange(count) % 7 + r).to(kind) for r in range(rank.size)]
+                stack = torch.stack([one.double() for one in everyone])
+                for op, wanted in ((ReduceOp.NOP, stack.sum(0)), (ReduceOp.MAX, stack.amax(0))):
+                    mine, result = everyone[rank.rank].clone(), torch.full((count,), 9).to(kind)
+                    run(algorithm, mine, result, op)
+                    assert torch.equal(result.double(), wanted), (kind, count)
+                    assert torch.equal(mine, everyone[rank.rank])
+                    for _ in range(3):  # in place, again and again
+                        mine.copy_(everyone[rank.rank])
+                        run(algorithm, mine, mine, op)
+                        assert torch.equal(mine.double(), wanted), (kind, count)
+        served = algorithm.explain(group.communicator, 4096, DataType.float32)
+        assert served.startswith(f"plan:{algorithm.name}-")
+
+
+@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("name", ["all_reduce_two_shot", "all_reduce_switch"])
+def test_all_reduces(ranks: MakeRanks, size: int, name: str) -> None:
+    ranks(size).run(all_reduces, name, {"ranks": size, "instances": 2})
+
+
+def test_packets(ranks: MakeRanks) -> None:
+    ranks(2).run(all_reduces, "all_reduce_packets", {})
+
+
+def others(rank: Rank) -> None:
+    size = rank.size
+    with group_of(rank) as group:
+        run = Runner(group)
+        exchange = compiled("all_to_all_group", ranks=size)
+        gathers = [compiled(f"all_gather_{how}", ranks=size) for how in ("port", "semaphores")]
+        scatter = compiled("reduce_scatter_pull", ranks=size)
+        for count in COUNTS:
+            blocks = [torch.arange(size * count) + 1000 * r for r in range(size)]
+            part = slice(rank.rank * count, (rank.rank + 1) * count)
+            mine, got = blocks[rank.rank].clone(), torch.zeros(size * count, dtype=torch.int64)
+            run(exchange, mine, got)
+            assert torch.equal(got, torch.cat([block[part] for block in blocks]))
+            for gather in gathers:
+                got.zero_()
+                run(gather, mine[part].clone(), got)
+                own = [blocks[r][r * count : (r + 1) * count] for r in range(size)]
+                assert torch.equal(got, torch.cat(own))
+            total = torch.zeros(count, dtype=torch.int64)
+            run(scatter, mine, total)
+            assert torch.equal(total, torch.stack(blocks).sum(0)[part])
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_other_collectives(ranks: MakeRanks, size: int) -> None:
+    ranks(size).run(others)
+
+
+def reduced(name: str, kind: ReduceOperationType, *, late: bool = False) -> CollectiveProgram:
+    """Each of two ranks gets its half from the other's input and puts the result there."""
+    with CollectiveProgram(name, AllReduce(2, 1, True), 2) as program:
+        channels = {(peer, me): MemoryChannel(peer, me) for peer, me in ((0, 1), (1, 0))}
+
+        def exchange() -> None:
+            for channel in channels.values():
+                channel.signal(tb=0)
+            for channel in channels.values():
+                channel.wait(tb=0)
+
+        exchange()
+        for peer, me in channels:
+            mine = RankOf(me).get_input_buffer()[me : me + 1]
+            there = RankOf(peer).get_input_buffer()[me : me + 1]
+            last = ReduceOperationType.max if late and me == 1 else kind
+            channels[peer, me].reduce(mine, [there], tb=0, reduce_op=last)
+            channels[peer, me].put(there, mine, tb=0)
+        exchange()
+    return program
+
+
+def smallest(rank: Rank) -> None:
+    with group_of(rank) as group:
+        run, algorithm = Runner(group), mscclpp.compile(reduced("least", ReduceOperationType.min))
+        mine = torch.tensor([3.0, 1.0]) if rank.rank == 0 else torch.tensor([2.0, 5.0])
+        run(algorithm, mine, mine)
+        assert mine.tolist() == [2.0, 1.0]
+        run(algorithm, mine, mine, ReduceOp.MIN)
+        with pytest.raises(ValueError, match="is written as MIN, so it cannot be executed as SUM"):
+            run(algorithm, mine, mine, ReduceOp.SUM)
+        mixed = mscclpp.compile(reduced("mixed", ReduceOperationType.min, late=True))
+        with pytest.raises(mscclpp.CannotVerify, match="'mixed' mixes reductions"):
+            run(mixed, mine, mine)
+
+
+def test_the_reduction_that_the_program_names_is_executed(ranks: MakeRanks) -> None:
+    ranks(2).run(smallest)
+
+
+def of_one_name(rank: Rank) -> None:
+    with group_of(rank) as group:
+        run = Runner(group)
+        total = mscclpp.compile(reduced("same", ReduceOperationType.sum))
+        least = mscclpp.compile(reduced("same", ReduceOperationType.min))
+        other = compiled("all_reduce_two_shot", ranks=2)
+        other.name = "same"
+        for _ in range(2):
+            for algorithm, wanted in ((total, 3.0), (least, 1.0), (other, 3.0)):
+                mine = torch.full((10,), 1.0 + rank.rank)
+                run(algorithm, mine, mine)
+                assert mine.tolist() == [wanted] * 10
+
+
+def test_two_programs_of_one_name_are_two(ranks: MakeRanks) -> None:
+    ranks(2).run(of_one_name)
+
+
+def plans_of(algorithm: mscclpp.Algorithm, group: mscclpp.CommGroup) -> int:
+    """How many plans of this communicator the engine knows."""
+    operation = algorithm._operations[id(group.communicator)]
+    alternatives = json.loads(operation.explain(4096, DataType.float32))["alternatives"]
+    return sum(one["algorithm"].startswith("plan:") for one in alternatives)
+
+
+def come_and_go(rank: Rank) -> None:
+    with group_of(rank) as group:
+        run, packet = Runner(group), next(iter(DEFAULTS))
+        mine = torch.ones(10)
+        run(packet, mine, mine)
+        before = plans_of(packet, group)
+        algorithms = [compiled("all_reduce_two_shot", ranks=2) for _ in range(5)]
+        for algorithm in algorithms:
+            run(algorithm, mine, mine)
+        assert plans_of(packet, group) == before + 5
+        algorithms[0].reset()
+        assert plans_of(packet, group) == before + 4
+        run(algorithms[0], mine, mine)
+        assert plans_of(packet, group) == before + 5
+        del algorithm, algorithms
+        assert plans_of(packet, group) == before
+        assert mine.eq(2**7).all()
+
+
+def test_programs_that_are_dropped_leave_nothing(ranks: MakeRanks) -> None:
+    ranks(2).run(come_and_go)
+
+
+def from_a_file(rank: Rank, path: str) -> None:
+    with group_of(rank) as group:
+        plan = mscclpp.ExecutionPlan(path, rank.rank)
+        assert (plan.name(), plan.collective()) == ("two_shot", "allreduce")
+        assert (plan.min_message_size(), plan.max_message_size()) == (0, 2**64 - 1)
+        executor = mscclpp.Executor(group.communicator)
+        mine = torch.arange(1001.0) + rank.rank
+        result = torch.zeros_like(mine)
+        size = mine.nbytes
+        assert not plan.is_in_place() or mine is not result
+        executor.execute(
+            rank.rank, mine.data_ptr(), result.data_ptr(), size, size, DataType.float32, plan
+        )
+        assert torch.equal(result, 2 * torch.arange(1001.0) + 1)
+        with pytest.raises(ValueError, match=f"this is rank {rank.rank}, not 7"):
+            executor.execute(7, mine.data_ptr(), 0, size, size, DataType.float32, plan)
+
+
+def test_plans_from_files_are_executed(ranks: MakeRanks, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(compiled("all_reduce_two_shot", ranks=2).to_json())
+    ranks(2).run(from_a_file, str(path))
+    with pytest.raises(ValueError, match="there is no rank 2: the plan has 2"):
+        mscclpp.ExecutionPlan(str(path), 2)
+
+
+def wrongly(rank: Rank) -> None:
+    with group_of(rank) as group:
+        mine = torch.ones(4)
+        algorithm = compiled("all_reduce_two_shot", ranks=2)
+        arguments = (mine.data_ptr(), mine.data_ptr(), 16, 16, DataType.float32)
+        with pytest.raises(ValueError, match=r"pass executor=mscclpp.Executor\(comm\)"):
+            algorithm.execute(group.communicator, *arguments)
+        with mscclpp.CommGroup(store=rank.store("x"), rank=rank.rank, size=rank.size) as other:
+            executor = mscclpp.Executor(other.communicator)
+            with pytest.raises(ValueError, match="of the same communicator"):
+                algorithm.execute(group.communicator, *arguments, executor=executor)
+        larger = compiled("all_reduce_two_shot", ranks=3)
+        with pytest.raises(ValueError, match="'two_shot' is for 3 ranks, and the communicator has"):
+            larger.execute(group.communicator, *arguments, executor=executor)
+        with pytest.raises(TypeError, match="an Executor takes a Communicator"):
+            mscclpp.Executor(group)  # type: ignore[arg-type]
+
+
+def test_what_makes_no_sense_is_named(ranks: MakeRanks) -> None:
+    ranks(2).run(wrongly)

@@ -1,0 +1,373 @@
+"""Native algorithms: compiled for the host, where they run, and for GPUs, where nvcc is there."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import mscclpp
+from mscclpp import native
+from mscclpp.launches import rewrite
+from mscclpp.native import CompileError, compile_native, get_include, get_lib
+from mscclpp.native_algorithm import NativeAlgorithm
+
+ROOT = Path(__file__).parents[2]
+KERNELS = Path(__file__).parent / "native" / "kernels"
+GUIDE = ROOT / "examples" / "torch-integration" / "customized_allgather.cu"
+MODULES = {
+    "mscclpp_native": (GUIDE, "create_allgather_algorithm"),
+    **{
+        name: (KERNELS / f"{name}.cu", "create")
+        for name in ("port_all_gather", "packet_all_reduce", "switch_all_reduce")
+    },
+}
+
+needs_nvcc = pytest.mark.skipif(
+    shutil.which("nvcc") is None and not os.environ.get("CUDA_HOME"), reason="needs nvcc"
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One for all tests here: compilers take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("module", MODULES)
+def test_runs_on_the_host(module: str, size: int, tmp_path: Path) -> None:
+    file, create = MODULES[module]
+    worker = str(Path(__file__).parent / "native" / "rank.py")
+    command = [sys.executable, worker, module, str(file), create]
+    store = f"file://{tmp_path}"
+    ranks = [
+        subprocess.Popen(
+            [*command, str(rank), str(size), store],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(size)
+    ]
+    said = [rank.communicate(timeout=250)[0] for rank in ranks]
+    assert all(rank.returncode == 0 for rank in ranks), "\n".join(said)
+    assert all(f"rank {r} of {size} is right" in said[r] for r in range(size))
+
+
+@needs_nvcc
+@pytest.mark.parametrize("module", MODULES)
+def test_compiles_for_gpus_and_loads(module: str) -> None:
+    file, create = MODULES[module]
+    compiled = compile_native(module, file, device="cuda", arch="90")
+    algorithm = NativeAlgorithm(getattr(compiled, create)())
+    assert algorithm.collective in ("allgather", "allreduce")
+
+
+PROGRAM = """
+    #include <Python.h>
+    #include <mscclpp/algorithm.hpp>
+    #include "answer.h"
+    #include <pybind11/pybind11.h>
+
+    using namespace mscclpp;
+
+    template <class Kernel>
+    PyObject* capsule(Kernel kernel) {
+      auto* made = new std::shared_ptr<Algorithm>(std::make_shared<NativeAlgorithm>(
+          "small", "allreduce", nullptr, kernel,
+          [](std::shared_ptr<Communicator>, const void*, void*, size_t, size_t, DataType) {
+            return std::make_shared<int>(1);
+          },
+          [](const void*, void*, size_t, size_t, DataType, bool) { return AlgorithmCtxKey(); },
+          16, 4096, CollectiveBufferMode::InPlace,
+          std::unordered_map<std::string, uint64_t>{{"fast", 3}}, Algorithm::Constraint{2, 1}));
+      return PyCapsule_New(made, "mscclpp::AlgorithmPtr", nullptr);
+    }
+
+    PYBIND11_MODULE(small, m) {
+      m.def("answer", [] { return ANSWER + TWO; });
+      m.def("create11", [] {
+        return pybind11::reinterpret_steal<pybind11::object>(capsule(
+            [](const std::shared_ptr<void>, const void*, void*, size_t, size_t, DataType, ReduceOp,
+               cudaStream_t, int, int, const std::unordered_map<std::string, uintptr_t>& extras) {
+              return static_cast<CommResult>(extras.at("code"));
+            }));
+      });
+      m.def("create12", [] {
+        return pybind11::reinterpret_steal<pybind11::object>(capsule(
+            [](const std::shared_ptr<void>&, const void*, void*, size_t, size_t, DataType, ReduceOp,
+               cudaStream_t, int, int, const Extras&, DataType accum) {
+              if (accum != DataType::FLOAT64) throw Error("no", ErrorCode::RemoteError);
+              return CommResult::CommSuccess;
+            }));
+      });
+    }
+"""
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    (tmp_path / "answer.h").write_text("#pragma once\n#define ANSWER 40\n")
+    file = tmp_path / "small.cu"
+    file.write_text(textwrap.dedent(PROGRAM))
+    return file
+
+
+def test_cache_goes_by_content_headers_included(
+    small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compilations = []
+    run = native._Job._run
+
+    def counted(self: object, *arguments: str) -> None:
+        compilations.append(arguments)
+        run(self, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(native._Job, "_run", counted)
+
+    def build(two: str) -> int:
+        del compilations[:]
+        module = compile_native("small", small, defines={"TWO": two}, device="cpu")
+        return int(module.answer())
+
+    assert build("2") == 42
+    assert len(compilations) == 2  # a compilation, and the linking
+    assert build("2") == 42
+    assert compilations == []
+    assert build("3") == 43
+    assert len(compilations) == 2
+    (small.parent / "answer.h").write_text("#pragma once\n#define ANSWER 50\n")
+    assert build("3") == 53
+    assert len(compilations) == 2
+    (small.parent / "answer.h").write_text("#pragma once\n#define ANSWER 40\n")
+    assert build("2") == 42
+
+
+def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
+    module = compile_native("small", small, defines={"TWO": 2}, device="cpu")
+    eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
+    assert (eleven.name, eleven.collective, eleven.tags) == ("small", "allreduce", {"fast": 3})
+    assert eleven.message_size_range == (16, 4096)
+    assert eleven.constraint == mscclpp.Algorithm.Constraint(2, 1)
+    assert eleven.buffer_mode is mscclpp.CollectiveBufferMode.IN_PLACE
+    assert eleven.is_native_algorithm()
+    assert not eleven.is_dsl_algorithm()
+    with pytest.raises(ValueError, match="no message has 8 to 4 bytes"):
+        twelve.set_message_size_range(8, 4)
+    twelve.set_message_size_range(1, 2)
+    assert twelve.message_size_range == (1, 2)
+    assert eleven.message_size_range == (16, 4096)
+    program = f"""
+        import sys
+        import mscclpp
+        from mscclpp.native import compile_native
+        from mscclpp.native_algorithm import NativeAlgorithm, NativeCommunicator
+        comm = NativeCommunicator(int(sys.argv[1]), 2, {f"file://{tmp_path}"!r}, 100)
+        module = compile_native("small", {str(small)!r}, defines={{"TWO": 2}}, device="cpu")
+        arguments = (comm, 0, 0, 16, 16, 0)
+        eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
+        print(eleven.execute(*arguments, extras={{"code": 6}}))
+        print(twelve.execute(*arguments, accum_dtype=mscclpp.DataType.float64))
+        try:
+            twelve.execute(*arguments)
+        except mscclpp.PeerLostError as error:
+            print(error)
+    """
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", textwrap.dedent(program), str(rank)],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "MSCCLPP_HOSTID": str(rank)},  # it is for one rank per host
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        said, why = rank.communicate(timeout=100)
+        assert said.splitlines() == ["6", "0", "no (mscclpp: RemoteError)"], why
+
+
+def test_errors_of_the_compiler_are_shown(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.cu"
+    file.write_text("__global__ void k(int*) {}\nvoid f() {\n  k<<<1, 1>>>(undeclared);\n}\n")
+    with pytest.raises(CompileError, match=r"wrong\.cu:3:\d+: error.*undeclared"):
+        compile_native("wrong", file, device="cpu")
+    file.write_text("void f() { <<<1, 1>>>(); }\n")
+    with pytest.raises(ValueError, match=r"wrong\.cu:1: this is no launch"):
+        compile_native("wrong", file, device="cpu")
+    with pytest.raises(FileNotFoundError, match="there is no file"):
+        compile_native("absent", tmp_path / "absent.cu")
+    with pytest.raises(ValueError, match="device must be"):
+        compile_native("wrong", file, device="tpu")
+
+
+def test_processes_of_a_host_compile_once(small: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    compiler = tmp_path / "compiler"
+    compiler.write_text(f'#!/bin/sh\necho run >> {log}\nexec g++ "$@"\n')
+    compiler.chmod(0o755)
+    program = f"""
+        from mscclpp.native import compile_native
+        assert compile_native("small", {str(small)!r}, defines={{"TWO": 1}}).answer() == 41
+    """
+    environment = {**os.environ, "CXX": str(compiler), "MSCCLPP_CACHE_DIR": str(tmp_path / "c")}
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ranks = [subprocess.Popen(command, env=environment) for _ in range(3)]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0, 0, 0]
+    assert log.read_text().count("run") == 3 + 2  # each asks for the version; one compiles
+
+
+def test_several_sources(tmp_path: Path) -> None:
+    (tmp_path / "one.cu").write_text(
+        "#include <Python.h>\n#include <pybind11/pybind11.h>\nint two(int);\n"
+        'PYBIND11_MODULE(several, m) { m.def("f", [] { return two(20); }); }\n'
+    )
+    (tmp_path / "two.cu").write_text(
+        "#include <cuda_runtime.h>\n"
+        "__global__ void twice(int* x) { atomicAdd(x, static_cast<int>(threadIdx.x)); }\n"
+        "int two(int x) { twice<<<1, dim3(7)>>>(&x); return x; }\n"
+    )
+    sources = [tmp_path / "two.cu"]
+    module = compile_native("several", tmp_path / "one.cu", sources=sources, device="cpu")
+    assert module.f() == 41
+
+
+def test_headers_and_library_are_found() -> None:
+    assert (Path(get_include()) / "mscclpp" / "core.hpp").exists()
+    assert (Path(get_lib()) / "libmscclpp.so").exists()
+    assert ctypes.CDLL(str(Path(get_lib()) / "libmscclpp.so")).mscclpp_last_error
+
+
+def test_every_header_stands_alone(tmp_path: Path) -> None:
+    """Each compiles by itself, without warnings, for the host and, with nvcc, for GPUs."""
+    folder = Path(get_include())
+    names = [
+        str(path.relative_to(folder))
+        for path in sorted((folder / "mscclpp").rglob("*.hpp"))
+        if "host" not in path.parts
+    ]
+    file = tmp_path / "headers.cpp"
+    for name in names:
+        file.write_text(f"#include <{name}>\n#include <{name}>\n")
+        command = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+        result = subprocess.run(
+            [*command, f"-I{folder}", str(file)], capture_output=True, text=True
+        )
+        assert result.returncode == 0, f"{name}: {result.stderr}"
+
+
+def test_programs_find_the_package(tmp_path: Path) -> None:
+    (tmp_path / "CMakeLists.txt").write_text(
+        "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES CXX)\n"
+        f"find_package(mscclpp REQUIRED PATHS {get_lib()}/cmake/mscclpp NO_DEFAULT_PATH)\n"
+        "add_executable(user user.cpp)\ntarget_link_libraries(user PRIVATE mscclpp::mscclpp)\n"
+    )
+    (tmp_path / "user.cpp").write_text(
+        "#include <cstdio>\n#include <mscclpp/core.hpp>\n"
+        "int main() {\n  mscclpp::TcpBootstrap bootstrap(0, 1);\n"
+        '  bootstrap.initialize("127.0.0.1:50000");\n'
+        '  std::printf("%d %s\\n", bootstrap.getNranks(), mscclpp::version().c_str());\n}\n'
+    )
+    build = tmp_path / "build"
+    for command in (["-S", str(tmp_path), "-B", str(build)], ["--build", str(build)]):
+        subprocess.run(["cmake", *command], check=True, capture_output=True, timeout=200)
+    said = subprocess.run([build / "user"], check=True, capture_output=True, text=True).stdout
+    assert said.startswith("1 0.")
+
+
+PLANS = """
+    #include <Python.h>
+    #include <mscclpp/executor.hpp>
+    #include <pybind11/pybind11.h>
+    #include <pybind11/stl.h>
+
+    using namespace mscclpp;
+
+    std::vector<int> run(int rank, int size, std::string store, std::string path,
+                         std::vector<int> values) {
+      auto bootstrap = std::make_shared<TcpBootstrap>(rank, size);
+      bootstrap->initializeByStore(store, 100);
+      auto communicator = std::make_shared<Communicator>(bootstrap);
+      Executor executor(communicator);
+      const ExecutionPlan plan(path, rank);
+      std::vector<int> output(values.size());
+      const size_t bytes = values.size() * sizeof(int);
+      for (int i = 0; i < 3; ++i) {
+        executor.execute(rank, values.data(), output.data(), bytes, bytes, DataType::INT32, plan,
+                         nullptr);
+      }
+      return output;
+    }
+
+    PYBIND11_MODULE(plans, m) { m.def("run", run); }
+"""
+
+
+def test_programs_of_the_dsl_are_executed(tmp_path: Path) -> None:
+    """By mscclpp::Executor, from their JSON."""
+    (tmp_path / "plans.cpp").write_text(textwrap.dedent(PLANS))
+    program = f"""
+        import importlib.util, pathlib, sys
+        import mscclpp
+        folder = pathlib.Path({str(tmp_path)!r})
+        rank = int(sys.argv[1])
+        path = {str(Path(__file__).parent / "programs" / "all_reduce_one_shot.py")!r}
+        spec = importlib.util.spec_from_file_location("written", path)
+        written = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(written)
+        plan = folder / f"plan{{rank}}.json"
+        plan.write_text(mscclpp.compile(written.program(2)).to_json())
+        module = mscclpp.compile_native("plans", folder / "plans.cpp")
+        values = [i * (rank + 1) for i in range(1001)]
+        sums = module.run(rank, 2, f"file://{{folder}}", str(plan), values)
+        assert sums == [i * 3 for i in range(1001)]
+        try:
+            module.run(0, 1, "", str(folder / "absent.json"), [1])
+        except RuntimeError as error:
+            assert "cannot be read" in str(error)
+        else:
+            raise AssertionError("there is no such plan")
+    """
+    ranks = [
+        subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(rank)])
+        for rank in range(2)
+    ]
+    assert [rank.wait(timeout=200) for rank in ranks] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("source", "call"),
+    [
+        ("k<<<1, 2>>>();", "Launch(1, 2)([&](auto... a) { k(a...); });"),
+        (
+            "ns::k<T, 3> <<<f(a, b), 2, 0, s>>> (x, y[1]);",
+            "Launch(f(a, b), 2, 0, s)([&](auto... a) { ns::k<T, 3>(a...); }, x, y[1]);",
+        ),
+        ('log("k<<<1, 1>>>()"); // k<<<1, 1>>>()', 'log("k<<<1, 1>>>()"); // k<<<1, 1>>>()'),
+        (
+            "int n = 1'000; k<<<1,\n 1>>>('<', \"<<<\");",
+            "int n = 1'000; Launch(1,\n 1)([&](auto... a) { k(a...); }, '<', \"<<<\");",
+        ),
+        (
+            "extern __shared__ float4 s[];",
+            "auto* const s = static_cast<float4*>(::mscclpp::host::dynamicShared());",
+        ),
+        ("a << b; c >> d;", "a << b; c >> d;"),
+    ],
+)
+def test_launches_become_calls(source: str, call: str) -> None:
+    expected = call.replace("Launch(", "::mscclpp::host::Launch(").replace(
+        "auto... a) {", "auto... mscclpp_arguments) {"
+    )
+    expected = expected.replace("(a...)", "(mscclpp_arguments...)")
+    assert rewrite(source, "f.cu") == '#line 1 "f.cu"\n' + expected
