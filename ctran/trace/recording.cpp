@@ -88,6 +88,11 @@ uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {
   return static_cast<uint32_t>(count + 1);
 }
 
+std::string Recording::algorithm(uint32_t choice) const {
+  if (choice == 0 || choice > header_->choices.load(std::memory_order_acquire)) return {};
+  return choices_[choice - 1].algorithm;
+}
+
 void Recording::failed(int kind, const char* message) {
   std::lock_guard lock(mutex_);
   if (header_->failedWith.load(std::memory_order_relaxed) != 0) return;

@@ -120,6 +120,8 @@ class Recording {
 
   /// The number of a choice, from 1; 0 if there is no room for more. Any thread.
   uint32_t choice(std::string_view algorithm, std::string_view why);
+  /// Of a number that `choice` has returned.
+  std::string algorithm(uint32_t choice) const;
 
   void queued(int64_t change) { header_->queued.fetch_add(change, std::memory_order_relaxed); }
   /// What broke the communicator. The first counts. Any thread.

@@ -19,12 +19,15 @@ std::string print(double seconds) {
 }  // namespace
 
 double ConfigSeconds::seconds() const {
-  if (!isSet()) return default_;
   const std::string text = raw();
+  return text.empty() ? default_ : parse(text);
+}
+
+double ConfigSeconds::parse(const std::string& text) const {
   char* end = nullptr;
   const double value = std::strtod(text.c_str(), &end);
   if (end == text.c_str() || *end != '\0' || !(value >= 0 && value <= kMostSeconds)) {
-    reject("a number of seconds");
+    reject(text, "a number of seconds");
   }
   return value;
 }

@@ -18,9 +18,11 @@ class ConfigSeconds : public ctran::ConfigVariable {
   std::string type() const override { return "seconds"; }
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
   double seconds() const;
+  double parse(const std::string& text) const;
 
   double default_;
 };

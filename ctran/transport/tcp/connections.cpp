@@ -155,7 +155,8 @@ void TcpTransport::pollDoorman() {
     };
     if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), mayNeedIt)) throw;
     // Whoever calls has a connection, or gets this rank's call, and goes on while it calls.
-    log(LogLevel::Info, "rank %d hears no more callers: %s", rank_, error.what());
+    log(LogComponent::Transport, LogLevel::Info, "rank %d hears no more callers: %s", rank_,
+        error.what());
     heedCallers(false);
   }
 }
@@ -177,7 +178,7 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   connection.state = state;
   connection.wantsToWrite = false;
   watch(connection.link.socket().get(), idOf(peer.rank, connection.index), EPOLLIN, true);
-  log(LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
+  log(LogComponent::Transport, LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
   if (connection.isFirst()) offerRdma(peer);
