@@ -40,7 +40,7 @@ FLOORS = (
     "mscclpp",
 )
 # The public headers are the face of csrc, and of the engine.
-PUBLIC_HEADERS = "include/comms/torchcomms"
+PUBLIC_HEADERS = "include/comms"
 PUBLIC_HEADERS_OF_CTRAN = "include/ctran"
 # Above the house: it may use everything, and nothing in the house may use it.
 OUTSIDE = ("benchmarks", "examples", "tests", "tools")

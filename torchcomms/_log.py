@@ -23,7 +23,7 @@ def use_python_logging() -> None:
 
     The loggers are `torchcomms.transport` and so on, by component; a record has the attribute
     `rank`, which is None until it is known, and its time is that of the engine. TORCHCOMM_LOG says
-    first what is logged at all (default: warnings). Idempotent. TORCHCOMM_LOG_TO=python does it too.
+    first what is logged at all (default: warnings). Idempotent. TORCHCOMM_LOG_TO=python calls it.
     What was logged before the interpreter ends is handed over; children of a fork write to stderr.
     """
     from torchcomms._comms import _open_log_queue

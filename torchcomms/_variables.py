@@ -50,7 +50,7 @@ def text(name: str) -> str:
 
 def environment() -> Mapping[str, str]:
     """The environment, and behind it the file that TORCHCOMM_CONFIG names."""
-    return ChainMap(os.environ, _File())  # type: ignore[arg-type]
+    return ChainMap(os.environ, _File())
 
 
 def listing(rows: Iterable[Variable]) -> str:
