@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <sstream>
 
 #include "ctran/base/config_sources.h"
 #include "ctran/base/error.h"
@@ -43,6 +46,14 @@ std::string printBytes(uint64_t value) {
   std::string text = std::to_string(value);
   if (suffix > 0) text += "KMG"[suffix - 1];
   return text;
+}
+
+constexpr double kMostSeconds = 1e9;  // what every clock can add
+
+std::string printSeconds(double seconds) {
+  std::ostringstream text;
+  text << seconds;
+  return text.str();
 }
 
 std::vector<std::string_view> split(std::string_view choices) {
@@ -184,5 +195,29 @@ std::string_view ConfigChoice::get() const { return split(choices_)[index()]; }
 std::string ConfigChoice::type() const { return choices_; }
 std::string ConfigChoice::defaultText() const { return default_; }
 std::string ConfigChoice::valueText() const { return std::string(get()); }
+
+ConfigSeconds::ConfigSeconds(const char* name, double value, const char* doc, Change change)
+    : ConfigVariable(name, doc, change), default_(value) {}
+
+double ConfigSeconds::seconds() const {
+  const std::string text = raw();
+  return text.empty() ? default_ : parse(text);
+}
+
+double ConfigSeconds::parse(const std::string& text) const {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || !(value >= 0 && value <= kMostSeconds)) {
+    reject(text, "a number of seconds");
+  }
+  return value;
+}
+
+std::chrono::milliseconds ConfigSeconds::get() const {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds() * 1000)));
+}
+
+std::string ConfigSeconds::defaultText() const { return printSeconds(default_); }
+std::string ConfigSeconds::valueText() const { return printSeconds(seconds()); }
 
 }  // namespace ctran

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -147,6 +148,23 @@ class ConfigString : public ConfigVariable {
   static std::string parse(const std::string& text) { return text; }
   const char* default_;
   const char* kind_;
+};
+
+/// A duration, written in seconds: "30", "0.5".
+class ConfigSeconds : public ConfigVariable {
+ public:
+  ConfigSeconds(const char* name, double value, const char* doc, Change change = Change::AtStart);
+  std::chrono::milliseconds get() const;  ///< rounded up
+  std::string type() const override { return "seconds"; }
+  std::string defaultText() const override;
+  std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
+
+ private:
+  double seconds() const;
+  double parse(const std::string& text) const;
+
+  double default_;
 };
 
 /// One of the listed words.

@@ -7,6 +7,7 @@
 #include "ctran/base/json.h"
 #include "ctran/collective/signature.h"
 #include "ctran/trace/reader.h"
+#include "ctran/trace/settings.h"
 
 namespace ctran {
 namespace {
@@ -50,6 +51,7 @@ Json toJson(const RankRecording& rank) {
   json.set("collectives", Json(static_cast<int64_t>(rank.collectives)));
   json.set("messages", Json(static_cast<int64_t>(rank.messages)));
   json.set("queued", Json(static_cast<int64_t>(rank.queued)));
+  json.set("off", Json(rank.isOff));
   json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
   json.set("failure", Json(rank.failure));
   Json operations = Json::array();
@@ -59,10 +61,26 @@ Json toJson(const RankRecording& rank) {
 }
 
 Json answer(const Json& request) {
-  if (request.at("do").asString() != "read") {
-    throw Error(ErrorKind::InvalidArgument, "all there is to do is to read");
+  const std::string& what = request.at("do").asString();
+  const int fd = static_cast<int>(request.at("fd").asInt());
+  if (what == "ask") {
+    const uint64_t number =
+        askSetting(fd, request.at("name").asString(), request.at("value").asString());
+    return static_cast<int64_t>(number);
   }
-  const auto recording = readRecording(static_cast<int>(request.at("fd").asInt()));
+  if (what == "answers") {
+    Json answers = Json::array();
+    for (const auto& one : readAnswers(fd, static_cast<uint64_t>(request.at("asked").asInt()))) {
+      Json json = Json::object();
+      json.set("rank", Json(one.rank)).set("answer", one.hasAnswered ? Json(one.answer) : Json());
+      answers.push(std::move(json));
+    }
+    return answers;
+  }
+  if (what != "read") {
+    throw Error(ErrorKind::InvalidArgument, "there is nothing called '" + what + "' to do");
+  }
+  const auto recording = readRecording(fd);
   if (!recording) return {};
   Json json = Json::object();
   json.set("now", Json(nowNanos()));

@@ -15,6 +15,10 @@ class OperationTrace {
     if (recording == nullptr) return;
     uint64_t position = 0;
     RecordSlot& slot = recording->begin(isMessage, position);
+    if (!recording->isOn()) {
+      slot_ = nullptr;
+      return;
+    }
     slot_ = &slot;
     waited_ = longest_ = since_ = 0;
     whom_ = longestFor_ = 0;

@@ -34,6 +34,7 @@ struct RankRecording {
   int64_t timeout = 0;
   uint64_t collectives = 0, messages = 0, queued = 0;  ///< how many were started, or wait to be
   int failedWith = -1;                                 ///< ErrorKind
+  bool isOff = false;                                  ///< operations are counted alone
   std::string name, host, failure;
   std::vector<Operation> operations;  ///< those that are remembered, by position
 };
@@ -46,5 +47,14 @@ struct GroupRecording {
 /// Reads the memory of a communicator of this host, whose ranks go on meanwhile; nothing of it is
 /// trusted. Nothing if it is no such memory. Throws Error(System) if it cannot be read.
 std::optional<GroupRecording> readRecording(int fd);
+
+/// Where a rank records in such memory.
+struct RecordingPart {
+  int rank = 0;
+  uint64_t offset = 0;
+  bool hasLeft = false;
+};
+/// Of those that have come; empty if it is no such memory. Throws Error(System).
+std::vector<RecordingPart> recordingParts(int fd);
 
 }  // namespace ctran

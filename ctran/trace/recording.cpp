@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "ctran/base/checked.h"
+
 namespace ctran {
 namespace {
 
@@ -45,6 +47,7 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   std::byte* const end = memory_->data() + memory_->size();
   std::byte* const own = end - bytesFor(ranks) + index * kRankBytes;
   header_ = reinterpret_cast<RecordingHeader*>(own);
+  setting_ = reinterpret_cast<RecordedSetting*>(own + RecordedSetting::kOffset);
   choices_ = reinterpret_cast<RecordedChoice*>(own + kHeaderBytes);
   collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes);
   messages_ = collectives_ + kCollectives;
@@ -71,6 +74,21 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   set(footer.ranks, ranks);
   set(footer.group, who.group);
   footer.magic.store(RecordingFooter::kMagic, std::memory_order_release);
+}
+
+std::optional<Recording::Asked> Recording::asked() const {
+  const uint64_t number = setting_->asked.load(std::memory_order_acquire);
+  if (number == setting_->answered.load(std::memory_order_relaxed)) return std::nullopt;
+  const auto text = [](const char* at, size_t most) {
+    return printable({at, ::strnlen(at, most)});
+  };
+  return Asked{number, text(setting_->name, sizeof setting_->name),
+               text(setting_->value, sizeof setting_->value)};
+}
+
+void Recording::answer(uint64_t number, std::string_view why) {
+  copyText(setting_->answer, why);
+  setting_->answered.store(number, std::memory_order_release);
 }
 
 uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {

@@ -5,17 +5,19 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "ctran/os/shared_memory.h"
+#include "ctran/trace/settings.h"
 #include "ctran/trace/ticks.h"
 
 namespace ctran {
 
 /// What the ranks of one host record lies at the end of the memory that they share:
 ///
-///   ... | per rank: RecordingHeader, choices, ring of collectives, ring of messages | footer
+///   ... | per rank: RecordingHeader, RecordedSetting, choices, collectives, messages | footer
 ///
 /// The memory is the communicator's own sealed memfd, not a file with a name: nothing is left when
 /// the last process has ended, however it ended. Whoever looks from outside opens it through
@@ -67,6 +69,7 @@ struct RecordingHeader {
   Word queued;  ///< collectives that have been called and have not started
   Word choices;
   Word failedWith;  ///< ErrorKind + 1 of what broke the communicator, here
+  Word isOff;       ///< operations are counted, not recorded
   char name[128];   ///< of the communicator; written before `state`
   char host[128];
   char failure[1024];  ///< written before `failedWith`
@@ -91,7 +94,8 @@ class Recording {
   static constexpr size_t kChoicesBytes = kChoices * sizeof(RecordedChoice);
   static constexpr size_t kRankBytes =
       kHeaderBytes + kChoicesBytes + (kCollectives + kMessages) * sizeof(RecordSlot);
-  static_assert(sizeof(RecordingHeader) <= kHeaderBytes && kRankBytes % kPage == 0);
+  static_assert(sizeof(RecordingHeader) <= RecordedSetting::kOffset && kRankBytes % kPage == 0);
+  static_assert(RecordedSetting::kOffset + sizeof(RecordedSetting) <= kHeaderBytes);
 
   /// What `ranks` of a host need at the end of their memory.
   static constexpr size_t bytesFor(int ranks) { return ranks * kRankBytes + kPage; }
@@ -118,6 +122,19 @@ class Recording {
     return messages_[position % kMessages];
   }
 
+  /// Whether operations that start are recorded; they are counted anyway. Any thread.
+  bool isOn() const { return header_->isOff.load(std::memory_order_relaxed) == 0; }
+  void turn(bool on) { header_->isOff.store(on ? 0 : 1, std::memory_order_relaxed); }
+
+  /// What somebody has asked of this rank and what is not answered yet. Nothing of it is trusted.
+  struct Asked {
+    uint64_t number;
+    std::string name, value;
+  };
+  std::optional<Asked> asked() const;
+  /// `why`: why it was not taken; empty if it was.
+  void answer(uint64_t number, std::string_view why);
+
   /// The number of a choice, from 1; 0 if there is no room for more. Any thread.
   uint32_t choice(std::string_view algorithm, std::string_view why);
   /// Of a number that `choice` has returned.
@@ -132,6 +149,7 @@ class Recording {
  private:
   std::shared_ptr<SharedMapping> memory_;
   RecordingHeader* header_;
+  RecordedSetting* setting_;
   RecordedChoice* choices_;
   RecordSlot* collectives_;
   RecordSlot* messages_;

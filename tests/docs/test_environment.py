@@ -27,7 +27,7 @@ def test_the_command_lists_them_with_values(
     monkeypatch.delenv("CTRAN_LOG", raising=False)
     assert main(["env"]) == 0
     out = capsys.readouterr().out
-    assert "TORCHCOMM_TIMEOUT_SECONDS (seconds, default: 600)\n  set to 77\n" in out
+    assert "TORCHCOMM_TIMEOUT_SECONDS (seconds, default: 600, live)\n  set to 77\n" in out
     assert "CTRAN_LOG (levels, default: warn, live)\n  The same" in out
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from torchcomms import _variables
-from torchcomms.cli import doctor, records
+from torchcomms.cli import doctor, env, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
@@ -29,18 +28,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "(all_reduce.ring:4), or those in files.",
         )
     )
-    commands.add_parser(
-        "env",
-        help="list the environment variables, with types, defaults and values",
-        description="Lists the environment variables that mean something to torchcomms.",
-    )
+    env.add_command(commands)
     doctor.add_command(commands)
     records.add_commands(commands)
     select_cli.add_commands(commands)
     parsed = parser.parse_args(arguments)
     if parsed.command == "env":
-        print(_variables.listing(_variables.variables()), end="")
-        return 0
+        return env.run(parsed)
     if parsed.command == "doctor":
         return doctor.run(parsed)
     if parsed.command in records.NAMES:

@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -23,6 +24,71 @@ struct Memory {
 const RankRecording::Operation& only(const GroupRecording& group, size_t rank) {
   EXPECT_EQ(group.ranks.at(rank).operations.size(), 1U);
   return group.ranks.at(rank).operations.at(0);
+}
+
+TEST(Recording, CountsWhatItDoesNotRecordWhileItIsOff) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 1, "world", "here", 1, 5});
+  OperationTrace trace;
+  for (const bool on : {true, false, true}) {
+    one.turn(on);
+    trace.begin(&one, false, {0, 0, 1, 1, {}}, 1, 0, 0);
+    trace.waits(0);
+    trace.moved();
+    trace.ended();
+    EXPECT_EQ(readRecording(memory.fd.get())->ranks.at(0).isOff, !on);
+  }
+  const auto group = readRecording(memory.fd.get());
+  const RankRecording& rank = group->ranks.at(0);
+  EXPECT_EQ(rank.collectives, 3U);
+  ASSERT_EQ(rank.operations.size(), 2U);
+  EXPECT_EQ(rank.operations[1].position, 2U);
+}
+
+TEST(Recording, HandsOverSettingsAndAnswers) {
+  Memory memory(3);
+  Recording zero(memory.mapping, 3, 0, {4, 8, "world", "here", 1, 5});
+  Recording two(memory.mapping, 3, 2, {6, 8, "world", "here", 1, 5});  // 1 has not come yet
+  EXPECT_FALSE(zero.asked());
+  const uint64_t first = askSetting(memory.fd.get(), "NAME", "a value");
+  const auto asked = zero.asked();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->number, first);
+  EXPECT_EQ(asked->name, "NAME");
+  EXPECT_EQ(asked->value, "a value");
+  zero.answer(asked->number, "");
+  EXPECT_FALSE(zero.asked());
+  auto answers = readAnswers(memory.fd.get(), first);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].rank, 4);
+  EXPECT_TRUE(answers[0].hasAnswered);
+  EXPECT_FALSE(answers[1].hasAnswered);
+
+  const uint64_t second = askSetting(memory.fd.get(), "NAME", "another");
+  two.answer(two.asked()->number, std::string(2000, 'x'));
+  zero.left();
+  answers = readAnswers(memory.fd.get(), second);
+  ASSERT_EQ(answers.size(), 1U) << "nobody waits for one that has left";
+  EXPECT_EQ(answers[0].answer, std::string(511, 'x'));
+  EXPECT_THROW(askSetting(memory.fd.get(), std::string(64, 'n'), "v"), Error);
+  EXPECT_THROW(askSetting(memory.fd.get(), "n", std::string(256, 'v')), Error);
+  EXPECT_FALSE(two.asked()) << "what is refused asks nothing";
+}
+
+TEST(Recording, TrustsNoTextThatSomebodyAsks) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 1, "world", "here", 1, 5});
+  const auto part = recordingParts(memory.fd.get()).at(0);
+  std::vector<char> garbage(sizeof(RecordedSetting), '\x1b');
+  std::memset(garbage.data() + 8, 0, 8);  // not answered
+  ASSERT_EQ(::pwrite(memory.fd.get(), garbage.data(), garbage.size(),
+                     static_cast<off_t>(part.offset + RecordedSetting::kOffset)),
+            static_cast<ssize_t>(garbage.size()));
+  const auto asked = one.asked();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->name.find('\x1b'), std::string::npos);
+  EXPECT_LE(asked->name.size(), 4 * 64U);
+  EXPECT_LE(asked->value.size(), 4 * 256U);
 }
 
 TEST(Recording, IsReadWhileTheOperationRunsAndAfterIt) {

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms.cli.records import job, processes, timeline, top
-from torchcomms.cli.records.verdicts import current, judge, state_of
+from torchcomms.cli.records.verdicts import current, judge, named, state_of
 
 NAMES = ("analyze", "top", "trace")
 
@@ -129,6 +129,7 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
                 **{key: rank[key] for key in ("rank", "host", "pid", "state", "error")},
                 "calls": rank["collectives"],
                 "queued": rank["queued"],
+                "off": rank.get("off", False),
                 "in": current(rank),
             }
             for _, rank in sorted(communicator.ranks.items())
@@ -140,4 +141,7 @@ def _paragraph(communicator: job.Communicator, verdicts: Sequence[dict[str, Any]
     state = state_of(communicator, verdicts)
     seen = len(communicator.ranks)
     text = f"{communicator.name} ({seen} of {communicator.size} ranks): {state}"
+    off = [rank for rank, about in communicator.ranks.items() if about.get("off")]
+    if off:
+        text += f"\n  {named(off)} records nothing: `torchcomms env set CTRAN_TRACE 1` turns it on"
     return text + "".join(f"\n  {verdict['text']}" for verdict in verdicts)
