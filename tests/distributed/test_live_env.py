@@ -54,7 +54,7 @@ def test_recording_goes_off_and_on(
     fresh_ranks: MakeRanks, hosts: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     job, pid = start(fresh_ranks, 4, hosts)
-    called = {rank: 1 for rank in range(4)}
+    called = dict.fromkeys(range(4), 1)
     for value, recorded_too in (("0", False), ("1", True)):
         assert main(["env", "set", "CTRAN_TRACE", value, "--job", pid]) == 0
         told = capsys.readouterr().out.splitlines()
@@ -119,7 +119,7 @@ def test_a_rank_that_is_stopped_has_not_answered(
     assert main(change) == 1
     assert "rank 1: has not answered" in capsys.readouterr().out
     os.kill(stopped, signal.SIGCONT)
-    assert main(change[:-1] + ["20"]) == 0
+    assert main([*change[:-1], "20"]) == 0
     for rank in range(2):
         job.say(rank, "end")
     job.results()
