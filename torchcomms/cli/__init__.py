@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
-from torchcomms.cli import doctor, env, records
+from torchcomms.cli import bench, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
@@ -29,12 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     )
     env.add_command(commands)
+    bench.add_command(commands)
     doctor.add_command(commands)
     records.add_commands(commands)
     select_cli.add_commands(commands)
-    parsed = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = parser.parse_args(given)
     if parsed.command == "env":
         return env.run(parsed)
+    if parsed.command == "bench":
+        return bench.run(parsed, given)
     if parsed.command == "doctor":
         return doctor.run(parsed)
     if parsed.command in records.NAMES:

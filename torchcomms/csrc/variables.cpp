@@ -28,8 +28,8 @@ const ctran::ConfigChoice kSerialization{
     "TORCHCOMMS_SERIALIZATION", "torch.save|pickle", "torch.save",
     "How torchcomms.objcol writes objects; with pickle, receivers trust their senders."};
 const ctran::ConfigBool kWorker{
-    "TORCHCOMMS_TUNE_WORKER", false,
-    "Set by `torchcomms tune` for the ranks that it starts; nothing to set by hand."};
+    "TORCHCOMMS_WORKER", false,
+    "Set by `torchcomms tune` and `bench` for the ranks that they start; nothing to set by hand."};
 
 }  // namespace
 }  // namespace torch::comms
