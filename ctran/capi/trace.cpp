@@ -54,6 +54,15 @@ Json toJson(const RankRecording& rank) {
   json.set("off", Json(rank.isOff));
   json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
   json.set("failure", Json(rank.failure));
+  Json links = Json::array();
+  for (const auto& link : rank.links) {
+    Json one = Json::object();
+    one.set("peer", Json(link.peer)).set("transport", Json(link.isRdma ? "rdma" : "tcp"));
+    one.set("sent", Json(static_cast<int64_t>(link.sent)));
+    one.set("arrived", Json(static_cast<int64_t>(link.arrived))).set("busy", Json(link.busy));
+    links.push(std::move(one));
+  }
+  json.set("since", Json(rank.since)).set("links", std::move(links));
   Json operations = Json::array();
   for (const auto& op : rank.operations) operations.push(toJson(op));
   json.set("operations", std::move(operations));

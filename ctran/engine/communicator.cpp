@@ -243,6 +243,7 @@ void Communicator::record(size_t bytes, uint64_t group) {
   }
   core_.recording = &*recording_;
   collectives_->selector.record(core_.recording);
+  if (transport_) transport_->record(core_.recording);
 }
 
 Communicator::~Communicator() {

@@ -127,7 +127,10 @@ class RankReader {
     const Clock clock(word(h.hasTickCounter), word(h.ticks),
                       std::min<uint64_t>(word(h.monotonic), kLargest));
     readChoices(std::min<uint64_t>(word(h.choices), Recording::kChoices));
-    const uint64_t rings = base_ + Recording::kHeaderBytes + Recording::kChoicesBytes;
+    out->since = static_cast<int64_t>(std::min<uint64_t>(word(h.monotonic), kLargest));
+    readLinks(*out);
+    const uint64_t rings =
+        base_ + Recording::kHeaderBytes + Recording::kChoicesBytes + Recording::kLinksBytes;
     addRing(rings, Recording::kCollectives, false, clock, *out);
     addRing(rings + Recording::kCollectives * sizeof(Slot), Recording::kMessages, true, clock,
             *out);
@@ -139,6 +142,26 @@ class RankReader {
     choices_.resize(count);
     if (count > 0) {
       readAt(fd_, base_ + Recording::kHeaderBytes, choices_.data(), count * sizeof(RecordedChoice));
+    }
+  }
+
+  void readLinks(RankRecording& out) const {
+    struct Copy {
+      uint64_t peer, sent, arrived, busyNanos, isRdma, unused[3];
+    };
+    static_assert(sizeof(Copy) == sizeof(RecordedLink));
+    Copy links[Recording::kLinks];
+    readAt(fd_, base_ + Recording::kHeaderBytes + Recording::kChoicesBytes, links, sizeof links);
+    for (const Copy& copy : links) {
+      const int peer = bounded(copy.peer, out.size) - 1;
+      if (peer < 0 || peer == out.rank) continue;
+      RankRecording::Link link;
+      link.peer = peer;
+      link.isRdma = copy.isRdma != 0;
+      link.sent = std::min<uint64_t>(copy.sent, kLargest);
+      link.arrived = std::min<uint64_t>(copy.arrived, kLargest);
+      link.busy = static_cast<int64_t>(std::min<uint64_t>(copy.busyNanos, kLargest));
+      out.links.push_back(link);
     }
   }
 

@@ -26,6 +26,15 @@ struct RankRecording {
     int failedWith = -1;  ///< ErrorKind
   };
 
+  /// What it sends to one rank of another host.
+  struct Link {
+    int peer = 0;
+    bool isRdma = false;
+    uint64_t sent = 0;     ///< bytes of messages
+    uint64_t arrived = 0;  ///< bytes that its host has got over TCP,
+    int64_t busy = 0;      ///< and how long some of them were on their way
+  };
+
   int rank = 0, size = 0;
   int64_t pid = 0;
   uint64_t processStart = 0;
@@ -36,6 +45,8 @@ struct RankRecording {
   int failedWith = -1;                                 ///< ErrorKind
   bool isOff = false;                                  ///< operations are counted alone
   std::string name, host, failure;
+  int64_t since = 0;  ///< when it began
+  std::vector<Link> links;
   std::vector<Operation> operations;  ///< those that are remembered, by position
 };
 

@@ -49,7 +49,8 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   header_ = reinterpret_cast<RecordingHeader*>(own);
   setting_ = reinterpret_cast<RecordedSetting*>(own + RecordedSetting::kOffset);
   choices_ = reinterpret_cast<RecordedChoice*>(own + kHeaderBytes);
-  collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes);
+  links_ = reinterpret_cast<RecordedLink*>(own + kHeaderBytes + kChoicesBytes);
+  collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes + kLinksBytes);
   messages_ = collectives_ + kCollectives;
 
   const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
@@ -104,6 +105,18 @@ uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {
   std::memcpy(&choices_[count], &entry, sizeof entry);
   header_->choices.store(count + 1, std::memory_order_release);
   return static_cast<uint32_t>(count + 1);
+}
+
+RecordedLink* Recording::link(int peer) {
+  const auto name = static_cast<uint64_t>(peer) + 1;
+  for (uint64_t i = 0; i < kLinks; ++i) {
+    const uint64_t known = links_[i].peer.load(std::memory_order_relaxed);
+    if (known == name) return &links_[i];
+    if (known != 0) continue;
+    links_[i].peer.store(name, std::memory_order_release);
+    return &links_[i];
+  }
+  return nullptr;
 }
 
 std::string Recording::algorithm(uint32_t choice) const {

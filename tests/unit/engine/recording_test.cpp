@@ -26,6 +26,30 @@ const RankRecording::Operation& only(const GroupRecording& group, size_t rank) {
   return group.ranks.at(rank).operations.at(0);
 }
 
+TEST(Recording, CountsWhatGoesToOtherHosts) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 100, "world", "here", 1, 5});
+  for (int peer = 1; peer <= static_cast<int>(Recording::kLinks); ++peer) {
+    RecordedLink* link = one.link(peer);
+    ASSERT_NE(link, nullptr);
+    EXPECT_EQ(one.link(peer), link);
+    link->sent = 10 * peer;
+  }
+  EXPECT_EQ(one.link(99), nullptr) << "there is no room for more";
+  one.link(7)->arrived = 600;
+  one.link(7)->busyNanos = 5;
+  one.link(9)->isRdma = 1;
+  one.link(11)->peer = 12345;  // nobody is called that
+  const auto group = readRecording(memory.fd.get());
+  const auto& links = group->ranks.at(0).links;
+  ASSERT_EQ(links.size(), Recording::kLinks - 1);
+  EXPECT_EQ(links[6].peer, 7);
+  EXPECT_EQ(links[6].sent, 70U);
+  EXPECT_EQ(links[6].arrived, 600U);
+  EXPECT_EQ(links[6].busy, 5);
+  EXPECT_TRUE(links[8].isRdma);
+}
+
 TEST(Recording, CountsWhatItDoesNotRecordWhileItIsOff) {
   Memory memory(1);
   Recording one(memory.mapping, 1, 0, {0, 1, "world", "here", 1, 5});

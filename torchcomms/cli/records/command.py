@@ -130,6 +130,7 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
                 "calls": rank["collectives"],
                 "queued": rank["queued"],
                 "off": rank.get("off", False),
+                "links": rank.get("links", []),
                 "in": current(rank),
             }
             for _, rank in sorted(communicator.ranks.items())
