@@ -40,7 +40,7 @@ FLOORS = (
     "mscclpp",
 )
 # The public headers are the face of csrc, of the engine, and of mscclpp.
-PUBLIC_HEADERS = "include/comms/torchcomms"
+PUBLIC_HEADERS = "include/comms"
 PUBLIC_HEADERS_OF_CTRAN = "include/ctran"
 PUBLIC_HEADERS_OF_MSCCLPP = "include/mscclpp"
 # Above the house: it may use everything, and nothing in the house may use it.

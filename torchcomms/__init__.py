@@ -129,6 +129,7 @@ from torchcomms._errors import (  # noqa: E402
     MismatchError,
     PeerLostError,
 )
+from torchcomms._log import use_python_logging  # noqa: E402
 from torchcomms.select import comm_explain, comm_prepare, comm_tune  # noqa: E402
 from torchcomms.version import __version__  # noqa: E402
 
@@ -239,4 +240,5 @@ __all__ = [
     "is_backend_built",
     "new_comm",
     "register_backend",
+    "use_python_logging",
 ]

@@ -1915,9 +1915,29 @@ def register_backend(name: str, cls: type[TorchCommBackend]) -> None:
     """Makes the subclass `cls` of TorchCommBackend the backend `name` of new_comm(). Raises
     ValueError if there is one of that name."""
 
-def _config_variables() -> list[tuple[str, str, str, bool, str]]:
-    """The environment variables of the C++ part: name, type, default, whether it is set,
-    meaning."""
+def _config_variables() -> list[tuple[str, str, str, str, str, bool, str]]:
+    """The environment variables: name, type, default, the text that is set, where, whether it can
+    be changed while a program runs, meaning."""
+
+def _config_text(name: str) -> str:
+    """What a variable is set to, here or in the file; empty where it is not."""
+
+def _config_fault(name: str, text: str) -> str:
+    """Why the variable cannot have that value; empty if it can."""
+
+def _config_unknown(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Of names of variables, those that should mean something here and do not, with what may be
+    meant."""
+
+def _open_log_queue() -> None:
+    """From now on what is logged goes to a queue."""
+
+def _close_log_queue() -> None:
+    """What is logged goes where it went before."""
+
+def _next_logs() -> list[tuple[float, str, str, int | None, str]]:
+    """Waits for messages: time, level, component, rank, text of each. None after the queue was
+    closed."""
 
 def _registered_backends() -> list[str]:
     """The names that _is_backend_registered() knows."""

@@ -9,13 +9,13 @@ gradients outside compiled code as well.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 import torch
 
+from torchcomms import _variables
 from torchcomms._when_imported import when_imported
 
 # What has a gradient. Messages and exchanges by numbers in tensors have none.
@@ -104,7 +104,7 @@ def _recording(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _given() -> str:
-    return os.environ.get("TORCHCOMMS_PATCH_FOR_COMPILE", "").lower()
+    return _variables.text("TORCHCOMMS_PATCH_FOR_COMPILE").lower()
 
 
 def is_enabled() -> bool:

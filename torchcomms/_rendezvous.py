@@ -15,7 +15,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
-from torchcomms import _local_port
+from torchcomms import _local_port, _variables
 from torchcomms._errors import CommError, CommTimeoutError, hinted
 from torchcomms._slurm import first_host
 
@@ -89,25 +89,26 @@ def resolve(name: str, store: Store | None, timeout: timedelta) -> tuple[int, in
     Raises:
         CommError: the environment says nothing, too little, or what makes no sense.
     """
-    place = _find_place(os.environ)
+    env = _variables.environment()
+    place = _find_place(env)
     if place is None:
         if store is not None:
             raise hinted(
                 CommError,
                 "A store was given, but not the place of this process among those that share it",
-                hint=f"set TORCHCOMM_RANK and TORCHCOMM_SIZE; {_looked_for(os.environ)}",
+                hint=f"set TORCHCOMM_RANK and TORCHCOMM_SIZE; {_looked_for(env)}",
             )
-        if _method(os.environ) != "auto" or "MASTER_ADDR" in os.environ:
+        if _method(env) != "auto" or "MASTER_ADDR" in env:
             raise hinted(
                 CommError,
                 "Unable to determine rank and size from environment variables",
-                hint=f"set TORCHCOMM_RANK and TORCHCOMM_SIZE; {_looked_for(os.environ)}",
+                hint=f"set TORCHCOMM_RANK and TORCHCOMM_SIZE; {_looked_for(env)}",
             )
         return 0, 1, None
     if store is None:
         if place.size == 1:
             return 0, 1, None
-        store = _open_store(place, os.environ, timeout)
+        store = _open_store(place, env, timeout)
     return place.rank, place.size, PrefixStore(f"torchcomms/{name}", store)
 
 

@@ -1,12 +1,13 @@
-"""The environment variables that mean something to torchcomms, and what each means.
+"""The variables that mean something to torchcomms: what each means, and what it is set to.
 
-Those of the C++ part are declared where they are read. Those of the Python part are here.
+They are declared in C++, where most of them are read (ctran/base/config.h).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -14,58 +15,51 @@ class Variable(NamedTuple):
     name: str
     type: str
     default: str
-    is_set: bool
+    text: str  # what is set; empty where nothing is
+    source: str  # default, file, environment or live
+    is_live: bool  # can be changed while a program runs
     doc: str
 
 
-_PYTHON = (
-    ("TORCHCOMM_RANK", "int", "", "The rank of this process, with TORCHCOMM_SIZE; asked first."),
-    ("TORCHCOMM_SIZE", "int", "", "The number of ranks."),
-    (
-        "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD",
-        "auto|torchcomm|torchrun|mpi|pals|slurm",
-        "auto",
-        "Whose variables say rank and size (docs/launching.md).",
-    ),
-    ("MASTER_ADDR", "string", "", "Host of the store, where the program passes none."),
-    ("MASTER_PORT", "int", "", "Port of the store."),
-    (
-        "TORCHCOMMS_BACKEND_LIB_PATH_<NAME>",
-        "path",
-        "",
-        "The library with backend <name> (docs/backends/your_own.md).",
-    ),
-    (
-        "TORCHCOMMS_PATCH_FOR_COMPILE",
-        "bool",
-        "1",
-        "Whether calls on communicators can be compiled by torch.compile; else they break graphs. "
-        "Set to 1, methods record gradients outside compiled code too (docs/compile.md).",
-    ),
-    (
-        "TORCHCOMMS_SERIALIZATION",
-        "torch.save|pickle",
-        "torch.save",
-        "How torchcomms.objcol writes objects; with pickle, receivers trust their senders.",
-    ),
-)
+class _File(dict[str, str]):
+    """Of variables that the environment does not have: what the file says."""
+
+    def __missing__(self, name: str) -> str:
+        value = text(name)
+        if not value:
+            raise KeyError(name)
+        return value
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and bool(text(name))
 
 
 def variables() -> list[Variable]:
     """All of them, by name."""
     from torchcomms._comms import _config_variables
 
-    rows = [Variable(*row) for row in _config_variables()]
-    for name, kind, default, doc in _PYTHON:
-        rows.append(Variable(name, kind, default, bool(os.environ.get(name)), doc))
-    return sorted(rows)
+    return [Variable(*row) for row in _config_variables()]
+
+
+def text(name: str) -> str:
+    """What a variable is set to, in the environment or in the file; empty where it is not."""
+    from torchcomms._comms import _config_text
+
+    return _config_text(name)
+
+
+def environment() -> Mapping[str, str]:
+    """The environment, and behind it the file that TORCHCOMM_CONFIG names."""
+    return ChainMap(os.environ, _File())
 
 
 def listing(rows: Iterable[Variable]) -> str:
     """A paragraph for each: what it is, what it is set to, what it means."""
     parts = []
     for row in rows:
-        value = f"\n  set to {os.environ[row.name]}" if row.is_set else ""
+        where = " (in the file)" if row.source == "file" else ""
+        value = f"\n  set to {row.text}{where}" if row.text else ""
         default = row.default or "not set"
-        parts.append(f"{row.name} ({row.type}, default: {default}){value}\n  {row.doc}\n")
+        live = ", live" if row.is_live else ""
+        parts.append(f"{row.name} ({row.type}, default: {default}{live}){value}\n  {row.doc}\n")
     return "".join(parts)

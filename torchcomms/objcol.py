@@ -11,7 +11,6 @@ TORCHCOMMS_SERIALIZATION=pickle, a receiver trusts its senders.
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from collections.abc import Sequence
 from datetime import timedelta
@@ -20,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchcomms import _variables
 from torchcomms._comms import TorchComm
 
 __all__ = [
@@ -208,7 +208,7 @@ def _require_sequence(name: str, values: Any) -> None:
 
 
 def _uses_pickle() -> bool:
-    name = os.environ.get("TORCHCOMMS_SERIALIZATION", "torch.save")
+    name = _variables.text("TORCHCOMMS_SERIALIZATION") or "torch.save"
     if name not in ("torch.save", "pickle"):
         raise ValueError(f"TORCHCOMMS_SERIALIZATION must be torch.save or pickle, not {name}")
     return name == "pickle"

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdlib>
+#include <sstream>
 
+#include "ctran/base/config_sources.h"
 #include "ctran/base/error.h"
 
 namespace ctran {
@@ -45,6 +48,14 @@ std::string printBytes(uint64_t value) {
   return text;
 }
 
+constexpr double kMostSeconds = 1e9;  // what every clock can add
+
+std::string printSeconds(double seconds) {
+  std::ostringstream text;
+  text << seconds;
+  return text.str();
+}
+
 std::vector<std::string_view> split(std::string_view choices) {
   std::vector<std::string_view> words;
   while (true) {
@@ -57,21 +68,18 @@ std::vector<std::string_view> split(std::string_view choices) {
 
 }  // namespace
 
-ConfigVariable::ConfigVariable(const char* name, const char* doc)
-    : name_(name), doc_(doc), next_(gHead) {
+ConfigVariable::ConfigVariable(const char* name, const char* doc, Change change)
+    : name_(name), doc_(doc), change_(change), next_(gHead) {
   gHead = this;
 }
 
-bool ConfigVariable::isSet() const { return !raw().empty(); }
+ConfigVariable::Source ConfigVariable::source() const { return configText(name_).second; }
 
-std::string ConfigVariable::raw() const {
-  const char* text = std::getenv(name_);
-  return text == nullptr ? std::string() : std::string(text);
-}
+std::string ConfigVariable::raw() const { return configText(name_).first; }
 
-void ConfigVariable::reject(const std::string& expected) const {
-  throw Error(ErrorKind::InvalidArgument,
-              std::string(name_) + "='" + raw() + "' is not " + expected, {}, {}, doc_);
+void ConfigVariable::reject(const std::string& text, const std::string& expected) const {
+  throw Error(ErrorKind::InvalidArgument, std::string(name_) + "='" + text + "' is not " + expected,
+              {}, {}, doc_);
 }
 
 std::vector<const ConfigVariable*> allConfig() {
@@ -84,12 +92,23 @@ std::vector<const ConfigVariable*> allConfig() {
   return all;
 }
 
-ConfigBool::ConfigBool(const char* name, bool value, const char* doc)
-    : ConfigVariable(name, doc), default_(value) {}
+const ConfigVariable* findConfig(std::string_view name) {
+  for (const ConfigVariable* v : allConfig()) {
+    if (v->name() == name) return v;
+  }
+  return nullptr;
+}
+
+ConfigBool::ConfigBool(const char* name, bool value, const char* doc, Change change)
+    : ConfigVariable(name, doc, change), default_(value) {}
 
 bool ConfigBool::get() const {
-  std::string text = raw();
-  if (text.empty()) return default_;
+  const std::string text = raw();
+  return text.empty() ? default_ : parse(text);
+}
+
+bool ConfigBool::parse(const std::string& given) const {
+  std::string text = given;
   for (char& c : text) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
   }
@@ -99,7 +118,7 @@ bool ConfigBool::get() const {
   for (const char* no : {"0", "false", "no", "off", "n"}) {
     if (text == no) return false;
   }
-  reject("a truth value (1 0 true false yes no on off)");
+  reject(given, "a truth value (1 0 true false yes no on off)");
 }
 
 std::string ConfigBool::type() const { return "bool"; }
@@ -111,12 +130,15 @@ ConfigInt::ConfigInt(const char* name, int64_t value, const char* doc, int64_t m
 
 int64_t ConfigInt::get() const {
   const std::string text = raw();
-  if (text.empty()) return default_;
+  return text.empty() ? default_ : parse(text);
+}
+
+int64_t ConfigInt::parse(const std::string& text) const {
   int64_t value = 0;
   if (parseNumber(text, value) && value >= min_ && value <= max_) return value;
   std::string expected = "an integer of at least " + std::to_string(min_);
   if (max_ != INT64_MAX) expected += " and at most " + std::to_string(max_);
-  reject(expected);
+  reject(text, expected);
 }
 
 std::string ConfigInt::type() const { return "int"; }
@@ -128,9 +150,12 @@ ConfigBytes::ConfigBytes(const char* name, size_t value, const char* doc)
 
 size_t ConfigBytes::get() const {
   const std::string text = raw();
-  if (text.empty()) return default_;
+  return text.empty() ? default_ : parse(text);
+}
+
+size_t ConfigBytes::parse(const std::string& text) const {
   uint64_t value = 0;
-  if (!parseBytes(text, value)) reject("a number of bytes (such as 4096, 64K, 4M or 1G)");
+  if (!parseBytes(text, value)) reject(text, "a number of bytes (such as 4096, 64K, 4M or 1G)");
   return value;
 }
 
@@ -138,15 +163,15 @@ std::string ConfigBytes::type() const { return "bytes"; }
 std::string ConfigBytes::defaultText() const { return printBytes(default_); }
 std::string ConfigBytes::valueText() const { return printBytes(get()); }
 
-ConfigString::ConfigString(const char* name, const char* value, const char* doc)
-    : ConfigVariable(name, doc), default_(value) {}
+ConfigString::ConfigString(const char* name, const char* value, const char* doc, const char* kind)
+    : ConfigVariable(name, doc), default_(value), kind_(kind) {}
 
 std::string ConfigString::get() const {
   std::string text = raw();
   return text.empty() ? std::string(default_) : text;
 }
 
-std::string ConfigString::type() const { return "string"; }
+std::string ConfigString::type() const { return kind_; }
 std::string ConfigString::defaultText() const { return default_; }
 std::string ConfigString::valueText() const { return get(); }
 
@@ -155,10 +180,14 @@ ConfigChoice::ConfigChoice(const char* name, const char* choices, const char* va
     : ConfigVariable(name, doc), choices_(choices), default_(value) {}
 
 size_t ConfigChoice::index() const {
-  const std::string text = isSet() ? raw() : std::string(default_);
+  const std::string text = raw();
+  return parse(text.empty() ? std::string(default_) : text);
+}
+
+size_t ConfigChoice::parse(const std::string& text) const {
   const std::vector<std::string_view> words = split(choices_);
   const auto found = std::find(words.begin(), words.end(), text);
-  if (found == words.end()) reject(std::string("one of ") + choices_);
+  if (found == words.end()) reject(text, std::string("one of ") + choices_);
   return found - words.begin();
 }
 
@@ -166,5 +195,29 @@ std::string_view ConfigChoice::get() const { return split(choices_)[index()]; }
 std::string ConfigChoice::type() const { return choices_; }
 std::string ConfigChoice::defaultText() const { return default_; }
 std::string ConfigChoice::valueText() const { return std::string(get()); }
+
+ConfigSeconds::ConfigSeconds(const char* name, double value, const char* doc, Change change)
+    : ConfigVariable(name, doc, change), default_(value) {}
+
+double ConfigSeconds::seconds() const {
+  const std::string text = raw();
+  return text.empty() ? default_ : parse(text);
+}
+
+double ConfigSeconds::parse(const std::string& text) const {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (end == text.c_str() || *end != '\0' || !(value >= 0 && value <= kMostSeconds)) {
+    reject(text, "a number of seconds");
+  }
+  return value;
+}
+
+std::chrono::milliseconds ConfigSeconds::get() const {
+  return std::chrono::milliseconds(static_cast<int64_t>(std::ceil(seconds() * 1000)));
+}
+
+std::string ConfigSeconds::defaultText() const { return printSeconds(default_); }
+std::string ConfigSeconds::valueText() const { return printSeconds(seconds()); }
 
 }  // namespace ctran

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,8 +17,16 @@ namespace ctran {
 /// Every variable that is declared is listed by `allConfig()`, from which the documentation and the
 /// command-line listing are made. Declare them at namespace scope only, with literals: the strings
 /// are kept by reference.
+///
+/// Its value is what somebody has set in the running process (setLive), else the environment's,
+/// else that of the file that TORCHCOMM_CONFIG names, else the default. Hints come before all of
+/// these; whoever reads hints sees to that.
 class ConfigVariable {
  public:
+  /// Whether `setLive` may change it while the program runs.
+  enum class Change { AtStart, Live };
+  enum class Source { Default, File, Environment, Live };
+
   ConfigVariable(const ConfigVariable&) = delete;
   ConfigVariable& operator=(const ConfigVariable&) = delete;
   virtual ~ConfigVariable() = default;
@@ -28,35 +37,68 @@ class ConfigVariable {
   virtual std::string defaultText() const = 0;
   /// The value in force, as `get()` sees it. Throws Error(InvalidArgument).
   virtual std::string valueText() const = 0;
-  bool isSet() const;  ///< whether the environment has a value; an empty one counts as none
+  /// Throws Error(InvalidArgument) unless `text` can be a value.
+  virtual void check(const std::string& text) const = 0;
+  bool isLive() const { return change_ == Change::Live; }
+  Source source() const;  ///< of the value; an empty one counts as none
+  bool isSet() const { return source() != Source::Default; }
 
  protected:
-  ConfigVariable(const char* name, const char* doc);
+  ConfigVariable(const char* name, const char* doc, Change change = Change::AtStart);
   std::string raw() const;
-  [[noreturn]] void reject(const std::string& expected) const;
+  /// That `text` is not what this variable takes.
+  [[noreturn]] void reject(const std::string& text, const std::string& expected) const;
 
  private:
   friend std::vector<const ConfigVariable*> allConfig();
   const char* name_;
   const char* doc_;
+  Change change_;
   const ConfigVariable* next_;  ///< list of all variables, built before main()
 };
 
 /// All variables that are linked in, by name.
 std::vector<const ConfigVariable*> allConfig();
+/// Null if there is none of that name.
+const ConfigVariable* findConfig(std::string_view name);
+
+/// Sets a variable of this process while it runs, in all that reads it from now on. Throws
+/// Error(InvalidArgument) unless there is such a variable, it is live, and takes the value.
+void setLive(std::string_view name, const std::string& value);
+/// `changed` is called by setLive after each change of a live variable. At namespace scope only.
+struct WhenLiveChanges {
+  WhenLiveChanges(const ConfigVariable& variable, void (*changed)());
+};
+
+/// What the names of our variables begin with.
+inline const std::vector<std::string_view> kConfigPrefixes{"CTRAN_", "TORCHCOMM_", "TORCHCOMMS_"};
+
+/// A name that means nothing, and the declared one that may be meant; empty if none is near.
+struct UnknownConfig {
+  std::string name, near;
+};
+/// Of `names`, those that begin with one of `prefixes` ("CTRAN_") and mean nothing. A declared name
+/// that ends with <...> stands for all that begin as it does.
+std::vector<UnknownConfig> unknownConfig(const std::vector<std::string>& names,
+                                         const std::vector<std::string_view>& prefixes);
+/// Throws Error(InvalidArgument) if TORCHCOMM_CONFIG names a file that cannot be used. Warns, once
+/// per process, of names in the environment and in the file that mean nothing.
+void checkConfig(const std::vector<std::string_view>& prefixes);
 
 /// The forms below read the environment anew at each `get()`, and throw Error(InvalidArgument) for
 /// a value they cannot read. Read them when something is created, not per operation.
 
 class ConfigBool : public ConfigVariable {
  public:
-  ConfigBool(const char* name, bool value, const char* doc);
+  ConfigBool(const char* name, bool value, const char* doc, Change change = Change::AtStart);
   bool get() const;  ///< 1 0 true false yes no on off
   std::string type() const override;
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
+  bool parse(const std::string& text) const;
   bool default_;
 };
 
@@ -68,8 +110,10 @@ class ConfigInt : public ConfigVariable {
   std::string type() const override;
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
+  int64_t parse(const std::string& text) const;
   int64_t default_;
   int64_t min_;
   int64_t max_;
@@ -83,21 +127,44 @@ class ConfigBytes : public ConfigVariable {
   std::string type() const override;
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
+  size_t parse(const std::string& text) const;
   size_t default_;
 };
 
+/// Any text. `kind` is what the documentation calls its type.
 class ConfigString : public ConfigVariable {
  public:
-  ConfigString(const char* name, const char* value, const char* doc);
+  ConfigString(const char* name, const char* value, const char* doc, const char* kind = "string");
   std::string get() const;
   std::string type() const override;
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
+  static std::string parse(const std::string& text) { return text; }
   const char* default_;
+  const char* kind_;
+};
+
+/// A duration, written in seconds: "30", "0.5".
+class ConfigSeconds : public ConfigVariable {
+ public:
+  ConfigSeconds(const char* name, double value, const char* doc, Change change = Change::AtStart);
+  std::chrono::milliseconds get() const;  ///< rounded up
+  std::string type() const override { return "seconds"; }
+  std::string defaultText() const override;
+  std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
+
+ private:
+  double seconds() const;
+  double parse(const std::string& text) const;
+
+  double default_;
 };
 
 /// One of the listed words.
@@ -110,8 +177,10 @@ class ConfigChoice : public ConfigVariable {
   std::string type() const override;
   std::string defaultText() const override;
   std::string valueText() const override;
+  void check(const std::string& text) const override { static_cast<void>(parse(text)); }
 
  private:
+  size_t parse(const std::string& text) const;
   const char* choices_;
   const char* default_;
 };

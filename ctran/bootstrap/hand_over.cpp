@@ -131,7 +131,7 @@ Leader::Leader(Reach reach, const std::string& host) : Leader(randomKey()) {
     address_.addresses = placeAt(host, doorman_->addresses()).addresses;
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::InvalidArgument) throw;
-    log(LogLevel::Debug, "ranks of one host only: %s", error.what());
+    log(LogComponent::Bootstrap, LogLevel::Debug, "ranks of one host only: %s", error.what());
   }
 }
 

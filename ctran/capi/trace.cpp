@@ -7,6 +7,7 @@
 #include "ctran/base/json.h"
 #include "ctran/collective/signature.h"
 #include "ctran/trace/reader.h"
+#include "ctran/trace/settings.h"
 
 namespace ctran {
 namespace {
@@ -50,8 +51,18 @@ Json toJson(const RankRecording& rank) {
   json.set("collectives", Json(static_cast<int64_t>(rank.collectives)));
   json.set("messages", Json(static_cast<int64_t>(rank.messages)));
   json.set("queued", Json(static_cast<int64_t>(rank.queued)));
+  json.set("off", Json(rank.isOff));
   json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
   json.set("failure", Json(rank.failure));
+  Json links = Json::array();
+  for (const auto& link : rank.links) {
+    Json one = Json::object();
+    one.set("peer", Json(link.peer)).set("transport", Json(link.isRdma ? "rdma" : "tcp"));
+    one.set("sent", Json(static_cast<int64_t>(link.sent)));
+    one.set("arrived", Json(static_cast<int64_t>(link.arrived))).set("busy", Json(link.busy));
+    links.push(std::move(one));
+  }
+  json.set("since", Json(rank.since)).set("links", std::move(links));
   Json operations = Json::array();
   for (const auto& op : rank.operations) operations.push(toJson(op));
   json.set("operations", std::move(operations));
@@ -59,10 +70,26 @@ Json toJson(const RankRecording& rank) {
 }
 
 Json answer(const Json& request) {
-  if (request.at("do").asString() != "read") {
-    throw Error(ErrorKind::InvalidArgument, "all there is to do is to read");
+  const std::string& what = request.at("do").asString();
+  const int fd = static_cast<int>(request.at("fd").asInt());
+  if (what == "ask") {
+    const uint64_t number =
+        askSetting(fd, request.at("name").asString(), request.at("value").asString());
+    return static_cast<int64_t>(number);
   }
-  const auto recording = readRecording(static_cast<int>(request.at("fd").asInt()));
+  if (what == "answers") {
+    Json answers = Json::array();
+    for (const auto& one : readAnswers(fd, static_cast<uint64_t>(request.at("asked").asInt()))) {
+      Json json = Json::object();
+      json.set("rank", Json(one.rank)).set("answer", one.hasAnswered ? Json(one.answer) : Json());
+      answers.push(std::move(json));
+    }
+    return answers;
+  }
+  if (what != "read") {
+    throw Error(ErrorKind::InvalidArgument, "there is nothing called '" + what + "' to do");
+  }
+  const auto recording = readRecording(fd);
   if (!recording) return {};
   Json json = Json::object();
   json.set("now", Json(nowNanos()));

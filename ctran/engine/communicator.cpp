@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
+#include <new>
+#include <set>
 #include <utility>
 
 #include "ctran/base/clock.h"
@@ -14,6 +17,7 @@
 #include "ctran/collective/premul.h"
 #include "ctran/engine/create.h"
 #include "ctran/engine/hosts_lane.h"
+#include "ctran/engine/live_settings.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
@@ -26,13 +30,33 @@ namespace ctran {
 namespace {
 
 const ConfigBool kTrace{"CTRAN_TRACE", true,
-                        "Record every operation, for `torchcomms analyze`, `top` and `trace`."};
+                        "Record every operation, for `torchcomms analyze`, `top` and `trace`.",
+                        ConfigVariable::Change::Live};
+
+/// Those whose recorders a change of kTrace turns on or off.
+struct Recorders {
+  std::mutex mutex;
+  std::set<Recording*> all;
+};
+Recorders& recorders() {
+  static Recorders& only = *new Recorders;
+  return only;
+}
+const WhenLiveChanges kTraceChanges{kTrace, [] {
+                                      const bool on = kTrace.get();
+                                      const std::lock_guard lock(recorders().mutex);
+                                      for (Recording* recording : recorders().all) {
+                                        recording->turn(on);
+                                      }
+                                    }};
 
 // A child has none of the threads; locks that they held at that moment stay held in its copy, so it
 // starts with fresh ones.
 [[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
   Progress::forget();
   PeerWatcher::forget();
+  LiveSettings::forget();
+  new (&recorders().mutex) std::mutex;
 });
 
 /// Bytes that posting may have to copy on the spot.
@@ -202,21 +226,32 @@ void Communicator::start(WaitHooks* hooks) {
   localWatch_.start(shared_from_this());
   // Whoever fails has somebody to tell on another host.
   if (transport_ && arena_) transport_->connect(rankToTell(map_));
+  LiveSettings::start(shared_from_this());
   collectives_->agree(*this, hooks);
 }
 
 void Communicator::record(size_t bytes, uint64_t group) {
-  if (!localWatch_.memory() || !kTrace.get()) return;
+  if (!localWatch_.memory()) return;
   recording_.emplace(SharedMapping::map(localWatch_.memory(), bytes),
                      static_cast<int>(map_.local().size()), map_.index(),
                      Recording::Who{rank(), size(), name(), processName(), group,
                                     timeoutNanos_.load(std::memory_order_relaxed)});
+  {
+    const std::lock_guard lock(recorders().mutex);
+    recording_->turn(kTrace.get());
+    recorders().all.insert(&*recording_);
+  }
   core_.recording = &*recording_;
   collectives_->selector.record(core_.recording);
+  if (transport_) transport_->record(core_.recording);
 }
 
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
+  if (recording_) {
+    const std::lock_guard lock(recorders().mutex);
+    recorders().all.erase(&*recording_);
+  }
   // The lanes refer to what is destroyed after them.
   for (auto& channel : channels_) {
     const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
@@ -604,6 +639,7 @@ void Communicator::arm() {
 void Communicator::leave() {
   if (transport_) PeerWatcher::unwatch(watch_);
   localWatch_.stop();
+  LiveSettings::stop(*this);
   if (transport_) tellFailure();
   if (recording_) recording_->left();
   auto& state = board().control(rank()).state;

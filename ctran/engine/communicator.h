@@ -124,6 +124,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// What finalize does in the end: the others no longer count on this rank. Idempotent.
   void leave();
 
+  /// It is the control of a GpuCommunicator.
+  bool isForGpus() const { return gpus_; }
   /// How its ranks are spread over hosts.
   const HostMap& map() const { return map_; }
   bool spansHosts() const { return map_.hosts() > 1; }

@@ -5,12 +5,14 @@
 #include <cstring>
 #include <thread>
 
+#include "ctran/base/config.h"
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/engine/named.h"
 #include "ctran/engine/progress.h"
+#include "ctran/engine/report.h"
 #include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
@@ -41,7 +43,8 @@ void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& 
     transport.tell(error);
     transport.leave(kLinger);
   } catch (const Error& another) {  // as this rank has no descriptors left, which may be the reason
-    log(LogLevel::Debug, "could not tell other hosts of a failure: %s", another.what());
+    log(LogComponent::Engine, LogLevel::Debug, "could not tell other hosts of a failure: %s",
+        another.what());
   }
 }
 
@@ -117,7 +120,9 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
                                   : "', which cannot be reached: " + reason.why),
           {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
     }
-    if (!stale) log(LogLevel::Debug, "the store holds a stale address of '%s'", key.c_str());
+    if (!stale)
+      log(LogComponent::Engine, LogLevel::Debug, "the store holds a stale address of '%s'",
+          key.c_str());
     stale = true;
     if (interrupt) interrupt();
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -213,6 +218,7 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
     communicator.reset(new Communicator(options, std::move(group)));
   }
   communicator->start(hooks);
+  logCreation(*communicator);
   announce(communicator);
   return communicator;
 }
@@ -234,7 +240,10 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   if (options.timeout <= std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
+  checkConfig({"CTRAN_"});
   const Deadline deadline = deadlineAfter(options.timeout);
+  static std::atomic<bool> isFirst{true};
+  if (isFirst.exchange(false)) setLogRank(options.rank);
   HostGroup group = rendezvous(options, deadline, interruptOf(hooks));
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }

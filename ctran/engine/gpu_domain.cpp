@@ -205,7 +205,7 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
       return share(hooks);
     } catch (const Error& error) {  // on all ranks alike
       if (error.kind() != ErrorKind::Unsupported || !takesHost) throw;
-      log(control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
+      log(LogComponent::Gpu, control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
           "communicator '%s' goes through the host's memory: %s", control_->name().c_str(),
           error.what());
     }
@@ -734,7 +734,8 @@ GpuDomain::~GpuDomain() {
     while (!runtime_.isReached(last_.get())) {
       stop();
       if (std::chrono::steady_clock::now() >= until) {
-        log(LogLevel::Warn, "a kernel of communicator '%s' does not end", control_->name().c_str());
+        log(LogComponent::Gpu, LogLevel::Warn, "a kernel of communicator '%s' does not end",
+            control_->name().c_str());
         break;
       }
       std::this_thread::sleep_for(milliseconds(1));

@@ -22,7 +22,7 @@ std::string tableOf(int rank, const HostMap& map) {
   if (table.entries.empty()) return {};
   std::string text = table.toJson().print();
   if (text.size() <= Meeting::kLongest) return text;
-  log(LogLevel::Warn, "ignored a tuning table of %zu bytes", text.size());
+  log(LogComponent::Engine, LogLevel::Warn, "ignored a tuning table of %zu bytes", text.size());
   return {};
 }
 

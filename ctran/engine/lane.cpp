@@ -1,14 +1,18 @@
 #include "ctran/engine/lane.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <new>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/log.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/operation.h"
 #include "ctran/engine/patience.h"
+#include "ctran/engine/report.h"
 #include "ctran/engine/roll_call.h"
 
 namespace ctran {
@@ -41,9 +45,39 @@ constexpr int64_t kBusyNanos = 1'000'000;  // until a thread that drives now may
 Lane::~Lane() = default;
 
 void Lane::beginTrace(const Collective& collective, uint64_t calledAt) {
+  if (logs(LogComponent::Collective, LogLevel::Debug)) logStart(collective);
   if (core.recording == nullptr) return;
   trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
                recordedBytes(collective, core.size()), collective.tag, calledAt);
+}
+
+void Lane::logStart(const Collective& collective) {
+  loggedAt_ = nowNanos();
+  log(LogComponent::Collective, LogLevel::Trace, "'%s' starts %s", core.name.c_str(),
+      collective.describe().c_str());
+}
+
+/// Before the record is closed: what it says is told too.
+void Lane::logEnd(const Collective& collective) {
+  const int64_t begun = std::exchange(loggedAt_, 0);
+  if (begun == 0) return;  // logged since then only
+  const auto micros = static_cast<double>(nowNanos() - begun) / 1000;
+  std::string text = "'" + core.name + "' " + collective.describe();
+  const OperationTrace::Summary summary = trace_.summary();
+  if (summary.number > 0 && records_ == Records::Collectives) {
+    text += " #" + std::to_string(summary.number);
+  }
+  text += ": " + printedBytes(static_cast<double>(recordedBytes(collective, core.size())));
+  if (summary.choice > 0) text += ", " + core.recording->algorithm(summary.choice);
+  char times[96];
+  snprintf(times, sizeof times, ", %.1f us", micros);
+  text += times;
+  if (summary.waited > 0) {
+    snprintf(times, sizeof times, ", of which %.0f %% waiting, longest for ", 100 * summary.waited);
+    text += times +
+            (summary.longestFor < 0 ? "any rank" : "rank " + std::to_string(summary.longestFor));
+  }
+  logText(LogComponent::Collective, LogLevel::Debug, text);
 }
 
 void Lane::countQueued(int64_t change) {
@@ -79,6 +113,7 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
     }
     task.get();
     ended();
+    if (logs(LogComponent::Collective, LogLevel::Debug)) logEnd(collective);
     trace_.ended();
   } catch (const Error& error) {
     const Error first = core.fail(error);
@@ -193,6 +228,7 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
     }
     task_.get();
     ended();
+    if (logs(LogComponent::Collective, LogLevel::Debug)) logEnd(operation->collective());
     trace_.ended();
   } catch (...) {
     error = core.failCaught(operation->collective().describe());

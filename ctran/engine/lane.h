@@ -78,6 +78,8 @@ class Lane {
 
  private:
   void beginTrace(const Collective& collective, uint64_t calledAt);
+  void logStart(const Collective& collective);
+  void logEnd(const Collective& collective);
   void countQueued(int64_t change);
   std::shared_ptr<Operation> step(bool& moved, std::shared_ptr<Operation>& started);
   bool waitsFor(int rank);
@@ -88,6 +90,7 @@ class Lane {
 
   const Records records_;
   OperationTrace trace_;  // of the head; used by whoever drives
+  int64_t loggedAt_ = 0;  // when the head started; 0: not known, as nothing was logged
   std::mutex driving_;
   Task task_;  // of the head
   std::atomic<size_t> pending_{0};

@@ -62,8 +62,8 @@ void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {
   if (sameTable) {
     selector.use(std::move(table));
   } else if (shm_.rank == 0) {
-    log(LogLevel::Warn, "the ranks of '%s' have different tuning tables; none is used",
-        core.name.c_str());
+    log(LogComponent::Engine, LogLevel::Warn,
+        "the ranks of '%s' have different tuning tables; none is used", core.name.c_str());
   }
 }
 

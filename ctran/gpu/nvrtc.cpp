@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/gpu/device_source.h"
 #include "ctran/gpu/disk_cache.h"
@@ -14,6 +15,10 @@
 
 namespace ctran::gpu {
 namespace {
+
+const ConfigString kLibrary{"CTRAN_NVRTC_LIBRARY", "",
+                            "Path of the compiler's library, instead of libnvrtc.so.13 or 12.",
+                            "path"};
 
 using Program = struct ProgramTag*;
 
@@ -53,7 +58,7 @@ int addSitePackages(dl_phdr_info* object, size_t, void* data) {
 
 void* openLibrary() {
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
-    if (getenv("CTRAN_NVRTC_LIBRARY")) break;
+    if (kLibrary.isSet()) break;
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return library;
   }
   std::string looked;
@@ -118,7 +123,7 @@ std::string keyOf(const CompileRequest& request) {
 }  // namespace
 
 std::vector<std::string> nvrtcCandidates() {
-  if (const char* named = getenv("CTRAN_NVRTC_LIBRARY")) return {named};
+  if (kLibrary.isSet()) return {kLibrary.get()};
   std::vector<std::string> directories;
   std::vector<std::string> sitePackages;
   dl_iterate_phdr(addSitePackages, &sitePackages);

@@ -60,8 +60,8 @@ void letPeersIn(gpu::DeviceMemory& memory, int device) {
     try {
       memory.allow(other);
     } catch (const Error& error) {
-      log(LogLevel::Debug, "GPU %d does not reach a segment of %d: %s", other, device,
-          error.what());
+      log(LogComponent::Memory, LogLevel::Debug, "GPU %d does not reach a segment of %d: %s", other,
+          device, error.what());
     }
   }
 }
@@ -94,7 +94,7 @@ class Server {
         doorman_.poll([](const Introduction&) { return Verdict::Welcome; },
                       [](const Introduction&, Socket caller) { answer(caller.fd()); });
       } catch (const std::exception& error) {  // of one caller; others are served
-        log(LogLevel::Debug, "a request for GPU memory: %s", error.what());
+        log(LogComponent::Memory, LogLevel::Debug, "a request for GPU memory: %s", error.what());
       }
     }
   }
@@ -159,7 +159,8 @@ std::shared_ptr<void> DeviceSegment::adopt(int device, const void* address, size
       const UniqueFd exported(memory.exportHandle());  // throws where its owner has not foreseen it
       segment = make(device, std::move(memory), /*isAdopted=*/true);
     } catch (const Error& error) {
-      log(LogLevel::Debug, "memory of others cannot be shared: %s", error.what());
+      log(LogComponent::Memory, LogLevel::Debug, "memory of others cannot be shared: %s",
+          error.what());
       return nullptr;
     }
   }
@@ -206,7 +207,7 @@ void DeviceSegment::release(std::shared_ptr<DeviceSegment> last) noexcept {
     const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
     gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
   } catch (const std::exception& error) {  // the device is lost
-    log(LogLevel::Debug, "freeing a segment of GPU memory: %s", error.what());
+    log(LogComponent::Memory, LogLevel::Debug, "freeing a segment of GPU memory: %s", error.what());
   }
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <limits>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
@@ -17,6 +18,11 @@ const ConfigInt kLostMillis{
     "How long another host may be silent, with data or keep-alive probes unanswered, before its "
     "ranks count as lost.",
     1000, 24 * 3600 * 1000};
+
+const ConfigBytes kRate{"CTRAN_TCP_RATE", 0,
+                        "The most bytes a second that this process sends over each connection, to "
+                        "share a network; 0: no "
+                        "limit."};
 
 void set(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
@@ -33,6 +39,10 @@ void tune(int fd) {
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / interval - 1));
   set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, lost);
+  if (const size_t rate = kRate.get(); rate > 0) {
+    set(fd, SOL_SOCKET, SO_MAX_PACING_RATE,
+        static_cast<int>(std::min<size_t>(rate, std::numeric_limits<int>::max())));
+  }
 }
 
 TcpSocket newTcpSocket(int version) {

@@ -122,7 +122,8 @@ TuningTable TuningTable::load(int ranks, const std::string& machine, const std::
     const std::string& key = machine.empty() ? thisHost().key() : machine;
     if (table.machine == key && table.ranks == ranks && table.shape == shape) return table;
   } catch (const Error& error) {
-    log(LogLevel::Warn, "ignored the tuning table %s: %s", path.c_str(), error.what());
+    log(LogComponent::Select, LogLevel::Warn, "ignored the tuning table %s: %s", path.c_str(),
+        error.what());
   }
   return {};
 }

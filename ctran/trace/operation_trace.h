@@ -15,6 +15,10 @@ class OperationTrace {
     if (recording == nullptr) return;
     uint64_t position = 0;
     RecordSlot& slot = recording->begin(isMessage, position);
+    if (!recording->isOn()) {
+      slot_ = nullptr;
+      return;
+    }
     slot_ = &slot;
     waited_ = longest_ = since_ = 0;
     whom_ = longestFor_ = 0;
@@ -37,6 +41,26 @@ class OperationTrace {
     set(slot.failedWith, 0);
     set(slot.endedAt, 0);
     slot.version.store(position + 1, std::memory_order_release);
+  }
+
+  /// Of the operation that runs, as far as it has come.
+  struct Summary {
+    uint64_t number = 0;  ///< position in its ring
+    uint32_t choice = 0;  ///< see Recording::choice
+    double waited = 0;    ///< the share of its time that it waited
+    int longestFor = -1;  ///< -1: for one of several
+  };
+  Summary summary() const {
+    Summary out;
+    if (slot_ == nullptr) return out;
+    const uint64_t passed = ticks() - slot_->startedAt.load(std::memory_order_relaxed);
+    out.number = slot_->version.load(std::memory_order_relaxed) - 1;
+    out.choice = static_cast<uint32_t>(slot_->choice.load(std::memory_order_relaxed));
+    const uint64_t now = whom_ == 0 ? 0 : ticks() - since_;
+    const bool isLongest = now > longest_;
+    if (passed > 0) out.waited = static_cast<double>(waited_ + now) / static_cast<double>(passed);
+    out.longestFor = static_cast<int>(isLongest ? whom_ : longestFor_) - 2;
+    return out;
   }
 
   /// See Recording::choice.

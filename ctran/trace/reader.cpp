@@ -85,7 +85,8 @@ class RankReader {
     readAt(fd, base, header_, sizeof header_);
   }
 
-  std::optional<RankRecording> read() {
+  /// All but the operations.
+  std::optional<RankRecording> about() const {
     // A copy of memory whose words are atomic only where others write them.
     const auto& h = *reinterpret_cast<const RecordingHeader*>(header_);
     const auto word = [](const std::atomic<uint64_t>& w) {
@@ -112,12 +113,27 @@ class RankReader {
     out.name = textOf(h.name);
     out.host = textOf(h.host);
     if (out.failedWith >= 0) out.failure = textOf(h.failure);
+    out.isOff = word(h.isOff) != 0;
+    return out;
+  }
 
-    const Clock clock(word(h.hasTickCounter), word(h.ticks), mono);
+  std::optional<RankRecording> read() {
+    auto out = about();
+    if (!out) return out;
+    const auto& h = *reinterpret_cast<const RecordingHeader*>(header_);
+    const auto word = [](const std::atomic<uint64_t>& w) {
+      return w.load(std::memory_order_relaxed);
+    };
+    const Clock clock(word(h.hasTickCounter), word(h.ticks),
+                      std::min<uint64_t>(word(h.monotonic), kLargest));
     readChoices(std::min<uint64_t>(word(h.choices), Recording::kChoices));
-    const uint64_t rings = base_ + Recording::kHeaderBytes + Recording::kChoicesBytes;
-    addRing(rings, Recording::kCollectives, false, clock, out);
-    addRing(rings + Recording::kCollectives * sizeof(Slot), Recording::kMessages, true, clock, out);
+    out->since = static_cast<int64_t>(std::min<uint64_t>(word(h.monotonic), kLargest));
+    readLinks(*out);
+    const uint64_t rings =
+        base_ + Recording::kHeaderBytes + Recording::kChoicesBytes + Recording::kLinksBytes;
+    addRing(rings, Recording::kCollectives, false, clock, *out);
+    addRing(rings + Recording::kCollectives * sizeof(Slot), Recording::kMessages, true, clock,
+            *out);
     return out;
   }
 
@@ -126,6 +142,26 @@ class RankReader {
     choices_.resize(count);
     if (count > 0) {
       readAt(fd_, base_ + Recording::kHeaderBytes, choices_.data(), count * sizeof(RecordedChoice));
+    }
+  }
+
+  void readLinks(RankRecording& out) const {
+    struct Copy {
+      uint64_t peer, sent, arrived, busyNanos, isRdma, unused[3];
+    };
+    static_assert(sizeof(Copy) == sizeof(RecordedLink));
+    Copy links[Recording::kLinks];
+    readAt(fd_, base_ + Recording::kHeaderBytes + Recording::kChoicesBytes, links, sizeof links);
+    for (const Copy& copy : links) {
+      const int peer = bounded(copy.peer, out.size) - 1;
+      if (peer < 0 || peer == out.rank) continue;
+      RankRecording::Link link;
+      link.peer = peer;
+      link.isRdma = copy.isRdma != 0;
+      link.sent = std::min<uint64_t>(copy.sent, kLargest);
+      link.arrived = std::min<uint64_t>(copy.arrived, kLargest);
+      link.busy = static_cast<int64_t>(std::min<uint64_t>(copy.busyNanos, kLargest));
+      out.links.push_back(link);
     }
   }
 
@@ -182,9 +218,13 @@ class RankReader {
   std::vector<RecordedChoice> choices_;
 };
 
-}  // namespace
+/// Where the ranks of such memory record, and the number of its communicator.
+struct Layout {
+  uint64_t group = 0;
+  std::vector<uint64_t> offsets;
+};
 
-std::optional<GroupRecording> readRecording(int fd) {
+std::optional<Layout> layoutOf(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) throw systemError("fstat", errno);
   const auto size = static_cast<uint64_t>(std::max<off_t>(status.st_size, 0));
@@ -197,13 +237,37 @@ std::optional<GroupRecording> readRecording(int fd) {
   if (ranks < 1 || ranks > kMostRanks) return std::nullopt;
   const uint64_t bytes = Recording::bytesFor(static_cast<int>(ranks));
   if (bytes > size) return std::nullopt;
-  GroupRecording out;
-  out.group = footer[2];
+  Layout layout;
+  layout.group = footer[2];
   for (uint64_t r = 0; r < ranks; ++r) {
-    RankReader reader(fd, size - bytes + r * Recording::kRankBytes);
-    if (auto rank = reader.read()) out.ranks.push_back(std::move(*rank));
+    layout.offsets.push_back(size - bytes + r * Recording::kRankBytes);
+  }
+  return layout;
+}
+
+}  // namespace
+
+std::optional<GroupRecording> readRecording(int fd) {
+  const auto layout = layoutOf(fd);
+  if (!layout) return std::nullopt;
+  GroupRecording out;
+  out.group = layout->group;
+  for (const uint64_t offset : layout->offsets) {
+    if (auto rank = RankReader(fd, offset).read()) out.ranks.push_back(std::move(*rank));
   }
   return out;
+}
+
+std::vector<RecordingPart> recordingParts(int fd) {
+  std::vector<RecordingPart> parts;
+  const auto layout = layoutOf(fd);
+  if (!layout) return parts;
+  for (const uint64_t offset : layout->offsets) {
+    if (const auto about = RankReader(fd, offset).about()) {
+      parts.push_back({about->rank, offset, about->hasLeft});
+    }
+  }
+  return parts;
 }
 
 }  // namespace ctran

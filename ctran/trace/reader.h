@@ -26,6 +26,15 @@ struct RankRecording {
     int failedWith = -1;  ///< ErrorKind
   };
 
+  /// What it sends to one rank of another host.
+  struct Link {
+    int peer = 0;
+    bool isRdma = false;
+    uint64_t sent = 0;     ///< bytes of messages
+    uint64_t arrived = 0;  ///< bytes that its host has got over TCP,
+    int64_t busy = 0;      ///< and how long some of them were on their way
+  };
+
   int rank = 0, size = 0;
   int64_t pid = 0;
   uint64_t processStart = 0;
@@ -34,7 +43,10 @@ struct RankRecording {
   int64_t timeout = 0;
   uint64_t collectives = 0, messages = 0, queued = 0;  ///< how many were started, or wait to be
   int failedWith = -1;                                 ///< ErrorKind
+  bool isOff = false;                                  ///< operations are counted alone
   std::string name, host, failure;
+  int64_t since = 0;  ///< when it began
+  std::vector<Link> links;
   std::vector<Operation> operations;  ///< those that are remembered, by position
 };
 
@@ -46,5 +58,14 @@ struct GroupRecording {
 /// Reads the memory of a communicator of this host, whose ranks go on meanwhile; nothing of it is
 /// trusted. Nothing if it is no such memory. Throws Error(System) if it cannot be read.
 std::optional<GroupRecording> readRecording(int fd);
+
+/// Where a rank records in such memory.
+struct RecordingPart {
+  int rank = 0;
+  uint64_t offset = 0;
+  bool hasLeft = false;
+};
+/// Of those that have come; empty if it is no such memory. Throws Error(System).
+std::vector<RecordingPart> recordingParts(int fd);
 
 }  // namespace ctran

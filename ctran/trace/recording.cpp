@@ -8,6 +8,8 @@
 #include <sstream>
 #include <utility>
 
+#include "ctran/base/checked.h"
+
 namespace ctran {
 namespace {
 
@@ -45,8 +47,10 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   std::byte* const end = memory_->data() + memory_->size();
   std::byte* const own = end - bytesFor(ranks) + index * kRankBytes;
   header_ = reinterpret_cast<RecordingHeader*>(own);
+  setting_ = reinterpret_cast<RecordedSetting*>(own + RecordedSetting::kOffset);
   choices_ = reinterpret_cast<RecordedChoice*>(own + kHeaderBytes);
-  collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes);
+  links_ = reinterpret_cast<RecordedLink*>(own + kHeaderBytes + kChoicesBytes);
+  collectives_ = reinterpret_cast<RecordSlot*>(own + kHeaderBytes + kChoicesBytes + kLinksBytes);
   messages_ = collectives_ + kCollectives;
 
   const auto set = [](std::atomic<uint64_t>& word, uint64_t value) {
@@ -73,6 +77,21 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   footer.magic.store(RecordingFooter::kMagic, std::memory_order_release);
 }
 
+std::optional<Recording::Asked> Recording::asked() const {
+  const uint64_t number = setting_->asked.load(std::memory_order_acquire);
+  if (number == setting_->answered.load(std::memory_order_relaxed)) return std::nullopt;
+  const auto text = [](const char* at, size_t most) {
+    return printable({at, ::strnlen(at, most)});
+  };
+  return Asked{number, text(setting_->name, sizeof setting_->name),
+               text(setting_->value, sizeof setting_->value)};
+}
+
+void Recording::answer(uint64_t number, std::string_view why) {
+  copyText(setting_->answer, why);
+  setting_->answered.store(number, std::memory_order_release);
+}
+
 uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {
   std::lock_guard lock(mutex_);
   RecordedChoice entry{};
@@ -86,6 +105,23 @@ uint32_t Recording::choice(std::string_view algorithm, std::string_view why) {
   std::memcpy(&choices_[count], &entry, sizeof entry);
   header_->choices.store(count + 1, std::memory_order_release);
   return static_cast<uint32_t>(count + 1);
+}
+
+RecordedLink* Recording::link(int peer) {
+  const auto name = static_cast<uint64_t>(peer) + 1;
+  for (uint64_t i = 0; i < kLinks; ++i) {
+    const uint64_t known = links_[i].peer.load(std::memory_order_relaxed);
+    if (known == name) return &links_[i];
+    if (known != 0) continue;
+    links_[i].peer.store(name, std::memory_order_release);
+    return &links_[i];
+  }
+  return nullptr;
+}
+
+std::string Recording::algorithm(uint32_t choice) const {
+  if (choice == 0 || choice > header_->choices.load(std::memory_order_acquire)) return {};
+  return choices_[choice - 1].algorithm;
 }
 
 void Recording::failed(int kind, const char* message) {

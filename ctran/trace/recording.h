@@ -5,17 +5,20 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
 #include "ctran/os/shared_memory.h"
+#include "ctran/trace/settings.h"
 #include "ctran/trace/ticks.h"
 
 namespace ctran {
 
 /// What the ranks of one host record lies at the end of the memory that they share:
 ///
-///   ... | per rank: RecordingHeader, choices, ring of collectives, ring of messages | footer
+///   ... | per rank: RecordingHeader, RecordedSetting, choices, links, collectives, messages |
+///   footer
 ///
 /// The memory is the communicator's own sealed memfd, not a file with a name: nothing is left when
 /// the last process has ended, however it ended. Whoever looks from outside opens it through
@@ -24,7 +27,7 @@ namespace ctran {
 ///
 /// Every field is an atomic word with one writer at a time. Readers trust none of it.
 struct RecordingFooter {
-  static constexpr uint64_t kMagic = 0x31656361727463ULL;  // "ctrace1"
+  static constexpr uint64_t kMagic = 0x32656361727463ULL;  // "ctrace2"
 
   std::atomic<uint64_t> magic;  ///< written last
   std::atomic<uint64_t> ranks;  ///< of this host
@@ -67,6 +70,7 @@ struct RecordingHeader {
   Word queued;  ///< collectives that have been called and have not started
   Word choices;
   Word failedWith;  ///< ErrorKind + 1 of what broke the communicator, here
+  Word isOff;       ///< operations are counted, not recorded
   char name[128];   ///< of the communicator; written before `state`
   char host[128];
   char failure[1024];  ///< written before `failedWith`
@@ -78,6 +82,18 @@ struct RecordedChoice {
   char why[192];
 };
 
+/// What a rank sends to one rank of another host. The first word is written last, once.
+struct RecordedLink {
+  using Word = std::atomic<uint64_t>;
+  Word peer;       ///< rank + 1; 0: there is none
+  Word sent;       ///< bytes of messages that were given to it
+  Word arrived;    ///< bytes that its host has got over TCP, as of the last look
+  Word busyNanos;  ///< how long some of them were on their way, the same
+  Word isRdma;     ///< now; what goes over RDMA has no times
+  Word unused[3];
+};
+static_assert(sizeof(RecordedLink) == 64);
+
 /// What one rank of a communicator records. Several threads may do so: one for the collectives, any
 /// number for messages.
 class Recording {
@@ -85,13 +101,16 @@ class Recording {
   static constexpr uint64_t kCollectives = 1024;
   static constexpr uint64_t kMessages = 512;
   static constexpr uint64_t kChoices = 256;
+  static constexpr uint64_t kLinks = 64;  ///< to the first ones that this rank sends to
 
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHeaderBytes = kPage;
   static constexpr size_t kChoicesBytes = kChoices * sizeof(RecordedChoice);
+  static constexpr size_t kLinksBytes = kLinks * sizeof(RecordedLink);
   static constexpr size_t kRankBytes =
-      kHeaderBytes + kChoicesBytes + (kCollectives + kMessages) * sizeof(RecordSlot);
-  static_assert(sizeof(RecordingHeader) <= kHeaderBytes && kRankBytes % kPage == 0);
+      kHeaderBytes + kChoicesBytes + kLinksBytes + (kCollectives + kMessages) * sizeof(RecordSlot);
+  static_assert(sizeof(RecordingHeader) <= RecordedSetting::kOffset && kRankBytes % kPage == 0);
+  static_assert(RecordedSetting::kOffset + sizeof(RecordedSetting) <= kHeaderBytes);
 
   /// What `ranks` of a host need at the end of their memory.
   static constexpr size_t bytesFor(int ranks) { return ranks * kRankBytes + kPage; }
@@ -118,8 +137,26 @@ class Recording {
     return messages_[position % kMessages];
   }
 
+  /// Whether operations that start are recorded; they are counted anyway. Any thread.
+  bool isOn() const { return header_->isOff.load(std::memory_order_relaxed) == 0; }
+  void turn(bool on) { header_->isOff.store(on ? 0 : 1, std::memory_order_relaxed); }
+
+  /// What somebody has asked of this rank and what is not answered yet. Nothing of it is trusted.
+  struct Asked {
+    uint64_t number;
+    std::string name, value;
+  };
+  std::optional<Asked> asked() const;
+  /// `why`: why it was not taken; empty if it was.
+  void answer(uint64_t number, std::string_view why);
+
   /// The number of a choice, from 1; 0 if there is no room for more. Any thread.
   uint32_t choice(std::string_view algorithm, std::string_view why);
+  /// Where what goes to a rank of another host is counted; null if there is no room for more. One
+  /// thread at a time.
+  RecordedLink* link(int peer);
+  /// Of a number that `choice` has returned.
+  std::string algorithm(uint32_t choice) const;
 
   void queued(int64_t change) { header_->queued.fetch_add(change, std::memory_order_relaxed); }
   /// What broke the communicator. The first counts. Any thread.
@@ -130,7 +167,9 @@ class Recording {
  private:
   std::shared_ptr<SharedMapping> memory_;
   RecordingHeader* header_;
+  RecordedSetting* setting_;
   RecordedChoice* choices_;
+  RecordedLink* links_;
   RecordSlot* collectives_;
   RecordSlot* messages_;
   std::mutex mutex_;  // of choices and the failure

@@ -14,6 +14,8 @@
 
 namespace ctran {
 
+class Recording;
+
 /// What a transport can do beyond messages.
 struct TransportAbilities {
   bool directToUser = false;  ///< large messages arrive in the memory bound to them, without a copy
@@ -115,6 +117,8 @@ class Transport {
   virtual int connections(int peer) = 0;  ///< and how many there are to one of them
   /// What messages to a rank go over, for people.
   virtual std::string pathTo([[maybe_unused]] int rank) { return std::string(name()); }
+  /// From now on what goes to each rank is counted there. Before anything is sent.
+  virtual void record([[maybe_unused]] Recording* recording) {}
   /// Bytes of messages, without headers, that this rank has been given for other ranks.
   virtual uint64_t bytesSent() const = 0;
 

@@ -27,8 +27,8 @@ def test_the_command_lists_them_with_values(
     monkeypatch.delenv("CTRAN_LOG", raising=False)
     assert main(["env"]) == 0
     out = capsys.readouterr().out
-    assert "TORCHCOMM_TIMEOUT_SECONDS (seconds, default: 600)\n  set to 77\n" in out
-    assert "CTRAN_LOG (error|warn|info|debug, default: warn)\n  Print" in out
+    assert "TORCHCOMM_TIMEOUT_SECONDS (seconds, default: 600, live)\n  set to 77\n" in out
+    assert "CTRAN_LOG (levels, default: warn, live)\n  The same" in out
 
 
 def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 
-from torchcomms import _variables
-from torchcomms.cli import doctor, records
+from torchcomms.cli import bench, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
@@ -29,18 +29,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "(all_reduce.ring:4), or those in files.",
         )
     )
-    commands.add_parser(
-        "env",
-        help="list the environment variables, with types, defaults and values",
-        description="Lists the environment variables that mean something to torchcomms.",
-    )
+    env.add_command(commands)
+    bench.add_command(commands)
     doctor.add_command(commands)
     records.add_commands(commands)
     select_cli.add_commands(commands)
-    parsed = parser.parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = parser.parse_args(given)
     if parsed.command == "env":
-        print(_variables.listing(_variables.variables()), end="")
-        return 0
+        return env.run(parsed)
+    if parsed.command == "bench":
+        return bench.run(parsed, given)
     if parsed.command == "doctor":
         return doctor.run(parsed)
     if parsed.command in records.NAMES:

@@ -4,6 +4,7 @@
 #include <comms/torchcomms/TorchComm.hpp>
 #include <numeric>
 
+#include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
@@ -579,6 +580,7 @@ c10::intrusive_ptr<TorchWork> BatchSendRecv::issue(bool async_op, const BatchP2P
 
 std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device device,
                                     const std::string& name, const CommOptions& options) {
+  ctran::checkConfig(ctran::kConfigPrefixes);
   CommOptions made = options;
   if (!name.empty()) made.name = name;
   if (made.name.empty()) made.name = "default";

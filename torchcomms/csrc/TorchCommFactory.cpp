@@ -2,10 +2,9 @@
 #include <charconv>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <comms/torchcomms/TorchCommPlugin.hpp>
-#include <cstdlib>
-#include <cstring>
 #include <stdexcept>
 
+#include "ctran/base/config_sources.h"
 #include "ctran/base/error.h"
 
 namespace torch::comms {
@@ -18,11 +17,11 @@ struct Place {
 };
 
 std::optional<int> numberFromEnvironment(const char* variable) {
-  const char* text = std::getenv(variable);
-  if (text == nullptr) return std::nullopt;
-  const char* end = text + std::strlen(text);
+  const std::string text = ctran::configText(variable).first;
+  if (text.empty()) return std::nullopt;
+  const char* end = text.data() + text.size();
   int value = 0;
-  const auto [stop, error] = std::from_chars(text, end, value);
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        std::string(variable) + " must be a number, but is '" + text + "'");

@@ -37,7 +37,7 @@ void ErrorMonitor::startCounting(const std::string& what, const std::exception_p
     });
   } catch (const ctran::Error& none) {
     // The caller may be a thread that others need. Whoever lets go of the work is told.
-    ctran::log(ctran::LogLevel::Error,
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Error,
                "%s: %s failed: %s (and nothing watches whether it is seen: %s)", who_.c_str(),
                what.c_str(), describe(error).c_str(), none.what());
   }

@@ -134,7 +134,7 @@ void HookRegistry::callAbortHooks() {
     try {
       entry->hook();
     } catch (...) {
-      ctran::log(ctran::LogLevel::Error, "an abort hook failed: %s",
+      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Error, "an abort hook failed: %s",
                  describe(std::current_exception()).c_str());
     }
   }

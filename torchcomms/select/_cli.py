@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
-import subprocess
 import sys
 
-from torchcomms import select
+from torchcomms import _ranks, select
 from torchcomms._errors import CommError
-
-_WORKER = "TORCHCOMMS_TUNE_WORKER"
 
 
 def _bytes(text: str) -> int:
@@ -64,29 +60,13 @@ def explain(arguments: argparse.Namespace) -> int:
 
 def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
-    if _WORKER in os.environ or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys():
+    if _ranks.is_rank():
         return _tune_as_rank(arguments.seconds, arguments.backend)
     if arguments.ranks < 2 or arguments.seconds <= 0:
         print("error: at least 2 ranks and some time", file=sys.stderr)
         return 2
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    environment = {
-        **os.environ,
-        _WORKER: "1",
-        "WORLD_SIZE": str(arguments.ranks),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }
-    command = [sys.executable, "-m", "torchcomms", "tune", "--backend", arguments.backend]
-    command += ["--seconds", str(arguments.seconds)]
-    ranks = [
-        subprocess.Popen(command, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
-        for r in range(arguments.ranks)
-    ]
-    codes = [rank.wait() for rank in ranks]
-    return next((code for code in codes if code), 0)
+    command = ["tune", "--backend", arguments.backend, "--seconds", str(arguments.seconds)]
+    return _ranks.run(arguments.ranks, command)
 
 
 def _tune_as_rank(seconds: float, backend: str) -> int:

@@ -58,8 +58,8 @@ std::vector<std::unique_ptr<IbDevice>> IbDevice::openAll(const IbSettings& setti
       auto opened = open(device, port, settings, peers);
       if (!opened) {
         why = opened.error().errStr;
-        log(LogLevel::Info, "RDMA device %s, port %d, is not used: %s", device.name(), port,
-            why.c_str());
+        log(LogComponent::Transport, LogLevel::Info, "RDMA device %s, port %d, is not used: %s",
+            device.name(), port, why.c_str());
         continue;
       }
       ports = (*opened)->context_.attributes().phys_port_cnt;
@@ -134,7 +134,8 @@ bool IbDevice::poll() {
 void IbDevice::arm() {
   if (std::exchange(armed_, true)) return;
   if (const Maybe done = cq_->requestNotify(); !done) {
-    log(LogLevel::Warn, "RDMA device %s: %s", name().c_str(), done.error().errStr.c_str());
+    log(LogComponent::Transport, LogLevel::Warn, "RDMA device %s: %s", name().c_str(),
+        done.error().errStr.c_str());
   }
 }
 

@@ -139,7 +139,8 @@ SymmetricMemory::Own* SymmetricMemory::publish(const std::shared_ptr<DeviceSegme
     try {
       entry.ticket = segment->ticket();
     } catch (const Error& error) {
-      log(LogLevel::Debug, "a segment of GPU memory cannot be shared: %s", error.what());
+      log(LogComponent::Transport, LogLevel::Debug, "a segment of GPU memory cannot be shared: %s",
+          error.what());
       return nullptr;
     }
     entry.version.store((version + 1) & ~kRefused, std::memory_order_release);
@@ -187,7 +188,8 @@ void SymmetricMemory::follow(int peer) {
       keep(peer, slot, nullptr);
       if (isPublished(version)) keep(peer, slot, map(peer, slot, entry.ticket));
     } catch (const std::exception& error) {
-      log(LogLevel::Debug, "memory of rank %d is not mapped: %s", peer, error.what());
+      log(LogComponent::Transport, LogLevel::Debug, "memory of rank %d is not mapped: %s", peer,
+          error.what());
       answer |= kRefused;
     }
     entry.seen[rank_].store(answer, std::memory_order_release);

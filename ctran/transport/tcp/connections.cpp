@@ -8,6 +8,7 @@
 
 #include "ctran/base/clock.h"
 #include "ctran/base/log.h"
+#include "ctran/os/tcp_usage.h"
 #include "ctran/transport/tcp/failure.h"
 #include "ctran/transport/tcp/peer.h"
 
@@ -155,7 +156,8 @@ void TcpTransport::pollDoorman() {
     };
     if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), mayNeedIt)) throw;
     // Whoever calls has a connection, or gets this rank's call, and goes on while it calls.
-    log(LogLevel::Info, "rank %d hears no more callers: %s", rank_, error.what());
+    log(LogComponent::Transport, LogLevel::Info, "rank %d hears no more callers: %s", rank_,
+        error.what());
     heedCallers(false);
   }
 }
@@ -177,7 +179,7 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   connection.state = state;
   connection.wantsToWrite = false;
   watch(connection.link.socket().get(), idOf(peer.rank, connection.index), EPOLLIN, true);
-  log(LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
+  log(LogComponent::Transport, LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
   if (connection.isFirst()) offerRdma(peer);
@@ -207,6 +209,7 @@ void TcpTransport::flush(Peer& peer) {
     if (connection == nullptr) break;
     connection->link.write(peer.bulk, kFrameBytes, written);
   }
+  recordUse(peer);
   for (const auto& connection : peer.connections) {
     if (!connection->isOpen()) continue;
     // A broken connection may still hold what the peer has said last: reading tells the end.
@@ -216,6 +219,26 @@ void TcpTransport::flush(Peer& peer) {
     watch(connection->link.socket().get(), idOf(peer.rank, connection->index),
           wants ? EPOLLIN | EPOLLOUT : EPOLLIN, false);
   }
+}
+
+/// Now and then records how the connections to a peer are used: that tells how fast the way is.
+void TcpTransport::recordUse(Peer& peer) {
+  constexpr int64_t kEveryNanos = 20'000'000;
+  if (peer.recorded == nullptr) return;
+  const int64_t now = nowNanos();
+  if (now - peer.lookedAt < kEveryNanos) return;
+  peer.lookedAt = now;
+  uint64_t arrived = 0;
+  int64_t busy = 0;
+  for (const auto& connection : peer.connections) {
+    if (!connection->isOpen()) continue;
+    const auto usage = tcpUsage(connection->link.socket());
+    if (!usage) return;
+    arrived += usage->acknowledged;
+    busy = std::max(busy, usage->busyNanos);  // they share the way at the same time
+  }
+  peer.recorded->arrived.store(arrived, std::memory_order_relaxed);
+  peer.recorded->busyNanos.store(static_cast<uint64_t>(busy), std::memory_order_relaxed);
 }
 
 void TcpTransport::pollLink(Connection& connection, uint32_t events) {

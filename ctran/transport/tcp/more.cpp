@@ -77,7 +77,7 @@ std::vector<NetPath> TcpTransport::morePaths(const Peer& peer) const {
 }
 
 void TcpTransport::doWithout(const Peer& peer, const std::string& why) const {
-  log(LogLevel::Info,
+  log(LogComponent::Transport, LogLevel::Info,
       "rank %d has fewer connections to %s than it wanted, and goes on with those it has: %s",
       rank_, describe(peer.rank).c_str(), why.c_str());
 }

@@ -83,6 +83,8 @@ struct TcpTransport::Peer {
   const int rank;
   std::vector<std::unique_ptr<Connection>> connections;  // the first is always there
   Link::Frames bulk;                                     // Data that none of them has taken yet
+  RecordedLink* recorded = nullptr;                      // null: not recorded, or not yet
+  int64_t lookedAt = 0;    // at how the connections are used; nanoseconds
   uint64_t bulkBytes = 0;  // in large messages so far, in both directions
   bool hasCalledMore = false;
   bool hasLeft = false;  // has said goodbye on all of them

@@ -28,7 +28,8 @@ void TcpTransport::openDevices() {
   areDevicesOpen_ = true;
   devices_ = IbDevice::openAll(IbSettings::fromEnvironment(), size_ - 1, whyNoDevices_);
   if (devices_.empty()) {
-    log(LogLevel::Debug, "rank %d uses no RDMA: %s", rank_, whyNoDevices_.c_str());
+    log(LogComponent::Transport, LogLevel::Debug, "rank %d uses no RDMA: %s", rank_,
+        whyNoDevices_.c_str());
     return;
   }
   for (size_t i = 0; i < devices_.size(); ++i)
@@ -51,8 +52,8 @@ void TcpTransport::offerRdma(Peer& peer) {
   auto made = IbLink::create(device);
   if (!made) {
     peer.whyNoRdma = made.error().errStr;
-    log(LogLevel::Warn, "no RDMA from rank %d to %s: %s", rank_, describe(peer.rank).c_str(),
-        peer.whyNoRdma.c_str());
+    log(LogComponent::Transport, LogLevel::Warn, "no RDMA from rank %d to %s: %s", rank_,
+        describe(peer.rank).c_str(), peer.whyNoRdma.c_str());
     return;
   }
   peer.rdma = *std::move(made);
@@ -128,8 +129,8 @@ void TcpTransport::pollRdma(Peer& peer) {
     say(peer.first(), FrameType::Switch);
     peer.sendsOverRdma = true;
     peer.whyNoRdma.clear();
-    log(LogLevel::Debug, "rank %d sends to %s over RDMA (%s)", rank_, describe(peer.rank).c_str(),
-        link.device().name().c_str());
+    log(LogComponent::Transport, LogLevel::Debug, "rank %d sends to %s over RDMA (%s)", rank_,
+        describe(peer.rank).c_str(), link.device().name().c_str());
   }
   if (peer.sendsOverRdma && peer.hasOutput()) flush(peer);
 }
@@ -147,7 +148,8 @@ void TcpTransport::rdmaFailed(Peer& peer) {
   if (peer.rdmaFailedAt < 0 || peer.hasLeft) return;
   if (!peer.sendsOverRdma && !peer.rdmaReader.isThere()) {
     if (peer.rdmaFailedAt == 0) {
-      log(LogLevel::Warn, "rank %d goes on with TCP to %s: RDMA over %s has failed: %s", rank_,
+      log(LogComponent::Transport, LogLevel::Warn,
+          "rank %d goes on with TCP to %s: RDMA over %s has failed: %s", rank_,
           describe(peer.rank).c_str(), peer.rdma->device().name().c_str(),
           peer.rdma->why().c_str());
       peer.whyNoRdma = "RDMA has failed: " + peer.rdma->why();

@@ -91,6 +91,7 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
   }
   bytesSent_.fetch_add(bytes, std::memory_order_relaxed);
   Peer& peer = peerOf(rank);
+  countSent(peer, bytes);
   if (bytes > kEagerBytes) countBulk(peer, bytes);
   if (bytes <= kEagerBytes) {
     peer.windows[name.queue].waiting.push_back(message.get());
@@ -109,6 +110,15 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
   }
   ensure(peer);
   return message;
+}
+
+void TcpTransport::countSent(Peer& peer, size_t bytes) {
+  if (recording_ == nullptr) return;
+  if (peer.recorded == nullptr) peer.recorded = recording_->link(peer.rank);
+  if (peer.recorded == nullptr) return;
+  std::atomic<uint64_t>& sent = peer.recorded->sent;
+  sent.store(sent.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  peer.recorded->isRdma.store(peer.sendsOverRdma ? 1 : 0, std::memory_order_relaxed);
 }
 
 /// A message has come, or been announced, that is not bound: threads that wait for any have to

@@ -12,6 +12,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/bootstrap/hand_over.h"
+#include "ctran/trace/recording.h"
 #include "ctran/transport/board.h"
 #include "ctran/transport/tcp/frame.h"
 #include "ctran/transport/tcp/link.h"
@@ -52,6 +53,7 @@ class TcpTransport final : public Transport {
   void tell(const Error& error) override;
   void leave(std::chrono::milliseconds limit) override;
   std::string describe(int rank) const override;
+  void record(Recording* recording) override { recording_ = recording; }
   uint64_t bytesSent() const override { return bytesSent_.load(std::memory_order_relaxed); }
   bool poll() override;
   int fd() const override { return epoll_.get(); }
@@ -122,6 +124,8 @@ class TcpTransport final : public Transport {
   void ended(Connection& connection, const std::string& why);
   void checkLeft(Peer& peer);
   void flush(Peer& peer);
+  void countSent(Peer& peer, size_t bytes);
+  void recordUse(Peer& peer);
   void lose(Peer& peer, const std::string& why);
   void pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
                    const OperationRecord& operation);
@@ -150,6 +154,7 @@ class TcpTransport final : public Transport {
   void handle(uint64_t id, uint32_t events);
   void watch(int fd, uint64_t id, uint32_t events, bool isNew);
 
+  Recording* recording_ = nullptr;
   Board& board_;
   Listener& listener_;
   Hosts hosts_;

@@ -1,8 +1,10 @@
 #include "ctran/base/config.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <fstream>
 
 #include "ctran/base/error.h"
 
@@ -10,7 +12,7 @@ namespace ctran {
 namespace {
 
 const ConfigInt kCount{"CTRAN_TEST_COUNT", 50, "How many.", 1, 100};
-const ConfigBool kFlag{"CTRAN_TEST_FLAG", true, "Whether."};
+const ConfigBool kFlag{"CTRAN_TEST_FLAG", true, "Whether.", ConfigVariable::Change::Live};
 const ConfigBytes kSize{"CTRAN_TEST_SIZE", 64 << 10, "How large."};
 const ConfigString kName{"CTRAN_TEST_NAME", "nobody", "Who."};
 const ConfigChoice kColour{"CTRAN_TEST_COLOUR", "red|green|blue", "green", "Which."};
@@ -86,6 +88,87 @@ TEST(Config, UnreadableValuesAreRejectedByName) {
   }
 }
 
+/// A file that TORCHCOMM_CONFIG names.
+class ConfigFile {
+ public:
+  explicit ConfigFile(const std::string& text) {
+    const int file = mkstemp(path_);
+    std::ofstream(path_) << text;
+    close(file);
+    setenv("TORCHCOMM_CONFIG", path_, 1);
+  }
+  ~ConfigFile() {
+    unsetenv("TORCHCOMM_CONFIG");
+    unlink(path_);
+  }
+  std::string path() const { return path_; }
+
+ private:
+  char path_[32] = "/tmp/ctran_config_XXXXXX";
+};
+
+using Source = ConfigVariable::Source;
+
+TEST(Config, TheFileHasWhatTheEnvironmentHasNot) {
+  const ConfigFile file("# ours\nCTRAN_TEST_COUNT = 9  # of them\n\n  CTRAN_TEST_NAME=a b\n");
+  EXPECT_EQ(kCount.get(), 9);
+  EXPECT_EQ(kName.get(), "a b");
+  EXPECT_EQ(kCount.source(), Source::File);
+  EXPECT_EQ(kSize.source(), Source::Default);
+  const Environment count(kCount, "7");
+  EXPECT_EQ(kCount.get(), 7);
+  EXPECT_EQ(kCount.source(), Source::Environment);
+  EXPECT_NO_THROW(checkConfig({"CTRAN_"}));
+}
+
+TEST(Config, AFileThatCannotBeUsedIsAnErrorThatNamesIt) {
+  const auto said = [] {
+    try {
+      checkConfig({"CTRAN_"});
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  setenv("TORCHCOMM_CONFIG", "/no/such/file", 1);
+  EXPECT_NE(said().find("'/no/such/file' cannot be read"), std::string::npos);
+  const ConfigFile file("CTRAN_TEST_COUNT=9\nnonsense\n");
+  EXPECT_NE(said().find(file.path() + "' has no NAME=VALUE in line 2"), std::string::npos);
+}
+
+TEST(Config, UnknownNamesComeWithTheNearestKnownOne) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"CTRAN_TCP_INTERFACE", "CTRAN_TCP_INTERFACES"},
+      {"CTRAN_TEST_CUONT", "CTRAN_TEST_COUNT"},
+      {"CTRAN_TEST_COLO", "CTRAN_TEST_COLOUR"},
+      {"CTRAN_QQQQQQQQ", ""}};
+  for (const auto& [name, near] : cases) {
+    const auto unknown = unknownConfig({name, "PATH", "CTRAN_TEST_COUNT"}, {"CTRAN_"});
+    ASSERT_EQ(unknown.size(), 1u);
+    EXPECT_EQ(unknown[0].name, name);
+    EXPECT_EQ(unknown[0].near, near);
+  }
+}
+
+int gTold = 0;
+const WhenLiveChanges kFlagChanges{kFlag, [] { ++gTold; }};
+
+TEST(Config, ALiveVariableChangesWhileTheProgramRuns) {
+  const Environment flag(kFlag, "yes");
+  setLive("CTRAN_TEST_FLAG", "no");
+  EXPECT_FALSE(kFlag.get());
+  EXPECT_EQ(kFlag.source(), Source::Live);
+  EXPECT_EQ(gTold, 1);
+  for (const auto& [name, value] :
+       {std::pair("CTRAN_TEST_FLAG", "perhaps"), std::pair("CTRAN_TEST_COUNT", "3"),
+        std::pair("CTRAN_X", "1")}) {
+    EXPECT_THROW(setLive(name, value), Error) << name;
+  }
+  EXPECT_EQ(gTold, 1);
+  EXPECT_FALSE(kFlag.get());
+}
+
 TEST(Config, EveryVariableIsListedOnceInOrderOfName) {
   const std::vector<const ConfigVariable*> all = allConfig();
   size_t ours = 0;
@@ -94,7 +177,9 @@ TEST(Config, EveryVariableIsListedOnceInOrderOfName) {
       EXPECT_LT(all[i - 1]->name(), all[i]->name());
     }
     const std::string_view name = all[i]->name();
-    EXPECT_TRUE(name.starts_with("CTRAN_") || name.ends_with("_HOME")) << name;
+    EXPECT_TRUE(name.starts_with("CTRAN_") || name.starts_with("TORCHCOMM_") ||
+                name.ends_with("_HOME"))
+        << name;
     EXPECT_FALSE(all[i]->doc().empty());
     EXPECT_FALSE(all[i]->type().empty());
     ours += all[i]->name().starts_with("CTRAN_TEST_");

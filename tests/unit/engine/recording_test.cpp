@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <vector>
@@ -23,6 +24,95 @@ struct Memory {
 const RankRecording::Operation& only(const GroupRecording& group, size_t rank) {
   EXPECT_EQ(group.ranks.at(rank).operations.size(), 1U);
   return group.ranks.at(rank).operations.at(0);
+}
+
+TEST(Recording, CountsWhatGoesToOtherHosts) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 100, "world", "here", 1, 5});
+  for (int peer = 1; peer <= static_cast<int>(Recording::kLinks); ++peer) {
+    RecordedLink* link = one.link(peer);
+    ASSERT_NE(link, nullptr);
+    EXPECT_EQ(one.link(peer), link);
+    link->sent = 10 * peer;
+  }
+  EXPECT_EQ(one.link(99), nullptr) << "there is no room for more";
+  one.link(7)->arrived = 600;
+  one.link(7)->busyNanos = 5;
+  one.link(9)->isRdma = 1;
+  one.link(11)->peer = 12345;  // nobody is called that
+  const auto group = readRecording(memory.fd.get());
+  const auto& links = group->ranks.at(0).links;
+  ASSERT_EQ(links.size(), Recording::kLinks - 1);
+  EXPECT_EQ(links[6].peer, 7);
+  EXPECT_EQ(links[6].sent, 70U);
+  EXPECT_EQ(links[6].arrived, 600U);
+  EXPECT_EQ(links[6].busy, 5);
+  EXPECT_TRUE(links[8].isRdma);
+}
+
+TEST(Recording, CountsWhatItDoesNotRecordWhileItIsOff) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 1, "world", "here", 1, 5});
+  OperationTrace trace;
+  for (const bool on : {true, false, true}) {
+    one.turn(on);
+    trace.begin(&one, false, {0, 0, 1, 1, {}}, 1, 0, 0);
+    trace.waits(0);
+    trace.moved();
+    trace.ended();
+    EXPECT_EQ(readRecording(memory.fd.get())->ranks.at(0).isOff, !on);
+  }
+  const auto group = readRecording(memory.fd.get());
+  const RankRecording& rank = group->ranks.at(0);
+  EXPECT_EQ(rank.collectives, 3U);
+  ASSERT_EQ(rank.operations.size(), 2U);
+  EXPECT_EQ(rank.operations[1].position, 2U);
+}
+
+TEST(Recording, HandsOverSettingsAndAnswers) {
+  Memory memory(3);
+  Recording zero(memory.mapping, 3, 0, {4, 8, "world", "here", 1, 5});
+  Recording two(memory.mapping, 3, 2, {6, 8, "world", "here", 1, 5});  // 1 has not come yet
+  EXPECT_FALSE(zero.asked());
+  const uint64_t first = askSetting(memory.fd.get(), "NAME", "a value");
+  const auto asked = zero.asked();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->number, first);
+  EXPECT_EQ(asked->name, "NAME");
+  EXPECT_EQ(asked->value, "a value");
+  zero.answer(asked->number, "");
+  EXPECT_FALSE(zero.asked());
+  auto answers = readAnswers(memory.fd.get(), first);
+  ASSERT_EQ(answers.size(), 2U);
+  EXPECT_EQ(answers[0].rank, 4);
+  EXPECT_TRUE(answers[0].hasAnswered);
+  EXPECT_FALSE(answers[1].hasAnswered);
+
+  const uint64_t second = askSetting(memory.fd.get(), "NAME", "another");
+  two.answer(two.asked()->number, std::string(2000, 'x'));
+  zero.left();
+  answers = readAnswers(memory.fd.get(), second);
+  ASSERT_EQ(answers.size(), 1U) << "nobody waits for one that has left";
+  EXPECT_EQ(answers[0].answer, std::string(511, 'x'));
+  EXPECT_THROW(askSetting(memory.fd.get(), std::string(64, 'n'), "v"), Error);
+  EXPECT_THROW(askSetting(memory.fd.get(), "n", std::string(256, 'v')), Error);
+  EXPECT_FALSE(two.asked()) << "what is refused asks nothing";
+}
+
+TEST(Recording, TrustsNoTextThatSomebodyAsks) {
+  Memory memory(1);
+  Recording one(memory.mapping, 1, 0, {0, 1, "world", "here", 1, 5});
+  const auto part = recordingParts(memory.fd.get()).at(0);
+  std::vector<char> garbage(sizeof(RecordedSetting), '\x1b');
+  std::memset(garbage.data() + 8, 0, 8);  // not answered
+  ASSERT_EQ(::pwrite(memory.fd.get(), garbage.data(), garbage.size(),
+                     static_cast<off_t>(part.offset + RecordedSetting::kOffset)),
+            static_cast<ssize_t>(garbage.size()));
+  const auto asked = one.asked();
+  ASSERT_TRUE(asked);
+  EXPECT_EQ(asked->name.find('\x1b'), std::string::npos);
+  EXPECT_LE(asked->name.size(), 4 * 64U);
+  EXPECT_LE(asked->value.size(), 4 * 256U);
 }
 
 TEST(Recording, IsReadWhileTheOperationRunsAndAfterIt) {

@@ -42,7 +42,7 @@ def name_pairs(pairs: list[Pair], members: dict[int, Member]) -> Outcome:
     if failed:
         return broken(
             f"{len(failed)} of {len(pairs)} pairs of ranks cannot talk",
-            "CTRAN_LOG=debug on these ranks says more",
+            "TORCHCOMM_LOG=debug on these ranks says more",
             *failed,
             *odd,
         )
@@ -108,7 +108,7 @@ def _world(meeting: Meeting, usable: bool, seconds: float) -> Outcome:
     failed = [f"rank {rank}: {what}" for rank, what in said.items() if what]
     if failed:
         return broken(
-            "; ".join(failed[:4]), "CTRAN_LOG=debug on these ranks says more", *failed[4:]
+            "; ".join(failed[:4]), "TORCHCOMM_LOG=debug on these ranks says more", *failed[4:]
         )
     return self_test.judge(meeting.size, small, large)
 

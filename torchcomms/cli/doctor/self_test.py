@@ -145,12 +145,12 @@ def _judge(processes: list[_Process], ended: list[int | None], seconds: float) -
         if code not in (None, 0)
     ]
     if failed:
-        return broken("; ".join(failed), "CTRAN_LOG=debug torchcomms doctor says more")
+        return broken("; ".join(failed), "TORCHCOMM_LOG=debug torchcomms doctor says more")
     late = [f"rank {r} in {processes[r].stage()}" for r, code in enumerate(ended) if code is None]
     if late:
         return broken(
             f"not ready after {seconds:.0f} s: {', '.join(late)}",
-            "CTRAN_LOG=debug torchcomms doctor says more; top shows what else runs here",
+            "TORCHCOMM_LOG=debug torchcomms doctor says more; top shows what else runs here",
         )
     times = next(line for line in processes[0].lines if line.startswith("times: ")).split()[1:]
     return judge(len(processes), float(times[0]), float(times[1]))

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from torchcomms.cli.records import job, processes, timeline, top
-from torchcomms.cli.records.verdicts import current, judge, state_of
+from torchcomms.cli.records import job, processes, serve, timeline, top
+from torchcomms.cli.records.verdicts import current, judge, named, state_of
 
 NAMES = ("analyze", "top", "trace")
 
@@ -29,6 +29,9 @@ example:
   torchcomms analyze host0.json host1.json --json
       what was kept on two hosts, together, for programs
 
+  torchcomms analyze --serve
+      a page that shows the job as it runs
+
 exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
 """
 
@@ -44,6 +47,17 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     analyze.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
     analyze.add_argument("--json", action="store_true", help="print data, for programs")
+    analyze.add_argument(
+        "--serve",
+        nargs="?",
+        const="127.0.0.1:0",
+        metavar="ADDRESS:PORT",
+        help="serve a page, data and metrics for Prometheus instead (default: a free port, here "
+        "alone)",
+    )
+    analyze.add_argument(
+        "--token", help="that whoever asks has to show, empty for none (default: a fresh one)"
+    )
     analyze.add_argument("--save", type=Path, metavar="FILE", help="keep what was read")
     _add_after(analyze)
     live = commands.add_parser(
@@ -92,6 +106,8 @@ def run(parsed: argparse.Namespace) -> int:
                 top.watch(lambda: _find(parsed.of), parsed.after, parsed.interval, parsed.times)
             return 0
         communicators = _find(parsed.of)
+        if parsed.command == "analyze" and parsed.serve is not None:
+            return _serve(parsed)
     except job.NotFoundError as error:
         print(error, file=sys.stderr)
         return 2
@@ -99,6 +115,30 @@ def run(parsed: argparse.Namespace) -> int:
         parsed.output.write_text(json.dumps(timeline.events(communicators, parsed.last)))
         return 0
     return _analyze(parsed, communicators)
+
+
+def _serve(parsed: argparse.Namespace) -> int:
+    host, _, port = parsed.serve.rpartition(":")
+    if not host or not port.isdecimal():
+        print(f"'{parsed.serve}' is not ADDRESS:PORT", file=sys.stderr)
+        return 2
+
+    def describe(communicators: Sequence[job.Communicator]) -> dict[str, Any]:
+        return _report([(one, judge(one, parsed.after)) for one in communicators])
+
+    try:
+        with suppress(KeyboardInterrupt):
+            serve.serve(
+                lambda: _find(parsed.of), describe, (host.strip("[]"), int(port)), parsed.token
+            )
+    except (OSError, OverflowError) as error:
+        print(f"{parsed.serve}: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> dict[str, Any]:
+    return {"format": job.FORMAT, "communicators": [_data(*one) for one in found]}
 
 
 def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> int:
@@ -110,7 +150,7 @@ def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicato
         job.save(parsed.save, communicators)
     found = [(communicator, judge(communicator, parsed.after)) for communicator in communicators]
     if parsed.json:
-        print(json.dumps({"format": job.FORMAT, "communicators": [_data(*one) for one in found]}))
+        print(json.dumps(_report(found)))
     else:
         for communicator, verdicts in found:
             print(_paragraph(communicator, verdicts))
@@ -129,6 +169,8 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
                 **{key: rank[key] for key in ("rank", "host", "pid", "state", "error")},
                 "calls": rank["collectives"],
                 "queued": rank["queued"],
+                "off": rank.get("off", False),
+                "links": rank.get("links", []),
                 "in": current(rank),
             }
             for _, rank in sorted(communicator.ranks.items())
@@ -140,4 +182,7 @@ def _paragraph(communicator: job.Communicator, verdicts: Sequence[dict[str, Any]
     state = state_of(communicator, verdicts)
     seen = len(communicator.ranks)
     text = f"{communicator.name} ({seen} of {communicator.size} ranks): {state}"
+    off = [rank for rank, about in communicator.ranks.items() if about.get("off")]
+    if off:
+        text += f"\n  {named(off)} records nothing: `torchcomms env set CTRAN_TRACE 1` turns it on"
     return text + "".join(f"\n  {verdict['text']}" for verdict in verdicts)

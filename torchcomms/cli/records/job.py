@@ -81,12 +81,8 @@ def _alive(rank: dict[str, Any], holders: set[int]) -> int | None:
     return rank["pid"] if processes.lives(rank["pid"], rank["process_start"]) else None
 
 
-def live(pid: int | None = None) -> list[Communicator]:
-    """The communicators of the job to which a process belongs, or of the only job of this user.
-
-    Raises:
-        NotFoundError: there is none, or, without `pid`, there are several.
-    """
+def _of_job(pid: int | None) -> dict[tuple[int, int], _Memory]:
+    """The memory of the job to which a process belongs, or of the only job of this user."""
     memories = _memories()
     jobs = _jobs(memories)
     if pid is not None:
@@ -103,9 +99,31 @@ def live(pid: int | None = None) -> list[Communicator]:
             "there are several jobs; name one by the process id of any of its ranks, such as "
             + ", ".join(map(str, firsts))
         )
+    return {key: memories[key] for key in jobs[0]}
+
+
+def writable_memories(pid: int | None = None) -> list[tuple[str, str]]:
+    """Of each communicator as of `live`, on this host: its name, and the path of its memory.
+
+    Raises:
+        NotFoundError: as of `live`.
+    """
+    found = []
+    for memory in _of_job(pid).values():
+        assert memory.content is not None
+        if memory.content["ranks"]:
+            found.append((memory.content["ranks"][0]["name"], memory.path))
+    return sorted(found)
+
+
+def live(pid: int | None = None) -> list[Communicator]:
+    """The communicators of the job to which a process belongs, or of the only job of this user.
+
+    Raises:
+        NotFoundError: there is none, or, without `pid`, there are several.
+    """
     communicators: dict[str, Communicator] = {}
-    for key in jobs[0]:
-        memory = memories[key]
+    for key, memory in _of_job(pid).items():
         content = memory.content
         assert content is not None
         name = content["group"] if content["group"] != "0" else f"{key[0]}:{key[1]}"

@@ -22,6 +22,9 @@ _SECOND = 1_000_000_000
 _LEAST_OPERATIONS = 16  # that say something about who is late
 _LEAST_SHARE = 0.7  # of operations in which a slow rank is the last
 _LEAST_LOSS = 0.2  # of the time that passes
+_LEAST_ARRIVED = 1_000_000  # bytes over a link that say something about it
+_LEAST_SHARE_BUSY = 0.1  # of the time, in which a slow link is busy
+_SLOWER = 4  # times, than the others
 
 
 def collectives(rank: dict[str, Any]) -> dict[int, dict[str, Any]]:
@@ -63,7 +66,7 @@ def judge(communicator: Communicator, after: float = 1.0) -> list[dict[str, Any]
     if not verdicts:
         verdicts = [*_missing(communicator, after), *_unmatched(communicator, after)]
     if not verdicts:
-        verdicts = [*_failed(communicator), *_slow(communicator)]
+        verdicts = [*_failed(communicator), *_slow(communicator), *_slow_links(communicator)]
     return verdicts
 
 
@@ -253,6 +256,42 @@ def _slow(communicator: Communicator) -> Iterable[dict[str, Any]]:
     )
 
 
+def _slow_links(communicator: Communicator) -> Iterable[dict[str, Any]]:
+    """Ways to other hosts on which data is long on its way, compared with the others."""
+    speeds: dict[tuple[int, int], float] = {}
+    shares: dict[tuple[int, int], float] = {}
+    for r, rank in communicator.ranks.items():
+        passed = max(communicator.now - rank.get("since", 0), 1)
+        for link in rank.get("links", []):
+            if link["arrived"] < _LEAST_ARRIVED or link["busy"] == 0:
+                continue
+            pair = (r, int(link["peer"]))
+            shares[pair] = min(link["busy"] / passed, 1)
+            speeds[pair] = link["arrived"] / link["busy"]  # bytes per nanosecond
+    for pair, speed in sorted(speeds.items()):
+        others = [other for key, other in speeds.items() if key != pair]
+        if len(others) < 2 or shares[pair] < _LEAST_SHARE_BUSY or speed * _SLOWER > median(others):
+            continue
+        r, peer = pair
+        known = communicator.ranks.get(peer)
+        there = f" on {known['host']}" if known is not None else ""
+        text = (
+            f"the link from rank {r} on {communicator.ranks[r]['host']} to rank {peer}{there} is "
+        )
+        text += (
+            f"slow: {speed:.3g} GB/s, and {median(others):.3g} GB/s in the median of the others; "
+        )
+        text += f"it is busy {shares[pair]:.0%} of the time"
+        yield _verdict(
+            "slow_link",
+            [r, peer],
+            text,
+            gbs=round(speed, 6),
+            usual_gbs=round(median(others), 6),
+            busy=round(shares[pair], 3),
+        )
+
+
 def _called(rank: dict[str, Any], operation: dict[str, Any]) -> int:
     return int(operation["called"]) + int(rank["realtime_offset"])
 
@@ -264,7 +303,7 @@ def state_of(communicator: Communicator, verdicts: Sequence[dict[str, Any]]) -> 
         return "left"
     if any(rank["error"] is not None for rank in communicator.ranks.values()):
         return "failed"
-    if kinds - {"slow_rank"}:
+    if kinds - {"slow_rank", "slow_link"}:
         return "stuck"
     if kinds:
         return "slow"

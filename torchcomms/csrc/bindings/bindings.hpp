@@ -28,6 +28,8 @@ void bindReadyHooks(pybind11::module_& module);
 void bindPersistent(pybind11::module_& module);
 /// The list of environment variables.
 void bindConfig(pybind11::module_& module);
+/// How the module logging gets what the engine logs.
+void bindLog(pybind11::module_& module);
 /// _BackendWrapper. After TorchComm.
 void bindBackendWrapper(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.

@@ -12,6 +12,7 @@
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 
 namespace py = pybind11;
 
@@ -78,6 +79,7 @@ std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object&
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);
 
+  if (ctran::logsToPython()) py::module_::import("torchcomms._log").attr("use_python_logging")();
   const at::Device where = toDevice("new_comm", device);
   loadBackend(backend);
   // A communicator that is yet to be configured meets nobody now.

@@ -25,6 +25,7 @@ PYBIND11_MODULE(_comms, module) {
   bindReconfigure(module);
   bindPersistent(module);
   bindConfig(module);
+  bindLog(module);
   bindBackendWrapper(module);
   addPythonBackends(module);
   prepareArguments();

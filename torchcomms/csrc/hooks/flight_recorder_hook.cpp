@@ -144,8 +144,9 @@ class Recording {
   void broken() const {
     recorder_->setBroken(group_, true);
     const std::string path = dump(*recorder_, dumpRank_, /*includeCompleted=*/true);
-    ctran::log(ctran::LogLevel::Warn, "communicator '%s' is broken; its flight record is in %s",
-               name_.c_str(), path.c_str());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "communicator '%s' is broken; its flight record is in %s", name_.c_str(),
+               path.c_str());
   }
 
  private:

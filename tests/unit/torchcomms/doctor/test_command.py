@@ -35,7 +35,7 @@ def test_a_good_host(tmp_path: Path) -> None:
 def test_a_broken_host(tmp_path: Path) -> None:
     ended = doctor(tmp_path, CTRAN_LOG="loud")
     assert ended.code == 1
-    assert "BROKEN  variables          CTRAN_LOG=loud is not" in ended.out
+    assert "BROKEN  variables          CTRAN_LOG='loud' is not" in ended.out
     assert "\033" not in ended.out + ended.err
 
 

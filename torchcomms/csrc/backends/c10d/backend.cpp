@@ -80,7 +80,8 @@ void destroyAside(Owned owned, std::function<bool()> haveEnded = nullptr) {
     haveEnded ? stream::whenHolds(std::move(haveEnded), destroy)
               : ctran::startThread("comms-end", destroy);
   } catch (const ctran::Error& error) {  // it stays
-    ctran::log(ctran::LogLevel::Warn, "a c10d backend is not taken down: %s", error.what());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "a c10d backend is not taken down: %s", error.what());
   }
 }
 

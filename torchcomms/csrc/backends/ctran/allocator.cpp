@@ -82,7 +82,8 @@ void* allocateSegment(size_t bytes, int device) {
     } catch (const ctran::Error& error) {
       const std::lock_guard lock(all.mutex);
       if (Clock::now() - all.freed > kUnmapping) {
-        ctran::log(ctran::LogLevel::Debug, "no memory for a pool: %s", error.what());
+        ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Debug, "no memory for a pool: %s",
+                   error.what());
         return nullptr;
       }
     }

@@ -72,7 +72,8 @@ GlooDevice glooDevice(const Hints& hints) {
     } else if (key == "lazy") {
       device.lazy = parseBool(key, value);
     } else {
-      ctran::log(ctran::LogLevel::Warn, "backend gloo does not know the hint '%s'", key.c_str());
+      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+                 "backend gloo does not know the hint '%s'", key.c_str());
     }
   }
   if (device.hostname.empty() && device.interface.empty()) {

@@ -34,7 +34,8 @@ void onDevice(int device, const Body& body) {
     const DeviceGuard guard(device);
     body();
   } catch (const ctran::Error& error) {
-    ctran::log(ctran::LogLevel::Debug, "memory was not freed: %s", error.what());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Debug, "memory was not freed: %s",
+               error.what());
   }
 }
 

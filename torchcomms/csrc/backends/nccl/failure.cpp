@@ -58,7 +58,8 @@ void Group::startAbort(std::shared_ptr<Group> self) {
         const ctran::gpu::RelaxedCapture relaxed(runtime);
         library.commAbort(handle);
       } catch (const ctran::Error& error) {
-        ctran::log(ctran::LogLevel::Warn, "a communicator could not be aborted: %s", error.what());
+        ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+                   "a communicator could not be aborted: %s", error.what());
       }
     }
     ended->set_value();

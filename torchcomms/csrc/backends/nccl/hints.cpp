@@ -102,8 +102,8 @@ Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
       if (library.version < 22700) library.tooOld("Hint commName", 22700);
       parsed.commName = value;
     } else {
-      ctran::log(ctran::LogLevel::Warn, "backend %s does not know the hint '%s'",
-                 library.vendor->backend, key.c_str());
+      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+                 "backend %s does not know the hint '%s'", library.vendor->backend, key.c_str());
     }
   }
   return parsed;

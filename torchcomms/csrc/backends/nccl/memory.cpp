@@ -26,7 +26,8 @@ void release(const char* backend, void* address, int device) noexcept {
     const ctran::gpu::ActiveDevice active(ctran::gpu::Runtime::of(vendor.platform), device);
     Library::of(vendor).memFree(address);
   } catch (const std::exception& error) {
-    ctran::log(ctran::LogLevel::Warn, "memory of %s could not be freed: %s", backend, error.what());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "memory of %s could not be freed: %s", backend, error.what());
   }
 }
 

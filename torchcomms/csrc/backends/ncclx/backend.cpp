@@ -121,8 +121,9 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
   options_.rank = any().getRank();
   options_.size = any().getSize();
   if (getRank() == 0 && engine_ && !vendor_) {
-    ctran::log(ctran::LogLevel::Warn, "communicator '%s' of backend ncclx goes without NCCL: %s",
-               options_.name.c_str(), noVendor.c_str());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "communicator '%s' of backend ncclx goes without NCCL: %s", options_.name.c_str(),
+               noVendor.c_str());
   }
   const std::string machine = engine_ ? ctran::gpuMachine(engine_->gpu()->device()) : std::string();
   choice_ =

@@ -3,9 +3,9 @@
 #include <cctype>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 #include <comms/torchcomms/TorchCommPlugin.hpp>
-#include <cstdlib>
 #include <mutex>
 
+#include "ctran/base/config_sources.h"
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/plugin/backend.hpp"
 
@@ -67,17 +67,17 @@ std::string pluginVariable(const std::string& backend) {
 bool loadPlugin(const std::string& backend) {
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
-  const char* path = std::getenv(pluginVariable(backend).c_str());
-  if (path == nullptr || *path == '\0') return false;
+  const std::string path = ctran::configText(pluginVariable(backend).c_str()).first;
+  if (path.empty()) return false;
   if (TorchCommFactory::get().is_backend_registered(backend)) return true;
-  void* library = open(backend, path);
+  void* library = open(backend, path.c_str());
   const std::string suffix = mapped(backend, &std::tolower);
   if (void* symbol = ::dlsym(library, ("create_dynamic_loader_" + suffix).c_str())) {
     registerCpp(backend, reinterpret_cast<DynamicLoaderInterface (*)()>(symbol)());
   } else if (void* found = ::dlsym(library, ("torchcomms_plugin_" + suffix).c_str())) {
     registerPlugin(backend, reinterpret_cast<PluginEntry>(found));
   } else {
-    fail(backend, std::string(path) + " has neither create_dynamic_loader_" + suffix +
+    fail(backend, path + " has neither create_dynamic_loader_" + suffix +
                       " nor torchcomms_plugin_" + suffix);
   }
   return true;

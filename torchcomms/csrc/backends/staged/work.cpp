@@ -63,7 +63,8 @@ Results::Results(at::Device device, const Tensors& outputs, bool read)
     issued_.record(guardOf(device).getStream(device));
     stream_ = guardOf(device).getStreamFromGlobalPool(device);
   } catch (const c10::Error& error) {
-    ctran::log(ctran::LogLevel::Debug, "%s has no streams to copy on: %s", device.str().c_str(),
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Debug,
+               "%s has no streams to copy on: %s", device.str().c_str(),
                error.what_without_backtrace());
   }
 }

@@ -33,7 +33,8 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
                                        int size, std::chrono::milliseconds timeout,
                                        const Hints& hints) {
   for (const auto& [key, value] : hints) {
-    ctran::log(ctran::LogLevel::Warn, "backend xccl does not know the hint '%s'", key.c_str());
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "backend xccl does not know the hint '%s'", key.c_str());
   }
   const py::gil_scoped_acquire lock;
   const py::object group = processGroupClass();

@@ -1,0 +1,125 @@
+"""`torchcomms env set` beside jobs that have prepared nothing for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from harness import Job, Rank, Ranks
+from harness.failing import all_reduce
+
+import torchcomms
+from torchcomms.cli import main
+from torchcomms.cli.records import job as recorded
+
+MakeRanks = Callable[[int], Ranks]
+HOSTS = pytest.mark.parametrize("hosts", [1, 2])
+
+
+def obeys(rank: Rank, hosts: int) -> str:
+    """Does what it is told: calls, waits for what does not come, or ends."""
+    comm = rank.comm("ctran", hosts)
+    error = ""
+    all_reduce(comm)
+    rank.say("ready")
+    while (order := rank.listen()) != "end":
+        if order == "call" or rank.rank == 0:
+            try:
+                all_reduce(comm)
+            except torchcomms.CommTimeoutError as failure:
+                error = str(failure)
+        rank.say("done")
+    return error
+
+
+def start(fresh_ranks: MakeRanks, ranks: int, hosts: int) -> tuple[Job, str]:
+    job = fresh_ranks(ranks).start(obeys, hosts)
+    for rank in range(ranks):
+        assert job.hear(rank) == "ready"
+    return job, str(job.ranks.processes[0].pid)
+
+
+def tell_all(job: Job, ranks: int, what: str) -> None:
+    for rank in range(ranks):
+        job.say(rank, what)
+    for rank in range(ranks):
+        assert job.hear(rank) == "done"
+
+
+@HOSTS
+def test_recording_goes_off_and_on(
+    fresh_ranks: MakeRanks, hosts: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, pid = start(fresh_ranks, 4, hosts)
+    called = dict.fromkeys(range(4), 1)
+    for value, recorded_too in (("0", False), ("1", True)):
+        assert main(["env", "set", "CTRAN_TRACE", value, "--job", pid]) == 0
+        told = capsys.readouterr().out.splitlines()
+        assert [line.partition(", ")[2] for line in told] == [
+            f"rank {rank}: CTRAN_TRACE={value}" for rank in range(4)
+        ]
+        tell_all(job, 4, "call")
+        (communicator,) = recorded.live(int(pid))
+        for rank, about in communicator.ranks.items():
+            called[rank] += 1
+            numbers = [o["number"] for o in about["operations"] if not o["message"]]
+            assert (called[rank] in numbers) is recorded_too, "numbers go on all the same"
+        main(["analyze", pid])
+        assert ("records nothing" in capsys.readouterr().out) is not recorded_too
+    for rank in range(4):
+        job.say(rank, "end")
+    job.results()
+
+
+@HOSTS
+def test_time_limits_of_operations_that_start_from_then_on(
+    fresh_ranks: MakeRanks, hosts: int
+) -> None:
+    job, pid = start(fresh_ranks, 2, hosts)
+    assert main(["env", "set", "TORCHCOMM_TIMEOUT_SECONDS", "0.5", "--job", pid]) == 0
+    began = time.monotonic()
+    tell_all(job, 2, "rank 0 calls alone")
+    assert time.monotonic() - began < 60, "the limit was ten minutes"
+    for rank in range(2):
+        job.say(rank, "end")
+    assert "timed out after 0.5 s" in job.results()[0]
+
+
+def test_what_is_refused_is_said_and_changes_nothing(
+    fresh_ranks: MakeRanks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, pid = start(fresh_ranks, 2, 1)
+    for name, value, why in (
+        ("CTRAN_TRACE", "maybe", "rank 1: CTRAN_TRACE='maybe' is not a truth value"),
+        ("CTRAN_SPIN_MICROS", "1", "rank 1: CTRAN_SPIN_MICROS is read when something is created"),
+        ("CTRAN_NOTHING", "1", "rank 1: CTRAN_NOTHING is no variable"),
+    ):
+        assert main(["env", "set", name, value, "--job", pid]) == 1
+        assert why in capsys.readouterr().out
+    assert main(["env", "set", "CTRAN_TRACE", "1" * 1000, "--job", pid]) == 2
+    assert "more than 255 bytes" in capsys.readouterr().err
+    assert main(["env", "set", "CTRAN_TRACE", "1", "--job", str(os.getpid())]) == 2
+    tell_all(job, 2, "call")
+    for rank in range(2):
+        job.say(rank, "end")
+    assert job.results() == ["", ""]
+
+
+def test_a_rank_that_is_stopped_has_not_answered(
+    fresh_ranks: MakeRanks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job, pid = start(fresh_ranks, 2, 1)
+    stopped = job.ranks.processes[1].pid
+    assert stopped is not None
+    os.kill(stopped, signal.SIGSTOP)
+    change = ["env", "set", "CTRAN_TRACE", "1", "--job", pid, "--seconds", "0.2"]
+    assert main(change) == 1
+    assert "rank 1: has not answered" in capsys.readouterr().out
+    os.kill(stopped, signal.SIGCONT)
+    assert main([*change[:-1], "20"]) == 0
+    for rank in range(2):
+        job.say(rank, "end")
+    job.results()

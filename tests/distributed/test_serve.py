@@ -1,0 +1,123 @@
+"""`torchcomms analyze --serve`: the page, the data and the metrics of a running job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from urllib.error import HTTPError
+
+import pytest
+from harness import Rank, Ranks
+from harness.failing import all_reduce, until_dead
+
+from torchcomms.cli import main
+
+MakeRanks = Callable[[int], Ranks]
+
+
+def works(rank: Rank) -> None:
+    comm = rank.comm("ctran", 2)
+    for _ in range(3):
+        all_reduce(comm, 1000)
+    rank.say("ready")
+    rank.listen()
+    comm.finalize()
+
+
+@contextmanager
+def served(pid: int, *arguments: str) -> Iterator[str]:
+    """The address at which the job of a process is served."""
+    command = [sys.executable, "-m", "torchcomms", "analyze", str(pid), "--serve", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=30) == 0
+        finally:
+            process.kill()
+
+
+def get(address: str, token: str = "") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urllib.request.urlopen(
+            urllib.request.Request(address, headers=headers), timeout=30
+        ) as answer:
+            return int(answer.status), answer.read().decode()
+    except HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_a_job_is_served_to_whoever_has_the_token(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(4).start(works)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    pid = job.ranks.processes[0].pid
+    assert pid is not None
+    with served(pid) as address:
+        found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\?token=([\w-]{20,})", address)
+        assert found is not None, address
+        root, token = found.groups()
+        for path in ("/", "/api/state", "/api/trace", "/metrics", "/nothing"):
+            assert get(root + path)[0] == 403
+            assert get(root + path, "wrong")[0] == 403
+            assert get(root + path, token)[0] == (404 if path == "/nothing" else 200)
+
+        status, page = get(address)
+        assert status == 200
+        assert "<canvas" not in page, "it is drawn by the script"
+        assert not re.search(r"(src|href)=", page), "nothing is fetched from elsewhere"
+
+        state = json.loads(get(root + "/api/state", token)[1])
+        (communicator,) = state["communicators"]
+        assert communicator["size"] == 4
+        assert [rank["calls"] for rank in communicator["ranks"]] == [4] * 4
+        links = communicator["ranks"][0]["links"]
+        assert links
+        assert [len(row["operations"]) for row in state["recent"]] == [3] * 4
+
+        lines = get(root + "/metrics", token)[1].splitlines()
+        samples = [line for line in lines if not line.startswith("#")]
+        for line in samples:
+            assert re.fullmatch(r'torchcomms_\w+\{(\w+="[^"]*",?)+\} [\d.e+-]+', line), line
+        alive = [line for line in samples if line.startswith("torchcomms_rank_alive")]
+        assert [line[-2:] for line in alive] == [" 1"] * 4
+        sent = [line for line in samples if line.startswith("torchcomms_link_sent_bytes_total")]
+        assert any(f'rank="0",peer="{links[0]["peer"]}"' in line for line in sent)
+
+        assert json.loads(get(root + "/api/trace", token)[1])
+        for rank in range(4):
+            job.ranks.processes[rank].signal(signal.SIGKILL)
+        for rank in range(4):
+            until_dead(job, rank)
+        assert get(root + "/api/state", token)[0] == 503, "the job has ended"
+
+
+def test_a_token_of_ones_own_and_none(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(4).start(works)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    pid = job.ranks.processes[0].pid
+    assert pid is not None
+    with served(pid, "127.0.0.1:0", "--token", "mine") as address:
+        assert address.endswith("/?token=mine")
+        assert get(address)[0] == 200
+    with served(pid, "127.0.0.1:0", "--token", "") as address:
+        assert get(address)[0] == 200
+    assert main(["analyze", str(pid), "--serve", "nonsense"]) == 2
+    for rank in range(4):
+        job.say(rank)
+    job.results()
+
+
+def test_there_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["analyze", str(os.getpid()), "--serve"]) == 2
+    assert "no communicator" in capsys.readouterr().err

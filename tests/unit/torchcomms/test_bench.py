@@ -1,0 +1,154 @@
+"""`torchcomms bench`: its numbers, its checks, and how it starts its ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from harness import Rank, Ranks
+from torch import Tensor
+
+from torchcomms.cli import main
+from torchcomms.cli.bench import libraries, measure, report
+from torchcomms.cli.bench.operations import OPERATIONS, Place
+
+CPU = torch.device("cpu")
+
+
+def bench(*arguments: str, launcher: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *launcher, "-m", "torchcomms", "bench", *arguments]
+    ours = ("TORCHCOMM", "CTRAN", "RANK", "WORLD_SIZE")
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=200, check=False, env=clean
+    )
+
+
+def test_sizes_are_those_of_nccl_tests() -> None:
+    assert measure.sizes(8, 128, 2, None) == [8, 16, 32, 64, 128]
+    assert measure.sizes(8, 100, 4, None) == [8, 32]
+    assert measure.sizes(1024, 4096, None, 1024) == [1024, 2048, 3072, 4096]
+    assert measure.sizes(5, 5, 2, None) == [5]
+
+
+def test_the_factors_of_busbw_are_those_of_nccl_tests() -> None:
+    factors = {name: operation.bus(8) for name, operation in OPERATIONS.items()}
+    assert factors.pop("barrier") == 0
+    assert factors == {
+        "all_reduce": 2 * 7 / 8,
+        "all_gather": 7 / 8,
+        "reduce_scatter": 7 / 8,
+        "all_to_all": 7 / 8,
+        "broadcast": 1,
+        "reduce": 1,
+        "gather": 7 / 8,
+        "scatter": 7 / 8,
+        "send_recv": 1,
+    }
+
+
+def test_all_operations_beside_gloo_in_data_and_in_a_plot(tmp_path: Path) -> None:
+    plot = tmp_path / "busbw.svg"
+    done = bench(
+        *("--ranks", "3", "--compare", "gloo,c10d/gloo", "--json", "--plot", str(plot)),
+        *("-b", "12", "-e", "12K", "-f", "32", "-n", "3", "-w", "1", "-r", "1"),
+    )
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    assert data["schema"] == 1
+    assert data["ranks"] == 3
+    assert data["libraries"] == ["ctran", "gloo", "c10d/gloo"]
+    rows = data["rows"]
+    for library in data["libraries"]:
+        own = [row for row in rows if row["library"] == library]
+        assert [row["bytes"] for row in own if row["operation"] == "all_reduce"] == [12, 384, 12288]
+        assert {row["operation"] for row in own} == set(OPERATIONS)
+        assert all(row["wrong"] == 0 for row in own if row["operation"] != "barrier")
+    for row in rows:
+        if row["bytes"]:
+            algbw = row["bytes"] / row["time_us"] / 1e3
+            assert row["algbw_gbs"] == pytest.approx(algbw, rel=0.01, abs=1e-6)
+    root = ElementTree.parse(plot).getroot()
+    lines = root.findall("{http://www.w3.org/2000/svg}polyline")
+    assert len(lines) == 3 * (len(OPERATIONS) - 1)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
+def test_types_and_reductions_are_checked(dtype: str) -> None:
+    done = bench("all_reduce", "reduce_scatter", "-d", dtype, "-o", "max", "-e", "64", "-n", "1")
+    assert done.returncode == 0, done.stderr
+    assert "0 wrong elements" in done.stdout
+    assert dtype in done.stdout.splitlines()[0]
+
+
+def test_ranks_of_a_launcher_print_one_table() -> None:
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    done = bench("all_reduce", "barrier", "-e", "32", "-n", "2", launcher=launcher)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert sum(line.startswith("  all_reduce") for line in lines) == 2
+    assert sum(line.startswith("  barrier") for line in lines) == 1
+
+
+def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    done = bench("all_reduce", "--compare", "no_such", "-e", "8")
+    assert done.returncode == 2
+    assert "no_such" in done.stderr
+    for arguments, said in (
+        (["all_reduse"], "there is no operation 'all_reduse'"),
+        (["-f", "1"], "larger than 1"),
+        (["-b", "64", "-e", "8"], "end before they begin"),
+        (["--ranks", "0"], "at least one rank"),
+    ):
+        assert main(["bench", *arguments]) == 2
+        assert said in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["bench", "-b", "lots"])
+    assert "'lots' is not a size" in capsys.readouterr().err
+
+
+class _Faulty(libraries.TorchComms):
+    """Loses the last element."""
+
+    def all_reduce(self, tensor: Tensor, op: str) -> None:
+        last = tensor[-1].clone()
+        super().all_reduce(tensor, op)
+        tensor[-1] = last
+
+
+def finds_what_is_wrong(rank: Rank, file: str) -> list[int | None]:
+    os.environ.update(RANK=str(rank.rank), WORLD_SIZE=str(rank.size))
+    place = Place(rank.rank, rank.size, 0, "sum", torch.float32, CPU)
+    store = dist.FileStore(file, rank.size)
+    faulty = _Faulty.__new__(_Faulty)
+    faulty.name = "faulty"
+    faulty._comm = rank.comm("ctran")
+    bench = measure.Bench(place, measure.Plan([400], 1, 0, True), store)
+    return [row.wrong for row in bench.rows([faulty], OPERATIONS["all_reduce"])]
+
+
+def test_a_wrong_result_is_counted_on_all_ranks(fresh_ranks: Any, tmp_path: Path) -> None:
+    ranks: Ranks = fresh_ranks(2)
+    assert ranks.run(finds_what_is_wrong, str(tmp_path / "store")) == [[2], [2]]
+
+
+def row(library: str, nbytes: int, wrong: int | None) -> measure.Row:
+    return measure.Row(library, "all_reduce", nbytes, nbytes // 4, 1e-3, nbytes * 1e3, 1.5e9, wrong)
+
+
+def test_the_table_has_a_column_for_each_library() -> None:
+    both = [row("ctran", 4096, 0), row("gloo", 4096, None)]
+    text = report.line(both)
+    assert text.count("1000.00") == 2
+    assert text.split()[-1] == "-", "not checked"
+    assert len(report.heading(["ctran", "gloo"]).splitlines()[1].split("|")) == 3
+    summed = report.summary([row("ctran", 8, 2), row("ctran", 16, 1)])
+    assert summed == "# ctran: mean busbw 1.500 GB/s, 3 wrong elements"

@@ -1,0 +1,56 @@
+"""A command that runs as several processes: it starts them, or is one of a launcher's."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+
+_WORKER = "TORCHCOMMS_WORKER"
+_GRACE_SECONDS = 5.0  # for the others when one has failed
+
+
+def is_rank() -> bool:
+    """Whether this process is a rank: of a launcher, or one that `run` has started."""
+    return _WORKER in os.environ or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+
+
+def run(count: int, arguments: Sequence[str]) -> int:
+    """Runs `torchcomms ARGUMENTS` as so many ranks of this host; the first exit code that is not 0.
+
+    When one fails, the others are ended a moment later.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    environment = {
+        **os.environ,
+        _WORKER: "1",
+        "WORLD_SIZE": str(count),
+        "LOCAL_WORLD_SIZE": str(count),
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
+    environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
+    command = [sys.executable, "-m", "torchcomms", *arguments]
+    ranks = [
+        subprocess.Popen(command, env={**environment, "RANK": str(r), "LOCAL_RANK": str(r)})
+        for r in range(count)
+    ]
+    failed = 0
+    try:
+        while any(rank.poll() is None for rank in ranks) and not failed:
+            failed = next((rank.returncode for rank in ranks if rank.poll()), 0)
+            time.sleep(0.01)
+        deadline = time.monotonic() + _GRACE_SECONDS
+        while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
+            time.sleep(0.01)
+    finally:
+        for rank in ranks:
+            if rank.poll() is None:
+                rank.kill()
+            rank.wait()
+    return failed or next((rank.returncode for rank in ranks if rank.returncode), 0)

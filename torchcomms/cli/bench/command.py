@@ -1,0 +1,226 @@
+"""The command: its arguments, and what each rank does."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from torchcomms import _ranks
+from torchcomms.version import __version__
+
+_NAMES = (
+    "all_reduce",
+    "all_gather",
+    "reduce_scatter",
+    "all_to_all",
+    "broadcast",
+    "reduce",
+    "gather",
+    "scatter",
+    "send_recv",
+    "barrier",
+)
+_TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8")
+
+_DESCRIPTION = """\
+Times operations, with the columns and the sizes of nccl-tests: starts ranks on this host, or is
+one of a launcher's (torchrun). Every operation is checked before it is timed, on data that
+depends on rank and position; the calls of a measurement are blocking, back to back. Times are the
+slowest rank's mean.
+
+Bytes are the buffer that each rank holds for all_reduce, broadcast, reduce and send_recv, and all
+that is gathered, scattered or exchanged for the others. algbw is bytes / time. busbw is that
+times 2(n-1)/n for all_reduce, (n-1)/n for what is gathered, scattered or exchanged, else 1: how
+fast the links must be, whatever the number of ranks. send_recv goes around a ring.
+"""
+_END = """\
+example:
+  torchcomms bench --ranks 4
+      all operations of ctran, from 8 bytes to 32 MB
+  torchcomms bench all_reduce all_to_all -b 1K -e 64M -f 4 --compare gloo,c10d/gloo --plot busbw.svg
+      two of them beside other libraries, and a picture
+  torchrun --nnodes 2 --nproc-per-node 8 ... -m torchcomms bench --device cuda --compare nccl
+      on the hosts of a launcher, on GPUs, beside NCCL
+
+exit code: 0; 1 if a result is wrong; 2 if a library cannot be used or the ranks do not come
+"""
+
+
+def _bytes(text: str) -> int:
+    scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
+    try:
+        value = int(text[:-1]) << scale if scale else int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a size, such as 8, 64K, 32M or 1G")
+    return value
+
+
+def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = commands.add_parser(
+        "bench",
+        help="time operations, as nccl-tests do, also beside other libraries",
+        description=_DESCRIPTION,
+        epilog=_END,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add(
+        "operations",
+        nargs="*",
+        metavar="OPERATION",
+        help=f"of {', '.join(_NAMES)}, or all (default)",
+    )
+    ranks = parser.add_argument_group("who")
+    ranks.add_argument("--ranks", type=int, metavar="N", help="of this host (default: 2)")
+    ranks.add_argument("--backend", default="ctran", help="of torchcomms (default: ctran)")
+    ranks.add_argument(
+        "--compare",
+        default="",
+        metavar="LIST",
+        help="other libraries, with commas: backends of torchcomms (gloo, nccl, ...), those of "
+        "torch.distributed (c10d/gloo, c10d/nccl), or mpi, where torch is built with it and mpirun "
+        "has started the ranks",
+    )
+    ranks.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: cpu)")
+    what = parser.add_argument_group("what")
+    what.add_argument("-b", "--begin", type=_bytes, default=8, metavar="SIZE", help="(default: 8)")
+    what.add_argument("-e", "--end", type=_bytes, metavar="SIZE", help="(default: 32M)")
+    what.add_argument("-f", "--factor", type=float, metavar="N", help="of sizes (default: 4)")
+    what.add_argument("-i", "--step", type=_bytes, metavar="SIZE", help="instead of a factor")
+    what.add_argument("-d", "--dtype", default="float32", choices=_TYPES, help="(default: float32)")
+    what.add_argument("-o", "--op", default="sum", choices=("sum", "max", "min"))
+    what.add_argument("-r", "--root", type=int, default=0, metavar="RANK", help="(default: 0)")
+    how = parser.add_argument_group("how")
+    how.add_argument(
+        "-n",
+        "--iterations",
+        type=int,
+        metavar="N",
+        help="(default: what fits in 50 ms, 5 at least)",
+    )
+    how.add_argument("-w", "--warmup", type=int, default=5, metavar="N", help="(default: 5)")
+    how.add_argument("--no-check", action="store_true", help="do not look at results")
+    out = parser.add_argument_group("output")
+    out.add_argument("--json", action="store_true", help="print data, for programs")
+    out.add_argument("--plot", type=Path, metavar="FILE", help="write busbw by size as SVG")
+
+
+def run(parsed: argparse.Namespace, arguments: Sequence[str]) -> int:
+    """Returns the exit code. `arguments` are those that were parsed, for the ranks."""
+    wrong = _fault(parsed)
+    if wrong:
+        print(f"torchcomms bench: {wrong}", file=sys.stderr)
+        return 2
+    if _ranks.is_rank() or "OMPI_COMM_WORLD_RANK" in os.environ:
+        return _as_rank(parsed)
+    return _ranks.run(parsed.ranks or 2, arguments)
+
+
+def _fault(parsed: argparse.Namespace) -> str:
+    unknown = [name for name in parsed.operations if name not in (*_NAMES, "all")]
+    if unknown:
+        return f"there is no operation '{unknown[0]}'; there are {', '.join(_NAMES)}"
+    if parsed.factor is not None and parsed.factor <= 1:
+        return "a factor of sizes must be larger than 1"
+    if parsed.ranks is not None and parsed.ranks < 1:
+        return "at least one rank"
+    if parsed.end is not None and parsed.end < parsed.begin:
+        return "the sizes end before they begin"
+    if parsed.iterations is not None and parsed.iterations < 1:
+        return "at least one iteration"
+    return ""
+
+
+def _as_rank(parsed: argparse.Namespace) -> int:
+    import torch
+
+    from torchcomms import _rendezvous
+    from torchcomms._errors import CommError
+    from torchcomms.cli.bench import libraries, measure, report
+    from torchcomms.cli.bench.operations import OPERATIONS, Place
+
+    names = [parsed.backend, *filter(None, parsed.compare.split(","))]
+    device = torch.device("cpu")
+    if parsed.device == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    try:
+        rank, size, store = _rendezvous.resolve("bench", None, timedelta(seconds=60))
+        opened = libraries.open_all(names, device)
+    except (CommError, RuntimeError, ValueError, ImportError) as error:
+        print(f"torchcomms bench: {error}", file=sys.stderr)
+        return 2
+    if not 0 <= parsed.root < size:
+        print(f"torchcomms bench: there is no rank {parsed.root}", file=sys.stderr)
+        return 2
+    if store is None:
+        store = torch.distributed.HashStore()
+    place = Place(rank, size, parsed.root, parsed.op, getattr(torch, parsed.dtype), device)
+    end = parsed.end or max(32 << 20, parsed.begin)
+    plan = measure.Plan(
+        measure.sizes(parsed.begin, end, parsed.factor or 4, parsed.step),
+        parsed.iterations,
+        parsed.warmup,
+        not parsed.no_check,
+    )
+    bench = measure.Bench(place, plan, store)
+    about: dict[str, Any] = {
+        "version": __version__,
+        "ranks": size,
+        "dtype": parsed.dtype,
+        "op": parsed.op,
+        "root": parsed.root,
+        "device": parsed.device,
+        "libraries": [library.name for library in opened],
+    }
+    shown = _Shown(rank == 0, parsed.json)
+    title = f"torchcomms {__version__}: {size} ranks, {parsed.dtype}, {parsed.op}, {parsed.device}"
+    shown.line(f"# {title}\n{report.heading(about['libraries'])}")
+    chosen = _NAMES if not parsed.operations or "all" in parsed.operations else parsed.operations
+    rows: list[measure.Row] = []
+    for name in dict.fromkeys(chosen):
+        if name in ("send_recv",) and size < 2:
+            continue
+        group: list[measure.Row] = []
+        shown.progress(name)
+        for row in bench.rows(opened, OPERATIONS[name]):
+            group.append(row)
+            if len(group) == len(opened):
+                shown.line(report.line(group))
+                shown.progress(f"{name}, {row.bytes} bytes done")
+                rows += group
+                group = []
+    shown.progress("")
+    shown.line(report.summary(rows))
+    if rank == 0 and parsed.json:
+        print(report.data(about, rows), flush=True)
+    if rank == 0 and parsed.plot is not None:
+        parsed.plot.write_text(report.plot(title, rows))
+    for library in opened:
+        library.end()
+    return 1 if any(row.wrong for row in rows) else 0
+
+
+class _Shown:
+    """What rank 0 prints while it measures."""
+
+    def __init__(self, speaks: bool, as_data: bool) -> None:
+        self._speaks = speaks
+        self._as_data = as_data
+        self._moves = speaks and sys.stderr.isatty()
+
+    def line(self, text: str) -> None:
+        if self._speaks and not self._as_data:
+            self.progress("")
+            print(text, flush=True)
+
+    def progress(self, text: str) -> None:
+        if self._moves:
+            print(f"\r{text:60}\r", end="", file=sys.stderr, flush=True)
