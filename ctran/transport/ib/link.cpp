@@ -17,6 +17,8 @@ constexpr uint32_t kInlineBytes = 96;
 constexpr size_t kPage = 4096;
 /// Of a large message: a ring holds several, so that copying and sending overlap.
 constexpr size_t kPieceBytes = 32 << 10;
+/// Of a message that is placed, in one work request of the virtual queue pair.
+constexpr size_t kPlacedBytes = 1 << 30;
 
 uint64_t addressOf(const void* at) { return reinterpret_cast<uint64_t>(at); }
 
@@ -128,7 +130,7 @@ bool IbLink::postReceive() {
 }
 
 bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size_t bytes,
-                  uint32_t lkey) {
+                  uint32_t lkey, uint32_t rkey) {
   ibv_sge sge{addressOf(from), static_cast<uint32_t>(bytes), lkey};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = posted_;
@@ -137,7 +139,7 @@ bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size
   wr.opcode = opcode;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.rdma.remote_addr = to;
-  wr.wr.rdma.rkey = remote_.key;
+  wr.wr.rdma.rkey = rkey;
   const Maybe done = qp_->postSend(&wr, &bad);
   if (!done) {
     broken(done.error().errStr);
@@ -186,11 +188,14 @@ bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   const size_t first = std::min(bytes, ringBytes_ - at);
   const uint32_t lkey = regions_.back().lkey();
   if (first < bytes) {
-    if (!post(IBV_WR_RDMA_WRITE, outgoing_ + at, remote_.ring + at, first, lkey)) return false;
-    if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_, remote_.ring, bytes - first, lkey)) {
+    if (!post(IBV_WR_RDMA_WRITE, outgoing_ + at, remote_.ring + at, first, lkey, remote_.key))
+      return false;
+    if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_, remote_.ring, bytes - first, lkey,
+              remote_.key)) {
       return false;
     }
-  } else if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_ + at, remote_.ring + at, bytes, lkey)) {
+  } else if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_ + at, remote_.ring + at, bytes, lkey,
+                   remote_.key)) {
     return false;
   }
   head_ += bytes;
@@ -199,9 +204,45 @@ bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   return true;
 }
 
+/// False if there is no room now. The frame is read after the data are in place: notices are in
+/// order with all that was written before.
+bool IbLink::place(const Link::Outgoing& frame) {
+  const IbPlacement& placement = *frame.placement;
+  const size_t writes = (placement.bytes + kPlacedBytes - 1) / kPlacedBytes;
+  if (hasFailed() || posted_ - completed_ + writes + 3 > kMessages ||
+      room() < sizeof frame.header) {
+    return false;
+  }
+  const uint32_t lkey = placement.from->lkey(device_);
+  for (size_t at = 0; at < placement.bytes; at += kPlacedBytes) {
+    const size_t bytes = std::min(kPlacedBytes, placement.bytes - at);
+    if (!post(IBV_WR_RDMA_WRITE, frame.data + at, placement.to.address + at, bytes, lkey,
+              placement.to.key)) {
+      return false;
+    }
+  }
+  placing_.push_back({posted_, frame.owner, placement.bytes, frame.placement});
+  ++messagesPlaced_;
+  bytesWritten_ += placement.bytes;
+  return put(frame.header, nullptr);
+}
+
+void IbLink::collect(const std::function<void(void*, size_t)>& written) {
+  while (!placing_.empty() && completed_ >= placing_.front().last && !hasFailed()) {
+    const Placing done = std::move(placing_.front());
+    placing_.pop_front();
+    if (done.owner != nullptr) written(done.owner, done.bytes);
+  }
+}
+
 void IbLink::write(Link::Frames& bulk, const std::function<void(void*, size_t)>& written) {
   const auto take = [&](Link::Frames& from) {
     Link::Outgoing& frame = from.front();
+    if (frame.placement) {
+      if (!place(frame)) return false;
+      from.pop_front();
+      return true;
+    }
     FrameHeader piece = frame.header;
     // Data may come in any pieces.
     if (piece.type == FrameType::Data) {
@@ -253,7 +294,7 @@ void IbLink::giveCredit() {
   if (posted_ - completed_ + 1 > kMessages) return;
   told_ = *consumedHere_ = tail_;
   if (!post(IBV_WR_RDMA_WRITE, reinterpret_cast<const std::byte*>(consumedHere_), remote_.word,
-            sizeof *consumedHere_, regions_.back().lkey())) {
+            sizeof *consumedHere_, regions_.back().lkey(), remote_.key)) {
     return;
   }
   creditPosted_ = posted_;
