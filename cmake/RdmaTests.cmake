@@ -1,6 +1,7 @@
 # Programs for `make test-rdma`, which runs them in a virtual machine with soft-RoCE: ctran_rdma_tests
 # of tests/rdma, with the schedules of tests/unit/verbs, the cases of tests/unit/support and the transports of
-# tests/unit/rdma, and ctran-verbs-bench of benchmarks/verbs.
+# tests/unit/rdma, ctran-verbs-bench of benchmarks/verbs and ctran-transport-bench of
+# benchmarks/transport.
 
 file(GLOB rdma_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/rdma/*.cpp)
 set(verbs_tests ${PROJECT_SOURCE_DIR}/tests/unit/verbs)
@@ -16,7 +17,11 @@ file(GLOB verbs_bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/benchmarks
 add_executable(ctran-verbs-bench ${verbs_bench_sources})
 target_link_libraries(ctran-verbs-bench PRIVATE own_code ctran)
 
-list(APPEND programs ctran_rdma_tests ctran-verbs-bench)
+add_executable(ctran-transport-bench
+  ${PROJECT_SOURCE_DIR}/benchmarks/transport/transport_bench.cpp)
+target_link_libraries(ctran-transport-bench PRIVATE own_code ctran)
+
+list(APPEND programs ctran_rdma_tests ctran-verbs-bench ctran-transport-bench)
 
 # RdmaTransportBench, where Google Benchmark is installed (Debian: libbenchmark-dev). It has the
 # transport's source itself: with libtorchcomms it would load torch.

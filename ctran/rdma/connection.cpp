@@ -27,6 +27,12 @@ constexpr auto kSilence = seconds(1);
 constexpr auto kTimeToConnect = seconds(10);
 /// How long a device has to say why a connection has ended.
 constexpr auto kTimeToExplain = milliseconds(500);
+/// How often the loop looks after a connection that is used,
+constexpr int kTickMillis = 100;
+/// and one whose completions nobody tells it of, as a thread that waits polls them itself: now, or
+/// a moment ago.
+constexpr int kMomentMillis = 1;
+constexpr auto kDriven = milliseconds(1);
 
 uint64_t numberOf(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
@@ -100,7 +106,7 @@ void RdmaTransport::Connection::requireUsable() const {
 }
 
 RdmaTransport::Connection::Operation RdmaTransport::Connection::operationOf(
-    ibv_wr_opcode opcode, const RdmaSpan& span, const RdmaRemote& remote, bool notify) const {
+    ibv_wr_opcode opcode, const RdmaSpan& span, const RdmaRemote& remote, bool notify) {
   if (!span.registration) throw invalid("this is no view of RDMA memory");
   spanOf(span.registration, span.data, span.bytes);
   if (&span.registration->devices() != devices_.get()) {
@@ -120,7 +126,7 @@ RdmaTransport::Connection::Operation RdmaTransport::Connection::operationOf(
                   std::to_string(remote.bytes ? remote.bytes : key.bytes) + " bytes of " +
                   std::to_string(key.bytes) + " at 0x" + hex(key.address));
   }
-  Operation made{{}, span, remote.address, {}, opcode, notify};
+  Operation made{RdmaFuture(weak_from_this()), span, remote.address, {}, opcode, notify};
   for (const RdmaCard::Rail& rail : peer_.rails) {
     if (rail.device >= key.rkeys.size()) {
       throw invalid("this key has none for a device that the transport uses",
@@ -149,7 +155,7 @@ RdmaFuture RdmaTransport::Connection::transfer(ibv_wr_opcode opcode, const RdmaS
       operations_.push_back(std::move(made));
       pump();
       tearDownIfFailed(ended);
-      if (!ticks_) loop_->wake();
+      if (next_ < 0) loop_->wake();
     }
   }
   tell(ended);
@@ -157,7 +163,7 @@ RdmaFuture RdmaTransport::Connection::transfer(ibv_wr_opcode opcode, const RdmaS
 }
 
 RdmaFuture RdmaTransport::Connection::waitForWrite() {
-  RdmaFuture future;
+  RdmaFuture future(weak_from_this());
   RdmaOutcome outcome;
   {
     const std::lock_guard lock(mutex_);
@@ -168,7 +174,7 @@ RdmaFuture RdmaTransport::Connection::waitForWrite() {
       outcome = why_;
     } else {
       waits_.push_back(future);
-      if (!ticks_) loop_->wake();
+      if (next_ < 0) loop_->wake();
       return future;
     }
   }
@@ -191,28 +197,84 @@ void RdmaTransport::Connection::close() {
   tell(ended);
 }
 
-bool RdmaTransport::Connection::service() {
+int RdmaTransport::Connection::service() {
   Ended ended;
+  int next = -1;
   {
     const std::lock_guard lock(mutex_);
     if (state_ == State::Connected) devices_->pollEvents();
-    for (const auto& rail : rails_) {
-      if (state_ == State::Bound) break;
-      Maybe done = rail->arm();
-      if (done) done = rail->poll([&](const ibv_wc& wc) { completed(*rail, wc, ended); });
-      if (!done) {
-        fail(Error(ErrorKind::System,
-                   "RDMA device " + rail->device().name() + ": " + done.error().errStr));
-      }
+    if (state_ != State::Bound) {
+      armRails();
+      pollRails(ended);
     }
     pump();
     watchOver();
     tearDownIfFailed(ended);
-    ticks_ = state_ != State::Bound && !(operations_.empty() && waits_.empty() && rails_.empty());
-    if (state_ == State::Connected) ticks_ = !(operations_.empty() && waits_.empty());
+    next = next_ = whenNext();
   }
   tell(ended);
-  return ticks_;
+  return next;
+}
+
+void RdmaTransport::Connection::drive() {
+  Ended ended;
+  {
+    const std::unique_lock lock(mutex_, std::try_to_lock);
+    if (!lock || state_ == State::Bound) return;
+    drivenAt_ = Clock::now();
+    pollRails(ended);
+    pump();
+    tearDownIfFailed(ended);
+  }
+  tell(ended);
+}
+
+void RdmaTransport::Connection::endDriving(bool sleeps) {
+  --drivers_;
+  if (!sleeps) return;
+  Ended ended;
+  {
+    const std::lock_guard lock(mutex_);
+    drivenAt_ = {};
+    armRails();
+    pollRails(ended);  // what came before is not told of
+    pump();
+    tearDownIfFailed(ended);
+  }
+  tell(ended);
+}
+
+/// As long as threads drive, the devices need not wake the loop: it looks after a moment whether
+/// they still do.
+void RdmaTransport::Connection::armRails() {
+  const bool isDriven = drivers_ > 0 || Clock::now() - drivenAt_ < kDriven;
+  for (const auto& rail : rails_) {
+    if (isDriven) {
+      rail->disarm();
+    } else if (const Maybe done = rail->arm(); !done) {
+      fail(Error(ErrorKind::System,
+                 "RDMA device " + rail->device().name() + ": " + done.error().errStr));
+    }
+  }
+}
+
+void RdmaTransport::Connection::pollRails(Ended& ended) {
+  for (const auto& rail : rails_) {
+    const Maybe done = rail->poll([&](const ibv_wc& wc) { completed(*rail, wc, ended); });
+    if (done) continue;
+    fail(Error(ErrorKind::System,
+               "RDMA device " + rail->device().name() + ": " + done.error().errStr));
+  }
+}
+
+int RdmaTransport::Connection::whenNext() const {
+  if (state_ == State::Bound || rails_.empty()) return -1;
+  const auto isArmed = [](const auto& rail) { return rail->isArmed(); };
+  if (!std::all_of(rails_.begin(), rails_.end(), isArmed)) return kMomentMillis;
+  // For a while after the last transfer, too: the next needs not wake the loop then.
+  const bool isBusy = !operations_.empty() || !waits_.empty() || state_ == State::Failed ||
+                      Clock::now() - movedAt_ < kSilence;
+  return isBusy ? kTickMillis : -1;
 }
 
 void RdmaTransport::Connection::pump() {

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <atomic>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -15,7 +17,9 @@ namespace ctran {
 /// Transfers are kept in the order of the calls, and posted in it. Notices all go over the first
 /// device; one that follows data on others is a message of its own, and is posted when all data
 /// before it are known to be in place.
-class RdmaTransport::Connection : public RdmaLoop::Driven {
+class RdmaTransport::Connection : public RdmaLoop::Driven,
+                                  public RdmaDriver,
+                                  public std::enable_shared_from_this<RdmaTransport::Connection> {
  public:
   Connection(std::shared_ptr<RdmaLoop> loop, std::chrono::nanoseconds timeout);
 
@@ -27,7 +31,10 @@ class RdmaTransport::Connection : public RdmaLoop::Driven {
   RdmaFuture waitForWrite();
   void close();
 
-  bool service() override;
+  int service() override;
+  void beginDriving() override { ++drivers_; }
+  void endDriving(bool sleeps) override;
+  void drive() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -54,10 +61,13 @@ class RdmaTransport::Connection : public RdmaLoop::Driven {
 
   void requireUsable() const;
   Operation operationOf(ibverbx::ibv_wr_opcode opcode, const RdmaSpan& span,
-                        const RdmaRemote& remote, bool notify) const;
+                        const RdmaRemote& remote, bool notify);
   Operation& operation(uint64_t id) { return operations_[id - firstId_]; }
   uint64_t endId() const { return firstId_ + operations_.size(); }
 
+  void pollRails(Ended& ended);
+  void armRails();
+  int whenNext() const;
   void pump();
   bool postParts(uint64_t id);
   bool postNotices();
@@ -90,9 +100,10 @@ class RdmaTransport::Connection : public RdmaLoop::Driven {
   std::deque<RdmaFuture> waits_;
   uint64_t notices_ = 0;  // for which nobody has waited yet
   uint32_t probes_ = 0;   // under way
-  bool ticks_ = false;    // the loop calls service() at times
+  int next_ = -1;         // what service() has said last
   bool heard_ = false;    // of the peer, since it was connected
-  Clock::time_point connectedAt_, movedAt_, failedAt_;
+  std::atomic<int> drivers_{0};
+  Clock::time_point connectedAt_, movedAt_, failedAt_, drivenAt_;
   RdmaOutcome why_;       // of Failed
   bool isCause_ = false;  // why_ says more than that the connection has ended
 };

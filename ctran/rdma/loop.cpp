@@ -17,9 +17,6 @@ namespace ctran {
 
 namespace {
 
-/// How often somebody who wants it is serviced without an event.
-constexpr int kTickMillis = 100;
-
 thread_local bool isLoopThread = false;
 
 }  // namespace
@@ -93,10 +90,10 @@ void RdmaLoop::wake() { ::eventfd_write(state_->waker.get(), 1); }
 void RdmaLoop::State::run() {
   isLoopThread = true;
   std::vector<std::shared_ptr<Driven>> all;
-  bool ticks = false;
+  int wait = -1;
   for (;;) {
     epoll_event events[8];
-    ::epoll_wait(epoll.get(), events, 8, ticks ? kTickMillis : -1);
+    ::epoll_wait(epoll.get(), events, 8, wait);
     eventfd_t woken;
     ::eventfd_read(waker.get(), &woken);
     {
@@ -106,8 +103,11 @@ void RdmaLoop::State::run() {
       ++rounds;
       serving = true;
     }
-    ticks = false;
-    for (const auto& each : all) ticks |= each->service();
+    wait = -1;
+    for (const auto& each : all) {
+      const int wanted = each->service();
+      if (wanted >= 0) wait = wait < 0 ? wanted : std::min(wait, wanted);
+    }
     all.clear();
     const std::lock_guard lock(mutex);
     serving = false;

@@ -13,9 +13,9 @@ class RdmaLoop {
   class Driven {
    public:
     virtual ~Driven() = default;
-    /// Does what can be done now, on the loop's thread. Whether it wants to be called at times,
-    /// without an event, too.
-    virtual bool service() = 0;
+    /// Does what can be done now, on the loop's thread. After how many milliseconds it wants to be
+    /// called again, without an event, too; negative: never.
+    virtual int service() = 0;
   };
 
   RdmaLoop();

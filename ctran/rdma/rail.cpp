@@ -135,7 +135,7 @@ Maybe RdmaRail::poll(const std::function<void(const ibv_wc&)>& completed) {
 }
 
 Maybe RdmaRail::arm() {
-  if (channel_.drain() > 0) armed_ = false;
+  disarm();
   if (armed_) return Unit{};
   if (Maybe armed = cq_->requestNotify(); !armed) return armed;
   armed_ = true;

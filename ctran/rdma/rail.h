@@ -36,6 +36,9 @@ class RdmaRail {
   int fd() const { return channel_.fd(); }
   /// Makes `fd` tell of the next completion; what came before has to be polled for.
   ibverbx::Maybe arm();
+  /// Takes what made `fd` readable.
+  void disarm() { armed_ = channel_.drain() == 0 && armed_; }
+  bool isArmed() const { return armed_; }
   void fail() { qp_->fail(); }
 
  private:
