@@ -183,6 +183,38 @@ def test_memory_that_is_known_is_not_copied(
         assert any(WITHOUT_COPY in path for path in network) == (how != "plain"), network
 
 
+def sends_and_does_something_else(rank: Rank, count: int) -> None:
+    comm = rank.new_comm("ctran", "idle")
+    tensor = torch.zeros(count)
+    for _ in range(20):
+        all_reduce(comm, 1000)
+    if rank.rank == 0:
+        for value in range(40):
+            comm.send(torch.full_like(tensor, value), 1, False)
+            comm.broadcast(tensor, 0, False)
+        rank.say("sent")
+        assert rank.listen() == "received"  # without a call of the communicator meanwhile
+    else:
+        for value in range(40):
+            comm.recv(tensor, 0, False)
+            assert (tensor == value).all()
+            comm.broadcast(tensor, 0, False)
+        rank.say("received")
+    comm.finalize()
+
+
+@pytest.mark.parametrize("count", [2, 10_000])
+def test_what_was_sent_arrives_without_its_sender(
+    fresh_ranks: Callable[[int], Ranks], count: int
+) -> None:
+    job = use_rdma(fresh_ranks(2)).start(sends_and_does_something_else, count)
+    assert job.hear(1) == "received"
+    assert job.hear(0) == "sent"
+    job.say(0, "received")
+    for outcome in job.outcomes():
+        assert isinstance(outcome, Returned), outcome
+
+
 def registered_where_it_was(rank: Rank) -> None:
     comm = rank.new_comm("ctran", "resized")
     count, other = 100_000, 1 - rank.rank

@@ -53,6 +53,9 @@ Maybe IbLink::open() {
   }
   IbvVirtualQpConfig config;
   config.numQps = settings.numQps;
+  // What the devices have been given gets there by itself. More would wait in the virtual queue
+  // pair for this rank to poll, which it need not do any more once it has sent.
+  depth_ = std::min(kMessages, kFragmentsPerQp * settings.numQps);
   config.maxFragmentsPerQp = kFragmentsPerQp;
   config.maxMessages = kMessages;
   config.port = device_.port();
@@ -181,7 +184,7 @@ void IbLink::copyOut(uint64_t position, void* to, size_t bytes) const {
 bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   const size_t bytes = sizeof header + header.bytes;
   // Two for the frame, where the ring ends within it, and one is left for a word.
-  if (hasFailed() || posted_ - completed_ + 3 > kMessages || room() < bytes) return false;
+  if (hasFailed() || posted_ - completed_ + 3 > depth_ || room() < bytes) return false;
   copyIn(head_, &header, sizeof header);
   copyIn(head_ + sizeof header, payload, header.bytes);
   const size_t at = head_ % ringBytes_;
@@ -209,7 +212,7 @@ bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
 bool IbLink::place(const Link::Outgoing& frame) {
   const IbPlacement& placement = *frame.placement;
   const size_t writes = (placement.bytes + kPlacedBytes - 1) / kPlacedBytes;
-  if (hasFailed() || posted_ - completed_ + writes + 3 > kMessages ||
+  if (hasFailed() || posted_ - completed_ + writes + 3 > std::max<size_t>(depth_, writes + 3) ||
       room() < sizeof frame.header) {
     return false;
   }
@@ -291,7 +294,7 @@ std::string IbLink::read(Link::Reader& reader) {
 /// One word is on its way at a time: its source is not to change meanwhile.
 void IbLink::giveCredit() {
   if (tail_ - told_ < ringBytes_ / 4 || hasFailed() || creditPosted_ > completed_) return;
-  if (posted_ - completed_ + 1 > kMessages) return;
+  if (posted_ - completed_ + 1 > depth_) return;
   told_ = *consumedHere_ = tail_;
   if (!post(IBV_WR_RDMA_WRITE, reinterpret_cast<const std::byte*>(consumedHere_), remote_.word,
             sizeof *consumedHere_, regions_.back().lkey(), remote_.key)) {

@@ -114,6 +114,7 @@ class IbLink {
   std::string why_;
 
   Link::Frames urgent_;
+  uint32_t depth_ = 0;                   // work requests under way at most
   uint64_t posted_ = 0, completed_ = 0;  // work requests
   uint64_t notices_ = 0;
   uint64_t head_ = 0;      // bytes written to the other end's ring
