@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
-"""Compares virtual queue pairs of ctran/verbs with perftest, on soft-RoCE in a virtual machine.
+"""Compares virtual queue pairs of ctran/verbs, and RDMA transports, with perftest, on soft-RoCE in
+a virtual machine.
 
-ctran-verbs-bench and perftest take turns in one run of the machine of tests/rdma (`make test-rdma`
-installs what that needs), two processes each, with the same sizes, numbers of messages, and window
+ctran-verbs-bench, ctran-transport-bench and perftest take turns in one run of the machine of
+tests/rdma (`make test-rdma` installs what that needs), two processes each, with the same sizes,
+numbers of messages, and window
 (128 messages): writes beside ib_write_bw, writes with a notice beside ib_send_bw (whose receiver
 hears of each message, too), reads beside ib_read_bw, and 8 bytes with a notice beside ib_write_lat,
 which sees a byte change. The machine is emulated, and so are network and device: ratios say what
@@ -40,11 +42,14 @@ OF_PERFTEST = {
     "write_lat": "ib_write_lat",
 }
 SCHEMES = {
-    "write_bw": ("spray",),
-    "notify_bw": ("dqplb", "spray"),
-    "read_bw": ("dqplb",),
-    "write_lat": ("dqplb", "spray"),
+    "write_bw": ("spray", "transport"),
+    "notify_bw": ("dqplb", "spray", "transport"),
+    "read_bw": ("dqplb", "transport"),
+    "write_lat": ("dqplb", "spray", "transport"),
 }
+
+PROGRAMS = {"transport": "ctran-transport-bench"}
+"""The schemes of virtual queue pairs are ctran-verbs-bench's."""
 
 
 @dataclass
@@ -73,6 +78,9 @@ class Case:
             script = str(ROOT / "benchmarks" / "verbs" / "perftest.sh")
             qps = [] if self.what == "write_lat" else ["-q", str(self.qps)]
             return ["sh", script, OF_PERFTEST[self.what], *DEVICE, "-F", *count, *qps]
+        if self.program == "ctran-transport-bench":
+            chosen = [f"CTRAN_IB_QPS={self.qps}", "CTRAN_IB_HCA==rxe0", "CTRAN_IB_GID_INDEX=1"]
+            return ["env", *chosen, str(folder / self.program), "--what", self.what, *count]
         which = ["--what", self.what, "--scheme", self.scheme, "-q", str(self.qps)]
         return [str(folder / "ctran-verbs-bench"), *DEVICE, *which, *count]
 
@@ -104,7 +112,8 @@ def cases(sizes: list[int], qps: list[int]) -> list[Case]:
                 if not latency or count == qps[0]:
                     made.append(Case("perftest", what, "", 1 if latency else count, nbytes))
                 made += [
-                    Case("ctran-verbs-bench", what, scheme, count, nbytes) for scheme in schemes
+                    Case(PROGRAMS.get(scheme, "ctran-verbs-bench"), what, scheme, count, nbytes)
+                    for scheme in schemes
                 ]
     return made
 

@@ -38,6 +38,9 @@ endforeach()
 target_compile_options(glue_options INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/comms DESTINATION ${INSTALL_INCLUDE} OPTIONAL)
+set_property(SOURCE ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/module.cpp
+  APPEND PROPERTY COMPILE_DEFINITIONS TORCHCOMMS_USE_TRANSPORT=${TORCHCOMMS_USE_TRANSPORT})
+
 if(NOT glue_sources)
   message(STATUS "torchcomms/csrc has no sources: no libtorchcomms")
   return()

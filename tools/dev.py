@@ -189,7 +189,8 @@ def test_rdma() -> None:
     system.refuse_rdma_elsewhere()
     system.install_missing(system.needs_of_rdma())
     environment = prepared(tests=True)
-    folder = build_tests(environment, targets=("ctran_rdma_tests", "ctran-verbs-bench"))
+    programs = ("ctran_rdma_tests", "ctran-verbs-bench", "ctran-transport-bench")
+    folder = build_tests(environment, targets=programs)
     python = environment.tool("python")
     runner, comparison = ROOT / "tests" / "rdma" / "run.py", ROOT / "benchmarks/compare_verbs.py"
     tests: list[str | Path] = [python, runner, "--", folder / "ctran_rdma_tests"]

@@ -25,6 +25,7 @@ FLOORS = (
     "ctran/topology",
     "ctran/memory",
     "ctran/transport",
+    "ctran/rdma",
     "ctran/plan",
     "ctran/collective",
     "ctran/select",

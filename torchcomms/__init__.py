@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from torchcomms._backends import _load_backend, built_backends, is_backend_built  # noqa: F401
 
 if not TYPE_CHECKING:
-    _WHEN_ASKED_FOR = ("device_mesh", "distwrap", "functional", "objcol", "plan")
+    _WHEN_ASKED_FOR = ("device_mesh", "distwrap", "functional", "objcol", "plan", "transport")
 
     def __getattr__(name):
         # When `import torchcomms` comes before torch, the import of torch below asks this package

@@ -1865,6 +1865,122 @@ class _BackendWrapper(Backend):
     def perform_nocolor_split(self, device: object) -> None:
         """Nothing: new groups make communicators of their own, without the parent's other ranks."""
 
+class RdmaMemoryView:
+    """A part of registered memory that can be sent."""
+
+    @property
+    def ptr(self) -> int:
+        """Its address."""
+
+    @property
+    def size(self) -> int:
+        """Its bytes."""
+
+    def __len__(self) -> int: ...
+
+class RdmaMutableMemoryView(RdmaMemoryView):
+    """A part of registered memory that can be received into."""
+
+class RdmaRemoteBuffer:
+    """Memory of the peer's: where it is, how much, and the key to it. It can be pickled."""
+
+    def __init__(self, ptr: int, len: int, access_key: str) -> None: ...
+    @property
+    def ptr(self) -> int:
+        """Its address in the peer."""
+
+    @property
+    def len(self) -> int:
+        """Its bytes."""
+
+    @property
+    def access_key(self) -> str:
+        """What lets a connected peer reach it."""
+
+    def slice(self, offset: int, length: int) -> RdmaRemoteBuffer:
+        """A part of it."""
+
+class RdmaMemory:
+    """The memory of a contiguous tensor, registered for RDMA as long as this, a view of it or a
+    transfer lives; they keep the tensor's memory."""
+
+    def __init__(self, tensor: Tensor) -> None: ...
+    def to_view(self, offset: int = 0, length: int | None = None) -> RdmaMemoryView:
+        """The tensor, or `length` bytes from `offset`, to be sent."""
+
+    def to_mutable_view(self, offset: int = 0, length: int | None = None) -> RdmaMutableMemoryView:
+        """The tensor, or `length` bytes from `offset`, to be received into."""
+
+    def to_remote_buffer(self) -> RdmaRemoteBuffer:
+        """What the peer needs to reach it."""
+
+    def create_view(self, offset: int, length: int) -> RdmaMemoryView:
+        """`length` bytes from an offset, or from an address inside, to be sent."""
+
+    def create_mutable_view(self, offset: int, length: int) -> RdmaMutableMemoryView:
+        """`length` bytes from an offset, or from an address inside, to be received into."""
+
+    def createView(self, offset: int, length: int) -> RdmaMemoryView:
+        """create_view()."""
+
+    def createMutableView(self, offset: int, length: int) -> RdmaMutableMemoryView:
+        """create_mutable_view()."""
+
+    def contains(self, ptr: int, length: int) -> bool:
+        """Whether `length` bytes at an address lie inside."""
+
+    @property
+    def local_key(self) -> int:
+        """Tells one registration of this process from another."""
+
+    @property
+    def remote_key(self) -> str:
+        """What lets a connected peer reach it."""
+
+    def localKey(self) -> int:
+        """local_key."""
+
+    def remoteKey(self) -> str:
+        """remote_key."""
+
+    @property
+    def reused_registration(self) -> bool:
+        """Whether a registration that there was covers it."""
+
+class RdmaEventLoop:
+    """A thread that drives the transports which are given it."""
+
+    def __init__(self) -> None: ...
+
+class _RdmaCompletions:
+    """Transfers that have ended."""
+
+    def __init__(self) -> None: ...
+    def fd(self) -> int:
+        """An eventfd, which is written for each."""
+
+    def take(self) -> list[tuple[int, BaseException | None]]:
+        """(number, None or the exception) of each since the last call."""
+
+class _RdmaTransport:
+    """torchcomms.transport.RdmaTransport, with numbers for futures."""
+
+    def __init__(
+        self, completions: _RdmaCompletions, event_loop: RdmaEventLoop | None, timeout: float
+    ) -> None: ...
+    def bind(self) -> str: ...
+    def connect(self, url: str) -> None: ...
+    def connected(self) -> bool: ...
+    def write(
+        self, view: RdmaMemoryView, remote: RdmaRemoteBuffer, notify: bool, id: int
+    ) -> None: ...
+    def read(self, view: RdmaMutableMemoryView, remote: RdmaRemoteBuffer, id: int) -> None: ...
+    def wait_for_write(self, id: int) -> None: ...
+    def close(self) -> None: ...
+
+def _rdma_why_unsupported() -> str | None:
+    """None where there is a device that can be used, else the reason."""
+
 def new_comm(
     backend: str,
     device: torch.device | str,

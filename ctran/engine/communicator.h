@@ -133,6 +133,10 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   Arena* arena() { return arena_ ? &*arena_ : nullptr; }
   /// Null on one host.
   Transport* transport() { return transport_.get(); }
+  /// Large messages between hosts from and to this memory need no copy, see Transport::useDirectly.
+  std::shared_ptr<void> useDirectly(std::span<std::byte> memory, std::function<bool()> isCurrent) {
+    return transport_ ? transport_->useDirectly(memory, std::move(isCurrent)) : nullptr;
+  }
   /// What the hints of creation prefer; the same on all ranks.
   const Preferences& hint() const { return hint_; }
 

@@ -88,6 +88,7 @@ struct MemoryAccess {
 };
 
 inline constexpr int kMemoryHandlePosixFd = 1;
+inline constexpr int kAddressRangeDmaBufFd = 1;
 
 struct LaunchAttribute {
   int id = 0;
@@ -204,15 +205,17 @@ struct LaunchConfig {
     unsigned count, unsigned flags)
 
 // X(member, exported symbol, parameters...): null where the driver is older than 11.7.
-#define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                             \
-  X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address, \
-    uint32_t value, unsigned flags)                                                  \
-  X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,   \
-    DevicePtr address)                                                               \
-  X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)      \
-  X(ipcOpenMemHandle, "cuIpcOpenMemHandle_v2", DevicePtr* address, IpcHandle handle, \
-    unsigned flags)                                                                  \
-  X(ipcCloseMemHandle, "cuIpcCloseMemHandle", DevicePtr address)
+#define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                                           \
+  X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address,               \
+    uint32_t value, unsigned flags)                                                                \
+  X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,                 \
+    DevicePtr address)                                                                             \
+  X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)                    \
+  X(ipcOpenMemHandle, "cuIpcOpenMemHandle_v2", DevicePtr* address, IpcHandle handle,               \
+    unsigned flags)                                                                                \
+  X(ipcCloseMemHandle, "cuIpcCloseMemHandle", DevicePtr address)                                   \
+  X(memGetHandleForAddressRange, "cuMemGetHandleForAddressRange", void* handle, DevicePtr address, \
+    size_t bytes, int type, unsigned long long flags)
 
 /// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,
 /// naming it and the driver's version.

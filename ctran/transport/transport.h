@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -98,6 +99,14 @@ class Transport {
   /// Adds to an aligned 64-bit word, atomically, after all earlier puts to that peer have arrived.
   virtual std::unique_ptr<Transfer> add(int peer, const RemoteMemory& remote, size_t offset,
                                         uint64_t value);
+
+  /// Large messages from and to this memory are not copied, where the transport can do without, as
+  /// long as what it returns lives, and `isCurrent` says that it is still the same memory; a peer
+  /// can write there until then. Null if that makes no difference.
+  virtual std::shared_ptr<void> useDirectly([[maybe_unused]] std::span<std::byte> memory,
+                                            [[maybe_unused]] std::function<bool()> isCurrent) {
+    return nullptr;
+  }
 
   // --- Peers
   // --------------------------------------------------------------------------------------

@@ -20,7 +20,10 @@ include_patterns = ["*.md", "docs/**.md", "benchmarks/README.md"]
 
 myst_enable_extensions = ["fieldlist"]
 myst_heading_anchors = 4  # so that links to headings are checked
-suppress_warnings = ["myst.header"]  # pages generated from docstrings have headings of their own
+suppress_warnings = [
+    "myst.header",  # pages generated from docstrings have headings of their own
+    "ref.python",  # the type `bytes` of Python is no attribute of that name of ours
+]
 
 html_theme = "furo"
 html_title = f"torchcomms {version}"

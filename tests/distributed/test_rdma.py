@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 
@@ -129,6 +130,144 @@ def test_every_operation(rdma_pools: Callable[[int], Pool], seed: int) -> None:
     pool = rdma_pools(seed)
     for case in CASES[seed::3]:
         check(case, pool.ranks(case.world).run(run_case, case))
+
+
+WITHOUT_COPY = "messages sent without a copy"
+
+
+def tensor_of(comm: torchcomms.TorchComm, how: str, count: int) -> torch.Tensor:
+    if how == "allocator":
+        tensor: torch.Tensor = comm.mem_allocator.empty([count], dtype=torch.float32)
+        return tensor
+    tensor = torch.empty(count)
+    if how == "registered":
+        comm.tensor_register(tensor)
+    return tensor
+
+
+def sends_without_copies(rank: Rank, how: str) -> list[str]:
+    comm = rank.new_comm("ctran", f"direct {how}")
+    count = 500_000
+    left, right = (rank.rank - 1) % rank.size, (rank.rank + 1) % rank.size
+    source, target = tensor_of(comm, how, count), tensor_of(comm, how, count + 10)
+    for step in range(40):
+        source.copy_(torch.arange(count) + 1000 * rank.rank + step)
+        target.fill_(-1)
+        received = comm.recv(target[5:-5], left, True)
+        comm.send(source, right, False)
+        received.wait()
+        assert torch.equal(target[5:-5], torch.arange(count) + 1000.0 * left + step)
+        assert (target[:5] == -1).all()
+        assert (target[-5:] == -1).all()
+    for _ in range(5):
+        source.fill_(rank.rank + 1.0)
+        comm.all_reduce(source, ReduceOp.SUM, async_op=False)
+        assert (source == rank.size * (rank.size + 1) / 2).all()
+    network = paths(comm)
+    all_reduce(comm, 1)
+    if how == "registered":
+        comm.tensor_deregister(source)
+        comm.tensor_deregister(target)
+        all_reduce(comm, count)
+    comm.finalize()
+    return network
+
+
+@pytest.mark.parametrize("variables", [{}, {"CTRAN_IB_QPS": "4"}], ids=str)
+@pytest.mark.parametrize("how", ["allocator", "registered", "plain"])
+def test_memory_that_is_known_is_not_copied(
+    fresh_ranks: Callable[[int], Ranks], how: str, variables: dict[str, str]
+) -> None:
+    for network in use_rdma(fresh_ranks(3), **variables).run(sends_without_copies, how):
+        assert all("RDMA" in path for path in network), network
+        assert any(WITHOUT_COPY in path for path in network) == (how != "plain"), network
+
+
+def sends_and_does_something_else(rank: Rank, count: int) -> None:
+    comm = rank.new_comm("ctran", "idle")
+    tensor = torch.zeros(count)
+    for _ in range(20):
+        all_reduce(comm, 1000)
+    if rank.rank == 0:
+        for value in range(40):
+            comm.send(torch.full_like(tensor, value), 1, False)
+            comm.broadcast(tensor, 0, False)
+        rank.say("sent")
+        assert rank.listen() == "received"  # without a call of the communicator meanwhile
+    else:
+        for value in range(40):
+            comm.recv(tensor, 0, False)
+            assert (tensor == value).all()
+            comm.broadcast(tensor, 0, False)
+        rank.say("received")
+    comm.finalize()
+
+
+@pytest.mark.parametrize("count", [2, 10_000])
+def test_what_was_sent_arrives_without_its_sender(
+    fresh_ranks: Callable[[int], Ranks], count: int
+) -> None:
+    job = use_rdma(fresh_ranks(2)).start(sends_and_does_something_else, count)
+    assert job.hear(1) == "received"
+    assert job.hear(0) == "sent"
+    job.say(0, "received")
+    for outcome in job.outcomes():
+        assert isinstance(outcome, Returned), outcome
+
+
+def registered_where_it_was(rank: Rank) -> None:
+    comm = rank.new_comm("ctran", "resized")
+    count, other = 100_000, 1 - rank.rank
+    tensor = torch.zeros(count)
+    comm.tensor_register(tensor)
+    for step in range(30):
+        if step == 15:
+            tensor.resize_(4 * count)  # elsewhere; the old memory is free
+            tensor = tensor[:count]
+        tensor.fill_(step + rank.rank)
+        target = torch.empty(count)
+        received = comm.recv(target, other, True)
+        comm.send(tensor, other, False)
+        received.wait()
+        assert (target == step + other).all()
+        received = comm.recv(tensor, other, True)
+        comm.send(target, other, False)
+        received.wait()
+        assert (tensor == step + rank.rank).all()
+    comm.finalize()
+
+
+def test_a_registered_tensor_that_moves_is_copied(fresh_ranks: Callable[[int], Ranks]) -> None:
+    use_rdma(fresh_ranks(2)).run(registered_where_it_was)
+
+
+def fails_in_placed_memory(rank: Rank, variables: dict[str, str]) -> None:
+    if rank.rank == 1:
+        os.environ.update(variables)
+    comm = rank.new_comm("ctran", "fails", timeout=timedelta(seconds=60))
+    tensor = tensor_of(comm, "allocator", 300_000)
+
+    def largest_for_ever() -> None:
+        while True:
+            tensor.fill_(rank.rank)
+            comm.all_reduce(tensor, ReduceOp.MAX, async_op=False)
+            assert (tensor == rank.size - 1).all()
+
+    with pytest.raises(torchcomms.PeerLostError):
+        largest_for_ever()
+    # Nothing is written any more when the call has returned.
+    tensor.fill_(-5)
+    time.sleep(0.3)
+    assert (tensor == -5).all()
+
+
+@pytest.mark.parametrize("after", [60, 300])
+@pytest.mark.parametrize("fault", [f"fail:{{}}:{RETRY_EXCEEDED}", "remove:{}", "unplug:{}"])
+def test_failures_while_memory_is_written(
+    fresh_ranks: Callable[[int], Ranks], fault: str, after: int
+) -> None:
+    ranks = use_rdma(fresh_ranks(3))
+    ranks.run(fails_in_placed_memory, {"STAND_IN_VERBS_FAULT": fault.format(after)})
 
 
 def fails(rank: Rank, variables: dict[str, str]) -> str:

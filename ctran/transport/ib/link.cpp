@@ -17,6 +17,8 @@ constexpr uint32_t kInlineBytes = 96;
 constexpr size_t kPage = 4096;
 /// Of a large message: a ring holds several, so that copying and sending overlap.
 constexpr size_t kPieceBytes = 32 << 10;
+/// Of a message that is placed, in one work request of the virtual queue pair.
+constexpr size_t kPlacedBytes = 1 << 30;
 
 uint64_t addressOf(const void* at) { return reinterpret_cast<uint64_t>(at); }
 
@@ -51,6 +53,9 @@ Maybe IbLink::open() {
   }
   IbvVirtualQpConfig config;
   config.numQps = settings.numQps;
+  // What the devices have been given gets there by itself. More would wait in the virtual queue
+  // pair for this rank to poll, which it need not do any more once it has sent.
+  depth_ = std::min(kMessages, kFragmentsPerQp * settings.numQps);
   config.maxFragmentsPerQp = kFragmentsPerQp;
   config.maxMessages = kMessages;
   config.port = device_.port();
@@ -128,7 +133,7 @@ bool IbLink::postReceive() {
 }
 
 bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size_t bytes,
-                  uint32_t lkey) {
+                  uint32_t lkey, uint32_t rkey) {
   ibv_sge sge{addressOf(from), static_cast<uint32_t>(bytes), lkey};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = posted_;
@@ -137,7 +142,7 @@ bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size
   wr.opcode = opcode;
   wr.send_flags = IBV_SEND_SIGNALED;
   wr.wr.rdma.remote_addr = to;
-  wr.wr.rdma.rkey = remote_.key;
+  wr.wr.rdma.rkey = rkey;
   const Maybe done = qp_->postSend(&wr, &bad);
   if (!done) {
     broken(done.error().errStr);
@@ -179,18 +184,21 @@ void IbLink::copyOut(uint64_t position, void* to, size_t bytes) const {
 bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   const size_t bytes = sizeof header + header.bytes;
   // Two for the frame, where the ring ends within it, and one is left for a word.
-  if (hasFailed() || posted_ - completed_ + 3 > kMessages || room() < bytes) return false;
+  if (hasFailed() || posted_ - completed_ + 3 > depth_ || room() < bytes) return false;
   copyIn(head_, &header, sizeof header);
   copyIn(head_ + sizeof header, payload, header.bytes);
   const size_t at = head_ % ringBytes_;
   const size_t first = std::min(bytes, ringBytes_ - at);
   const uint32_t lkey = regions_.back().lkey();
   if (first < bytes) {
-    if (!post(IBV_WR_RDMA_WRITE, outgoing_ + at, remote_.ring + at, first, lkey)) return false;
-    if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_, remote_.ring, bytes - first, lkey)) {
+    if (!post(IBV_WR_RDMA_WRITE, outgoing_ + at, remote_.ring + at, first, lkey, remote_.key))
+      return false;
+    if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_, remote_.ring, bytes - first, lkey,
+              remote_.key)) {
       return false;
     }
-  } else if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_ + at, remote_.ring + at, bytes, lkey)) {
+  } else if (!post(IBV_WR_RDMA_WRITE_WITH_IMM, outgoing_ + at, remote_.ring + at, bytes, lkey,
+                   remote_.key)) {
     return false;
   }
   head_ += bytes;
@@ -199,9 +207,45 @@ bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   return true;
 }
 
+/// False if there is no room now. The frame is read after the data are in place: notices are in
+/// order with all that was written before.
+bool IbLink::place(const Link::Outgoing& frame) {
+  const IbPlacement& placement = *frame.placement;
+  const size_t writes = (placement.bytes + kPlacedBytes - 1) / kPlacedBytes;
+  if (hasFailed() || posted_ - completed_ + writes + 3 > std::max<size_t>(depth_, writes + 3) ||
+      room() < sizeof frame.header) {
+    return false;
+  }
+  const uint32_t lkey = placement.from->lkey(device_);
+  for (size_t at = 0; at < placement.bytes; at += kPlacedBytes) {
+    const size_t bytes = std::min(kPlacedBytes, placement.bytes - at);
+    if (!post(IBV_WR_RDMA_WRITE, frame.data + at, placement.to.address + at, bytes, lkey,
+              placement.to.key)) {
+      return false;
+    }
+  }
+  placing_.push_back({posted_, frame.owner, placement.bytes, frame.placement});
+  ++messagesPlaced_;
+  bytesWritten_ += placement.bytes;
+  return put(frame.header, nullptr);
+}
+
+void IbLink::collect(const std::function<void(void*, size_t)>& written) {
+  while (!placing_.empty() && completed_ >= placing_.front().last && !hasFailed()) {
+    const Placing done = std::move(placing_.front());
+    placing_.pop_front();
+    if (done.owner != nullptr) written(done.owner, done.bytes);
+  }
+}
+
 void IbLink::write(Link::Frames& bulk, const std::function<void(void*, size_t)>& written) {
   const auto take = [&](Link::Frames& from) {
     Link::Outgoing& frame = from.front();
+    if (frame.placement) {
+      if (!place(frame)) return false;
+      from.pop_front();
+      return true;
+    }
     FrameHeader piece = frame.header;
     // Data may come in any pieces.
     if (piece.type == FrameType::Data) {
@@ -250,10 +294,10 @@ std::string IbLink::read(Link::Reader& reader) {
 /// One word is on its way at a time: its source is not to change meanwhile.
 void IbLink::giveCredit() {
   if (tail_ - told_ < ringBytes_ / 4 || hasFailed() || creditPosted_ > completed_) return;
-  if (posted_ - completed_ + 1 > kMessages) return;
+  if (posted_ - completed_ + 1 > depth_) return;
   told_ = *consumedHere_ = tail_;
   if (!post(IBV_WR_RDMA_WRITE, reinterpret_cast<const std::byte*>(consumedHere_), remote_.word,
-            sizeof *consumedHere_, regions_.back().lkey())) {
+            sizeof *consumedHere_, regions_.back().lkey(), remote_.key)) {
     return;
   }
   creditPosted_ = posted_;

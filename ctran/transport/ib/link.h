@@ -2,12 +2,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "ctran/os/shared_memory.h"
 #include "ctran/transport/ib/device.h"
+#include "ctran/transport/ib/regions.h"
 #include "ctran/transport/tcp/link.h"
 
 namespace ctran {
@@ -33,6 +35,8 @@ static_assert(sizeof(IbCard) == 128);
 /// receiver copies each to where it belongs, and writes how far it has come into a word of the
 /// sender's memory, which gives the sender room again.
 ///
+/// A message with a placement is written to its target by the device; its frame follows it.
+///
 /// What comes from the other end is not trusted: a header is copied before it is looked at, the
 /// word must be between what it was and what has been sent.
 class IbLink {
@@ -51,8 +55,10 @@ class IbLink {
 
   void push(Link::Outgoing frame) { urgent_.push_back(std::move(frame)); }
   /// Writes what there is room for of what waits here, then of `bulk`; see Link::write. With the
-  /// memory of a frame it is done then.
+  /// memory of a frame it is done then; with a message that is placed when collect() says so.
   void write(Link::Frames& bulk, const std::function<void(void*, size_t)>& written);
+  /// Tells of messages that were placed, whose memory the device has let go of.
+  void collect(const std::function<void(void*, size_t)>& written);
   /// Whether something waits here, or has not been acknowledged by the other end's device.
   bool hasOutput() const { return !urgent_.empty() || posted_ != completed_; }
   /// Frames written, all of which the other end's device has acknowledged.
@@ -60,6 +66,9 @@ class IbLink {
   void dropWaiting() { urgent_.clear(); }
   void forget(const void* owner) {
     std::erase_if(urgent_, [owner](const Link::Outgoing& each) { return each.owner == owner; });
+    for (Placing& each : placing_) {
+      if (each.owner == owner) each.owner = nullptr;
+    }
   }
 
   /// Reads the frames that have come. Empty, or why the peer is not to be trusted.
@@ -72,6 +81,8 @@ class IbLink {
   const std::string& why() const { return why_; }
   /// Payload written so far.
   uint64_t bytesWritten() const { return bytesWritten_; }
+  /// Messages placed so far.
+  uint64_t messagesPlaced() const { return messagesPlaced_; }
 
   // For the device.
   void completed(const ibverbx::ibv_wc& wc);
@@ -82,9 +93,10 @@ class IbLink {
   ibverbx::Maybe open();
   bool postReceive();
   bool post(ibverbx::ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size_t bytes,
-            uint32_t lkey);
+            uint32_t lkey, uint32_t rkey);
   size_t room();
   bool put(const FrameHeader& header, const std::byte* payload);
+  bool place(const Link::Outgoing& frame);
   void copyIn(uint64_t position, const void* from, size_t bytes);
   void copyOut(uint64_t position, void* to, size_t bytes) const;
   void giveCredit();
@@ -102,11 +114,20 @@ class IbLink {
   std::string why_;
 
   Link::Frames urgent_;
+  uint32_t depth_ = 0;                   // work requests under way at most
   uint64_t posted_ = 0, completed_ = 0;  // work requests
   uint64_t notices_ = 0;
   uint64_t head_ = 0;      // bytes written to the other end's ring
   uint64_t released_ = 0;  // of those consumed there, as it says
   uint64_t bytesWritten_ = 0;
+  struct Placing {
+    uint64_t last;  // work request
+    void* owner;    // null: nobody waits for it any more
+    size_t bytes;
+    std::shared_ptr<const IbPlacement> placement;
+  };
+  std::deque<Placing> placing_;
+  uint64_t messagesPlaced_ = 0;
   uint64_t creditPosted_ = 0;  // the work request of the last word
 
   uint64_t arrived_ = 0, taken_ = 0;  // frames

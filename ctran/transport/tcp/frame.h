@@ -28,6 +28,10 @@ namespace ctran {
 /// other's, Proven when a write has passed, and Switch when writes have passed in both directions:
 /// its last frame on this connection but for Failure and Goodbye. What it sends from then on goes
 /// over RDMA, and is read after the Switch.
+///
+/// Where a peer sends over RDMA, the Ready for a message whose memory is registered says where that
+/// is (IbTarget). If the sender's is registered as well, it writes the message there and sends
+/// Placed after it, instead of Data.
 enum class FrameType : uint32_t {
   Eager = 1,
   Announce,
@@ -40,7 +44,8 @@ enum class FrameType : uint32_t {
   Card,
   Connected,
   Proven,
-  Switch
+  Switch,
+  Placed
 };
 
 inline constexpr size_t kEagerBytes = 64 << 10;
@@ -51,6 +56,7 @@ inline constexpr size_t kEagerWindow = 1 << 20;
 inline constexpr size_t kFrameBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
 inline constexpr size_t kCardBytes = 128;
+inline constexpr size_t kTargetBytes = 16;
 /// Connections of a pair, at most.
 inline constexpr size_t kMaxConnections = 16;
 /// How much a pair has moved in large messages when it makes more connections than one unasked.
@@ -62,7 +68,7 @@ struct FrameHeader {
   FrameType type = FrameType::Goodbye;
   uint32_t bytes = 0;  ///< of payload
   MessageName name;
-  uint64_t offset = 0;  ///< Data: in the message; Announce, Ready: its size; Credit: bytes
+  uint64_t offset = 0;  ///< Data: in the message; Announce, Ready, Placed: its size; Credit: bytes
   uint64_t signature = 0, what = 0, count = 0;  ///< of the sender's operation, see OperationRecord
 };
 static_assert(sizeof(FrameHeader) == 56);
@@ -82,11 +88,13 @@ inline const char* whyInvalid(const FrameHeader& frame) {
       return frame.bytes <= kFailureBytes ? nullptr : "an oversized error";
     case FrameType::Card:
       return frame.bytes == kCardBytes ? nullptr : "a card of another size";
+    case FrameType::Ready:
+      return frame.bytes == 0 || frame.bytes == kTargetBytes ? nullptr : "a target of another size";
     case FrameType::Connected:
     case FrameType::Proven:
     case FrameType::Switch:
+    case FrameType::Placed:
     case FrameType::Announce:
-    case FrameType::Ready:
     case FrameType::Credit:
     case FrameType::Goodbye:
     case FrameType::Opened:

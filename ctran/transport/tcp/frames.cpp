@@ -35,8 +35,7 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
       beginAnnounce(frame);
       return nullptr;
     case FrameType::Ready:
-      beginReady(frame);
-      return nullptr;
+      return frame.bytes == 0 ? nullptr : reinterpret_cast<std::byte*>(&target);
     case FrameType::Credit: {
       Peer::Window& window = peer.windows[frame.name.queue];
       if (frame.offset > window.used) throw std::string("it gave back more than it was sent");
@@ -66,6 +65,10 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
     case FrameType::Switch:
       transport.switchCame(peer);
       return nullptr;
+    case FrameType::Placed:
+      if (!isRdma()) throw std::string("it placed a message over another connection than RDMA");
+      transport.placed(peer, frame);
+      return nullptr;
   }
   return nullptr;
 }
@@ -85,12 +88,13 @@ void TcpTransport::Connection::beginAnnounce(const FrameHeader& frame) {
   }
 }
 
-void TcpTransport::Connection::beginReady(const FrameHeader& frame) {
+void TcpTransport::Connection::ready(const FrameHeader& frame,
+                                     const std::optional<IbTarget>& where) {
   const OtherEnd other{frame.offset, operationOf(frame)};
   const auto found = peer.unready.find(frame.name);
   if (found == peer.unready.end()) {
     if (peer.ready.size() >= kMaxPromises) throw std::string("it is ready for too many messages");
-    peer.ready[frame.name] = other;
+    peer.ready[frame.name] = {other, where};
     return;
   }
   Outbound& message = *found->second;
@@ -100,7 +104,7 @@ void TcpTransport::Connection::beginReady(const FrameHeader& frame) {
     peer.transport.finishWrong(message, other);
   } else {
     message.other = other;
-    peer.transport.pushData(peer, message);
+    peer.transport.pushData(peer, message, where);
   }
 }
 
@@ -158,6 +162,9 @@ void TcpTransport::Connection::end(const FrameHeader& frame) {
       break;
     case FrameType::Data:
       if (inbound != nullptr) transport.received(*inbound, frame.bytes);
+      break;
+    case FrameType::Ready:
+      ready(frame, frame.bytes == 0 ? std::nullopt : std::optional(target));
       break;
     case FrameType::Failure:
       transport.failureCame(

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "ctran/transport/tcp/frame.h"
 
 namespace ctran {
+
+struct IbPlacement;
 
 /// One connection as a stream of frames, in both directions; never blocks. What the frames mean is
 /// its user's matter, and so is the bulk data that several connections share: each takes of it what
@@ -25,6 +28,7 @@ class Link {
     const std::byte* data = nullptr;
     void* owner = nullptr;
     std::vector<std::byte> owned = {};
+    std::shared_ptr<const IbPlacement> placement = {};  ///< of Placed
   };
 
   /// What reading needs to know, and tells.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 #include <vector>
@@ -38,6 +39,7 @@ struct TcpTransport::Connection final : Link::Reader {
   Inbound* inbound = nullptr;
   Early* arriving = nullptr;
   std::vector<std::byte> failure;
+  IbTarget target;
 
   bool isFirst() const { return index == 0; }
   /// What is read over RDMA has an object of this kind too, which has no socket.
@@ -69,7 +71,7 @@ struct TcpTransport::Connection final : Link::Reader {
  private:
   std::byte* beginEager(const FrameHeader& frame);
   std::byte* beginData(const FrameHeader& frame);
-  void beginReady(const FrameHeader& frame);
+  void ready(const FrameHeader& frame, const std::optional<IbTarget>& target);
   void beginAnnounce(const FrameHeader& frame);
 };
 
@@ -103,8 +105,13 @@ struct TcpTransport::Peer {
   std::set<MessageName> forsaken;             // the peer may send them, but their operation failed
   std::map<MessageName, Early> early;         // complete, or on the way, and not bound
   std::map<MessageName, OtherEnd> announced;  // larger ones that are not bound
-  std::map<MessageName, OtherEnd> ready;      // that the peer has bound, and that were not sent yet
-  std::map<MessageName, Outbound*> unready;   // that the peer has not bound yet
+  struct Ready {
+    OtherEnd other;
+    std::optional<IbTarget> target;
+  };
+  std::map<MessageName, Ready> ready;  // that the peer has bound, and that were not sent yet
+  std::map<MessageName, std::shared_ptr<IbRegion>> granted;  // may be placed; holds their keys
+  std::map<MessageName, Outbound*> unready;                  // that the peer has not bound yet
 
   /// Announcements, or words that this rank is ready, of which the peer takes kMaxPromises that it
   /// has not come to.

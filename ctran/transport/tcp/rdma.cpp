@@ -16,10 +16,14 @@ namespace ctran {
 namespace {
 
 static_assert(sizeof(IbCard) == kCardBytes);
+static_assert(sizeof(IbTarget) == kTargetBytes);
 
 /// How long the connection has to tell why RDMA to the same peer has failed: that it has died, or
 /// has left, or has another failure to tell.
 constexpr std::chrono::milliseconds kGrace{500};
+
+/// Larger messages are sent as data: a link has work requests for so much at a time.
+constexpr size_t kMostPlaced = size_t{64} << 30;
 
 }  // namespace
 
@@ -120,6 +124,7 @@ void TcpTransport::pollRdma(Peer& peer) {
     }
     if (!why.empty()) return lose(peer, why);
   }
+  link.collect([this](void* owner, size_t) { finish(*static_cast<Outbound*>(owner)); });
   if (link.hasFailed()) return rdmaFailed(peer);
   if (!peer.isRdmaProven && link.isProven() && !leaving_ && !told_) {
     peer.isRdmaProven = true;
@@ -133,6 +138,49 @@ void TcpTransport::pollRdma(Peer& peer) {
         describe(peer.rank).c_str(), link.device().name().c_str());
   }
   if (peer.sendsOverRdma && peer.hasOutput()) flush(peer);
+}
+
+std::shared_ptr<void> TcpTransport::useDirectly(std::span<std::byte> memory,
+                                                std::function<bool()> isCurrent) {
+  const Lock lock(*this);
+  return regions_.add(memory, std::move(isCurrent));
+}
+
+/// Where a peer that sends over RDMA may write the message; nothing if its memory is not
+/// registered.
+std::optional<IbTarget> TcpTransport::grant(Peer& peer, const Inbound& message) {
+  if (!peer.rdma || peer.rdma->hasFailed() || !peer.rdmaReader.isThere()) return std::nullopt;
+  const IbDevice& device = peer.rdma->device();
+  std::shared_ptr<IbRegion> region = regions_.find(device, message.data, message.bytes);
+  if (!region) return std::nullopt;
+  const IbTarget target{reinterpret_cast<uint64_t>(message.data), region->rkey(device)};
+  peer.granted[message.name] = std::move(region);
+  return target;
+}
+
+/// How the message gets to its target; null if it is sent as data.
+std::shared_ptr<const IbPlacement> TcpTransport::placementOf(
+    Peer& peer, const Outbound& message, const std::optional<IbTarget>& target) {
+  if (!target || !peer.sendsOverRdma || message.bytes > kMostPlaced) return nullptr;
+  std::shared_ptr<IbRegion> region =
+      regions_.find(peer.rdma->device(), message.data, message.bytes);
+  if (!region) return nullptr;
+  return std::make_shared<IbPlacement>(IbPlacement{std::move(region), message.bytes, *target});
+}
+
+/// A message is where it belongs.
+void TcpTransport::placed(Peer& peer, const FrameHeader& frame) {
+  Inbound* const message = peer.find(frame.name);
+  if (message == nullptr) {
+    if (told_ || peer.forsaken.count(frame.name) > 0) return;
+    throw std::string("it placed a message that nobody asked for");
+  }
+  if (peer.granted.count(frame.name) == 0 || message->moved != 0 ||
+      frame.offset != message->bytes) {
+    throw std::string("it placed a message for which it was given no place");
+  }
+  message->other = {message->bytes, operationOf(frame)};
+  received(*message, message->bytes);
 }
 
 /// Something has happened that devices, or the timer, woke this rank for.
@@ -181,7 +229,11 @@ void TcpTransport::closeRdma(Peer& peer, const std::string& why) {
 std::string TcpTransport::pathTo(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  if (peer.sendsOverRdma) return "RDMA (" + peer.rdma->device().name() + ")";
+  if (peer.sendsOverRdma) {
+    const uint64_t placed = peer.rdma->messagesPlaced();
+    return "RDMA (" + peer.rdma->device().name() + ")" +
+           (placed > 0 ? ", " + std::to_string(placed) + " messages sent without a copy" : "");
+  }
   return peer.whyNoRdma.empty() ? "TCP" : "TCP: " + peer.whyNoRdma;
 }
 

@@ -39,6 +39,18 @@ void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   }
 }
 
+namespace {
+
+FrameHeader headerOf(FrameType type, size_t bytes, const Transmission& message, uint64_t offset) {
+  FrameHeader header{type, static_cast<uint32_t>(bytes), message.name, offset};
+  header.signature = message.operation.signature;
+  header.what = message.operation.what;
+  header.count = message.operation.count;
+  return header;
+}
+
+}  // namespace
+
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
   std::atomic_thread_fence(std::memory_order_seq_cst);
@@ -97,12 +109,13 @@ std::unique_ptr<Outbound> TcpTransport::send(const MessageName& name, int rank,
     peer.windows[name.queue].waiting.push_back(message.get());
     admitWaiting(peer, name.queue);
   } else if (const auto ready = peer.ready.find(name); ready != peer.ready.end()) {
-    message->other = ready->second;
+    message->other = ready->second.other;
+    const std::optional<IbTarget> target = ready->second.target;
     peer.ready.erase(ready);
     if (message->other.bytes != bytes) {
       finishWrong(*message, message->other);
     } else {
-      pushData(peer, *message);
+      pushData(peer, *message, target);
     }
   } else {
     peer.unready[name] = message.get();
@@ -159,7 +172,14 @@ void TcpTransport::tell(Peer& peer, Transmission& message, FrameType type) {
   promises.later.erase(message.name);
   ++promises.told;
   message.isTold = true;
-  pushControl(peer, type, message.name, message.bytes, message.operation);
+  std::optional<IbTarget> target;
+  if (type == FrameType::Ready) target = grant(peer, static_cast<const Inbound&>(message));
+  if (!target) return pushControl(peer, type, message.name, message.bytes, message.operation);
+  Link::Outgoing frame{headerOf(type, kTargetBytes, message, message.bytes)};
+  const auto* bytes = reinterpret_cast<const std::byte*>(&*target);
+  frame.owned.assign(bytes, bytes + sizeof *target);
+  peer.push(std::move(frame));
+  flush(peer);
 }
 
 /// The peer has come to the message: there is room for another.
@@ -193,22 +213,21 @@ void TcpTransport::admitWaiting(Peer& peer, uint32_t queue) {
 }
 
 void TcpTransport::pushEager(Peer& peer, Outbound& message) {
-  FrameHeader header{FrameType::Eager, static_cast<uint32_t>(message.bytes), message.name};
-  header.signature = message.operation.signature;
-  header.what = message.operation.what;
-  header.count = message.operation.count;
-  peer.push({header, message.data, &message});
+  peer.push({headerOf(FrameType::Eager, message.bytes, message, 0), message.data, &message});
 }
 
-void TcpTransport::pushData(Peer& peer, Outbound& message) {
+void TcpTransport::pushData(Peer& peer, Outbound& message, const std::optional<IbTarget>& target) {
+  if (auto placement = placementOf(peer, message, target)) {
+    Link::Outgoing frame{headerOf(FrameType::Placed, 0, message, message.bytes), message.data,
+                         &message};
+    frame.placement = std::move(placement);
+    peer.bulk.push_back(std::move(frame));
+    return flush(peer);
+  }
   for (size_t offset = 0; offset < message.bytes; offset += kFrameBytes) {
-    FrameHeader header{FrameType::Data,
-                       static_cast<uint32_t>(std::min(kFrameBytes, message.bytes - offset)),
-                       message.name, offset};
-    header.signature = message.operation.signature;
-    header.what = message.operation.what;
-    header.count = message.operation.count;
-    peer.bulk.push_back({header, message.data + offset, &message});
+    const size_t bytes = std::min(kFrameBytes, message.bytes - offset);
+    peer.bulk.push_back(
+        {headerOf(FrameType::Data, bytes, message, offset), message.data + offset, &message});
   }
   flush(peer);
 }
@@ -218,6 +237,7 @@ void TcpTransport::received(Inbound& message, size_t bytes) {
   if (message.moved < message.bytes) return;
   Peer& peer = peerOf(message.peer);
   peer.bound.erase(message.name);
+  peer.granted.erase(message.name);
   if (message.bytes > kEagerBytes) kept(peer, message, FrameType::Ready);
   // Of an honest peer nothing is left; the memory is the user's again whoever it is.
   for (const auto& connection : peer.connections) connection->letGo(message);
@@ -237,6 +257,7 @@ void TcpTransport::finishWrong(Transmission& message, const OtherEnd& other) {
   if (bound != peer.bound.end() && bound->second == &message) {
     for (const auto& connection : peer.connections) connection->letGo(*bound->second);
     peer.bound.erase(bound);
+    peer.granted.erase(message.name);
     peer.readiness.later.erase(message.name);
   }
   finish(message);
@@ -319,6 +340,8 @@ void TcpTransport::release(Inbound& message) {
   peer.bound.erase(found);
   peer.readiness.later.erase(message.name);
   if (message.bytes > kEagerBytes) peer.forsaken.insert(message.name);
+  // The peer may be writing to it: nothing does any more when this has returned.
+  if (peer.granted.erase(message.name) > 0 && peer.rdma) peer.rdma->close();
   for (const auto& connection : peer.connections) connection->letGo(message);
 }
 

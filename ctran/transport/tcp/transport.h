@@ -14,6 +14,7 @@
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/trace/recording.h"
 #include "ctran/transport/board.h"
+#include "ctran/transport/ib/regions.h"
 #include "ctran/transport/tcp/frame.h"
 #include "ctran/transport/tcp/link.h"
 #include "ctran/transport/transport.h"
@@ -46,6 +47,9 @@ class TcpTransport final : public Transport {
     return {reinterpret_cast<const std::byte*>(&offers_), 0, seen + 1, peer, peer + 1};
   }
   bool hasOffer(const MessageName& name, int peer) override;
+
+  std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
+                                    std::function<bool()> isCurrent) override;
 
   void connect(int peer) override;
   /// There is a connection, on which the rank has not said goodbye yet.
@@ -115,6 +119,10 @@ class TcpTransport final : public Transport {
   void rdmaFailed(Peer& peer);
   void rdmaWoke(size_t which);
   void closeRdma(Peer& peer, const std::string& why);
+  std::optional<IbTarget> grant(Peer& peer, const Inbound& message);
+  std::shared_ptr<const IbPlacement> placementOf(Peer& peer, const Outbound& message,
+                                                 const std::optional<IbTarget>& target);
+  void placed(Peer& peer, const FrameHeader& frame);
   std::optional<Verdict> admit(const Introduction& who);
   void giveUp(Connection& connection, const std::string& why);
   void hungUp(Connection& connection);
@@ -133,7 +141,7 @@ class TcpTransport final : public Transport {
   void tell(Peer& peer, Transmission& message, FrameType type);
   void kept(Peer& peer, Transmission& message, FrameType type);
   void pushEager(Peer& peer, Outbound& message);
-  void pushData(Peer& peer, Outbound& message);
+  void pushData(Peer& peer, Outbound& message, const std::optional<IbTarget>& target);
   void admitWaiting(Peer& peer, uint32_t queue);
   void consume(Peer& peer, uint32_t queue, size_t bytes);
   void finish(Transmission& message);
@@ -172,6 +180,7 @@ class TcpTransport final : public Transport {
   bool areDevicesOpen_ = false;
   std::string whyNoDevices_;
   std::vector<std::unique_ptr<IbDevice>> devices_;
+  IbRegions regions_;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::optional<Error> failure_;  // to be reported without the lock,
   std::vector<int> left_;         // and then who has left

@@ -42,6 +42,7 @@ static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(kUserObjectNoSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 static_assert(kGraphMoveUserObject == CU_GRAPH_USER_OBJECT_MOVE);
 static_assert(kMemoryHandlePosixFd == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+static_assert(kAddressRangeDmaBufFd == CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD);
 static_assert(MemoryProperties{}.allocationType == CU_MEM_ALLOCATION_TYPE_PINNED);
 static_assert(MemoryLocation{}.type == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(MemoryAccess{}.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);

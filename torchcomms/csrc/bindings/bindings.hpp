@@ -32,6 +32,8 @@ void bindConfig(pybind11::module_& module);
 void bindLog(pybind11::module_& module);
 /// _BackendWrapper. After TorchComm.
 void bindBackendWrapper(pybind11::module_& module);
+/// RDMA transports; where USE_TRANSPORT is on.
+void bindTransport(pybind11::module_& module);
 /// The operations of TorchComm. After all of the above.
 void addOperations(pybind11::handle commClass);
 

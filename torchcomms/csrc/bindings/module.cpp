@@ -28,6 +28,9 @@ PYBIND11_MODULE(_comms, module) {
   bindLog(module);
   bindBackendWrapper(module);
   addPythonBackends(module);
+#if TORCHCOMMS_USE_TRANSPORT
+  bindTransport(module);
+#endif
   prepareArguments();
   addOperations(module.attr("TorchComm"));
   registerDebugHandlers();

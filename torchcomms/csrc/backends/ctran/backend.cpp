@@ -85,6 +85,7 @@ CtranBackend::~CtranBackend() {
   gpu_.reset();  // lives until its operations have ended
   static_cast<void>(members_.replace({}));
   adopted_.clear();
+  direct_.clear();
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
@@ -280,6 +281,7 @@ void CtranBackend::finalize() {
   EngineWaitHooks hooks;
   visibly([&] { members_->comm->finalize(&hooks); });
   adopted_.clear();  // its owner may unmap it from now on
+  direct_.clear();
   finalized_ = true;
 }
 
@@ -612,9 +614,19 @@ std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
 }
 
 void CtranBackend::tensorRegister(const at::Tensor& tensor) {
-  if (!gpu_) return;
   const HostWait wait;
   const void* address = tensor.const_data_ptr();
+  if (!gpu_) {
+    // resize_() and set_() take the memory away from a tensor.
+    const auto kept = std::make_shared<at::Tensor>(tensor.detach());
+    auto* const data = static_cast<std::byte*>(const_cast<void*>(address));
+    const auto isCurrent = [weak = std::weak_ptr(kept), data] {
+      const auto held = weak.lock();
+      return held && held->const_data_ptr() == data;
+    };
+    direct_[address] = {kept, engine().useDirectly({data, tensor.nbytes()}, isCurrent)};
+    return;
+  }
   const int device = device_.has_index() ? device_.index() : 0;
   adopted_[address] = ctran::DeviceSegment::adopt(device, address, tensor.nbytes());
   gpu_->domain().registerMemory(address, tensor.nbytes());
@@ -623,6 +635,7 @@ void CtranBackend::tensorRegister(const at::Tensor& tensor) {
 void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
   const HostWait wait;
   adopted_.erase(tensor.const_data_ptr());
+  direct_.erase(tensor.const_data_ptr());
 }
 
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,

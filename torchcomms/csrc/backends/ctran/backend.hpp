@@ -149,6 +149,8 @@ class CtranBackend final : public TorchCommBackend {
   std::atomic<bool> finalized_{false};
   at::Device device_{at::kCPU};
   std::map<const void*, std::shared_ptr<void>> adopted_;  ///< memory of others, by its tensor
+  /// Registered memory of the host: what keeps it, and what the engine makes of it.
+  std::map<const void*, std::pair<std::shared_ptr<void>, std::shared_ptr<void>>> direct_;
 };
 
 }  // namespace torch::comms

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "ctran/transport/ib/device.h"
+
+namespace ctran {
+
+/// The RDMA devices of this process that CTRAN_IB_HCA allows, opened once for all memory and all
+/// transports: a key is good for connections of the protection domain that has made it. They are
+/// closed when nobody holds them any more.
+class RdmaDevices {
+ public:
+  static constexpr size_t kMost = 8;
+
+  /// Throws Error(Unsupported) that says why there are none.
+  static std::shared_ptr<RdmaDevices> get();
+
+  size_t size() const { return devices_.size(); }
+  const IbDevice& operator[](size_t index) const { return *devices_[index]; }
+  /// Distinguishes this from the devices of other processes, and from those that were open before.
+  uint64_t token() const { return token_; }
+  /// Whether this is the process that has opened them, and no child of it.
+  bool areOurs() const;
+
+  /// Takes note of devices that have gone. Any thread.
+  void pollEvents();
+  bool isGone(size_t index) const { return gone_[index].load(std::memory_order_acquire); }
+
+ private:
+  explicit RdmaDevices(std::vector<std::unique_ptr<IbDevice>> devices);
+
+  std::vector<std::unique_ptr<IbDevice>> devices_;
+  const uint64_t token_;
+  const int process_;
+  std::mutex events_;
+  std::array<std::atomic<bool>, kMost> gone_{};
+};
+
+}  // namespace ctran

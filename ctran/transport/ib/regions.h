@@ -1,0 +1,78 @@
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "ctran/memory/shared_allocation.h"
+#include "ctran/transport/ib/device.h"
+
+namespace ctran {
+
+/// Memory of this process that devices read and write where it is. It is registered at a device
+/// when a message first goes over that.
+class IbRegion {
+ public:
+  IbRegion(std::span<std::byte> memory, std::function<bool()> isCurrent)
+      : memory_(memory), isCurrent_(std::move(isCurrent)) {}
+
+  bool contains(const void* data, size_t bytes) const;
+  /// Whether there is still the memory that was meant.
+  bool isCurrent() const { return isCurrent_(); }
+  /// Whether it is registered at the device. It is tried once.
+  bool registerAt(const IbDevice& device);
+  uint32_t lkey(const IbDevice& device) const { return at_.at(&device).lkey(); }
+  uint32_t rkey(const IbDevice& device) const { return at_.at(&device).rkey(); }
+  /// The devices are about to be closed.
+  void clear();
+
+ private:
+  const std::span<std::byte> memory_;
+  const std::function<bool()> isCurrent_;
+  std::mutex mutex_;  // against clear() in another thread than the last release
+  std::map<const IbDevice*, ibverbx::IbvMr> at_;
+  bool hasFailed_ = false;
+};
+
+/// Where a message is to be written in the receiver's memory. It travels as it is.
+struct IbTarget {
+  uint64_t address = 0;
+  uint32_t key = 0;
+  uint32_t unused = 0;
+};
+static_assert(sizeof(IbTarget) == 16);
+
+/// A message that is written from where it is to where it belongs.
+struct IbPlacement {
+  std::shared_ptr<IbRegion> from;  ///< holds the memory's registration
+  size_t bytes = 0;
+  IbTarget to;
+};
+
+/// Those of one transport: what a user has named, and allocations of the engine's own
+/// (SharedAllocation), whose lifetime is known. Memory of any other kind may be unmapped, and
+/// something else mapped there, at any time: it is never registered.
+class IbRegions {
+ public:
+  ~IbRegions();
+  /// As long as somebody holds what it returns.
+  std::shared_ptr<IbRegion> add(std::span<std::byte> memory, std::function<bool()> isCurrent);
+  /// A region with all of that memory, registered at the device; null if there is none.
+  std::shared_ptr<IbRegion> find(const IbDevice& device, const void* data, size_t bytes);
+
+ private:
+  std::shared_ptr<IbRegion> allocated(const void* data, size_t bytes);
+
+  struct Allocated {
+    std::weak_ptr<SharedAllocation> allocation;
+    std::shared_ptr<IbRegion> region;
+  };
+  std::vector<std::weak_ptr<IbRegion>> named_;
+  std::map<const SharedAllocation*, Allocated> allocated_;
+};
+
+}  // namespace ctran

@@ -1,0 +1,330 @@
+"""torchcomms.transport between processes, on the stand-in for libibverbs.so.1."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import torch
+from harness import Died, Rank, Ranks, Returned, standins
+
+import torchcomms
+
+BYTES = 1 << 20
+
+
+def take_standin(rank: Rank, library: str, variables: dict[str, str]) -> None:
+    os.environ.update({"CTRAN_VERBS_LIBRARY": library}, **variables)
+
+
+def pair(fresh_ranks: Callable[[int], Ranks], **variables: str) -> Ranks:
+    ranks = fresh_ranks(2)
+    ranks.run(take_standin, str(standins.verbs()), variables)
+    return ranks
+
+
+def tell(rank: Rank, name: str, value: Any) -> Any:
+    """What the other rank has told under that name."""
+    store = rank.store("transport")
+    store.set(f"{name}/{rank.rank}", pickle.dumps(value))
+    return pickle.loads(store.get(f"{name}/{1 - rank.rank}"))
+
+
+def connected(rank: Rank, tensor: torch.Tensor, **options: Any) -> tuple[Any, Any, Any]:
+    """A transport to the other rank, the tensor's memory, and the other rank's."""
+    from torchcomms.transport import RdmaMemory, RdmaTransport
+
+    memory = RdmaMemory(tensor)
+    transport = RdmaTransport("cpu", **options)
+    url, remote = tell(rank, "url", (transport.bind(), memory.to_remote_buffer()))
+    assert transport.connect(url) == 0
+    tell(rank, "connected", True)
+    return transport, memory, remote
+
+
+def sends_and_receives(rank: Rank) -> None:
+    from torchcomms.transport import RdmaTransport
+
+    assert RdmaTransport.supported()
+    tensor = torch.zeros(2, BYTES, dtype=torch.uint8)
+    transport, memory, remote = connected(rank, tensor)
+    assert transport.connected()
+    tensor[0] = torch.arange(BYTES).to(torch.uint8) + rank.rank
+    there = remote.slice(BYTES, BYTES)
+    arrives = transport.wait_for_write()
+    done = transport.write(memory.to_view(0, BYTES), there, notify=True)
+    assert isinstance(done, Future)
+    assert arrives.result(60) is None
+    assert done.result(60) is None
+    expected = torch.arange(BYTES).to(torch.uint8)
+    assert torch.equal(tensor[1], expected + (1 - rank.rank))
+    # Back again, by a read of what the other end has got.
+    tell(rank, "arrived", True)
+    tensor[0].zero_()
+    transport.read(memory.to_mutable_view(0, BYTES), there).result(60)
+    assert torch.equal(tensor[0], expected + rank.rank)
+    tell(rank, "read", True)
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [{}, {"STAND_IN_VERBS_DEVICES": "1"}, {"CTRAN_IB_QPS": "4", "STAND_IN_VERBS_DEVICES": "4"}],
+    ids=str,
+)
+def test_tensors_are_written_and_read(
+    fresh_ranks: Callable[[int], Ranks], variables: dict[str, str]
+) -> None:
+    pair(fresh_ranks, **variables).run(sends_and_receives)
+
+
+def sends_batches(rank: Rank) -> None:
+    count, each = 2000, 512
+    tensor = torch.full((2, count * each), 1 + rank.rank, dtype=torch.uint8)
+    transport, memory, remote = connected(rank, tensor)
+
+    def write(part: range) -> list[Future[None]]:
+        view, offset = memory.createView, count * each
+        return [
+            transport.write(
+                view(i * each, each), remote.slice(offset + i * each, each), i == count - 1
+            )
+            for i in part
+        ]
+
+    # Of two threads; the last write of all tells the other end.
+    others: list[Future[None]] = []
+    thread = threading.Thread(target=lambda: others.extend(write(range(count // 2))))
+    thread.start()
+    thread.join()
+    futures = others + write(range(count // 2, count))
+    transport.waitForWrite().result(60)
+    assert (tensor[1] == 2 - rank.rank).all()
+    assert not wait(futures, 60).not_done
+    for future in futures:
+        future.result()
+    tell(rank, "end", True)
+
+
+def test_a_batch_of_futures_from_two_threads(fresh_ranks: Callable[[int], Ranks]) -> None:
+    pair(fresh_ranks).run(sends_batches)
+
+
+def upstream_spelling(rank: Rank) -> None:
+    from torchcomms._transport import RdmaMemory, RdmaTransport
+
+    tensor, into = torch.full((5000,), rank.rank + 1.0), torch.zeros(5000)
+    memory, target = RdmaMemory(tensor), RdmaMemory(into)
+    transport = RdmaTransport(torch.device("cpu"))
+    url, remote = tell(rank, "url", (transport.bind(), memory.to_remote_buffer()))
+    assert transport.connect(url) == 0
+    tell(rank, "connected", True)
+    assert transport.read(target.to_mutable_view(), remote) == 0
+    assert (into == 2.0 - rank.rank).all()
+    tell(rank, "read", True)
+    if rank.rank == 0:
+        assert transport.write(RdmaMemory(into * 3).to_view(), remote) == 0
+    tell(rank, "written", True)
+    if rank.rank == 1:
+        assert (tensor == 6).all()
+
+
+def test_the_spelling_of_upstream(fresh_ranks: Callable[[int], Ranks]) -> None:
+    pair(fresh_ranks).run(upstream_spelling)
+
+
+def waits_for_who_is_killed(rank: Rank) -> str:
+    tensor = torch.zeros(8)
+    transport, memory, remote = connected(rank, tensor)
+    transport.write(memory.to_view(), remote, notify=True).result(60)
+    transport.wait_for_write().result(60)
+    tell(rank, "both", True)
+    if rank.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(torchcomms.PeerLostError, match="has not answered"):
+        transport.wait_for_write().result(60)
+    with pytest.raises(torchcomms.PeerLostError):
+        transport.write(memory.to_view(), remote).result(60)
+    assert not transport.connected()
+    return "noticed"
+
+
+def test_who_waits_for_a_killed_peer_is_told(fresh_ranks: Callable[[int], Ranks]) -> None:
+    job = pair(fresh_ranks).start(waits_for_who_is_killed)
+    assert list(job.outcomes()) == [Returned("noticed"), Died(-signal.SIGKILL)]
+
+
+def stops(rank: Rank) -> None:
+    tensor = torch.zeros(8)
+    transport, memory, remote = connected(rank, tensor, timeout=timedelta(seconds=2))
+    waiting = transport.wait_for_write()
+    transport.close()
+    with pytest.raises(torchcomms.AbortedError, match="closed"):
+        waiting.result(60)
+    with pytest.raises(torchcomms.CommError, match="closed"):
+        transport.write(memory.to_view(), remote)
+    assert not transport.connected()
+
+
+def test_closing_ends_what_is_under_way(fresh_ranks: Callable[[int], Ranks]) -> None:
+    pair(fresh_ranks).run(stops)
+
+
+def refuses(rank: Rank) -> None:
+    from torchcomms.transport import RdmaMemory, RdmaRemoteBuffer, RdmaTransport
+
+    tensor = torch.zeros(1000)
+    transport, memory, remote = connected(rank, tensor)
+    for call, text in (
+        (lambda: RdmaMemory(torch.zeros(4, 4).t()), "contiguous"),
+        (lambda: memory.to_view(0, 4001), "do not lie in"),
+        (lambda: memory.to_view(4001), "do not lie in"),
+        (lambda: memory.create_view(tensor.data_ptr() + 4000, 1), "do not lie in"),
+        (lambda: remote.slice(1, 4000), "do not lie in"),
+        (lambda: transport.write(memory.to_view(), remote.slice(0, 10)), "do not fit"),
+        (lambda: RdmaRemoteBuffer(0, 10, "key"), "no key"),
+        (lambda: transport.connect(b"x"), "no URL"),
+        (lambda: transport.connect(b"\xff"), "no URL"),
+        (lambda: RdmaTransport("cpu").wait_for_write(), "not connected"),
+        (
+            lambda: transport.write(memory.to_view(), memory.to_remote_buffer()),
+            "not of the process",
+        ),
+    ):
+        with pytest.raises(torchcomms.CommError, match=text):
+            call()
+    with pytest.raises(TypeError):
+        transport.read(memory.to_view(), remote)
+    with pytest.raises(ValueError, match="not meta"):
+        RdmaTransport("meta")
+    transport.write(memory.to_view(), remote).result(60)
+    tell(rank, "end", True)
+
+
+def test_what_cannot_be_is_refused(fresh_ranks: Callable[[int], Ranks]) -> None:
+    pair(fresh_ranks).run(refuses)
+
+
+def keeps_memory(rank: Rank) -> None:
+    from torchcomms.transport import RdmaMemory
+
+    tensor = torch.arange(100_000)
+    memory = RdmaMemory(tensor)
+    assert not memory.reused_registration
+    part = RdmaMemory(tensor[10:])
+    assert part.reused_registration
+    assert part.local_key == memory.localKey()
+    assert part.remote_key == memory.remoteKey()
+    assert part.contains(tensor.data_ptr() + 80, 8)
+    assert not part.contains(tensor.data_ptr(), 8)
+    assert part.create_view(tensor.data_ptr() + 80, 8).ptr == part.to_view(0, 8).ptr
+    assert len(part.to_view()) == 99_990 * 8
+    buffer = part.to_remote_buffer()
+    assert pickle.loads(pickle.dumps(buffer)).access_key == buffer.access_key
+    view = RdmaMemory(torch.full((1000,), 7.0)).to_view()  # nothing else holds that tensor
+    into = torch.zeros(1000)
+    transport, _, remote = connected(rank, into)
+    gc.collect()
+    transport.write(view, remote, True).result(60)
+    transport.wait_for_write().result(60)
+    assert (into == 7).all()
+    # Other memory at the same tensor is never found under the old registration.
+    tensor.resize_(1_000_000)
+    with pytest.raises(torchcomms.CommError, match="resize_"):
+        memory.to_view()
+    assert not RdmaMemory(tensor).reused_registration
+    tell(rank, "end", True)
+
+
+def test_memory_is_kept_and_registered_once(fresh_ranks: Callable[[int], Ranks]) -> None:
+    pair(fresh_ranks).run(keeps_memory)
+
+
+def program(body: str, library: str) -> subprocess.Popen[str]:
+    source = "import torch, torchcomms\nfrom torchcomms.transport import *\n" + body
+    return subprocess.Popen(
+        [sys.executable, "-u", "-c", source],
+        env={**os.environ, "CTRAN_VERBS_LIBRARY": library},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+LOOPBACK = """
+a, b = RdmaTransport(), RdmaTransport()
+a.connect(b.bind())
+b.connect(a.bind())
+memory = RdmaMemory(torch.zeros(1000))
+"""
+
+
+def test_a_wait_can_be_interrupted() -> None:
+    body = LOOPBACK + "print('waits')\ntry:\n    a.wait_for_write().result()\n"
+    body += "except KeyboardInterrupt:\n    print('interrupted')\n"
+    with program(body, str(standins.verbs())) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waits\n"
+        time.sleep(0.2)  # until it waits; if it does not yet, the test says less
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert out == "interrupted\n", err
+    assert process.returncode == 0, err
+
+
+def test_a_process_ends_with_transfers_under_way() -> None:
+    body = LOOPBACK + "waits = [a.wait_for_write() for _ in range(10)]\n"
+    body += "writes = [a.write(memory.to_view(), memory.to_remote_buffer()) for _ in range(1000)]\n"
+    with program(body, str(standins.verbs())) as process:
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+
+
+def test_a_forked_child_is_refused_and_can_make_its_own() -> None:
+    body = (
+        LOOPBACK
+        + """
+import os
+child = os.fork()
+if child == 0:
+    try:
+        a.write(memory.to_view(), memory.to_remote_buffer())
+    except torchcomms.CommError as error:
+        assert "forked" in str(error), error
+        print("refused")
+    mine = RdmaMemory(torch.zeros(1000))
+    c, d = RdmaTransport(), RdmaTransport()
+    c.connect(d.bind())
+    d.connect(c.bind())
+    c.write(mine.to_view(), mine.to_remote_buffer(), True).result(30)
+    d.wait_for_write().result(30)
+    print("made")
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+a.write(memory.to_view(), memory.to_remote_buffer(), True).result(30)
+b.wait_for_write().result(30)
+print("parent")
+"""
+    )
+    with program(body, str(standins.verbs())) as process:
+        out, err = process.communicate(timeout=120)
+    assert out.split() == ["refused", "made", "parent"], err
+
+
+def test_without_a_device_it_says_why() -> None:
+    body = "print(RdmaTransport.supported())\nRdmaTransport()\n"
+    with program(body, "/nowhere/libibverbs.so.1") as process:
+        out, err = process.communicate(timeout=60)
+    assert out == "False\n"
+    assert "RDMA cannot be used" in err
+    assert "/nowhere/libibverbs.so.1" in err
