@@ -56,8 +56,8 @@ void RdmaDevices::pollEvents() {
     for (;;) {
       const Expected<std::optional<IbvAsyncEvent>> event = devices_[i]->context().pollAsyncEvent();
       if (!event || !*event) break;
-      log(LogLevel::Info, "RDMA device %s: %s", devices_[i]->name().c_str(),
-          (*event)->text.c_str());
+      log(LogComponent::Transport, LogLevel::Info, "RDMA device %s: %s",
+          devices_[i]->name().c_str(), (*event)->text.c_str());
       if ((*event)->type == IBV_EVENT_DEVICE_FATAL) {
         gone_[i].store(true, std::memory_order_release);
       }

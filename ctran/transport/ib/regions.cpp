@@ -21,7 +21,7 @@ bool IbRegion::registerAt(const IbDevice& device) {
                                              IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
   if (!region) {
     hasFailed_ = true;
-    log(LogLevel::Warn,
+    log(LogComponent::Transport, LogLevel::Warn,
         "messages are copied: %zu bytes of memory cannot be registered at RDMA device %s: %s",
         memory_.size(), device.name().c_str(), region.error().errStr.c_str());
     return false;
