@@ -103,15 +103,16 @@ Json explained(const Json& request) {
       .toJson();
 }
 
+/// "prepared": false for a communicator that is none of ctran's on GPUs, of which nothing is done.
 Json prepared(const Json& request) {
+  Json answer = Json::object();
   const auto explainer = explainerOf(request);
+  answer.set("prepared", Json(explainer != nullptr));
+  if (!explainer) return answer;
   const auto kind = collectiveKindNamed(request.at("collective").asString());
-  if (!explainer || !kind || request.at("bytes").asInt() < 0) {
-    throw Error(ErrorKind::InvalidArgument,
-                !explainer ? "communicator '" + request.at("communicator").asString() +
-                                 "' is none of ctran's on GPUs"
-                           : "there is nothing to prepare of so many bytes of '" +
-                                 request.at("collective").asString() + "'");
+  if (!kind || request.at("bytes").asInt() < 0) {
+    throw Error(ErrorKind::InvalidArgument, "there is nothing to prepare of so many bytes of '" +
+                                                request.at("collective").asString() + "'");
   }
   std::optional<ReduceKind> op;
   for (const ReduceKind one :
@@ -125,7 +126,7 @@ Json prepared(const Json& request) {
   }
   explainer->prepareCall(*kind, static_cast<size_t>(request.at("bytes").asInt()), typeOf(request),
                          *op, communicatorOf(request)->hintsOfCall(hintsOf(request)));
-  return Json::object();
+  return answer;
 }
 
 std::shared_ptr<Explainer> measuredOf(const Json& request) {

@@ -249,18 +249,8 @@ def comm_prepare(
         CommError: a kernel cannot be compiled, memory cannot be had, or the call failed.
     """
     of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
-    if self.get_device().type == "cpu":
-        _run_once(
-            self,
-            op,
-            nbytes,
-            torch.float32 if dtype is None else dtype,
-            _comms.ReduceOp.SUM if reduction is None else reduction,
-            of_call.get("hints"),
-        )
-        return
     name = "float32" if dtype is None else str(dtype).removeprefix("torch.")
-    _call(
+    answer = _call(
         "prepare",
         collective=op,
         bytes=nbytes,
@@ -269,6 +259,18 @@ def comm_prepare(
         type=name,
         reduction="sum" if reduction is None else str(reduction.type).rsplit(".", 1)[-1].lower(),
         **of_call,
+    )
+    if answer["prepared"]:
+        return
+    if self.get_device().type != "cpu":
+        raise ValueError(f"communicator '{self.get_name()}' is none of ctran's on GPUs")
+    _run_once(
+        self,
+        op,
+        nbytes,
+        torch.float32 if dtype is None else dtype,
+        _comms.ReduceOp.SUM if reduction is None else reduction,
+        of_call.get("hints"),
     )
 
 
