@@ -3,39 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from torchcomms.cli import bench, doctor, env, records
+from torchcomms.cli import bench, completion, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
 from torchcomms.version import __version__
 
+_END = """\
+`torchcomms COMMAND --help` says more about one of them, with examples and exit codes.
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit code."""
-    parser = argparse.ArgumentParser(
+example:
+  torchcomms doctor
+      whether, and how fast, torchcomms will run here
+  torchcomms analyze
+      what is wrong with the job that runs on this host
+  source <(torchcomms completion bash)
+      lets the Tab key complete all of this
+"""
+_INTERRUPTED, _NO_READER = 130, 141  # as shells tell of SIGINT and SIGPIPE
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of all commands, with their options."""
+    made = argparse.ArgumentParser(
         prog="torchcomms",
         description="Looks at what torchcomms does, and at what it could do.",
-        epilog="`torchcomms COMMAND --help` says more about one of them.",
+        epilog=_END,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"torchcomms {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    plan_cli.add_commands(
-        commands.add_parser(
-            "plan",
-            help="look at plans (docs/plans.md)",
-            description="Shows, proves, simulates and draws plans: those of the library, by name "
-            "(all_reduce.ring:4), or those in files.",
-        )
-    )
+    made.add_argument("--version", action="version", version=f"torchcomms {__version__}")
+    commands = made.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    plan_cli.add_command(commands)
     env.add_command(commands)
     bench.add_command(commands)
     doctor.add_command(commands)
     records.add_commands(commands)
     select_cli.add_commands(commands)
-    given = sys.argv[1:] if arguments is None else list(arguments)
-    parsed = parser.parse_args(given)
+    completion.add_command(commands)
+    return made
+
+
+def _run(parsed: argparse.Namespace, given: Sequence[str]) -> int:
     if parsed.command == "env":
         return env.run(parsed)
     if parsed.command == "bench":
@@ -48,4 +59,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return select_cli.explain(parsed)
     if parsed.command == "tune":
         return select_cli.tune(parsed)
+    if parsed.command == "completion":
+        print(completion.script(parsed.shell, parser()), end="")
+        return 0
     return plan_cli.run(parsed)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit code."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    parsed = parser().parse_args(given)
+    try:
+        code = _run(parsed, given)
+        sys.stdout.flush()
+        return code
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read has enough, as `head` does. Python would complain when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _NO_READER

@@ -8,7 +8,7 @@ import os
 import sys
 import time
 
-from torchcomms import _variables
+from torchcomms import _arguments, _variables
 from torchcomms.cli.records import job, native
 
 _END = """\
@@ -48,13 +48,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     change.add_argument("value", metavar="VALUE")
     change.add_argument(
         "--job",
-        type=int,
+        type=_arguments.count(),
         metavar="PID",
         help="a process of the job (default: the only job of this user)",
     )
     change.add_argument(
         "--seconds",
-        type=float,
+        type=_arguments.seconds,
         default=5.0,
         help="how long to wait for the ranks (default: 5)",
     )

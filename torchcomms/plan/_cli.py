@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
+from torchcomms import _arguments
 from torchcomms._errors import CommError
 from torchcomms.plan._fit import Sample, compare, fit, measure, read_samples
 from torchcomms.plan._plan import Plan, Timeline, library, make
@@ -20,6 +21,24 @@ _FILE = (
     "a plan as JSON (ours, or of MSCCL++), '-' for standard input, "
     "one of the library as NAME:RANKS[:LANES], or a program of mscclpp as FILE.py:NAME"
 )
+
+_DESCRIPTION = """\
+Shows, proves, simulates and draws plans: those of the library, by name (all_reduce.ring:4), or
+those in files. Makes the fastest one for a topology.
+"""
+_END = """\
+example:
+  torchcomms plan list
+      the plans of the library
+  torchcomms plan verify all_reduce.ring:4
+      proves that it does what it should, among 4 ranks
+  torchcomms plan draw all_reduce.ring:8 --bytes 4M -o ring.svg
+      who does what when
+  torchcomms plan synthesize hosts:2x8x4 -o plan.json
+      the fastest plan for 2 hosts of 8 ranks and 4 network cards
+
+exit code: 0; 1 if a plan is wrong; 2 if it cannot be read, or proved
+"""
 
 
 class Asked(Protocol):
@@ -77,19 +96,15 @@ def _machine(file: Path | None) -> dict[str, Any] | None:
     return machine
 
 
-def _bytes(text: str) -> int:
-    scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
-    try:
-        count = int(text[:-1]) << scale if scale else int(text)
-    except ValueError:
-        count = -1
-    if count < 0:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of bytes: 4096, 64K, 1M")
-    return count
-
-
-def add_commands(parser: argparse.ArgumentParser) -> None:
-    commands = parser.add_subparsers(dest="do", required=True)
+def add_command(of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    parser = of.add_parser(
+        "plan",
+        help="look at plans (docs/plans.md)",
+        description=_DESCRIPTION,
+        epilog=_END,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="do", metavar="WHAT", required=True)
     commands.add_parser("list", help="the plans of the library")
     for name, text in (
         ("show", "what each rank does, step by step"),
@@ -105,12 +120,14 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         if name in ("simulate", "draw"):
             command.add_argument(
                 "--bytes",
-                type=_bytes,
+                type=_arguments.size(),
                 default=1 << 20,
                 metavar="N",
                 help="of a block: 4096, 64K, 1M (default)",
             )
-            command.add_argument("--units", type=int, default=1, help="pieces of a block")
+            command.add_argument(
+                "--units", type=_arguments.count(), default=1, help="pieces of a block"
+            )
             command.add_argument("--machine", type=Path, help="JSON of what it runs on")
         if name == "draw":
             command.add_argument("-o", "--output", type=Path, help="default: standard output")
@@ -127,14 +144,22 @@ def add_commands(parser: argparse.ArgumentParser) -> None:
         choices=["all_gather", "reduce_scatter", "all_reduce"],
         default="all_gather",
     )
-    command.add_argument("--shares", type=int, default=64, help="of a rank's data, at most (64)")
-    command.add_argument("--bytes", type=_bytes, default=1 << 28, help="of a block (256M)")
-    command.add_argument("--units", type=int, default=32, help="pieces of a block (32)")
+    command.add_argument(
+        "--shares", type=_arguments.count(), default=64, help="of a rank's data, at most (64)"
+    )
+    command.add_argument(
+        "--bytes", type=_arguments.size(), default=1 << 28, help="of a block (256M)"
+    )
+    command.add_argument(
+        "--units", type=_arguments.count(), default=32, help="pieces of a block (32)"
+    )
     command.add_argument("-o", "--output", type=Path, help="where to write the plan")
     command = commands.add_parser("fit", help="fit the cost model to times measured on this host")
-    command.add_argument("--ranks", type=int, default=2)
+    command.add_argument("--ranks", type=_arguments.count(), default=2, help="of this host (2)")
     command.add_argument("--sizes", default="64K,256K,1M,4M", help="of full buffers")
-    command.add_argument("--repeats", type=int, default=15, help="turns of all plans and sizes")
+    command.add_argument(
+        "--repeats", type=_arguments.count(), default=15, help="turns of all plans and sizes"
+    )
     command.add_argument("--statistic", choices=["fastest", "median"], default="fastest")
     command.add_argument(
         "--samples", type=Path, help="what ctran-bench --plans all --json wrote, instead"

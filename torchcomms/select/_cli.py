@@ -3,30 +3,72 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
+from dataclasses import asdict
 
-from torchcomms import _ranks, select
+from torchcomms import _arguments, _ranks, select
 from torchcomms._errors import CommError
 
+_EXPLAIN_END = """\
+example:
+  torchcomms explain all_reduce 1M --ranks 8
+      which algorithm 8 ranks of this host would use, why, and what else there is
+  torchcomms explain all_gather 64K --ranks 8 --hosts 2 --json
+      the same between hosts, for programs
 
-def _bytes(text: str) -> int:
-    scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
-    return int(text[:-1]) << scale if scale else int(text)
+exit code: 0; 2 if there is no such collective, size or type
+"""
+_TUNE = """\
+Measures the algorithms of every collective, and keeps which is fastest at which size: later
+communicators of as many ranks on machines like this one use it. Tells how far it is.
+"""
+_TUNE_END = """\
+example:
+  torchcomms tune --ranks 8 --seconds 60
+      starts 8 ranks on this host
+  torchrun --nnodes 2 --nproc-per-node 8 ... -m torchcomms tune
+      between the hosts of a launcher
+  torchcomms tune --backend ncclx --ranks 4
+      ctran beside NCCL, on the GPUs of this host
+
+exit code: 0; 1 if it fails; 2 wrong arguments
+"""
 
 
 def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    explain = commands.add_parser("explain", help="what would run, and why (docs/selection.md)")
+    raw = argparse.RawDescriptionHelpFormatter
+    explain = commands.add_parser(
+        "explain",
+        help="what would run, and why (docs/selection.md)",
+        description="Says which algorithm would serve a call, why, and what the others would take.",
+        epilog=_EXPLAIN_END,
+        formatter_class=raw,
+    )
     explain.add_argument("collective", help="such as all_reduce")
-    explain.add_argument("bytes", type=_bytes, help="that a rank contributes: 4096, 64K, 1M")
-    explain.add_argument("-n", "--ranks", type=int, default=2, help="of a host (default 2)")
-    explain.add_argument("--hosts", type=int, default=1, help="with so many each (default 1)")
+    explain.add_argument(
+        "bytes", type=_arguments.size(), help="that a rank contributes: 4096, 64K, 1M"
+    )
+    explain.add_argument(
+        "-n", "--ranks", type=_arguments.count(), default=2, help="of a host (default 2)"
+    )
+    explain.add_argument(
+        "--hosts", type=_arguments.count(), default=1, help="with so many each (default 1)"
+    )
     explain.add_argument("--dtype", default="float32", help="such as bfloat16 (default float32)")
-    tune = commands.add_parser("tune", help="measure what is best on this machine")
+    explain.add_argument("--json", action="store_true", help="print data, for programs")
+    tune = commands.add_parser(
+        "tune",
+        help="measure what is best on this machine",
+        description=_TUNE,
+        epilog=_TUNE_END,
+        formatter_class=raw,
+    )
     tune.add_argument(
         "-n",
         "--ranks",
-        type=int,
+        type=_arguments.count(2),
         default=2,
         help="of this host (default 2); a launcher's ranks, on its hosts, if one started this",
     )
@@ -36,7 +78,10 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         default="ctran",
         help="algorithms of ctran on CPUs (default), or ctran and NCCL on GPUs",
     )
-    tune.add_argument("--seconds", type=float, default=30, help="about how long (default 30)")
+    tune.add_argument(
+        "--seconds", type=_arguments.seconds, default=30, help="about how long (default 30)"
+    )
+    tune.add_argument("--json", action="store_true", help="print data, for programs")
 
 
 def explain(arguments: argparse.Namespace) -> int:
@@ -47,11 +92,10 @@ def explain(arguments: argparse.Namespace) -> int:
         print(f"error: torch has no data type '{arguments.dtype}'", file=sys.stderr)
         return 2
     try:
-        print(
-            select.explain(
-                arguments.collective, arguments.bytes, arguments.ranks, arguments.hosts, dtype
-            )
+        found = select.explain(
+            arguments.collective, arguments.bytes, arguments.ranks, arguments.hosts, dtype
         )
+        print(json.dumps(asdict(found)) if arguments.json else found)
     except (ValueError, CommError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
@@ -61,24 +105,21 @@ def explain(arguments: argparse.Namespace) -> int:
 def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
     if _ranks.is_rank():
-        return _tune_as_rank(arguments.seconds, arguments.backend)
-    if arguments.ranks < 2 or arguments.seconds <= 0:
-        print("error: at least 2 ranks and some time", file=sys.stderr)
-        return 2
+        return _tune_as_rank(arguments)
     command = ["tune", "--backend", arguments.backend, "--seconds", str(arguments.seconds)]
-    return _ranks.run(arguments.ranks, command)
+    return _ranks.run(arguments.ranks, command + ["--json"] * arguments.json)
 
 
-def _tune_as_rank(seconds: float, backend: str) -> int:
+def _tune_as_rank(arguments: argparse.Namespace) -> int:
     import torch
 
     import torchcomms
 
     device = torch.device("cpu")
-    if backend == "ncclx":
+    if arguments.backend == "ncclx":
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
-    comm = torchcomms.new_comm(backend, device, name="tune")
+    comm = torchcomms.new_comm(arguments.backend, device, name="tune")
     first = comm.get_rank() == 0
 
     def show(done: float, following: str) -> None:
@@ -86,8 +127,10 @@ def _tune_as_rank(seconds: float, backend: str) -> int:
         if first:
             print(f"{done:4.0%}  {following:40}", end=end, file=sys.stderr, flush=True)
 
-    path = select.comm_tune(comm, seconds, show)
+    path = select.comm_tune(comm, arguments.seconds, show)
+    if first and sys.stderr.isatty():
+        print(file=sys.stderr)
     if first:
-        print(f"\nwritten: {path}")
+        print(json.dumps({"table": str(path)}) if arguments.json else f"written: {path}")
     comm.finalize()
     return 0

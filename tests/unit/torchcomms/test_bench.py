@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str]) -> None
         (["all_reduse"], "there is no operation 'all_reduse'"),
         (["-f", "1"], "larger than 1"),
         (["-b", "64", "-e", "8"], "end before they begin"),
-        (["--ranks", "0"], "at least one rank"),
+        (["--plot", "/no/such/folder/busbw.svg"], "there is no folder"),
     ):
         assert main(["bench", *arguments]) == 2
         assert said in capsys.readouterr().err

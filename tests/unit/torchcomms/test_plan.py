@@ -266,7 +266,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert "machine.json: Expecting" in err
     with pytest.raises(SystemExit):
         run("simulate", str(file), "--bytes", "1Q")
-    assert "'1Q' is not a number of bytes" in capsys.readouterr().err
+    assert "'1Q' is not a size" in capsys.readouterr().err
 
 
 def of_mscclpp(collective: str) -> str:

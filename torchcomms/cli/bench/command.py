@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from torchcomms import _ranks
+from torchcomms import _arguments, _ranks
 from torchcomms.version import __version__
 
 _NAMES = (
@@ -51,17 +51,6 @@ exit code: 0; 1 if a result is wrong; 2 if a library cannot be used or the ranks
 """
 
 
-def _bytes(text: str) -> int:
-    scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
-    try:
-        value = int(text[:-1]) << scale if scale else int(text)
-    except ValueError:
-        value = 0
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"'{text}' is not a size, such as 8, 64K, 32M or 1G")
-    return value
-
-
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "bench",
@@ -71,14 +60,17 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add(
+    operations = add(
         "operations",
         nargs="*",
         metavar="OPERATION",
         help=f"of {', '.join(_NAMES)}, or all (default)",
     )
+    operations.completes = _NAMES  # type: ignore[attr-defined]
     ranks = parser.add_argument_group("who")
-    ranks.add_argument("--ranks", type=int, metavar="N", help="of this host (default: 2)")
+    ranks.add_argument(
+        "--ranks", type=_arguments.count(), metavar="N", help="of this host (default: 2)"
+    )
     ranks.add_argument("--backend", default="ctran", help="of torchcomms (default: ctran)")
     ranks.add_argument(
         "--compare",
@@ -90,22 +82,30 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     )
     ranks.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="(default: cpu)")
     what = parser.add_argument_group("what")
-    what.add_argument("-b", "--begin", type=_bytes, default=8, metavar="SIZE", help="(default: 8)")
-    what.add_argument("-e", "--end", type=_bytes, metavar="SIZE", help="(default: 32M)")
+    what.add_argument(
+        "-b", "--begin", type=_arguments.size(1), default=8, metavar="SIZE", help="(default: 8)"
+    )
+    what.add_argument("-e", "--end", type=_arguments.size(1), metavar="SIZE", help="(default: 32M)")
     what.add_argument("-f", "--factor", type=float, metavar="N", help="of sizes (default: 4)")
-    what.add_argument("-i", "--step", type=_bytes, metavar="SIZE", help="instead of a factor")
+    what.add_argument(
+        "-i", "--step", type=_arguments.size(1), metavar="SIZE", help="instead of a factor"
+    )
     what.add_argument("-d", "--dtype", default="float32", choices=_TYPES, help="(default: float32)")
     what.add_argument("-o", "--op", default="sum", choices=("sum", "max", "min"))
-    what.add_argument("-r", "--root", type=int, default=0, metavar="RANK", help="(default: 0)")
+    what.add_argument(
+        "-r", "--root", type=_arguments.count(0), default=0, metavar="RANK", help="(default: 0)"
+    )
     how = parser.add_argument_group("how")
     how.add_argument(
         "-n",
         "--iterations",
-        type=int,
+        type=_arguments.count(),
         metavar="N",
         help="(default: what fits in 50 ms, 5 at least)",
     )
-    how.add_argument("-w", "--warmup", type=int, default=5, metavar="N", help="(default: 5)")
+    how.add_argument(
+        "-w", "--warmup", type=_arguments.count(0), default=5, metavar="N", help="(default: 5)"
+    )
     how.add_argument("--no-check", action="store_true", help="do not look at results")
     out = parser.add_argument_group("output")
     out.add_argument("--json", action="store_true", help="print data, for programs")
@@ -129,12 +129,10 @@ def _fault(parsed: argparse.Namespace) -> str:
         return f"there is no operation '{unknown[0]}'; there are {', '.join(_NAMES)}"
     if parsed.factor is not None and parsed.factor <= 1:
         return "a factor of sizes must be larger than 1"
-    if parsed.ranks is not None and parsed.ranks < 1:
-        return "at least one rank"
     if parsed.end is not None and parsed.end < parsed.begin:
         return "the sizes end before they begin"
-    if parsed.iterations is not None and parsed.iterations < 1:
-        return "at least one iteration"
+    if parsed.plot is not None and not parsed.plot.parent.is_dir():
+        return f"there is no folder '{parsed.plot.parent}' for the plot"
     return ""
 
 

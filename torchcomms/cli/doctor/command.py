@@ -7,6 +7,7 @@ import os
 import sys
 from socket import gethostname
 
+from torchcomms import _arguments
 from torchcomms._errors import CommError
 from torchcomms.cli.doctor import self_test
 from torchcomms.cli.doctor.finding import Host, broken
@@ -33,20 +34,6 @@ exit code: 0 all is good, or slow; 1 something is broken; 2 wrong arguments
 """
 
 
-def _positive(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError("must be positive")
-    return number
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return number
-
-
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     parser = commands.add_parser(
         "doctor",
@@ -59,13 +46,13 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     parser.add_argument(
         "-n",
         "--ranks",
-        type=_count,
+        type=_arguments.count(),
         help="that are to run on this host (default: LOCAL_WORLD_SIZE, the launcher's ranks here, "
         f"or {_DEFAULT_RANKS})",
     )
     parser.add_argument(
         "--seconds",
-        type=_positive,
+        type=_arguments.seconds,
         default=self_test.SECONDS,
         help="how long a step may wait for other ranks (default %(default).0f)",
     )

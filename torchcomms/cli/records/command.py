@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from torchcomms import _arguments
 from torchcomms.cli.records import job, processes, serve, timeline, top
 from torchcomms.cli.records.verdicts import current, judge, named, state_of
 
@@ -33,6 +34,36 @@ example:
       a page that shows the job as it runs
 
 exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
+"""
+_TOP = """\
+Shows what every rank of a running job is in, for how long, and for whom it waits: calls, calls
+and megabytes of the last second, and the share of it that went into waiting. Ctrl-C ends it.
+"""
+_TOP_END = """\
+example:
+  torchcomms top
+      the only job of this user on this host, every second
+  torchcomms top 4711 --interval 0.2 --times 50
+      the job of that process, for ten seconds
+  torchcomms top --times 1 --json
+      one look, for programs: what `torchcomms analyze --json` prints, a line for each look
+
+exit code: 0; 2 if there is no such job or file
+"""
+_TRACE = """\
+Writes what the ranks have recorded as a time line, all ranks below each other, for
+https://ui.perfetto.dev or chrome://tracing. The job goes on meanwhile.
+"""
+_TRACE_END = """\
+example:
+  torchcomms trace -o job.json
+      all that the only job of this user on this host remembers
+  torchcomms trace 4711 -o job.json --last 10
+      the last ten seconds of the job of that process
+  torchcomms trace host0.json host1.json -o job.json
+      what `torchcomms analyze --save` has kept on two hosts
+
+exit code: 0; 2 if there is no such job or file, or the time line cannot be written
 """
 
 
@@ -63,29 +94,48 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     live = commands.add_parser(
         "top",
         help="watch what the ranks of a running job are in",
-        description="Shows what every rank of a running job is in, for how long, and for whom it "
-        "waits: calls, calls and megabytes of the last second, and the share of it that went "
-        "into waiting. Ctrl-C ends it.",
+        description=_TOP,
+        epilog=_TOP_END,
+        formatter_class=raw,
     )
     live.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
-    live.add_argument("--interval", type=float, default=1.0, metavar="SECONDS")
-    live.add_argument("--times", type=int, default=0, help="end after so many looks")
+    live.add_argument(
+        "--interval",
+        type=_arguments.seconds,
+        default=1.0,
+        metavar="SECONDS",
+        help="between two looks (default: 1)",
+    )
+    live.add_argument(
+        "--times", type=_arguments.count(0), default=0, metavar="N", help="end after so many looks"
+    )
+    live.add_argument("--json", action="store_true", help="print data, for programs")
     _add_after(live)
     trace = commands.add_parser(
         "trace",
         help="write a time line of all ranks for Perfetto",
-        description="Writes what the ranks have recorded as a time line, for ui.perfetto.dev or "
-        "chrome://tracing.",
+        description=_TRACE,
+        epilog=_TRACE_END,
+        formatter_class=raw,
     )
     trace.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
-    trace.add_argument("-o", "--output", type=Path, required=True, metavar="FILE")
-    trace.add_argument("--last", type=float, metavar="SECONDS", help="the last so many seconds")
+    trace.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="where to write the time line, '-' for standard output",
+    )
+    trace.add_argument(
+        "--last", type=_arguments.seconds, metavar="SECONDS", help="the last so many seconds alone"
+    )
 
 
 def _add_after(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--after",
-        type=float,
+        type=_arguments.seconds,
         default=1.0,
         metavar="SECONDS",
         help="an operation that takes longer is stuck (default: 1)",
@@ -103,7 +153,7 @@ def run(parsed: argparse.Namespace) -> int:
     try:
         if parsed.command == "top":
             with suppress(KeyboardInterrupt):
-                top.watch(lambda: _find(parsed.of), parsed.after, parsed.interval, parsed.times)
+                _watch(parsed)
             return 0
         communicators = _find(parsed.of)
         if parsed.command == "analyze" and parsed.serve is not None:
@@ -111,10 +161,41 @@ def run(parsed: argparse.Namespace) -> int:
     except job.NotFoundError as error:
         print(error, file=sys.stderr)
         return 2
-    if parsed.command == "trace":
-        parsed.output.write_text(json.dumps(timeline.events(communicators, parsed.last)))
-        return 0
-    return _analyze(parsed, communicators)
+    try:
+        if parsed.command == "trace":
+            _trace(parsed, communicators)
+            return 0
+        return _analyze(parsed, communicators)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _watch(parsed: argparse.Namespace) -> None:
+    def show(communicators: Sequence[job.Communicator]) -> str:
+        if parsed.json:
+            return json.dumps(_describe(communicators, parsed.after))
+        return top.screen(communicators, parsed.after)
+
+    top.watch(
+        lambda: show(_find(parsed.of)), parsed.interval, parsed.times, as_screen=not parsed.json
+    )
+
+
+def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> None:
+    text = json.dumps(timeline.events(communicators, parsed.last))
+    if str(parsed.output) == "-":
+        print(text)
+        return
+    parsed.output.write_text(text)
+    ranks = sum(len(one.ranks) for one in communicators)
+    print(
+        f"{parsed.output}: {ranks} ranks of {len(communicators)} communicators; "
+        "open it in https://ui.perfetto.dev",
+        file=sys.stderr,
+    )
 
 
 def _serve(parsed: argparse.Namespace) -> int:
@@ -123,18 +204,22 @@ def _serve(parsed: argparse.Namespace) -> int:
         print(f"'{parsed.serve}' is not ADDRESS:PORT", file=sys.stderr)
         return 2
 
-    def describe(communicators: Sequence[job.Communicator]) -> dict[str, Any]:
-        return _report([(one, judge(one, parsed.after)) for one in communicators])
-
     try:
         with suppress(KeyboardInterrupt):
             serve.serve(
-                lambda: _find(parsed.of), describe, (host.strip("[]"), int(port)), parsed.token
+                lambda: _find(parsed.of),
+                lambda found: _describe(found, parsed.after),
+                (host.strip("[]"), int(port)),
+                parsed.token,
             )
     except (OSError, OverflowError) as error:
         print(f"{parsed.serve}: {error}", file=sys.stderr)
         return 2
     return 0
+
+
+def _describe(communicators: Sequence[job.Communicator], after: float) -> dict[str, Any]:
+    return _report([(one, judge(one, after)) for one in communicators])
 
 
 def _report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> dict[str, Any]:

@@ -134,6 +134,7 @@ def live(pid: int | None = None) -> list[Communicator]:
             group = communicators.setdefault(
                 name, Communicator(name, rank["name"], rank["size"], content["now"])
             )
+            group.size = max(group.size, rank["size"])  # NCCL before 2.27 does not tell
             group.ranks[rank["rank"]] = about
     return sorted(communicators.values(), key=lambda c: (c.name, c.group))
 
@@ -172,7 +173,9 @@ def load(paths: Sequence[Path]) -> list[Communicator]:
                 )
                 for rank in row["ranks"]:
                     group.ranks[int(rank["rank"])] = rank
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
+            raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
+        except (ValueError, KeyError, TypeError) as error:
             raise NotFoundError(
                 f"{path} is no recording of `torchcomms analyze --save`: {error}"
             ) from None

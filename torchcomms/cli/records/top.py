@@ -44,15 +44,12 @@ def screen(communicators: Sequence[Communicator], after: float, width: int = 200
     return "\n".join(line[:width] for line in lines)
 
 
-def watch(
-    look: Callable[[], Sequence[Communicator]], after: float, seconds: float, times: int
-) -> None:
-    """Prints what `look` finds every so many seconds; 0 `times`: until the user ends it."""
-    is_terminal = sys.stdout.isatty()
+def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:
+    """Prints what `look` says every so many seconds; 0 `times`: until the user ends it."""
+    clear = _CLEAR if as_screen and sys.stdout.isatty() else ""
     done = 0
     while True:
-        text = screen(look(), after)
-        print(_CLEAR + text if is_terminal else text, flush=True)
+        print(clear + look(), flush=True)
         done += 1
         if done == times:
             return

@@ -1,0 +1,178 @@
+"""The command `torchcomms` as a whole: its help, its exit codes, and what shells complete."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from torchcomms import cli
+from torchcomms.cli import completion
+
+
+def _parsers(
+    parser: argparse.ArgumentParser, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], argparse.ArgumentParser]]:
+    yield path, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from _parsers(below, (*path, name))
+
+
+PARSERS = dict(_parsers(cli.parser()))
+COMMANDS = [path for path in PARSERS if len(path) == 1]
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_help_has_a_description_an_example_and_exit_codes(path: tuple[str, ...]) -> None:
+    text = PARSERS[path].format_help()
+    assert PARSERS[path].description
+    assert "\nexample:\n" in text
+    assert "\nexit code: 0" in text
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_example_can_be_parsed(path: tuple[str, ...]) -> None:
+    examples = (PARSERS[path].epilog or "").partition("example:\n")[2]
+    lines = [line for line in examples.splitlines() if re.match(r"  (\S.*)?torchcomms ", line)]
+    assert lines
+    for line in lines:
+        words = line.partition("torchcomms ")[2].partition(" > ")[0].rstrip(")").split()
+        if words[0] in PARSERS[()].format_help():
+            cli.parser().parse_args(words)
+
+
+@pytest.mark.parametrize("path", PARSERS, ids=lambda path: " ".join(path) or "torchcomms")
+def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
+    for action in PARSERS[path]._actions:
+        if not isinstance(action, argparse._SubParsersAction):
+            assert action.help or action.metavar or action.choices, action
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["analyze", "--after", "soon"], "'soon' is not a number of seconds"),
+        (["top", "--interval", "-1"], "'-1' is not a number of seconds"),
+        (["top", "--times", "-1"], "'-1' is not a number, 0 or more"),
+        (["doctor", "--ranks", "0"], "'0' is not a number, 1 or more"),
+        (["tune", "--ranks", "1"], "'1' is not a number, 2 or more"),
+        (["explain", "all_reduce", "much"], "'much' is not a size"),
+        (["env", "set", "A", "B", "--job", "mine"], "'mine' is not a number"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments)
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+def _command(*arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "torchcomms", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_reader_that_has_enough_is_no_error() -> None:
+    with _command("env") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()  # as `| head -0`
+        assert process.wait(timeout=100) == 141
+        assert process.stderr.read() == ""
+
+
+def test_ctrl_c_ends_it_without_a_traceback() -> None:
+    # The ranks that it starts are told by the terminal; here, as they end with it.
+    with _command("bench", "all_reduce", "-b", "8", "-n", "1000000000", "--no-check") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "torchcomms" in process.stdout.readline(), "it runs"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=100) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+BASH = """\
+source "$1"; shift
+COMP_WORDS=(torchcomms "$@"); COMP_CWORD=$#
+_torchcomms
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+def _completed(script: Path, *words: str) -> list[str]:
+    done = subprocess.run(
+        ["bash", "--norc", "-c", BASH, "bash", str(script), *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=script.parent,
+    )
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    (tmp_path / "host0.json").touch()
+    file = tmp_path / "completion.bash"
+    file.write_text(completion.script("bash", cli.parser()))
+    return file
+
+
+def test_bash_completes_commands_options_and_values(script: Path) -> None:
+    assert {"analyze", "bench", "completion", "doctor", "env", "top"} <= set(_completed(script, ""))
+    assert _completed(script, "an") == ["analyze"]
+    assert _completed(script, "plan", "si") == ["simulate"]
+    assert _completed(script, "bench", "--dev") == ["--device"]
+    assert _completed(script, "bench", "--device", "") == ["cpu", "cuda"]
+    assert _completed(script, "bench", "all_re") == ["all_reduce"]
+    assert _completed(script, "env", "set", "--jo") == ["--job"]
+    assert _completed(script, "plan", "draw", "x", "--mach") == ["--machine"]
+    assert _completed(script, "analyze", "--save", "host") == ["host0.json"]
+    assert _completed(script, "analyze", "--after", "") == [], "a number is one's own"
+    assert _completed(script, "analyze", "host") == [], "bash then completes files"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_take_theirs(shell: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    if program is None:
+        pytest.skip(f"{shell} is not installed")
+    script = tmp_path / f"completion.{shell}"
+    script.write_text(completion.script(shell, cli.parser()))
+    clean = {**os.environ, "HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    if shell == "zsh":
+        subprocess.run([program, "-n", str(script)], check=True, env=clean)
+        return
+    for typed, found in (
+        ("torchcomms an", "analyze"),
+        ("torchcomms bench --device cu", "cuda"),
+        ("torchcomms plan si", "simulate"),
+        ("torchcomms plan draw --mach", "--machine"),
+    ):
+        done = subprocess.run(
+            [program, "-c", f"source {script}; complete -C '{typed}'"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=clean,
+        )
+        assert [line.split("\t")[0] for line in done.stdout.splitlines()] == [found], typed

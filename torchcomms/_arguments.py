@@ -1,0 +1,48 @@
+"""Types of arguments of commands: what is wrong is said in words."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+def size(least: int = 0) -> Callable[[str], int]:
+    """Bytes: 4096, 64K, 32M or 1G, at least so many."""
+
+    def parse(text: str) -> int:
+        scale = {"K": 10, "M": 20, "G": 30}.get(text[-1:].upper())
+        try:
+            value = int(text[:-1]) << scale if scale else int(text)
+        except ValueError:
+            value = -1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a size, such as 8, 64K, 32M or 1G")
+        return value
+
+    return parse
+
+
+def count(least: int = 1) -> Callable[[str], int]:
+    """A number, at least so many."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(f"'{text}' is not a number, {least} or more")
+        return value
+
+    return parse
+
+
+def seconds(text: str) -> float:
+    """Some time."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds, more than 0")
+    return value
