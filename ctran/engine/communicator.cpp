@@ -144,13 +144,13 @@ Interrupt interruptOf(WaitHooks* hooks) {
 /// For the time of a call: one thread at a time.
 class Communicator::Entered {
  public:
-  explicit Entered(Communicator& communicator) : communicator_(communicator) {
+  Entered(Communicator& communicator, const Collective& collective) : communicator_(communicator) {
     Core& core = communicator.core_;
     if (communicator.finalized_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::InvalidArgument, "communicator '" + core.name + "' is finalized");
     }
     if (!core.belongsHere()) throw core.forkError();
-    core.throwIfFailed();
+    if (core.failed()) communicator.refuse(collective);
     // Not an exchange, which would cost every call: this finds most of the mistakes.
     if (communicator.entered_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::InvalidArgument,
@@ -349,6 +349,18 @@ void Communicator::checkLists(const Collective& collective, const Lane& lane) co
   if (collective.kind == CollectiveKind::AllToAllVCombine) receivedRows(collective, rank(), size());
 }
 
+/// Throws what has broken the communicator.
+void Communicator::refuse(const Collective& collective) {
+  try {
+    core_.throwIfFailed();
+  } catch (const Error& failure) {
+    using Kind = CollectiveKind;
+    const bool isMessage = collective.kind == Kind::Send || collective.kind == Kind::Recv;
+    if (!isMessage && collectives_->idle()) collectives_->refused(collective, failure.kind());
+    throw;
+  }
+}
+
 Lane& Communicator::laneFor(const Collective& collective) {
   switch (collective.kind) {
     case CollectiveKind::Send:
@@ -426,7 +438,7 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
     hinted.hints = standing_;
     return run(hinted, timeout, hooks);
   }
-  const Entered entered(*this);
+  const Entered entered(*this, collective);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
   Lane& lane = laneFor(collective);
@@ -449,7 +461,7 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
 
 std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nanoseconds timeout,
                                          std::shared_ptr<void> keepAlive) {
-  const Entered entered(*this);
+  const Entered entered(*this, collective);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
   Lane& lane = laneFor(collective);

@@ -191,6 +191,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::unique_ptr<Lane> makeSendLane(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
+  void refuse(const Collective& collective);
   Lane& laneFor(const Collective& collective);
   void checkLists(const Collective& collective, const Lane& lane) const;
   Lane& receiveLane(int source, int tag);

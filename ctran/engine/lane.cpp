@@ -46,9 +46,24 @@ Lane::~Lane() = default;
 
 void Lane::beginTrace(const Collective& collective, uint64_t calledAt) {
   if (logs(LogComponent::Collective, LogLevel::Debug)) logStart(collective);
+  trace(collective, calledAt);
+}
+
+void Lane::trace(const Collective& collective, uint64_t calledAt) {
   if (core.recording == nullptr) return;
   trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
                recordedBytes(collective, core.size()), collective.tag, calledAt);
+}
+
+void Lane::failTrace(ErrorKind kind) {
+  trace_.failed(static_cast<int>(kind));
+  hasFailed_ = true;
+}
+
+void Lane::refused(const Collective& collective, ErrorKind why) {
+  if (why != ErrorKind::Mismatch || hasFailed_) return;
+  trace(collective, 0);
+  failTrace(why);
 }
 
 void Lane::logStart(const Collective& collective) {
@@ -117,16 +132,16 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
     trace_.ended();
   } catch (const Error& error) {
     const Error first = core.fail(error);
-    trace_.failed(static_cast<int>(first.kind()));
+    failTrace(first.kind());
     throw first;
   } catch (const std::bad_alloc&) {
-    trace_.failed(static_cast<int>(ErrorKind::System));
+    failTrace(ErrorKind::System);
     throw core.failCaught(collective.describe());
   } catch (const std::logic_error&) {  // of the library: a length beyond all limits
-    trace_.failed(static_cast<int>(ErrorKind::System));
+    failTrace(ErrorKind::System);
     throw core.failCaught(collective.describe());
   } catch (...) {
-    trace_.failed(static_cast<int>(ErrorKind::Aborted));
+    failTrace(ErrorKind::Aborted);
     const Blocking blocking(hooks);
     core.fail(core.interruptedError(collective.describe()));
     throw;
@@ -232,8 +247,12 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
     trace_.ended();
   } catch (...) {
     error = core.failCaught(operation->collective().describe());
-    if (operation->state() == WorkState::Queued) countQueued(-1);
-    trace_.failed(static_cast<int>(error->kind()));
+    if (operation->state() == WorkState::Queued) {
+      countQueued(-1);
+      refused(operation->collective(), error->kind());
+    } else {
+      failTrace(error->kind());
+    }
   }
   moved = true;
   task_.reset();

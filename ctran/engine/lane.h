@@ -73,11 +73,17 @@ class Lane {
   /// Fails the communicator if an operation is late or hopeless. Returns when to look again.
   int64_t checkStuck(int64_t now);
 
+  /// A call that cannot start, as the communicator is broken. After a mismatch the first one is
+  /// recorded: it tells what this rank has called where the others disagree. Only while `idle()`.
+  void refused(const Collective& collective, ErrorKind why);
+
   /// For `start`: what runs, see Recording::choice.
   void chose(uint32_t choice) { trace_.chose(choice); }
 
  private:
   void beginTrace(const Collective& collective, uint64_t calledAt);
+  void trace(const Collective& collective, uint64_t calledAt);
+  void failTrace(ErrorKind kind);
   void logStart(const Collective& collective);
   void logEnd(const Collective& collective);
   void countQueued(int64_t change);
@@ -90,6 +96,7 @@ class Lane {
 
   const Records records_;
   OperationTrace trace_;  // of the head; used by whoever drives
+  bool hasFailed_ = false;
   int64_t loggedAt_ = 0;  // when the head started; 0: not known, as nothing was logged
   std::mutex driving_;
   Task task_;  // of the head

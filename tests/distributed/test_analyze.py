@@ -90,6 +90,30 @@ def calls_another(rank: Rank, hosts: int, other: str) -> str:
     return str(error.value)
 
 
+@pytest.mark.parametrize("other", ["size", "call"])
+def test_a_rank_that_comes_after_the_failure_tells_what_it_has_called(
+    fresh_ranks: MakeRanks, other: str
+) -> None:
+    job = fresh_ranks(4).start(calls_another, 1, other)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    for rank in (1, 2):
+        job.say(rank)
+    for rank in (1, 2):
+        assert job.hear(rank) == "failed"
+    verdict = verdicts_of(job)[0]
+    assert verdict["ranks"] == [1, 2], "one of them is the odd one, nobody knows which"
+    for rank in (0, 3):
+        job.say(rank)
+        assert job.hear(rank) == "failed"
+    verdict = verdicts_of(job)[0]
+    assert verdict["ranks"] == [1]
+    assert verdict["text"].count("ranks 0, 2 and 3 call all_reduce(") == 1
+    for rank in range(4):
+        job.say(rank)
+    job.outcomes()
+
+
 @HOSTS
 @pytest.mark.parametrize("other", ["size", "call"])
 def test_a_rank_that_calls_something_else_is_named(
@@ -142,25 +166,24 @@ def test_survivors_have_what_a_killed_rank_has_recorded(fresh_ranks: MakeRanks, 
     job.outcomes()
 
 
-def computes(rank: Rank, slow: int, calls: int) -> None:
+def computes(rank: Rank, slow: int | None) -> None:
     comm = rank.comm("ctran")
-    for _ in range(calls):
-        end = time.perf_counter() + (0.004 if rank.rank == slow else 0.001)
-        while time.perf_counter() < end:
-            time.sleep(0.0005)
+    for call in range(60):
+        if rank.rank == (call % rank.size if slow is None else slow):
+            time.sleep(0.02)  # what it computes
         all_reduce(comm, 10)
     rank.say("done")
     rank.listen()
 
 
-@pytest.mark.parametrize("slow", [1, -1])
-def test_a_slow_rank_is_named(fresh_ranks: MakeRanks, slow: int) -> None:
-    job = fresh_ranks(3).start(computes, slow, 60)
+@pytest.mark.parametrize("slow", [1, None], ids=["always", "each_in_turn"])
+def test_a_slow_rank_is_named(fresh_ranks: MakeRanks, slow: int | None) -> None:
+    job = fresh_ranks(3).start(computes, slow)
     for rank in range(3):
         assert job.hear(rank) == "done"
     found = verdicts_of(job)
     assert [(v["verdict"], v["ranks"]) for v in found] == (
-        [("slow_rank", [1])] if slow == 1 else []
+        [("slow_rank", [slow])] if slow is not None else []
     )
     for rank in range(3):
         job.say(rank)

@@ -99,18 +99,23 @@ def _different(communicator: Communicator) -> Iterable[dict[str, Any]]:
         here = {r: ops[number] for r, ops in calls.items() if number in ops}
         if len(here) < 2:
             continue
-        usual = Counter(_agreed(o) for o in here.values()).most_common(1)[0][0]
-        odd = {r: o for r, o in here.items() if _agreed(o) != usual}
-        if not odd:
+        (usual, most), *less = Counter(_agreed(o) for o in here.values()).most_common()
+        if not less:
             continue
-        model = next(o for o in here.values() if _agreed(o) == usual)
+        # Of two that differ neither is the odd one.
+        odd = {r: o for r, o in here.items() if _agreed(o) != usual or less[0][1] == most}
         sizes = all(_agreed(o)[:-1] == usual[:-1] for o in odd.values())
-        others = named(set(here) - set(odd))
-        texts = "; ".join(f"rank {r} calls {o['call']}" for r, o in sorted(odd.items()))
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for r in sorted(here, key=lambda r: (r not in odd, r)):
+            alike.setdefault(_agreed(here[r]), []).append(r)
+        texts = [
+            f"{named(ranks)} {'calls' if len(ranks) == 1 else 'call'} {here[ranks[0]]['call']}"
+            for ranks in alike.values()
+        ]
         yield _verdict(
             "different_sizes" if sizes else "different_calls",
             odd,
-            f"collective #{number} differs: {texts}; {others} {model['call']}",
+            f"collective #{number} differs: {'; '.join(texts)}",
             number=number,
             calls={str(r): o["call"] for r, o in sorted(here.items())},
         )
