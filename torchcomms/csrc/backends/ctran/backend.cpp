@@ -72,8 +72,87 @@ struct Prepared {
   const std::shared_ptr<const ctran::PersistentCopy> copy;
 };
 
-std::shared_ptr<const ctran::PersistentCopy> persistentOf(const std::shared_ptr<void>& prepared) {
-  return prepared ? static_cast<const Prepared*>(prepared.get())->copy : nullptr;
+std::shared_ptr<const ctran::PersistentCopy> persistentOf(const std::shared_ptr<void>* prepared) {
+  return prepared ? static_cast<const Prepared*>(prepared->get())->copy : nullptr;
+}
+
+/// Which collective an operation is, and how it sees the tensors.
+struct Description {
+  CollectiveKind kind = CollectiveKind::Barrier;
+  bool ofOutput = false;  ///< the output says how many elements of which type, else the input
+  bool inputBlocks = false;
+  bool outputBlocks = false;
+};
+
+constexpr Description descriptionOf(OpName op) {
+  using Kind = CollectiveKind;
+  switch (op) {
+    case OpName::send:
+      return {Kind::Send};
+    case OpName::recv:
+      return {Kind::Recv, true};
+    case OpName::broadcast:
+      return {Kind::Broadcast, true};
+    case OpName::all_reduce:
+      return {Kind::AllReduce};
+    case OpName::reduce:
+      return {Kind::Reduce};
+    case OpName::all_gather:
+      return {.kind = Kind::AllGather, .outputBlocks = true};
+    case OpName::all_gather_v:
+      return {.kind = Kind::AllGatherV, .outputBlocks = true};
+    case OpName::all_gather_single:
+      return {Kind::AllGather};
+    case OpName::reduce_scatter:
+      return {.kind = Kind::ReduceScatter, .ofOutput = true, .inputBlocks = true};
+    case OpName::reduce_scatter_v:
+      return {.kind = Kind::ReduceScatterV, .ofOutput = true, .inputBlocks = true};
+    case OpName::reduce_scatter_single:
+    case OpName::reduce_scatter_quantized:
+      return {Kind::ReduceScatter, true};
+    case OpName::all_to_all_single:
+      return {Kind::AllToAll};
+    case OpName::all_to_all_v_single:
+    case OpName::all_to_all:
+      return {.kind = Kind::AllToAllV, .inputBlocks = true, .outputBlocks = true};
+    case OpName::scatter:
+      return {.kind = Kind::Scatter, .ofOutput = true, .inputBlocks = true};
+    case OpName::gather:
+      return {.kind = Kind::Gather, .outputBlocks = true};
+    case OpName::gather_single:
+      return {Kind::Gather};
+    default:
+      return {};
+  }
+}
+
+/// What owns the memory of a call until it is done.
+struct Held {
+  c10::SmallVector<at::Tensor, 3> tensors;
+  std::shared_ptr<const ctran::PersistentCopy> persistent;
+
+  Held(const Call& call, const at::Tensor& factor, const Collective& collective)
+      : persistent(collective.persistent) {
+    tensors.append(call.inputs.begin(), call.inputs.end());
+    if (call.outputs.data() != call.inputs.data()) {
+      tensors.append(call.outputs.begin(), call.outputs.end());
+    }
+    if (factor.defined()) tensors.push_back(factor);
+  }
+};
+
+Collective messageOf(const P2POp& op) {
+  const bool sends = op.type == P2POp::Type::SEND;
+  Collective c =
+      movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor, countOf(op.tensor));
+  if (sends) {
+    c.input = readable(op.tensor);
+  } else {
+    c.output = writable(op.tensor);
+  }
+  c.root = op.peer;
+  c.tag = op.tag;
+  return c;
 }
 
 }  // namespace
@@ -182,9 +261,9 @@ void CtranBackend::reconfigure(const ReconfigureOptions& options) {
   adopt(std::move(formed), device_, changed);
 }
 
-template <typename Call>
-auto CtranBackend::visibly(Call call) {
-  return torch::comms::visibly(*members_->monitor, std::move(call));
+template <typename Ask>
+auto CtranBackend::visibly(Ask ask) {
+  return torch::comms::visibly(*members_->monitor, std::move(ask));
 }
 
 void CtranBackend::enterGpu(ctran::WaitHooks& hooks) {
@@ -211,10 +290,6 @@ TorchCommBackend::WorkPtr CtranBackend::workOf(
   return stream::workOf(std::move(operation), device_);
 }
 
-std::chrono::milliseconds CtranBackend::timeoutOf(const OpOptions& options) const {
-  return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
-}
-
 std::shared_ptr<const ctran::CallHints> CtranBackend::hintsOf(const OpOptions& options) const {
   if (options.hints.empty()) return nullptr;
   return engine().hintsOfCall({options.hints.begin(), options.hints.end()});
@@ -223,51 +298,6 @@ std::shared_ptr<const ctran::CallHints> CtranBackend::hintsOf(const OpOptions& o
 void CtranBackend::setHints(const Hints& hints) {
   engine().setHints({hints.begin(), hints.end()});
   options_.hints = hints;
-}
-
-Collective CtranBackend::reduction(CollectiveKind kind, const at::Tensor& tensor, size_t count,
-                                   const ReduceOp& op, at::Tensor& factor) const {
-  Collective c;
-  const at::Tensor* given =
-      op.type() == RedOpType::PREMUL_SUM && gpu_ ? std::get_if<at::Tensor>(&op.factor()) : nullptr;
-  if (given) {  // stays on the device: nobody waits for it
-    const at::AutoDispatchBelowADInplaceOrView belowAutograd;
-    factor = given->to(device_, at::kDouble);
-    c.op = {ctran::ReduceKind::PremulSum};
-    c.op.factorAt = factor.const_data_ptr<double>();
-  } else {
-    c.op = engineOp(op);
-  }
-  c.kind = kind;
-  c.type = reducedType(tensor, c.op.kind);
-  c.count = count;
-  return c;
-}
-
-template <typename... Held>
-TorchCommBackend::WorkPtr CtranBackend::execute(OpName op, Collective&& collective, bool async_op,
-                                                const OpOptions& options, const Held&... tensors) {
-  if (!options.hints.empty()) [[unlikely]]
-    collective.hints = hintsOf(options);
-  if (gpu_) {
-    const auto hold = [&]() -> std::shared_ptr<void> {
-      return std::make_shared<std::tuple<Held...>>(tensors...);
-    };
-    EngineWaitHooks hooks;
-    return workOf(gpu_->enqueue(collective, stream::currentStream(device_),
-                                enqueueOptions(op, async_op, options, std::ref(hold)), &hooks));
-  }
-  if (!async_op) {
-    EngineWaitHooks hooks(*members_->monitor);
-    visibly([&] { engine().run(collective, options.timeout, &hooks); });
-    return TorchWorkCompleted::shared();
-  }
-  std::shared_ptr<void> held = std::make_shared<std::tuple<Held...>>(tensors...);
-  return CtranWork::make(op, visibly([&] {
-                           return engine().post(std::move(collective), options.timeout,
-                                                std::move(held));
-                         }),
-                         members_->monitor);
 }
 
 void CtranBackend::finalize() {
@@ -285,206 +315,157 @@ void CtranBackend::finalize() {
   finalized_ = true;
 }
 
-TorchCommBackend::WorkPtr CtranBackend::send(const at::Tensor& tensor, int dst, bool async_op,
-                                             const SendOptions& options) {
-  Collective c = movement(CollectiveKind::Send, tensor, countOf(tensor));
-  c.input = readable(tensor);
-  c.root = dst;
-  c.tag = options.tag;
-  return execute(OpName::send, std::move(c), async_op, options, tensor);
+TorchCommBackend::WorkPtr CtranBackend::issue(const Call& call) {
+  if (call.rows) return exchangeRows(call);
+  if (call.op == OpName::batch_op_issue) return exchangeMessages(call);
+  if (call.op == OpName::recv && call.root == kAnySource) return receiveFromAny(call);
+  if (call.op == OpName::reduce_scatter_quantized) return reduceScatterQuantized(call);
+  at::Tensor factor;
+  Collective collective = describe(call, factor);
+  return execute(call, std::move(collective), [&](const Collective& c) -> std::shared_ptr<void> {
+    return std::make_shared<Held>(call, factor, c);
+  });
 }
 
-TorchCommBackend::WorkPtr CtranBackend::recv(at::Tensor& tensor, int src, bool async_op,
-                                             const RecvOptions& options) {
-  Collective c = movement(CollectiveKind::Recv, tensor, countOf(tensor));
-  c.output = writable(tensor);
-  c.root = src;
-  c.tag = options.tag;
-  return execute(OpName::recv, std::move(c), async_op, options, tensor);
+Collective CtranBackend::describe(const Call& call, at::Tensor& factor) const {
+  const Description description = descriptionOf(call.op);
+  Collective c;
+  c.kind = description.kind;
+  if (c.kind == CollectiveKind::Barrier) return c;
+  c.root = call.root;
+  c.tag = call.tag;
+  const at::Tensor& example = description.ofOutput ? call.outputs[0] : call.inputs[0];
+  if (call.reduceOp) {
+    c.op = reduceOpOf(*call.reduceOp, factor);
+    c.type = reducedType(example, c.op.kind);
+  } else {
+    c.type = movedType(example);
+  }
+  if (c.kind != CollectiveKind::AllToAllV) c.count = countOf(example);
+  if (c.kind == CollectiveKind::AllToAll) c.count /= getSize();
+  if (call.prepared) c.persistent = persistentOf(call.prepared);
+  // Outputs first: to write a tensor may give it memory of its own, which is then read, too.
+  if (!call.outputRows.empty()) {
+    c.outputs = rowBlocks(writable(call.outputs[0]), call.outputs[0], call.outputRows);
+    c.inputs =
+        rowBlocks(const_cast<std::byte*>(readable(call.inputs[0])), call.inputs[0], call.inputRows);
+    return c;
+  }
+  if (description.outputBlocks) {
+    c.outputs = writableBlocks(call.outputs);
+  } else if (!call.outputs.empty()) {
+    c.output = writable(call.outputs[0]);
+  }
+  if (description.inputBlocks) {
+    c.inputs = readableBlocks(call.inputs);
+  } else if (!call.inputs.empty()) {
+    c.input = readable(call.inputs[0]);
+  }
+  return c;
 }
 
-TorchCommBackend::WorkPtr CtranBackend::recvAnySource(at::Tensor& tensor, bool async_op,
-                                                      const RecvOptions& options) {
+ctran::ReduceOp CtranBackend::reduceOpOf(const ReduceOp& op, at::Tensor& factor) const {
+  const at::Tensor* given =
+      op.type() == RedOpType::PREMUL_SUM && gpu_ ? std::get_if<at::Tensor>(&op.factor()) : nullptr;
+  if (!given) return engineOp(op);
+  // It stays on the device: nobody waits for it.
+  const at::AutoDispatchBelowADInplaceOrView belowAutograd;
+  factor = given->to(device_, at::kDouble);
+  ctran::ReduceOp made{ctran::ReduceKind::PremulSum};
+  made.factorAt = factor.const_data_ptr<double>();
+  return made;
+}
+
+template <typename Hold>
+TorchCommBackend::WorkPtr CtranBackend::execute(const Call& call, Collective&& collective,
+                                                const Hold& hold) {
+  if (!call.options.hints.empty()) [[unlikely]]
+    collective.hints = hintsOf(call.options);
+  if (gpu_) {
+    EngineWaitHooks hooks;
+    const auto keep = [&] { return hold(collective); };
+    return workOf(gpu_->enqueue(collective, stream::currentStream(device_),
+                                enqueueOptions(call.op, call.async, call.options, std::ref(keep)),
+                                &hooks));
+  }
+  if (!call.async) {
+    EngineWaitHooks hooks(*members_->monitor);
+    visibly([&] { engine().run(collective, call.options.timeout, &hooks); });
+    return TorchWorkCompleted::shared();
+  }
+  std::shared_ptr<void> held = hold(collective);
+  return CtranWork::make(call.op, visibly([&] {
+                           return engine().post(std::move(collective), call.options.timeout,
+                                                std::move(held));
+                         }),
+                         members_->monitor);
+}
+
+TorchCommBackend::WorkPtr CtranBackend::receiveFromAny(const Call& call) {
   if (gpu_) unsupported("recv from any source on a GPU");
-  struct Held {
+  struct Received {
     at::Tensor tensor;
     int source = -1;
   };
-  const auto held = std::make_shared<Held>(Held{tensor});
-  Collective c = movement(CollectiveKind::Recv, tensor, countOf(tensor));
-  c.output = writable(tensor);
+  const auto held = std::make_shared<Received>(Received{call.outputs[0]});
+  at::Tensor noFactor;
+  Collective c = describe(call, noFactor);
   c.root = ctran::kAnyRank;
-  c.tag = options.tag;
   c.source = &held->source;
-  c.hints = hintsOf(options);
+  c.hints = hintsOf(call.options);
   EngineWaitHooks hooks(*members_->monitor);
   auto work = visibly([&] {
-    auto posted = engine().post(std::move(c), options.timeout, held);
-    if (!async_op) ctran::Work::finish({&posted, 1}, &hooks);
+    auto posted = engine().post(std::move(c), call.options.timeout, held);
+    if (!call.async) ctran::Work::finish({&posted, 1}, &hooks);
     return posted;
   });
   return CtranWork::make(OpName::recv, std::move(work), members_->monitor,
                          std::shared_ptr<const int>(held, &held->source));
 }
 
-namespace {
-
-Collective messageOf(const P2POp& op) {
-  const bool sends = op.type == P2POp::Type::SEND;
-  Collective c =
-      movement(sends ? CollectiveKind::Send : CollectiveKind::Recv, op.tensor, countOf(op.tensor));
-  if (sends) {
-    c.input = readable(op.tensor);
-  } else {
-    c.output = writable(op.tensor);
-  }
-  c.root = op.peer;
-  c.tag = op.tag;
-  return c;
-}
-
-}  // namespace
-
-TorchCommBackend::WorkPtr CtranBackend::issueBatch(const std::vector<P2POp>& ops, bool async_op,
-                                                   const BatchP2POptions& options) {
+TorchCommBackend::WorkPtr CtranBackend::enqueueMessages(const Call& call) {
   std::vector<Collective> messages;
   std::vector<at::Tensor> tensors;
-  for (const P2POp& op : ops) {
+  for (const P2POp& op : call.batch) {
     messages.push_back(messageOf(op));
     tensors.push_back(op.tensor);
   }
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<std::vector<at::Tensor>>(tensors);
   };
-  return workOf(gpu_->enqueueMessages(
-      messages, stream::currentStream(device_),
-      enqueueOptions(OpName::batch_op_issue, async_op, options, std::ref(hold))));
+  return workOf(
+      gpu_->enqueueMessages(messages, stream::currentStream(device_),
+                            enqueueOptions(call.op, call.async, call.options, std::ref(hold))));
 }
 
-TorchCommBackend::WorkPtr CtranBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
-                                                       const BatchP2POptions& options) {
-  static_cast<void>(hintsOf(options));  // refuses what no call knows
-  if (gpu_) return issueBatch(ops, async_op, options);
+TorchCommBackend::WorkPtr CtranBackend::exchangeMessages(const Call& call) {
+  static_cast<void>(hintsOf(call.options));  // refuses what no call knows
+  if (gpu_) return enqueueMessages(call);
   std::vector<std::shared_ptr<ctran::Work>> posted;
-  posted.reserve(ops.size());
+  posted.reserve(call.batch.size());
   EngineWaitHooks hooks(*members_->monitor);
   visibly([&] {
-    for (const P2POp& op : ops) {
-      posted.push_back(
-          engine().post(messageOf(op), options.timeout, std::make_shared<at::Tensor>(op.tensor)));
+    for (const P2POp& op : call.batch) {
+      posted.push_back(engine().post(messageOf(op), call.options.timeout,
+                                     std::make_shared<at::Tensor>(op.tensor)));
     }
-    if (!async_op) ctran::Work::finish(posted, &hooks);
+    if (!call.async) ctran::Work::finish(posted, &hooks);
   });
-  if (!async_op) return TorchWorkCompleted::shared();
+  if (!call.async) return TorchWorkCompleted::shared();
   std::vector<WorkPtr> works;
-  for (size_t i = 0; i < ops.size(); ++i) {
-    const bool sends = ops[i].type == P2POp::Type::SEND;
+  for (size_t i = 0; i < posted.size(); ++i) {
+    const bool sends = call.batch[i].type == P2POp::Type::SEND;
     works.push_back(CtranWork::make(sends ? OpName::send : OpName::recv, std::move(posted[i]),
                                     members_->monitor));
   }
   return CombinedWork::of(std::move(works));
 }
 
-TorchCommBackend::WorkPtr CtranBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
-                                                  const BroadcastOptions& options) {
-  Collective c = movement(CollectiveKind::Broadcast, tensor, countOf(tensor));
-  c.root = root;
-  c.output = writable(tensor);
-  return execute(OpName::broadcast, std::move(c), async_op, options, tensor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
-                                                   bool async_op, const AllReduceOptions& options) {
-  at::Tensor factor;
-  Collective c = reduction(CollectiveKind::AllReduce, tensor, countOf(tensor), op, factor);
-  c.output = writable(tensor);
-  c.input = c.output;
-  return execute(OpName::all_reduce, std::move(c), async_op, options, tensor, factor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
-                                               bool async_op, const ReduceOptions& options) {
-  at::Tensor factor;
-  Collective c = reduction(CollectiveKind::Reduce, tensor, countOf(tensor), op, factor);
-  c.root = root;
-  if (getRank() == root) c.output = writable(tensor);
-  c.input = readable(tensor);
-  return execute(OpName::reduce, std::move(c), async_op, options, tensor, factor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_gather(const Tensors& tensor_list,
-                                                   const at::Tensor& tensor, bool async_op,
-                                                   const AllGatherOptions& options) {
-  Collective c = movement(CollectiveKind::AllGather, tensor, countOf(tensor));
-  c.input = readable(tensor);
-  c.outputs = writableBlocks(tensor_list);
-  return execute(OpName::all_gather, std::move(c), async_op, options, tensor_list, tensor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_gather_v(const Tensors& tensor_list,
-                                                     const at::Tensor& tensor, bool async_op,
-                                                     const AllGatherOptions& options) {
-  Collective c = movement(CollectiveKind::AllGatherV, tensor, countOf(tensor));
-  c.input = readable(tensor);
-  c.outputs = writableBlocks(tensor_list);
-  return execute(OpName::all_gather_v, std::move(c), async_op, options, tensor_list, tensor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_gather_single(at::Tensor& output,
-                                                          const at::Tensor& input, bool async_op,
-                                                          const AllGatherSingleOptions& options) {
-  Collective c = movement(CollectiveKind::AllGather, input, countOf(input));
-  c.input = readable(input);
-  c.output = writable(output);
-  const auto persistent = persistentOf(options.prepared);
-  c.persistent = persistent;
-  return execute(OpName::all_gather_single, std::move(c), async_op, options, output, input,
-                 persistent);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::reduce_scatter(at::Tensor& output,
-                                                       const Tensors& input_list,
-                                                       const ReduceOp& op, bool async_op,
-                                                       const ReduceScatterOptions& options) {
-  at::Tensor factor;
-  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
-  c.inputs = readableBlocks(input_list);
-  c.output = writable(output);
-  return execute(OpName::reduce_scatter, std::move(c), async_op, options, output, input_list,
-                 factor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_v(at::Tensor& output,
-                                                         const Tensors& input_list,
-                                                         const ReduceOp& op, bool async_op,
-                                                         const ReduceScatterOptions& options) {
-  at::Tensor factor;
-  Collective c = reduction(CollectiveKind::ReduceScatterV, output, countOf(output), op, factor);
-  c.inputs = readableBlocks(input_list);
-  c.output = writable(output);
-  return execute(OpName::reduce_scatter_v, std::move(c), async_op, options, output, input_list,
-                 factor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_single(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
-    const ReduceScatterSingleOptions& options) {
-  at::Tensor factor;
-  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
-  c.input = readable(input);
-  c.output = writable(output);
-  return execute(OpName::reduce_scatter_single, std::move(c), async_op, options, output, input,
-                 factor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, const at::Tensor& seed,
-    bool async_op, const ReduceScatterSingleOptions& options) {
+TorchCommBackend::WorkPtr CtranBackend::reduceScatterQuantized(const Call& call) {
   if (!gpu_) unsupported("reduce_scatter_quantized on the CPU");
   at::Tensor factor;
-  Collective c = reduction(CollectiveKind::ReduceScatter, output, countOf(output), op, factor);
-  c.input = readable(input);
-  c.output = writable(output);
+  const Collective c = describe(call, factor);
+  const at::Tensor& seed = *call.seed;
   ctran::Quantization quantization;
   if (seed.device().type() == device_.type()) {  // read when the kernel runs
     quantization.seedAt = reinterpret_cast<const uint64_t*>(readable(seed));
@@ -492,49 +473,18 @@ TorchCommBackend::WorkPtr CtranBackend::reduce_scatter_quantized(
     quantization.seed = static_cast<uint64_t>(seed.item<int64_t>());
   }
   const auto hold = [&]() -> std::shared_ptr<void> {
-    return std::make_shared<std::tuple<at::Tensor, at::Tensor, at::Tensor>>(output, input, seed);
+    return std::make_shared<Held>(call, seed, c);
   };
-  return workOf(gpu_->enqueueQuantized(
-      c, quantization, stream::currentStream(device_),
-      enqueueOptions(OpName::reduce_scatter_quantized, async_op, options, std::ref(hold))));
+  return workOf(
+      gpu_->enqueueQuantized(c, quantization, stream::currentStream(device_),
+                             enqueueOptions(call.op, call.async, call.options, std::ref(hold))));
 }
 
-TorchCommBackend::WorkPtr CtranBackend::all_to_all_single(at::Tensor& output,
-                                                          const at::Tensor& input, bool async_op,
-                                                          const AllToAllSingleOptions& options) {
-  Collective c = movement(CollectiveKind::AllToAll, input, countOf(input) / getSize());
-  c.input = readable(input);
-  c.output = writable(output);
-  const auto persistent = persistentOf(options.prepared);
-  c.persistent = persistent;
-  return execute(OpName::all_to_all_single, std::move(c), async_op, options, output, input,
-                 persistent);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_to_all_v_single(
-    at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
-    const std::vector<uint64_t>& input_split_sizes, bool async_op,
-    const AllToAllvSingleOptions& options) {
-  Collective c = movement(CollectiveKind::AllToAllV, input, 0);
-  c.inputs = rowBlocks(const_cast<std::byte*>(readable(input)), input, input_split_sizes);
-  c.outputs = rowBlocks(writable(output), output, output_split_sizes);
-  return execute(OpName::all_to_all_v_single, std::move(c), async_op, options, output, input);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_list,
-                                                   const Tensors& input_tensor_list, bool async_op,
-                                                   const AllToAllOptions& options) {
-  Collective c = movement(CollectiveKind::AllToAllV, input_tensor_list[0], 0);
-  c.inputs = readableBlocks(input_tensor_list);
-  c.outputs = writableBlocks(output_tensor_list);
-  return execute(OpName::all_to_all, std::move(c), async_op, options, output_tensor_list,
-                 input_tensor_list);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
-                                                      const AllToAllvSingleOptions& options) {
-  if (!gpu_ || !HostRows::areFor(call)) {
-    return execute(call.op, collectiveOf(call), async_op, options, call);
+TorchCommBackend::WorkPtr CtranBackend::exchangeRows(const Call& call) {
+  if (!gpu_ || !HostRows::areFor(*call.rows)) {
+    return execute(call, collectiveOf(*call.rows), [&](const Collective&) -> std::shared_ptr<void> {
+      return std::make_shared<RowExchangeCall>(*call.rows);
+    });
   }
   gpu_->throwIfBroken();
   if (gpu_->runtime().isCapturing(stream::currentStream(device_))) {
@@ -547,51 +497,16 @@ TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& cal
   EngineWaitHooks waitHooks;
   gpu_->drain(&waitHooks);  // an operation issued before it may write the numbers
   gpu_->throwIfBroken();
-  HostRows rows(call);
+  HostRows rows(*call.rows);
   EngineWaitHooks hooks(*members_->monitor);
-  visibly([&] { engine().run(collectiveOf(rows.call()), options.timeout, &hooks); });
+  visibly([&] { engine().run(collectiveOf(rows.call()), call.options.timeout, &hooks); });
   rows.bringBack();
   return TorchWorkCompleted::shared();
 }
 
-TorchCommBackend::WorkPtr CtranBackend::barrier(bool async_op, const BarrierOptions& options) {
-  return execute(OpName::barrier, Collective{}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::scatter(at::Tensor& output_tensor,
-                                                const Tensors& input_tensor_list, int root,
-                                                bool async_op, const ScatterOptions& options) {
-  Collective c = movement(CollectiveKind::Scatter, output_tensor, countOf(output_tensor));
-  c.root = root;
-  c.output = writable(output_tensor);
-  if (getRank() == root) c.inputs = readableBlocks(input_tensor_list);
-  return execute(OpName::scatter, std::move(c), async_op, options, output_tensor,
-                 input_tensor_list);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::gather(const Tensors& output_tensor_list,
-                                               const at::Tensor& input_tensor, int root,
-                                               bool async_op, const GatherOptions& options) {
-  Collective c = movement(CollectiveKind::Gather, input_tensor, countOf(input_tensor));
-  c.root = root;
-  c.input = readable(input_tensor);
-  if (getRank() == root) c.outputs = writableBlocks(output_tensor_list);
-  return execute(OpName::gather, std::move(c), async_op, options, output_tensor_list, input_tensor);
-}
-
-TorchCommBackend::WorkPtr CtranBackend::gather_single(at::Tensor& output, const at::Tensor& input,
-                                                      int root, bool async_op,
-                                                      const GatherSingleOptions& options) {
-  Collective c = movement(CollectiveKind::Gather, input, countOf(input));
-  c.root = root;
-  c.input = readable(input);
-  if (getRank() == root) c.output = writable(output);
-  return execute(OpName::gather_single, std::move(c), async_op, options, output, input);
-}
-
-std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ranks,
-                                                      const std::string& name,
-                                                      const CommOptions& options) {
+std::shared_ptr<CtranBackend> CtranBackend::part(const std::vector<int>& ranks,
+                                                 const std::string& name,
+                                                 const CommOptions& options) {
   const HostWait wait;
   EngineWaitHooks hooks(*members_->monitor);
   std::shared_ptr<ctran::Communicator> part =

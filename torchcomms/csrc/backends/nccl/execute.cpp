@@ -15,23 +15,22 @@ void nccl::scale(const at::Tensor& tensor, const ReduceOp& op) {
   }
 }
 
-void NcclBackend::Call::send(const void* from, size_t bytes, int peer) const {
+void NcclBackend::Issue::send(const void* from, size_t bytes, int peer) const {
   check(library.send(from, bytes, nccl::kBytes, peer, comm, stream), "ncclSend");
 }
 
-void NcclBackend::Call::recv(void* to, size_t bytes, int peer) const {
+void NcclBackend::Issue::recv(void* to, size_t bytes, int peer) const {
   check(library.recv(to, bytes, nccl::kBytes, peer, comm, stream), "ncclRecv");
 }
 
 TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const OpOptions& options,
-                                           const std::function<void(const Call&)>& calls,
+                                           const std::function<void(const Issue&)>& calls,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
   group.throwIfBroken();
-  const std::chrono::milliseconds timeout =
-      options.timeout == kNoTimeout ? options_.timeout : options.timeout;
+  const std::chrono::milliseconds timeout = timeoutOf(options);
   const ctran::gpu::ActiveDevice active(group.runtime(), group.device());
   const auto place = group.place(stream::currentStream(device_), async_op);
   const nccl::Stream stream = place.stream;
@@ -45,7 +44,7 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
   }
   if (form != Form::None) {
     group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
-      calls(Call{group, group.library(), comm, stream});
+      calls(Issue{group, group.library(), comm, stream});
     });
   }
   after(stream);

@@ -16,7 +16,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
                                         const std::function<void(nccl::Stream)>& issue,
                                         std::shared_ptr<void> hold, std::vector<int>) override {
     return backend_.run(
-        op, Form::None, async_op, options, [](const Call&) {}, issue, [&] { return hold; });
+        op, Form::None, async_op, options, [](const Issue&) {}, issue, [&] { return hold; });
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
