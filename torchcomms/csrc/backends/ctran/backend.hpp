@@ -6,14 +6,15 @@
 
 #include "ctran/base/replaceable.h"
 #include "ctran/engine/communicator.h"
-#include "ctran/engine/gpu_communicator.h"
 #include "ctran/engine/init_point.h"
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
+#include "torchcomms/csrc/backends/ctran/place.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
 
-/// The project's own engine: describes each operation as a ctran::Collective.
+/// The project's own engine: describes each operation as a ctran::Collective (describe.hpp), which
+/// goes where its tensors are (place.hpp).
 ///
 /// On tensors of the CPU the engine runs or posts it. On GPUs it becomes work on a stream: with
 /// `async_op` false on the one that is current for the caller, with true on the communicator's own,
@@ -60,13 +61,21 @@ class CtranBackend final : public BuiltinBackend {
   }
 
   /// Null on the CPU.
-  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const { return gpu_; }
-  /// The work of what that has enqueued.
-  WorkPtr workOf(std::shared_ptr<ctran::StreamOperation> operation) const;
-  ctran::EnqueueOptions enqueueOptions(OpName op, bool async_op, const OpOptions& options,
-                                       std::function<std::shared_ptr<void>()> hold) const;
+  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const { return place_->gpu(); }
   /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
   ctran::Communicator& engine() const { return members_->engine(); }
+  /// The same; null where there are none yet.
+  const std::shared_ptr<ctran::Communicator>& shareEngine() const { return members_->comm; }
+  /// Calls `look` with the engine, on any thread, whatever reconfigure() does meanwhile.
+  void lookAtEngine(const std::function<void(ctran::Communicator&)>& look) const {
+    members_.look([&](const Members& members) {
+      members.monitor->seen();
+      look(members.engine());
+    });
+  }
+  const std::shared_ptr<ErrorMonitor>& monitor() const { return members_->monitor; }
+  using BuiltinBackend::timeoutOf;
+  using BuiltinBackend::unsupported;
 
  private:
   /// What reconfigure() replaces.
@@ -78,34 +87,15 @@ class CtranBackend final : public BuiltinBackend {
   };
 
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
-  void enterGpu(ctran::WaitHooks& hooks);
 
-  /// What the engine is asked for. `factor` has to live until it is done.
-  ctran::Collective describe(const Call& call, at::Tensor& factor) const;
-  ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const;
   /// Null if there are none. Throws for what makes no sense.
   std::shared_ptr<const ctran::CallHints> hintsOf(const OpOptions& options) const;
 
-  /// Runs, posts or enqueues the operation. `hold` makes what owns its tensors.
-  template <typename Hold>
-  WorkPtr execute(const Call& call, ctran::Collective&& collective, const Hold& hold);
-  WorkPtr receiveFromAny(const Call& call);
-  WorkPtr exchangeMessages(const Call& call);
-  WorkPtr enqueueMessages(const Call& call);
-  WorkPtr reduceScatterQuantized(const Call& call);
-  WorkPtr exchangeRows(const Call& call);
-
-  /// Calls the engine; an error that breaks the communicator and reaches the program is seen.
-  template <typename Ask>
-  auto visibly(Ask ask);
-
   ctran::Replaceable<Members> members_;
-  std::shared_ptr<ctran::GpuCommunicator> gpu_;  ///< null on the CPU; owns the members' comm
+  std::unique_ptr<CtranPlace> place_ = makePlaceOnCpu(*this);
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::atomic<bool> finalized_{false};
-  std::map<const void*, std::shared_ptr<void>> adopted_;  ///< memory of others, by its tensor
-  /// Registered memory of the host: what keeps it, and what the engine makes of it.
-  std::map<const void*, std::pair<std::shared_ptr<void>, std::shared_ptr<void>>> direct_;
+  std::map<const void*, std::shared_ptr<void>> registered_;  ///< by the tensor's memory
 };
 
 }  // namespace torch::comms

@@ -4,6 +4,7 @@
 
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/backends/stream/work.hpp"
 
 namespace torch::comms {
 
@@ -18,9 +19,13 @@ class Host final : public gpu::WindowHost {
                                         std::shared_ptr<void> hold,
                                         std::vector<int> awaited) override {
     const auto keepAlive = [&] { return hold; };
-    return backend_.workOf(
+    return stream::workOf(
         gpu_->enqueueWork(issue, std::move(awaited), stream::currentStream(backend_.getDevice()),
-                          backend_.enqueueOptions(op, async_op, options, std::ref(keepAlive))));
+                          {.name = toString(op),
+                           .timeout = backend_.timeoutOf(options),
+                           .aside = async_op,
+                           .keepAlive = std::ref(keepAlive)}),
+        backend_.getDevice());
   }
 
   std::vector<std::string> exchange(const std::string& own) override {

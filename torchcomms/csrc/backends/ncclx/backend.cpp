@@ -193,7 +193,6 @@ void NcclxBackend::setFailureListener(std::function<void(bool)> listener) {
 }
 
 void NcclxBackend::finalize() {
-  last_.reset();
   if (engine_) engine_->finalize();
   if (vendor_) vendor_->finalize();
 }

@@ -60,13 +60,13 @@ class NcclxBackend final : public BuiltinBackend {
   bool takesVendor(const Call& call) const;
   /// Throws ctran::Error (Unsupported) if there is only the vendor's library.
   void requireEngine(OpName op) const;
+  void followOther(const Call& call, bool vendor);
   void connectFailures();
 
   std::shared_ptr<CtranBackend> engine_;  ///< null: the GPUs do not reach each other
   std::shared_ptr<NcclBackend> vendor_;   ///< null: some rank has no library, or shares its GPU
   std::shared_ptr<ncclx::Choice> choice_;
-  std::shared_ptr<ctran::StreamOperation> last_;  ///< that was not captured
-  bool lastWasVendor_ = false;
+  bool lastWasVendor_ = false;  ///< the member of the last call that was not captured
   std::function<void(bool)> listener_;
 };
 

@@ -6,7 +6,6 @@
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
 #include "torchcomms/csrc/backends/stream/current_stream.hpp"
-#include "torchcomms/csrc/backends/stream/work.hpp"
 
 namespace torch::comms {
 
@@ -78,31 +77,26 @@ TorchCommBackend::WorkPtr NcclxBackend::issue(const Call& call) {
   // The vendor's library has no such thing.
   if (call.rows || call.op == OpName::reduce_scatter_quantized) requireEngine(call.op);
   const bool vendor = takesVendor(call);
-  ctran::StreamQueue* queue = nullptr;
   if (engine_ && vendor_) {
     engine_->gpu()->throwIfBroken();
     vendor_->group()->throwIfBroken();
-    queue =
-        vendor ? static_cast<ctran::StreamQueue*>(vendor_->group().get()) : engine_->gpu().get();
-    if (last_ && lastWasVendor_ != vendor) {
-      const ctran::gpu::Stream current = stream::currentStream(getDevice());
-      if (!queue->runtime().isCapturing(current)) {
-        const ctran::gpu::ActiveDevice active(queue->runtime(), queue->device());
-        // What goes through the host's memory is copied by the current stream.
-        const bool aside = call.async && !(call.rows && HostRows::areFor(*call.rows));
-        last_->orderBehind(aside ? queue->ownStream() : current);
-      }
-    }
+    if (lastWasVendor_ != vendor) followOther(call, vendor);
   }
-  WorkPtr work = vendor ? vendor_->issue(call) : engine_->issue(call);
-  if (queue != nullptr) {
-    // Of what is captured there is nothing to wait for.
-    if (const auto* one = dynamic_cast<const stream::StreamWork*>(work.get())) {
-      last_ = one->operation();
-      lastWasVendor_ = vendor;
-    }
-  }
-  return work;
+  return vendor ? vendor_->issue(call) : engine_->issue(call);
+}
+
+/// Orders a call of a member behind those of the other one, whatever their streams.
+void NcclxBackend::followOther(const Call& call, bool vendor) {
+  ctran::StreamQueue& engines = *engine_->gpu();
+  ctran::StreamQueue& vendors = *vendor_->group();
+  ctran::StreamQueue& own = vendor ? vendors : engines;
+  const ctran::gpu::Stream current = stream::currentStream(getDevice());
+  if (own.runtime().isCapturing(current)) return;  // in a graph all is on one stream
+  const ctran::gpu::ActiveDevice active(own.runtime(), own.device());
+  // What goes through the host's memory is copied by the current stream.
+  const bool aside = call.async && !(call.rows && HostRows::areFor(*call.rows));
+  (vendor ? engines : vendors).orderAllBefore(aside ? own.ownStream() : current);
+  lastWasVendor_ = vendor;
 }
 
 }  // namespace torch::comms
