@@ -5,6 +5,7 @@
 #include <memory>
 #include <tuple>
 
+#include "ctran/engine/gpu_communicator.h"
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 
@@ -65,12 +66,17 @@ class NcclBackend final : public BuiltinBackend {
     void send(const void* from, size_t bytes, int peer) const;
     void recv(void* to, size_t bytes, int peer) const;
   };
-  enum class Form : uint8_t { One, Grouped, None };  ///< of the library's calls
+  enum class Form : uint8_t { One, Grouped };  ///< of the library's calls
   class WindowHost;
 
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   nccl::GroupSetup setup(const CommOptions& options,
                          std::shared_ptr<nccl::Bulletin> bulletin) const;
+  /// What `put` puts on a stream, behind what `current` holds; null while that captures.
+  /// `together`: all ranks do the same.
+  std::shared_ptr<ctran::StreamOperation> enqueue(const ctran::EnqueueOptions& options,
+                                                  nccl::Stream current, bool together,
+                                                  const std::function<void(nccl::Stream)>& put);
   /// Issues an operation: `calls` asks the library, `after` puts more on the stream. `hold` makes
   /// what the work, or the graph, keeps.
   WorkPtr run(OpName op, Form form, bool async_op, const OpOptions& options,
