@@ -533,7 +533,7 @@ TorchCommBackend::WorkPtr CtranBackend::all_to_all(const Tensors& output_tensor_
 
 TorchCommBackend::WorkPtr CtranBackend::exchange_rows(const RowExchangeCall& call, bool async_op,
                                                       const AllToAllvSingleOptions& options) {
-  if (!gpu_ || !HostRows::areFor(call)) {
+  if (!gpu_ || !(HostRows::areFor(call) || gpu_->spansDomains())) {
     return execute(call.op, collectiveOf(call), async_op, options, call);
   }
   gpu_->throwIfBroken();
@@ -609,6 +609,12 @@ std::shared_ptr<TorchCommBackend> CtranBackend::split(const std::vector<int>& ra
 
 std::shared_ptr<TorchCommWindow> CtranBackend::new_window() {
   engine();
+  if (gpu_ && gpu_->spansDomains()) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "GPU tensors of several hosts cannot be windows yet", {}, "new_window",
+                       "make windows in communicators of one host each, which split() makes; or of "
+                       "tensors of the CPU");
+  }
   if (gpu_) return makeGpuWindow(*this);
   return std::make_shared<CtranWindow>(members_->comm, members_->monitor, device_);
 }
@@ -640,7 +646,7 @@ void CtranBackend::tensorDeregister(const at::Tensor& tensor) {
 
 std::shared_ptr<void> CtranBackend::prepare(OpName op, const at::Tensor& output,
                                             const OpOptions& options) {
-  if (!gpu_) return nullptr;
+  if (!gpu_ || gpu_->spansDomains()) return nullptr;
   gpu_->throwIfBroken();
   const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->device());
   const HostWait wait;
