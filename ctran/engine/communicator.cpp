@@ -90,7 +90,7 @@ Hints ofCalls(const Hints& hints) {
 Preferences checked(Preferences wanted, bool gpus) {
   using Place = AlgorithmPlace;
   if (gpus) {
-    wanted.checkPlaces({Place::Gpus}, "GPUs");
+    wanted.checkPlaces({Place::Gpus, Place::GpuHosts}, "GPUs");
   } else {
     wanted.checkPlaces({Place::SharedMemory, Place::Hosts, Place::Network}, "tensors of the CPU");
   }
@@ -303,6 +303,7 @@ int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does. What the call itself asks for comes first.
 std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
+  if (collective.onRail) return nullptr;
   if (auto plan = collectives_->selector.choosePlan(collective)) return plan;
   return namedPlans_ ? namedPlans_->find(collective) : nullptr;
 }
@@ -560,14 +561,18 @@ int64_t Communicator::checkStuck(int64_t now) {
   return deadline;
 }
 
+void Communicator::breakWith(const Error& error) {
+  core_.fail(error);
+  Progress::poke(Progress::When::Soon);
+}
+
 void Communicator::abort(const std::string& reason) {
   if (!core_.belongsHere()) throw core_.forkError();
   if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
-  core_.fail(Error(ErrorKind::Aborted,
-                   "communicator '" + core_.name + "' was aborted by rank " +
-                       std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
-                   {rank()}));
-  Progress::poke(Progress::When::Soon);
+  breakWith(Error(ErrorKind::Aborted,
+                  "communicator '" + core_.name + "' was aborted by rank " +
+                      std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
+                  {rank()}));
   for (const auto& weak : dependents()) {
     if (const auto dependent = weak.lock()) dependent->abort(reason);
   }

@@ -109,33 +109,23 @@ struct GpuDomain::Introduction {
   char why[230];
 };
 
-GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device)
+GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device, std::vector<int> names)
     : control_(std::move(control)),
       device_(device),
+      names_(std::move(names)),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       memory_(control_->rank(), control_->size(), device),
       symmetric_(control_->rank(), control_->size(), device),
       staging_(device),
-      user_(userPreferences()) {}
+      user_(names_.empty() ? userPreferences() : Preferences()) {}
 
 std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> control, int device,
-                                             WaitHooks* hooks, GpuFallback fallback) {
-  if (control->spansHosts() || control->size() > static_cast<int>(device::kMaxRanks)) {
-    throw Error(ErrorKind::Unsupported,
-                "the GPU domain of communicator '" + control->name() + "' would have " +
-                    std::to_string(control->size()) + " ranks" +
-                    (control->spansHosts() ? " on several hosts" : "") +
-                    "; a GPU domain, whose GPUs reach each other's memory, has up to " +
-                    std::to_string(device::kMaxRanks) + ", of one host",
-                {}, {},
-                "what works: communicators of ctran for groups of up to " +
-                    std::to_string(device::kMaxRanks) +
-                    " of these ranks; backend nccl or ncclx among all of them; tensors of the CPU "
-                    "in a communicator of the CPU");
-  }
-  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device));
+                                             WaitHooks* hooks, GpuFallback fallback,
+                                             std::vector<int> names) {
+  const bool isPart = !names.empty();
+  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device, std::move(names)));
   made->connect(fallback, hooks);
-  announceExplainer(made->control_->name(), made->control_->rank(), made);
+  if (!isPart) announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;
 }
 
@@ -153,9 +143,9 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
     throw Error(all[r].kind,
-                "the GPU of rank " + std::to_string(r) + " of communicator '" + control_->name() +
-                    "' cannot take part: " + all[r].why,
-                {r}, "new_comm",
+                "the GPU of rank " + std::to_string(nameOf(r)) + " of communicator '" +
+                    control_->name() + "' cannot take part: " + all[r].why,
+                {nameOf(r)}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");
   }
@@ -163,7 +153,8 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
 }
 
 void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
-  user_.checkPlaces({AlgorithmPlace::Gpus}, "GPUs");  // the same on all ranks
+  user_.checkPlaces({AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts},
+                    "GPUs");  // the same on all ranks
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
@@ -293,10 +284,10 @@ void GpuDomain::probe() {
     for (int r = 0; r < size; ++r) {
       if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
       throw Error(ErrorKind::Unsupported,
-                  report.state == 0
-                      ? "what rank " + std::to_string(r) +
-                            "'s GPU wrote into this one's memory did not arrive"
-                      : "nothing came from rank " + listed(awaitedByKernels(control_->rank())));
+                  report.state == 0 ? "what rank " + std::to_string(nameOf(r)) +
+                                          "'s GPU wrote into this one's memory did not arrive"
+                                    : "nothing came from rank " +
+                                          listed(named(awaitedByKernels(control_->rank()))));
     }
   }
 }
@@ -461,6 +452,15 @@ uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target
   return issue(collective, target, hooks);
 }
 
+uint64_t GpuDomain::announce(const Collective& collective) {
+  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
+  signature_ = extendSignature(signature_, collective);
+  block.operations.begin(makeRecord(collective, number, signature_));
+  block.issued.store(number, std::memory_order_release);
+  return number;
+}
+
 uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks) {
   GpuControlBlock& block = memory_.controlBlock(control_->rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
@@ -555,6 +555,11 @@ std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
   return awaited;
 }
 
+std::vector<int> GpuDomain::named(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = nameOf(rank);
+  return ranks;
+}
+
 std::vector<int> GpuDomain::missing(uint64_t number) const {
   std::vector<int> missing;
   for (int r = 0; number != 0 && r < control_->size(); ++r) {
@@ -569,20 +574,25 @@ std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
   for (int r = 0; r < control_->size(); ++r) {
     const auto& state = core.board.control(r).state;
     if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
-    if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) < number)
-      return core.leftError(r);
+    if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) >= number) continue;
+    const Error left = core.leftError(r);
+    return names_.empty() ? left
+                          : Error(left.kind(),
+                                  "rank " + std::to_string(nameOf(r)) + " has left communicator '" +
+                                      control_->name() + "' while others still need it",
+                                  {nameOf(r)}, {}, left.hint());
   }
   return std::nullopt;
 }
 
 Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
-  std::vector<int> late = missing(number);
+  std::vector<int> late = named(missing(number));
   std::string found = late.empty() ? "" : "; it has not been called on rank " + listed(late);
   if (late.empty()) {
     stop();
     const auto until = std::chrono::steady_clock::now() + kReportPatience;
     while (late.empty() && std::chrono::steady_clock::now() < until) {
-      late = awaitedByKernels(control_->rank());
+      late = named(awaitedByKernels(control_->rank()));
       std::this_thread::sleep_for(milliseconds(1));
     }
     found = late.empty() ? "; its kernel has not begun: something before it on its stream waits"
@@ -590,7 +600,7 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
   }
   return {ErrorKind::Timeout,
           what + " has not ended within " + std::to_string(timeout.count()) + " ms on rank " +
-              std::to_string(control_->rank()) + found,
+              std::to_string(nameOf(control_->rank())) + found,
           late,
           {},
           "do all ranks run, and call the same operations in the same order?"};
@@ -614,9 +624,9 @@ std::optional<Error> GpuDomain::mismatch() {
     }
     if (!mine) continue;
     return Error(ErrorKind::Mismatch,
-                 "rank " + std::to_string(control_->rank()) + " called " + describe(*mine) +
-                     ", but rank " + std::to_string(r) + " called " + describe(*other),
-                 {control_->rank(), r}, {},
+                 "rank " + std::to_string(nameOf(control_->rank())) + " called " + describe(*mine) +
+                     ", but rank " + std::to_string(nameOf(r)) + " called " + describe(*other),
+                 {nameOf(control_->rank()), nameOf(r)}, {},
                  "all ranks have to call the same collectives in the same order");
   }
   return std::nullopt;
@@ -647,11 +657,11 @@ std::optional<Error> GpuDomain::trouble() {
     fail(error);
     return error;
   }
-  const std::vector<int> awaited = awaitedByKernels(control_->rank());
+  const std::vector<int> awaited = named(awaitedByKernels(control_->rank()));
   if (state == device::kTimedOut) {
     Error error(ErrorKind::Timeout,
                 "a kernel of communicator '" + control_->name() + "' on rank " +
-                    std::to_string(control_->rank()) + " waited too long for rank " +
+                    std::to_string(nameOf(control_->rank())) + " waited too long for rank " +
                     listed(awaited),
                 awaited, {}, "do all ranks replay the same graphs in the same order?");
     fail(error);

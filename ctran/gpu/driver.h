@@ -35,6 +35,7 @@ inline constexpr unsigned kUserObjectNoSync = 1;
 inline constexpr unsigned kGraphMoveUserObject = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostDeviceMap = 2;
+inline constexpr unsigned kWaitEqual = 1;
 
 enum class DeviceAttribute : int {
   MultiprocessorCount = 16,
@@ -208,6 +209,8 @@ struct LaunchConfig {
 #define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                                           \
   X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address,               \
     uint32_t value, unsigned flags)                                                                \
+  X(streamWaitValue32, "cuStreamWaitValue32_v2", Stream stream, DevicePtr address, uint32_t value, \
+    unsigned flags)                                                                                \
   X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,                 \
     DevicePtr address)                                                                             \
   X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)                    \

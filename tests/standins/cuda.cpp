@@ -834,6 +834,15 @@ STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32
       [=] { std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value); });
 }
 
+STAND_IN Result cuStreamWaitValue32_v2(Stream stream, DevicePtr address, uint32_t value,
+                                       unsigned flags) {
+  if (flags != kWaitEqual) return kInvalidValue;  // the one condition that is needed
+  return of(stream).push([=] {
+    const std::atomic_ref word(*reinterpret_cast<uint32_t*>(address));
+    while (word.load() != value) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  });
+}
+
 STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {
   return of(stream).push([=] { function(argument); });
 }

@@ -38,6 +38,7 @@ static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(kEventRecordExternal == CU_EVENT_RECORD_EXTERNAL);
 static_assert(kHostPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
+static_assert(kWaitEqual == CU_STREAM_WAIT_VALUE_EQ);
 static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(kUserObjectNoSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 static_assert(kGraphMoveUserObject == CU_GRAPH_USER_OBJECT_MOVE);

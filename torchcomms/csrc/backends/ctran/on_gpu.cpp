@@ -60,7 +60,7 @@ class OnGpus final : public CtranPlace {
   WorkPtr exchangeMessages(const Call& call) override;
   WorkPtr reduceScatterQuantized(const Call& call, Collective&& collective) override;
 
-  std::shared_ptr<TorchCommWindow> newWindow() override { return makeGpuWindow(backend_); }
+  std::shared_ptr<TorchCommWindow> newWindow() override;
   std::shared_ptr<void> registerMemory(const at::Tensor& tensor) override;
   std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                 std::chrono::milliseconds timeout) override;
@@ -118,7 +118,7 @@ TorchCommBackend::WorkPtr OnGpus::execute(const Call& call, Collective&& collect
 }
 
 TorchCommBackend::WorkPtr OnGpus::exchangeRows(const Call& call, Collective&& collective) {
-  if (!HostRows::areFor(*call.rows)) {
+  if (!HostRows::areFor(*call.rows) && !gpu_->spansDomains()) {
     return execute(call, std::move(collective), [&]() -> std::shared_ptr<void> {
       return std::make_shared<RowExchangeCall>(*call.rows);
     });
@@ -171,6 +171,16 @@ TorchCommBackend::WorkPtr OnGpus::reduceScatterQuantized(const Call& call,
                                        optionsOf(call, std::ref(hold))));
 }
 
+std::shared_ptr<TorchCommWindow> OnGpus::newWindow() {
+  if (gpu_->spansDomains()) {
+    throw ctran::Error(ctran::ErrorKind::Unsupported,
+                       "GPU tensors of several hosts cannot be windows yet", {}, "new_window",
+                       "make windows in communicators of one host each, which split() makes; or of "
+                       "tensors of the CPU");
+  }
+  return makeGpuWindow(backend_);
+}
+
 std::shared_ptr<void> OnGpus::registerMemory(const at::Tensor& tensor) {
   const void* address = tensor.const_data_ptr();
   auto adopted = ctran::DeviceSegment::adopt(gpu_->device(), address, tensor.nbytes());
@@ -180,6 +190,7 @@ std::shared_ptr<void> OnGpus::registerMemory(const at::Tensor& tensor) {
 
 std::shared_ptr<void> OnGpus::prepare(OpName op, const at::Tensor& output,
                                       std::chrono::milliseconds timeout) {
+  if (gpu_->spansDomains()) return nullptr;
   gpu_->throwIfBroken();
   const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->device());
   const HostWait wait;
