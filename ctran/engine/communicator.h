@@ -97,10 +97,11 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   /// A communicator of the listed ranks of this one, in that order. Collective over all ranks of
   /// this communicator; every member of a group passes the same list, a rank that joins none passes
-  /// an empty one and gets nullptr. `hooks` as for `run`.
+  /// an empty one and gets nullptr. `hooks` as for `run`. `forGpus`: it is to be the control of a
+  /// GpuCommunicator, whether this one is or not.
   std::shared_ptr<Communicator> split(std::span<const int> ranks, const std::string& name,
                                       std::chrono::nanoseconds timeout = {},
-                                      WaitHooks* hooks = nullptr);
+                                      WaitHooks* hooks = nullptr, bool forGpus = false);
 
   /// Ends every blocked and every later operation of all ranks with Error(Aborted). Any thread.
   void abort(const std::string& reason);

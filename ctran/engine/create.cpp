@@ -251,7 +251,7 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
 std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
                                                   const std::string& name,
                                                   std::chrono::nanoseconds timeout,
-                                                  WaitHooks* hooks) {
+                                                  WaitHooks* hooks, bool forGpus) {
   const auto reject = [](const std::string& why) -> void {
     throw Error(ErrorKind::InvalidArgument, "split: " + why);
   };
@@ -278,7 +278,8 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   options.size = static_cast<int>(ranks.size());
   options.name = name;
   options.hints = hints_;
-  options.gpus = gpus_;
+  options.gpus = gpus_ || forGpus;
+  if (options.gpus != gpus_) options.hints.erase("ctran::algorithm");  // of the CPU's
   options.timeout = std::chrono::nanoseconds(nanosOr(timeout));
 
   // Everybody tells everybody its list; the first of a list also where it listens.

@@ -73,7 +73,8 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& coll
   return issue(
       nameOf(collective.kind),
       [&](gpu::Stream target, milliseconds timeout) {
-        return domain_->launch(collective, {target, options.aside, timeout}, hooks);
+        return domain_->launch(
+            collective, {target, options.aside, timeout, options.blocks, options.threads}, hooks);
       },
       stream, options);
 }

@@ -36,6 +36,7 @@ struct EnqueueOptions {
   /// Whether it goes on the communicator's own stream, behind what the caller's stream holds, and
   /// leaves room on the GPU for other kernels.
   bool aside = false;
+  uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
   /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
   /// as the graph.
   std::function<std::shared_ptr<void>()> keepAlive = {};
