@@ -36,6 +36,7 @@ from mscclpp.proof import CannotVerify as CannotVerify
 from mscclpp.proof import NotProved as NotProved
 from mscclpp.proof import Report as Report
 from mscclpp.registration import register as register
+from mscclpp.tuner import TunedConfig as TunedConfig
 from mscclpp.tuner import Tuning as Tuning
 from mscclpp.tuner import tune as tune
 from mscclpp.types import AlgorithmType as AlgorithmType

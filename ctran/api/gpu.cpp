@@ -1,7 +1,12 @@
 #include "ctran/gpu.h"
 
+#include <cstring>
+#include <numeric>
+
 #include "ctran/api/convert.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_domain.h"
 #include "ctran/gpu/memory.h"
 
 namespace ctran::api {
@@ -12,10 +17,45 @@ gpu::Stream engineStream(GpuStream stream) { return static_cast<gpu::Stream>(str
 gpu::DevicePtr address(const void* memory) { return reinterpret_cast<gpu::DevicePtr>(memory); }
 
 ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
-  return {.name = {},
-          .timeout = options.timeout,
-          .aside = options.aside,
-          .keepAlive = [owner = options.keepAlive] { return owner; }};
+  ctran::EnqueueOptions engine;
+  engine.timeout = options.timeout;
+  engine.aside = options.aside;
+  engine.blocks = options.blocks;
+  engine.threads = options.threads;
+  if (options.keepAlive) engine.keepAlive = [owner = options.keepAlive] { return owner; };
+  return engine;
+}
+
+ctran::GpuCommunicatorOptions engineOptions(const GpuOptions& options) {
+  ctran::GpuCommunicatorOptions engine;
+  engine.device = options.device;
+  engine.highPriority = options.highPriority;
+  return engine;
+}
+
+/// Throws Error(Unsupported) on all ranks if one has not the GPU that it is to use.
+void checkGpus(ctran::Communicator& communicator, int device, WaitHooks* hooks) {
+  struct Said {
+    int device;
+    int count;
+    char why[200];
+  } own{device, 0, ""};
+  try {
+    own.count = gpuCount();
+  } catch (const Error& error) {
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  const auto all = exchangeAll(communicator, own, {}, hooks);
+  for (int r = 0; r < communicator.size(); ++r) {
+    const Said& said = all[r];
+    if (said.device >= 0 && said.device < said.count) continue;
+    throw Error(
+        ErrorKind::Unsupported,
+        "rank " + std::to_string(r) + " of communicator '" + communicator.name() + "' has no GPU " +
+            std::to_string(said.device) + ": " +
+            (said.why[0] != 0 ? said.why : "the driver shows it " + std::to_string(said.count)),
+        {r}, {}, "pass memory of the CPU, or see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
 }
 
 std::shared_ptr<StreamWork> workOf(std::shared_ptr<StreamOperation> operation) {
@@ -47,6 +87,12 @@ class Executable {
 }  // namespace
 
 int gpuCount() { return gpu::deviceCount(); }
+std::string gpuName(int device) { return gpu::deviceName(device); }
+std::optional<int> currentGpu() { return gpu::currentDevice(); }
+std::optional<int> gpuOf(const void* memory) { return gpu::deviceOf(memory); }
+bool isCapturing(GpuStream stream) {
+  return gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(engineStream(stream));
+}
 
 StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
 WorkState StreamWork::state() const { return engine_->state(); }
@@ -56,11 +102,23 @@ void StreamWork::makeWait(GpuStream stream) { engine_->makeWait(engineStream(str
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(const std::shared_ptr<Communicator>& host,
                                                          const GpuOptions& options,
                                                          WaitHooks* hooks) {
-  GpuCommunicatorOptions chosen;
-  chosen.device = options.device;
-  chosen.highPriority = options.highPriority;
   return std::make_shared<GpuCommunicator>(
-      ctran::GpuCommunicator::create(host->engine(), chosen, hooks));
+      ctran::GpuCommunicator::create(host->engine(), engineOptions(options), hooks));
+}
+
+std::shared_ptr<GpuCommunicator> GpuCommunicator::beside(const std::shared_ptr<Communicator>& host,
+                                                         const std::string& name,
+                                                         const GpuOptions& options,
+                                                         WaitHooks* hooks) {
+  ctran::Communicator& engine = *host->engine();
+  checkGpus(engine, options.device, hooks);
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  std::vector<int> ranks(engine.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto control = engine.splitPart(ranks, name, {.gpus = true}, hooks);
+  engine.addDependent(control);
+  return std::make_shared<GpuCommunicator>(
+      ctran::GpuCommunicator::create(control, engineOptions(options), hooks));
 }
 
 GpuCommunicator::GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine)
@@ -80,6 +138,28 @@ std::shared_ptr<StreamWork> GpuCommunicator::enqueueMessages(std::span<const Cal
   std::vector<Collective> all;
   for (const Call& call : messages) all.push_back(engineCall(call, engine_->control()));
   return workOf(engine_->enqueueMessages(all, engineStream(stream), engineOptions(options)));
+}
+
+const std::string& GpuCommunicator::name() const { return engine_->name(); }
+int GpuCommunicator::device() const { return engine_->device(); }
+
+std::shared_ptr<const CallHints> GpuCommunicator::prepare(const Hints& hints) const {
+  return engine_->control().hintsOfCall(hints);
+}
+
+Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                     const std::shared_ptr<const CallHints>& hints) const {
+  const ctran::Explanation found = engine_->explain(kind, bytes, type, hints.get());
+  return {found.algorithm, found.why, found.toJson().print()};
+}
+
+void GpuCommunicator::throwIfBroken() const {
+  engine_->diagnose();
+  engine_->throwIfBroken();
+}
+
+bool GpuCommunicator::isAborted() const {
+  return engine_->isBroken() || engine_->domain().hasFailed();
 }
 
 void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTimeout(timeout); }
@@ -102,6 +182,11 @@ void OwnGpuStream::copy(void* toDevice, const void* from, size_t bytes) {
   gpu::check(
       gpu::Driver::get().memcpyHtoDAsync(address(toDevice), from, bytes, state_->stream.get()),
       "copying to the device");
+}
+
+void OwnGpuStream::synchronize() {
+  const gpu::ActiveDevice active(gpu::Runtime::of(gpu::Platform::Cuda), state_->device);
+  gpu::check(gpu::Driver::get().streamSynchronize(state_->stream.get()), "waiting for a stream");
 }
 
 void OwnGpuStream::read(void* to, const void* fromDevice, size_t bytes) {

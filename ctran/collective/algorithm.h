@@ -89,10 +89,14 @@ struct SizeRange {
 /// Where an operation on a GPU goes. `sharesGpu`: other kernels may run at the same time, and lose
 /// less when it takes all of a few multiprocessors than a part of many. Alone it is faster on many.
 /// `timeout`: the longest wait inside a kernel, replays included; 0: the communicator's.
+/// `blocks` and `threads`: how many a kernel takes at most, and how many each of them has; 0: as
+/// the algorithm likes. The same on all ranks.
 struct GpuTarget {
   gpu::Stream stream = nullptr;
   bool sharesGpu = false;
   std::chrono::nanoseconds timeout{0};
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
 };
 
 using ShmAlgorithm = Task (*)(ShmContext&, const Collective&);

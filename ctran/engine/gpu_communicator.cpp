@@ -87,7 +87,7 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& coll
   return issue(
       nameOf(collective.kind),
       [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
-        const GpuTarget where{target, options.aside, timeout};
+        const GpuTarget where{target, options.aside, timeout, options.blocks, options.threads};
         if (hosts_) return hosts_->launch(collective, where, timeout, kept);
         return domain_->launch(collective, where, hooks);
       },
@@ -181,6 +181,12 @@ Communicator& GpuCommunicator::control() { return hosts_ ? hosts_->control() : d
 
 bool GpuCommunicator::isSound() const {
   return hosts_ ? !hosts_->hasFailed() : !domain_->hasFailed();
+}
+
+Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                     const CallHints* hints) const {
+  return hosts_ ? hosts_->explain(kind, bytes, type, hints)
+                : domain_->explain(kind, bytes, type, hints);
 }
 
 void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) {

@@ -37,6 +37,7 @@ struct EnqueueOptions {
   /// Whether it goes on the communicator's own stream, behind what the caller's stream holds, and
   /// leaves room on the GPU for other kernels.
   bool aside = false;
+  uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
   /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
   /// as the graph.
   std::function<std::shared_ptr<void>()> keepAlive = {};
@@ -92,6 +93,10 @@ class GpuCommunicator final : public StreamQueue {
   std::shared_ptr<StreamOperation> enqueueWork(const std::function<void(gpu::Stream)>& launch,
                                                std::vector<int> awaited, gpu::Stream stream,
                                                const EnqueueOptions& options);
+
+  /// What would serve a call, as Communicator::explain.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      const CallHints* hints) const;
 
   void setTimeout(std::chrono::nanoseconds timeout);
   /// Waits until all that was enqueued has ended, then leaves: a rank that still needs this one

@@ -35,6 +35,8 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+/// So many blocks of a plan move data nearly as fast as any number.
+constexpr uint32_t kPlanBlocks = 64;
 /// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
 constexpr size_t kLeastPersistentBlock = 16 << 20;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
@@ -325,10 +327,13 @@ void GpuDomain::order(gpu::Stream stream, bool before) {
 std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c,
                                                         const CallHints* hints) const {
   if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
-  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) return nullptr;
-  return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
+  const auto canServe = [&](const PlanAlgorithm& algorithm) {
     return GpuPlan::whyNot(algorithm, c, blocks_).empty();
-  });
+  };
+  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) {
+    return namedPlan(hints->preferences, c, control_->size(), control_->name(), canServe);
+  }
+  return choosePlan(c, control_->size(), control_->name(), canServe);
 }
 
 /// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
@@ -355,12 +360,14 @@ std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, c
   return made;
 }
 
-GpuPlan& GpuDomain::setUpPlan(const Collective& c, WaitHooks* hooks) {
+/// `blocks`: that the call asks for, if it does.
+GpuPlan& GpuDomain::setUpPlan(const Collective& c, uint32_t blocks, WaitHooks* hooks) {
   const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
-  const std::pair key(c.plan->hash(), root);
+  blocks = std::min(blocks_, blocks != 0 ? blocks : kPlanBlocks);
+  const std::tuple key(c.plan->hash(), root, blocks);
   if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
   auto made = setUp<GpuPlan>("CTRAN_GPU_PLAN_BYTES", hooks, [&] {
-    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks);
     plan->prepare(c);
     return plan;
   });
@@ -396,6 +403,11 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (!hints) hints = control_->standingHints();
   call.hints = std::move(hints);
+  if (auto plan = planFor(call, call.hints.get())) {
+    call.plan = std::move(plan);
+    setUpPlan(call, 0, nullptr);
+    return;
+  }
   const Algorithm& algorithm = selector_->choose(call);
   hooks_ = nullptr;
   if (algorithm.prepare != nullptr) algorithm.prepare(*context_, call);
@@ -474,9 +486,9 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
     block.issued.store(number, std::memory_order_release);
   }
   if (collective.plan) {
-    GpuPlan& plan = setUpPlan(collective, hooks);
+    GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
     begin(target);
-    plan.launch(collective, staging_, target.stream);
+    plan.launch(collective, staging_, target);
   } else if (collective.persistent) {
     begin(target);
     persistent_->launch(collective, staging_, target.stream);
@@ -516,8 +528,10 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (hints == nullptr) hints = control_->standingHints().get();
-  Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
-  if (const auto plan = planFor(call, hints)) {
+  const auto plan = planFor(call, hints);
+  Explanation explanation =
+      selector_->explain(kind, bytes, type, ReduceKind::Sum, plan ? nullptr : hints);
+  if (plan) {
     explanation.algorithm = "plan:" + plan->plan().name;
     explanation.why = "a plan is registered for it";
   }

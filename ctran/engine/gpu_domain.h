@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -132,7 +133,7 @@ class GpuDomain final : public Explainer {
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
   void prepareWanted();
   void launchNative(const Collective& collective, const GpuTarget& target);
-  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
+  GpuPlan& setUpPlan(const Collective& collective, uint32_t blocks, WaitHooks* hooks);
   std::unique_ptr<CopyEngines> makeCopies();
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
@@ -151,8 +152,8 @@ class GpuDomain final : public Explainer {
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuContext> context_;
   std::optional<Selector> selector_;
-  /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
-  std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
+  /// By the hash of the plan, the root and the blocks. Graphs may have kernels of them: they stay.
+  std::map<std::tuple<uint64_t, int, uint32_t>, std::unique_ptr<GpuPlan>> plans_;
   StagingMemory staging_;
   const Preferences user_;
   WaitHooks* hooks_ = nullptr;  ///< of the call that is being issued

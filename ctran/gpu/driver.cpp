@@ -141,4 +141,50 @@ int deviceCount() {
   return count;
 }
 
+std::optional<int> currentDevice() {
+  const Driver& driver = Driver::get();
+  Context context = nullptr;
+  Device current = 0;
+  check(driver.ctxGetCurrent(&context), "cuCtxGetCurrent");
+  if (context == nullptr) return std::nullopt;
+  check(driver.ctxGetDevice(&current), "cuCtxGetDevice");
+  for (int ordinal = 0; ordinal < deviceCount(); ++ordinal) {
+    Device device = 0;
+    check(driver.deviceGet(&device, ordinal), "cuDeviceGet");
+    if (device == current) return ordinal;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> deviceOf(const void* address) {
+  struct Functions {
+    decltype(Driver::pointerGetAttribute) ask = nullptr;
+    decltype(Driver::threadExchangeStreamCaptureMode) exchangeMode = nullptr;
+  };
+  static const Functions functions = [] {
+    Functions found;
+    try {
+      void* const library = openLibrary();
+      found.ask = reinterpret_cast<decltype(found.ask)>(dlsym(library, "cuPointerGetAttribute"));
+      found.exchangeMode = reinterpret_cast<decltype(found.exchangeMode)>(
+          dlsym(library, "cuThreadExchangeStreamCaptureMode"));
+    } catch (const Error&) {  // there is no driver
+    }
+    return found;
+  }();
+  if (functions.ask == nullptr || functions.exchangeMode == nullptr) return std::nullopt;
+  const auto at = reinterpret_cast<DevicePtr>(address);
+  unsigned type = 0;
+  int device = 0;
+  CaptureMode mode = CaptureMode::Relaxed;  // some thread may be capturing
+  functions.exchangeMode(&mode);
+  Result result = functions.ask(&type, kPointerMemoryType, at);
+  const bool isDevice = result == kSuccess && type == kMemoryTypeDevice;
+  if (isDevice) result = functions.ask(&device, kPointerDeviceOrdinal, at);
+  functions.exchangeMode(&mode);
+  if (!isDevice) return std::nullopt;
+  check(result, "cuPointerGetAttribute");
+  return device;
+}
+
 }  // namespace ctran::gpu

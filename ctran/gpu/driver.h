@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 /// The CUDA driver as one table of typed function pointers, found with dlopen when it is first
@@ -102,6 +103,11 @@ struct LaunchAttribute {
 
 inline constexpr int kLaunchAttributePriority = 8;
 
+// Of cuPointerGetAttribute.
+inline constexpr int kPointerMemoryType = 2;
+inline constexpr int kPointerDeviceOrdinal = 9;
+inline constexpr unsigned kMemoryTypeDevice = 2;
+
 struct LaunchConfig {
   unsigned gridX = 1, gridY = 1, gridZ = 1;
   unsigned blockX = 1, blockY = 1, blockZ = 1;
@@ -129,6 +135,7 @@ struct LaunchConfig {
   X(devicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device device)                        \
   X(ctxSetCurrent, "cuCtxSetCurrent", Context context)                                             \
   X(ctxGetCurrent, "cuCtxGetCurrent", Context* context)                                            \
+  X(ctxGetDevice, "cuCtxGetDevice", Device* device)                                                \
   X(ctxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", int* least, int* greatest)           \
   X(ctxSynchronize, "cuCtxSynchronize")                                                            \
   X(memGetAllocationGranularity, "cuMemGetAllocationGranularity", size_t* bytes,                   \
@@ -265,5 +272,12 @@ std::string architecture(int device);
 std::string deviceName(int device);
 
 int deviceCount();
+
+/// The device that is current on this thread; none if no context is.
+std::optional<int> currentDevice();
+
+/// The device that has the memory at an address; none for the host's. Neither starts the driver nor
+/// needs a device to be current: without CUDA in this process, all memory is the host's.
+std::optional<int> deviceOf(const void* address);
 
 }  // namespace ctran::gpu

@@ -258,7 +258,10 @@ void Selector::refuse(const Call& call, const Preferences& wanted, const char* s
     if (why.empty() && !meant) continue;  // for other collectives
     if (why.empty() && isAlgorithm(AlgorithmPlace::GpuHosts, name)) continue;  // of several hosts
     const std::string op(nameOf(call.kind));
-    if (why.empty()) why = "GPUs have no such algorithm of it";
+    if (why.empty()) {
+      why = name.starts_with(kPlanPrefix) ? "no registered plan of that name can"
+                                          : "GPUs have no such algorithm of it";
+    }
     throw Error(ErrorKind::InvalidArgument,
                 std::string(source) + " asks for the algorithm '" + std::string(name) + "' of " +
                     op + ", which cannot serve this call: " + why,

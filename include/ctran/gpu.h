@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "ctran/communicator.h"
 
@@ -22,6 +24,15 @@ using GpuStream = void*;
 
 /// How many GPUs the driver shows to this process. Throws Error(Unsupported) without a driver.
 CTRAN_API int gpuCount();
+/// "NVIDIA H200".
+CTRAN_API std::string gpuName(int device);
+/// The GPU that is current on this thread; none if the thread has used none yet.
+CTRAN_API std::optional<int> currentGpu();
+/// The GPU that has the memory at an address; none for the host's memory, which all memory is while
+/// the process does not use CUDA. Some hundred nanoseconds.
+CTRAN_API std::optional<int> gpuOf(const void* memory);
+/// Whether what is enqueued on the stream becomes part of a graph.
+CTRAN_API bool isCapturing(GpuStream stream);
 
 struct GpuOptions {
   int device = 0;  ///< of this rank, as the driver numbers them
@@ -33,6 +44,9 @@ struct EnqueueOptions {
   /// Whether the operation goes on the communicator's own stream, behind what the caller's stream
   /// holds, and leaves room on the GPU for other kernels.
   bool aside = false;
+  /// How many blocks its kernel takes at most, and how many threads each has, up to 512 in whole
+  /// warps; 0: as the algorithm likes. The same on all ranks.
+  uint32_t blocks = 0, threads = 0;
   /// What owns the buffers: held until the operation has ended; in a capture, as long as the graph.
   std::shared_ptr<void> keepAlive = nullptr;
 };
@@ -60,6 +74,12 @@ class CTRAN_API GpuCommunicator final {
   static std::shared_ptr<GpuCommunicator> create(const std::shared_ptr<Communicator>& host,
                                                  const GpuOptions& options = {},
                                                  WaitHooks* hooks = nullptr);
+  /// The same, of that name, beside `host`, which stays in use for memory of the CPU. Whatever
+  /// breaks `host` breaks this, too. Not in a capture: the stream's errors would be another's.
+  static std::shared_ptr<GpuCommunicator> beside(const std::shared_ptr<Communicator>& host,
+                                                 const std::string& name,
+                                                 const GpuOptions& options = {},
+                                                 WaitHooks* hooks = nullptr);
   explicit GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine);
   ~GpuCommunicator();
   GpuCommunicator(const GpuCommunicator&) = delete;
@@ -73,8 +93,20 @@ class CTRAN_API GpuCommunicator final {
   std::shared_ptr<StreamWork> enqueueMessages(std::span<const Call> messages, GpuStream stream,
                                               const EnqueueOptions& options = {});
 
+  const std::string& name() const;
+  int device() const;
+  /// As Communicator::prepare. Algorithms are those of GPUs.
+  std::shared_ptr<const CallHints> prepare(const Hints& hints) const;
+  /// What would serve a call in which every rank contributes that many bytes of that type.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      const std::shared_ptr<const CallHints>& hints = nullptr) const;
+
   void setTimeout(std::chrono::nanoseconds timeout);
   void abort(const std::string& reason);
+  /// Throws the error that has broken the communicator, if one has.
+  void throwIfBroken() const;
+  /// Whether one has. Any thread.
+  bool isAborted() const;
   /// Waits until all that was enqueued has ended, then leaves.
   void finalize(WaitHooks* hooks = nullptr);
 
@@ -92,6 +124,8 @@ class CTRAN_API OwnGpuStream final {
 
   GpuStream get() const;
   void copy(void* toDevice, const void* from, size_t bytes);
+  /// Waits until all that the stream holds has ended.
+  void synchronize();
   /// Once all that the stream holds has ended.
   void read(void* to, const void* fromDevice, size_t bytes);
   /// What `enqueue` puts on the stream becomes a graph, which each call of the result launches.

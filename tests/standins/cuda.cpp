@@ -43,6 +43,7 @@ namespace {
 constexpr int kGpus = 64;
 constexpr Result kInvalidValue = 1;
 constexpr Result kOutOfMemory = 2;
+constexpr Result kInvalidContext = 201;
 constexpr Result kPeerAccessUnsupported = 217;
 constexpr Result kCaptureUnsupported = 900;
 constexpr Result kCaptureInvalidated = 901;
@@ -250,10 +251,15 @@ STAND_IN Result cuCtxGetCurrent(Context* context) {
   return kSuccess;
 }
 
+STAND_IN Result cuCtxGetDevice(Device* device) {
+  *device = 0;
+  return currentContext ? kSuccess : kInvalidContext;
+}
+
 STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
-  return currentContext ? kSuccess : 201;
+  return currentContext ? kSuccess : kInvalidContext;
 }
 
 std::atomic<int> urgentStreams{0};
@@ -722,9 +728,19 @@ STAND_IN Result cuModuleGetFunction(Function* function, Module module, const cha
   return kSuccess;
 }
 
-STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned, unsigned,
-                               unsigned rows, unsigned, unsigned, Stream stream, void** parameters,
-                               void**) {
+namespace {
+std::atomic<unsigned> lastBlocks{0}, lastThreads{0};
+}  // namespace
+
+/// For tests: the shape of the last launch, as it was asked for.
+STAND_IN unsigned standInLastBlocks() { return lastBlocks.load(); }
+STAND_IN unsigned standInLastThreads() { return lastThreads.load(); }
+
+STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned,
+                               unsigned threads, unsigned rows, unsigned, unsigned, Stream stream,
+                               void** parameters, void**) {
+  lastBlocks = gridX;
+  lastThreads = threads;
   const char* first = static_cast<const char*>(parameters[0]);
   const std::vector<char> arguments(first, first + function->argumentBytes);
   return of(stream).push([=] {
@@ -792,6 +808,23 @@ STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePt
     return give(*found);
   }
   return kInvalidValue;
+}
+
+/// Of memory that this process knows from the driver; the first device has all of it.
+STAND_IN Result cuPointerGetAttribute(void* value, int attribute, DevicePtr address) {
+  DevicePtr base = 0;
+  size_t bytes = 0;
+  if (cuMemGetAddressRange_v2(&base, &bytes, address) != kSuccess) return kInvalidValue;
+  switch (attribute) {
+    case kPointerMemoryType:
+      *static_cast<unsigned*>(value) = kMemoryTypeDevice;
+      return kSuccess;
+    case kPointerDeviceOrdinal:
+      *static_cast<int*>(value) = 0;
+      return kSuccess;
+    default:
+      return kNotSupported;
+  }
 }
 
 STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {

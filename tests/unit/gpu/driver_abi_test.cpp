@@ -48,6 +48,9 @@ static_assert(MemoryProperties{}.allocationType == CU_MEM_ALLOCATION_TYPE_PINNED
 static_assert(MemoryLocation{}.type == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(MemoryAccess{}.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 static_assert(kLaunchAttributePriority == CU_LAUNCH_ATTRIBUTE_PRIORITY);
+static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(static_cast<int>(DeviceAttribute::ComputeCapabilityMajor) ==
               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(static_cast<int>(DeviceAttribute::ComputeCapabilityMinor) ==
