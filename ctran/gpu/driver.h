@@ -47,6 +47,13 @@ enum class DeviceAttribute : int {
   PosixFdHandles = 103,
 };
 
+enum class PointerAttribute : int {
+  MemoryType = 2,
+  BufferId = 7,
+  DeviceOrdinal = 9,
+};
+inline constexpr unsigned kMemoryOfDevice = 2;
+
 enum class PeerAttribute : int {
   NativeAtomics = 3,
 };
@@ -128,6 +135,7 @@ struct LaunchConfig {
   X(devicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device device)                        \
   X(ctxSetCurrent, "cuCtxSetCurrent", Context context)                                             \
   X(ctxGetCurrent, "cuCtxGetCurrent", Context* context)                                            \
+  X(ctxGetDevice, "cuCtxGetDevice", Device* device)                                                \
   X(ctxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", int* least, int* greatest)           \
   X(ctxSynchronize, "cuCtxSynchronize")                                                            \
   X(memGetAllocationGranularity, "cuMemGetAllocationGranularity", size_t* bytes,                   \
@@ -156,7 +164,8 @@ struct LaunchConfig {
   X(memHostUnregister, "cuMemHostUnregister", void* address)                                       \
   X(memHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", DevicePtr* device, void* host,        \
     unsigned flags)                                                                                \
-  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, int attribute, DevicePtr address)   \
+  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, PointerAttribute which,             \
+    DevicePtr address)                                                                             \
   X(memcpyAsync, "cuMemcpyAsync", DevicePtr to, DevicePtr from, size_t bytes, Stream stream)       \
   X(memcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void* to, DevicePtr from, size_t bytes,               \
     Stream stream)                                                                                 \
@@ -232,6 +241,9 @@ struct Driver {
   /// The driver of this process, loaded and initialised at the first call.
   /// Throws Error(Unsupported) when there is no libcuda or no usable GPU; asks again next time.
   static const Driver& get();
+
+  /// The same, without loading anything: null in a process that has not used a GPU.
+  static const Driver* ifLoaded();
 };
 
 /// "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
@@ -262,5 +274,8 @@ std::string architecture(int device);
 std::string deviceName(int device);
 
 int deviceCount();
+
+/// Of the context that is current on this thread; 0 if there is none, as CUDA has it.
+int currentDevice();
 
 }  // namespace ctran::gpu

@@ -15,18 +15,6 @@ using ctran::gpu::DeviceGuard;
 using ctran::gpu::DevicePtr;
 using ctran::gpu::Driver;
 
-constexpr unsigned kEnablePeerAccess = 1;
-
-const Driver& sharingDriver() {
-  const Driver& driver = Driver::get();
-  if (driver.ipcGetMemHandle && driver.ipcOpenMemHandle && driver.ipcCloseMemHandle &&
-      driver.memGetAddressRange) {
-    return driver;
-  }
-  throw ctran::Error(ctran::ErrorKind::Unsupported,
-                     "This driver does not share device memory between processes");
-}
-
 /// For destructors: of a device that is lost, or not this process's, all has gone anyway.
 template <class Body>
 void onDevice(int device, const Body& body) {
@@ -52,53 +40,6 @@ void clear(DevicePtr address, size_t bytes, int device) {
 
 }  // namespace
 
-SharedRange share(DevicePtr address, size_t bytes) {
-  SharedRange range;
-  range.bytes = bytes;
-  if (bytes == 0) return range;
-  if (const auto segment = ctran::DeviceSegment::find(pointer(address), bytes)) {
-    range.isSegment = true;
-    range.segment = segment->ticket();
-    range.offset = address - segment->address();
-    return range;
-  }
-  const Driver& driver = sharingDriver();
-  DevicePtr base = 0;
-  size_t size = 0;
-  ctran::gpu::check(driver.memGetAddressRange(&base, &size, address), "cuMemGetAddressRange");
-  if (const auto result = driver.ipcGetMemHandle(&range.handle, base)) {
-    throw ctran::Error(
-        ctran::ErrorKind::Unsupported,
-        "This memory cannot be mapped by other processes: " + ctran::gpu::describe(result), {},
-        "window",
-        "use memory of window_allocate(), or of torch; with expandable segments, a tensor that "
-        "lies "
-        "in one of the allocations that they are made of");
-  }
-  range.offset = address - base;
-  return range;
-}
-
-std::shared_ptr<void> map(const SharedRange& range, int device) {
-  if (range.bytes == 0) return nullptr;
-  if (range.isSegment) {
-    const auto mapping = ctran::DeviceSegment::open(range.segment, device);
-    return {mapping, pointer(mapping->address() + range.offset)};
-  }
-  const Driver& driver = sharingDriver();
-  const DeviceGuard active(device);
-  DevicePtr base = 0;
-  if (const auto result = driver.ipcOpenMemHandle(&base, range.handle, kEnablePeerAccess)) {
-    throw ctran::Error(
-        ctran::ErrorKind::Unsupported,
-        "The memory of another rank cannot be mapped: " + ctran::gpu::describe(result), {},
-        "window", "windows need ranks whose GPUs reach each other on one host");
-  }
-  return {pointer(base + range.offset), [base, device](void*) {
-            onDevice(device, [&] { Driver::get().ipcCloseMemHandle(base); });
-          }};
-}
-
 std::shared_ptr<void> allocate(size_t bytes, int device) {
   const DeviceGuard active(device);
   const auto segment = ctran::DeviceSegment::allocate(device, bytes);
@@ -116,7 +57,7 @@ std::shared_ptr<void> allocate(size_t bytes, int device) {
 }
 
 std::shared_ptr<void> allocateWords(size_t words, int device) {
-  const Driver& driver = sharingDriver();
+  const Driver& driver = Driver::get();
   const DeviceGuard active(device);
   DevicePtr address = 0;
   const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);

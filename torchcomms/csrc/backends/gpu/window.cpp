@@ -28,8 +28,8 @@ const Runtime& cuda() { return Runtime::of(ctran::gpu::Platform::Cuda); }
 
 /// What ranks tell each other when a window opens, and of how far they have come.
 struct Introduction {
-  SharedRange memory;
-  SharedRange words;
+  ctran::SharedRange memory;
+  ctran::SharedRange words;
   int64_t signals;
   bool failed;
   ErrorKind kind;
@@ -121,8 +121,8 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
     abort_ = std::make_shared<ctran::gpu::MappedHostMemory>(sizeof(uint32_t));
     adopted = ctran::DeviceSegment::adopt(deviceIndex(), data, memory.nbytes());
     words = allocateWords(count, deviceIndex());
-    own.memory = share(addressOf(data), memory.nbytes());
-    own.words = share(addressOf(words.get()), count * kWord);
+    own.memory = ctran::shareDeviceMemory(addressOf(data), memory.nbytes());
+    own.words = ctran::shareDeviceMemory(addressOf(words.get()), count * kWord);
     own.signals = signals;
   });
   std::vector<Peer> peers(static_cast<size_t>(size_));
@@ -136,8 +136,8 @@ void GpuWindow::open(const at::Tensor& memory, int64_t signals) {
         peer.memory = std::shared_ptr<void>(std::shared_ptr<void>(), data);
         peer.words = words;
       } else {
-        peer.memory = map(other.memory, deviceIndex());
-        peer.words = map(other.words, deviceIndex());
+        peer.memory = ctran::mapDeviceMemory(other.memory, deviceIndex());
+        peer.words = ctran::mapDeviceMemory(other.words, deviceIndex());
       }
     }
   });
