@@ -7,6 +7,7 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
+from mscclpp.connections import Connections
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,7 +19,7 @@ __all__ = ["CommGroup"]
 _TIMEOUT = 600.0
 
 
-class CommGroup:
+class CommGroup(Connections):
     """The ranks that work together. Making one is collective over them.
 
     One of these says who they are:

@@ -200,9 +200,9 @@ class _Buffers:
         part = size // comm.size
         self.input_size = part if collective == "allgather" else size
         self.output_size = part if collective == "reducescatter" else size
-        self.input = _runtime.allocate(self.input_size)
+        self.input = _runtime.allocate(self.input_size, -1)
         one_buffer = collective == "broadcast"
-        self.output = self.input if one_buffer else _runtime.allocate(self.output_size)
+        self.output = self.input if one_buffer else _runtime.allocate(self.output_size, -1)
         pattern = array.array("i", ((i * (comm.rank + 3)) % 251 for i in range(1009)))
         times = self.input_size // (4 * len(pattern)) + 1
         ctypes.memmove(self.input.address, (pattern * times).tobytes(), self.input_size)
