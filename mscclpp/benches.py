@@ -51,7 +51,7 @@ class CpuBench:
         self.name = name
 
     def allocate(self, size: int) -> Memory:
-        memory = _runtime.allocate(size)
+        memory = _runtime.allocate(size, -1)
         return Memory(memory.address, memory)
 
     def write(self, memory: Memory, data: bytes) -> None:

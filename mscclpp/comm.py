@@ -8,6 +8,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
+from mscclpp.connections import Connections
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -19,7 +20,7 @@ __all__ = ["CommGroup"]
 _TIMEOUT = 600.0
 
 
-class CommGroup:
+class CommGroup(Connections):
     """The ranks that work together. Making one is collective over them.
 
     One of these says who they are:

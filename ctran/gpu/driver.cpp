@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -29,6 +30,8 @@ void* openLibrary() {
               "on a machine with NVIDIA GPUs install their driver; inside a container, start it "
               "with the GPUs (--gpus all); otherwise use CPU tensors");
 }
+
+std::atomic<bool> isLoaded{false};
 
 Driver load() {
   void* library = openLibrary();  // stays loaded: torch and the process' exit may still need it
@@ -61,6 +64,7 @@ Driver load() {
                     "): " + (text ? text : "unknown error"),
                 {}, {}, "nvidia-smi says whether the GPUs are usable from here");
   }
+  isLoaded.store(true, std::memory_order_release);
   return driver;
 }
 
@@ -85,6 +89,22 @@ Context primaryContext(int device) {
 const Driver& Driver::get() {
   static const Driver driver = load();
   return driver;
+}
+
+const Driver* Driver::ifLoaded() {
+  if (!isLoaded.load(std::memory_order_acquire)) {
+    if (kLibrary.get().empty()) {
+      void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+      if (library == nullptr) return nullptr;
+      dlclose(library);
+    }
+    try {
+      get();
+    } catch (const Error&) {  // a driver without GPUs
+      return nullptr;
+    }
+  }
+  return &get();
 }
 
 std::string describe(Result result) {
@@ -178,9 +198,9 @@ std::optional<int> deviceOf(const void* address) {
   int device = 0;
   CaptureMode mode = CaptureMode::Relaxed;  // some thread may be capturing
   functions.exchangeMode(&mode);
-  Result result = functions.ask(&type, kPointerMemoryType, at);
-  const bool isDevice = result == kSuccess && type == kMemoryTypeDevice;
-  if (isDevice) result = functions.ask(&device, kPointerDeviceOrdinal, at);
+  Result result = functions.ask(&type, PointerAttribute::MemoryType, at);
+  const bool isDevice = result == kSuccess && type == kMemoryOfDevice;
+  if (isDevice) result = functions.ask(&device, PointerAttribute::DeviceOrdinal, at);
   functions.exchangeMode(&mode);
   if (!isDevice) return std::nullopt;
   check(result, "cuPointerGetAttribute");

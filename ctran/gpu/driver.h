@@ -49,6 +49,13 @@ enum class DeviceAttribute : int {
   PosixFdHandles = 103,
 };
 
+enum class PointerAttribute : int {
+  MemoryType = 2,
+  BufferId = 7,
+  DeviceOrdinal = 9,
+};
+inline constexpr unsigned kMemoryOfDevice = 2;
+
 enum class PeerAttribute : int {
   NativeAtomics = 3,
 };
@@ -102,11 +109,6 @@ struct LaunchAttribute {
 };
 
 inline constexpr int kLaunchAttributePriority = 8;
-
-// Of cuPointerGetAttribute.
-inline constexpr int kPointerMemoryType = 2;
-inline constexpr int kPointerDeviceOrdinal = 9;
-inline constexpr unsigned kMemoryTypeDevice = 2;
 
 struct LaunchConfig {
   unsigned gridX = 1, gridY = 1, gridZ = 1;
@@ -164,7 +166,8 @@ struct LaunchConfig {
   X(memHostUnregister, "cuMemHostUnregister", void* address)                                       \
   X(memHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", DevicePtr* device, void* host,        \
     unsigned flags)                                                                                \
-  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, int attribute, DevicePtr address)   \
+  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, PointerAttribute which,             \
+    DevicePtr address)                                                                             \
   X(memcpyAsync, "cuMemcpyAsync", DevicePtr to, DevicePtr from, size_t bytes, Stream stream)       \
   X(memcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void* to, DevicePtr from, size_t bytes,               \
     Stream stream)                                                                                 \
@@ -242,6 +245,9 @@ struct Driver {
   /// The driver of this process, loaded and initialised at the first call.
   /// Throws Error(Unsupported) when there is no libcuda or no usable GPU; asks again next time.
   static const Driver& get();
+
+  /// The same, without loading anything: null in a process that has not used a GPU.
+  static const Driver* ifLoaded();
 };
 
 /// "CUDA_ERROR_INVALID_VALUE (1): invalid argument".

@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -114,20 +116,29 @@ class CTRAN_API GpuCommunicator final {
   const std::shared_ptr<ctran::GpuCommunicator> engine_;
 };
 
-/// A stream that does not wait for the default stream.
+/// A stream that does not wait for the default stream. What follows may be called while the calling
+/// thread captures, and is not captured, but for what `capture` says.
 class CTRAN_API OwnGpuStream final {
  public:
-  explicit OwnGpuStream(int device);
+  /// `words` are how many `set` takes before it has to wait for the first ones.
+  explicit OwnGpuStream(int device, size_t words = 0);
   ~OwnGpuStream();
   OwnGpuStream(const OwnGpuStream&) = delete;
   OwnGpuStream& operator=(const OwnGpuStream&) = delete;
 
   GpuStream get() const;
   void copy(void* toDevice, const void* from, size_t bytes);
-  /// Waits until all that the stream holds has ended.
-  void synchronize();
   /// Once all that the stream holds has ended.
   void read(void* to, const void* fromDevice, size_t bytes);
+  /// From any memory to any, by a copy engine if both are GPUs', behind what the stream holds.
+  void move(void* to, const void* from, size_t bytes);
+  /// Sets a word of a GPU, behind what the stream holds. Allocates nothing, which might wait for
+  /// kernels that wait for this.
+  void set(uint64_t* word, uint64_t value);
+  /// Makes zeros of whole words of 4 bytes.
+  void clear(void* onDevice, size_t bytes);
+  /// Waits until all that the stream holds has ended.
+  void synchronize();
   /// What `enqueue` puts on the stream becomes a graph, which each call of the result launches.
   std::function<void()> capture(const std::function<void()>& enqueue);
 
@@ -136,8 +147,33 @@ class CTRAN_API OwnGpuStream final {
   const std::unique_ptr<State> state_;
 };
 
-/// Memory of a device that other processes can map.
+/// Whose memory an address is.
+struct GpuAllocation {
+  int device = -1;  ///< -1: no GPU's
+  uint64_t id = 0;  ///< another one for each allocation of this process; 0: not known
+};
+/// Loads no driver: without one in this process memory is the host's.
+CTRAN_API GpuAllocation gpuAllocationOf(const void* address);
+
+/// Memory of a device that other processes can map; zeros at first. Its last owner lets go of it
+/// when all that runs on the device has ended.
 CTRAN_API std::shared_ptr<void> allocateOnGpu(int device, size_t bytes);
+
+/// Page-locked memory of the host, which every GPU reads and writes at the same address; zeros.
+CTRAN_API std::shared_ptr<void> allocateForGpus(size_t bytes);
+
+/// Names memory of a GPU for other processes of this host: plain data, that may be sent.
+using GpuMemoryName = std::array<std::byte, 192>;
+struct SharedGpuMemory {
+  GpuMemoryName name{};
+  std::shared_ptr<void> held;  ///< as long as others are to open the name
+};
+/// Of allocateOnGpu, of torch, or of cudaMalloc. Throws Error(Unsupported) for what cannot be
+/// shared.
+CTRAN_API SharedGpuMemory shareGpuMemory(const void* address, size_t bytes);
+/// That memory, as `device` reads and writes it, at least as long as it is held. Throws Error if it
+/// is gone, has fewer bytes, or cannot be reached.
+CTRAN_API std::shared_ptr<void> openGpuMemory(const GpuMemoryName& name, size_t bytes, int device);
 
 }  // namespace api
 }  // namespace ctran

@@ -111,8 +111,10 @@ thread_local Stream hostStream = nullptr;
 struct Allocation {
   size_t bytes;
   int fd;
+  uint64_t id;
 };
 std::mutex allocationsMutex;
+std::atomic<uint64_t> allocationIds{0};
 std::map<DevicePtr, Allocation> allocations;
 std::map<DevicePtr, size_t> opened;  ///< of other processes
 
@@ -240,6 +242,11 @@ STAND_IN Result cuDevicePrimaryCtxRetain(Context* context, Device) {
 }
 
 thread_local Context currentContext = nullptr;
+
+STAND_IN Result cuCtxGetDevice(Device* device) {
+  *device = 0;
+  return currentContext ? kSuccess : 201;
+}
 
 STAND_IN Result cuCtxSetCurrent(Context context) {
   currentContext = context;
@@ -528,6 +535,7 @@ struct Chunk {
 struct MappedChunk {
   size_t bytes;
   MemoryHandle handle;
+  uint64_t id;
 };
 std::map<DevicePtr, MappedChunk> mappedChunks;  ///< guarded by allocationsMutex, as all uses are
 
@@ -645,7 +653,7 @@ STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryH
                      chunkOf(handle).fd, static_cast<off_t>(offset));
   if (place == MAP_FAILED) return 2;
   const std::lock_guard lock(allocationsMutex);
-  mappedChunks[address] = {bytes, handle};
+  mappedChunks[address] = {bytes, handle, ++allocationIds};
   ++chunkOf(handle).uses;
   return kSuccess;
 }
@@ -782,7 +790,7 @@ STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
   if (data == MAP_FAILED) return kOutOfMemory;
   *address = reinterpret_cast<DevicePtr>(data);
   const std::lock_guard lock(allocationsMutex);
-  allocations[*address] = {bytes, fd};
+  allocations[*address] = {bytes, fd, ++allocationIds};
   return kSuccess;
 }
 
@@ -810,21 +818,22 @@ STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePt
   return kInvalidValue;
 }
 
-/// Of memory that this process knows from the driver; the first device has all of it.
-STAND_IN Result cuPointerGetAttribute(void* value, int attribute, DevicePtr address) {
-  DevicePtr base = 0;
-  size_t bytes = 0;
-  if (cuMemGetAddressRange_v2(&base, &bytes, address) != kSuccess) return kInvalidValue;
-  switch (attribute) {
-    case kPointerMemoryType:
-      *static_cast<unsigned*>(value) = kMemoryTypeDevice;
-      return kSuccess;
-    case kPointerDeviceOrdinal:
+STAND_IN Result cuPointerGetAttribute(void* value, PointerAttribute which, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto give = [&](uint64_t id) {
+    if (which == PointerAttribute::MemoryType) {
+      *static_cast<unsigned*>(value) = kMemoryOfDevice;
+    } else if (which == PointerAttribute::BufferId) {
+      *static_cast<uint64_t*>(value) = id;
+    } else {
       *static_cast<int*>(value) = 0;
-      return kSuccess;
-    default:
-      return kNotSupported;
-  }
+    }
+    return kSuccess;
+  };
+  const auto allocation = holderOf(allocations, address);
+  if (allocation != allocations.end()) return give(allocation->second.id);
+  const auto chunk = holderOf(mappedChunks, address);
+  return chunk != mappedChunks.end() ? give(chunk->second.id) : kInvalidValue;
 }
 
 STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {

@@ -48,9 +48,6 @@ static_assert(MemoryProperties{}.allocationType == CU_MEM_ALLOCATION_TYPE_PINNED
 static_assert(MemoryLocation{}.type == CU_MEM_LOCATION_TYPE_DEVICE);
 static_assert(MemoryAccess{}.flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
 static_assert(kLaunchAttributePriority == CU_LAUNCH_ATTRIBUTE_PRIORITY);
-static_assert(kPointerMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
-static_assert(kPointerDeviceOrdinal == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
-static_assert(kMemoryTypeDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(static_cast<int>(DeviceAttribute::ComputeCapabilityMajor) ==
               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
 static_assert(static_cast<int>(DeviceAttribute::ComputeCapabilityMinor) ==
@@ -59,6 +56,11 @@ static_assert(static_cast<int>(DeviceAttribute::MultiprocessorCount) ==
               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(static_cast<int>(PeerAttribute::NativeAtomics) ==
               CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
+static_assert(static_cast<int>(PointerAttribute::MemoryType) == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(static_cast<int>(PointerAttribute::BufferId) == CU_POINTER_ATTRIBUTE_BUFFER_ID);
+static_assert(static_cast<int>(PointerAttribute::DeviceOrdinal) ==
+              CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kMemoryOfDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(static_cast<int>(FunctionAttribute::Registers) == CU_FUNC_ATTRIBUTE_NUM_REGS);
 static_assert(static_cast<int>(CaptureMode::Relaxed) == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(static_cast<int>(CaptureStatus::Invalidated) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);
