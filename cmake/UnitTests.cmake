@@ -19,7 +19,10 @@ if(NOT GTest_FOUND)
 endif()
 
 add_executable(ctran_tests ${test_sources})
-target_link_libraries(ctran_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
+target_link_libraries(ctran_tests PRIVATE own_code ctran nccl_plugin GTest::gtest GTest::gtest_main)
+file(GLOB plugin_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/nccl_plugin/*.cpp)
+set_property(SOURCE ${plugin_tests}
+  APPEND PROPERTY COMPILE_DEFINITIONS NCCL_PLUGIN="$<TARGET_FILE:nccl_plugin>")
 # A third of the time to compile; what they test has options of its own.
 target_compile_options(ctran_tests PRIVATE
   $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)

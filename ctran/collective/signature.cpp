@@ -109,13 +109,19 @@ std::string describe(const OperationRecord& record) {
 }
 
 RecordedCall recordedCall(uint64_t what, uint64_t count) {
-  Collective c = unpack(what);
+  const bool isTold = (what & kReductionNotTold) != kReductionNotTold;
+  Collective c = unpack(isTold ? what : what & ~kReductionNotTold);
   c.count = count;
   const bool isKnown = c.kind <= CollectiveKind::AllToAllVCombine &&
                        static_cast<int>(c.type) < kDataTypeCount &&
                        static_cast<int>(c.op.kind) < kReduceKindCount;
   if (!isKnown) return {"?", "?", "?", 0};
-  return {std::string(nameOf(c.kind)), std::string(nameOf(c.type)), c.describe(), c.root};
+  std::string text = c.describe();
+  if (!isTold && hasReduction(c.kind)) {
+    const std::string guess = std::string(nameOf(c.op.kind)) + ", ";
+    text.erase(text.find(guess), guess.size());
+  }
+  return {std::string(nameOf(c.kind)), std::string(nameOf(c.type)), std::move(text), c.root};
 }
 
 std::string Collective::describe() const {

@@ -43,6 +43,9 @@ class OperationTrace {
     slot.version.store(position + 1, std::memory_order_release);
   }
 
+  /// Where the operation that runs is recorded; null if it is not.
+  RecordSlot* slot() const { return slot_; }
+
   /// Of the operation that runs, as far as it has come.
   struct Summary {
     uint64_t number = 0;  ///< position in its ring

@@ -147,6 +147,10 @@ class Recording {
     std::string name, value;
   };
   std::optional<Asked> asked() const;
+  /// Nobody looks at what is asked: whoever asks need not wait.
+  void refuseSettings() {
+    setting_->answered.store(RecordedSetting::kTakesNone, std::memory_order_release);
+  }
   /// `why`: why it was not taken; empty if it was.
   void answer(uint64_t number, std::string_view why);
 
