@@ -41,7 +41,7 @@ SharedRange shareDeviceMemory(DevicePtr address, size_t bytes) {
   range.bytes = bytes;
   if (bytes == 0) return range;
   if (const auto segment = DeviceSegment::find(pointer(address), bytes)) {
-    range.isSegment = true;
+    range.isSegment = 1;
     range.segment = segment->ticket();
     range.offset = address - segment->address();
     return range;
@@ -77,7 +77,14 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
                 "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
                 "ranks map each other's memory where their GPUs reach each other on one host");
   }
-  return {pointer(base + range.offset), [base, device](void*) { close(base, device); }};
+  std::shared_ptr<void> mapped(pointer(base), [base, device](void*) { close(base, device); });
+  DevicePtr begin = 0;
+  size_t size = 0;
+  if (driver.memGetAddressRange(&begin, &size, base) == gpu::kSuccess &&
+      (range.offset > size || range.bytes > size - range.offset)) {
+    throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
+  }
+  return {mapped, pointer(base + range.offset)};
 }
 
 }  // namespace ctran

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "ctran/gpu/driver.h"
@@ -10,7 +11,7 @@ namespace ctran {
 
 /// Names device memory of a process for the other processes of its host. Plain data.
 struct SharedRange {
-  bool isSegment = false;
+  uint64_t isSegment = 0;         ///< a whole word: it comes from others
   DeviceSegment::Ticket segment;  ///< that holds it, or
   gpu::IpcHandle handle{};        ///< of the allocation that holds it
   size_t offset = 0;              ///< in that one

@@ -815,7 +815,11 @@ STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePt
   if (auto found = holderOf(mappedChunks, address); found != mappedChunks.end()) {
     return give(*found);
   }
-  return kInvalidValue;
+  const auto ofOthers = opened.find(address);
+  if (ofOthers == opened.end()) return kInvalidValue;
+  *base = address;
+  *bytes = ofOthers->second;
+  return kSuccess;
 }
 
 STAND_IN Result cuPointerGetAttribute(void* value, PointerAttribute which, DevicePtr address) {

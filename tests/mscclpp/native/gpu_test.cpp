@@ -93,6 +93,33 @@ TEST(MemoryOfGpus, ThatIsGoneIsAnError) {
   });
 }
 
+TEST(MemoryOfGpus, BeyondItsAllocationIsRefused) {
+  runGpuRanks(2, [](Communicator& communicator) {
+    const int rank = communicator.bootstrap()->getRank();
+    const auto memory = memoryOfGpu(4096);
+    const std::shared_ptr<char> plain = plainMemoryOfGpu(4096);
+    for (void* const own : {memory.get(), static_cast<void*>(plain.get())}) {
+      ctran::api::GpuMemoryName name = ctran::api::shareGpuMemory(own, 4096).name;
+      communicator.bootstrap()->send(name.data(), sizeof name, 1 - rank, 3);
+      communicator.bootstrap()->recv(name.data(), sizeof name, 1 - rank, 3);
+      EXPECT_NE(ctran::api::openGpuMemory(name, 4096, 0), nullptr);
+      EXPECT_NE(errorOf([&] { ctran::api::openGpuMemory(name, 8192, 0); }).find("not the name of"),
+                std::string::npos);
+      // Whatever the bytes say, no memory is reached that is not the allocation's.
+      for (size_t i = 0; i < sizeof name; ++i) {
+        ctran::api::GpuMemoryName wrong = name;
+        wrong[i] ^= std::byte{0x80};
+        try {
+          const auto opened = ctran::api::openGpuMemory(wrong, 4096, 0);
+          static_cast<volatile char*>(opened.get())[4095];
+        } catch (const std::exception&) {
+        }
+      }
+      communicator.bootstrap()->barrier();
+    }
+  });
+}
+
 /// All-gather of `bytes` per rank: block b to the peer of channel b.
 void gather(DeviceHandle<MemoryChannel>* handles, int rank, size_t bytes) {
   auto& channel = handles[blockIdx.x];
@@ -298,12 +325,12 @@ TEST(NativeAlgorithmOfGpus, MemoryThatIsAllocatedAnewGetsANewContext) {
     int contexts = 0;
     const auto algorithm = counting(contexts, DeviceType::GPU);
     const auto shared = borrowed(communicator);
-    std::shared_ptr<char> memory = plainMemoryOfGpu(4096);
+    std::shared_ptr<char> memory = plainMemoryOfGpu(16 << 20);
     for (int i = 0; i < 3; ++i) executeOn(*algorithm, shared, memory.get());
     EXPECT_EQ(contexts, 1);
     void* const before = memory.get();
     memory.reset();
-    memory = plainMemoryOfGpu(4096);
+    memory = plainMemoryOfGpu(16 << 20);
     if (memory.get() != before) GTEST_SKIP() << "it got another address";
     executeOn(*algorithm, shared, memory.get());
     EXPECT_EQ(contexts, 2);
