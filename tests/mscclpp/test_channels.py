@@ -15,7 +15,7 @@ import pytest
 import torch
 from harness import Rank, Ranks
 from harness.ports import free_port
-from mscclpp_ranks import CHECKS, Place
+from mscclpp_ranks import CHECKS, Check, Place
 
 import mscclpp
 from mscclpp.utils import pack
@@ -24,27 +24,31 @@ MakeRanks = Callable[[int], Ranks]
 SCRIPT = Path(__file__).parents[1] / "gpu" / "mscclpp" / "native.py"
 
 
-def all_checks(rank: Rank, cache: str) -> None:
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One for all tests and workers: compilers take seconds."""
+    own = tmp_path_factory.getbasetemp()
+    return str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels")
+
+
+def is_right(rank: Rank, check: Check, cache: str) -> None:
     os.environ["MSCCLPP_CACHE_DIR"] = cache
     with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
-        for check in CHECKS:
-            check(group, Place("cpu"))
+        check(group, Place("cpu"))
 
 
 @pytest.mark.parametrize("size", [2, 3])
-def test_channels_and_kernels(
-    ranks: MakeRanks, size: int, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    cache = tmp_path_factory.getbasetemp() / "kernels"  # compilers take seconds
-    ranks(size).run(all_checks, str(cache))
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_on_the_host(ranks: MakeRanks, check: Check, size: int, cache: str) -> None:
+    ranks(size).run(is_right, check, cache)
 
 
 @pytest.mark.parametrize("late", ["a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"])
-def test_waits_end(late: str, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_waits_end(late: str, cache: str) -> None:
     environment = {
         **os.environ,
         "MSCCLPP_TIMEOUT": "2",
-        "MSCCLPP_CACHE_DIR": str(tmp_path_factory.getbasetemp() / "kernels"),
+        "MSCCLPP_CACHE_DIR": cache,
         "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPT.parents[2])]),
     }
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--ranks", "2", "--late", late]
