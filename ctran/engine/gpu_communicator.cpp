@@ -199,6 +199,11 @@ void GpuCommunicator::finalize(WaitHooks* hooks) {
   drain(hooks);
   throwIfBroken();
   control().finalize(hooks);
+  leave();
+}
+
+void GpuCommunicator::leave() {
+  if (hosts_ && !hasGraphs()) hosts_->leave();
 }
 
 void GpuCommunicator::diagnose() {

@@ -102,6 +102,9 @@ class GpuCommunicator final : public StreamQueue {
   /// Waits until all that was enqueued has ended, then leaves: a rank that still needs this one
   /// gets an error that names it. Throws the error of a broken communicator.
   void finalize(WaitHooks* hooks = nullptr);
+  /// The part of that which comes last, for whoever finalizes `control`: no operation comes any
+  /// more, but those of graphs.
+  void leave();
 
   bool inspect() override;
   bool isSound() const override;

@@ -1,6 +1,7 @@
 #include "ctran/engine/gpu_hosts.h"
 
 #include <algorithm>
+#include <cstring>
 #include <thread>
 #include <utility>
 
@@ -16,12 +17,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
+constexpr size_t kLeastStep = 1 << 16;
 const ConfigInt kStepBytes{
     "CTRAN_GPU_HOSTS_STEP_BYTES", 4 << 20,
-    "Bytes that a GPU has between domains, on several hosts, at a time: of page-locked memory of "
-    "the "
-    "host an operation takes four times that. The least of all ranks counts.",
-    1 << 16, 1 << 30};
+    "Bytes that a GPU has between domains, on several hosts, at a time. An operation takes up to "
+    "four times that of the host's memory, page-locked. The least of all ranks counts.",
+    kLeastStep, 1 << 30};
 
 /// How much longer than the operation what it waits for may take, so that whoever knows best who is
 /// to blame is the first to say so: a rank of whose domain some have not called; then the network,
@@ -185,10 +186,11 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   const auto said = exchangeAll(*control_, own, {}, hooks);
   if (failure) throw Error(*failure);
   for (int r = 0; r < control_->size(); ++r) {
-    stepBytes_ = std::min(stepBytes_, said[r].stepBytes);
+    stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastStep);
     if (!said[r].failed) continue;
-    throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + said[r].why,
-                {r}, "new_comm");
+    const std::string why(said[r].why, ::strnlen(said[r].why, sizeof said[r].why));
+    throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + why, {r},
+                "new_comm");
   }
   selector_.emplace(network_->map(), AlgorithmPlace::GpuHosts);
   selector_->prefer(control_->hint(), userPreferences(), control_->sumsInRankOrder());

@@ -57,6 +57,9 @@ class GpuHosts final : public Explainer {
                    std::shared_ptr<const CallHints> hints) override;
 
   void setTimeout(std::chrono::nanoseconds timeout);
+  /// Leaves the network: a rank that still needs this one gets an error that names it. After the
+  /// last operation, if no graph has one.
+  void leave() { network_->leave(); }
   bool hasFailed() const;
   /// What has gone wrong on any rank, if something has. Never blocks.
   std::optional<Error> trouble();

@@ -298,8 +298,12 @@ def _dies(rank: Rank, hosts: tuple[int, ...], dead: int) -> Any:
     rank.synchronize(BACKEND)
     if rank.rank == dead:
         os.kill(os.getpid(), signal.SIGKILL)
-    work = comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True)
-    error = error_of(work.wait_blocking, torchcomms.PeerLostError)
+    tensor = _ones(rank)
+
+    def reduce() -> None:  # the call itself fails where the death is known by then
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait_blocking()
+
+    error = error_of(reduce, torchcomms.PeerLostError)
     rank.synchronize(BACKEND)
     return error.ranks
 
@@ -419,20 +423,24 @@ def _leaves(rank: Rank) -> Any:
     rank.synchronize(BACKEND)
     if rank.rank == 1:
         comm.finalize()
-        del comm
+        rank.listen()  # until the others have noticed
         return None
     rank.listen()
     work = comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True)
     error = error_of(work.wait_blocking, torchcomms.PeerLostError)
     rank.synchronize(BACKEND)
+    rank.say("noticed")
     return error.ranks
 
 
 @case(world=3, breaks=True)
 def a_rank_of_another_host_that_has_left_is_named(make: Make) -> None:
     job = make(3).start(_leaves)
-    job.say(0)
-    job.say(2)
+    for r in (0, 2):
+        job.say(r)
+    for r in (0, 2):
+        assert job.hear(r) == "noticed"
+    job.say(1)
     assert job.results() == [[1], None, [1]]
 
 

@@ -61,7 +61,7 @@ class Report:
         self.row(check=name, seconds=round(seconds, 2), error=error)
         print(f"{'FAILED' if error else 'ok':6} {seconds:6.1f} s  {name}", flush=True)
         if error:
-            print(error[-2500:], flush=True)
+            print(error[-3500:], flush=True)
         return result
 
 
@@ -83,7 +83,8 @@ def torchrun(program: Path, *arguments: str) -> str:
         check=False,
     )
     if ended.returncode != 0:
-        raise AssertionError(f"{program.name}: {ended.returncode}\n{ended.stderr[-2000:]}")
+        of_ranks = ended.stderr.partition("ChildFailedError")[0]  # torchrun's own words follow
+        raise AssertionError(f"{program.name}: {ended.returncode}\n{of_ranks[:3000]}")
     print(ended.stdout, end="", flush=True)
     return ended.stdout
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -200,6 +201,23 @@ TEST_F(GpuHostsTest, AnAbortEndsTheOperationsOfAllHosts) {
     };
     const Error error = errorOf(ended);
     EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
+  });
+}
+
+TEST_F(GpuHostsTest, ARankOfAnotherHostThatHasLeftIsNamed) {
+  std::atomic<bool> left{false}, noticed{false};
+  run({"a", "b"}, 300, [&](Rank& rank) {
+    if (rank.rank() == 1) {
+      rank.comm->finalize();
+      left = true;
+      return awaitFlag(noticed);
+    }
+    awaitFlag(left);
+    const Error error =
+        errorOf([&] { rank.comm->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait(); });
+    noticed = true;
+    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
   });
 }

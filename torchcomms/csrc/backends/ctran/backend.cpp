@@ -163,6 +163,7 @@ void CtranBackend::finalize() {
   const HostWait wait;
   EngineWaitHooks hooks;
   visibly(*members_->monitor, [&] { members_->comm->finalize(&hooks); });
+  if (place_->gpu()) place_->gpu()->leave();
   registered_.clear();  // its owner may unmap it from now on
   finalized_ = true;
 }
