@@ -112,6 +112,11 @@ if(NOT SANITIZE)
   list(APPEND programs ctran_soak)
   add_test(NAME Soak COMMAND ctran_soak --faults 1000 --seconds 10)
   set_tests_properties(Soak PROPERTIES TIMEOUT 600)
+  # Over RDMA, where each process's 300th work request fails, and each 300th after it.
+  add_dependencies(ctran_soak stand_in_verbs)
+  add_test(NAME SoakRdma COMMAND ctran_soak --faults 1000 --seconds 10)
+  set_tests_properties(SoakRdma PROPERTIES TIMEOUT 600 ENVIRONMENT
+    "CTRAN_VERBS_LIBRARY=$<TARGET_FILE:stand_in_verbs>;STAND_IN_VERBS_FAULT=every:300:12")
 endif()
 
 # ctran_hostile: a member that lies; where errors of memory show ctest runs half a minute of it.

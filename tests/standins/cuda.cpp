@@ -804,6 +804,19 @@ STAND_IN Result cuMemFree_v2(DevicePtr address) {
   return kSuccess;
 }
 
+/// A dma-buf is the file of the memory: it begins where that does. STAND_IN_DMABUF=0: a driver that
+/// has none.
+STAND_IN Result cuMemGetHandleForAddressRange(void* handle, DevicePtr address, size_t, int type,
+                                              unsigned long long) {
+  const char* said = std::getenv("STAND_IN_DMABUF");
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end() || type != kAddressRangeDmaBufFd) return kInvalidValue;
+  if (said != nullptr && std::strcmp(said, "0") == 0) return kNotSupported;
+  *static_cast<int*>(handle) = dup(found->second.fd);
+  return kSuccess;
+}
+
 STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePtr address) {
   const std::lock_guard lock(allocationsMutex);
   const auto give = [&](const auto& range) {
