@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <new>
-#include <set>
 #include <utility>
 
 #include "ctran/base/clock.h"
-#include "ctran/base/config.h"
 #include "ctran/base/sha256.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
@@ -29,34 +26,12 @@
 namespace ctran {
 namespace {
 
-const ConfigBool kTrace{"CTRAN_TRACE", true,
-                        "Record every operation, for `torchcomms analyze`, `top` and `trace`.",
-                        ConfigVariable::Change::Live};
-
-/// Those whose recorders a change of kTrace turns on or off.
-struct Recorders {
-  std::mutex mutex;
-  std::set<Recording*> all;
-};
-Recorders& recorders() {
-  static Recorders& only = *new Recorders;
-  return only;
-}
-const WhenLiveChanges kTraceChanges{kTrace, [] {
-                                      const bool on = kTrace.get();
-                                      const std::lock_guard lock(recorders().mutex);
-                                      for (Recording* recording : recorders().all) {
-                                        recording->turn(on);
-                                      }
-                                    }};
-
 // A child has none of the threads; locks that they held at that moment stay held in its copy, so it
 // starts with fresh ones.
 [[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
   Progress::forget();
   PeerWatcher::forget();
   LiveSettings::forget();
-  new (&recorders().mutex) std::mutex;
 });
 
 /// Bytes that posting may have to copy on the spot.
@@ -232,26 +207,20 @@ void Communicator::start(WaitHooks* hooks) {
 
 void Communicator::record(size_t bytes, uint64_t group) {
   if (!localWatch_.memory()) return;
-  recording_.emplace(SharedMapping::map(localWatch_.memory(), bytes),
-                     static_cast<int>(map_.local().size()), map_.index(),
-                     Recording::Who{rank(), size(), name(), processName(), group,
-                                    timeoutNanos_.load(std::memory_order_relaxed)});
-  {
-    const std::lock_guard lock(recorders().mutex);
-    recording_->turn(kTrace.get());
-    recorders().all.insert(&*recording_);
-  }
+  recording_.emplace(
+      SharedMapping::map(localWatch_.memory(), bytes), static_cast<int>(map_.local().size()),
+      map_.index(),
+      Recording::Who{rank(), size(), gpus_ ? name() + "/control" : name(), processName(), group,
+                     timeoutNanos_.load(std::memory_order_relaxed)});
   core_.recording = &*recording_;
   collectives_->selector.record(core_.recording);
+  // The neighbours' places come first: they do not change any more when others look for theirs.
+  collectives_->recordTraffic(*recording_);
   if (transport_) transport_->record(core_.recording);
 }
 
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
-  if (recording_) {
-    const std::lock_guard lock(recorders().mutex);
-    recorders().all.erase(&*recording_);
-  }
   // The lanes refer to what is destroyed after them.
   for (auto& channel : channels_) {
     const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
@@ -615,7 +584,10 @@ std::unique_ptr<Lane> Communicator::makeSendLane(int peer) {
 }
 
 std::unique_ptr<Mailbox> Communicator::makeMailbox(int peer) {
-  if (sharesMemory(peer)) return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer));
+  if (sharesMemory(peer)) {
+    RecordedLink* const link = recording_ ? recording_->link(peer) : nullptr;
+    return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer), link);
+  }
   return std::make_unique<NetMailbox>(*transport_, rank(), peer);
 }
 

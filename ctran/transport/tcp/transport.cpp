@@ -125,9 +125,10 @@ void TcpTransport::countSent(Peer& peer, size_t bytes) {
   if (recording_ == nullptr) return;
   if (peer.recorded == nullptr) peer.recorded = recording_->link(peer.rank);
   if (peer.recorded == nullptr) return;
-  std::atomic<uint64_t>& sent = peer.recorded->sent;
-  sent.store(sent.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  peer.recorded->isRdma.store(peer.sendsOverRdma() ? 1 : 0, std::memory_order_relaxed);
+  using Over = RecordedLink::Transport;
+  RecordedLink::add(peer.recorded->sent, bytes);
+  const Over over = peer.sendsOverRdma() ? Over::Rdma : Over::Tcp;
+  peer.recorded->transport.store(static_cast<uint64_t>(over), std::memory_order_relaxed);
 }
 
 /// A message has come, or been announced, that is not bound: threads that wait for any have to
