@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
 #include <iterator>
 
 #include "ctran/os/process.h"
@@ -37,7 +38,7 @@ Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device, uint32_t rail
   std::unique_ptr<IbLink> made(new IbLink(device, rail));
   try {
     if (Maybe opened = made->open(); !opened) return opened.error();
-  } catch (const ctran::Error& error) {  // of the system: no descriptor is left, for example
+  } catch (const std::exception& error) {  // of the system: no descriptor is left, for example
     return Error{ENOMEM, error.what()};
   }
   made->card_.devices = card.devices;
