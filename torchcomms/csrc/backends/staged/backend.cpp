@@ -90,10 +90,11 @@ TorchCommBackend::WorkPtr StagedBackend::issue(const Call& call) {
     results = std::make_shared<staged::Results>(device_, outputs, readsOutputs(call, getRank()));
   }
   const Tensors written = results ? results->host() : Tensors();
-  const bool inPlace = call.inputs.data() == call.outputs.data();
+  // The only ones by their nature; others may be by the caller's choice, whose input is a copy.
+  const bool inPlace = call.op == OpName::all_reduce || call.op == OpName::reduce;
   Tensors read;
   for (const at::Tensor& input : call.inputs) {
-    read.push_back(inPlace ? written[read.size()] : toHost(input));
+    read.push_back(inPlace && results ? written[0] : toHost(input));
   }
   std::vector<P2POp> batch(call.batch.begin(), call.batch.end());
   auto received = written.begin();
