@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,11 +38,12 @@ def screen(communicators: Sequence[Communicator], after: float, width: int = 200
     for communicator in communicators:
         lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
         lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
-        for _, rank in sorted(communicator.ranks.items()):
-            lines.append(_row(communicator, rank))
-        lines += [f"  ! {verdict['text']}" for verdict in judge(communicator, after)]
+        lines += [_row(communicator, rank) for _, rank in sorted(communicator.ranks.items())]
+        lines = [line[:width] for line in lines]
+        for verdict in judge(communicator, after):
+            lines += textwrap.wrap(f"  ! {verdict['text']}", width, subsequent_indent="    ")
         lines.append("")
-    return "\n".join(line[:width] for line in lines)
+    return "\n".join(lines)
 
 
 def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:
