@@ -181,8 +181,8 @@ std::shared_ptr<HostProxy::Step> HostProxy::makeStep(std::function<void()> work,
     state.runs = true;
   }
   if (captured) return step;
-  const auto first = std::stable_partition(state.kept.begin(), state.kept.end(),
-                                           [](const auto& one) { return !isOver(one); });
+  const auto first = std::partition(state.kept.begin(), state.kept.end(),
+                                    [](const auto& one) { return !isOver(one); });
   over.assign(std::make_move_iterator(first), std::make_move_iterator(state.kept.end()));
   state.kept.erase(first, state.kept.end());
   state.kept.push_back(step);

@@ -13,7 +13,7 @@
 
 namespace ctran {
 
-class SignalKernels;
+struct SignalKernels;
 
 /// What a window of GPUs asks of the communicator it belongs to, which outlives it.
 class GpuWindowHost {

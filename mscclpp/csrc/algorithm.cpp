@@ -38,7 +38,8 @@ uint64_t checkedAllocation(const std::string& name, const char* what, const void
   }
   if (kernels == DeviceType::GPU && found.device != ctran::api::currentGpu().value_or(0)) {
     fail("is on GPU " + std::to_string(found.device) + ", but GPU " +
-         std::to_string(ctran::api::currentGpu().value_or(0)) + " is current: call torch.cuda.set_device");
+         std::to_string(ctran::api::currentGpu().value_or(0)) +
+         " is current: call torch.cuda.set_device");
   }
   if (kernels != DeviceType::GPU && found.device >= 0) {
     fail(

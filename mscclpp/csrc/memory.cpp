@@ -199,7 +199,9 @@ Endpoint Context::createEndpoint(const EndpointConfig& config) {
   impl->name.transport = static_cast<int32_t>(config.transport);
   impl->name.maxWriteQueueSize = config.maxWriteQueueSize;
   if (config.device.type == DeviceType::GPU) {
-    impl->name.gpu = config.device.id >= 0 ? config.device.id : translated([] { return ctran::api::currentGpu().value_or(0); });
+    impl->name.gpu = config.device.id >= 0
+                         ? config.device.id
+                         : translated([] { return ctran::api::currentGpu().value_or(0); });
   }
   Endpoint endpoint;
   endpoint.impl_ = std::move(impl);

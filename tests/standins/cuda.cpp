@@ -243,11 +243,6 @@ STAND_IN Result cuDevicePrimaryCtxRetain(Context* context, Device) {
 
 thread_local Context currentContext = nullptr;
 
-STAND_IN Result cuCtxGetDevice(Device* device) {
-  *device = 0;
-  return currentContext ? kSuccess : 201;
-}
-
 STAND_IN Result cuCtxSetCurrent(Context context) {
   currentContext = context;
   return kSuccess;

@@ -68,11 +68,13 @@ std::vector<std::unique_ptr<IbDevice>> IbDevice::openAll(const IbSettings& setti
       ports = (*opened)->context_.attributes().phys_port_cnt;
       const std::string place = settings.sysfs + device.sysfsPath() + "/device";
       if (settings.hca.empty()) (*opened)->distance_ = PciPlace::of(place).distance(node);
-      found.push_back(*std::move(opened));
+      const auto isNearer = [](const auto& a, const auto& b) {
+        return a->distance_ < b->distance_;
+      };
+      const auto behindEquals = std::upper_bound(found.begin(), found.end(), *opened, isNearer);
+      found.insert(behindEquals, *std::move(opened));
     }
   }
-  std::stable_sort(found.begin(), found.end(),
-                   [](const auto& a, const auto& b) { return a->distance_ < b->distance_; });
   return found;
 }
 

@@ -60,7 +60,7 @@ void TcpTransport::rdmaWoke(size_t which) {
 /// and the attempts at one; these come to the others then. Nothing if none can be used.
 std::optional<size_t> TcpTransport::deviceFor(const Peer& peer, const Rail& rail) const {
   const size_t count = devices_.size(), near = countNearest(devices_);
-  const auto turn = static_cast<size_t>(rank_ + peer.rank);
+  const size_t turn = static_cast<size_t>(rank_) + static_cast<size_t>(peer.rank);
   for (size_t i = rail.index + rail.attempts, end = i + count; i < end; ++i) {
     const size_t at = i % count;
     const size_t device = at < near ? (turn + at) % near : at;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -183,7 +184,8 @@ def _watch(parsed: argparse.Namespace) -> None:
     def show(communicators: Sequence[job.Communicator]) -> str:
         if parsed.json:
             return json.dumps(_describe(communicators, parsed.after))
-        return top.screen(communicators, parsed.after, rates)
+        width = shutil.get_terminal_size((200, 0)).columns
+        return top.screen(communicators, parsed.after, rates, width)
 
     top.watch(
         lambda: show(_find(parsed.of)), parsed.interval, parsed.times, as_screen=not parsed.json

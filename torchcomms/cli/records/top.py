@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -67,9 +68,11 @@ def screen(
         fastest = rates.of(communicator)
         if fastest:
             lines.append(f"  MB/s: {fastest}")
-        lines += [f"  ! {verdict['text']}" for verdict in judge(communicator, after)]
+        lines = [line[:width] for line in lines]
+        for verdict in judge(communicator, after):
+            lines += textwrap.wrap(f"  ! {verdict['text']}", width, subsequent_indent="    ")
         lines.append("")
-    return "\n".join(line[:width] for line in lines)
+    return "\n".join(lines)
 
 
 def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:
