@@ -107,7 +107,7 @@ def own_device() -> torch.device:
 
 def main() -> None:
     device = own_device()
-    dist.init_process_group("ctran")
+    dist.init_process_group("cpu:gloo,cuda:ctran" if device.type == "cuda" else "ctran")
     group = mscclpp.CommGroup(torch_group=dist.group.WORLD)
     rank, size = group.my_rank, group.nranks
     algorithm = setup_algorithm(group)
