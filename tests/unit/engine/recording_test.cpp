@@ -218,7 +218,9 @@ TEST(Recording, OfOperationsThatOverlap) {
   trace.ended(*first);  // its record has gone
   group = readRecording(memory.fd.get());
   for (const auto& op : group->ranks.at(0).operations) {
-    if (!op.isMessage) EXPECT_EQ(op.ended, 0);
+    if (!op.isMessage) {
+      EXPECT_EQ(op.ended, 0);
+    }
   }
 }
 
