@@ -27,6 +27,8 @@ SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 # What `make test-full` does longer than `make test`, or besides.
 SOAK = ["--faults", "10000", "--seed", "1"]
 SOAK_RDMA = ["--faults", "1000", "--seed", "1"]
+for _fault in ("kill", "pause", "stop", "reset", "clock", "memory"):
+    SOAK_RDMA += ["--fault", _fault]
 HOSTILE = ["--seconds", "300", "--seed", "2"]
 
 

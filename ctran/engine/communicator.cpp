@@ -197,6 +197,15 @@ void Communicator::start(WaitHooks* hooks) {
     watch_ = PeerWatcher::watchReadable(transport_->fd(), [weak] {
       if (const auto self = weak.lock()) self->core_.wakeOwn();
     });
+    if (transport_->urgentFd() >= 0) {
+      urgentWatch_ = PeerWatcher::watchReadable(transport_->urgentFd(), [weak] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->transport_->poll();
+        PeerWatcher::arm(self->urgentWatch_);
+      });
+      PeerWatcher::arm(urgentWatch_);
+    }
   }
   localWatch_.start(shared_from_this());
   // Whoever fails has somebody to tell on another host.
@@ -626,7 +635,10 @@ void Communicator::arm() {
 }
 
 void Communicator::leave() {
-  if (transport_) PeerWatcher::unwatch(watch_);
+  if (transport_) {
+    PeerWatcher::unwatch(watch_);
+    if (urgentWatch_ != 0) PeerWatcher::unwatch(urgentWatch_);
+  }
   localWatch_.stop();
   LiveSettings::stop(*this);
   if (transport_) tellFailure();

@@ -265,6 +265,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::mutex tellMutex_;
   std::atomic<bool> told_{false};  // of the failure, to the end
   uint64_t watch_ = 0;             // of the transport
+  uint64_t urgentWatch_ = 0;       // likewise
 };
 
 }  // namespace ctran

@@ -145,6 +145,9 @@ class Transport {
   virtual bool poll() = 0;
   /// Readable when `poll` may have something to do; -1: only polling tells.
   virtual int fd() const = 0;
+  /// Readable when `poll` has something to do that must not wait for this rank's next call, as
+  /// others may wait for it; -1: there is nothing of that kind.
+  virtual int urgentFd() const { return -1; }
 
  private:
   friend class Inbound;

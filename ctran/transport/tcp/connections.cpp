@@ -383,8 +383,14 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {
+    // What a rail that has failed holds is still to go over the first connection, its goodbye last.
+    const bool isOwed = std::any_of(peer->rails.begin(), peer->rails.end(), [](const auto& rail) {
+      return rail->sends && rail->saysLost;
+    });
     for (const auto& connection : peer->connections) {
-      if (connection->isOpen()) say(*connection, FrameType::Goodbye);
+      if (connection->isOpen() && !(isOwed && connection->isFirst())) {
+        say(*connection, FrameType::Goodbye);
+      }
     }
     for (const auto& rail : peer->rails) {
       if (rail->sends) rail->link->push({FrameHeader{FrameType::Goodbye, 0, {}}});

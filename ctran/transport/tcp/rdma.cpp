@@ -18,6 +18,8 @@ namespace {
 
 static_assert(sizeof(IbCard) == kCardBytes);
 
+constexpr std::chrono::milliseconds kLook{100};
+
 }  // namespace
 
 void TcpTransport::openDevices() {
@@ -39,8 +41,25 @@ void TcpTransport::openDevices() {
   for (size_t i = 0; i < count; ++i) {
     watch(devices_[i]->fd(), kDevices + i, EPOLLIN, true);
     watch(devices_[i]->eventFd(), kDevices + count + i, EPOLLIN, true);
+    watchUrgently(devices_[i]->eventFd(), true);
   }
   watch(timer_.get(), kDevices + 2 * count, EPOLLIN, true);
+  watchUrgently(timer_.get(), true);
+}
+
+void TcpTransport::watchUrgently(int fd, bool watches) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  // One that is there already, or has been closed meanwhile, is no matter.
+  ::epoll_ctl(urgent_.get(), watches ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
+}
+
+/// Makes the timer wake this rank, unless it does so anyway.
+void TcpTransport::lookAgain(std::chrono::nanoseconds after) {
+  if (std::exchange(isTimerSet_, true)) return;
+  itimerspec when{};
+  when.it_value.tv_nsec = after.count();
+  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
 }
 
 /// Something has happened that a device, or the timer, woke this rank for.
@@ -52,6 +71,7 @@ void TcpTransport::rdmaWoke(size_t which) {
   } else {
     uint64_t times = 0;
     [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof times);
+    isTimerSet_ = false;
   }
   pollRdma();
 }
@@ -175,7 +195,9 @@ bool TcpTransport::pollRdma() {
     for (const auto& rail : peer->rails) {
       if (rail->link) pollRail(*peer, *rail);
     }
-    if (peer->sendsOverRdma() && peer->hasOutput()) flush(*peer);
+    if (!peer->sendsOverRdma() || !peer->hasOutput()) continue;
+    flush(*peer);
+    lookAgain(kLook);  // whether a device has failed, if this rank is in no call then
   }
   return any;
 }
@@ -203,7 +225,11 @@ void TcpTransport::pollRail(Peer& peer, Rail& rail) {
   if (!rail.sends && rail.isProven && rail.isProvenThere && peer.asked.empty()) {
     sayOf(peer, rail, FrameType::Switch);
     rail.sends = true;
-    if (rail.index == 0) peer.whyNoRdma.clear();
+    if (rail.index == 0) {
+      peer.whyNoRdma.clear();
+      // From here on it tells of nothing but failures and ends.
+      watchUrgently(peer.first().link.socket().get(), true);
+    }
     log(LogComponent::Transport, LogLevel::Debug, "rank %d sends to %s over RDMA (%s)", rank_,
         describe(peer.rank).c_str(), link.device().name().c_str());
     offerMore(peer);

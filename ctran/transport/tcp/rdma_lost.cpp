@@ -2,8 +2,9 @@
 // sender still has the rest there (IbLink): both ends stop, say how far they have read (Lost), and
 // what was not read goes over the TCP connection, in order. So nothing is lost, and nothing comes
 // twice. Then rail 0, which carries everything, is made again over another device.
-#include <sys/timerfd.h>
-
+//
+// A rank that is in no call has to answer, too: others may wait for what it has sent. So a thread
+// watches what tells of failures meanwhile (urgentFd).
 #include <algorithm>
 #include <iterator>
 
@@ -42,9 +43,6 @@ void TcpTransport::failed(Peer& peer, Rail& rail) {
     rail.failedAt = now;
     rail.wasUsed = rail.sends || rail.reader.isThere();
     link.stop();
-    itimerspec when{};
-    when.it_value.tv_nsec = grace;
-    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
     if (!told_ && (link.device().settings().failsOver || !rail.wasUsed)) {
       rail.reader.state = State::Gone;
       rail.saysLost = true;
@@ -52,7 +50,8 @@ void TcpTransport::failed(Peer& peer, Rail& rail) {
     }
   }
   if (rail.saysLost && peer.first().isOpen() && !peer.first().hasLeft) return;  // it will answer
-  if (!rail.wasUsed || now - rail.failedAt < grace) return;
+  if (!rail.wasUsed) return;
+  if (now - rail.failedAt < grace) return lookAgain(kGrace / 4);
   lose(peer, "RDMA over " + link.device().name() + " has failed: " + link.why());
 }
 
@@ -110,6 +109,7 @@ void TcpTransport::fallBack(Peer& peer, Rail& rail, uint64_t bytes) {
   next.attempts = attempts;
   next.hasOffered = index != 0 || attempts >= devices;
   if (index == 0) {
+    watchUrgently(peer.first().link.socket().get(), false);
     peer.whyNoRdma = "RDMA over " + name + " has failed: " + why;
     offer(peer, next);
   }

@@ -19,8 +19,9 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       size_(board.size()),
       ownAddresses_(hosts_.doorman->addresses()),
       connectionsWanted_(wantedConnections()),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw systemError("epoll_create1", errno);
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      urgent_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);
   for (int r = 0; r < size_; ++r) {
     peers_.push_back(std::make_unique<Peer>(*this, r));
     peers_[r]->isNear = board_.isShared(r);

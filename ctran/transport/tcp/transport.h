@@ -69,6 +69,8 @@ class TcpTransport final : public Transport {
   uint64_t bytesSent() const override { return bytesSent_.load(std::memory_order_relaxed); }
   bool poll() override;
   int fd() const override { return epoll_.get(); }
+  /// What tells that RDMA has failed, of which the other end has to hear; see rdma_lost.cpp.
+  int urgentFd() const override { return urgent_.get(); }
 
   int connections() override;
   int connections(int peer) override;
@@ -137,6 +139,8 @@ class TcpTransport final : public Transport {
   void lostCame(Peer& peer, Rail& rail, uint64_t bytes);
   void fallBack(Peer& peer, Rail& rail, uint64_t bytes);
   void rdmaWoke(size_t which);
+  void lookAgain(std::chrono::nanoseconds after);
+  void watchUrgently(int fd, bool watches);
   void closeRdma(Peer& peer, const std::string& why);
   std::optional<IbTarget> grant(Peer& peer, const Inbound& message);
   std::shared_ptr<const IbPlacement> placementOf(Peer& peer, const Outbound& message,
@@ -201,13 +205,15 @@ class TcpTransport final : public Transport {
   const std::vector<NetAddress> ownAddresses_;
   const size_t connectionsWanted_;  // to a peer; 0: depends
   UniqueFd epoll_;
-  UniqueFd timer_;  // of RDMA connections that have failed
+  UniqueFd urgent_;  // epoll too: of what is also in the other
+  UniqueFd timer_;   // when to look at what RDMA connections have on their way, or have failed
 
   std::atomic<uint64_t> bytesSent_{0};
   std::atomic<uint64_t> offers_{0};
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
   bool areDevicesOpen_ = false;
+  bool isTimerSet_ = false;
   std::string whyNoDevices_;
   std::vector<std::unique_ptr<IbDevice>> devices_;
   IbRegions regions_;
