@@ -384,9 +384,8 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {
     // What a rail that has failed holds is still to go over the first connection, its goodbye last.
-    const bool isOwed = std::any_of(peer->rails.begin(), peer->rails.end(), [](const auto& rail) {
-      return rail->sends && rail->saysLost;
-    });
+    const bool isOwed = std::any_of(peer->rails.begin(), peer->rails.end(),
+                                    [](const auto& rail) { return rail->sends && rail->saysLost; });
     for (const auto& connection : peer->connections) {
       if (connection->isOpen() && !(isOwed && connection->isFirst())) {
         say(*connection, FrameType::Goodbye);
