@@ -184,7 +184,7 @@ def _watch(parsed: argparse.Namespace) -> None:
     def show(communicators: Sequence[job.Communicator]) -> str:
         if parsed.json:
             return json.dumps(_describe(communicators, parsed.after))
-        width = shutil.get_terminal_size((200, 0)).columns
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
         return top.screen(communicators, parsed.after, rates, width)
 
     top.watch(
