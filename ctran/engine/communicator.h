@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/per_rank.h"
 #include "ctran/base/work.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/store.h"
@@ -48,6 +49,8 @@ struct CommunicatorOptions {
   std::map<std::string, std::string> hints;
   bool gpus = false;  ///< it is to be the control of a GpuCommunicator; hints name what GPUs have
 };
+
+struct HostMemory;
 
 /// A group of ranks and the operations among them.
 ///
@@ -180,13 +183,22 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   /// Of one host.
   Communicator(const CommunicatorOptions& options, HostGroup group);
-  /// Of several: `local` is what this host's ranks share, if any ranks share a host.
-  Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map, HostGroup local,
-               std::shared_ptr<SharedMapping> memory);
+  /// Of several.
+  Communicator(const CommunicatorOptions& options, Hosts hosts, HostMemory memory);
   /// Watches the peers and waits until all ranks are here; then they choose alike.
   void start(WaitHooks* hooks);
 
-  void record(size_t bytes, uint64_t group);
+  void record(uint64_t group);
+  void checkList(std::span<const int> ranks) const;
+  /// Of what a group meets with, its communicator.
+  using MakeGroup = std::function<std::shared_ptr<Communicator>(
+      const std::function<HostGroup(Deadline, const Interrupt&)>& meet)>;
+  std::shared_ptr<Communicator> splitNear(std::span<const int> ranks,
+                                          const CommunicatorOptions& options, WaitHooks* hooks,
+                                          const MakeGroup& make);
+  std::shared_ptr<Communicator> splitFar(std::span<const int> ranks,
+                                         const CommunicatorOptions& options, WaitHooks* hooks,
+                                         const MakeGroup& make);
   Board& board() { return board_ ? *board_ : *arena_; }
   std::unique_ptr<Lane> makeSendLane(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
@@ -218,7 +230,10 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void wakeUp() override { core_.wakeOwn(); }
 
   const HostMap map_;
-  const uint64_t group_ = 0;  // of several hosts: names the communicator on all of them
+  // Of several hosts:
+  const JobKey key_{};
+  const Places places_;
+  uint64_t splits_ = 0;  // so many so far
   std::optional<Arena> arena_;
   std::optional<Board> board_;  // of several hosts; of one, the arena is the board
   Core core_;
@@ -231,11 +246,14 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::atomic<bool> entered_{false};  // by a thread that is in a call
   std::atomic<bool> finalized_{false};
 
-  /// [2 * peer + (1 if sending)], the last for receives from any rank. Made when first used; of
-  /// receives as many as there are tags that are waited for at a time. Read without locks by the
-  /// progress thread.
-  std::vector<std::atomic<Lane*>> channels_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  ///< made when first used
+  /// The lanes of messages to a rank and from it, made when first used; of receives as many as
+  /// there are tags that are waited for at a time. Read without locks by the progress thread.
+  struct Channels {
+    std::atomic<Lane*> sends{nullptr}, receives{nullptr};
+  };
+  PerRank<Channels> channels_;
+  std::atomic<Lane*> receivesFromAny_{nullptr};
+  PerRank<Mailbox> mailboxes_;  ///< made when first used
   std::vector<std::unique_ptr<Lane>> added_;
   std::atomic<bool> serves_{false};
   std::mutex dependentsMutex_;

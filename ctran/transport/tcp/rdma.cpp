@@ -106,9 +106,9 @@ bool TcpTransport::pollRdma() {
     device->arm();
     any |= device->poll();
   }
-  for (const auto& peer : peers_) {
-    if (peer->rdma) pollRdma(*peer);
-  }
+  peers_.forEach([this](int, Peer& peer) {
+    if (peer.rdma) pollRdma(peer);
+  });
   return any;
 }
 
@@ -228,13 +228,14 @@ void TcpTransport::closeRdma(Peer& peer, const std::string& why) {
 
 std::string TcpTransport::pathTo(int rank) {
   const Lock lock(*this);
-  const Peer& peer = peerOf(rank);
-  if (peer.sendsOverRdma) {
-    const uint64_t placed = peer.rdma->messagesPlaced();
-    return "RDMA (" + peer.rdma->device().name() + ")" +
+  const Peer* const peer = peers_.find(rank);
+  if (peer == nullptr) return "TCP";
+  if (peer->sendsOverRdma) {
+    const uint64_t placed = peer->rdma->messagesPlaced();
+    return "RDMA (" + peer->rdma->device().name() + ")" +
            (placed > 0 ? ", " + std::to_string(placed) + " messages sent without a copy" : "");
   }
-  return peer.whyNoRdma.empty() ? "TCP" : "TCP: " + peer.whyNoRdma;
+  return peer->whyNoRdma.empty() ? "TCP" : "TCP: " + peer->whyNoRdma;
 }
 
 }  // namespace ctran
