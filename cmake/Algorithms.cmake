@@ -5,7 +5,8 @@ file(GLOB algorithm_sources CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/ctr
   ${PROJECT_SOURCE_DIR}/ctran/collective/*/shm/*.cpp
   ${PROJECT_SOURCE_DIR}/ctran/collective/*/net/*.cpp
   ${PROJECT_SOURCE_DIR}/ctran/collective/*/hosts/*.cpp
-  ${PROJECT_SOURCE_DIR}/ctran/collective/*/gpu/*.cpp)
+  ${PROJECT_SOURCE_DIR}/ctran/collective/*/gpu/*.cpp
+  ${PROJECT_SOURCE_DIR}/ctran/collective/*/gpu_hosts/*.cpp)
 list(SORT algorithm_sources)
 set(declarations "")
 set(calls "")

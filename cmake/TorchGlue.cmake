@@ -7,7 +7,7 @@ include(Torch)
 file(GLOB_RECURSE glue_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/torchcomms/csrc/*.cpp)
 file(GLOB_RECURSE module_sources CONFIGURE_DEPENDS
   ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/*.cpp)
-list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/bindings/")
+list(FILTER glue_sources EXCLUDE REGEX "/torchcomms/csrc/(bindings|nccl_plugin)/")
 
 set(folders_of_USE_NCCL "backends/nccl_alone")
 set(folders_of_USE_NCCLX "backends/ncclx")
@@ -47,7 +47,7 @@ if(NOT glue_sources)
 endif()
 
 add_library(torchcomms SHARED ${glue_sources})
-target_link_libraries(torchcomms PRIVATE glue_options PUBLIC ctran)
+target_link_libraries(torchcomms PRIVATE glue_options nccl_plugin PUBLIC ctran)
 target_link_options(torchcomms PRIVATE ${no_undefined_symbols})
 target_precompile_headers(torchcomms PRIVATE
   <ATen/ATen.h>

@@ -19,7 +19,10 @@ if(NOT GTest_FOUND)
 endif()
 
 add_executable(ctran_tests ${test_sources})
-target_link_libraries(ctran_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
+target_link_libraries(ctran_tests PRIVATE own_code ctran nccl_plugin GTest::gtest GTest::gtest_main)
+file(GLOB plugin_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/nccl_plugin/*.cpp)
+set_property(SOURCE ${plugin_tests}
+  APPEND PROPERTY COMPILE_DEFINITIONS NCCL_PLUGIN="$<TARGET_FILE:nccl_plugin>")
 # A third of the time to compile; what they test has options of its own.
 target_compile_options(ctran_tests PRIVATE
   $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
@@ -109,6 +112,12 @@ if(NOT SANITIZE)
   list(APPEND programs ctran_soak)
   add_test(NAME Soak COMMAND ctran_soak --faults 1000 --seconds 10)
   set_tests_properties(Soak PROPERTIES TIMEOUT 600)
+  # Over RDMA, where each process's 300th work request fails, and each 300th after it.
+  add_dependencies(ctran_soak stand_in_verbs)
+  add_test(NAME SoakRdma COMMAND ctran_soak --faults 10 --seconds 20
+    --fault kill --fault pause --fault stop --fault reset --fault clock --fault memory)
+  set_tests_properties(SoakRdma PROPERTIES TIMEOUT 600 ENVIRONMENT
+    "CTRAN_VERBS_LIBRARY=$<TARGET_FILE:stand_in_verbs>;STAND_IN_VERBS_FAULT=every:300:12")
 endif()
 
 # ctran_hostile: a member that lies; where errors of memory show ctest runs half a minute of it.

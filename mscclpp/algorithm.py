@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Algorithm", "AlgorithmCollection", "CollectiveRequest", "Constraint", "Selector"]
 
 NO_LIMIT = 2**64 - 1
+NOT_ON_GPUS = -1  # of Operation.run
 
 # The engine's names of what MSCCL++ calls collectives.
 KINDS = {
@@ -136,25 +137,33 @@ class Algorithm:
         extras: Mapping[str, int] | None = None,
         accum_dtype: int | None = None,
     ) -> int:
-        """Runs it to its end. Collective over the ranks of `comm`. Results are the same bits on
-        every rank; reductions are in the order of the ranks.
+        """Runs it: on memory of the CPU to its end, on memory of a GPU behind what `stream` holds.
+        Collective over the ranks of `comm`. Results are the same bits on every rank; reductions are
+        in the order of the ranks.
+
+        The first execute on a GPU's memory makes the communicator of the ranks' GPUs, which cannot
+        be done in a capture (`CommGroup.use_gpu` does it, too). From then on nothing is exchanged,
+        allocated or compiled but in the first call of an algorithm, or of a type and reduction.
 
         Args:
             comm: `CommGroup.communicator`.
             input_buffer: address of the input, as `tensor.data_ptr()`. It may be the output's.
-            output_buffer: address of the output.
+            output_buffer: address of the output, in memory of the same kind.
             input_size: bytes of the input: of all-gather of one block, of reduce-scatter and
                 all-to-all of one block per rank.
             output_size: bytes of the output.
             dtype: of `mscclpp.DataType`.
             op: of `mscclpp.ReduceOp`; NOP is what the algorithm does by itself.
-            stream: 0 on the CPU.
+            stream: of CUDA, as `torch.cuda.current_stream().cuda_stream`; 0 is the default one.
+                It may be capturing. For memory of the CPU it is 0.
             executor: `mscclpp.Executor(comm)`, for programs in the DSL.
-            nblocks, nthreads_per_block: thread blocks on a GPU, and their threads; 0: as it likes.
-                On the CPU they have no effect.
+            nblocks, nthreads_per_block: how many thread blocks a kernel has at most, and how many
+                threads each of them, up to 512; 0: as it likes. The same on all ranks. On the CPU
+                they have no effect.
             symmetric_memory: the buffers are at the same offset of a `RawGpuBuffer` on every rank.
+                The engine finds that out by itself.
             extras: numbers that the algorithm knows: {"root": rank} of a broadcast.
-            accum_dtype: in what sums are made. On the CPU those of small floats are float32 ones.
+            accum_dtype: in what sums are made. Those of small floats are float32 ones.
 
         Returns:
             0, or COMM_INVALID_ARGUMENT of `CommResult` where there is no such reduction or sum;
@@ -162,7 +171,8 @@ class Algorithm:
 
         Raises:
             ValueError, TypeError: the arguments make no sense.
-            CommError: it failed; see mscclpp.errors. The communicator is broken.
+            CommError: it failed; see mscclpp.errors. The communicator is broken. What fails on a
+                stream is raised by the next call.
         """
         operation = self._operations.get(id(comm))
         if operation is None:
@@ -173,8 +183,8 @@ class Algorithm:
                 f"the same communicator"
             )
         root = 0
-        if stream or nblocks or nthreads_per_block or extras or accum_dtype is not None:
-            why = self._check_options(stream, nblocks, nthreads_per_block, accum_dtype, dtype)
+        if nblocks or nthreads_per_block or extras or accum_dtype is not None:
+            why = self._check_options(nblocks, nthreads_per_block, accum_dtype, dtype)
             if why:
                 return self._refuse(why)
             root = self._root(extras or {}, comm.size)
@@ -185,12 +195,24 @@ class Algorithm:
                 f"{self.name!r} is written as {ReduceOp(self._only_op).name}, so it cannot be "
                 f"executed as {ReduceOp(op).name}"
             )
-        code = operation.run(input_buffer, output_buffer, input_size, output_size, dtype, op, root)
+        code = operation.run(
+            input_buffer, output_buffer, input_size, output_size, dtype, op, root,
+            stream, nblocks, nthreads_per_block,
+        )  # fmt: skip
+        if code == NOT_ON_GPUS:
+            at = input_buffer if input_size else output_buffer
+            operation.use_gpu(self._gpu_hints(comm), at, stream)
+            code = operation.run(
+                input_buffer, output_buffer, input_size, output_size, dtype, op, root,
+                stream, nblocks, nthreads_per_block,
+            )  # fmt: skip
         return code if code == 0 else self._refuse(_runtime.why_not(dtype, op))
 
     def explain(self, comm: Communicator, nbytes: int, dtype: int) -> str:
         """The name of the engine's algorithm that serves an execute in which every rank contributes
-        so many bytes. The engine takes one of its own where this one would round more than once."""
+        so many bytes: on GPUs once it has been executed there, else on the CPU. The engine takes
+        one of its own where this one would round more than once, or has more thread blocks than
+        kernels may have."""
         operation = self._operations.get(id(comm)) or self._prepared(comm)
         found: str = json.loads(operation.explain(nbytes, dtype))["algorithm"]
         return found
@@ -209,6 +231,10 @@ class Algorithm:
     def _hints(self, comm: Communicator) -> dict[str, str]:
         """What tells the engine to take this algorithm."""
         raise NotImplementedError(f"{self!r} cannot be executed")
+
+    def _gpu_hints(self, comm: Communicator) -> dict[str, str]:
+        """The same of the communicator of the GPUs."""
+        raise NotImplementedError(f"{self!r} cannot be executed on GPUs")
 
     def _prepared(self, comm: Communicator) -> Operation:
         world = self.constraint.world_size
@@ -231,10 +257,8 @@ class Algorithm:
         self._finalizers.append(finalizer)
 
     def _check_options(
-        self, stream: int, nblocks: int, nthreads: int, accum_dtype: int | None, dtype: int
+        self, nblocks: int, nthreads: int, accum_dtype: int | None, dtype: int
     ) -> str:
-        if stream:
-            raise ValueError(f"there is no stream {stream}: on the CPU, stream is 0")
         if nblocks < 0 or nthreads < 0:
             raise ValueError("nblocks and nthreads_per_block must not be negative")
         if accum_dtype is None or accum_dtype == dtype:
@@ -255,6 +279,14 @@ class Algorithm:
             self._told.add(why)
             warnings.warn(f"{self.name!r} was not executed: {why}", RuntimeWarning, stacklevel=3)
         return int(CommResult.COMM_INVALID_ARGUMENT)
+
+
+def gpu_hints(collective: str, *algorithms: str) -> dict[str, str]:
+    """Of GPUs: the first of the engine's algorithms that can serve a call. Their reductions are in
+    the order of the ranks anyway."""
+    # Of several names the engine takes the last one first.
+    names = ",".join(f"{KINDS[collective]}={name}" for name in reversed(algorithms))
+    return {"ctran::algorithm": names} if names else {}
 
 
 def _communicator(comm: object) -> Communicator:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
+from mscclpp.connections import Connections
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -18,7 +20,7 @@ __all__ = ["CommGroup"]
 _TIMEOUT = 600.0
 
 
-class CommGroup:
+class CommGroup(Connections):
     """The ranks that work together. Making one is collective over them.
 
     One of these says who they are:
@@ -114,6 +116,27 @@ class CommGroup:
     def recv(self, tensor: Any, peer: int, tag: int = 0) -> None:
         """Receives as many bytes as the tensor, or whatever is a buffer, has."""
         self.communicator.recv(_buffer(tensor), peer, tag)
+
+    def use_gpu(self, device: int | None = None) -> None:
+        """Makes the communicator of the ranks' GPUs now, instead of in the first `execute` on a
+        GPU's memory. Collective, once; not in a capture.
+
+        Args:
+            device: of this rank; default: the one that is current, or else the one that LOCAL_RANK,
+                or the rank, counts to.
+
+        Raises:
+            UnsupportedError: some rank has no such GPU, or they are not all on one host.
+        """
+        self.communicator.use_gpu(self._gpu() if device is None else device)
+
+    def _gpu(self) -> int:
+        count = _runtime.gpu_count()
+        current = _runtime.current_gpu() if count else None
+        if current is not None:
+            return current
+        local = os.environ.get("LOCAL_RANK", "")
+        return (int(local) if local.isdigit() else self.my_rank) % max(count, 1)
 
     def abort(self, reason: str = "abort was called") -> None:
         """Ends every blocked and every later call of all ranks. Any thread."""

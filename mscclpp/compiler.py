@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import engine
-from mscclpp.algorithm import KINDS, Algorithm, Constraint
+from mscclpp.algorithm import KINDS, Algorithm, Constraint, gpu_hints
 from mscclpp.language.plan import Plan
 from mscclpp.language.program import CollectiveProgram
 from mscclpp.language.source import ProgramError
@@ -26,6 +26,8 @@ __all__ = ["DslAlgorithm", "PlanAlgorithm", "Registration", "compile"]
 
 
 _MOST = 2**63 - 1  # bytes of which the engine knows
+# On GPUs, for calls that a plan cannot serve.
+_INSTEAD = {"allreduce": "pipeline", "reducescatter": "pipeline"}
 
 
 class Registration:
@@ -117,16 +119,26 @@ class PlanAlgorithm(Algorithm):
         return prove_plan(self.plan).lowered
 
     def _hints(self, comm: Communicator) -> dict[str, str]:
+        name = self._registered(comm, comm.name)
+        return {"ctran::algorithm": f"{KINDS[self.collective]}={name}"}
+
+    def _gpu_hints(self, comm: Communicator) -> dict[str, str]:
+        name = self._registered(comm, comm.gpu_name)
+        return gpu_hints(self.collective, name, _INSTEAD.get(self.collective, "direct"))
+
+    def _registered(self, comm: Communicator, communicator: str) -> str:
+        """Makes it a plan for the communicator of that name as long as `comm` is there; returns
+        the plan's name."""
         if self._mixes:
             raise CannotVerify(f"{self.name!r} mixes reductions, which no engine's call says")
         plan = engine.call("stage", plan=self._lowered())
         # Two plans of one name are two algorithms; ranks with different ones are told so.
         digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
         plan["name"] = f"{re.sub('[^A-Za-z0-9_.-]', '_', self.name)}-{digest}"
-        number = engine.call("register", plan=plan, communicator=comm.name)
+        number = engine.call("register", plan=plan, communicator=communicator)
         for owner in (comm, self):
             self._when_gone(owner, _remove, number)
-        return {"ctran::algorithm": f"{KINDS[self.collective]}=plan:{plan['name']}"}
+        return f"plan:{plan['name']}"
 
 
 def _remove(number: int) -> None:

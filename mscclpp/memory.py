@@ -7,8 +7,9 @@ from math import prod
 from typing import Any
 
 from mscclpp import _runtime
+from mscclpp.devices import gpu_named
 
-__all__ = ["RawGpuBuffer"]
+__all__ = ["GpuBuffer", "RawGpuBuffer"]
 
 # DLPack's code and bits of each type.
 _SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _BOOL, _E4M3, _E5M2 = 0, 1, 2, 4, 6, 10, 12
@@ -29,15 +30,23 @@ _TYPES = {
     "float8_e4m3fn": (_E4M3, 8),
     "float8_e5m2": (_E5M2, 8),
 }
-_CPU = 1
+# numpy's kinds, for __array_interface__.
+_KINDS = {_SIGNED: "i", _UNSIGNED: "u", _FLOAT: "f", _BOOL: "b"}
+_CPU, _CUDA = 1, 2
 
 
 class RawGpuBuffer:
-    """Bytes that the ranks of a host can map from each other; zeros at first. Where there is no
-    GPU, they are the host's. They live as long as this, or a tensor that was made of it."""
+    """Bytes that the ranks of a host can map from each other; zeros at first. They live as long as
+    this, or a tensor that was made of it.
 
-    def __init__(self, nelems: int) -> None:
-        self._memory = _runtime.allocate(nelems)
+    Args:
+        nelems: how many.
+        device: "cuda", for the GPU that is current, "cuda:1", or "cpu"; default: a GPU where there
+            is one.
+    """
+
+    def __init__(self, nelems: int, *, device: str | int | None = None) -> None:
+        self._memory = _runtime.allocate(nelems, gpu_named(device))
 
     def nelems(self) -> int:
         """How many bytes there are."""
@@ -52,8 +61,8 @@ class RawGpuBuffer:
         return self._memory.address
 
     def device_id(self) -> int:
-        """-1: the CPU."""
-        return -1
+        """The number of the GPU; -1: the CPU."""
+        return self._memory.gpu
 
     def to_dlpack(
         self,
@@ -94,4 +103,66 @@ class RawGpuBuffer:
         return self.to_dlpack("uint8")
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (_CPU, 0)
+        gpu = self._memory.gpu
+        return (_CUDA, gpu) if gpu >= 0 else (_CPU, 0)
+
+
+class GpuBuffer(RawGpuBuffer):
+    """The same with a shape and a type: torch, cupy (on a GPU) and numpy (on the host) take it as
+    an array, without a copy.
+
+    Args:
+        shape: how many elements, or a sequence of lengths.
+        dtype: a type of torch or numpy, or its name.
+        device: as of RawGpuBuffer.
+    """
+
+    def __init__(
+        self,
+        shape: int | Sequence[int],
+        dtype: Any = "float32",
+        *,
+        device: str | int | None = None,
+    ) -> None:
+        self.shape = (shape,) if isinstance(shape, int) else tuple(int(n) for n in shape)
+        name = getattr(dtype, "__name__", None) or str(dtype)
+        self.dtype = name.removeprefix("torch.")
+        if self.dtype not in _TYPES:
+            raise ValueError(f"{dtype!r} is none of {', '.join(_TYPES)}")
+        if min(self.shape, default=0) < 0:
+            raise ValueError(f"a buffer has no shape {self.shape}")
+        self._code, self._bits = _TYPES[self.dtype]
+        self.size = prod(self.shape)
+        self.nbytes = self.size * self._bits // 8
+        super().__init__(self.nbytes, device=device)
+
+    def nelems(self) -> int:
+        """How many elements there are."""
+        return self.size
+
+    def __dlpack__(self, **_: Any) -> object:
+        return self.to_dlpack(self.dtype, self.shape)
+
+    def _described(self) -> dict[str, Any]:
+        if self._code not in _KINDS:
+            raise AttributeError(f"numpy has no {self.dtype}")
+        kind = f"{'|' if self._bits == 8 else '<'}{_KINDS[self._code]}{self._bits // 8}"
+        return {
+            "shape": self.shape,
+            "typestr": kind,
+            "data": (self.data(), False),
+            "strides": None,
+            "version": 3,
+        }
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if self.device_id() >= 0:
+            raise AttributeError("the memory is on a GPU")
+        return self._described()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self.device_id() < 0:
+            raise AttributeError("the memory is on the host")
+        return self._described()

@@ -1,7 +1,7 @@
 """Native algorithms: C++ with kernels, compiled when the program runs.
 
-Headers are those of `get_include()`. The C++ compiler compiles, and kernels run on the host; nvcc
-compiles the same sources for GPUs, on which the library does not serve them yet.
+Headers are those of `get_include()`. nvcc compiles, and kernels run on GPUs, or the C++ compiler,
+and they run on the host.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from mscclpp.devices import has_gpu
 from mscclpp.launches import rewrite
 
 __all__ = ["CompileError", "compile_native", "get_include", "get_lib"]
@@ -63,7 +64,7 @@ def compile_native(
     flags: Sequence[str] = (),
     defines: Mapping[str, object] | None = None,
     sources: Sequence[str | os.PathLike[str]] = (),
-    device: str = "cpu",
+    device: str | None = None,
     arch: str | None = None,
 ) -> ModuleType:
     """Compiles a Python module of C++, with kernels, and imports it.
@@ -77,8 +78,8 @@ def compile_native(
         flags: more arguments for the compiler.
         defines: macros; None as a value defines one without a value.
         sources: more files.
-        device: where kernels run: "cpu", or "cuda", by nvcc. The library does not reach memory of
-            GPUs yet: modules for them can be compiled and loaded, and not executed.
+        device: where kernels run: "cuda", by nvcc, or "cpu"; default: "cuda" where there is a GPU
+            and nvcc, or a module in the cache that was compiled elsewhere; else "cpu".
         arch: of the GPU, such as "90"; that of the one here if it is not said, else 90.
 
     Raises:
@@ -86,16 +87,39 @@ def compile_native(
         FileNotFoundError: a file, or the compiler, is not there.
     """
     files = [Path(file).absolute(), *(Path(source).absolute() for source in sources)]
+    library, key = compiled(name, files, flags, defines, device, arch)
+    return _imported(name, library, key)
+
+
+def compiled(
+    name: str,
+    files: Sequence[Path],
+    flags: Sequence[str] = (),
+    defines: Mapping[str, object] | None = None,
+    device: str | None = None,
+    arch: str | None = None,
+    epilogue: str = "",
+) -> tuple[Path, str]:
+    """A library of those files, and its key; see compile_native.
+
+    Args:
+        epilogue: comes behind the first file.
+    """
     for one in files:
         if not one.is_file():
             raise FileNotFoundError(f"there is no file {one}")
-    if device not in ("cuda", "cpu"):
+    if device not in ("cuda", "cpu", None):
         raise ValueError(f"device must be 'cuda' or 'cpu', not {device!r}")
     macros = [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
-    compiler = _nvcc(arch or _gpu_arch() or "90") if device == "cuda" else _host_compiler()
-    job = _Job(name, tuple(files), compiler, (*macros, *flags))
-    library, key = job.result()
-    return _imported(name, library, key)
+    arguments = (name, tuple(files), (*macros, *flags), epilogue)
+    if device == "cuda" or (device is None and has_gpu()):
+        job = _Job(*arguments, arch or _gpu_arch() or "90")
+        try:
+            return job.result()
+        except FileNotFoundError:
+            if device == "cuda":
+                raise
+    return _Job(*arguments, None).result()
 
 
 @dataclass(frozen=True)
@@ -177,27 +201,75 @@ class _Job:
 
     name: str
     files: tuple[Path, ...]
-    compiler: _Compiler
     flags: tuple[str, ...]
+    epilogue: str
+    arch: str | None  # of the GPU; None: for the host
+
+    @functools.cached_property
+    def compiler(self) -> _Compiler:
+        return _host_compiler() if self.arch is None else _nvcc(self.arch)
 
     def result(self) -> tuple[Path, str]:
         """The library and its key: of the cache, if what it depends on is as it was."""
         cache = _cache_folder()
-        manifest = cache / f"{self.name}-{self._first_key()}.json"
-        found = _look_up(manifest)
+        first = f"{self.name}-{self._key_of_sources()}"
+        try:
+            manifest = cache / f"{first}-{self._key_of_compiler()}.json"
+        except FileNotFoundError:
+            # Without a compiler, what another machine has compiled of the same sources serves.
+            for manifest in sorted(cache.glob(f"{first}-*.json")):
+                found = self._look_up(manifest, everything=False)
+                if found is not None:
+                    return found
+            raise
+        found = self._look_up(manifest)
         if found is not None:
             return found
         with _locked(manifest.with_suffix(".lock")):
-            return _look_up(manifest) or self._compile(cache, manifest)
+            return self._look_up(manifest) or self._compile(cache, manifest)
 
-    def _first_key(self) -> str:
-        """Of all that is known before the headers are."""
+    def _key_of_sources(self) -> str:
         python = sysconfig.get_config_var("SOABI")
-        what = [self.compiler.command, self.compiler.version, self.flags, python, get_lib()]
+        what = [self.arch, self.flags, self.epilogue, python]
         digest = hashlib.sha256(json.dumps(what).encode())
         for file in self.files:
-            digest.update(str(file).encode() + b"\0" + file.read_bytes())
+            digest.update(file.name.encode() + b"\0" + file.read_bytes())
         return digest.hexdigest()[:24]
+
+    def _key_of_compiler(self) -> str:
+        folders = [str(file.parent) for file in self.files]
+        what = [self.compiler.command, self.compiler.version, get_lib(), folders]
+        return hashlib.sha256(json.dumps(what).encode()).hexdigest()[:16]
+
+    def _places(self) -> dict[str, Path]:
+        """Folders that may be elsewhere on the machine that a cache is carried to."""
+        folders = {f"{{{i}}}": file.parent for i, file in enumerate(self.files)}
+        return {"{include}": Path(get_include()), **folders}
+
+    def _carried(self, path: str) -> str:
+        for mark, folder in self._places().items():
+            if Path(path).is_relative_to(folder):
+                return f"{mark}/{Path(path).relative_to(folder)}"
+        return path
+
+    def _look_up(self, manifest: Path, everything: bool = True) -> tuple[Path, str] | None:
+        """What was compiled, if all that it was compiled from is as it was; else, without
+        `everything`, if the sources and the headers of mscclpp are."""
+        try:
+            told = json.loads(manifest.read_text())
+            library = manifest.parent / told["library"]
+            if not library.exists():
+                return None
+            for path, was in told["hashes"].items():
+                mark, _, rest = path.partition("/")
+                folder = self._places().get(mark)
+                if folder is None and not everything:
+                    continue
+                if _hash(path if folder is None else str(folder / rest)) != was:
+                    return None
+            return library, told["key"]
+        except (OSError, ValueError, KeyError):
+            return None
 
     def _compile(self, cache: Path, manifest: Path) -> tuple[Path, str]:
         with tempfile.TemporaryDirectory(dir=cache) as folder:
@@ -206,12 +278,12 @@ class _Job:
             depends: set[str] = {str(file) for file in self.files}
             for number, file in enumerate(self.files):
                 target, rule = work / f"{number}.o", work / f"{number}.d"
-                source = self._prepared(file, work / f"{number}.cpp")
+                source = self._prepared(file, work, number)
                 made = ["-MD", "-MF", str(rule), "-c", str(source), "-o", str(target)]
                 self._run(*self._compile_flags(file), *self.flags, *made)
                 objects.append(str(target))
                 depends |= {path for path in _prerequisites(rule) if Path(path).parent != work}
-            hashes = {path: _hash(path) for path in sorted(depends)}
+            hashes = {self._carried(path): _hash(path) for path in sorted(depends)}
             key = hashlib.sha256(json.dumps([manifest.name, hashes]).encode()).hexdigest()[:24]
             library = cache / f"{self.name}-{key}.so"
             self._run("-shared", *objects, "-o", str(work / "library.so"), *self._link_flags())
@@ -221,17 +293,25 @@ class _Job:
             os.replace(told, manifest)
         return library, key
 
-    def _prepared(self, file: Path, rewritten: Path) -> Path:
+    def _prepared(self, file: Path, work: Path, number: int) -> Path:
+        epilogue = self.epilogue if number == 0 else ""
         if self.compiler.is_nvcc or file.suffix in _HOST_SUFFIXES:
-            return file
-        rewritten.write_text(rewrite(file.read_text(), str(file)))
-        return rewritten
+            if not epilogue:
+                return file
+            made = work / f"{number}{file.suffix}"
+            made.write_text(f'#include "{file}"\n{epilogue}')
+        else:
+            made = work / f"{number}.cpp"
+            made.write_text(f"{rewrite(file.read_text(), str(file))}\n{epilogue}")
+        return made
 
     def _compile_flags(self, file: Path) -> list[str]:
         folders = [get_include(), sysconfig.get_path("include"), *_pybind11()]
         if not self.compiler.is_nvcc:
             folders.append(str(Path(get_include()) / "mscclpp" / "host" / "stand_ins"))
         result = ["-std=c++20", f"-I{file.parent}", *(f"-I{folder}" for folder in folders)]
+        if self.compiler.is_nvcc:
+            result.append("-DMSCCLPP_USE_CUDA")  # for files that the host's compiler gets
         return result + self.compiler.passed_on("-fPIC", "-fvisibility=hidden")
 
     def _link_flags(self) -> list[str]:
@@ -273,18 +353,6 @@ def _hash(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
-def _look_up(manifest: Path) -> tuple[Path, str] | None:
-    """What was compiled, if all that it was compiled from is as it was."""
-    try:
-        told = json.loads(manifest.read_text())
-        library = manifest.parent / told["library"]
-        if library.exists() and all(_hash(path) == was for path, was in told["hashes"].items()):
-            return library, told["key"]
-    except (OSError, ValueError, KeyError):
-        pass
-    return None
-
-
 def _prerequisites(rule: Path) -> list[str]:
     """The files that a rule of make says a target depends on."""
     text = rule.read_text().replace("\\\n", " ").partition(":")[2]
@@ -296,6 +364,9 @@ def _imported(name: str, library: Path, key: str) -> ModuleType:
     loaded = sys.modules.get(name)
     if loaded is not None and getattr(loaded, _KEY, None) == key:
         return loaded
+    from mscclpp.native_library import library as load_library
+
+    load_library()  # here, wherever it was when the module was linked
     # pybind11 has one module per name; the part behind the last dot is the one of the sources.
     unique = f"mscclpp._compiled_{key}.{name}"
     loader = importlib.machinery.ExtensionFileLoader(unique, str(library))

@@ -12,8 +12,8 @@ __all__ = ["register"]
 
 def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) -> Registration:
     """Makes an algorithm one of those that serve `comm.all_reduce(...)` of torchcomms,
-    `torch.distributed` and so DDP, on CPU tensors of this process. All ranks have to do so before
-    the same call.
+    `torch.distributed` and so DDP, on tensors of the CPU and of GPUs. All ranks have to do so
+    before the same call.
 
     It serves calls of its collective, over as many ranks as it has, of messages in its
     `message_size_range`: if it is preferred, if a hint names it ("plan:" and its name), or if it

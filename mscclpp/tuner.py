@@ -7,16 +7,17 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import statistics
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mscclpp import _runtime
 from mscclpp.algorithm import KINDS, Algorithm, CollectiveRequest
+from mscclpp.benches import Bench, CpuBench, GpuBench
 from mscclpp.compiler import PlanAlgorithm
 from mscclpp.defaults import default_algorithms
 from mscclpp.errors import CommError
@@ -26,12 +27,28 @@ from mscclpp.types import DataType, ReduceOp
 if TYPE_CHECKING:
     from mscclpp._runtime import Communicator
 
-__all__ = ["Tuning", "tune"]
+__all__ = ["TunedConfig", "Tuning", "tune"]
 
-_FORMAT = 1
+_FORMAT = 2
 _SIZES = tuple(1 << i for i in range(10, 23, 2))
+_SIZES_OF_GPUS = tuple(1 << i for i in range(10, 27, 2))
 _BATCHES = 3
+# Other blocks and threads are tried of algorithms that are at most so much slower with their own.
+_NEARLY = 1.5
+_SHAPED = re.compile(r"(.*)@(\d+)x(\d+)")
 Progress = Callable[[float, str], None]
+
+
+class TunedConfig(NamedTuple):
+    """What `execute` is to be called with.
+
+    Attributes:
+        nblocks, nthreads_per_block: 0: as the algorithm likes.
+    """
+
+    algorithm: Algorithm
+    nblocks: int
+    nthreads_per_block: int
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,8 @@ class Tuning:
     """What was measured; the same on all ranks.
 
     Attributes:
-        seconds: by collective, size in bytes and name of the algorithm: the slowest rank's.
+        seconds: by collective, size in bytes and name of the algorithm: the slowest rank's. Where
+            blocks and threads were given, the name ends with them: "default_allreduce_rsag@16x512".
         path: where it is kept.
         measured: whether it was now; False: it was found there.
     """
@@ -52,9 +70,18 @@ class Tuning:
     def best(self, collective: str, nbytes: int) -> Algorithm:
         """The fastest algorithm at the next size that was measured, or at the last one. Bytes are
         those of the larger buffer of a rank."""
+        return self.best_config(collective, nbytes).algorithm
+
+    def best_config(self, collective: str, nbytes: int) -> TunedConfig:
+        """The same, with the thread blocks and their threads; of the CPU they are 0."""
         by_size = self.seconds[collective]
         size = min((s for s in by_size if s >= nbytes), default=max(by_size))
-        return self.algorithms[min(by_size[size], key=by_size[size].__getitem__)]
+        fastest = min(by_size[size], key=by_size[size].__getitem__)
+        shaped = None if fastest in self.algorithms else _SHAPED.fullmatch(fastest)
+        if shaped is None:
+            return TunedConfig(self.algorithms[fastest], 0, 0)
+        name, blocks, threads = shaped.groups()
+        return TunedConfig(self.algorithms[name], int(blocks), int(threads))
 
     def select(
         self, algorithms: dict[str, dict[str, Algorithm]], request: CollectiveRequest
@@ -80,6 +107,10 @@ def tune(
     takes about `budget_s`, and a moment at the next start: the result is kept in CTRAN_TUNING_DIR
     (default: ~/.cache/torchcomms), by the machine, the ranks, the algorithms and the sizes.
 
+    Once the communicator has used GPUs, by an `execute` or by `CommGroup.use_gpu`, it measures on
+    them, in graphs: each algorithm, and the fastest ones with several numbers of thread blocks and
+    of threads.
+
     Args:
         comm: a `CommGroup`, or its communicator.
         collectives: as algorithms call them.
@@ -101,18 +132,20 @@ def tune(
     if len(named) < len(given):
         raise ValueError("two of the algorithms have the same name")
     unit = 4 * communicator.size
-    wanted = sorted({max(unit, size // unit * unit) for size in sizes or _SIZES})
+    bench = CpuBench(_processor()) if communicator.gpu is None else GpuBench(communicator.gpu)
+    usual = _SIZES if communicator.gpu is None else _SIZES_OF_GPUS
+    wanted = sorted({max(unit, size // unit * unit) for size in sizes or usual})
     for collective in collectives:
         if not any(algorithm.collective == collective for algorithm in given):
             raise ValueError(f"there is no algorithm for {collective!r} to measure")
     if not budget_s > 0:
         raise ValueError("the time to tune in must be positive")
-    path = _path(communicator, given, collectives, wanted)
+    path = _path(communicator, bench, given, collectives, wanted)
     found = None if again else _kept(path)
     seconds = _told(communicator, found)
     measured = seconds is None
     if seconds is None:
-        run = _Measurement(communicator, budget_s, progress or _bar(communicator))
+        run = _Measurement(communicator, bench, budget_s, progress or _bar(communicator))
         seconds = run.of(given, collectives, wanted)
         if communicator.rank == 0:
             _keep(path, seconds)
@@ -122,8 +155,11 @@ def tune(
 class _Measurement:
     """One run of the tuner on one rank."""
 
-    def __init__(self, comm: Communicator, budget_s: float, progress: Progress) -> None:
+    def __init__(
+        self, comm: Communicator, bench: Bench, budget_s: float, progress: Progress
+    ) -> None:
         self._comm = comm
+        self._bench = bench
         self._budget = budget_s
         self._progress = progress
         self._executor = Executor(comm)
@@ -137,34 +173,54 @@ class _Measurement:
         for number, (collective, size) in enumerate(points):
             self._progress(number / len(points), f"{collective}, {size} bytes")
             candidates = [one for one in algorithms if one.collective == collective]
-            share = self._budget / len(points) / len(candidates)
-            result[collective][str(size)] = self._point(candidates, size, share)
+            result[collective][str(size)] = self._point(
+                candidates, size, self._budget / len(points)
+            )
         self._progress(1.0, "")
         return result
 
     def _point(self, candidates: Sequence[Algorithm], size: int, share: float) -> dict[str, float]:
-        buffers = _Buffers(self._comm, candidates[0].collective, size)
-        buffers.reference(self._comm)
-        runs: dict[str, Callable[[], None]] = {}
-        for candidate in candidates:
-            runs[candidate.name] = self._runner(candidate, buffers)
+        buffers = _Buffers(self._comm, self._bench, candidates[0].collective, size)
+        own = [TunedConfig(candidate, 0, 0) for candidate in candidates]
+        shapes = self._bench.shapes
+        times = self._measured(own, buffers, share / 2 if shapes else share)
+        if not shapes:
+            return times
+        # All ranks have the same times, and so go on alike.
+        limit = _NEARLY * min(times.values())
+        shaped = [
+            TunedConfig(candidate, *shape)
+            for candidate in candidates
+            for shape in shapes
+            # A program has thread blocks of its own.
+            if times[candidate.name] <= limit and not isinstance(candidate, PlanAlgorithm)
+        ]
+        return {**times, **self._measured(shaped, buffers, share / 2)}
+
+    def _measured(
+        self, configs: Sequence[TunedConfig], buffers: _Buffers, share: float
+    ) -> dict[str, float]:
+        runs: dict[str, Callable[[int], float]] = {}
+        for config in configs:
+            run, name = self._runner(config, buffers), _name_of(config)
             buffers.poison()
-            runs[candidate.name]()
+            run()
             right = self._slowest(float(not buffers.are_right())) == 0.0
             if not right:
-                raise CommError(
-                    f"{candidate.name!r} gives wrong results at {size} bytes", op="tune"
-                )
-        once = {name: self._slowest(_timed(run, 3)) for name, run in runs.items()}
+                raise CommError(f"{name!r} gives wrong results at {buffers.size} bytes", op="tune")
+            runs[name] = self._bench.repeated(run)
+        once = {name: self._slowest(timed(3)) for name, timed in runs.items()}
         times: dict[str, list[float]] = {name: [] for name in runs}
         for _ in range(_BATCHES):
-            for name, run in runs.items():
+            for name, timed in runs.items():
                 self._comm.barrier()
-                calls = min(1000, max(1, int(share / _BATCHES / max(once[name], 1e-7))))
-                times[name].append(self._slowest(_timed(run, calls)))
+                each = share / len(runs) / _BATCHES
+                calls = min(1000, max(1, int(each / max(once[name], 1e-7))))
+                times[name].append(self._slowest(timed(calls)))
         return {name: statistics.median(taken) for name, taken in times.items()}
 
-    def _runner(self, algorithm: Algorithm, buffers: _Buffers) -> Callable[[], None]:
+    def _runner(self, config: TunedConfig, buffers: _Buffers) -> Callable[[], None]:
+        algorithm, blocks, threads = config
         extras = {"root": 0}
 
         def run() -> None:
@@ -176,7 +232,10 @@ class _Measurement:
                 buffers.output_size,
                 DataType.int32,
                 ReduceOp.SUM,
-                executor=self._executor,
+                self._bench.stream,
+                self._executor,
+                blocks,
+                threads,
                 extras=extras,
             )
             if code != 0:
@@ -194,47 +253,50 @@ class _Measurement:
 class _Buffers:
     """Input and output of a collective, with numbers that depend on rank and position."""
 
-    def __init__(self, comm: Communicator, collective: str, size: int) -> None:
-        self._collective = collective
+    def __init__(self, comm: Communicator, bench: Bench, collective: str, size: int) -> None:
+        self.size = size
+        self._bench = bench
         self._rank = comm.rank
         part = size // comm.size
         self.input_size = part if collective == "allgather" else size
         self.output_size = part if collective == "reducescatter" else size
-        self.input = _runtime.allocate(self.input_size)
+        self.input = bench.allocate(self.input_size)
         one_buffer = collective == "broadcast"
-        self.output = self.input if one_buffer else _runtime.allocate(self.output_size)
+        self.output = self.input if one_buffer else bench.allocate(self.output_size)
         pattern = array.array("i", ((i * (comm.rank + 3)) % 251 for i in range(1009)))
         times = self.input_size // (4 * len(pattern)) + 1
-        ctypes.memmove(self.input.address, (pattern * times).tobytes(), self.input_size)
-        self._wanted = b""
+        own = (pattern * times).tobytes()[: self.input_size]
+        bench.write(self.input, own)
+        self._wanted = self._reference(comm, collective, own)
 
-    def reference(self, comm: Communicator) -> None:
-        """What the engine makes of it by itself."""
-        operation = _runtime.prepare(comm, KINDS[self._collective], {})
+    def _reference(self, comm: Communicator, collective: str, own: bytes) -> bytes:
+        """What the engine makes of it by itself, on the CPU."""
+        given = ctypes.create_string_buffer(own, self.input_size)
+        made = given if collective == "broadcast" else ctypes.create_string_buffer(self.output_size)
+        operation = _runtime.prepare(comm, KINDS[collective], {})
         operation.run(
-            self.input.address, self.output.address, self.input_size, self.output_size,
+            ctypes.addressof(given), ctypes.addressof(made), self.input_size, self.output_size,
             DataType.int32, ReduceOp.SUM, 0,
         )  # fmt: skip
-        self._wanted = ctypes.string_at(self.output.address, self.output_size)
+        return made.raw
 
     def poison(self) -> None:
         """Overwrites what a collective has to write."""
         if self.output is not self.input or self._rank != 0:
-            ctypes.memset(self.output.address, 0xEE, self.output_size)
+            self._bench.write(self.output, b"\xee" * self.output_size)
 
     def are_right(self) -> bool:
-        return ctypes.string_at(self.output.address, self.output_size) == self._wanted
+        return self._bench.read(self.output, self.output_size) == self._wanted
 
 
-def _timed(run: Callable[[], None], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        run()
-    return (time.perf_counter() - start) / calls
+def _name_of(config: TunedConfig) -> str:
+    algorithm, blocks, threads = config
+    return f"{algorithm.name}@{blocks}x{threads}" if blocks or threads else algorithm.name
 
 
 def _path(
     comm: Communicator,
+    bench: Bench,
     algorithms: Sequence[Algorithm],
     collectives: Sequence[str],
     sizes: Sequence[int],
@@ -243,7 +305,8 @@ def _path(
         return algorithm.to_json(None) if isinstance(algorithm, PlanAlgorithm) else ""
 
     about = {
-        "processor": _processor(),
+        "processor": bench.name,
+        "shapes": bench.shapes,
         "cores": os.cpu_count(),
         "hosts": comm.hosts(),
         "algorithms": [(algorithm.name, what(algorithm)) for algorithm in algorithms],

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from mscclpp.kernels import Kernel as Kernel
+from mscclpp.kernels import KernelBuilder as KernelBuilder
+from mscclpp.kernels import pack as pack
 from mscclpp.types import DataType
 
-__all__ = ["torch_dtype_to_mscclpp_dtype"]
+__all__ = ["Kernel", "KernelBuilder", "pack", "torch_dtype_to_mscclpp_dtype"]
 
 _NAMES = {
     "float8_e4m3fn": DataType.float8_e4m3,

@@ -159,6 +159,7 @@ def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
     system.install_fuzzer()
     system.install_verbs_header()
+    system.install_screens()
     parts: dict[str, Callable[[], None]] = {
         f"C++ unit tests, {how}": lambda how=how: cpp_tests(  # type: ignore[misc]
             environment, how, full=full

@@ -34,6 +34,7 @@ FLOORS = (
     "ctran/window",
     "ctran/capi",
     "ctran/api",
+    "torchcomms/csrc/nccl_plugin",
     "torchcomms/csrc",
     "torchcomms/csrc/backends",
     "torchcomms/csrc/bindings",

@@ -122,6 +122,17 @@ def install_verbs_header() -> None:
         say("no <infiniband/verbs.h> (Debian and Ubuntu: libibverbs-dev): its test is skipped")
 
 
+# In which tests look at what people look at.
+_SCREENS = ("chromium", "tmux", "zsh", "fish")
+
+
+def install_screens() -> None:
+    """Installs a browser, a terminal and shells where that can be done."""
+    missing = [name for name in _SCREENS if shutil.which(name) is None]
+    if missing and not _try_to_install("tests of what people look at", *missing):
+        say(f"not there: {', '.join(missing)} (Debian's names): tests that need them are skipped")
+
+
 def needs(*, tests: bool) -> list[Need]:
     python = f"python{sys.version_info.major}.{sys.version_info.minor}"
     found = [

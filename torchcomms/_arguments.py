@@ -38,11 +38,18 @@ def count(least: int = 1) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Some time."""
+    """Some time: 10, 10s, 500ms or 2min."""
+    number, factor = text, 1.0
+    for unit, scale in (("ms", 1e-3), ("s", 1.0), ("min", 60.0)):
+        if text.endswith(unit):
+            number, factor = text.removesuffix(unit), scale
+            break
     try:
-        value = float(text)
+        value = float(number) * factor
     except ValueError:
         value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"'{text}' is not a number of seconds, more than 0")
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not a number of seconds, more than 0; nor a time, such as 500ms or 2min"
+        )
     return value

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -56,6 +57,18 @@ bool Channel::receive(std::string& line) {
     if (n <= 0) return false;
     pending_.append(buffer, size_t(n));
   }
+}
+
+double ask(std::vector<Channel>& ranks, const std::string& command) {
+  for (Channel& rank : ranks) rank.send(command);
+  double largest = 0;
+  for (Channel& rank : ranks) {
+    std::string reply;
+    if (!rank.receive(reply)) throw std::runtime_error("a rank died in " + command);
+    if (reply.rfind("ok ", 0) != 0) throw std::runtime_error(reply);
+    largest = std::max(largest, std::stod(reply.substr(3)));
+  }
+  return largest;
 }
 
 }  // namespace bench

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "benchmarks/cpp/rank.h"
 
@@ -16,6 +17,8 @@ namespace bench {
 ///   rank  -> driver   ok SECONDS_PER_CALL | error MESSAGE
 ///   driver -> rank    plan NAME   (ctran alone; "none": the native algorithm)
 ///   rank  -> driver   ok 0 | error MESSAGE
+///   driver -> rank    record on|off   (ctran alone: whether operations are recorded)
+///   rank  -> driver   ok 0
 ///   driver -> rank    quit
 class Channel {
  public:
@@ -35,6 +38,9 @@ class Channel {
   std::string pending_;
 };
 
+/// Tells all ranks the same; the largest of their answers. Throws what a rank says is wrong.
+double ask(std::vector<Channel>& ranks, const std::string& command);
+
 /// Does what the driver says until it says quit or is gone.
 template <Library L>
 void serve(Channel& channel, L& library) {
@@ -48,8 +54,8 @@ void serve(Channel& channel, L& library) {
     words >> verb >> name >> bytes >> warmup >> iterations;
     try {
       if constexpr (requires { library.usePlan(name); }) {
-        if (verb == "plan") {
-          library.usePlan(name);
+        if (verb == "plan" || verb == "record") {
+          verb == "plan" ? library.usePlan(name) : library.record(name == "on");
           channel.send("ok 0");
           continue;
         }

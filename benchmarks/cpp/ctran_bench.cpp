@@ -14,6 +14,7 @@
 
 #include "benchmarks/cpp/placement.h"
 #include "benchmarks/cpp/plans.h"
+#include "benchmarks/cpp/recorder.h"
 #include "benchmarks/cpp/setup.h"
 #include "benchmarks/cpp/sockets.h"
 #include "benchmarks/cpp/sweep.h"
@@ -47,6 +48,7 @@ ranks 0 and 1; copy is a memcpy on all ranks at once, without communication. GB/
       --pin WHERE      auto (a CPU of its own for each rank if there are enough), none, or 0,1,...
       --plans WHICH    all: the plans of the library beside the native algorithms, or shape: those
                        of the same shape
+      --recorder       what it costs to record operations: the same with and without it, in turns
       --setup          times new communicators and splits, and looks at their memory, instead
       --json FILE      append a line per operation and size
       --control PATH   take orders from the Unix socket PATH instead (for compare_cpu.py)
@@ -79,6 +81,11 @@ class CtranLibrary {
     plan_ = 0;
     if (name != "none")
       plan_ = ctran::registerPlan(ctran::plan::makePlan(name, {size()}), {.preferred = true});
+  }
+
+  /// Whether operations are recorded from now on.
+  void record(bool on) {
+    if (comm_->core().recording != nullptr) comm_->core().recording->turn(on);
   }
 
  private:
@@ -121,6 +128,7 @@ struct Options {
   int hosts = 1;
   bool sockets = false;
   bool setup = false;
+  bool recorder = false;
   std::string pin = "auto";
   std::string control;
   std::string plans;
@@ -163,21 +171,15 @@ Options parse(int argc, char** argv) {
   options.sweep.library = "ctran-bench";
   for (const bench::OpInfo& op : bench::kOps) options.sweep.ops.push_back(op.op);
   setSizes(options.sweep, "8,64,512,4K,32K,256K,1M,2M,16M,64M");
-  const option names[] = {{"ranks", required_argument, nullptr, 'n'},
-                          {"hosts", required_argument, nullptr, 'H'},
-                          {"sockets", no_argument, nullptr, 'S'},
-                          {"setup", no_argument, nullptr, 'u'},
-                          {"ops", required_argument, nullptr, 'o'},
-                          {"sizes", required_argument, nullptr, 's'},
-                          {"repeats", required_argument, nullptr, 'r'},
-                          {"min-ms", required_argument, nullptr, 'm'},
-                          {"quick", no_argument, nullptr, 'q'},
-                          {"pin", required_argument, nullptr, 'p'},
-                          {"json", required_argument, nullptr, 'j'},
-                          {"control", required_argument, nullptr, 'c'},
-                          {"plans", required_argument, nullptr, 'P'},
-                          {"help", no_argument, nullptr, 'h'},
-                          {nullptr, 0, nullptr, 0}};
+  const option names[] = {
+      {"ranks", required_argument, nullptr, 'n'},   {"hosts", required_argument, nullptr, 'H'},
+      {"sockets", no_argument, nullptr, 'S'},       {"setup", no_argument, nullptr, 'u'},
+      {"recorder", no_argument, nullptr, 'R'},      {"ops", required_argument, nullptr, 'o'},
+      {"sizes", required_argument, nullptr, 's'},   {"repeats", required_argument, nullptr, 'r'},
+      {"min-ms", required_argument, nullptr, 'm'},  {"quick", no_argument, nullptr, 'q'},
+      {"pin", required_argument, nullptr, 'p'},     {"json", required_argument, nullptr, 'j'},
+      {"control", required_argument, nullptr, 'c'}, {"plans", required_argument, nullptr, 'P'},
+      {"help", no_argument, nullptr, 'h'},          {nullptr, 0, nullptr, 0}};
   for (int c; (c = getopt_long(argc, argv, "n:h", names, nullptr)) != -1;) {
     const std::string value = optarg ? optarg : "";
     switch (c) {
@@ -194,6 +196,9 @@ Options parse(int argc, char** argv) {
         break;
       case 'u':
         options.setup = true;
+        break;
+      case 'R':
+        options.recorder = true;
         break;
       case 'o':
         setOps(options.sweep, value);
@@ -335,9 +340,13 @@ int launch(const Options& options) {
       ok &= channel.receive(hello);
     }
     if (ok && !options.setup) {
-      ok = options.plans.empty()
-               ? bench::sweep(channels, options.sweep)
-               : bench::sweepPlans(channels, options.sweep, options.plans == "shape");
+      if (options.recorder) {
+        ok = bench::sweepRecorder(channels, options.sweep);
+      } else {
+        ok = options.plans.empty()
+                 ? bench::sweep(channels, options.sweep)
+                 : bench::sweepPlans(channels, options.sweep, options.plans == "shape");
+      }
     }
     for (bench::Channel& channel : channels) {
       if (ok && !options.setup) channel.send("quit");

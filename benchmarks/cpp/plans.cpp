@@ -19,18 +19,6 @@ bool hasNativeShape(std::string_view name, int ranks) {
          (name != "all_reduce.two_shot_pull" || ranks != 2);
 }
 
-double ask(std::vector<Channel>& ranks, const std::string& command) {
-  for (Channel& rank : ranks) rank.send(command);
-  double largest = 0;
-  for (Channel& rank : ranks) {
-    std::string reply;
-    if (!rank.receive(reply)) throw std::runtime_error("a rank died in " + command);
-    if (reply.rfind("ok ", 0) != 0) throw std::runtime_error(reply);
-    largest = std::max(largest, std::stod(reply.substr(3)));
-  }
-  return largest;
-}
-
 /// A plan, or the native algorithm, for one operation and size.
 struct Point {
   Op op;

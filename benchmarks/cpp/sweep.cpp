@@ -13,19 +13,6 @@ std::string readable(size_t bytes) {
   return std::to_string(bytes);
 }
 
-/// Tells all ranks the same; the largest of their answers.
-double ask(std::vector<Channel>& ranks, const std::string& command) {
-  for (Channel& rank : ranks) rank.send(command);
-  double largest = 0;
-  for (Channel& rank : ranks) {
-    std::string reply;
-    if (!rank.receive(reply)) throw std::runtime_error("a rank died in " + command);
-    if (reply.rfind("ok ", 0) != 0) throw std::runtime_error(reply);
-    largest = std::max(largest, std::stod(reply.substr(3)));
-  }
-  return largest;
-}
-
 /// Seconds per call, one per repeat, sorted. The number of calls follows from short trial runs.
 std::vector<double> measure(std::vector<Channel>& ranks, Op op, size_t bytes,
                             const SweepOptions& options) {

@@ -1,8 +1,18 @@
 #include "ctran/gpu.h"
 
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <numeric>
+#include <tuple>
+#include <type_traits>
+
 #include "ctran/api/convert.h"
+#include "ctran/engine/exchange_all.h"
 #include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_domain.h"
 #include "ctran/gpu/memory.h"
+#include "ctran/memory/device_sharing.h"
 
 namespace ctran::api {
 namespace {
@@ -12,10 +22,45 @@ gpu::Stream engineStream(GpuStream stream) { return static_cast<gpu::Stream>(str
 gpu::DevicePtr address(const void* memory) { return reinterpret_cast<gpu::DevicePtr>(memory); }
 
 ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
-  return {.name = {},
-          .timeout = options.timeout,
-          .aside = options.aside,
-          .keepAlive = [owner = options.keepAlive] { return owner; }};
+  ctran::EnqueueOptions engine;
+  engine.timeout = options.timeout;
+  engine.aside = options.aside;
+  engine.blocks = options.blocks;
+  engine.threads = options.threads;
+  if (options.keepAlive) engine.keepAlive = [owner = options.keepAlive] { return owner; };
+  return engine;
+}
+
+ctran::GpuCommunicatorOptions engineOptions(const GpuOptions& options) {
+  ctran::GpuCommunicatorOptions engine;
+  engine.device = options.device;
+  engine.highPriority = options.highPriority;
+  return engine;
+}
+
+/// Throws Error(Unsupported) on all ranks if one has not the GPU that it is to use.
+void checkGpus(ctran::Communicator& communicator, int device, WaitHooks* hooks) {
+  struct Said {
+    int device;
+    int count;
+    char why[200];
+  } own{device, 0, ""};
+  try {
+    own.count = gpuCount();
+  } catch (const Error& error) {
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  const auto all = exchangeAll(communicator, own, {}, hooks);
+  for (int r = 0; r < communicator.size(); ++r) {
+    const Said& said = all[r];
+    if (said.device >= 0 && said.device < said.count) continue;
+    throw Error(
+        ErrorKind::Unsupported,
+        "rank " + std::to_string(r) + " of communicator '" + communicator.name() + "' has no GPU " +
+            std::to_string(said.device) + ": " +
+            (said.why[0] != 0 ? said.why : "the driver shows it " + std::to_string(said.count)),
+        {r}, {}, "pass memory of the CPU, or see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
 }
 
 std::shared_ptr<StreamWork> workOf(std::shared_ptr<StreamOperation> operation) {
@@ -47,6 +92,12 @@ class Executable {
 }  // namespace
 
 int gpuCount() { return gpu::deviceCount(); }
+std::string gpuName(int device) { return gpu::deviceName(device); }
+std::optional<int> currentGpu() { return gpu::currentDevice(); }
+std::optional<int> gpuOf(const void* memory) { return gpu::deviceOf(memory); }
+bool isCapturing(GpuStream stream) {
+  return gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(engineStream(stream));
+}
 
 StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
 WorkState StreamWork::state() const { return engine_->state(); }
@@ -56,11 +107,23 @@ void StreamWork::makeWait(GpuStream stream) { engine_->makeWait(engineStream(str
 std::shared_ptr<GpuCommunicator> GpuCommunicator::create(const std::shared_ptr<Communicator>& host,
                                                          const GpuOptions& options,
                                                          WaitHooks* hooks) {
-  GpuCommunicatorOptions chosen;
-  chosen.device = options.device;
-  chosen.highPriority = options.highPriority;
   return std::make_shared<GpuCommunicator>(
-      ctran::GpuCommunicator::create(host->engine(), chosen, hooks));
+      ctran::GpuCommunicator::create(host->engine(), engineOptions(options), hooks));
+}
+
+std::shared_ptr<GpuCommunicator> GpuCommunicator::beside(const std::shared_ptr<Communicator>& host,
+                                                         const std::string& name,
+                                                         const GpuOptions& options,
+                                                         WaitHooks* hooks) {
+  ctran::Communicator& engine = *host->engine();
+  checkGpus(engine, options.device, hooks);
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  std::vector<int> ranks(engine.size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto control = engine.splitPart(ranks, name, {.gpus = true}, hooks);
+  engine.addDependent(control);
+  return std::make_shared<GpuCommunicator>(
+      ctran::GpuCommunicator::create(control, engineOptions(options), hooks));
 }
 
 GpuCommunicator::GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine)
@@ -82,34 +145,105 @@ std::shared_ptr<StreamWork> GpuCommunicator::enqueueMessages(std::span<const Cal
   return workOf(engine_->enqueueMessages(all, engineStream(stream), engineOptions(options)));
 }
 
+const std::string& GpuCommunicator::name() const { return engine_->name(); }
+int GpuCommunicator::device() const { return engine_->device(); }
+
+std::shared_ptr<const CallHints> GpuCommunicator::prepare(const Hints& hints) const {
+  return engine_->control().hintsOfCall(hints);
+}
+
+Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                     const std::shared_ptr<const CallHints>& hints) const {
+  const ctran::Explanation found = engine_->explain(kind, bytes, type, hints.get());
+  return {found.algorithm, found.why, found.toJson().print()};
+}
+
+void GpuCommunicator::throwIfBroken() const {
+  engine_->diagnose();
+  engine_->throwIfBroken();
+}
+
+bool GpuCommunicator::isAborted() const {
+  return engine_->isBroken() || engine_->domain().hasFailed();
+}
+
 void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTimeout(timeout); }
 void GpuCommunicator::abort(const std::string& reason) { engine_->control().abort(reason); }
 void GpuCommunicator::finalize(WaitHooks* hooks) { engine_->finalize(hooks); }
 
 struct OwnGpuStream::State {
-  explicit State(int device)
-      : device(device), stream(gpu::Runtime::of(gpu::Platform::Cuda), device, false) {}
+  State(int device, size_t words)
+      : device(device),
+        stream(runtime, device, false),
+        wordCount(words),
+        words(words > 0 ? allocateForGpus(words * sizeof(uint64_t)) : nullptr) {}
+
+  /// The device is current meanwhile, and a capture of this thread's is left alone.
+  struct Active {
+    explicit Active(const State& state)
+        : device(state.runtime, state.device), relaxed(state.runtime) {}
+    const gpu::ActiveDevice device;
+    const gpu::RelaxedCapture relaxed;
+  };
+
+  const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
   const int device;
   const gpu::OwnStream stream;
+  /// What `set` copies from, one word after the other.
+  const size_t wordCount;
+  const std::shared_ptr<void> words;
+  size_t wordsUsed = 0;
 };
 
-OwnGpuStream::OwnGpuStream(int device) : state_(std::make_unique<State>(device)) {}
+OwnGpuStream::OwnGpuStream(int device, size_t words)
+    : state_(std::make_unique<State>(device, words)) {}
 OwnGpuStream::~OwnGpuStream() = default;
 GpuStream OwnGpuStream::get() const { return state_->stream.get(); }
 
 void OwnGpuStream::copy(void* toDevice, const void* from, size_t bytes) {
-  const gpu::ActiveDevice active(gpu::Runtime::of(gpu::Platform::Cuda), state_->device);
+  const State::Active active(*state_);
   gpu::check(
       gpu::Driver::get().memcpyHtoDAsync(address(toDevice), from, bytes, state_->stream.get()),
       "copying to the device");
 }
 
 void OwnGpuStream::read(void* to, const void* fromDevice, size_t bytes) {
-  const gpu::ActiveDevice active(gpu::Runtime::of(gpu::Platform::Cuda), state_->device);
+  const State::Active active(*state_);
   const gpu::Driver& driver = gpu::Driver::get();
   gpu::check(driver.memcpyDtoHAsync(to, address(fromDevice), bytes, state_->stream.get()),
              "copying to the host");
   gpu::check(driver.streamSynchronize(state_->stream.get()), "waiting for a stream");
+}
+
+void OwnGpuStream::move(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const State::Active active(*state_);
+  gpu::check(
+      gpu::Driver::get().memcpyAsync(address(to), address(from), bytes, state_->stream.get()),
+      "copying");
+}
+
+void OwnGpuStream::set(uint64_t* word, uint64_t value) {
+  if (state_->wordCount == 0) {
+    throw Error(ErrorKind::InvalidArgument, "the stream was made without words to set");
+  }
+  const size_t next = state_->wordsUsed++ % state_->wordCount;
+  if (next == 0 && state_->wordsUsed > 1) synchronize();  // the words from before have been read
+  auto* const from = static_cast<uint64_t*>(state_->words.get()) + next;
+  *from = value;
+  move(word, from, sizeof value);
+}
+
+void OwnGpuStream::clear(void* onDevice, size_t bytes) {
+  const State::Active active(*state_);
+  gpu::check(gpu::Driver::get().memsetD32Async(address(onDevice), 0, bytes / sizeof(uint32_t),
+                                               state_->stream.get()),
+             "clearing memory");
+}
+
+void OwnGpuStream::synchronize() {
+  const State::Active active(*state_);
+  gpu::check(gpu::Driver::get().streamSynchronize(state_->stream.get()), "waiting for a stream");
 }
 
 std::function<void()> OwnGpuStream::capture(const std::function<void()>& enqueue) {
@@ -129,11 +263,125 @@ std::function<void()> OwnGpuStream::capture(const std::function<void()>& enqueue
   return [executable = std::make_shared<Executable>(graph), stream] { executable->launch(stream); };
 }
 
+GpuAllocation gpuAllocationOf(const void* memory) {
+  GpuAllocation found;
+  const gpu::Driver* const driver = gpu::Driver::ifLoaded();
+  unsigned type = 0;
+  const auto ask = [&](gpu::PointerAttribute which, void* value) {
+    return driver->pointerGetAttribute(value, which, address(memory)) == gpu::kSuccess;
+  };
+  if (driver == nullptr || memory == nullptr || !ask(gpu::PointerAttribute::MemoryType, &type) ||
+      type != gpu::kMemoryOfDevice) {
+    return found;
+  }
+  ask(gpu::PointerAttribute::DeviceOrdinal, &found.device);
+  ask(gpu::PointerAttribute::BufferId, &found.id);
+  return found;
+}
+
 std::shared_ptr<void> allocateOnGpu(int device, size_t bytes) {
-  const gpu::ActiveDevice active(gpu::Runtime::of(gpu::Platform::Cuda), device);
-  const auto memory =
-      std::make_shared<gpu::DeviceMemory>(gpu::DeviceMemory::allocate(device, bytes));
-  return {memory, reinterpret_cast<void*>(memory->address())};
+  const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::RelaxedCapture relaxed(runtime);
+  const gpu::ActiveDevice active(runtime, device);
+  auto segment = DeviceSegment::allocate(device, bytes);
+  OwnGpuStream stream(device);
+  void* const memory = reinterpret_cast<void*>(segment->address());
+  stream.clear(memory, segment->size());
+  stream.synchronize();
+  return {memory, [segment = std::move(segment)](void*) mutable {
+            DeviceSegment::release(std::move(segment));
+          }};
+}
+
+std::shared_ptr<void> allocateForGpus(size_t bytes) {
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  // Not of the driver, which takes back what it gave when the process ends, while threads poll it.
+  const auto memory = std::make_shared<gpu::SharedHostMemory>(
+      gpu::SharedHostMemory::allocate(gpu::currentDevice().value_or(0), "ctran for gpus", bytes));
+  if (address(memory->host()) != memory->address()) {
+    throw Error(ErrorKind::Unsupported, "GPUs of this host do not share its addresses");
+  }
+  return {memory, memory->host()};
+}
+
+namespace {
+
+static_assert(sizeof(SharedRange) <= sizeof(GpuMemoryName));
+static_assert(std::is_trivially_copyable_v<SharedRange>);
+
+/// What has been mapped of each segment: channels of one pair of ranks name the same ones.
+class OpenSegments {
+ public:
+  static OpenSegments& all() {
+    static auto& one = *new OpenSegments;
+    return one;
+  }
+
+  std::shared_ptr<void> open(const SharedRange& range, int device) {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<void>& known = open_[{range.segment.key, range.segment.number, device}];
+    if (auto mapped = known.lock()) return mapped;
+    SharedRange whole = range;
+    whole.offset = 0;
+    whole.bytes = range.segment.bytes;
+    std::shared_ptr<void> mapped = mapDeviceMemory(whole, device);
+    known = mapped;
+    return mapped;
+  }
+
+ private:
+  using Name = std::tuple<JobKey, uint64_t, int>;
+
+  std::mutex mutex_;
+  std::map<Name, std::weak_ptr<void>> open_;
+};
+
+/// `memory`, whose last owner first waits for what runs on the device.
+std::shared_ptr<void> untilIdle(std::shared_ptr<void> memory, int device) {
+  void* const at = memory.get();
+  return {at, [memory = std::move(memory), device](void*) {
+            try {
+              const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+              const gpu::ActiveDevice active(runtime, device);
+              const gpu::RelaxedCapture relaxed(runtime);
+              gpu::Driver::get().ctxSynchronize();
+            } catch (const Error&) {  // the device is lost
+            }
+          }};
+}
+
+}  // namespace
+
+SharedGpuMemory shareGpuMemory(const void* memory, size_t bytes) {
+  SharedGpuMemory shared;
+  const GpuAllocation allocation = gpuAllocationOf(memory);
+  if (allocation.device < 0) {
+    throw Error(ErrorKind::InvalidArgument, "the address is not in memory of a GPU");
+  }
+  const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::RelaxedCapture relaxed(runtime);
+  const gpu::ActiveDevice active(runtime, allocation.device);
+  shared.held = DeviceSegment::adopt(allocation.device, memory, bytes);
+  const SharedRange range = shareDeviceMemory(address(memory), bytes);
+  std::memcpy(shared.name.data(), &range, sizeof range);
+  return shared;
+}
+
+std::shared_ptr<void> openGpuMemory(const GpuMemoryName& name, size_t bytes, int device) {
+  SharedRange range;
+  std::memcpy(&range, name.data(), sizeof range);
+  if (range.bytes != bytes) {
+    throw Error(ErrorKind::InvalidArgument,
+                "that is not the name of " + std::to_string(bytes) + " bytes of GPU memory");
+  }
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  if (bytes == 0 || !range.isSegment) return untilIdle(mapDeviceMemory(range, device), device);
+  if (range.offset > range.segment.bytes || bytes > range.segment.bytes - range.offset) {
+    throw Error(ErrorKind::InvalidArgument, "a name of GPU memory reaches beyond its allocation");
+  }
+  const std::shared_ptr<void> whole = OpenSegments::all().open(range, device);
+  return untilIdle({whole, static_cast<std::byte*>(whole.get()) + range.offset}, device);
 }
 
 }  // namespace ctran::api

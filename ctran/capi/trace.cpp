@@ -15,6 +15,8 @@ namespace {
 constexpr const char* kErrorKinds[] = {"InvalidArgument", "Timeout",     "PeerLost", "Mismatch",
                                        "Aborted",         "Unsupported", "System"};
 
+constexpr const char* kTransports[] = {"tcp", "rdma", "shm"};
+
 std::string errorKind(int kind) {
   constexpr int kCount = sizeof kErrorKinds / sizeof *kErrorKinds;
   return kind >= 0 && kind < kCount ? kErrorKinds[kind] : "?";
@@ -29,6 +31,7 @@ Json toJson(const RankRecording::Operation& op) {
   json.set("root", Json(call.root)).set("count", Json(static_cast<int64_t>(op.count)));
   json.set("bytes", Json(static_cast<int64_t>(op.bytes)));
   json.set("tag", Json(static_cast<int64_t>(op.tag)));
+  json.set("received", Json(static_cast<int64_t>(op.received)));
   json.set("algorithm", Json(op.algorithm)).set("why", Json(op.why));
   json.set("called", Json(op.called)).set("started", Json(op.started));
   json.set("first", Json(op.first)).set("ended", Json(op.ended));
@@ -51,15 +54,18 @@ Json toJson(const RankRecording& rank) {
   json.set("collectives", Json(static_cast<int64_t>(rank.collectives)));
   json.set("messages", Json(static_cast<int64_t>(rank.messages)));
   json.set("queued", Json(static_cast<int64_t>(rank.queued)));
-  json.set("off", Json(rank.isOff));
+  json.set("off", Json(rank.isOff)).set("takes_settings", Json(rank.takesSettings));
   json.set("error", rank.failedWith < 0 ? Json() : Json(errorKind(rank.failedWith)));
   json.set("failure", Json(rank.failure));
   Json links = Json::array();
   for (const auto& link : rank.links) {
     Json one = Json::object();
-    one.set("peer", Json(link.peer)).set("transport", Json(link.isRdma ? "rdma" : "tcp"));
+    one.set("peer", Json(link.peer));
+    one.set("transport", Json(kTransports[static_cast<size_t>(link.transport)]));
     one.set("sent", Json(static_cast<int64_t>(link.sent)));
     one.set("arrived", Json(static_cast<int64_t>(link.arrived))).set("busy", Json(link.busy));
+    one.set("received", Json(static_cast<int64_t>(link.received)));
+    one.set("copied", Json(static_cast<int64_t>(link.copied)));
     links.push(std::move(one));
   }
   json.set("since", Json(rank.since)).set("links", std::move(links));

@@ -17,6 +17,7 @@ namespace ctran {
 
 struct Collective;
 class GpuContext;
+class GpuHostsCall;
 class HostMap;
 class HostsContext;
 class NetContext;
@@ -69,8 +70,9 @@ class CollectiveKinds {
 
 /// Where an algorithm runs: among the ranks of a host that share memory; among any ranks, by
 /// messages; among the ranks of several hosts, by shared memory inside and messages between them;
-/// on GPUs that reach each other's memory.
-enum class AlgorithmPlace { SharedMemory, Network, Hosts, Gpus };
+/// on GPUs that reach each other's memory; on GPUs of several such domains, by kernels inside and
+/// messages between them.
+enum class AlgorithmPlace { SharedMemory, Network, Hosts, Gpus, GpuHosts };
 
 /// Sizes for which an algorithm was the fastest when it was measured, and what a call has, all as
 /// the algorithm counts bytes: what its packets take, for one.
@@ -87,10 +89,14 @@ struct SizeRange {
 /// Where an operation on a GPU goes. `sharesGpu`: other kernels may run at the same time, and lose
 /// less when it takes all of a few multiprocessors than a part of many. Alone it is faster on many.
 /// `timeout`: the longest wait inside a kernel, replays included; 0: the communicator's.
+/// `blocks` and `threads`: how many a kernel takes at most, and how many each of them has; 0: as
+/// the algorithm likes. The same on all ranks.
 struct GpuTarget {
   gpu::Stream stream = nullptr;
   bool sharesGpu = false;
   std::chrono::nanoseconds timeout{0};
+  uint32_t blocks = 0;
+  uint32_t threads = 0;
 };
 
 using ShmAlgorithm = Task (*)(ShmContext&, const Collective&);
@@ -98,6 +104,7 @@ using NetAlgorithm = Task (*)(NetContext&, const Collective&);
 using HostsAlgorithm = Task (*)(HostsContext&, const Collective&);
 /// Puts the operation on a stream.
 using GpuAlgorithm = void (*)(GpuContext&, const Collective&, const GpuTarget&);
+using GpuHostsAlgorithm = void (*)(GpuHostsCall&, const Collective&);
 
 /// An algorithm, as it stands beside its code: each file collective/COLLECTIVE/PLACE/NAME.cpp
 /// defines a function `Algorithm algorithms::collectivePlaceName()`, from whose name the build
@@ -106,8 +113,8 @@ struct Algorithm {
   std::string_view name;
   CollectiveKinds kinds;
   /// In the order of places.
-  std::variant<ShmAlgorithm, NetAlgorithm, HostsAlgorithm, GpuAlgorithm> run;
-  /// The cost model: microseconds. Not on GPUs.
+  std::variant<ShmAlgorithm, NetAlgorithm, HostsAlgorithm, GpuAlgorithm, GpuHostsAlgorithm> run;
+  /// The cost model: microseconds. Not on GPUs of one domain.
   double (*micros)(const AlgorithmQuery&) = nullptr;
   /// Why it cannot serve a call; empty if it can.
   std::string (*whyNot)(const AlgorithmQuery&) = [](const AlgorithmQuery&) {

@@ -78,6 +78,10 @@ struct Collective {
   /// Of AllGather and AllToAll on GPUs: where the outputs of all ranks are, if they have agreed
   /// about that (exchange/persistent_copy.h).
   std::shared_ptr<const PersistentCopy> persistent;
+  /// Of a communicator of several hosts: each rail (HostMap) does it by itself, in the numbers of
+  /// the hosts, an average being one of all ranks. Every rank calls it; ranks without a rail do
+  /// nothing.
+  bool onRail = false;
   /// Of AllToAllVDynamic and AllToAllVCombine: which rows.
   std::shared_ptr<const RowExchange> rows;
 

@@ -65,6 +65,11 @@ Task HostsContext::betweenFirst(std::string_view name, const Collective& step, u
   return std::get<NetAlgorithm>(algorithm->run)(net, step);
 }
 
+Task HostsContext::startOnRails(const Collective& c) {
+  if (!isShared()) return between(all, c);
+  return onRail() ? between(*rail_, c) : doNothing(all);
+}
+
 Task HostsContext::start(const Algorithm& algorithm, const Collective& c) {
   if (const auto* run = std::get_if<HostsAlgorithm>(&algorithm.run)) return (*run)(*this, c);
   all.prepare(all.size);

@@ -58,6 +58,8 @@ class HostsContext {
   /// if none share a host.
   Task betweenFirst(std::string_view name, const Collective& step, uint32_t number);
 
+  /// Starts a collective of each rail by itself.
+  Task startOnRails(const Collective& c);
   /// Starts a collective of all ranks, by an algorithm between hosts.
   Task start(const Algorithm& algorithm, const Collective& c);
 

@@ -165,6 +165,7 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
     end.atMost(Arena::kStepBytes, shm->arena.nameOf(r), "bytes at once");
     parcels.in[r].write(0, parcels.sizes[r],
                         shm->bufferOf(r, 0) + offset.atMost(Arena::kStepBytes, r, "bytes"));
+    shm->countRead(shm->bufferOf(r, 0), parcels.sizes[r]);
   }
   shm->endRounds();
   const size_t own = parcels.sizes[rank];
@@ -193,6 +194,7 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
       co_await shm->filledBy(peer, k);
       const Piece piece(parcels.sizes[peer], share, k);
       parcels.in[peer].write(piece.offset, piece.bytes, shm->bufferOf(peer, k) + rank * share);
+      shm->countRead(shm->bufferOf(peer, k), piece.bytes);
     }
     shm->drainTo(k);
   }

@@ -36,7 +36,7 @@ bool isKnown(const WantedAlgorithm& wanted, std::initializer_list<AlgorithmPlace
 
 bool isKnown(const WantedAlgorithm& wanted) {
   return isKnown(wanted, {AlgorithmPlace::SharedMemory, AlgorithmPlace::Hosts,
-                          AlgorithmPlace::Network, AlgorithmPlace::Gpus});
+                          AlgorithmPlace::Network, AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts});
 }
 
 [[noreturn]] void refuse(const WantedAlgorithm& wanted, const std::string& source) {
@@ -48,7 +48,8 @@ bool isKnown(const WantedAlgorithm& wanted) {
                   "; on one host there are: " + algorithmNames(AlgorithmPlace::SharedMemory, one) +
                   "; between hosts: " + algorithmNames(AlgorithmPlace::Hosts, one) + ", " +
                   algorithmNames(AlgorithmPlace::Network, one) +
-                  "; on GPUs: " + algorithmNames(AlgorithmPlace::Gpus, one));
+                  "; on GPUs: " + algorithmNames(AlgorithmPlace::Gpus, one) +
+                  "; on GPUs of several hosts: " + algorithmNames(AlgorithmPlace::GpuHosts, one));
 }
 
 /// Names that other libraries have for algorithms of ours, in lower case. One may be of several,

@@ -13,7 +13,7 @@ std::vector<Algorithm> everyAlgorithm();
 
 namespace {
 
-constexpr size_t kPlaces = 4, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
+constexpr size_t kPlaces = 5, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
 
 struct Registry {
   Registry() : all(everyAlgorithm()) {

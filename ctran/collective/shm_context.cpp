@@ -64,7 +64,12 @@ void ShmContext::populateRing() {
 
 bool ShmContext::read(int peer, const Reading& reading) const {
   const int error = readProcessMemory(processes[peer], reading.from, reading.to, reading.bytes);
-  if (error == 0) return true;
+  if (error == 0) {
+    if (!links_.empty() && links_[peer] != nullptr) {
+      RecordedLink::add(links_[peer]->copied, reading.bytes);
+    }
+    return true;
+  }
   if (error == ESRCH || error == EFAULT) return false;
   throw Error(ErrorKind::System,
               "the memory of rank " + std::to_string(arena.nameOf(peer)) +
@@ -113,9 +118,20 @@ int ShmContext::reduceByReading(const Collective& c, std::byte* to, const std::b
       sources[peer] = contribution;
     }
     sources[rank] = from[rank] + offset;
-    reduce(c, to + offset, sources, bytes / element);
+    reduceFn(c.op.kind, c.type)(to + offset, sources, size, bytes / element, size);
   }
   return -1;
+}
+
+void ShmContext::recordTraffic(Recording& recording) {
+  links_.assign(size, nullptr);
+  for (int r = 0; r < size; ++r) {
+    if (r != rank) links_[r] = recording.link(arena.nameOf(r));
+    if (links_[r] == nullptr) continue;
+    constexpr auto kHere = static_cast<uint64_t>(RecordedLink::Transport::SharedMemory);
+    links_[r]->transport.store(kHere, std::memory_order_relaxed);
+  }
+  readOfEach_ = &recording.readOfEach();
 }
 
 void ShmContext::throwOther(int peer) {

@@ -15,6 +15,7 @@
 #include "ctran/collective/task.h"
 #include "ctran/memory/stream_copy.h"
 #include "ctran/reduce/reduce.h"
+#include "ctran/trace/recording.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -147,11 +148,24 @@ class ShmContext {
   /// Into the caller's output, from a slot, a ring, or the input.
   void take(std::byte* to, const std::byte* from, size_t bytes) const {
     streamsOutput_&& to != from ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
+    countRead(from, bytes);
   }
-  /// Into the caller's output: all ranks' contributions, in rank order.
+  /// All ranks' contributions, in rank order, from their slots or rings.
   void reduce(const Collective& c, std::byte* to, const std::byte* const* from,
               size_t count) const {
     reduceFn(c.op.kind, c.type)(to, from, size, count, size);
+    if (readOfEach_ != nullptr) RecordedLink::add(*readOfEach_, count * sizeOf(c.type));
+  }
+
+  // --- What goes between this rank and the others, for who looks at the job ---------------------
+
+  void recordTraffic(Recording& recording);
+  /// Bytes have been read from there, or written to there by other means than those above.
+  void countRead(const std::byte* from, size_t bytes) const {
+    count(from, bytes, &RecordedLink::read);
+  }
+  void countWritten(const std::byte* to, size_t bytes) const {
+    count(to, bytes, &RecordedLink::sent);
   }
 
   // --- The memory of others ---------------------------------------------------------------------
@@ -199,6 +213,11 @@ class ShmContext {
   void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
+  void count(const std::byte* at, size_t bytes, RecordedLink::Word RecordedLink::*word) const {
+    if (links_.empty()) return;
+    const int peer = arena.ownerOf(at);
+    if (peer >= 0 && links_[peer] != nullptr) RecordedLink::add(links_[peer]->*word, bytes);
+  }
   [[noreturn]] void throwOther(int peer);
   void populateRing();
   void publishLent();
@@ -243,6 +262,8 @@ class ShmContext {
   bool streamsOutput_ = false;  // what is taken
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
+  std::vector<RecordedLink*> links_;  // by rank; null: this rank, or no room for it
+  RecordedLink::Word* readOfEach_ = nullptr;
   Board* wholeBoard_ = nullptr;  // of the collective that this is a step of, if it is
   uint64_t wholeSequence_ = 0;
 };

@@ -43,7 +43,8 @@ uint64_t pack(const Collective& c) {
   const uint64_t op = hasReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
   const uint64_t root = hasRoot(c.kind) ? static_cast<uint64_t>(c.root) : 0;
   const uint64_t type = c.kind == CollectiveKind::Barrier ? 0 : static_cast<uint64_t>(c.type);
-  return static_cast<uint64_t>(c.kind) | type << 8 | op << 16 | root << 32;
+  const uint64_t rail = c.onRail ? uint64_t{1} << 24 : 0;
+  return static_cast<uint64_t>(c.kind) | type << 8 | op << 16 | rail | root << 32;
 }
 
 Collective unpack(uint64_t what) {
@@ -51,6 +52,7 @@ Collective unpack(uint64_t what) {
   c.kind = static_cast<CollectiveKind>(what & 0xff);
   c.type = static_cast<DataType>(what >> 8 & 0xff);
   c.op.kind = static_cast<ReduceKind>(what >> 16 & 0xff);
+  c.onRail = (what >> 24 & 1) != 0;
   c.root = static_cast<int>(what >> 32);
   return c;
 }
@@ -107,13 +109,19 @@ std::string describe(const OperationRecord& record) {
 }
 
 RecordedCall recordedCall(uint64_t what, uint64_t count) {
-  Collective c = unpack(what);
+  const bool isTold = (what & kReductionNotTold) != kReductionNotTold;
+  Collective c = unpack(isTold ? what : what & ~kReductionNotTold);
   c.count = count;
   const bool isKnown = c.kind <= CollectiveKind::AllToAllVCombine &&
                        static_cast<int>(c.type) < kDataTypeCount &&
                        static_cast<int>(c.op.kind) < kReduceKindCount;
   if (!isKnown) return {"?", "?", "?", 0};
-  return {std::string(nameOf(c.kind)), std::string(nameOf(c.type)), c.describe(), c.root};
+  std::string text = c.describe();
+  if (!isTold && hasReduction(c.kind)) {
+    const std::string guess = std::string(nameOf(c.op.kind)) + ", ";
+    text.erase(text.find(guess), guess.size());
+  }
+  return {std::string(nameOf(c.kind)), std::string(nameOf(c.type)), std::move(text), c.root};
 }
 
 std::string Collective::describe() const {

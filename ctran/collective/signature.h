@@ -26,6 +26,9 @@ int peerOf(const OperationRecord& record);
 /// "all_reduce(sum, float32, 1024 elements), its collective 12", for people.
 std::string describe(const OperationRecord& record);
 
+/// Of a record whose writer does not know which reduction it is, as part of `what`.
+inline constexpr uint64_t kReductionNotTold = uint64_t{0xff} << 16;
+
 /// The words of a record that may come from anybody, for people and programs.
 struct RecordedCall {
   std::string kind, type, text;  ///< "?" where there is no such kind or type

@@ -20,6 +20,9 @@ class CollectiveLane : public Lane {
   /// Collective; before anything else. Throws Error.
   virtual void agree(Communicator& communicator, WaitHooks* hooks) = 0;
 
+  /// Counts what goes between the ranks of this host. Before anything else.
+  virtual void recordTraffic(Recording& recording) = 0;
+
   Selector selector;  ///< only while nothing runs
 
  protected:

@@ -5,12 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <new>
-#include <set>
 #include <utility>
 
 #include "ctran/base/clock.h"
-#include "ctran/base/config.h"
 #include "ctran/base/sha256.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
@@ -29,34 +26,12 @@
 namespace ctran {
 namespace {
 
-const ConfigBool kTrace{"CTRAN_TRACE", true,
-                        "Record every operation, for `torchcomms analyze`, `top` and `trace`.",
-                        ConfigVariable::Change::Live};
-
-/// Those whose recorders a change of kTrace turns on or off.
-struct Recorders {
-  std::mutex mutex;
-  std::set<Recording*> all;
-};
-Recorders& recorders() {
-  static Recorders& only = *new Recorders;
-  return only;
-}
-const WhenLiveChanges kTraceChanges{kTrace, [] {
-                                      const bool on = kTrace.get();
-                                      const std::lock_guard lock(recorders().mutex);
-                                      for (Recording* recording : recorders().all) {
-                                        recording->turn(on);
-                                      }
-                                    }};
-
 // A child has none of the threads; locks that they held at that moment stay held in its copy, so it
 // starts with fresh ones.
 [[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
   Progress::forget();
   PeerWatcher::forget();
   LiveSettings::forget();
-  new (&recorders().mutex) std::mutex;
 });
 
 /// Bytes that posting may have to copy on the spot.
@@ -90,7 +65,7 @@ Hints ofCalls(const Hints& hints) {
 Preferences checked(Preferences wanted, bool gpus) {
   using Place = AlgorithmPlace;
   if (gpus) {
-    wanted.checkPlaces({Place::Gpus}, "GPUs");
+    wanted.checkPlaces({Place::Gpus, Place::GpuHosts}, "GPUs");
   } else {
     wanted.checkPlaces({Place::SharedMemory, Place::Hosts, Place::Network}, "tensors of the CPU");
   }
@@ -222,6 +197,15 @@ void Communicator::start(WaitHooks* hooks) {
     watch_ = PeerWatcher::watchReadable(transport_->fd(), [weak] {
       if (const auto self = weak.lock()) self->core_.wakeOwn();
     });
+    if (transport_->urgentFd() >= 0) {
+      urgentWatch_ = PeerWatcher::watchReadable(transport_->urgentFd(), [weak] {
+        const auto self = weak.lock();
+        if (!self) return;
+        self->transport_->poll();
+        PeerWatcher::arm(self->urgentWatch_);
+      });
+      PeerWatcher::arm(urgentWatch_);
+    }
   }
   localWatch_.start(shared_from_this());
   // Whoever fails has somebody to tell on another host.
@@ -232,26 +216,20 @@ void Communicator::start(WaitHooks* hooks) {
 
 void Communicator::record(size_t bytes, uint64_t group) {
   if (!localWatch_.memory()) return;
-  recording_.emplace(SharedMapping::map(localWatch_.memory(), bytes),
-                     static_cast<int>(map_.local().size()), map_.index(),
-                     Recording::Who{rank(), size(), name(), processName(), group,
-                                    timeoutNanos_.load(std::memory_order_relaxed)});
-  {
-    const std::lock_guard lock(recorders().mutex);
-    recording_->turn(kTrace.get());
-    recorders().all.insert(&*recording_);
-  }
+  recording_.emplace(
+      SharedMapping::map(localWatch_.memory(), bytes), static_cast<int>(map_.local().size()),
+      map_.index(),
+      Recording::Who{rank(), size(), gpus_ ? name() + "/control" : name(), processName(), group,
+                     timeoutNanos_.load(std::memory_order_relaxed)});
   core_.recording = &*recording_;
   collectives_->selector.record(core_.recording);
+  // The neighbours' places come first: they do not change any more when others look for theirs.
+  collectives_->recordTraffic(*recording_);
   if (transport_) transport_->record(core_.recording);
 }
 
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
-  if (recording_) {
-    const std::lock_guard lock(recorders().mutex);
-    recorders().all.erase(&*recording_);
-  }
   // The lanes refer to what is destroyed after them.
   for (auto& channel : channels_) {
     const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
@@ -303,6 +281,7 @@ int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does. What the call itself asks for comes first.
 std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
+  if (collective.onRail) return nullptr;
   if (auto plan = collectives_->selector.choosePlan(collective)) return plan;
   return namedPlans_ ? namedPlans_->find(collective) : nullptr;
 }
@@ -560,14 +539,18 @@ int64_t Communicator::checkStuck(int64_t now) {
   return deadline;
 }
 
+void Communicator::breakWith(const Error& error) {
+  core_.fail(error);
+  Progress::poke(Progress::When::Soon);
+}
+
 void Communicator::abort(const std::string& reason) {
   if (!core_.belongsHere()) throw core_.forkError();
   if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
-  core_.fail(Error(ErrorKind::Aborted,
-                   "communicator '" + core_.name + "' was aborted by rank " +
-                       std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
-                   {rank()}));
-  Progress::poke(Progress::When::Soon);
+  breakWith(Error(ErrorKind::Aborted,
+                  "communicator '" + core_.name + "' was aborted by rank " +
+                      std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
+                  {rank()}));
   for (const auto& weak : dependents()) {
     if (const auto dependent = weak.lock()) dependent->abort(reason);
   }
@@ -610,7 +593,10 @@ std::unique_ptr<Lane> Communicator::makeSendLane(int peer) {
 }
 
 std::unique_ptr<Mailbox> Communicator::makeMailbox(int peer) {
-  if (sharesMemory(peer)) return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer));
+  if (sharesMemory(peer)) {
+    RecordedLink* const link = recording_ ? recording_->link(peer) : nullptr;
+    return std::make_unique<ShmMailbox>(*arena_, map_.indexOf(peer), link);
+  }
   return std::make_unique<NetMailbox>(*transport_, rank(), peer);
 }
 
@@ -649,7 +635,10 @@ void Communicator::arm() {
 }
 
 void Communicator::leave() {
-  if (transport_) PeerWatcher::unwatch(watch_);
+  if (transport_) {
+    PeerWatcher::unwatch(watch_);
+    if (urgentWatch_ != 0) PeerWatcher::unwatch(urgentWatch_);
+  }
   localWatch_.stop();
   LiveSettings::stop(*this);
   if (transport_) tellFailure();

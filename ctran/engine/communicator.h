@@ -49,6 +49,12 @@ struct CommunicatorOptions {
   bool gpus = false;  ///< it is to be the control of a GpuCommunicator; hints name what GPUs have
 };
 
+/// A communicator that is a part of another one: what it does not take from that.
+struct PartOptions {
+  std::string host = {};  ///< where its rank counts as being; empty: where it does anyway
+  bool gpus = false;      ///< as in CommunicatorOptions
+};
+
 /// A group of ranks and the operations among them.
 ///
 /// What it is made of depends on where its ranks are. All on one host share an arena, and are each
@@ -101,8 +107,14 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::shared_ptr<Communicator> split(std::span<const int> ranks, const std::string& name,
                                       std::chrono::nanoseconds timeout = {},
                                       WaitHooks* hooks = nullptr);
+  /// The same for the engine's own use: the hints of this communicator that name algorithms do not
+  /// count there.
+  std::shared_ptr<Communicator> splitPart(std::span<const int> ranks, const std::string& name,
+                                          const PartOptions& part, WaitHooks* hooks = nullptr);
 
-  /// Ends every blocked and every later operation of all ranks with Error(Aborted). Any thread.
+  /// Ends every blocked and every later operation of all ranks with that error. Any thread.
+  void breakWith(const Error& error);
+  /// The same with Error(Aborted).
   void abort(const std::string& reason);
   /// Whether the communicator is broken: aborted, timed out, a peer lost, a mismatch. Any thread.
   bool isAborted() const;
@@ -139,6 +151,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   }
   /// What the hints of creation prefer; the same on all ranks.
   const Preferences& hint() const { return hint_; }
+  /// Whether the hints of creation ask for reductions in the order of the ranks.
+  bool sumsInRankOrder() const { return wantsRankOrder(hints_); }
 
   // For what is built on a communicator of its own: windows.
 
@@ -188,6 +202,9 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   void record(size_t bytes, uint64_t group);
   Board& board() { return board_ ? *board_ : *arena_; }
+  std::shared_ptr<Communicator> makeGroup(std::span<const int> ranks, CommunicatorOptions options,
+                                          bool reachesAll, std::chrono::nanoseconds timeout,
+                                          WaitHooks* hooks);
   std::unique_ptr<Lane> makeSendLane(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
@@ -248,6 +265,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::mutex tellMutex_;
   std::atomic<bool> told_{false};  // of the failure, to the end
   uint64_t watch_ = 0;             // of the transport
+  uint64_t urgentWatch_ = 0;       // likewise
 };
 
 }  // namespace ctran

@@ -252,6 +252,29 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
                                                   const std::string& name,
                                                   std::chrono::nanoseconds timeout,
                                                   WaitHooks* hooks) {
+  CommunicatorOptions options;
+  options.name = name;
+  options.hints = hints_;
+  options.gpus = gpus_;
+  return makeGroup(ranks, std::move(options), spansHosts(), timeout, hooks);
+}
+
+std::shared_ptr<Communicator> Communicator::splitPart(std::span<const int> ranks,
+                                                      const std::string& name,
+                                                      const PartOptions& part, WaitHooks* hooks) {
+  CommunicatorOptions options;
+  options.name = name;
+  options.hints = hints_;
+  options.hints.erase("ctran::algorithm");
+  if (!part.host.empty()) options.hints["ctran::host"] = part.host;
+  options.gpus = part.gpus;
+  return makeGroup(ranks, std::move(options), spansHosts() || !part.host.empty(), {}, hooks);
+}
+
+std::shared_ptr<Communicator> Communicator::makeGroup(std::span<const int> ranks,
+                                                      CommunicatorOptions options, bool reachesAll,
+                                                      std::chrono::nanoseconds timeout,
+                                                      WaitHooks* hooks) {
   const auto reject = [](const std::string& why) -> void {
     throw Error(ErrorKind::InvalidArgument, "split: " + why);
   };
@@ -273,12 +296,8 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   }
   const int newRank = static_cast<int>(self - ranks.begin());
 
-  CommunicatorOptions options;
   options.rank = newRank;
   options.size = static_cast<int>(ranks.size());
-  options.name = name;
-  options.hints = hints_;
-  options.gpus = gpus_;
   options.timeout = std::chrono::nanoseconds(nanosOr(timeout));
 
   // Everybody tells everybody its list; the first of a list also where it listens.
@@ -292,8 +311,8 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   own.ranks = Sha256().add(std::as_bytes(ranks)).finish();
   std::unique_ptr<Leader> leader;
   if (!ranks.empty() && newRank == 0) {
-    const bool reachesAll = spansHosts() && ranks.size() > 1;
-    leader = std::make_unique<Leader>(reachesAll ? Leader::Reach::AllHosts : Leader::Reach::OneHost,
+    const bool outside = reachesAll && ranks.size() > 1;
+    leader = std::make_unique<Leader>(outside ? Leader::Reach::AllHosts : Leader::Reach::OneHost,
                                       hostOf(options.hints));
     own.leader = leader->address();
   }
@@ -330,7 +349,7 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
     core_.throwIfFailed();  // that is why others have given up
     if (error.kind() == ErrorKind::InvalidArgument) throw;
     // The others wait for this rank, and only this communicator can tell them.
-    throw core_.fail(inGroup(error, ranks, rank(), "split", "make '" + name + "' of"));
+    throw core_.fail(inGroup(error, ranks, rank(), "split", "make '" + options.name + "' of"));
   }
 }
 

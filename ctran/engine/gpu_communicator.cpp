@@ -1,9 +1,11 @@
 #include "ctran/engine/gpu_communicator.h"
 
+#include <tuple>
 #include <utility>
 
 #include "ctran/base/rank_list.h"
 #include "ctran/engine/gpu_domain.h"
+#include "ctran/engine/gpu_hosts.h"
 #include "ctran/stream/watchdog.h"
 
 namespace ctran {
@@ -54,14 +56,26 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communi
                            .checkInterval = kCheckInterval,
                            .idleInterval = kIdleInterval,
                            .observer = options.observer};
-  auto domain = GpuDomain::create(std::move(control), options.device, hooks, options.fallback);
-  auto made = std::make_shared<GpuCommunicator>(std::move(queue), std::move(domain));
+  std::shared_ptr<GpuHosts> hosts;
+  std::shared_ptr<GpuDomain> domain;
+  if (GpuHosts::areFor(*control)) {
+    hosts = GpuHosts::create(std::move(control), options.device, hooks, options.fallback);
+    domain = hosts->domain();
+  } else {
+    domain = GpuDomain::create(std::move(control), options.device, hooks, options.fallback);
+  }
+  auto made =
+      std::make_shared<GpuCommunicator>(std::move(queue), std::move(domain), std::move(hosts));
   Watchdog::add(made);
   return made;
 }
 
-GpuCommunicator::GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain)
-    : StreamQueue(std::move(options)), domain_(std::move(domain)), replays_(runtime(), events()) {}
+GpuCommunicator::GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain,
+                                 std::shared_ptr<GpuHosts> hosts)
+    : StreamQueue(std::move(options)),
+      domain_(std::move(domain)),
+      hosts_(std::move(hosts)),
+      replays_(runtime(), events()) {}
 
 std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& collective,
                                                           gpu::Stream stream,
@@ -72,8 +86,10 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& coll
   }
   return issue(
       nameOf(collective.kind),
-      [&](gpu::Stream target, milliseconds timeout) {
-        return domain_->launch(collective, {target, options.aside, timeout}, hooks);
+      [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
+        const GpuTarget where{target, options.aside, timeout, options.blocks, options.threads};
+        if (hosts_) return hosts_->launch(collective, where, timeout, kept);
+        return domain_->launch(collective, where, hooks);
       },
       stream, options);
 }
@@ -82,8 +98,13 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueMessages(
     std::span<const Collective> messages, gpu::Stream stream, const EnqueueOptions& options) {
   return issue(
       messages.empty() ? "messages" : nameOf(messages[0].kind),
-      [&](gpu::Stream target, milliseconds timeout) {
-        domain_->launchMessages(messages, {target, options.aside, timeout});
+      [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
+        const GpuTarget where{target, options.aside, timeout};
+        if (hosts_) {
+          hosts_->launchMessages(messages, where, timeout, kept);
+        } else {
+          domain_->launchMessages(messages, where);
+        }
         return uint64_t{0};
       },
       stream, options);
@@ -93,9 +114,11 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueQuantized(const Collect
                                                                    const Quantization& quantization,
                                                                    gpu::Stream stream,
                                                                    const EnqueueOptions& options) {
+  // Nothing is gained by rounding what passes the host: contributions stay as they are.
+  if (hosts_) return enqueue(collective, stream, options);
   return issue(
       nameOf(collective.kind),
-      [&](gpu::Stream target, milliseconds timeout) {
+      [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>&) {
         return domain_->launchQuantized(collective, quantization, {target, options.aside, timeout});
       },
       stream, options);
@@ -106,7 +129,7 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueWork(
     const EnqueueOptions& options) {
   return issue(
       options.name,
-      [&](gpu::Stream target, milliseconds) {
+      [&](gpu::Stream target, milliseconds, std::shared_ptr<void>&) {
         launch(target);
         return uint64_t{0};
       },
@@ -118,7 +141,7 @@ std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, c
                                                         const EnqueueOptions& options,
                                                         std::vector<int> awaited) {
   throwIfBroken();
-  if (domain_->hasFailed()) [[unlikely]] {
+  if (!isSound()) [[unlikely]] {
     diagnose();
     throwIfBroken();
   }
@@ -130,10 +153,11 @@ std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, c
   const Placement where = place(stream, options.aside);
   const auto graph = where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
   uint64_t number = 0;
+  std::shared_ptr<void> kept;
   try {
-    number = launch(where.stream, timeout);
+    number = launch(where.stream, timeout, kept);
   } catch (const Error&) {
-    if (domain_->hasFailed()) {  // while it waited for the other ranks
+    if (!isSound()) {  // while it waited for the other ranks
       observer().seen();
       diagnose();
     }
@@ -146,17 +170,27 @@ std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, c
         options.keepAlive);
   }
   if (graph) replays_.leave(*graph, where.stream, name, maskOf(awaited), timeout);
-  using Kept = std::pair<std::shared_ptr<void>, std::shared_ptr<Replays::Captured>>;
-  keepWithGraph(where.stream,
-                graph ? std::make_shared<Kept>(ownerOf(options), graph) : ownerOf(options));
+  using Kept =
+      std::tuple<std::shared_ptr<void>, std::shared_ptr<Replays::Captured>, std::shared_ptr<void>>;
+  keepWithGraph(where.stream, graph || kept ? std::make_shared<Kept>(ownerOf(options), graph, kept)
+                                            : ownerOf(options));
   return nullptr;
 }
 
-Communicator& GpuCommunicator::control() { return domain_->control(); }
+Communicator& GpuCommunicator::control() { return hosts_ ? hosts_->control() : domain_->control(); }
 
-bool GpuCommunicator::isSound() const { return !domain_->hasFailed(); }
+bool GpuCommunicator::isSound() const {
+  return hosts_ ? !hosts_->hasFailed() : !domain_->hasFailed();
+}
+
+Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                     const CallHints* hints) const {
+  return hosts_ ? hosts_->explain(kind, bytes, type, hints)
+                : domain_->explain(kind, bytes, type, hints);
+}
 
 void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
+  if (hosts_) return hosts_->setTimeout(timeout);
   control().setTimeout(timeout);
   domain_->setTimeout(timeout);
 }
@@ -165,10 +199,16 @@ void GpuCommunicator::finalize(WaitHooks* hooks) {
   drain(hooks);
   throwIfBroken();
   control().finalize(hooks);
+  leave();
+}
+
+void GpuCommunicator::leave() {
+  if (hosts_ && !hasGraphs()) hosts_->leave();
 }
 
 void GpuCommunicator::diagnose() {
-  if (const auto error = domain_->trouble()) breakWith(*error, /*tellOthers=*/false);
+  const auto error = hosts_ ? hosts_->trouble() : domain_->trouble();
+  if (error) breakWith(*error, /*tellOthers=*/false);
 }
 
 bool GpuCommunicator::inspect() {
@@ -191,6 +231,7 @@ bool GpuCommunicator::inspect() {
 void GpuCommunicator::lookAtDeadlines() {
   const auto late = findLate(Clock::now());
   if (!late) return;
+  if (hosts_ && hosts_->othersSpeakFirst(late->sequence(), Clock::now() - late->deadline())) return;
   const std::string what = describe(late->name());
   if (!late->awaited().empty()) {
     return breakWith(lateSignal(late->name(), what, late->timeout(), late->awaited()));
@@ -245,7 +286,11 @@ Error GpuCommunicator::lateSignal(std::string_view op, const std::string& what,
 }
 
 void GpuCommunicator::endKernels() {
-  domain_->fail(*error());
+  if (hosts_) {
+    hosts_->fail(*error());
+  } else {
+    domain_->fail(*error());
+  }
   callOnBreak();
 }
 

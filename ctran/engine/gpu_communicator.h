@@ -18,6 +18,7 @@
 namespace ctran {
 
 class GpuDomain;
+class GpuHosts;
 struct Quantization;
 
 struct GpuCommunicatorOptions {
@@ -36,12 +37,14 @@ struct EnqueueOptions {
   /// Whether it goes on the communicator's own stream, behind what the caller's stream holds, and
   /// leaves room on the GPU for other kernels.
   bool aside = false;
+  uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
   /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
   /// as the graph.
   std::function<std::shared_ptr<void>()> keepAlive = {};
 };
 
-/// The communicator of ranks that each have a GPU. Its operations are work on streams.
+/// The communicator of ranks that each have a GPU, in one domain or several. Its operations are
+/// work on streams.
 ///
 /// A call returns at once, whatever the stream still holds. Operations run in the order of the
 /// calls on all streams. Each has a deadline; a late one, a dead rank, an abort or ranks that call
@@ -59,10 +62,14 @@ class GpuCommunicator final : public StreamQueue {
   static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control,
                                                  const GpuCommunicatorOptions& options = {},
                                                  WaitHooks* hooks = nullptr);
-  GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain);
+  GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain,
+                  std::shared_ptr<GpuHosts> hosts);
 
-  /// What works beneath (gpu_domain.h), and the communicator of the CPU through which ranks meet.
+  /// What works beneath (gpu_domain.h), of the ranks of this one's domain, and the communicator of
+  /// the CPU through which all ranks meet.
   GpuDomain& domain() { return *domain_; }
+  /// Whether there are several domains (gpu_hosts.h).
+  bool spansDomains() const { return hosts_ != nullptr; }
   Communicator& control();
 
   /// Enqueues a collective behind what `stream` holds. Null while the stream captures: a replay of
@@ -87,19 +94,28 @@ class GpuCommunicator final : public StreamQueue {
                                                std::vector<int> awaited, gpu::Stream stream,
                                                const EnqueueOptions& options);
 
+  /// What would serve a call, as Communicator::explain.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      const CallHints* hints) const;
+
   void setTimeout(std::chrono::nanoseconds timeout);
   /// Waits until all that was enqueued has ended, then leaves: a rank that still needs this one
   /// gets an error that names it. Throws the error of a broken communicator.
   void finalize(WaitHooks* hooks = nullptr);
+  /// The part of that which comes last, for whoever finalizes `control`: no operation comes any
+  /// more, but those of graphs.
+  void leave();
 
   bool inspect() override;
   bool isSound() const override;
   void diagnose() override;
 
  private:
-  using Launch = std::function<uint64_t(gpu::Stream, std::chrono::milliseconds timeout)>;
+  using Launch = std::function<uint64_t(gpu::Stream, std::chrono::milliseconds timeout,
+                                        std::shared_ptr<void>& kept)>;
 
-  /// `launch` puts work on a stream; it returns the number of a collective, else 0.
+  /// `launch` puts work on a stream; it returns the number of a collective, else 0. `kept` is what
+  /// a graph that captures it has to keep.
   std::shared_ptr<StreamOperation> issue(std::string_view name, const Launch& launch,
                                          gpu::Stream stream, const EnqueueOptions& options,
                                          std::vector<int> awaited = {});
@@ -112,6 +128,7 @@ class GpuCommunicator final : public StreamQueue {
                                  std::chrono::milliseconds timeout, std::vector<int> ranks) const;
 
   const std::shared_ptr<GpuDomain> domain_;
+  const std::shared_ptr<GpuHosts> hosts_;  ///< null: there is one domain
   /// Of operations with `awaited` ranks. Kernels of the domain end by themselves when they are
   /// late.
   Replays replays_;

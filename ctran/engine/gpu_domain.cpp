@@ -35,6 +35,8 @@ constexpr std::chrono::seconds kDeviceGrace{1};
 constexpr milliseconds kReportPatience{200};
 constexpr std::chrono::seconds kEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
+/// So many blocks of a plan move data nearly as fast as any number.
+constexpr uint32_t kPlanBlocks = 64;
 /// Persistent operations of smaller blocks are as any others, unless copy engines are asked for.
 constexpr size_t kLeastPersistentBlock = 16 << 20;
 constexpr std::chrono::nanoseconds kMostRegistration = std::chrono::seconds(30);
@@ -109,33 +111,23 @@ struct GpuDomain::Introduction {
   char why[230];
 };
 
-GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device)
+GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device, std::vector<int> names)
     : control_(std::move(control)),
       device_(device),
+      names_(std::move(names)),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
       memory_(control_->rank(), control_->size(), device),
       symmetric_(control_->rank(), control_->size(), device),
       staging_(device),
-      user_(userPreferences()) {}
+      user_(names_.empty() ? userPreferences() : Preferences()) {}
 
 std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> control, int device,
-                                             WaitHooks* hooks, GpuFallback fallback) {
-  if (control->spansHosts() || control->size() > static_cast<int>(device::kMaxRanks)) {
-    throw Error(ErrorKind::Unsupported,
-                "the GPU domain of communicator '" + control->name() + "' would have " +
-                    std::to_string(control->size()) + " ranks" +
-                    (control->spansHosts() ? " on several hosts" : "") +
-                    "; a GPU domain, whose GPUs reach each other's memory, has up to " +
-                    std::to_string(device::kMaxRanks) + ", of one host",
-                {}, {},
-                "what works: communicators of ctran for groups of up to " +
-                    std::to_string(device::kMaxRanks) +
-                    " of these ranks; backend nccl or ncclx among all of them; tensors of the CPU "
-                    "in a communicator of the CPU");
-  }
-  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device));
+                                             WaitHooks* hooks, GpuFallback fallback,
+                                             std::vector<int> names) {
+  const bool isPart = !names.empty();
+  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device, std::move(names)));
   made->connect(fallback, hooks);
-  announceExplainer(made->control_->name(), made->control_->rank(), made);
+  if (!isPart) announceExplainer(made->control_->name(), made->control_->rank(), made);
   return made;
 }
 
@@ -153,9 +145,9 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
     throw Error(all[r].kind,
-                "the GPU of rank " + std::to_string(r) + " of communicator '" + control_->name() +
-                    "' cannot take part: " + all[r].why,
-                {r}, "new_comm",
+                "the GPU of rank " + std::to_string(nameOf(r)) + " of communicator '" +
+                    control_->name() + "' cannot take part: " + all[r].why,
+                {nameOf(r)}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");
   }
@@ -163,7 +155,8 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
 }
 
 void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
-  user_.checkPlaces({AlgorithmPlace::Gpus}, "GPUs");  // the same on all ranks
+  user_.checkPlaces({AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts},
+                    "GPUs");  // the same on all ranks
   const auto all = agree(hooks, [&](Introduction& own) {
     own.budget =
         static_cast<uint32_t>(std::min<int64_t>(kSmBudget.get(), multiprocessors(device_)));
@@ -293,10 +286,10 @@ void GpuDomain::probe() {
     for (int r = 0; r < size; ++r) {
       if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
       throw Error(ErrorKind::Unsupported,
-                  report.state == 0
-                      ? "what rank " + std::to_string(r) +
-                            "'s GPU wrote into this one's memory did not arrive"
-                      : "nothing came from rank " + listed(awaitedByKernels(control_->rank())));
+                  report.state == 0 ? "what rank " + std::to_string(nameOf(r)) +
+                                          "'s GPU wrote into this one's memory did not arrive"
+                                    : "nothing came from rank " +
+                                          listed(named(awaitedByKernels(control_->rank()))));
     }
   }
 }
@@ -334,10 +327,13 @@ void GpuDomain::order(gpu::Stream stream, bool before) {
 std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c,
                                                         const CallHints* hints) const {
   if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
-  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) return nullptr;
-  return choosePlan(c, control_->size(), control_->name(), [&](const PlanAlgorithm& algorithm) {
+  const auto canServe = [&](const PlanAlgorithm& algorithm) {
     return GpuPlan::whyNot(algorithm, c, blocks_).empty();
-  });
+  };
+  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) {
+    return namedPlan(hints->preferences, c, control_->size(), control_->name(), canServe);
+  }
+  return choosePlan(c, control_->size(), control_->name(), canServe);
 }
 
 /// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
@@ -364,12 +360,14 @@ std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, c
   return made;
 }
 
-GpuPlan& GpuDomain::setUpPlan(const Collective& c, WaitHooks* hooks) {
+/// `blocks`: that the call asks for, if it does.
+GpuPlan& GpuDomain::setUpPlan(const Collective& c, uint32_t blocks, WaitHooks* hooks) {
   const int root = c.kind == CollectiveKind::Broadcast ? c.root : c.plan->plan().root;
-  const std::pair key(c.plan->hash(), root);
+  blocks = std::min(blocks_, blocks != 0 ? blocks : kPlanBlocks);
+  const std::tuple key(c.plan->hash(), root, blocks);
   if (const auto known = plans_.find(key); known != plans_.end()) return *known->second;
   auto made = setUp<GpuPlan>("CTRAN_GPU_PLAN_BYTES", hooks, [&] {
-    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks_);
+    auto plan = std::make_unique<GpuPlan>(c.plan, root, memory_.team(), device_, blocks);
     plan->prepare(c);
     return plan;
   });
@@ -405,6 +403,11 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (!hints) hints = control_->standingHints();
   call.hints = std::move(hints);
+  if (auto plan = planFor(call, call.hints.get())) {
+    call.plan = std::move(plan);
+    setUpPlan(call, 0, nullptr);
+    return;
+  }
   const Algorithm& algorithm = selector_->choose(call);
   hooks_ = nullptr;
   if (algorithm.prepare != nullptr) algorithm.prepare(*context_, call);
@@ -461,6 +464,15 @@ uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target
   return issue(collective, target, hooks);
 }
 
+uint64_t GpuDomain::announce(const Collective& collective) {
+  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
+  signature_ = extendSignature(signature_, collective);
+  block.operations.begin(makeRecord(collective, number, signature_));
+  block.issued.store(number, std::memory_order_release);
+  return number;
+}
+
 uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks) {
   GpuControlBlock& block = memory_.controlBlock(control_->rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
@@ -474,9 +486,9 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
     block.issued.store(number, std::memory_order_release);
   }
   if (collective.plan) {
-    GpuPlan& plan = setUpPlan(collective, hooks);
+    GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
     begin(target);
-    plan.launch(collective, staging_, target.stream);
+    plan.launch(collective, staging_, target);
   } else if (collective.persistent) {
     begin(target);
     persistent_->launch(collective, staging_, target.stream);
@@ -516,8 +528,10 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (hints == nullptr) hints = control_->standingHints().get();
-  Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
-  if (const auto plan = planFor(call, hints)) {
+  const auto plan = planFor(call, hints);
+  Explanation explanation =
+      selector_->explain(kind, bytes, type, ReduceKind::Sum, plan ? nullptr : hints);
+  if (plan) {
     explanation.algorithm = "plan:" + plan->plan().name;
     explanation.why = "a plan is registered for it";
   }
@@ -555,6 +569,11 @@ std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
   return awaited;
 }
 
+std::vector<int> GpuDomain::named(std::vector<int> ranks) const {
+  for (int& rank : ranks) rank = nameOf(rank);
+  return ranks;
+}
+
 std::vector<int> GpuDomain::missing(uint64_t number) const {
   std::vector<int> missing;
   for (int r = 0; number != 0 && r < control_->size(); ++r) {
@@ -569,20 +588,25 @@ std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
   for (int r = 0; r < control_->size(); ++r) {
     const auto& state = core.board.control(r).state;
     if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
-    if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) < number)
-      return core.leftError(r);
+    if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) >= number) continue;
+    const Error left = core.leftError(r);
+    return names_.empty() ? left
+                          : Error(left.kind(),
+                                  "rank " + std::to_string(nameOf(r)) + " has left communicator '" +
+                                      control_->name() + "' while others still need it",
+                                  {nameOf(r)}, {}, left.hint());
   }
   return std::nullopt;
 }
 
 Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds timeout) {
-  std::vector<int> late = missing(number);
+  std::vector<int> late = named(missing(number));
   std::string found = late.empty() ? "" : "; it has not been called on rank " + listed(late);
   if (late.empty()) {
     stop();
     const auto until = std::chrono::steady_clock::now() + kReportPatience;
     while (late.empty() && std::chrono::steady_clock::now() < until) {
-      late = awaitedByKernels(control_->rank());
+      late = named(awaitedByKernels(control_->rank()));
       std::this_thread::sleep_for(milliseconds(1));
     }
     found = late.empty() ? "; its kernel has not begun: something before it on its stream waits"
@@ -590,7 +614,7 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
   }
   return {ErrorKind::Timeout,
           what + " has not ended within " + std::to_string(timeout.count()) + " ms on rank " +
-              std::to_string(control_->rank()) + found,
+              std::to_string(nameOf(control_->rank())) + found,
           late,
           {},
           "do all ranks run, and call the same operations in the same order?"};
@@ -614,9 +638,9 @@ std::optional<Error> GpuDomain::mismatch() {
     }
     if (!mine) continue;
     return Error(ErrorKind::Mismatch,
-                 "rank " + std::to_string(control_->rank()) + " called " + describe(*mine) +
-                     ", but rank " + std::to_string(r) + " called " + describe(*other),
-                 {control_->rank(), r}, {},
+                 "rank " + std::to_string(nameOf(control_->rank())) + " called " + describe(*mine) +
+                     ", but rank " + std::to_string(nameOf(r)) + " called " + describe(*other),
+                 {nameOf(control_->rank()), nameOf(r)}, {},
                  "all ranks have to call the same collectives in the same order");
   }
   return std::nullopt;
@@ -647,11 +671,11 @@ std::optional<Error> GpuDomain::trouble() {
     fail(error);
     return error;
   }
-  const std::vector<int> awaited = awaitedByKernels(control_->rank());
+  const std::vector<int> awaited = named(awaitedByKernels(control_->rank()));
   if (state == device::kTimedOut) {
     Error error(ErrorKind::Timeout,
                 "a kernel of communicator '" + control_->name() + "' on rank " +
-                    std::to_string(control_->rank()) + " waited too long for rank " +
+                    std::to_string(nameOf(control_->rank())) + " waited too long for rank " +
                     listed(awaited),
                 awaited, {}, "do all ranks replay the same graphs in the same order?");
     fail(error);

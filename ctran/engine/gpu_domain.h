@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -25,9 +26,9 @@
 
 namespace ctran {
 
-/// Ranks of one host whose GPUs reach each other's memory, and the kernels that work there. An
-/// ordinary communicator of the same ranks is their control: through it the ranks meet, hand over
-/// memory, and learn of deaths and failures.
+/// Up to eight ranks of one host whose GPUs reach each other's memory, and the kernels that work
+/// there. An ordinary communicator of the same ranks is their control: through it the ranks meet,
+/// hand over memory, and learn of deaths and failures.
 ///
 /// Operations go on any stream, and run in the order of the calls whichever streams they are on. A
 /// registered plan serves a call if it can; else the algorithm that the selector chooses among
@@ -40,10 +41,12 @@ class GpuDomain final : public Explainer {
  public:
   /// Collective over the ranks of `control`, which this owns from then on; each names its device.
   /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory and
-  /// some rank has no fallback.
+  /// some rank has no fallback. `names`: what errors call the ranks, where they are a part of a
+  /// communicator (GpuHosts), whose calls alone can be explained then.
   static std::shared_ptr<GpuDomain> create(std::shared_ptr<Communicator> control, int device,
                                            WaitHooks* hooks = nullptr,
-                                           GpuFallback fallback = GpuFallback::HostMemory);
+                                           GpuFallback fallback = GpuFallback::HostMemory,
+                                           std::vector<int> names = {});
   ~GpuDomain() override;
   GpuDomain(const GpuDomain&) = delete;
   GpuDomain& operator=(const GpuDomain&) = delete;
@@ -66,6 +69,16 @@ class GpuDomain final : public Explainer {
   /// The same of a reduce-scatter whose contributions travel as bf16.
   uint64_t launchQuantized(const Collective& collective, const Quantization& quantization,
                            const GpuTarget& target);
+  /// Counts a collective of a larger communicator, which is made of what is launched next; returns
+  /// its number. Ranks that call something else are found out by it.
+  uint64_t announce(const Collective& collective);
+  /// Has `stream` wait for all operations so far, or lets it be waited for: what belongs to one
+  /// operation is between two calls of this.
+  void order(gpu::Stream stream, bool before);
+  /// Whether all operations have ended that were not captured.
+  bool isIdle() const { return !any_ || runtime_.isReached(last_.get()); }
+  /// The ranks that have not called the collective of that number.
+  std::vector<int> missing(uint64_t number) const;
   /// Sends and receives, which run at the same time.
   void launchMessages(std::span<const Collective> messages, const GpuTarget& target);
 
@@ -105,31 +118,32 @@ class GpuDomain final : public Explainer {
 
  private:
   struct Introduction;
-  GpuDomain(std::shared_ptr<Communicator> control, int device);
+  GpuDomain(std::shared_ptr<Communicator> control, int device, std::vector<int> names);
+  int nameOf(int rank) const { return names_.empty() ? rank : names_[static_cast<size_t>(rank)]; }
+  std::vector<int> named(std::vector<int> ranks) const;
   template <class Step>
   std::vector<Introduction> agree(WaitHooks* hooks, const Step& step);
   void connect(GpuFallback fallback, WaitHooks* hooks);
   void share(WaitHooks* hooks);
   void probe();
   void begin(const GpuTarget& target);
-  void order(gpu::Stream stream, bool before);
   uint64_t issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks);
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective,
                                                const CallHints* hints) const;
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
   void prepareWanted();
   void launchNative(const Collective& collective, const GpuTarget& target);
-  GpuPlan& setUpPlan(const Collective& collective, WaitHooks* hooks);
+  GpuPlan& setUpPlan(const Collective& collective, uint32_t blocks, WaitHooks* hooks);
   std::unique_ptr<CopyEngines> makeCopies();
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
   Error refused(const device::Refusal& refusal) const;
   std::vector<int> awaitedByKernels(int rank) const;
-  std::vector<int> missing(uint64_t number) const;
 
   const std::shared_ptr<Communicator> control_;
   const int device_;
+  const std::vector<int> names_;  ///< of the ranks; empty: their numbers
   const gpu::Runtime& runtime_;
   PeerMemory memory_;
   SymmetricMemory symmetric_;
@@ -138,8 +152,8 @@ class GpuDomain final : public Explainer {
   uint32_t blocks_ = 1;  ///< multiprocessors that a kernel takes at most, the same on all ranks
   std::optional<GpuContext> context_;
   std::optional<Selector> selector_;
-  /// By the hash of the plan and the root. Graphs may have kernels of them: they stay.
-  std::map<std::pair<uint64_t, int>, std::unique_ptr<GpuPlan>> plans_;
+  /// By the hash of the plan, the root and the blocks. Graphs may have kernels of them: they stay.
+  std::map<std::tuple<uint64_t, int, uint32_t>, std::unique_ptr<GpuPlan>> plans_;
   StagingMemory staging_;
   const Preferences user_;
   WaitHooks* hooks_ = nullptr;  ///< of the call that is being issued

@@ -58,6 +58,7 @@ Task HostsLane::start(const Collective& collective) {
     chosePlan(*collective.plan);
     return runPlan(hosts_, collective);
   }
+  if (collective.onRail) return hosts_.startOnRails(collective);
   if (collective.rows) return exchangeRows(hosts_.beginRows(), collective);
   if (call_.sequence() == kCreation) return meet(meeting_, collective);
   const Algorithm& algorithm = selector.choose(collective);

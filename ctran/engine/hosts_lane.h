@@ -19,6 +19,9 @@ class HostsLane final : public CollectiveLane {
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
   void agree(Communicator& communicator, WaitHooks* hooks) override;
+  void recordTraffic(Recording& recording) override {
+    if (hosts_.shm() != nullptr) hosts_.shm()->recordTraffic(recording);
+  }
 
  private:
   bool hasCome(int rank) const;

@@ -18,6 +18,15 @@
 namespace ctran {
 namespace {
 
+/// What this rank gets, of an exchange whose blocks differ.
+uint64_t receivedBytes(const Collective& c) {
+  size_t count = 0;
+  if (c.kind == CollectiveKind::AllToAllV) {
+    for (const Block& block : c.outputs) count += block.count;
+  }
+  return count * sizeOf(c.type);
+}
+
 /// What this rank contributes or, of a message, what goes.
 uint64_t recordedBytes(const Collective& c, int size) {
   switch (c.kind) {
@@ -52,7 +61,9 @@ void Lane::beginTrace(const Collective& collective, uint64_t calledAt) {
 void Lane::trace(const Collective& collective, uint64_t calledAt) {
   if (core.recording == nullptr) return;
   trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
-               recordedBytes(collective, core.size()), collective.tag, calledAt);
+               recordedBytes(collective, core.size()),
+               records_ == Records::Messages ? collective.tag : receivedBytes(collective),
+               calledAt);
 }
 
 void Lane::failTrace(ErrorKind kind) {

@@ -18,6 +18,7 @@ class ShmLane final : public CollectiveLane {
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
   void agree(Communicator& communicator, WaitHooks* hooks) override;
+  void recordTraffic(Recording& recording) override { shm_.recordTraffic(recording); }
 
  private:
   /// A number that a process has in its memory.

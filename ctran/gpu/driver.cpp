@@ -2,6 +2,7 @@
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -29,6 +30,8 @@ void* openLibrary() {
               "on a machine with NVIDIA GPUs install their driver; inside a container, start it "
               "with the GPUs (--gpus all); otherwise use CPU tensors");
 }
+
+std::atomic<bool> isLoaded{false};
 
 Driver load() {
   void* library = openLibrary();  // stays loaded: torch and the process' exit may still need it
@@ -61,6 +64,7 @@ Driver load() {
                     "): " + (text ? text : "unknown error"),
                 {}, {}, "nvidia-smi says whether the GPUs are usable from here");
   }
+  isLoaded.store(true, std::memory_order_release);
   return driver;
 }
 
@@ -85,6 +89,22 @@ Context primaryContext(int device) {
 const Driver& Driver::get() {
   static const Driver driver = load();
   return driver;
+}
+
+const Driver* Driver::ifLoaded() {
+  if (!isLoaded.load(std::memory_order_acquire)) {
+    if (kLibrary.get().empty()) {
+      void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
+      if (library == nullptr) return nullptr;
+      dlclose(library);
+    }
+    try {
+      get();
+    } catch (const Error&) {  // a driver without GPUs
+      return nullptr;
+    }
+  }
+  return &get();
 }
 
 std::string describe(Result result) {
@@ -139,6 +159,52 @@ int deviceCount() {
   int count = 0;
   check(Driver::get().deviceGetCount(&count), "cuDeviceGetCount");
   return count;
+}
+
+std::optional<int> currentDevice() {
+  const Driver& driver = Driver::get();
+  Context context = nullptr;
+  Device current = 0;
+  check(driver.ctxGetCurrent(&context), "cuCtxGetCurrent");
+  if (context == nullptr) return std::nullopt;
+  check(driver.ctxGetDevice(&current), "cuCtxGetDevice");
+  for (int ordinal = 0; ordinal < deviceCount(); ++ordinal) {
+    Device device = 0;
+    check(driver.deviceGet(&device, ordinal), "cuDeviceGet");
+    if (device == current) return ordinal;
+  }
+  return std::nullopt;
+}
+
+std::optional<int> deviceOf(const void* address) {
+  struct Functions {
+    decltype(Driver::pointerGetAttribute) ask = nullptr;
+    decltype(Driver::threadExchangeStreamCaptureMode) exchangeMode = nullptr;
+  };
+  static const Functions functions = [] {
+    Functions found;
+    try {
+      void* const library = openLibrary();
+      found.ask = reinterpret_cast<decltype(found.ask)>(dlsym(library, "cuPointerGetAttribute"));
+      found.exchangeMode = reinterpret_cast<decltype(found.exchangeMode)>(
+          dlsym(library, "cuThreadExchangeStreamCaptureMode"));
+    } catch (const Error&) {  // there is no driver
+    }
+    return found;
+  }();
+  if (functions.ask == nullptr || functions.exchangeMode == nullptr) return std::nullopt;
+  const auto at = reinterpret_cast<DevicePtr>(address);
+  unsigned type = 0;
+  int device = 0;
+  CaptureMode mode = CaptureMode::Relaxed;  // some thread may be capturing
+  functions.exchangeMode(&mode);
+  Result result = functions.ask(&type, PointerAttribute::MemoryType, at);
+  const bool isDevice = result == kSuccess && type == kMemoryOfDevice;
+  if (isDevice) result = functions.ask(&device, PointerAttribute::DeviceOrdinal, at);
+  functions.exchangeMode(&mode);
+  if (!isDevice) return std::nullopt;
+  check(result, "cuPointerGetAttribute");
+  return device;
 }
 
 }  // namespace ctran::gpu

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 
 /// The CUDA driver as one table of typed function pointers, found with dlopen when it is first
@@ -35,6 +36,7 @@ inline constexpr unsigned kUserObjectNoSync = 1;
 inline constexpr unsigned kGraphMoveUserObject = 1;
 inline constexpr unsigned kHostPortable = 1;
 inline constexpr unsigned kHostDeviceMap = 2;
+inline constexpr unsigned kWaitEqual = 1;
 
 enum class DeviceAttribute : int {
   MultiprocessorCount = 16,
@@ -46,6 +48,13 @@ enum class DeviceAttribute : int {
   VirtualMemoryManagement = 102,
   PosixFdHandles = 103,
 };
+
+enum class PointerAttribute : int {
+  MemoryType = 2,
+  BufferId = 7,
+  DeviceOrdinal = 9,
+};
+inline constexpr unsigned kMemoryOfDevice = 2;
 
 enum class PeerAttribute : int {
   NativeAtomics = 3,
@@ -128,6 +137,7 @@ struct LaunchConfig {
   X(devicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device device)                        \
   X(ctxSetCurrent, "cuCtxSetCurrent", Context context)                                             \
   X(ctxGetCurrent, "cuCtxGetCurrent", Context* context)                                            \
+  X(ctxGetDevice, "cuCtxGetDevice", Device* device)                                                \
   X(ctxGetStreamPriorityRange, "cuCtxGetStreamPriorityRange", int* least, int* greatest)           \
   X(ctxSynchronize, "cuCtxSynchronize")                                                            \
   X(memGetAllocationGranularity, "cuMemGetAllocationGranularity", size_t* bytes,                   \
@@ -156,7 +166,8 @@ struct LaunchConfig {
   X(memHostUnregister, "cuMemHostUnregister", void* address)                                       \
   X(memHostGetDevicePointer, "cuMemHostGetDevicePointer_v2", DevicePtr* device, void* host,        \
     unsigned flags)                                                                                \
-  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, int attribute, DevicePtr address)   \
+  X(pointerGetAttribute, "cuPointerGetAttribute", void* value, PointerAttribute which,             \
+    DevicePtr address)                                                                             \
   X(memcpyAsync, "cuMemcpyAsync", DevicePtr to, DevicePtr from, size_t bytes, Stream stream)       \
   X(memcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void* to, DevicePtr from, size_t bytes,               \
     Stream stream)                                                                                 \
@@ -208,6 +219,8 @@ struct LaunchConfig {
 #define CTRAN_CUDA_OPTIONAL_FUNCTIONS(X)                                                           \
   X(streamWriteValue32, "cuStreamWriteValue32_v2", Stream stream, DevicePtr address,               \
     uint32_t value, unsigned flags)                                                                \
+  X(streamWaitValue32, "cuStreamWaitValue32_v2", Stream stream, DevicePtr address, uint32_t value, \
+    unsigned flags)                                                                                \
   X(memGetAddressRange, "cuMemGetAddressRange_v2", DevicePtr* base, size_t* bytes,                 \
     DevicePtr address)                                                                             \
   X(ipcGetMemHandle, "cuIpcGetMemHandle", IpcHandle* handle, DevicePtr address)                    \
@@ -232,6 +245,9 @@ struct Driver {
   /// The driver of this process, loaded and initialised at the first call.
   /// Throws Error(Unsupported) when there is no libcuda or no usable GPU; asks again next time.
   static const Driver& get();
+
+  /// The same, without loading anything: null in a process that has not used a GPU.
+  static const Driver* ifLoaded();
 };
 
 /// "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
@@ -262,5 +278,12 @@ std::string architecture(int device);
 std::string deviceName(int device);
 
 int deviceCount();
+
+/// The device that is current on this thread; none if no context is.
+std::optional<int> currentDevice();
+
+/// The device that has the memory at an address; none for the host's. Neither starts the driver nor
+/// needs a device to be current: without CUDA in this process, all memory is the host's.
+std::optional<int> deviceOf(const void* address);
 
 }  // namespace ctran::gpu

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ctran/collective/plan/algorithm.h"
+#include "ctran/collective/preference.h"
 
 namespace ctran {
 
@@ -54,7 +55,14 @@ uint64_t planVersion();
 /// Those of now, the last one first. Takes a lock when they have changed since this thread asked.
 const RegisteredPlans& registeredPlans();
 
-/// The preferred plan for a call, if there is one: what GPUs go by.
+/// The first of the names that are wanted for a call, if that is a plan's which can serve it: what
+/// hints of a call on GPUs go by. Null where an algorithm comes first, or nothing can.
+std::shared_ptr<const PlanAlgorithm> namedPlan(const Preferences& wanted,
+                                               const Collective& collective, int size,
+                                               const std::string& communicator,
+                                               const PlanFilter& filter);
+
+/// The preferred plan for a call, if there is one: what GPUs go by where no hint names another.
 std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
                                                 const std::string& communicator,
                                                 const PlanFilter& filter = nullptr);

@@ -39,6 +39,11 @@ Selector::Selector(const HostMap& map) : size_(map.size()), map_(map) {
   find(AlgorithmPlace::Network);
 }
 
+Selector::Selector(const HostMap& domains, AlgorithmPlace place)
+    : size_(domains.size()), map_(domains) {
+  find(place);
+}
+
 Selector::Selector(int size, const GpuLimits& gpus) : size_(size), gpus_(gpus) {
   find(AlgorithmPlace::Gpus);
 }
@@ -251,8 +256,12 @@ void Selector::refuse(const Call& call, const Preferences& wanted, const char* s
     }
     const bool meant = wanted.names(call.kind, name) || !isAlgorithm(AlgorithmPlace::Gpus, name);
     if (why.empty() && !meant) continue;  // for other collectives
+    if (why.empty() && isAlgorithm(AlgorithmPlace::GpuHosts, name)) continue;  // of several hosts
     const std::string op(nameOf(call.kind));
-    if (why.empty()) why = "GPUs have no such algorithm of it";
+    if (why.empty()) {
+      why = name.starts_with(kPlanPrefix) ? "no registered plan of that name can"
+                                          : "GPUs have no such algorithm of it";
+    }
     throw Error(ErrorKind::InvalidArgument,
                 std::string(source) + " asks for the algorithm '" + std::string(name) + "' of " +
                     op + ", which cannot serve this call: " + why,

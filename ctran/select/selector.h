@@ -50,6 +50,8 @@ class Selector final : public Tunable {
   explicit Selector(int size);
   /// Of the ranks of several hosts.
   explicit Selector(const HostMap& map);
+  /// Of ranks with GPUs in several domains, of which the map is.
+  Selector(const HostMap& domains, AlgorithmPlace place);
   /// Of ranks whose GPUs reach each other's memory. What is named here, by hints or by
   /// CTRAN_ALGORITHM, serves or is refused: `choose` and `explain` throw Error(InvalidArgument) if
   /// nothing of what is wanted for the collective can serve the call.

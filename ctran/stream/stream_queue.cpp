@@ -157,6 +157,17 @@ struct StreamQueue::KeptByGraph {
   const std::shared_ptr<void> value;
 };
 
+void StreamQueue::orderAllBefore(gpu::Stream stream) const {
+  std::vector<std::shared_ptr<StreamOperation>> last;  // a stream keeps order
+  {
+    const std::lock_guard lock(streamsMutex_);
+    for (const OneStream& one : streams_) {
+      if (!one.operations.empty()) last.push_back(one.operations.back());
+    }
+  }
+  for (const auto& operation : last) operation->orderBehind(stream);
+}
+
 void StreamQueue::keepWithGraph(gpu::Stream stream, std::shared_ptr<void> value) {
   auto kept = std::make_unique<std::shared_ptr<void>>(
       std::make_shared<KeptByGraph>(shared_from_this(), std::move(value)));

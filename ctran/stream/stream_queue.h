@@ -99,6 +99,8 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   std::shared_ptr<StreamOperation> track(const Placement& placement,
                                          StreamOperation::Description description,
                                          const std::function<std::shared_ptr<void>()>& keepAlive);
+  /// Makes `stream` wait for all operations so far that were not captured.
+  void orderAllBefore(gpu::Stream stream) const;
   /// Keeps `value`, and this queue, alive as long as the graph that `stream` captures exists.
   void keepWithGraph(gpu::Stream stream, std::shared_ptr<void> value);
   /// Whether such a graph exists: it may be replayed at any time.

@@ -6,7 +6,9 @@
 namespace ctran {
 
 /// Writes the record of the operation that a lane is in. Whoever drives the lane calls it; it costs
-/// two looks at the tick counter, and one more for each change of whom the operation waits for.
+/// two looks at the tick counter, and one more for each change of whom the operation waits for. An
+/// operation of a few bytes, which does little but wait, counts as having waited from its start to
+/// its end for whom it has waited first: then no more than two looks.
 class OperationTrace {
  public:
   /// The operation starts. `calledAt`: when it was called, if it was in a queue since; else 0.
@@ -23,6 +25,8 @@ class OperationTrace {
     waited_ = longest_ = since_ = 0;
     whom_ = longestFor_ = 0;
     const uint64_t now = ticks();
+    isBrief_ = bytes <= kBriefBytes;
+    if (isBrief_) since_ = now;
     // A reader that has seen one of the new words sees this, and takes none of the slot.
     slot.version.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -42,6 +46,9 @@ class OperationTrace {
     set(slot.endedAt, 0);
     slot.version.store(position + 1, std::memory_order_release);
   }
+
+  /// Where the operation that runs is recorded; null if it is not.
+  RecordSlot* slot() const { return slot_; }
 
   /// Of the operation that runs, as far as it has come.
   struct Summary {
@@ -73,17 +80,19 @@ class OperationTrace {
     if (slot_ == nullptr) return;
     const uint64_t whom = static_cast<uint64_t>(int64_t{rank} + 2);
     if (whom == whom_) return;
-    const uint64_t now = ticks();
-    endWait(now);
+    if (whom_ != 0 || since_ == 0) {
+      const uint64_t now = ticks();
+      endWait(now);
+      since_ = now;
+    }
     whom_ = whom;
-    since_ = now;
-    set(slot_->waitingSince, now);
+    set(slot_->waitingSince, since_);
     slot_->waitingFor.store(whom, std::memory_order_release);
   }
 
   /// A look has found something, and the operation has not ended.
   void moved() {
-    if (slot_ == nullptr || whom_ == 0) return;
+    if (slot_ == nullptr || whom_ == 0 || isBrief_) return;
     const uint64_t now = ticks();
     endWait(now);
     if (slot_->firstAt.load(std::memory_order_relaxed) == 0) set(slot_->firstAt, now);
@@ -110,7 +119,7 @@ class OperationTrace {
       longest_ = wait;
       longestFor_ = whom_;
     }
-    whom_ = 0;
+    whom_ = since_ = 0;
     set(slot_->waited, waited_);
     set(slot_->longestWait, longest_);
     set(slot_->longestFor, longestFor_);
@@ -130,8 +139,12 @@ class OperationTrace {
     slot_ = nullptr;
   }
 
+  static constexpr uint64_t kBriefBytes = 512;
+
   RecordSlot* slot_ = nullptr;
-  uint64_t whom_ = 0, since_ = 0;
+  bool isBrief_ = false;
+  uint64_t whom_ = 0;
+  uint64_t since_ = 0;  // of the wait for `whom_`, or of one that has yet to be noticed; 0: none
   uint64_t waited_ = 0, longest_ = 0, longestFor_ = 0;
 };
 

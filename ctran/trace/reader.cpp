@@ -114,6 +114,7 @@ class RankReader {
     out.host = textOf(h.host);
     if (out.failedWith >= 0) out.failure = textOf(h.failure);
     out.isOff = word(h.isOff) != 0;
+    out.takesSettings = word(h.takesSettings) != 0;
     return out;
   }
 
@@ -128,7 +129,7 @@ class RankReader {
                       std::min<uint64_t>(word(h.monotonic), kLargest));
     readChoices(std::min<uint64_t>(word(h.choices), Recording::kChoices));
     out->since = static_cast<int64_t>(std::min<uint64_t>(word(h.monotonic), kLargest));
-    readLinks(*out);
+    readLinks(*out, std::min<uint64_t>(word(h.readOfEach), kLargest / 8));
     const uint64_t rings =
         base_ + Recording::kHeaderBytes + Recording::kChoicesBytes + Recording::kLinksBytes;
     addRing(rings, Recording::kCollectives, false, clock, *out);
@@ -145,9 +146,9 @@ class RankReader {
     }
   }
 
-  void readLinks(RankRecording& out) const {
+  void readLinks(RankRecording& out, uint64_t readOfEach) const {
     struct Copy {
-      uint64_t peer, sent, arrived, busyNanos, isRdma, unused[3];
+      uint64_t peer, transport, sent, arrived, busyNanos, read, copied, inMessages;
     };
     static_assert(sizeof(Copy) == sizeof(RecordedLink));
     Copy links[Recording::kLinks];
@@ -157,8 +158,15 @@ class RankReader {
       if (peer < 0 || peer == out.rank) continue;
       RankRecording::Link link;
       link.peer = peer;
-      link.isRdma = copy.isRdma != 0;
+      link.transport = static_cast<RankRecording::Link::Transport>(std::min<uint64_t>(
+          copy.transport, uint64_t(RankRecording::Link::Transport::SharedMemory)));
       link.sent = std::min<uint64_t>(copy.sent, kLargest);
+      const auto word = [](uint64_t value) { return std::min<uint64_t>(value, kLargest / 8); };
+      link.copied = word(copy.copied);
+      link.received = link.copied + word(copy.read) + word(copy.inMessages);
+      if (link.transport == RankRecording::Link::Transport::SharedMemory) {
+        link.received += readOfEach;
+      }
       link.arrived = std::min<uint64_t>(copy.arrived, kLargest);
       link.busy = static_cast<int64_t>(std::min<uint64_t>(copy.busyNanos, kLargest));
       out.links.push_back(link);
@@ -193,7 +201,11 @@ class RankReader {
     op.what = s.what;
     op.count = std::min<uint64_t>(s.count, kLargest);
     op.bytes = std::min<uint64_t>(s.bytes, kLargest);
-    op.tag = std::min<uint64_t>(s.tag, UINT32_MAX);
+    if (isMessage) {
+      op.tag = std::min<uint64_t>(s.tag, UINT32_MAX);
+    } else {
+      op.received = std::min<uint64_t>(s.tag, kLargest);
+    }
     if (s.choice > 0 && s.choice <= choices_.size()) {
       op.algorithm = textOf(choices_[s.choice - 1].algorithm);
       op.why = textOf(choices_[s.choice - 1].why);

@@ -16,6 +16,7 @@ struct RankRecording {
     uint64_t position = 0;  ///< in its ring, from 0
     bool isMessage = false;
     uint64_t what = 0, count = 0, bytes = 0, tag = 0;
+    uint64_t received = 0;       ///< bytes for this rank, of an exchange whose blocks differ
     std::string algorithm, why;  ///< empty: not known
     int64_t called = 0, started = 0, first = 0, ended = 0;
     bool waits = false;  ///< now
@@ -26,13 +27,16 @@ struct RankRecording {
     int failedWith = -1;  ///< ErrorKind
   };
 
-  /// What it sends to one rank of another host.
+  /// What goes between it and one other rank, see RecordedLink.
   struct Link {
+    using Transport = RecordedLink::Transport;
     int peer = 0;
-    bool isRdma = false;
-    uint64_t sent = 0;     ///< bytes of messages
-    uint64_t arrived = 0;  ///< bytes that its host has got over TCP,
-    int64_t busy = 0;      ///< and how long some of them were on their way
+    Transport transport = Transport::Tcp;
+    uint64_t sent = 0;      ///< bytes to the peer
+    uint64_t arrived = 0;   ///< bytes that its host has got over TCP,
+    int64_t busy = 0;       ///< and how long some of them were on their way
+    uint64_t received = 0;  ///< bytes from the peer, of this host
+    uint64_t copied = 0;    ///< of those, read from the peer's own memory
   };
 
   int rank = 0, size = 0;
@@ -43,7 +47,8 @@ struct RankRecording {
   int64_t timeout = 0;
   uint64_t collectives = 0, messages = 0, queued = 0;  ///< how many were started, or wait to be
   int failedWith = -1;                                 ///< ErrorKind
-  bool isOff = false;                                  ///< operations are counted alone
+  bool takesSettings = false;
+  bool isOff = false;  ///< operations are counted alone
   std::string name, host, failure;
   int64_t since = 0;  ///< when it began
   std::vector<Link> links;

@@ -1,17 +1,43 @@
 #include "ctran/trace/recording.h"
 
+#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <new>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "ctran/base/checked.h"
+#include "ctran/base/config.h"
 
 namespace ctran {
 namespace {
+
+const ConfigBool kTrace{"CTRAN_TRACE", true,
+                        "Record every operation, for `torchcomms analyze`, `top` and `trace`.",
+                        ConfigVariable::Change::Live};
+
+/// Those that a change of kTrace turns on or off.
+struct Recordings {
+  std::mutex mutex;
+  std::set<Recording*> all;
+};
+Recordings& recordings() {
+  static Recordings& only = *new Recordings;
+  return only;
+}
+const WhenLiveChanges kTraceChanges{kTrace, [] {
+                                      const bool on = kTrace.get();
+                                      const std::lock_guard lock(recordings().mutex);
+                                      for (Recording* one : recordings().all) one->turn(on);
+                                    }};
+// A lock that another thread held stays held in a child's copy: the child starts with a fresh one.
+[[maybe_unused]] const int gAtFork =
+    pthread_atfork(nullptr, nullptr, [] { new (&recordings().mutex) std::mutex; });
 
 template <size_t N>
 void copyText(char (&to)[N], std::string_view from) {
@@ -65,6 +91,7 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   set(header_->monotonic, nowNanos());
   set(header_->realtime, realNanos());
   set(header_->timeout, who.timeoutNanos);
+  set(header_->takesSettings, who.takesSettings ? 1 : 0);
   copyText(header_->name, who.name);
   copyText(header_->host, who.host);
   header_->state.store(static_cast<uint64_t>(RecordingHeader::State::Alive),
@@ -75,6 +102,15 @@ Recording::Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index
   set(footer.ranks, ranks);
   set(footer.group, who.group);
   footer.magic.store(RecordingFooter::kMagic, std::memory_order_release);
+
+  const std::lock_guard lock(recordings().mutex);
+  turn(kTrace.get());
+  recordings().all.insert(this);
+}
+
+Recording::~Recording() {
+  const std::lock_guard lock(recordings().mutex);
+  recordings().all.erase(this);
 }
 
 std::optional<Recording::Asked> Recording::asked() const {

@@ -27,7 +27,7 @@ namespace ctran {
 ///
 /// Every field is an atomic word with one writer at a time. Readers trust none of it.
 struct RecordingFooter {
-  static constexpr uint64_t kMagic = 0x32656361727463ULL;  // "ctrace2"
+  static constexpr uint64_t kMagic = 0x33656361727463ULL;  // "ctrace3"
 
   std::atomic<uint64_t> magic;  ///< written last
   std::atomic<uint64_t> ranks;  ///< of this host
@@ -43,8 +43,9 @@ struct RecordSlot {
   Word bytes;
   Word calledAt;   ///< ticks, as all times
   Word startedAt;  ///< after that it was in a queue
-  Word tag;
-  Word choice;                  ///< index among the choices + 1; 0: none
+  Word tag;        ///< of a message; of a collective the bytes that this rank is to get,
+                   ///< where blocks differ
+  Word choice;     ///< index among the choices + 1; 0: none
   alignas(64) Word waitingFor;  ///< now: rank + 2; 1: for one of several; 0: does not wait
   Word waitingSince;
   Word firstAt;      ///< something came for the first time; 0: not yet, or there was no wait
@@ -71,6 +72,8 @@ struct RecordingHeader {
   Word choices;
   Word failedWith;  ///< ErrorKind + 1 of what broke the communicator, here
   Word isOff;       ///< operations are counted, not recorded
+  Word takesSettings;
+  Word readOfEach;  ///< bytes that it has read of each neighbour's shared memory, in reductions
   char name[128];   ///< of the communicator; written before `state`
   char host[128];
   char failure[1024];  ///< written before `failedWith`
@@ -82,15 +85,27 @@ struct RecordedChoice {
   char why[192];
 };
 
-/// What a rank sends to one rank of another host. The first word is written last, once.
+/// What goes between a rank and one other. The first word is written last, once.
+///
+/// Between hosts the sender counts. On one host the reader does, as in most collectives nobody
+/// knows who reads what: what a rank of one host has sent to another is what that one has read.
 struct RecordedLink {
   using Word = std::atomic<uint64_t>;
-  Word peer;       ///< rank + 1; 0: there is none
-  Word sent;       ///< bytes of messages that were given to it
-  Word arrived;    ///< bytes that its host has got over TCP, as of the last look
-  Word busyNanos;  ///< how long some of them were on their way, the same
-  Word isRdma;     ///< now; what goes over RDMA has no times
-  Word unused[3];
+  enum class Transport : uint64_t { Tcp, Rdma, SharedMemory };
+
+  Word peer;        ///< rank + 1; 0: there is none
+  Word transport;   ///< now; what goes over RDMA has no times
+  Word sent;        ///< bytes that were given to it, or that this rank has written for it
+  Word arrived;     ///< bytes that its host has got over TCP, as of the last look
+  Word busyNanos;   ///< how long some of them were on their way, the same
+  Word read;        ///< bytes that this rank has read of its memory that is shared
+  Word copied;      ///< bytes that this rank has read of its own memory (process_vm_readv)
+  Word inMessages;  ///< bytes that it has sent here through a channel of shared memory
+
+  /// For what only one thread at a time counts: cheaper than an atomic addition.
+  static void add(Word& word, uint64_t bytes) {
+    word.store(word.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
+  }
 };
 static_assert(sizeof(RecordedLink) == 64);
 
@@ -101,7 +116,7 @@ class Recording {
   static constexpr uint64_t kCollectives = 1024;
   static constexpr uint64_t kMessages = 512;
   static constexpr uint64_t kChoices = 256;
-  static constexpr uint64_t kLinks = 64;  ///< to the first ones that this rank sends to
+  static constexpr uint64_t kLinks = 128;  ///< its neighbours, and the first others
 
   static constexpr size_t kPage = 4096;
   static constexpr size_t kHeaderBytes = kPage;
@@ -120,10 +135,14 @@ class Recording {
     std::string name, host;
     uint64_t group;
     int64_t timeoutNanos;
+    bool takesSettings = true;  ///< it looks at `asked`
   };
 
   /// Of the `index`-th of `ranks` on this host. `memory` ends with bytesFor(ranks).
   Recording(std::shared_ptr<SharedMapping> memory, int ranks, int index, const Who& who);
+  ~Recording();
+  Recording(const Recording&) = delete;
+  Recording& operator=(const Recording&) = delete;
 
   /// The slot of an operation that is about to start, and its position in its ring. Of collectives
   /// one thread at a time; their positions are the same on all ranks.
@@ -131,13 +150,17 @@ class Recording {
     if (!isMessage) {
       position = header_->nextCollective.load(std::memory_order_relaxed);
       header_->nextCollective.store(position + 1, std::memory_order_relaxed);
-      return collectives_[position % kCollectives];
+    } else {
+      position = header_->nextMessage.fetch_add(1, std::memory_order_relaxed);
     }
-    position = header_->nextMessage.fetch_add(1, std::memory_order_relaxed);
-    return messages_[position % kMessages];
+    return slot(isMessage, position);
+  }
+  RecordSlot& slot(bool isMessage, uint64_t position) {
+    return isMessage ? messages_[position % kMessages] : collectives_[position % kCollectives];
   }
 
-  /// Whether operations that start are recorded; they are counted anyway. Any thread.
+  /// Whether operations that start are recorded, as CTRAN_TRACE says; they are counted anyway. Any
+  /// thread.
   bool isOn() const { return header_->isOff.load(std::memory_order_relaxed) == 0; }
   void turn(bool on) { header_->isOff.store(on ? 0 : 1, std::memory_order_relaxed); }
 
@@ -147,14 +170,19 @@ class Recording {
     std::string name, value;
   };
   std::optional<Asked> asked() const;
+  /// Nobody looks at what is asked: whoever asks need not wait.
+  void refuseSettings() {
+    setting_->answered.store(RecordedSetting::kTakesNone, std::memory_order_release);
+  }
   /// `why`: why it was not taken; empty if it was.
   void answer(uint64_t number, std::string_view why);
 
   /// The number of a choice, from 1; 0 if there is no room for more. Any thread.
   uint32_t choice(std::string_view algorithm, std::string_view why);
-  /// Where what goes to a rank of another host is counted; null if there is no room for more. One
-  /// thread at a time.
+  /// Where what goes between this rank and that one is counted; null if there is no room for more.
+  /// One thread at a time.
   RecordedLink* link(int peer);
+  RecordedLink::Word& readOfEach() { return header_->readOfEach; }
   /// Of a number that `choice` has returned.
   std::string algorithm(uint32_t choice) const;
 

@@ -79,6 +79,7 @@ std::vector<SettingAnswer> readAnswers(int fd, uint64_t asked) {
     if (part.hasLeft) continue;
     Copy copy;
     readAt(fd, part.offset + RecordedSetting::kOffset, &copy, sizeof copy);
+    if (copy.answered == RecordedSetting::kTakesNone) continue;
     SettingAnswer answer;
     answer.rank = part.rank;
     answer.hasAnswered = copy.answered == asked;

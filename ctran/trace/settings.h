@@ -18,8 +18,10 @@ struct RecordedSetting {
   using Word = std::atomic<uint64_t>;
   static constexpr size_t kOffset = 2048;  ///< in a rank's part
 
+  static constexpr uint64_t kTakesNone = UINT64_MAX;
+
   Word asked;     ///< 0: nothing yet
-  Word answered;  ///< of what was asked
+  Word answered;  ///< of what was asked; kTakesNone: it never does
   char name[64];
   char value[256];
   char answer[512];  ///< empty: it was taken; else why not. Written before `answered`
@@ -37,7 +39,7 @@ struct SettingAnswer {
 /// it is no such memory, Error(System).
 uint64_t askSetting(int fd, const std::string& name, const std::string& value);
 
-/// In order of the ranks: those that have not left.
+/// In order of the ranks: those that have not left, and answer at all.
 std::vector<SettingAnswer> readAnswers(int fd, uint64_t asked);
 
 }  // namespace ctran

@@ -90,8 +90,15 @@ class Transport {
   /// `device`: kHostMemory, or a GPU. Throws Error(Unsupported) if the transport cannot.
   virtual std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
                                                              int device = kHostMemory);
+  /// Whether memory of a peer could be written now, or read, from or to `local`.
+  virtual bool reaches([[maybe_unused]] int peer, [[maybe_unused]] const RemoteMemory& remote,
+                       [[maybe_unused]] std::span<const std::byte> local) {
+    return false;
+  }
   /// Writes `source` to the registered memory of a peer, from `offset` on. Ends when it is there.
-  /// Throws Error(InvalidArgument) if it does not fit, as the following do.
+  /// Takes effect before what is put, got and sent to that peer later, and whoever has got a later
+  /// message sees it. Throws Error(InvalidArgument) if it does not fit, as the following do. Null
+  /// where it does not reach there, which a message may do.
   virtual std::unique_ptr<Transfer> put(int peer, const RemoteMemory& remote, size_t offset,
                                         std::span<const std::byte> source);
   virtual std::unique_ptr<Transfer> get(int peer, const RemoteMemory& remote, size_t offset,
@@ -138,6 +145,9 @@ class Transport {
   virtual bool poll() = 0;
   /// Readable when `poll` may have something to do; -1: only polling tells.
   virtual int fd() const = 0;
+  /// Readable when `poll` has something to do that must not wait for this rank's next call, as
+  /// others may wait for it; -1: there is nothing of that kind.
+  virtual int urgentFd() const { return -1; }
 
  private:
   friend class Inbound;

@@ -16,19 +16,22 @@ WaitLane* addWaitLane(Communicator& communicator, SignalBoard& board) {
 }  // namespace
 
 LaneWindow::LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
-                       SignalBoard board, std::span<std::byte> memory, bool served)
+                       SignalBoard board, std::span<std::byte> memory, bool served,
+                       Registered registered)
     : communicator_(std::move(communicator)),
+      registration_(std::move(registered.own)),
       regions_(std::move(regions)),
       board_(std::move(board)),
       waited_(regions_.size()) {
   for (int r = 0; r < size(); ++r) {
     signalLanes_.push_back(addWaitLane(*communicator_, board_));
     answerLanes_.push_back(addWaitLane(*communicator_, board_));
+    transferLanes_.push_back(addWaitLane(*communicator_, board_));
   }
   wordLane_ = addWaitLane(*communicator_, board_);
   if (!served) return;
-  service_ =
-      std::make_shared<WindowService>(*communicator_, board_, memory, region(rank()).signalWords);
+  service_ = std::make_shared<WindowService>(
+      *communicator_, board_, memory, region(rank()).signalWords, std::move(registered.remotes));
   service_->start();
 }
 
@@ -87,7 +90,12 @@ Window::WorkPtr LaneWindow::put(int target, size_t offset, std::span<const std::
   checkRange(target, offset, source.size(), "put");
   if (source.empty()) return nullptr;
   const Region& memory = region(target);
-  if (!memory.direct) return service_->put(target, offset, source, timeout, std::move(keepAlive));
+  if (!memory.direct) {
+    if (auto transfer = service_->putDirectly(target, offset, source)) {
+      return awaitTransfer(std::move(transfer), "a put to rank ", timeout, std::move(keepAlive));
+    }
+    return service_->put(target, offset, source, timeout, std::move(keepAlive));
+  }
   std::memmove(memory.mapped.get() + offset, source.data(), source.size());
   return nullptr;
 }
@@ -98,6 +106,9 @@ Window::WorkPtr LaneWindow::get(int target, size_t offset, std::span<std::byte> 
   if (destination.empty()) return nullptr;
   const Region& memory = region(target);
   if (!memory.direct) {
+    if (auto transfer = service_->getDirectly(target, offset, destination)) {
+      return awaitTransfer(std::move(transfer), "a get from rank ", timeout, std::move(keepAlive));
+    }
     return awaitAnswer(
         target, service_->ask(target, offset, destination, timeout, std::move(keepAlive)), timeout);
   }
@@ -117,6 +128,23 @@ Window::WorkPtr LaneWindow::awaitAnswer(int target, uint64_t number, Timeout tim
               {{reinterpret_cast<const std::byte*>(&answers), 0, number, target, target + 1},
                "the answer of rank " + std::to_string(target)},
               timeout);
+}
+
+Window::WorkPtr LaneWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what,
+                                          Timeout timeout, std::shared_ptr<void> keepAlive) {
+  /// Until it has ended, or the work has failed. Destroyed in the reverse order.
+  struct Held {
+    std::shared_ptr<Communicator> communicator;
+    std::shared_ptr<void> keepAlive;
+    std::unique_ptr<Transfer> transfer;
+  };
+  const int target = transfer->peer;
+  const Condition ended = transfer->ended();
+  if (Condition now = ended; now.holds()) return nullptr;
+  auto held =
+      std::make_shared<Held>(Held{communicator_, std::move(keepAlive), std::move(transfer)});
+  return wait(*transferLanes_[target], target, {ended, what + std::to_string(target)}, timeout,
+              std::move(held));
 }
 
 Window::WorkPtr LaneWindow::signal(int target, Timeout timeout) {
@@ -157,12 +185,13 @@ Window::WorkPtr LaneWindow::waitWord(size_t word, Comparison comparison, uint64_
   return wait(*wordLane_, -1, {{}, what, word, comparison, value}, timeout);
 }
 
-Window::WorkPtr LaneWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout) {
+Window::WorkPtr LaneWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout,
+                                 std::shared_ptr<void> keepAlive) {
   Collective c;
   c.kind = CollectiveKind::WaitSignal;
   c.root = origin;
   lane.expect(std::move(what));
-  return communicator_->submit(lane, std::move(c), timeout, nullptr, /*lazily=*/true);
+  return communicator_->submit(lane, std::move(c), timeout, std::move(keepAlive), /*lazily=*/true);
 }
 
 void LaneWindow::close(WaitHooks* hooks) {

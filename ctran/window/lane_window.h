@@ -23,9 +23,15 @@ class LaneWindow final : public Window {
     std::shared_ptr<std::byte> mapped;
   };
 
+  /// What the transport knows of the memory of all ranks; nothing if there is none.
+  struct Registered {
+    std::unique_ptr<MemoryRegistration> own;
+    std::vector<RemoteMemory> remotes;
+  };
+
   /// `board`: the signals of this host's ranks. `served`: some ranks reach others by messages.
   LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
-             SignalBoard board, std::span<std::byte> memory, bool served);
+             SignalBoard board, std::span<std::byte> memory, bool served, Registered registered);
   ~LaneWindow() override;
 
   int rank() const override { return communicator_->rank(); }
@@ -55,15 +61,20 @@ class LaneWindow final : public Window {
   void begin(int rank) const;
   void checkRange(int target, size_t offset, size_t bytes, const char* what) const;
   void checkWord(int rank, size_t word) const;
-  WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout);
+  WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout,
+               std::shared_ptr<void> keepAlive = nullptr);
+  WorkPtr awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what, Timeout timeout,
+                        std::shared_ptr<void> keepAlive);
   WorkPtr awaitAnswer(int target, uint64_t number, Timeout timeout);
 
   std::shared_ptr<Communicator> communicator_;
+  std::unique_ptr<MemoryRegistration> registration_;
   const std::vector<Region> regions_;
   SignalBoard board_;
   std::shared_ptr<WindowService> service_;  // null where everybody maps all memory
   std::vector<WaitLane*> signalLanes_;      // per origin
   std::vector<WaitLane*> answerLanes_;      // per target
+  std::vector<WaitLane*> transferLanes_;    // likewise
   WaitLane* wordLane_;
   std::vector<uint64_t> waited_;  // signals, per origin
   bool closed_ = false;

@@ -22,11 +22,13 @@ Collective message(CollectiveKind kind, int peer, size_t bytes) {
 }  // namespace
 
 WindowService::WindowService(Communicator& communicator, SignalBoard& board,
-                             std::span<std::byte> memory, size_t signalWords)
+                             std::span<std::byte> memory, size_t signalWords,
+                             std::vector<RemoteMemory> remotes)
     : communicator_(communicator),
       board_(board),
       memory_(memory),
       signalWords_(signalWords),
+      remotes_(std::move(remotes)),
       peers_(communicator.size()) {}
 
 void WindowService::start() {
@@ -57,9 +59,34 @@ WindowService::WorkPtr WindowService::send(int target, const Header& header,
   return communicator_.submit(lane, std::move(second), timeout, std::move(keepAlive));
 }
 
+/// Whether the target's memory can be used directly now.
+bool WindowService::reachesDirectly(int target, std::span<const std::byte> local) {
+  if (remotes_.empty() || !communicator_.transport()->reaches(target, remotes_[target], local)) {
+    return false;
+  }
+  Peer& peer = peers_[target];
+  const uint64_t answered = peer.answers.load(std::memory_order_acquire);
+  if (answered >= peer.asked && answered >= peer.settledBy) return true;
+  if (answered >= peer.asked) ask(target, 0, {}, {}, nullptr);  // for the next time
+  return false;
+}
+
+std::unique_ptr<Transfer> WindowService::putDirectly(int target, size_t offset,
+                                                     std::span<const std::byte> source) {
+  if (!reachesDirectly(target, source)) return nullptr;
+  return communicator_.transport()->put(target, remotes_[target], offset, source);
+}
+
+std::unique_ptr<Transfer> WindowService::getDirectly(int target, size_t offset,
+                                                     std::span<std::byte> destination) {
+  if (!reachesDirectly(target, destination)) return nullptr;
+  return communicator_.transport()->get(target, remotes_[target], offset, destination);
+}
+
 WindowService::WorkPtr WindowService::put(int target, size_t offset,
                                           std::span<const std::byte> source, Timeout timeout,
                                           std::shared_ptr<void> keepAlive) {
+  peers_[target].settledBy = peers_[target].asked + 1;
   return send(target, {Request::Put, offset, source.size(), 0}, source, timeout,
               std::move(keepAlive));
 }

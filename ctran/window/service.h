@@ -15,11 +15,17 @@ namespace ctran {
 /// Carries the operations of a window to ranks whose memory is not mapped here, as messages, and
 /// serves those that others send: on the progress thread, so that the user's threads need not take
 /// part. One request is a header; a put and the answer to a get are followed by their bytes.
+///
+/// Where the transport reaches the target's memory, puts and gets go directly. The transport keeps
+/// the order of these and of requests that are sent later. A request that was sent before is done
+/// by the target's thread, and must not be overtaken: nothing goes directly until an answer has
+/// said that there is none left.
 class WindowService : public std::enable_shared_from_this<WindowService> {
  public:
-  /// `memory` is what this rank exposes. The communicator belongs to the window alone.
+  /// `memory` is what this rank exposes. The communicator belongs to the window alone. `remotes`:
+  /// the memory of all ranks, for the transport; none if there is no transport.
   WindowService(Communicator& communicator, SignalBoard& board, std::span<std::byte> memory,
-                size_t signalWords);
+                size_t signalWords, std::vector<RemoteMemory> remotes);
 
   /// Listens to every peer from now on.
   void start();
@@ -30,6 +36,13 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   /// Questions to a rank that it has not answered yet, at most. Whoever is asked answers twice as
   /// many at a time, as it learns later than the other that an answer has left.
   static constexpr uint64_t kMaxAsked = 8192;
+
+  /// By the devices of both ends, without the target's help; null where they do not reach. Ends
+  /// when the data are there.
+  std::unique_ptr<Transfer> putDirectly(int target, size_t offset,
+                                        std::span<const std::byte> source);
+  std::unique_ptr<Transfer> getDirectly(int target, size_t offset,
+                                        std::span<std::byte> destination);
 
   /// The work ends when `source` may be used again.
   WorkPtr put(int target, size_t offset, std::span<const std::byte> source, Timeout timeout,
@@ -66,6 +79,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
     Header incoming;
     std::atomic<uint64_t> answers{0};
     uint64_t asked = 0;
+    uint64_t settledBy = 0;  // the question whose answer says that all puts before have been done
     std::atomic<uint64_t> unsent{0};  // answers
     std::mutex mutex;                 // for whoever sends; guards what follows
     std::deque<Destination> destinations;
@@ -73,6 +87,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
 
   WorkPtr send(int target, const Header& header, std::span<const std::byte> bytes, Timeout timeout,
                std::shared_ptr<void> keepAlive);
+  bool reachesDirectly(int target, std::span<const std::byte> local);
   void listen(int peer);
   void handle(int peer);
   void receive(int peer, Destination destination, bool isAnswer);
@@ -86,6 +101,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   SignalBoard& board_;
   const std::span<std::byte> memory_;
   const size_t signalWords_;
+  const std::vector<RemoteMemory> remotes_;
   std::vector<Peer> peers_;
   std::atomic<uint64_t> goodbyes_{0};
 };

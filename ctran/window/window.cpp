@@ -107,9 +107,15 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
     regions[rank].direct = true;
     regions[rank].mapped = {std::shared_ptr<void>(), memory.data()};
   }
-  auto window = std::make_unique<LaneWindow>(
-      communicator, std::move(regions),
-      SignalBoard(SharedMapping::map(group.memory, boardBytes), words), memory, served);
+  LaneWindow::Registered registered;
+  if (Transport* const transport = communicator->transport()) {
+    registered.own = transport->registerMemory(memory);
+    registered.remotes = exchangeAll(*communicator, registered.own->remote, {}, hooks);
+  }
+  auto window =
+      std::make_unique<LaneWindow>(communicator, std::move(regions),
+                                   SignalBoard(SharedMapping::map(group.memory, boardBytes), words),
+                                   memory, served, std::move(registered));
   parent.addDependent(communicator);
   communicator->run({}, {}, hooks);  // everybody listens from here on
   return window;

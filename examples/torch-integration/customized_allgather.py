@@ -36,6 +36,9 @@ class CustomizedComm:
 
 
 def main() -> None:
+    if torch.cuda.is_available():
+        torch.set_default_device(f"cuda:{os.environ.get('LOCAL_RANK', 0)}")
+        torch.cuda.set_device(torch.get_default_device())
     with mscclpp.CommGroup() as group:
         comm = CustomizedComm(group)
         rank, size = group.my_rank, group.nranks

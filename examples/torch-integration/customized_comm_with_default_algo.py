@@ -2,7 +2,11 @@
 """All-reduce by default algorithms, one for small and one for large messages.
 
 torchrun --nproc-per-node 2 examples/torch-integration/customized_comm_with_default_algo.py
+
+On GPUs where there are some, else on the CPU.
 """
+
+import os
 
 import torch
 
@@ -39,20 +43,29 @@ class CustomizedComm:
             output_size=tensor.nbytes,
             dtype=torch_dtype_to_mscclpp_dtype(tensor.dtype),
             op=mscclpp.ReduceOp.SUM,
-            stream=0,
+            stream=torch.cuda.current_stream().cuda_stream if tensor.is_cuda else 0,
         )
         assert code == mscclpp.CommResult.COMM_SUCCESS
 
 
+def own_device() -> torch.device:
+    """Of this process; ranks share GPUs where there are too few."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def main() -> None:
+    device = own_device()
     with mscclpp.CommGroup() as group:
         comm = CustomizedComm(group)
         rank, size = group.my_rank, group.nranks
         for count in (1, 1000, 3_000_001):
-            tensor = (torch.arange(count) % 5 + rank).to(torch.float32)
+            tensor = (torch.arange(count) % 5 + rank).to(device, torch.float32)
             comm.all_reduce(tensor)
             expected = size * (torch.arange(count) % 5) + size * (size - 1) // 2
-            torch.testing.assert_close(tensor, expected.to(torch.float32), rtol=0, atol=0)
+            torch.testing.assert_close(tensor.cpu(), expected.to(torch.float32), rtol=0, atol=0)
         print(f"[rank {rank}] of {size}: sums are right\n", end="", flush=True)
 
 

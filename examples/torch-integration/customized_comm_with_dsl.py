@@ -3,7 +3,11 @@
 serving the gradients of DistributedDataParallel.
 
 torchrun --nproc-per-node 2 examples/torch-integration/customized_comm_with_dsl.py
+
+On GPUs where there are some, else on the CPU.
 """
+
+import os
 
 import torch
 import torch.distributed as dist
@@ -76,36 +80,45 @@ class CustomizedComm:
             input_size=tensor.nbytes,
             output_size=tensor.nbytes,
             dtype=torch_dtype_to_mscclpp_dtype(tensor.dtype),
-            stream=0,
+            stream=torch.cuda.current_stream().cuda_stream if tensor.is_cuda else 0,
         )
         assert code == mscclpp.CommResult.COMM_SUCCESS
 
 
-def train(algorithm: mscclpp.Algorithm) -> None:
+def train(algorithm: mscclpp.Algorithm, device: torch.device) -> None:
     """The gradients of a model are summed by the program."""
     torch.manual_seed(1)
-    model = DistributedDataParallel(torch.nn.Linear(100, 10))
+    model = DistributedDataParallel(torch.nn.Linear(100, 10).to(device))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     with mscclpp.register(algorithm, prefer=True):
         for _ in range(3):
             optimizer.zero_grad()
-            model(torch.randn(8, 100)).square().mean().backward()
+            model(torch.randn(8, 100, device=device)).square().mean().backward()
             optimizer.step()
 
 
+def own_device() -> torch.device:
+    """Of this process; ranks share GPUs where there are too few."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    torch.cuda.set_device(int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+    return torch.device("cuda", torch.cuda.current_device())
+
+
 def main() -> None:
-    dist.init_process_group("ctran")
+    device = own_device()
+    dist.init_process_group("cpu:gloo,cuda:ctran" if device.type == "cuda" else "ctran")
     group = mscclpp.CommGroup(torch_group=dist.group.WORLD)
     rank, size = group.my_rank, group.nranks
     algorithm = setup_algorithm(group)
     comm = CustomizedComm(group, algorithm)
     for count in (1, 1000, 300_001):
-        tensor = (torch.arange(count) % 5 + rank).to(torch.float32)
+        tensor = (torch.arange(count) % 5 + rank).to(device, torch.float32)
         comm.all_reduce(tensor)
         expected = size * (torch.arange(count) % 5) + size * (size - 1) // 2
-        torch.testing.assert_close(tensor, expected.to(torch.float32), rtol=0, atol=0)
+        torch.testing.assert_close(tensor.cpu(), expected.to(torch.float32), rtol=0, atol=0)
     served = algorithm.explain(group.communicator, 4096, mscclpp.DataType.float32)
-    train(algorithm)
+    train(algorithm, device)
     print(f"[rank {rank}] of {size}: served by {served}\n", end="", flush=True)
     group.finalize()
     dist.destroy_process_group()

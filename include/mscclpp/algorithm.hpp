@@ -101,8 +101,10 @@ struct AlgorithmCtxKey {
   friend bool operator==(const AlgorithmCtxKey&, const AlgorithmCtxKey&) = default;
 };
 
-/// An algorithm of functions. Contexts are kept per communicator. The first call in which a rank
-/// has a new key makes one on all ranks, so that may be collective; a context is never null.
+/// An algorithm of functions, whose kernels run where those of its program do. Contexts are kept
+/// per communicator. The first call in which a rank has a new key, or memory that was allocated
+/// anew at a known address, makes one on all ranks, so that may be collective; a context is never
+/// null.
 class MSCCLPP_API NativeAlgorithm : public Algorithm {
  public:
   using InitFunc = std::function<void(std::shared_ptr<Communicator>)>;
@@ -158,7 +160,8 @@ class MSCCLPP_API NativeAlgorithm : public Algorithm {
                   ContextKeyGenFunc contextKeyGenFunc, size_t minMessageSize = 0,
                   size_t maxMessageSize = std::numeric_limits<size_t>::max(),
                   CollectiveBufferMode bufferMode = CollectiveBufferMode::Any,
-                  std::unordered_map<std::string, uint64_t> tags = {}, Constraint constraint = {});
+                  std::unordered_map<std::string, uint64_t> tags = {}, Constraint constraint = {},
+                  DeviceType kernels = kKernelDevice);
   ~NativeAlgorithm() override;
 
   const std::string& name() const override;

@@ -142,16 +142,25 @@ inline TransportFlags operator|(Transport a, Transport b) {
 
 enum class DeviceType { Unknown, CPU, GPU };
 
+/// Where the kernels of a program run that is compiled as this one is: on GPUs by nvcc, or with
+/// MSCCLPP_USE_CUDA defined; else on the host.
+#if defined(__CUDACC__) || defined(MSCCLPP_USE_CUDA)
+constexpr DeviceType kKernelDevice = DeviceType::GPU;
+#else
+constexpr DeviceType kKernelDevice = DeviceType::CPU;
+#endif
+
 struct Device {
-  Device() = default;
-  Device(DeviceType type, int id = -1) : type(type), id(id) {}
-  DeviceType type = DeviceType::GPU;
-  int id = -1;
+  Device(DeviceType type = kKernelDevice, int id = -1) : type(type), id(id) {}
+  DeviceType type;
+  int id;  ///< of the GPU; -1: the one that is current
 };
 
+/// `device` is where the kernels run that use what is made of it: channels, semaphores.
 struct EndpointConfig {
   EndpointConfig() = default;
-  EndpointConfig(Transport transport, Device device = {}, int maxWriteQueueSize = -1)
+  EndpointConfig(Transport transport, Device device = Device(kKernelDevice),
+                 int maxWriteQueueSize = -1)
       : transport(transport), device(device), maxWriteQueueSize(maxWriteQueueSize) {}
   Transport transport = Transport::Unknown;
   Device device;
@@ -221,6 +230,8 @@ class MSCCLPP_API Connection {
   Transport remoteTransport() const;
   std::shared_ptr<Context> context() const;
   int getMaxWriteQueueSize() const;
+  /// Where this end's kernels run.
+  Device device() const;
 
  private:
   friend class Context;
@@ -255,6 +266,10 @@ class MSCCLPP_API Semaphore {
   const RegisteredMemory& remoteMemory() const;
   /// Of waits for it: see WaitLimit.
   WaitLimit* limit() const;
+  /// A word, zero, for what this end's kernels have waited for.
+  std::shared_ptr<uint64_t> makeExpected() const;
+  /// Waits that end by that limit, such as for a proxy, are told of with those for this semaphore.
+  void alsoEndsBy(std::shared_ptr<WaitLimit> limit);
 
  private:
   friend class Communicator;
@@ -299,6 +314,11 @@ class MSCCLPP_API Communicator {
                                          int tag = 0);
   std::shared_future<Semaphore> buildSemaphore(const Connection& connection, int remoteRank,
                                                int tag = 0);
+
+  /// Throws Error(Timeout), or Error(RemoteError) if a process has ended, that names the rank, if a
+  /// wait in a kernel on a GPU has ended in vain: results of that kernel are worthless, and its
+  /// channels of no more use.
+  void checkWaits() const;
 
   int remoteRankOf(const Connection& connection) const;
   int tagOf(const Connection& connection) const;

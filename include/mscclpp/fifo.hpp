@@ -12,8 +12,8 @@ inline constexpr int DEFAULT_FIFO_SIZE = 512;
 /// Triggers from threads of kernels to a thread of the host.
 class MSCCLPP_API Fifo {
  public:
-  /// `size` places. Throws Error(InvalidUsage) if that is not positive.
-  explicit Fifo(int size = DEFAULT_FIFO_SIZE);
+  /// `size` places, for kernels that run there. Throws Error(InvalidUsage) if that is not positive.
+  explicit Fifo(int size = DEFAULT_FIFO_SIZE, DeviceType kernels = kKernelDevice);
 
   int size() const;
   /// The oldest trigger, if there is one.
@@ -25,7 +25,7 @@ class MSCCLPP_API Fifo {
   DeviceHandle deviceHandle() const;
 
   /// Of threads that wait for a place, or for what they asked for.
-  WaitLimit* limit() const;
+  std::shared_ptr<WaitLimit> limit() const;
 
  private:
   struct State;

@@ -23,20 +23,24 @@ inline bool isCuMemMapAllocated(void*) { return false; }
 
 namespace detail {
 
-/// Zeros that other ranks of the host can map.
-MSCCLPP_API std::shared_ptr<void> allocateMappable(size_t bytes);
+/// Zeros that other ranks of the host can map, where such kernels reach them.
+MSCCLPP_API std::shared_ptr<void> allocateMappable(size_t bytes, DeviceType kernels);
 
-/// Memory that kernels reach; zeros.
-MSCCLPP_API std::shared_ptr<void> allocateLocal(size_t bytes);
+/// Memory that such kernels of this rank reach; zeros.
+MSCCLPP_API std::shared_ptr<void> allocateLocal(size_t bytes, DeviceType kernels);
+
+/// On a stream of its own, while others capture too; returns when it has ended.
+MSCCLPP_API void copy(void* to, const void* from, size_t bytes, DeviceType kernels);
 
 }  // namespace detail
 
-/// `nelems` elements, zeros, that other ranks can map. `data()` of a registered one works there.
+/// `nelems` elements, zeros, that other ranks can map: of the GPU that is current, or of the host,
+/// as kernels run. `data()` of a registered one works there.
 template <class T = char>
 class GpuBuffer {
  public:
   explicit GpuBuffer(size_t nelems)
-      : nelems_(nelems), memory_(detail::allocateMappable(nelems * sizeof(T))) {}
+      : nelems_(nelems), memory_(detail::allocateMappable(nelems * sizeof(T), kKernelDevice)) {}
 
   size_t nelems() const { return nelems_; }
   size_t bytes() const { return nelems_ * sizeof(T); }
@@ -52,7 +56,7 @@ class GpuBuffer {
 /// `count` elements that kernels of this rank reach; zeros.
 template <class T>
 std::shared_ptr<T[]> gpuCallocShared(size_t count = 1) {
-  const std::shared_ptr<void> memory = detail::allocateLocal(count * sizeof(T));
+  const std::shared_ptr<void> memory = detail::allocateLocal(count * sizeof(T), kKernelDevice);
   return {memory, static_cast<T*>(memory.get())};
 }
 
@@ -62,8 +66,8 @@ void gpuMemcpyAsync(T* to, const T* from, size_t count, cudaStream_t stream,
   MSCCLPP_CUDATHROW(cudaMemcpyAsync(to, from, count * sizeof(T), kind, stream));
 }
 template <class T>
-void gpuMemcpy(T* to, const T* from, size_t count, cudaMemcpyKind kind = cudaMemcpyDefault) {
-  MSCCLPP_CUDATHROW(cudaMemcpy(to, from, count * sizeof(T), kind));
+void gpuMemcpy(T* to, const T* from, size_t count, cudaMemcpyKind = cudaMemcpyDefault) {
+  detail::copy(to, from, count * sizeof(T), kKernelDevice);
 }
 
 }  // namespace mscclpp

@@ -14,7 +14,8 @@ class PortChannel;
 /// The proxy of port channels: what it knows by number, and the thread that moves the data.
 class MSCCLPP_API ProxyService {
  public:
-  explicit ProxyService(int fifoSize = DEFAULT_FIFO_SIZE);
+  /// For kernels that run there.
+  explicit ProxyService(int fifoSize = DEFAULT_FIFO_SIZE, DeviceType kernels = kKernelDevice);
   ~ProxyService();
   ProxyService(const ProxyService&) = delete;
   ProxyService& operator=(const ProxyService&) = delete;

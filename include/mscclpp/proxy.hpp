@@ -16,9 +16,12 @@ using ProxyHandler = std::function<ProxyHandlerResult(ProxyTrigger)>;
 /// A thread of the host that takes triggers from a FIFO and handles them, one after the other.
 class MSCCLPP_API Proxy {
  public:
-  explicit Proxy(ProxyHandler handler, int fifoSize = DEFAULT_FIFO_SIZE);
+  /// For kernels that run there.
+  explicit Proxy(ProxyHandler handler, int fifoSize = DEFAULT_FIFO_SIZE,
+                 DeviceType kernels = kKernelDevice);
   /// `threadInit` runs first, on the new thread.
-  Proxy(ProxyHandler handler, std::function<void()> threadInit, int fifoSize = DEFAULT_FIFO_SIZE);
+  Proxy(ProxyHandler handler, std::function<void()> threadInit, int fifoSize = DEFAULT_FIFO_SIZE,
+        DeviceType kernels = kKernelDevice);
   ~Proxy();
   Proxy(const Proxy&) = delete;
   Proxy& operator=(const Proxy&) = delete;

@@ -17,13 +17,15 @@ class MSCCLPP_API Host2DeviceSemaphore {
   Connection& connection();
   /// Counts one signal at the other end. One thread at a time.
   void signal();
+  /// See Semaphore.
+  void alsoEndsBy(std::shared_ptr<WaitLimit> limit);
 
   using DeviceHandle = Host2DeviceSemaphoreDeviceHandle;
   DeviceHandle deviceHandle() const;
 
  private:
   Semaphore semaphore_;
-  std::shared_ptr<uint64_t[]> expected_;
+  std::shared_ptr<uint64_t> expected_;
   uint64_t sent_ = 0;
 };
 
@@ -58,7 +60,7 @@ class MSCCLPP_API MemoryDevice2DeviceSemaphore {
 
  private:
   Semaphore semaphore_;
-  std::shared_ptr<uint64_t[]> expected_;
+  std::shared_ptr<uint64_t> expected_;
 };
 
 }  // namespace mscclpp

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lines.h"
 #include "memory.h"
 #include "mscclpp/poll_device.hpp"
 
@@ -17,7 +18,7 @@ Agreement::Agreement(Communicator& communicator) : bootstrap_(communicator.boots
   const int rank = bootstrap_->getRank();
   if (bootstrap_->getNranksPerNode() < size) return;
   std::vector<std::shared_future<Connection>> connections;
-  for (std::shared_ptr<uint64_t>& word : own_) word = allocateToken();
+  for (std::shared_ptr<uint64_t>& word : own_) word = allocateLine<uint64_t>(LineKind::Shared);
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;
     connections.push_back(communicator.connect(Transport::CudaIpc, r, kTag));

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "agreement.h"
+#include "ctran/gpu.h"
 
 namespace mscclpp {
 namespace {
@@ -11,6 +12,42 @@ namespace {
 /// Of one algorithm on one communicator: enough for the buffers of most programs, and an end to
 /// what buffers that come and go would leave.
 constexpr size_t kMostContexts = 64;
+
+using ctran::api::GpuAllocation;
+using ctran::api::gpuAllocationOf;
+
+/// Which allocations of GPUs a context was made for: an address may be another one's by now.
+struct Allocations {
+  uint64_t input = 0;
+  uint64_t output = 0;
+  friend bool operator==(const Allocations&, const Allocations&) = default;
+};
+
+/// Throws Error(InvalidUsage) for memory that such kernels do not reach.
+uint64_t checkedAllocation(const std::string& name, const char* what, const void* memory,
+                           size_t bytes, DeviceType kernels) {
+  const GpuAllocation found = gpuAllocationOf(memory);
+  if (bytes == 0 || memory == nullptr) return found.id;
+  const auto fail = [&](const std::string& why) {
+    throw Error("the " + std::string(what) + " of " + name + " " + why, ErrorCode::InvalidUsage);
+  };
+  if (kernels == DeviceType::GPU && found.device < 0) {
+    fail(
+        "is in memory of the host, but it was compiled for GPUs: pass memory of a GPU, or compile "
+        "with device='cpu'");
+  }
+  if (kernels == DeviceType::GPU && found.device != ctran::api::currentGpu().value_or(0)) {
+    fail("is on GPU " + std::to_string(found.device) + ", but GPU " +
+         std::to_string(ctran::api::currentGpu().value_or(0)) +
+         " is current: call torch.cuda.set_device");
+  }
+  if (kernels != DeviceType::GPU && found.device >= 0) {
+    fail(
+        "is in memory of a GPU, but it was compiled for the host: pass memory of the host, or "
+        "compile with device='cuda'");
+  }
+  return found.id;
+}
 
 struct HashOfKey {
   size_t operator()(const AlgorithmCtxKey& key) const {
@@ -33,6 +70,7 @@ class NativeAlgorithm::Impl {
  public:
   struct Context {
     std::shared_ptr<void> made;
+    Allocations allocations;
     uint64_t lastCall = 0;
   };
   using Contexts = std::unordered_map<AlgorithmCtxKey, Context, HashOfKey>;
@@ -74,6 +112,7 @@ class NativeAlgorithm::Impl {
   CollectiveBufferMode mode;
   std::unordered_map<std::string, uint64_t> tags;
   Constraint constraint;
+  DeviceType kernels;
   std::map<const Communicator*, Served> served;
 };
 
@@ -82,7 +121,7 @@ NativeAlgorithm::NativeAlgorithm(std::string name, std::string collective, InitF
                                  ContextKeyGenFunc contextKeyGenFunc, size_t minMessageSize,
                                  size_t maxMessageSize, CollectiveBufferMode bufferMode,
                                  std::unordered_map<std::string, uint64_t> tags,
-                                 Constraint constraint)
+                                 Constraint constraint, DeviceType kernels)
     : impl_(new Impl{std::move(name),
                      std::move(collective),
                      std::move(initFunc),
@@ -93,6 +132,7 @@ NativeAlgorithm::NativeAlgorithm(std::string name, std::string collective, InitF
                      bufferMode,
                      std::move(tags),
                      constraint,
+                     kernels,
                      {}}) {}
 NativeAlgorithm::~NativeAlgorithm() = default;
 
@@ -128,16 +168,21 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
       nBlocks < 0 || nThreadsPerBlock < 0) {
     return CommResult::CommInvalidArgument;
   }
+  comm->checkWaits();
+  const Allocations allocations{
+      checkedAllocation(impl_->name, "input", input, inputSize, impl_->kernels),
+      checkedAllocation(impl_->name, "output", output, outputSize, impl_->kernels)};
   Impl::Served& served = impl_->servedOn(comm);
   const AlgorithmCtxKey key =
       impl_->contextKey(input, output, inputSize, outputSize, dtype, symmetricMemory);
   const auto found = served.contexts.find(key);
+  const bool isNew = found == served.contexts.end() || found->second.allocations != allocations;
   // To make a context is collective, whoever needs one.
-  if (served.agreement.any(found == served.contexts.end())) {
+  if (served.agreement.any(isNew)) {
     if (found != served.contexts.end()) served.contexts.erase(found);
     served.makeRoom();
-    served.contexts[key].made =
-        impl_->contextInit(comm, input, output, inputSize, outputSize, dtype);
+    served.contexts[key] = {impl_->contextInit(comm, input, output, inputSize, outputSize, dtype),
+                            allocations, 0};
   }
   Impl::Context& context = served.contexts[key];
   context.lastCall = ++served.calls;

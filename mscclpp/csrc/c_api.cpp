@@ -1,14 +1,6 @@
-#include "mscclpp/c_api.h"
+#include "c_api.h"
 
 #include <string_view>
-
-#include "mscclpp/algorithm.hpp"
-
-using mscclpp::CommResult;
-
-struct mscclpp_communicator {
-  std::shared_ptr<mscclpp::Communicator> communicator;
-};
 
 struct mscclpp_algorithm {
   std::shared_ptr<mscclpp::Algorithm> algorithm;
@@ -16,64 +8,10 @@ struct mscclpp_algorithm {
 
 namespace {
 
+using mscclpp::c_api::guarded;
+using mscclpp::c_api::pointerOr;
+
 constexpr std::string_view kDigits = "0123456789abcdef";
-
-thread_local std::string gError;
-thread_local int gErrorCode = -1;
-
-CommResult failed(const char* why, mscclpp::ErrorCode code, CommResult result) {
-  gError = why;
-  gErrorCode = static_cast<int>(code);
-  return result;
-}
-
-CommResult resultOf(mscclpp::ErrorCode code) {
-  switch (code) {
-    case mscclpp::ErrorCode::InvalidUsage:
-    case mscclpp::ErrorCode::ExecutorError:
-      return CommResult::CommInvalidUsage;
-    case mscclpp::ErrorCode::RemoteError:
-    case mscclpp::ErrorCode::Timeout:
-    case mscclpp::ErrorCode::Aborted:
-      return CommResult::CommRemoteError;
-    case mscclpp::ErrorCode::SystemError:
-      return CommResult::CommSystemError;
-    case mscclpp::ErrorCode::InternalError:
-      break;
-  }
-  return CommResult::CommInternalError;
-}
-
-/// The code of what `body` throws, if it does.
-template <class Body>
-CommResult guarded(const Body& body) {
-  using mscclpp::ErrorCode;
-  gError.clear();
-  gErrorCode = -1;
-  try {
-    return body();
-  } catch (const mscclpp::Error& error) {
-    return failed(error.what(), error.getErrorCode(), resultOf(error.getErrorCode()));
-  } catch (const mscclpp::CudaError& error) {
-    return failed(error.what(), ErrorCode::SystemError, CommResult::CommUnhandledCudaError);
-  } catch (const mscclpp::SysError& error) {
-    return failed(error.what(), ErrorCode::SystemError, CommResult::CommSystemError);
-  } catch (const std::exception& error) {
-    return failed(error.what(), ErrorCode::InternalError, CommResult::CommInternalError);
-  } catch (...) {
-    return failed("an unknown exception", ErrorCode::InternalError, CommResult::CommInternalError);
-  }
-}
-
-template <class Body>
-auto pointerOr(const Body& body) -> decltype(body()) {
-  decltype(body()) made = nullptr;
-  guarded([&] {
-    made = body();
-    return CommResult::CommSuccess;
-  });
-  return made;
-}
 
 std::string hexadecimal(const mscclpp::UniqueId& id) {
   std::string text;
@@ -97,9 +35,6 @@ bool parse(std::string_view text, mscclpp::UniqueId& id) {
 }
 
 }  // namespace
-
-const char* mscclpp_last_error() { return gError.c_str(); }
-int mscclpp_last_error_code() { return gErrorCode; }
 
 int mscclpp_unique_id(char* text) {
   return static_cast<int>(guarded([&] {
@@ -128,6 +63,13 @@ mscclpp_communicator* mscclpp_communicator_create(int rank, int size, const char
 }
 
 void mscclpp_communicator_free(mscclpp_communicator* communicator) { delete communicator; }
+
+int mscclpp_communicator_check(const mscclpp_communicator* communicator) {
+  return static_cast<int>(guarded([&] {
+    communicator->communicator->checkWaits();
+    return CommResult::CommSuccess;
+  }));
+}
 
 mscclpp_algorithm* mscclpp_algorithm_share(void* shared_ptr) {
   return pointerOr([&] {

@@ -1,19 +1,24 @@
 #include <map>
 #include <utility>
 
+#include "lines.h"
 #include "memory.h"
-#include "mscclpp/env.hpp"
-#include "mscclpp/gpu_utils.hpp"
+#include "mscclpp/atomic_device.hpp"
+#include "wait_limits.h"
 #include "wire.h"
 
 namespace mscclpp {
 namespace {
 
-std::shared_ptr<WaitLimit> newLimit() {
-  const std::shared_ptr<void> memory = detail::allocateLocal(sizeof(WaitLimit));
-  auto* const limit = new (memory.get()) WaitLimit;
-  limit->timeoutNanos = int64_t{env()->timeoutSeconds} * 1'000'000'000;
-  return {memory, limit};
+std::string ended(const WaitLimit& limit) {
+  const std::string rank = limit.peer < 0 ? "other ranks" : "rank " + std::to_string(limit.peer);
+  if (isReadable(limit.peerProcess)) {
+    return "a kernel on a GPU waited for " + rank + ", whose process has ended";
+  }
+  return "a kernel on a GPU waited for " + rank + ", for " +
+         std::to_string(limit.timeoutNanos / 1'000'000'000) +
+         " s or until an earlier failure: does it execute the same? (MSCCLPP_TIMEOUT sets the "
+         "limit)";
 }
 
 }  // namespace
@@ -29,12 +34,14 @@ struct Semaphore::Impl {
   SemaphoreStub local;
   SemaphoreStub remote;
   std::shared_ptr<WaitLimit> limit;
+  std::vector<std::shared_ptr<WaitLimit>> others;
 };
 
 SemaphoreStub::SemaphoreStub(const Connection& connection) {
   auto impl = std::make_shared<Impl>();
   impl->connection = connection;
-  impl->token = allocateToken();
+  const int gpu = connection.device().id;
+  impl->token = allocateLine<uint64_t>(gpu >= 0 ? LineKind::OnGpu : LineKind::Shared, gpu);
   impl->memory = connection.context()->registerMemory(impl->token.get(), sizeof(uint64_t),
                                                       connection.transport());
   impl_ = std::move(impl);
@@ -53,7 +60,11 @@ SemaphoreStub SemaphoreStub::deserialize(const std::vector<char>& data) {
 }
 
 Semaphore::Semaphore(const SemaphoreStub& local, const SemaphoreStub& remote)
-    : impl_(new Impl{local.impl_->connection, local, remote, newLimit()}) {
+    : impl_(new Impl{local.impl_->connection,
+                     local,
+                     remote,
+                     newLimit(local.impl_->connection.device().type),
+                     {}}) {
   const std::shared_ptr<Descriptor>& process = impl_->connection.impl_->process;
   if (process) impl_->limit->peerProcess = process->get();
 }
@@ -62,6 +73,14 @@ Connection& Semaphore::connection() { return impl_->connection; }
 const RegisteredMemory& Semaphore::localMemory() const { return impl_->local.memory(); }
 const RegisteredMemory& Semaphore::remoteMemory() const { return impl_->remote.memory(); }
 WaitLimit* Semaphore::limit() const { return impl_->limit.get(); }
+std::shared_ptr<uint64_t> Semaphore::makeExpected() const {
+  const int gpu = impl_->connection.device().id;
+  if (gpu >= 0) return allocateLine<uint64_t>(LineKind::OnGpu, gpu);
+  return std::make_shared<uint64_t>(0);
+}
+void Semaphore::alsoEndsBy(std::shared_ptr<WaitLimit> limit) {
+  impl_->others.push_back(std::move(limit));
+}
 
 class Communicator::Impl {
  public:
@@ -96,6 +115,9 @@ class Communicator::Impl {
   };
   using Peers = std::map<const void*, Peer>;
   std::shared_ptr<Peers> peers_ = std::make_shared<Peers>();
+  /// Those of kernels on GPUs, which cannot throw.
+  using Semaphores = std::vector<std::weak_ptr<Semaphore::Impl>>;
+  std::shared_ptr<Semaphores> semaphores_ = std::make_shared<Semaphores>();
 };
 
 Communicator::Communicator(std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<Context> context)
@@ -139,12 +161,37 @@ std::shared_future<Semaphore> Communicator::buildSemaphore(const Connection& con
                                                            int remoteRank, int tag) {
   const SemaphoreStub local(connection);
   impl_->bootstrap_->send(local.serialize(), remoteRank, tag);
-  return impl_->receive<Semaphore>(remoteRank, tag,
-                                   [local, remoteRank](const std::vector<char>& data) {
-                                     Semaphore made(local, SemaphoreStub::deserialize(data));
-                                     made.limit()->peer = remoteRank;
-                                     return made;
-                                   });
+  return impl_->receive<Semaphore>(
+      remoteRank, tag,
+      [local, remoteRank, all = impl_->semaphores_](const std::vector<char>& data) {
+        Semaphore made(local, SemaphoreStub::deserialize(data));
+        made.limit()->peer = remoteRank;
+        if (made.connection().device().type == DeviceType::GPU) {
+          std::erase_if(*all, [](const auto& known) { return known.expired(); });
+          all->push_back(made.impl_);
+        }
+        return made;
+      });
+}
+
+void Communicator::checkWaits() const {
+  for (const std::weak_ptr<Semaphore::Impl>& known : *impl_->semaphores_) {
+    const std::shared_ptr<Semaphore::Impl> semaphore = known.lock();
+    if (!semaphore) continue;
+    if (storedFailed(*semaphore->limit)) {
+      const bool died = isReadable(semaphore->limit->peerProcess);
+      throw Error(ended(*semaphore->limit), died ? ErrorCode::RemoteError : ErrorCode::Timeout);
+    }
+    for (const std::shared_ptr<WaitLimit>& limit : semaphore->others) {
+      if (!storedFailed(*limit)) continue;
+      throw Error(
+          "a kernel on a GPU waited in vain for its proxy, which sends to rank " +
+              std::to_string(semaphore->limit->peer) +
+              ": a request failed, or took too long; stopProxy says why (MSCCLPP_TIMEOUT sets "
+              "the limit)",
+          ErrorCode::Timeout);
+    }
+  }
 }
 
 int Communicator::remoteRankOf(const Connection& connection) const {

@@ -1,15 +1,14 @@
 #include "memory.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "ctran/window.h"
+#include "engine_errors.h"
 #include "mscclpp/atomic_device.hpp"
 #include "wire.h"
 
@@ -45,19 +44,15 @@ bool isInside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return offset <= size && bytes <= size - offset;
 }
 
-/// Whether the driver, if this process has it, says that the memory is a GPU's.
-bool isOfGpu(const void* ptr) {
-  constexpr int kMemoryType = 2;  // CU_POINTER_ATTRIBUTE_MEMORY_TYPE
-  constexpr unsigned kOfDevice = 2;
-  void* const driver = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (driver == nullptr) return false;
-  using Get = int (*)(void*, int, unsigned long long);
-  const auto get = reinterpret_cast<Get>(::dlsym(driver, "cuPointerGetAttribute"));
-  unsigned type = 0;
-  const bool known =
-      get != nullptr && get(&type, kMemoryType, reinterpret_cast<uintptr_t>(ptr)) == 0;
-  ::dlclose(driver);
-  return known && type == kOfDevice;
+/// Maps memory of a GPU of another process of this host, for the GPU that is current.
+std::shared_ptr<void> openMemoryOfGpu(const MemoryName& name) {
+  try {
+    return ctran::api::openGpuMemory(name.onGpu, name.size, ctran::api::currentGpu().value_or(0));
+  } catch (const ctran::Error& error) {
+    throw Error("memory of process " + std::to_string(name.owner.pid) + " on GPU " +
+                    std::to_string(name.gpu) + " cannot be mapped: " + error.what(),
+                ErrorCode::RemoteError);
+  }
 }
 
 void checkInside(const char* what, uint64_t offset, uint64_t bytes, uint64_t size) {
@@ -76,24 +71,6 @@ ProcessName ProcessName::own() {
   name.token = ownProcessToken();
   name.pid = ::getpid();
   return name;
-}
-
-std::shared_ptr<uint64_t> allocateToken() {
-  constexpr size_t kPage = 4096;
-  constexpr size_t kLine = 64;
-  static std::mutex mutex;
-  static auto& page = *new std::shared_ptr<std::byte>;
-  static size_t used = kPage;
-  static uint64_t owner = 0;
-  const std::lock_guard lock(mutex);
-  if (used == kPage || owner != ownProcessToken()) {
-    page = ctran::api::allocateShared(kPage);
-    used = 0;
-    owner = ownProcessToken();
-  }
-  auto* const word = reinterpret_cast<uint64_t*>(page.get() + used);
-  used += kLine;
-  return {page, word};
 }
 
 std::string to_string(Transport transport) {
@@ -146,8 +123,11 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
     if (!isInside(name.fileOffset, name.size, name.fileBytes)) {
       throw Error("what was received is no registered memory", ErrorCode::InvalidUsage);
     }
-    impl->file = mapFileOf(name);
-    impl->local = reinterpret_cast<char*>(impl->file.get()) + name.fileOffset;
+    impl->held = mapFileOf(name);
+    impl->local = static_cast<char*>(impl->held.get()) + name.fileOffset;
+  } else if (name.owner.isOfThisHost() && name.gpu >= 0) {
+    impl->held = openMemoryOfGpu(name);
+    impl->local = static_cast<char*>(impl->held.get());
   }
   RegisteredMemory memory;
   memory.impl_ = std::move(impl);
@@ -158,10 +138,6 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
   if (ptr == nullptr && size > 0) {
     throw Error("a null pointer was registered", ErrorCode::InvalidUsage);
   }
-  if (isOfGpu(ptr)) {
-    throw Error("memory of GPUs cannot be registered yet: pass memory of the host",
-                ErrorCode::InvalidUsage);
-  }
   auto impl = std::make_shared<RegisteredMemory::Impl>();
   impl->local = static_cast<char*>(ptr);
   MemoryName& name = impl->name;
@@ -169,6 +145,16 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
   name.address = reinterpret_cast<uintptr_t>(ptr);
   name.size = size;
   name.transports = transports.to_ulong();
+  name.gpu = ctran::api::gpuAllocationOf(ptr).device;
+  if (name.gpu >= 0) {
+    ctran::api::SharedGpuMemory shared =
+        translated([&] { return ctran::api::shareGpuMemory(ptr, size); });
+    name.onGpu = shared.name;
+    impl->held = std::move(shared.held);
+    RegisteredMemory memory;
+    memory.impl_ = std::move(impl);
+    return memory;
+  }
   const ctran::api::SharedFile file = ctran::api::sharedFileOf(ptr, size);
   struct stat status {};
   if (file.descriptor >= 0 && ::fstat(file.descriptor, &status) == 0) {
@@ -193,8 +179,9 @@ Endpoint Endpoint::deserialize(const std::vector<char>& data) {
   if (impl->name.transport < 0 || impl->name.transport >= static_cast<int>(kTransports)) {
     throw Error("what was received is no endpoint", ErrorCode::InvalidUsage);
   }
-  impl->config = EndpointConfig(static_cast<Transport>(impl->name.transport), {},
-                                impl->name.maxWriteQueueSize);
+  const DeviceType type = impl->name.gpu >= 0 ? DeviceType::GPU : DeviceType::CPU;
+  impl->config = EndpointConfig(static_cast<Transport>(impl->name.transport),
+                                {type, impl->name.gpu}, impl->name.maxWriteQueueSize);
   Endpoint endpoint;
   endpoint.impl_ = std::move(impl);
   return endpoint;
@@ -211,6 +198,11 @@ Endpoint Context::createEndpoint(const EndpointConfig& config) {
   impl->name.owner = ProcessName::own();
   impl->name.transport = static_cast<int32_t>(config.transport);
   impl->name.maxWriteQueueSize = config.maxWriteQueueSize;
+  if (config.device.type == DeviceType::GPU) {
+    impl->name.gpu = config.device.id >= 0
+                         ? config.device.id
+                         : translated([] { return ctran::api::currentGpu().value_or(0); });
+  }
   Endpoint endpoint;
   endpoint.impl_ = std::move(impl);
   return endpoint;
@@ -233,6 +225,7 @@ Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remot
   impl->local = local;
   impl->remote = remote;
   if (!remote.owner.isOwn()) impl->process = openProcess(remote.owner.pid);
+  if (local.gpu >= 0) translated([&] { impl->stream(); });
   Connection connection;
   connection.impl_ = std::move(impl);
   return connection;
@@ -244,12 +237,32 @@ Transport Connection::remoteTransport() const {
 }
 std::shared_ptr<Context> Connection::context() const { return impl_->context; }
 int Connection::getMaxWriteQueueSize() const { return impl_->local.maxWriteQueueSize; }
+Device Connection::device() const {
+  return {impl_->local.gpu >= 0 ? DeviceType::GPU : DeviceType::CPU, impl_->local.gpu};
+}
+
+ctran::api::OwnGpuStream& Connection::Impl::stream() const {
+  std::call_once(once_, [this] {
+    const int gpu = local.gpu >= 0 ? local.gpu : ctran::api::currentGpu().value_or(0);
+    constexpr size_t kWords = 512;
+    stream_ = std::make_unique<ctran::api::OwnGpuStream>(gpu, kWords);
+  });
+  return *stream_;
+}
+
+void Connection::Impl::finishCopies() const {
+  if (stream_) translated([&] { stream_->synchronize(); });
+}
 
 void Connection::write(const RegisteredMemory& dst, uint64_t dstOffset, const RegisteredMemory& src,
                        uint64_t srcOffset, uint64_t size) {
   checkInside("destination", dstOffset, size, dst.size());
   checkInside("source", srcOffset, size, src.size());
   const char* from = static_cast<const char*>(src.data()) + srcOffset;
+  if (src.impl_->name.gpu >= 0 || dst.impl_->name.gpu >= 0) {
+    char* const to = static_cast<char*>(dst.data()) + dstOffset;
+    return translated([&] { impl_->stream().move(to, from, size); });
+  }
   if (dst.impl_->local != nullptr) {
     std::memcpy(dst.impl_->local + dstOffset, from, size);
     return;
@@ -278,10 +291,13 @@ void Connection::updateAndSync(const RegisteredMemory& dst, uint64_t dstOffset, 
                                uint64_t newValue) {
   checkInside("destination", dstOffset, sizeof newValue, dst.size());
   *src = newValue;
-  storeReleaseSystem(reinterpret_cast<uint64_t*>(static_cast<char*>(dst.data()) + dstOffset),
-                     newValue);
+  auto* const word = reinterpret_cast<uint64_t*>(static_cast<char*>(dst.data()) + dstOffset);
+  if (dst.impl_->name.gpu >= 0) return translated([&] { impl_->stream().set(word, newValue); });
+  impl_->finishCopies();
+  storeReleaseSystem(word, newValue);
 }
 
-void Connection::flush(int64_t) {}  // a write has ended when it returns
+// A write by this thread has ended when it returns.
+void Connection::flush(int64_t) { impl_->finishCopies(); }
 
 }  // namespace mscclpp

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <string>
 
+#include "ctran/gpu.h"
 #include "host.h"
 #include "mscclpp/core.hpp"
 
@@ -28,17 +30,18 @@ struct MemoryName {
   uint64_t transports = 0;
   // The file behind it, if there is one.
   int32_t descriptor = -1;  // of the owner
-  uint32_t unused = 0;
+  int32_t gpu = -1;         // whose memory it is
   uint64_t device = 0;
   uint64_t inode = 0;
   uint64_t fileBytes = 0;
   uint64_t fileOffset = 0;
+  ctran::api::GpuMemoryName onGpu{};  // for others, if it is a GPU's
 };
 
 struct RegisteredMemory::Impl {
   MemoryName name;
-  char* local = nullptr;            // null: it is not mapped here
-  std::shared_ptr<std::byte> file;  // the mapping, or what else keeps `local` alive
+  char* local = nullptr;       // null: it is not mapped here
+  std::shared_ptr<void> held;  // the mapping, or what else keeps `local` alive
 };
 
 struct EndpointName {
@@ -46,6 +49,8 @@ struct EndpointName {
   ProcessName owner;
   int32_t transport = 0;
   int32_t maxWriteQueueSize = 0;
+  int32_t gpu = -1;  // on which its kernels run; -1: the host
+  int32_t unused = 0;
 };
 
 struct Endpoint::Impl {
@@ -58,9 +63,16 @@ struct Connection::Impl {
   EndpointName local;
   EndpointName remote;
   std::shared_ptr<Descriptor> process;  // of the remote end; null if it is this one
-};
 
-/// A word that others raise: one of a page of them. The page lives as long as one of its words.
-std::shared_ptr<uint64_t> allocateToken();
+  /// Of copies from and to GPUs. Where kernels run on one, it is there before any of them may wait
+  /// for the copies.
+  ctran::api::OwnGpuStream& stream() const;
+  /// Waits until they have ended.
+  void finishCopies() const;
+
+ private:
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<ctran::api::OwnGpuStream> stream_;
+};
 
 }  // namespace mscclpp

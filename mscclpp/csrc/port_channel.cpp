@@ -69,11 +69,11 @@ class ProxyService::Impl {
   std::deque<RegisteredMemory> memories_;
 };
 
-ProxyService::ProxyService(int fifoSize)
+ProxyService::ProxyService(int fifoSize, DeviceType kernels)
     : impl_(std::make_shared<Impl>()),
       proxy_(std::make_shared<Proxy>(
-          [impl = impl_](const ProxyTrigger& trigger) { return impl->handle(trigger); },
-          fifoSize)) {}
+          [impl = impl_](const ProxyTrigger& trigger) { return impl->handle(trigger); }, fifoSize,
+          kernels)) {}
 ProxyService::~ProxyService() = default;
 
 SemaphoreId ProxyService::buildAndAddSemaphore(Communicator& communicator,
@@ -84,6 +84,7 @@ SemaphoreId ProxyService::addSemaphore(const Semaphore& semaphore) {
   return addSemaphore(std::make_shared<Host2DeviceSemaphore>(semaphore));
 }
 SemaphoreId ProxyService::addSemaphore(std::shared_ptr<Host2DeviceSemaphore> semaphore) {
+  semaphore->alsoEndsBy(proxy_->fifo()->limit());
   return impl_->add(std::move(semaphore));
 }
 MemoryId ProxyService::addMemory(const RegisteredMemory& memory) { return impl_->add(memory); }

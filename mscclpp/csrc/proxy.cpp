@@ -36,10 +36,10 @@ class Idle {
 
 class Proxy::Impl {
  public:
-  Impl(ProxyHandler handler, std::function<void()> threadInit, int fifoSize)
+  Impl(ProxyHandler handler, std::function<void()> threadInit, int fifoSize, DeviceType kernels)
       : handler_(std::move(handler)),
         threadInit_(std::move(threadInit)),
-        fifo_(std::make_shared<Fifo>(fifoSize)) {}
+        fifo_(std::make_shared<Fifo>(fifoSize, kernels)) {}
 
   void start(bool blocking) {
     if (thread_.joinable()) return;
@@ -114,9 +114,11 @@ class Proxy::Impl {
   std::exception_ptr error_;
 };
 
-Proxy::Proxy(ProxyHandler handler, int fifoSize) : Proxy(std::move(handler), nullptr, fifoSize) {}
-Proxy::Proxy(ProxyHandler handler, std::function<void()> threadInit, int fifoSize)
-    : impl_(std::make_unique<Impl>(std::move(handler), std::move(threadInit), fifoSize)) {}
+Proxy::Proxy(ProxyHandler handler, int fifoSize, DeviceType kernels)
+    : Proxy(std::move(handler), nullptr, fifoSize, kernels) {}
+Proxy::Proxy(ProxyHandler handler, std::function<void()> threadInit, int fifoSize,
+             DeviceType kernels)
+    : impl_(std::make_unique<Impl>(std::move(handler), std::move(threadInit), fifoSize, kernels)) {}
 Proxy::~Proxy() {
   try {
     impl_->stop();

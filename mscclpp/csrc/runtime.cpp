@@ -1,6 +1,5 @@
 #include "mscclpp/host/runtime.hpp"
 
-#include <poll.h>
 #include <sched.h>
 #include <sys/mman.h>
 #include <ucontext.h>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "mscclpp/errors.hpp"
+#include "wait_limits.h"
 
 #if defined(__SANITIZE_THREAD__)
 #define MSCCLPP_TSAN
@@ -313,11 +313,6 @@ int64_t nowNanos() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
-bool isReadable(int descriptor) {
-  pollfd entry{descriptor, POLLIN, 0};
-  return ::poll(&entry, 1, 0) == 1;
-}
-
 std::string named(const WaitLimit& limit) {
   return limit.peer < 0 ? "others" : "rank " + std::to_string(limit.peer);
 }
@@ -393,7 +388,7 @@ void Waiting::look() {
                 ErrorCode::Timeout);
   }
   // To look at a process takes a system call.
-  if (spins_ % 1024 == 0 && limit_->peerProcess >= 0 && isReadable(limit_->peerProcess)) {
+  if (spins_ % 1024 == 0 && isReadable(limit_->peerProcess)) {
     __atomic_store_n(&limit_->failed, 1, __ATOMIC_RELAXED);
     throw Error("waiting for rank " + std::to_string(limit_->peer) + ", whose process has ended",
                 ErrorCode::RemoteError);

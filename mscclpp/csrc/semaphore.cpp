@@ -1,7 +1,5 @@
 #include "mscclpp/semaphore.hpp"
 
-#include "mscclpp/gpu_utils.hpp"
-
 namespace mscclpp {
 namespace {
 
@@ -21,9 +19,12 @@ void raise(Semaphore& semaphore, uint64_t& sent) {
 Host2DeviceSemaphore::Host2DeviceSemaphore(Communicator& communicator, const Connection& connection)
     : Host2DeviceSemaphore(build(communicator, connection)) {}
 Host2DeviceSemaphore::Host2DeviceSemaphore(const Semaphore& semaphore)
-    : semaphore_(semaphore), expected_(gpuCallocShared<uint64_t>()) {}
+    : semaphore_(semaphore), expected_(semaphore_.makeExpected()) {}
 Connection& Host2DeviceSemaphore::connection() { return semaphore_.connection(); }
 void Host2DeviceSemaphore::signal() { raise(semaphore_, sent_); }
+void Host2DeviceSemaphore::alsoEndsBy(std::shared_ptr<WaitLimit> limit) {
+  semaphore_.alsoEndsBy(std::move(limit));
+}
 Host2DeviceSemaphore::DeviceHandle Host2DeviceSemaphore::deviceHandle() const {
   return {word(semaphore_.localMemory()), expected_.get(), semaphore_.limit()};
 }
@@ -46,7 +47,7 @@ MemoryDevice2DeviceSemaphore::MemoryDevice2DeviceSemaphore(Communicator& communi
                                                            const Connection& connection)
     : MemoryDevice2DeviceSemaphore(build(communicator, connection)) {}
 MemoryDevice2DeviceSemaphore::MemoryDevice2DeviceSemaphore(const Semaphore& semaphore)
-    : semaphore_(semaphore), expected_(gpuCallocShared<uint64_t>()) {}
+    : semaphore_(semaphore), expected_(semaphore_.makeExpected()) {}
 Connection& MemoryDevice2DeviceSemaphore::connection() { return semaphore_.connection(); }
 MemoryDevice2DeviceSemaphore::DeviceHandle MemoryDevice2DeviceSemaphore::deviceHandle() const {
   DeviceHandle handle;

@@ -2,11 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
-#include "mscclpp/gpu_utils.hpp"
-
+#include "ctran/gpu.h"
 #include "ctran/window.h"
+#include "engine_errors.h"
+#include "lines.h"
+#include "mscclpp/gpu_utils.hpp"
 
 namespace mscclpp {
 
@@ -24,12 +28,34 @@ std::string getHostName(int maxlen, char delim) {
 
 namespace detail {
 
-std::shared_ptr<void> allocateMappable(size_t bytes) { return ctran::api::allocateShared(bytes); }
+std::shared_ptr<void> allocateMappable(size_t bytes, DeviceType kernels) {
+  return translated([&]() -> std::shared_ptr<void> {
+    const size_t some = std::max<size_t>(bytes, 1);
+    if (kernels != DeviceType::GPU) return ctran::api::allocateShared(some);
+    return ctran::api::allocateOnGpu(ctran::api::currentGpu().value_or(0), some);
+  });
+}
 
-std::shared_ptr<void> allocateLocal(size_t bytes) {
+std::shared_ptr<void> allocateLocal(size_t bytes, DeviceType kernels) {
+  if (kernels == DeviceType::GPU) {
+    return allocateLines(LineKind::OnGpu, std::max<size_t>(bytes, 1),
+                         translated([] { return ctran::api::currentGpu().value_or(0); }));
+  }
   void* const memory = std::calloc(1, std::max<size_t>(bytes, 1));
   if (memory == nullptr) throw Error("no memory", ErrorCode::SystemError);
   return {memory, std::free};
+}
+
+void copy(void* to, const void* from, size_t bytes, DeviceType kernels) {
+  if (kernels != DeviceType::GPU) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  translated([&] {
+    ctran::api::OwnGpuStream stream(ctran::api::currentGpu().value_or(0));
+    stream.move(to, from, bytes);
+    stream.synchronize();
+  });
 }
 
 }  // namespace detail

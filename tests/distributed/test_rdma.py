@@ -91,7 +91,10 @@ def test_settings(fresh_ranks: Callable[[int], Ranks], variables: dict[str, str]
         ),
         ({"CTRAN_IB_GID_INDEX": "3"}, "TCP: the port has no GID 3"),
         # The first write of a pair, which shows whether packets pass, does not.
-        ({"STAND_IN_VERBS_FAULT": "fail:1:12,fail:1:12"}, "TCP: RDMA has failed"),
+        (
+            {"STAND_IN_VERBS_FAULT": "fail:1:12,fail:1:12", "STAND_IN_VERBS_DEVICES": "1"},
+            "TCP: RDMA over standin_0:1 has failed",
+        ),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else "",
 )
@@ -266,7 +269,7 @@ def fails_in_placed_memory(rank: Rank, variables: dict[str, str]) -> None:
 def test_failures_while_memory_is_written(
     fresh_ranks: Callable[[int], Ranks], fault: str, after: int
 ) -> None:
-    ranks = use_rdma(fresh_ranks(3))
+    ranks = use_rdma(fresh_ranks(3), CTRAN_IB_FAIL_OVER="0")
     ranks.run(fails_in_placed_memory, {"STAND_IN_VERBS_FAULT": fault.format(after)})
 
 
@@ -286,9 +289,62 @@ def fails(rank: Rank, variables: dict[str, str]) -> str:
     "fault", [f"fail:{{}}:{RETRY_EXCEEDED}", f"fail:{{}}:{REMOTE_ACCESS}", "remove:{}", "unplug:{}"]
 )
 def test_failures_are_named(fresh_ranks: Callable[[int], Ranks], fault: str, after: int) -> None:
-    ranks = use_rdma(fresh_ranks(3))
+    ranks = use_rdma(fresh_ranks(3), CTRAN_IB_FAIL_OVER="0")
     errors = ranks.run(fails, {"STAND_IN_VERBS_FAULT": fault.format(after)})
     assert any("RDMA over standin_" in error for error in errors), errors
+
+
+def goes_on(rank: Rank, variables: dict[str, str], rounds: int) -> list[str]:
+    """Exchanges messages of all kinds, whose contents say of which round they are."""
+    if rank.rank == 1:
+        os.environ.update(variables)
+    comm = rank.new_comm("ctran", "goes on", timeout=timedelta(seconds=120))
+    left, right = (rank.rank - 1) % rank.size, (rank.rank + 1) % rank.size
+    count = 600_000
+    placed = tensor_of(comm, "allocator", count), tensor_of(comm, "allocator", count)
+    copied = torch.empty(count), torch.empty(count)
+    for step in range(rounds):
+        for source, target in (placed, copied):
+            source.copy_(torch.arange(count) + 1000 * rank.rank + step)
+            target.fill_(-1)
+            received = comm.recv(target, left, True)
+            comm.send(source, right, False)
+            received.wait()
+            assert torch.equal(target, torch.arange(count) + 1000.0 * left + step)
+        for small in (1, 3000):
+            all_reduce(comm, small)
+    network = paths(comm)
+    all_reduce(comm, 1)  # nobody has left before all have looked
+    comm.finalize()
+    return network
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+@pytest.mark.parametrize("after", [3, 40, 301, 777])
+@pytest.mark.parametrize(
+    "fault", [f"fail:{{}}:{RETRY_EXCEEDED}", f"fail:{{}}:{REMOTE_ACCESS}", "remove:{}", "unplug:{}"]
+)
+def test_a_pair_goes_on_without_a_device_that_has_failed(
+    fresh_ranks: Callable[[int], Ranks], fault: str, after: int, devices: int
+) -> None:
+    ranks = use_rdma(
+        fresh_ranks(3), STAND_IN_VERBS_DEVICES=str(devices), CTRAN_IB_QPS=str(1 + after % 2)
+    )
+    networks = ranks.run(goes_on, {"STAND_IN_VERBS_FAULT": fault.format(after)}, 14)
+    hit = [path for path in networks[1] if "has failed" in path]
+    if devices == 1:
+        assert len(hit) > 0, networks
+        assert all("TCP: RDMA over standin_0:1 has failed" in path for path in hit), networks
+    else:  # over the other
+        assert len(hit) == 0, networks
+        assert all("RDMA (standin_" in path for network in networks for path in network), networks
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_failures_come_at_any_moment(fresh_ranks: Callable[[int], Ranks], seed: int) -> None:
+    faults = ",".join(f"fail:{seed * number}:{RETRY_EXCEEDED}" for number in (31, 97, 211))
+    ranks = use_rdma(fresh_ranks(3), STAND_IN_VERBS_SEED=str(seed), CTRAN_IB_QPS="2")
+    ranks.run(goes_on, {"STAND_IN_VERBS_FAULT": faults}, 14)
 
 
 def is_killed(rank: Rank, victim: int) -> list[int]:

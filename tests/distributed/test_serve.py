@@ -16,6 +16,7 @@ from urllib.error import HTTPError
 import pytest
 from harness import Rank, Ranks
 from harness.failing import all_reduce, until_dead
+from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
 
@@ -40,7 +41,7 @@ def served(pid: int, *arguments: str) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
             process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=30) == 0
+            assert process.wait(timeout=GUARD_SECONDS) == 0
         finally:
             process.kill()
 
@@ -49,7 +50,7 @@ def get(address: str, token: str = "") -> tuple[int, str]:
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with urllib.request.urlopen(
-            urllib.request.Request(address, headers=headers), timeout=30
+            urllib.request.Request(address, headers=headers), timeout=GUARD_SECONDS
         ) as answer:
             return int(answer.status), answer.read().decode()
     except HTTPError as error:

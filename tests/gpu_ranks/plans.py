@@ -212,6 +212,36 @@ def plans_take_blocks_that_lie_anywhere(make: Make) -> None:
     make(2).run(_lists)
 
 
+def _hinted(rank: Rank) -> None:
+    """A plan that is neither preferred nor measured serves the calls whose hints name it."""
+    comm = rank.comm(BACKEND)
+    hints = {"ctran::algorithm": "plan:all_reduce.two_shot"}
+    source = torch.arange(1001.0).add_(rank.rank).to(rank.device(BACKEND))
+    tensor = source.clone()
+    rank.synchronize(BACKEND)
+
+    def call() -> None:
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False, hints=hints)
+        rank.synchronize(BACKEND)
+
+    def served(**more: Any) -> str:
+        return comm.explain("all_reduce", 4004, torch.float32, **more).algorithm
+
+    with plan.make("all_reduce.two_shot", rank.size).register():
+        assert served(hints=hints) == "plan:all_reduce.two_shot"
+        assert not served().startswith("plan:")
+        call()
+    total = rank.size * (rank.size - 1) / 2
+    assert torch.equal(tensor.cpu(), rank.size * torch.arange(1001.0) + total)
+    told = error_of(call)
+    assert "no registered plan of that name can" in str(told), told
+
+
+@case(world=2)
+def hints_of_a_call_name_plans(make: Make) -> None:
+    make(2).run(_hinted)
+
+
 def _late(rank: Rank, first: bool) -> Any:
     """A rank does not come: to the first call, for which the ranks meet, or to a later one."""
     comm = rank.new_comm(BACKEND, "late")

@@ -45,6 +45,14 @@ class Cuda:
         torch.cuda.set_device(index)
         self.torch_device = torch.device("cuda", index)
 
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in memory that the driver knows as the GPU's."""
+        return tensor.to(self.torch_device)
+
+    def stream(self) -> int:
+        """The current stream, as CUDA has it."""
+        return torch.cuda.current_stream().cuda_stream
+
     def synchronize(self) -> None:
         torch.cuda.synchronize()
 
@@ -111,6 +119,22 @@ class StandIn:
         self._call("cuStreamCreateWithPriority", ctypes.byref(stream), 1, 0)
         self._streams.append(stream)
         return stream
+
+    def place(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A copy in memory that the driver knows as the GPU's. The memory stays."""
+        address = ctypes.c_ulonglong()
+        self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(tensor.nbytes, 1)))
+        memory = (ctypes.c_char * max(tensor.nbytes, 1)).from_address(address.value)
+        placed = torch.frombuffer(memory, dtype=torch.uint8)[: tensor.nbytes]
+        return placed.view(tensor.dtype).view(tensor.shape).copy_(tensor)
+
+    def stream(self) -> int:
+        """The current stream, as the driver has it."""
+        return self._stream.value or 0
+
+    def last_launch(self) -> tuple[int, int]:
+        """The blocks of the last kernel that was launched, and their threads."""
+        return int(self._driver.standInLastBlocks()), int(self._driver.standInLastThreads())
 
     def urgent_streams(self) -> int:
         """How many streams of high priority have been made."""

@@ -29,7 +29,9 @@ _SOURCES = {
 _HEADERS = (
     "ctran/gpu/device/block.cuh",
     "ctran/gpu/driver.h",
+    "tests/standins/nccl_plugins.h",
     "torchcomms/csrc/backends/nccl/library.hpp",
+    "torchcomms/csrc/nccl_plugin/abi.h",
 )
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness import Rank, Ranks
+from harness import Rank, Ranks, standins
 
 import mscclpp
 from mscclpp.utils import torch_dtype_to_mscclpp_dtype
@@ -72,6 +77,40 @@ def test_numpy_takes_it() -> None:
     array = np.from_dlpack(mscclpp.RawGpuBuffer(10))  # type: ignore[arg-type]
     assert array.dtype == np.uint8
     assert array.tolist() == [0] * 10
+
+
+ON_A_GPU = """
+    import mscclpp
+    from mscclpp import _runtime
+
+    raw = mscclpp.RawGpuBuffer(1 << 20)
+    assert (raw.device_id(), raw.__dlpack_device__()) == (0, (2, 0))
+    assert _runtime.gpu_of(raw.data() + 100) == 0
+    buffer = mscclpp.GpuBuffer((2, 3), "float16", device="cuda")
+    described = buffer.__cuda_array_interface__
+    assert (described["data"][0], described["typestr"]) == (buffer.data(), "<f2")
+    assert not hasattr(buffer, "__array_interface__")
+    assert mscclpp.RawGpuBuffer(8, device="cuda:3").device_id() == 3
+    host = mscclpp.RawGpuBuffer(8, device="cpu")
+    assert (host.device_id(), _runtime.gpu_of(host.data())) == (-1, -1)
+    assert mscclpp.Device().type is mscclpp.DeviceType.GPU
+    for wrong, why in (("tpu", "neither 'cpu' nor 'cuda'"), ("cuda:64", "sees 64 GPUs")):
+        try:
+            mscclpp.RawGpuBuffer(8, device=wrong)
+        except ValueError as error:
+            assert why in str(error), error
+        else:
+            raise AssertionError(wrong)
+    print("right")
+"""
+
+
+def test_where_there_is_a_gpu_it_is_there(tmp_path: Path) -> None:
+    standins.build()
+    command = [sys.executable, "-c", textwrap.dedent(ON_A_GPU)]
+    environment = {**os.environ, **standins.environment(tmp_path)}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+    assert said.stdout == "right\n", said.stderr
 
 
 def symmetric(rank: Rank) -> None:

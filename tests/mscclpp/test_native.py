@@ -152,6 +152,26 @@ def test_cache_goes_by_content_headers_included(
     assert build("2") == 42
 
 
+def test_what_was_compiled_elsewhere_serves_without_a_compiler(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path / "here"))
+    assert compile_native("small", small, defines={"TWO": 5}, device="cpu").answer() == 45
+    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    for name in ("small.cu", "answer.h"):
+        shutil.copy(tmp_path / name, tmp_path / "there")
+    monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path / "there"))
+    monkeypatch.setenv("CXX", "/there/is/none")
+    file = tmp_path / "there" / "small.cu"
+    assert compile_native("small", file, defines={"TWO": 5}, device="cpu").answer() == 45
+    for changed in ("small.cu", "answer.h"):
+        text = (tmp_path / "there" / changed).read_text()
+        (tmp_path / "there" / changed).write_text(text + "// another\n")
+        with pytest.raises(FileNotFoundError, match="the compiler /there/is/none does not run"):
+            compile_native("small", file, defines={"TWO": 5}, device="cpu")
+        (tmp_path / "there" / changed).write_text(text)
+
+
 def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
     module = compile_native("small", small, defines={"TWO": 2}, device="cpu")
     eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
@@ -218,7 +238,8 @@ def test_processes_of_a_host_compile_once(small: Path, tmp_path: Path) -> None:
     compiler.chmod(0o755)
     program = f"""
         from mscclpp.native import compile_native
-        assert compile_native("small", {str(small)!r}, defines={{"TWO": 1}}).answer() == 41
+        made = compile_native("small", {str(small)!r}, defines={{"TWO": 1}}, device="cpu")
+        assert made.answer() == 41
     """
     environment = {**os.environ, "CXX": str(compiler), "MSCCLPP_CACHE_DIR": str(tmp_path / "c")}
     command = [sys.executable, "-c", textwrap.dedent(program)]
@@ -327,7 +348,7 @@ def test_programs_of_the_dsl_are_executed(tmp_path: Path) -> None:
         spec.loader.exec_module(written)
         plan = folder / f"plan{{rank}}.json"
         plan.write_text(mscclpp.compile(written.program(2)).to_json())
-        module = mscclpp.compile_native("plans", folder / "plans.cpp")
+        module = mscclpp.compile_native("plans", folder / "plans.cpp", device="cpu")
         values = [i * (rank + 1) for i in range(1001)]
         sums = module.run(rank, 2, f"file://{{folder}}", str(plan), values)
         assert sums == [i * 3 for i in range(1001)]

@@ -71,7 +71,7 @@ def test_all_ranks_get_one_table_that_is_kept(ranks: MakeRanks, tmp_path: Path, 
     first, *others = ranks(size).run(measures, str(tmp_path))
     assert all(other == first for other in others)
     (kept, _) = sorted(tmp_path.iterdir(), key=lambda path: -path.stat().st_size)
-    assert json.loads(kept.read_text())["format"] == 1
+    assert json.loads(kept.read_text())["format"] == 2
 
 
 def selects(rank: Rank, folder: str) -> None:

@@ -43,6 +43,7 @@ namespace {
 constexpr int kGpus = 64;
 constexpr Result kInvalidValue = 1;
 constexpr Result kOutOfMemory = 2;
+constexpr Result kInvalidContext = 201;
 constexpr Result kPeerAccessUnsupported = 217;
 constexpr Result kCaptureUnsupported = 900;
 constexpr Result kCaptureInvalidated = 901;
@@ -110,8 +111,10 @@ thread_local Stream hostStream = nullptr;
 struct Allocation {
   size_t bytes;
   int fd;
+  uint64_t id;
 };
 std::mutex allocationsMutex;
+std::atomic<uint64_t> allocationIds{0};
 std::map<DevicePtr, Allocation> allocations;
 std::map<DevicePtr, size_t> opened;  ///< of other processes
 
@@ -250,10 +253,15 @@ STAND_IN Result cuCtxGetCurrent(Context* context) {
   return kSuccess;
 }
 
+STAND_IN Result cuCtxGetDevice(Device* device) {
+  *device = 0;
+  return currentContext ? kSuccess : kInvalidContext;
+}
+
 STAND_IN Result cuCtxGetStreamPriorityRange(int* least, int* greatest) {
   *least = 0;
   *greatest = -5;
-  return currentContext ? kSuccess : 201;
+  return currentContext ? kSuccess : kInvalidContext;
 }
 
 std::atomic<int> urgentStreams{0};
@@ -522,6 +530,7 @@ struct Chunk {
 struct MappedChunk {
   size_t bytes;
   MemoryHandle handle;
+  uint64_t id;
 };
 std::map<DevicePtr, MappedChunk> mappedChunks;  ///< guarded by allocationsMutex, as all uses are
 
@@ -639,7 +648,7 @@ STAND_IN Result cuMemMap(DevicePtr address, size_t bytes, size_t offset, MemoryH
                      chunkOf(handle).fd, static_cast<off_t>(offset));
   if (place == MAP_FAILED) return 2;
   const std::lock_guard lock(allocationsMutex);
-  mappedChunks[address] = {bytes, handle};
+  mappedChunks[address] = {bytes, handle, ++allocationIds};
   ++chunkOf(handle).uses;
   return kSuccess;
 }
@@ -722,9 +731,19 @@ STAND_IN Result cuModuleGetFunction(Function* function, Module module, const cha
   return kSuccess;
 }
 
-STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned, unsigned,
-                               unsigned rows, unsigned, unsigned, Stream stream, void** parameters,
-                               void**) {
+namespace {
+std::atomic<unsigned> lastBlocks{0}, lastThreads{0};
+}  // namespace
+
+/// For tests: the shape of the last launch, as it was asked for.
+STAND_IN unsigned standInLastBlocks() { return lastBlocks.load(); }
+STAND_IN unsigned standInLastThreads() { return lastThreads.load(); }
+
+STAND_IN Result cuLaunchKernel(Function function, unsigned gridX, unsigned, unsigned,
+                               unsigned threads, unsigned rows, unsigned, unsigned, Stream stream,
+                               void** parameters, void**) {
+  lastBlocks = gridX;
+  lastThreads = threads;
   const char* first = static_cast<const char*>(parameters[0]);
   const std::vector<char> arguments(first, first + function->argumentBytes);
   return of(stream).push([=] {
@@ -766,7 +785,7 @@ STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
   if (data == MAP_FAILED) return kOutOfMemory;
   *address = reinterpret_cast<DevicePtr>(data);
   const std::lock_guard lock(allocationsMutex);
-  allocations[*address] = {bytes, fd};
+  allocations[*address] = {bytes, fd, ++allocationIds};
   return kSuccess;
 }
 
@@ -777,6 +796,19 @@ STAND_IN Result cuMemFree_v2(DevicePtr address) {
   munmap(reinterpret_cast<void*>(address), found->second.bytes);
   close(found->second.fd);
   allocations.erase(found);
+  return kSuccess;
+}
+
+/// A dma-buf is the file of the memory: it begins where that does. STAND_IN_DMABUF=0: a driver that
+/// has none.
+STAND_IN Result cuMemGetHandleForAddressRange(void* handle, DevicePtr address, size_t, int type,
+                                              unsigned long long) {
+  const char* said = std::getenv("STAND_IN_DMABUF");
+  const std::lock_guard lock(allocationsMutex);
+  const auto found = allocations.find(address);
+  if (found == allocations.end() || type != kAddressRangeDmaBufFd) return kInvalidValue;
+  if (said != nullptr && std::strcmp(said, "0") == 0) return kNotSupported;
+  *static_cast<int*>(handle) = dup(found->second.fd);
   return kSuccess;
 }
 
@@ -791,7 +823,29 @@ STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePt
   if (auto found = holderOf(mappedChunks, address); found != mappedChunks.end()) {
     return give(*found);
   }
-  return kInvalidValue;
+  const auto ofOthers = opened.find(address);
+  if (ofOthers == opened.end()) return kInvalidValue;
+  *base = address;
+  *bytes = ofOthers->second;
+  return kSuccess;
+}
+
+STAND_IN Result cuPointerGetAttribute(void* value, PointerAttribute which, DevicePtr address) {
+  const std::lock_guard lock(allocationsMutex);
+  const auto give = [&](uint64_t id) {
+    if (which == PointerAttribute::MemoryType) {
+      *static_cast<unsigned*>(value) = kMemoryOfDevice;
+    } else if (which == PointerAttribute::BufferId) {
+      *static_cast<uint64_t*>(value) = id;
+    } else {
+      *static_cast<int*>(value) = 0;
+    }
+    return kSuccess;
+  };
+  const auto allocation = holderOf(allocations, address);
+  if (allocation != allocations.end()) return give(allocation->second.id);
+  const auto chunk = holderOf(mappedChunks, address);
+  return chunk != mappedChunks.end() ? give(chunk->second.id) : kInvalidValue;
 }
 
 STAND_IN Result cuIpcGetMemHandle(IpcHandle* handle, DevicePtr address) {
@@ -832,6 +886,15 @@ STAND_IN Result cuStreamWriteValue32_v2(Stream stream, DevicePtr address, uint32
                                         unsigned) {
   return of(stream).push(
       [=] { std::atomic_ref(*reinterpret_cast<uint32_t*>(address)).store(value); });
+}
+
+STAND_IN Result cuStreamWaitValue32_v2(Stream stream, DevicePtr address, uint32_t value,
+                                       unsigned flags) {
+  if (flags != kWaitEqual) return kInvalidValue;  // the one condition that is needed
+  return of(stream).push([=] {
+    const std::atomic_ref word(*reinterpret_cast<uint32_t*>(address));
+    while (word.load() != value) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  });
 }
 
 STAND_IN Result cuLaunchHostFunc(Stream stream, void (*function)(void*), void* argument) {

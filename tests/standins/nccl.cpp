@@ -29,6 +29,7 @@
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/os/process.h"
+#include "tests/standins/nccl_plugins.h"
 #include "torchcomms/csrc/backends/nccl/library.hpp"
 
 #define STAND_IN extern "C" __attribute__((visibility("default")))
@@ -98,6 +99,7 @@ struct Pending {
 
 struct CommTag {
   std::shared_ptr<ctran::Communicator> engine;
+  std::shared_ptr<const StandInPlugins> plugins;
   bool blocking = true;
   int rank = 0;
   int size = 1;
@@ -155,7 +157,8 @@ Result guarded(Comm comm, Call call) {
 
 /// On a stream's thread. What goes wrong there is a kernel that spins until its communicator is
 /// aborted.
-void execute(Comm comm, const std::vector<Collective>& collectives, bool replayed) {
+void execute(Comm comm, const std::vector<Collective>& collectives,
+             const std::vector<void*>& handles, bool replayed) {
   {
     const std::lock_guard lock(comm->mutex);
     if (!replayed) {
@@ -174,8 +177,11 @@ void execute(Comm comm, const std::vector<Collective>& collectives, bool replaye
         std::memmove(one.output, one.input, one.blockBytes());
       }
     }
+    std::vector<void*> kernels;
+    for (void* handle : handles) kernels.push_back(comm->plugins->run(handle));
     for (const Collective& one : collectives) works.push_back(comm->engine->post(one, kForever));
     for (const auto& work : works) work->wait();
+    for (void* kernel : kernels) comm->plugins->stop(kernel);
   } catch (const std::exception&) {
     std::unique_lock lock(comm->mutex);
     comm->changed.wait(lock, [&] { return comm->aborted; });
@@ -196,21 +202,27 @@ void enqueue(Comm comm, Stream stream, std::vector<Collective> collectives) {
   struct Launch {
     Comm comm;
     std::vector<Collective> collectives;
+    std::vector<void*> handles;  // of the profiler, which is not told of graphs
     bool replayed;
   };
+  std::vector<void*> handles;
+  if (!capturing && comm->plugins) {
+    for (const Collective& one : collectives) handles.push_back(comm->plugins->launch(one));
+  }
   if (!capturing) {
     const std::lock_guard lock(comm->mutex);
     ++comm->launched;
   }
   // Never freed: a graph may launch it again.
-  auto* launch = new Launch{comm, std::move(collectives), capturing};
+  auto* launch = new Launch{comm, std::move(collectives), handles, capturing};
   gpu.launchHostFunc(
       stream,
       [](void* argument) {
         const auto* one = static_cast<Launch*>(argument);
-        execute(one->comm, one->collectives, one->replayed);
+        execute(one->comm, one->collectives, one->handles, one->replayed);
       },
       launch);
+  for (void* handle : handles) comm->plugins->stop(handle);
   if (capturing) return;
   gpu.eventRecord(comm->last, stream);
   comm->lastStream = stream;
@@ -315,6 +327,8 @@ STAND_IN Result ncclCommInitRankConfig(Comm* made, int size, UniqueId id, int ra
       if (std::count(all.begin(), all.end(), own) > 1) {
         throw std::runtime_error("Duplicate GPU detected");
       }
+      comm->plugins = std::make_shared<StandInPlugins>(
+          config->commName, std::hash<std::string>()(id.bytes), size, rank);
     });
   });
 }
@@ -366,6 +380,7 @@ STAND_IN Result ncclCommFinalize(Comm comm) {
 STAND_IN Result ncclCommDestroy(Comm comm) {
   if (comm->helper.joinable()) comm->helper.join();
   comm->engine.reset();
+  comm->plugins.reset();
   return Result::Success;  // the rest stays: a graph may know it
 }
 

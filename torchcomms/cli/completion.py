@@ -57,7 +57,7 @@ class _Command:
 
 def _plain(text: str | None) -> str:
     """The first sentence or so, for a line of a menu."""
-    first = re.split(r" \(default|; |, or ", (text or "").replace("%(default)s", ""))[0]
+    first = re.split(r" ?\(default|; |, or ", (text or "").replace("%(default)s", ""))[0]
     return re.sub(r"\s+", " ", first).strip()
 
 

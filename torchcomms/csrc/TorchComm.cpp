@@ -3,11 +3,13 @@
 
 #include <comms/torchcomms/TorchComm.hpp>
 #include <numeric>
+#include <optional>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
+#include "torchcomms/csrc/profiled_call.hpp"
 
 namespace torch::comms {
 
@@ -60,10 +62,14 @@ ArgumentChecks TorchComm::begin(OpName op) const {
 template <typename Args, typename Issue, typename... Fields>
 TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& options,
                                      Issue issue, const Fields&... fields) {
-  if (!hooks_->active()) [[likely]]
+  const bool isSeen = ProfiledCall::isSeen();
+  if (!hooks_->active() && !isSeen) [[likely]]
     return issue();
   const auto timeout = options.timeout == kNoTimeout ? getOptions().timeout : options.timeout;
-  return hooks_->around(op, Args{{async_op, timeout}, fields...}, issue);
+  const PreHookArgs args = Args{{async_op, timeout}, fields...};
+  std::optional<ProfiledCall> profiled;
+  if (isSeen) profiled.emplace(*impl_, op, viewOf(args));
+  return hooks_->active() ? hooks_->around(op, args, issue) : issue();
 }
 
 void TorchComm::finalize() {

@@ -2,11 +2,13 @@
 
 #include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommWindow.hpp>
+#include <optional>
 #include <string>
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
+#include "torchcomms/csrc/profiled_call.hpp"
 
 namespace torch::comms {
 
@@ -32,11 +34,16 @@ at::Tensor flatBytes(const at::Tensor& tensor) {
 template <typename Args, typename Issue, typename... Fields>
 TorchCommWindow::WorkPtr TorchCommWindow::hooked(OpName op, bool async_op, const OpOptions& options,
                                                  Issue issue, const Fields&... fields) {
-  if (!hooks_ || !hooks_->active()) [[likely]]
+  const bool isHooked = hooks_ && hooks_->active();
+  const bool isSeen = ProfiledCall::isSeen();
+  if (!isHooked && !isSeen) [[likely]]
     return issue();
   const auto timeout =
       options.timeout == kNoTimeout ? backend_->getOptions().timeout : options.timeout;
-  return hooks_->around(op, Args{{async_op, timeout}, fields...}, issue);
+  const PreHookArgs args = Args{{async_op, timeout}, fields...};
+  std::optional<ProfiledCall> profiled;
+  if (isSeen) profiled.emplace(*backend_, op, viewOf(args));
+  return isHooked ? hooks_->around(op, args, issue) : issue();
 }
 
 void TorchCommWindow::tensor_register(const at::Tensor& tensor, bool owning) {

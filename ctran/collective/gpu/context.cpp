@@ -10,6 +10,8 @@ namespace {
 // From sweeps on four H200, and on two; docs/backends/ctran_gpu.md has them.
 
 constexpr uint32_t kLaneThreads = 512;  ///< of all rows of a block
+constexpr uint32_t kMostThreads = 512;  ///< that every kernel can have
+constexpr uint32_t kWarp = 32;
 constexpr size_t kLeastChunk = 4096;
 constexpr size_t kLeastStep = 16384;  ///< of messages
 constexpr size_t kLeastGrain = 512;   ///< of chunks
@@ -19,6 +21,12 @@ uint32_t evenly(size_t bytes, size_t room) {
   const size_t piece = ceilDiv(bytes, std::max<size_t>(1, ceilDiv(bytes, room)));
   const size_t grains = ceilDiv(piece, kLeastGrain) * kLeastGrain;
   return static_cast<uint32_t>(std::min(room, std::max(grains, kLeastChunk)));
+}
+
+/// What the target asks for, as far as kernels can have it: whole warps.
+uint32_t threadsOf(const GpuTarget& target, uint32_t most) {
+  if (target.threads == 0) return most;
+  return std::max(kWarp, std::min(target.threads, most) / kWarp * kWarp);
 }
 
 }  // namespace
@@ -55,25 +63,32 @@ void GpuContext::run(gpu::Function kernel, Shape shape, const void* arguments,
 
 GpuContext::Shape GpuContext::shapeOfLanes(uint32_t lanes, const GpuTarget& target) const {
   const uint32_t rows = target.sharesGpu ? rows_ : 1;
-  return {(lanes + rows - 1) / rows, kLaneThreads / rows_, rows};
+  return {(lanes + rows - 1) / rows, threadsOf(target, kLaneThreads / rows_), rows};
 }
 
-GpuContext::Shape GpuContext::shapeFor(size_t packets, uint32_t mostBlocks) const {
-  const uint32_t most = std::min({mostBlocks, team.lanes, device::kMaxBlocks});
+GpuContext::Shape GpuContext::shapeFor(size_t packets, uint32_t mostBlocks,
+                                       const GpuTarget& target) const {
+  const uint32_t wanted = target.blocks != 0 ? target.blocks : mostBlocks;
+  const uint32_t most = std::min({wanted, team.lanes, device::kMaxBlocks});
   const auto shape = [&](uint32_t threads) {
     return Shape{static_cast<uint32_t>(std::clamp<size_t>(ceilDiv(packets, threads), 1, most)),
                  threads};
   };
+  if (target.threads != 0) return shape(threadsOf(target, kMostThreads));
   for (const uint32_t threads : {128u, 256u}) {
     if (packets <= size_t{threads} * most) return shape(threads);
   }
   return shape(512);
 }
 
-uint32_t GpuContext::lanesOfPair(bool oneWay) const {
+uint32_t GpuContext::lanesFor(const GpuTarget& target) const {
+  return target.blocks != 0 ? std::min(target.blocks, team.lanes) : team.lanes;
+}
+
+uint32_t GpuContext::lanesOfPair(const GpuTarget& target, bool oneWay) const {
   // A message each way with every other rank, two with the one of two.
   const uint32_t messages = oneWay && size <= 2 ? 1 : std::max(2u, size - 1);
-  return std::max(1u, team.lanes / messages);
+  return std::max(1u, lanesFor(target) / messages);
 }
 
 void GpuContext::deal(device::Transfer& transfer, size_t most) const {
@@ -82,8 +97,8 @@ void GpuContext::deal(device::Transfer& transfer, size_t most) const {
   transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team.stepBytes);
 }
 
-uint32_t GpuContext::chunkFor(size_t bytes, size_t room) const {
-  return evenly(ceilDiv(bytes, team.lanes), room);
+uint32_t GpuContext::chunkFor(size_t bytes, size_t room, uint32_t lanes) {
+  return evenly(ceilDiv(bytes, lanes), room);
 }
 
 }  // namespace ctran

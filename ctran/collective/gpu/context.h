@@ -48,14 +48,17 @@ class GpuContext {
 
   GpuLimits limits(bool throughHost) const { return {team.slotBytes, team.lineBytes, throughHost}; }
   device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
+  /// Most lanes of a kernel.
+  uint32_t lanesFor(const GpuTarget& target) const;
   /// Most lanes of a message, where there may be one to each other rank and one from it.
-  uint32_t lanesOfPair(bool oneWay = false) const;
+  uint32_t lanesOfPair(const GpuTarget& target, bool oneWay = false) const;
   /// A message to lanes, in steps: what both ends know of it says how.
   void deal(device::Transfer& transfer, size_t mostLanes) const;
-  /// Of `bytes`, of which every lane has as many, in chunks of up to `room`.
-  uint32_t chunkFor(size_t bytes, size_t room) const;
+  /// Of `bytes`, of which each of `lanes` has as many, in chunks of up to `room`.
+  static uint32_t chunkFor(size_t bytes, size_t room, uint32_t lanes);
   /// For packets, of which each thread should have one, if that needs not too many blocks.
-  Shape shapeFor(size_t packets, uint32_t mostBlocks) const;
+  /// `mostBlocks` count where the target says nothing.
+  Shape shapeFor(size_t packets, uint32_t mostBlocks, const GpuTarget& target) const;
   /// For a kernel on so many lanes.
   Shape shapeOfLanes(uint32_t lanes, const GpuTarget& target) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, const GpuTarget& target) const;

@@ -95,7 +95,7 @@ void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarge
     device::Transfer transfer{
         from, to, bytes, kind, peer, 0, 0, isLabelled, m.sendTags[peer], m.receiveTags[peer], {}};
     const bool oneWay = m.oneWay && kind != device::kCopy;
-    gpu.deal(transfer, gpu.lanesOfPair(oneWay));
+    gpu.deal(transfer, gpu.lanesOfPair(target, oneWay));
     if (oneWay && gpu.size == 2 && bytes >= kSmallStepsFrom) {
       transfer.stepBytes = std::min<uint32_t>(transfer.stepBytes, kSmallStep);
     }

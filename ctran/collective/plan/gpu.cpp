@@ -27,8 +27,7 @@ const ConfigInt kPlanBytes{
     1 << 16, 1 << 30};
 
 constexpr uint32_t kThreads = 512;
-/// So many blocks move data nearly as fast as any number.
-constexpr uint32_t kWantedBlocks = 64;
+constexpr uint32_t kWarp = 32;
 /// Of a chunk of scratch, in a slice.
 constexpr size_t kMostUnit = 64 << 10;
 constexpr size_t kGoodUnit = 16 << 10;
@@ -94,7 +93,7 @@ GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const
   const size_t chunks = std::max<size_t>(1, size_t(plan_.scratch) * plan_.depth);
   const auto budget = static_cast<size_t>(kPlanBytes.get());
   // Many slices, but not so many that only crumbs of scratch are left for each.
-  const size_t wanted = std::min<size_t>(blocks, kWantedBlocks) / lanes;
+  const size_t wanted = blocks / lanes;
   const size_t good = budget / (chunks * kGoodUnit);
   slices_ = static_cast<uint32_t>(std::max<size_t>(1, std::min(wanted, good)));
   const size_t unit = budget / (chunks * slices_) / kLeastUnit * kLeastUnit;
@@ -203,8 +202,12 @@ GpuPlan::Buffers GpuPlan::placed(const Collective& c, StagingMemory& staging,
   return made;
 }
 
-void GpuPlan::launch(const Collective& c, StagingMemory& staging, gpu::Stream stream) {
+void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuTarget& target) {
   if (c.count == 0) return;
+  const gpu::Stream stream = target.stream;
+  const uint32_t threads =
+      target.threads == 0 ? kThreads
+                          : std::max(kWarp, std::min(target.threads, kThreads) / kWarp * kWarp);
   const Buffers buffers = placed(c, staging, stream);
   device::PlanArguments a{};
   a.input = reinterpret_cast<const void*>(buffers.input);
@@ -221,8 +224,8 @@ void GpuPlan::launch(const Collective& c, StagingMemory& staging, gpu::Stream st
   a.plan.executions = reinterpret_cast<device::u64*>(own_.address() + signalBytes_);
   void* parameters[] = {&a};
   if (source_.lanes > 0) {
-    check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices_, 1, 1,
-                                     kThreads, 1, 1, 0, stream, parameters, nullptr),
+    check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices_, 1, 1, threads,
+                                     1, 1, 0, stream, parameters, nullptr),
           "launching a plan");
   }
   if (!buffers.stagesOutput) return;

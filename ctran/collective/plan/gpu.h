@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctran/bootstrap/hand_over.h"
+#include "ctran/collective/algorithm.h"
 #include "ctran/collective/collective.h"
 #include "ctran/collective/plan/algorithm.h"
 #include "ctran/gpu/device/team.cuh"
@@ -40,7 +41,8 @@ class GpuPlan {
   static std::string whyNot(const PlanAlgorithm& algorithm, const Collective& collective,
                             uint32_t blocks);
 
-  /// `root`: of a broadcast. `blocks` are the same on all ranks.
+  /// `root`: of a broadcast. It has about `blocks` blocks, as many on all ranks: all its launches
+  /// do.
   GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const device::Team& team,
           int device, uint32_t blocks);
 
@@ -53,7 +55,7 @@ class GpuPlan {
   void prepare(const Collective& collective);
 
   /// Puts a call that it can serve on `stream`, which may be capturing.
-  void launch(const Collective& collective, StagingMemory& staging, gpu::Stream stream);
+  void launch(const Collective& collective, StagingMemory& staging, const GpuTarget& target);
 
  private:
   struct Buffers;

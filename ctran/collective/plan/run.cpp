@@ -146,17 +146,20 @@ class PlanRun {
     if (bytes == 0) return;
     for (size_t s = 0; s < step.from.size(); ++s) {
       sources_[s] = memory_.at(step, step.from[s], offset, unit);
+      countRead(sources_[s], bytes);
     }
     const std::byte* result = sources_[0];
     size_t made = 0;
     if (step.from.size() > 1) {
       std::byte* const first = memory_.at(step, step.to[0], offset, unit);
       combine(first, step.from.size(), bytes, completes);
+      countWritten(first, bytes);
       result = first;
       made = 1;
     }
     for (size_t t = made; t < step.to.size(); ++t) {
       std::byte* const to = memory_.at(step, step.to[t], offset, unit);
+      countWritten(to, bytes);
       if (!isAlone()) {
         copyBlock(to, result, bytes);
       } else if (step.to[t].buffer == plan::Buffer::Scratch) {
@@ -167,6 +170,13 @@ class PlanRun {
         shm_->take(to, result, bytes);
       }
     }
+  }
+
+  void countRead(const std::byte* from, size_t bytes) const {
+    if (shm_ != nullptr) shm_->countRead(from, bytes);
+  }
+  void countWritten(const std::byte* to, size_t bytes) const {
+    if (shm_ != nullptr) shm_->countWritten(to, bytes);
   }
 
   /// With all ranks on this host.
@@ -208,12 +218,14 @@ class PlanRun {
       const bool here = memory_.isMapped(step.from[s].rank);
       sources_[s] =
           here ? memory_.at(step, step.from[s], offset, unit) : messages_->answer(lane, offset, s);
+      if (here) countRead(sources_[s], bytes);
     }
     // The result is made where it is wanted here; a copy that is not needs none.
     const std::byte* result = step.from.size() == 1 ? sources_[0] : nullptr;
     for (const plan::Place& place : step.to) {
       if (!memory_.isMapped(place.rank)) continue;
       std::byte* const to = memory_.at(step, place, offset, unit);
+      countWritten(to, bytes);
       if (result == nullptr) {
         combine(to, step.from.size(), bytes, completes);
         result = to;

@@ -26,10 +26,10 @@ void launchQuantized(const GpuContext& gpu, const Collective& c, const Quantizat
   a.seedAt = reinterpret_cast<const device::u64*>(quantization.seedAt);
   a.average = c.op.kind == ReduceKind::Avg ? 1 : 0;
   const size_t wire = c.count * 2;
-  a.chunkBytes = gpu.chunkFor(wire, gpu.team.stepBytes);
+  a.chunkBytes = GpuContext::chunkFor(wire, gpu.team.stepBytes, gpu.lanesFor(target));
   a.chunks = ceilDiv(wire, a.chunkBytes);
   if (a.chunks == 0) return;
-  const uint32_t lanes = static_cast<uint32_t>(std::min<size_t>(gpu.team.lanes, a.chunks));
+  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
   gpu.run(quantizedKernel(gpu.device, static_cast<int>(gpu.size)), gpu.shapeOfLanes(lanes, target),
           &a, target);
 }

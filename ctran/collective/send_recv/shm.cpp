@@ -162,6 +162,7 @@ uint64_t ShmMailbox::pump() {
              if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
            });
     received_ += chunk;
+    if (link_ != nullptr) RecordedLink::add(link_->inMessages, chunk);
     position_ += need;
     lead_ = 0;
     counters_.consumed.store(position_, std::memory_order_release);

@@ -9,6 +9,7 @@
 #include "ctran/collective/collective.h"
 #include "ctran/collective/send_recv/receive.h"
 #include "ctran/collective/task.h"
+#include "ctran/trace/recording.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -47,12 +48,14 @@ Task sendShm(ShmChannel& channel, const Collective& c);
 /// them, and what nobody waits for yet is kept, so that its sender can go on.
 class ShmMailbox final : public Mailbox {
  public:
-  ShmMailbox(Arena& arena, int peer)
+  /// `link`: where what comes is counted; may be null.
+  ShmMailbox(Arena& arena, int peer, RecordedLink* link = nullptr)
       : arena_(arena),
         peer_(peer),
         counters_(arena.channel(peer, arena.rank())),
         ring_(arena.channelData(peer, arena.rank())),
-        capacity_(arena.channelCapacity()) {}
+        capacity_(arena.channelCapacity()),
+        link_(link) {}
 
   std::unique_ptr<Reception> reception() override;
 
@@ -74,6 +77,7 @@ class ShmMailbox final : public Mailbox {
   Arena::Channel& counters_;
   const std::byte* const ring_;
   const size_t capacity_;
+  RecordedLink* const link_;
 
   std::mutex mutex_;                // guards what follows
   uint64_t position_ = 0;           // bytes of the ring that have been taken

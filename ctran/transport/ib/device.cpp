@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ctran/base/log.h"
+#include "ctran/topology/pci.h"
 #include "ctran/transport/ib/link.h"
 
 namespace ctran {
@@ -51,6 +52,8 @@ std::vector<std::unique_ptr<IbDevice>> IbDevice::openAll(const IbSettings& setti
   why = devices->empty() ? "this machine has no RDMA device"
                          : "no active port of an RDMA device that CTRAN_IB_HCA allows";
   const HcaFilter filter(settings.hca);
+  const int node = settings.sysfs.empty() ? commonNode(thisHost(), allowedCpus())
+                                          : commonNode(Host::read(settings.sysfs), allowedCpus());
   for (const IbvDevice& device : *devices) {
     uint8_t ports = 1;
     for (uint8_t port = 1; port <= ports; ++port) {
@@ -63,10 +66,22 @@ std::vector<std::unique_ptr<IbDevice>> IbDevice::openAll(const IbSettings& setti
         continue;
       }
       ports = (*opened)->context_.attributes().phys_port_cnt;
-      found.push_back(*std::move(opened));
+      const std::string place = settings.sysfs + device.sysfsPath() + "/device";
+      if (settings.hca.empty()) (*opened)->distance_ = PciPlace::of(place).distance(node);
+      const auto isNearer = [](const auto& a, const auto& b) {
+        return a->distance_ < b->distance_;
+      };
+      const auto behindEquals = std::upper_bound(found.begin(), found.end(), *opened, isNearer);
+      found.insert(behindEquals, *std::move(opened));
     }
   }
   return found;
+}
+
+size_t countNearest(const std::vector<std::unique_ptr<IbDevice>>& devices) {
+  return static_cast<size_t>(std::count_if(devices.begin(), devices.end(), [&](const auto& device) {
+    return device->distance() == devices.front()->distance();
+  }));
 }
 
 Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint8_t port,
@@ -81,8 +96,9 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
   Expected<IbvCompChannel> channel = context->createCompChannel();
   if (!channel) return channel.error();
 
-  // Every link reserves entries for all that it may have under way in both directions.
-  const int64_t wanted = int64_t{2} * IbLink::kFragmentsPerQp * settings.numQps * peers;
+  // Every link reserves entries for all that it may have under way in both directions. A pair may
+  // have two at a device: one that has failed elsewhere is made again here.
+  const int64_t wanted = int64_t{4} * IbLink::kFragmentsPerQp * settings.numQps * peers;
   const int entries =
       static_cast<int>(std::min<int64_t>(wanted, context->attributes().max_cqe - 1));
   std::unique_ptr<IbDevice> made(
@@ -113,7 +129,50 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
                                           "address?")};
 }
 
+void IbDevice::pollEvents() {
+  for (;;) {
+    const Expected<std::optional<IbvAsyncEvent>> event = context_.pollAsyncEvent();
+    if (!event || !*event) return;
+    log(LogComponent::Transport, LogLevel::Info, "RDMA device %s: %s", name().c_str(),
+        (*event)->text.c_str());
+    take(**event);
+  }
+}
+
+void IbDevice::take(const IbvAsyncEvent& event) {
+  const auto breakLinks = [&](const auto& concerns) {
+    for (const auto& [qpNum, link] : links_) {
+      if (concerns(*link)) link->broken(event.text);
+    }
+  };
+  const auto all = [](const IbLink&) { return true; };
+  switch (event.type) {
+    case IBV_EVENT_DEVICE_FATAL:
+      isGone_ = true;
+      return breakLinks(all);
+    case IBV_EVENT_PORT_ERR:
+      if (event.port != port_) return;
+      isPortUp_ = false;
+      // Where there is no other way the port has until the retries are used up.
+      if (settings_.failsOver) breakLinks(all);
+      return;
+    case IBV_EVENT_PORT_ACTIVE:
+      isPortUp_ |= event.port == port_;
+      return;
+    case IBV_EVENT_CQ_ERR:
+      return breakLinks(all);
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_QP_REQ_ERR:
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_PATH_MIG_ERR:
+      return breakLinks([&](const IbLink& link) { return link.has(event.qpNum); });
+    default:
+      return;
+  }
+}
+
 bool IbDevice::poll() {
+  if (isGone_) return false;
   std::array<ibv_wc, 32> completions;
   bool any = false;
   for (;;) {

@@ -17,13 +17,16 @@ class IbLink;
 /// and them.
 class IbDevice {
  public:
-  /// The active ports that the settings allow, opened. Empty if there are none, or no RDMA at all:
-  /// `why` then says the reason.
+  /// The active ports that the settings allow, opened; the nearest to this thread's cores first.
+  /// Empty if there are none, or no RDMA at all: `why` then says the reason.
   static std::vector<std::unique_ptr<IbDevice>> openAll(const IbSettings& settings, int peers,
                                                         std::string& why);
 
   std::string name() const { return std::string(context_.name()) + ":" + std::to_string(port_); }
   const IbSettings& settings() const { return settings_; }
+  /// From the cores of the thread that has opened it, see PciPlace; 0 where the settings name
+  /// devices.
+  int distance() const { return distance_; }
   const ibverbx::IbvContext& context() const { return context_; }
   const ibverbx::IbvPd& pd() const { return pd_; }
   ibverbx::IbvVirtualCq& cq() { return *cq_; }
@@ -41,10 +44,18 @@ class IbDevice {
   /// Takes what made `fd` readable.
   void disarm();
 
+  /// Readable when there may be something for pollEvents.
+  int eventFd() const { return context_.asyncFd(); }
+  /// Takes note of what has happened to the device, and tells the links that it concerns.
+  void pollEvents();
+  /// Whether the device is there, and its port active, as far as events have told.
+  bool isUsable() const { return !isGone_ && isPortUp_; }
+
   void add(uint32_t qpNum, IbLink& link) { links_[qpNum] = &link; }
   void drop(uint32_t qpNum) { links_.erase(qpNum); }
 
  private:
+  void take(const ibverbx::IbvAsyncEvent& event);
   IbDevice(const IbSettings& settings, ibverbx::IbvContext context, ibverbx::IbvPd pd,
            ibverbx::IbvCompChannel channel, uint8_t port)
       : settings_(settings),
@@ -64,9 +75,15 @@ class IbDevice {
   const uint8_t port_;
   ibverbx::ibv_port_attr attributes_{};
   ibverbx::ibv_gid_entry gid_{};
+  int distance_ = 0;
   bool armed_ = false;
+  bool isGone_ = false;
+  bool isPortUp_ = true;
   std::unordered_map<uint32_t, IbLink*> links_;
 };
+
+/// How many of those devices, which openAll() has given, are as near as the first.
+size_t countNearest(const std::vector<std::unique_ptr<IbDevice>>& devices);
 
 /// The best GID of a table for packets between hosts: -1 if none is of use. See CTRAN_IB_GID_INDEX.
 int chooseGid(const std::vector<ibverbx::ibv_gid_entry>& table, bool isEthernet);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <exception>
+#include <iterator>
 
 #include "ctran/os/process.h"
 
@@ -14,6 +16,7 @@ namespace {
 
 constexpr uint32_t kMessages = 256;
 constexpr uint32_t kInlineBytes = 96;
+constexpr int kMostReads = 16;
 constexpr size_t kPage = 4096;
 /// Of a large message: a ring holds several, so that copying and sending overlap.
 constexpr size_t kPieceBytes = 32 << 10;
@@ -30,9 +33,17 @@ ibv_mtu mtuOf(uint32_t bytes) {
 
 }  // namespace
 
-Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device) {
-  std::unique_ptr<IbLink> made(new IbLink(device));
-  if (Maybe opened = made->open(); !opened) return opened.error();
+Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device, uint32_t rail,
+                                                 const IbCard& card) {
+  std::unique_ptr<IbLink> made(new IbLink(device, rail));
+  try {
+    if (Maybe opened = made->open(); !opened) return opened.error();
+  } catch (const std::exception& error) {  // of the system: no descriptor is left, for example
+    return Error{ENOMEM, error.what()};
+  }
+  made->card_.devices = card.devices;
+  made->card_.ways = card.ways;
+  made->card_.device = card.device;
   return made;
 }
 
@@ -59,7 +70,7 @@ Maybe IbLink::open() {
   config.maxFragmentsPerQp = kFragmentsPerQp;
   config.maxMessages = kMessages;
   config.port = device_.port();
-  config.access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE;
+  config.access = IbRegion::kWritten | IbRegion::kRead;
   config.maxFragmentBytes = std::min(config.maxFragmentBytes, device_.portAttributes().max_msg_sz);
   config.maxInlineBytes = kInlineBytes;
   auto qp =
@@ -83,6 +94,8 @@ Maybe IbLink::open() {
   if (settings.mtuBytes != 0) {
     card_.mtu = std::min<uint32_t>(card_.mtu, mtuOf(settings.mtuBytes));
   }
+  card_.reads = static_cast<uint32_t>(
+      std::clamp(device_.context().attributes().max_qp_rd_atom, 1, kMostReads));
   fillRandom(reinterpret_cast<std::byte*>(&card_.psn), sizeof card_.psn);
   card_.psn &= 0xffffff;
   card_.key = regions_.front().rkey();
@@ -96,12 +109,17 @@ IbLink::~IbLink() {
   if (qp_) device_.drop(qp_->qpNum());
 }
 
+bool IbLink::has(uint32_t qpNum) const {
+  return std::find(card_.qpNums, card_.qpNums + card_.qps, qpNum) != card_.qpNums + card_.qps;
+}
+
 Maybe IbLink::connect(const IbCard& card) {
   if (isConnected()) return Error{EINVAL, "its card came twice"};
   if (card.version != IbCard::kVersion) return Error{EINVAL, "it is of another version"};
   if (card.qps != card_.qps) return Error{EINVAL, "it has another number of queue pairs"};
   if (card.ringBytes != card_.ringBytes) return Error{EINVAL, "its ring has another size"};
-  if (card.mtu < IBV_MTU_256 || card.mtu > IBV_MTU_4096 || card.lid > UINT16_MAX) {
+  if (card.mtu < IBV_MTU_256 || card.mtu > IBV_MTU_4096 || card.lid > UINT16_MAX ||
+      card.reads < 1 || card.reads > kMostReads) {
     return Error{EINVAL, "its card makes no sense"};
   }
   const IbSettings& settings = device_.settings();
@@ -114,10 +132,13 @@ Maybe IbLink::connect(const IbCard& card) {
   path.serviceLevel = settings.serviceLevel;
   path.mtu = static_cast<ibv_mtu>(std::min(card.mtu, card_.mtu));
   path.psn = card.psn & 0xffffff;
+  path.maxDestReadAtomic = static_cast<uint8_t>(card_.reads);
   IbvRtsOptions rts;
   rts.timeout = settings.timeout;
   rts.retryCount = settings.retryCount;
   rts.psn = card_.psn;
+  const int reads = device_.context().attributes().max_qp_init_rd_atom;
+  rts.maxReadAtomic = static_cast<uint8_t>(std::clamp(reads, 1, static_cast<int>(card.reads)));
   IbvVirtualQpBusinessCard numbers = qp_->businessCard();
   numbers.qpNums.assign(card.qpNums, card.qpNums + card.qps);
   if (Maybe done = qp_->connect(numbers, path, rts); !done) return done;
@@ -172,12 +193,12 @@ void IbLink::copyIn(uint64_t position, const void* from, size_t bytes) {
   std::memcpy(outgoing_, static_cast<const std::byte*>(from) + first, bytes - first);
 }
 
-void IbLink::copyOut(uint64_t position, void* to, size_t bytes) const {
+void IbLink::copyOut(const std::byte* ring, uint64_t position, void* to, size_t bytes) const {
   const size_t at = position % ringBytes_;
   const size_t first = std::min(bytes, ringBytes_ - at);
   if (bytes == 0) return;
-  std::memcpy(to, incoming_ + at, first);
-  std::memcpy(static_cast<std::byte*>(to) + first, incoming_, bytes - first);
+  std::memcpy(to, ring + at, first);
+  std::memcpy(static_cast<std::byte*>(to) + first, ring, bytes - first);
 }
 
 /// False if there is no room now.
@@ -207,30 +228,63 @@ bool IbLink::put(const FrameHeader& header, const std::byte* payload) {
   return true;
 }
 
-/// False if there is no room now. The frame is read after the data are in place: notices are in
-/// order with all that was written before.
-bool IbLink::place(const Link::Outgoing& frame) {
+bool IbLink::canPlace(const Link::Outgoing& frame) const {
+  return (frame.placement->rails >> rail_ & 1) != 0;
+}
+
+/// For a message of so many bytes, and for a frame that follows it.
+bool IbLink::hasRoomFor(size_t bytes) const {
+  const size_t works = (bytes + kPlacedBytes - 1) / kPlacedBytes;
+  return posted_ - completed_ + works + 3 <= std::max<size_t>(depth_, works + 3);
+}
+
+/// Writes or reads the other end's memory.
+bool IbLink::postMemory(ibv_wr_opcode opcode, const Link::Outgoing& frame) {
   const IbPlacement& placement = *frame.placement;
-  const size_t writes = (placement.bytes + kPlacedBytes - 1) / kPlacedBytes;
-  if (hasFailed() || posted_ - completed_ + writes + 3 > std::max<size_t>(depth_, writes + 3) ||
-      room() < sizeof frame.header) {
-    return false;
-  }
   const uint32_t lkey = placement.from->lkey(device_);
-  for (size_t at = 0; at < placement.bytes; at += kPlacedBytes) {
-    const size_t bytes = std::min(kPlacedBytes, placement.bytes - at);
-    if (!post(IBV_WR_RDMA_WRITE, frame.data + at, placement.to.address + at, bytes, lkey,
-              placement.to.key)) {
+  const uint64_t there = placement.to.address + frame.header.offset;
+  for (size_t at = 0; at < frame.placedBytes; at += kPlacedBytes) {
+    const size_t bytes = std::min<size_t>(kPlacedBytes, frame.placedBytes - at);
+    if (!post(opcode, frame.data + at, there + at, bytes, lkey, placement.to.keys[rail_])) {
       return false;
     }
   }
-  placing_.push_back({posted_, frame.owner, placement.bytes, frame.placement});
-  ++messagesPlaced_;
-  bytesWritten_ += placement.bytes;
-  return put(frame.header, nullptr);
+  return true;
 }
 
-void IbLink::collect(const std::function<void(void*, size_t)>& written) {
+/// False if there is no room now. The frame is read after the data are in place: notices are in
+/// order with all that was written before.
+bool IbLink::place(const Link::Outgoing& frame) {
+  if (hasFailed() || !hasRoomFor(frame.placedBytes) ||
+      room() < sizeof frame.header + frame.header.bytes || !postMemory(IBV_WR_RDMA_WRITE, frame)) {
+    return false;
+  }
+  const Placing placing{posted_,           head_,           frame.owner, frame.data,
+                        frame.placedBytes, frame.placement, frame.header};
+  if (!put(frame.header, reinterpret_cast<const std::byte*>(&frame.placedBytes))) return false;
+  placing_.push_back(placing);
+  bytesWritten_ += frame.placedBytes;
+  return true;
+}
+
+/// A Put or a Get; false if there is no room now. Of one queue pair reads come after the writes
+/// before them, of several only when those are done.
+bool IbLink::move(const Link::Outgoing& frame) {
+  const bool reads = frame.header.type == FrameType::Get;
+  if (hasFailed() || !hasRoomFor(frame.placedBytes)) return false;
+  if (reads && card_.qps > 1 && posted_ != completed_) return false;
+  if (!postMemory(reads ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE, frame)) return false;
+  placing_.push_back(
+      {posted_, head_, frame.owner, frame.data, frame.placedBytes, frame.placement, frame.header});
+  if (reads) {
+    readsUntil_ = posted_;
+  } else {
+    bytesWritten_ += frame.placedBytes;
+  }
+  return true;
+}
+
+void IbLink::collect(const Written& written) {
   while (!placing_.empty() && completed_ >= placing_.front().last && !hasFailed()) {
     const Placing done = std::move(placing_.front());
     placing_.pop_front();
@@ -238,48 +292,52 @@ void IbLink::collect(const std::function<void(void*, size_t)>& written) {
   }
 }
 
-void IbLink::write(Link::Frames& bulk, const std::function<void(void*, size_t)>& written) {
-  const auto take = [&](Link::Frames& from) {
-    Link::Outgoing& frame = from.front();
-    if (frame.placement) {
-      if (!place(frame)) return false;
-      from.pop_front();
-      return true;
-    }
-    FrameHeader piece = frame.header;
-    // Data may come in any pieces.
-    if (piece.type == FrameType::Data) {
-      piece.bytes = static_cast<uint32_t>(std::min<size_t>(piece.bytes, kPieceBytes));
-    }
-    const std::byte* payload = frame.owned.empty() ? frame.data : frame.owned.data();
-    if (!put(piece, payload)) return false;
-    void* const owner = frame.owner;
-    if (piece.bytes == frame.header.bytes) {
-      from.pop_front();
-    } else {
-      frame.header.bytes -= piece.bytes;
-      frame.header.offset += piece.bytes;
-      frame.data += piece.bytes;
-    }
-    if (owner != nullptr) written(owner, piece.bytes);
+/// Writes the first of some frames, or a part of it; false if there is no room.
+bool IbLink::take(Link::Frames& from, const Written& written) {
+  Link::Outgoing& frame = from.front();
+  if (frame.header.type != FrameType::Get && completed_ < readsUntil_) return false;
+  if (frame.placement) {
+    const bool isOneSided = frame.header.type != FrameType::Placed;
+    if (!canPlace(frame) || !(isOneSided ? move(frame) : place(frame))) return false;
+    from.pop_front();
     return true;
-  };
-  if (!isConnected()) return;
-  while (!urgent_.empty()) {
-    if (!take(urgent_)) return;
   }
-  while (!bulk.empty() && take(bulk)) continue;
+  FrameHeader piece = frame.header;
+  // Data may come in any pieces.
+  if (piece.type == FrameType::Data) {
+    piece.bytes = static_cast<uint32_t>(std::min<size_t>(piece.bytes, kPieceBytes));
+  }
+  const std::byte* payload = frame.owned.empty() ? frame.data : frame.owned.data();
+  if (!put(piece, payload)) return false;
+  void* const owner = frame.owner;
+  if (piece.bytes == frame.header.bytes) {
+    from.pop_front();
+  } else {
+    frame.header.bytes -= piece.bytes;
+    frame.header.offset += piece.bytes;
+    frame.data += piece.bytes;
+  }
+  if (owner != nullptr) written(owner, piece.bytes);
+  return true;
+}
+
+void IbLink::write(const Written& written) {
+  while (isConnected() && !urgent_.empty() && take(urgent_, written)) continue;
+}
+
+bool IbLink::writeOne(Link::Frames& bulk, const Written& written) {
+  return isConnected() && urgent_.empty() && !bulk.empty() && take(bulk, written);
 }
 
 std::string IbLink::read(Link::Reader& reader) {
   while (hasInput()) {
     FrameHeader header;
-    copyOut(tail_, &header, sizeof header);
+    copyOut(incoming_, tail_, &header, sizeof header);
     if (const char* why = whyInvalid(header)) return std::string("it sent ") + why;
     if (sizeof header + header.bytes > ringBytes_) return "it sent a frame beyond its ring";
     try {
       std::byte* const into = reader.begin(header);
-      if (into != nullptr) copyOut(tail_ + sizeof header, into, header.bytes);
+      if (into != nullptr) copyOut(incoming_, tail_ + sizeof header, into, header.bytes);
       reader.end(header);
     } catch (const std::string& why) {
       return why;
@@ -320,10 +378,61 @@ void IbLink::broken(const std::string& why) {
   if (!hasFailed()) why_ = why.empty() ? "it failed" : why;
 }
 
-void IbLink::close() {
+void IbLink::stop() {
   broken("it was closed");
   qp_->fail();
+}
+
+void IbLink::close() {
+  stop();
   urgent_.clear();
+}
+
+std::string IbLink::handBack(uint64_t bytes, Link::Frames& frames, const Written& written) {
+  if (bytes < released_ || bytes > head_) return "it has read other frames than it was sent";
+  // What the device has done is done, and so is what was written before a frame that was read.
+  std::erase_if(placing_, [&](const Placing& each) {
+    const bool isDone = completed_ >= each.last || each.position < bytes;
+    if (isDone && each.owner != nullptr) written(each.owner, each.bytes);
+    return isDone || each.owner == nullptr;
+  });
+  const auto handBackMemory = [&](Placing& each, std::vector<std::byte> payload) {
+    Link::Outgoing frame{each.header, each.data, each.owner, std::move(payload)};
+    frame.placement = std::move(each.placement);
+    frame.placedBytes = each.bytes;
+    frames.push_back(std::move(frame));
+  };
+  const auto handBackOneSided = [&](uint64_t before) {
+    while (!placing_.empty() && placing_.front().isOneSided() &&
+           placing_.front().position <= before) {
+      handBackMemory(placing_.front(), {});
+      placing_.pop_front();
+    }
+  };
+  for (uint64_t at = bytes; at < head_;) {
+    handBackOneSided(at);
+    FrameHeader header;
+    copyOut(outgoing_, at, &header, sizeof header);
+    if (head_ - at < sizeof header || whyInvalid(header) ||
+        header.bytes > head_ - at - sizeof header) {
+      return "it has read a part of a frame";
+    }
+    std::vector<std::byte> payload(header.bytes);
+    copyOut(outgoing_, at + sizeof header, payload.data(), header.bytes);
+    if (!placing_.empty() && !placing_.front().isOneSided() && placing_.front().position == at) {
+      handBackMemory(placing_.front(), std::move(payload));
+      placing_.pop_front();
+    } else {
+      frames.push_back({header, nullptr, nullptr, std::move(payload)});
+    }
+    at += sizeof header + header.bytes;
+  }
+  handBackOneSided(head_);
+  placing_.clear();
+  frames.insert(frames.end(), std::make_move_iterator(urgent_.begin()),
+                std::make_move_iterator(urgent_.end()));
+  urgent_.clear();
+  return {};
 }
 
 }  // namespace ctran

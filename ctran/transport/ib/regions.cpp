@@ -17,8 +17,7 @@ bool IbRegion::registerAt(const IbDevice& device) {
   const std::lock_guard lock(mutex_);
   if (at_.contains(&device)) return true;
   if (hasFailed_) return false;
-  Expected<IbvMr> region = device.pd().regMr(memory_.data(), memory_.size(),
-                                             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+  Expected<IbvMr> region = device.pd().regMr(memory_.data(), memory_.size(), access_);
   if (!region) {
     hasFailed_ = true;
     log(LogComponent::Transport, LogLevel::Warn,
@@ -51,15 +50,14 @@ std::shared_ptr<IbRegion> IbRegions::add(std::span<std::byte> memory,
   return region;
 }
 
-std::shared_ptr<IbRegion> IbRegions::find(const IbDevice& device, const void* data, size_t bytes) {
+std::shared_ptr<IbRegion> IbRegions::find(const void* data, size_t bytes) {
   std::shared_ptr<IbRegion> found;
   for (const auto& each : named_) {
     found = each.lock();
     if (found && found->contains(data, bytes) && found->isCurrent()) break;
     found.reset();
   }
-  if (!found) found = allocated(data, bytes);
-  return found && found->registerAt(device) ? found : nullptr;
+  return found ? found : allocated(data, bytes);
 }
 
 std::shared_ptr<IbRegion> IbRegions::allocated(const void* data, size_t bytes) {

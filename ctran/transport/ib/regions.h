@@ -17,9 +17,15 @@ namespace ctran {
 /// when a message first goes over that.
 class IbRegion {
  public:
-  IbRegion(std::span<std::byte> memory, std::function<bool()> isCurrent)
-      : memory_(memory), isCurrent_(std::move(isCurrent)) {}
+  static constexpr unsigned kWritten =
+      ibverbx::IBV_ACCESS_LOCAL_WRITE | ibverbx::IBV_ACCESS_REMOTE_WRITE;
+  static constexpr unsigned kRead = ibverbx::IBV_ACCESS_REMOTE_READ;
 
+  /// `access`: what peers may do there.
+  IbRegion(std::span<std::byte> memory, std::function<bool()> isCurrent, unsigned access = kWritten)
+      : memory_(memory), isCurrent_(std::move(isCurrent)), access_(access) {}
+
+  std::span<std::byte> memory() const { return memory_; }
   bool contains(const void* data, size_t bytes) const;
   /// Whether there is still the memory that was meant.
   bool isCurrent() const { return isCurrent_(); }
@@ -33,6 +39,7 @@ class IbRegion {
  private:
   const std::span<std::byte> memory_;
   const std::function<bool()> isCurrent_;
+  const unsigned access_;
   std::mutex mutex_;  // against clear() in another thread than the last release
   std::map<const IbDevice*, ibverbx::IbvMr> at_;
   bool hasFailed_ = false;
@@ -41,16 +48,17 @@ class IbRegion {
 /// Where a message is to be written in the receiver's memory. It travels as it is.
 struct IbTarget {
   uint64_t address = 0;
-  uint32_t key = 0;
+  uint32_t rails = 0;  ///< a bit for each rail at whose device the memory is registered
   uint32_t unused = 0;
+  uint32_t keys[kMaxRails] = {};
 };
-static_assert(sizeof(IbTarget) == 16);
+static_assert(sizeof(IbTarget) == 32);
 
-/// A message that is written from where it is to where it belongs.
+/// A message that is written from where it is to where it belongs, in parts or whole.
 struct IbPlacement {
   std::shared_ptr<IbRegion> from;  ///< holds the memory's registration
-  size_t bytes = 0;
-  IbTarget to;
+  IbTarget to;                     ///< of the message's first byte
+  uint32_t rails = 0;              ///< over which it may go
 };
 
 /// Those of one transport: what a user has named, and allocations of the engine's own
@@ -61,8 +69,8 @@ class IbRegions {
   ~IbRegions();
   /// As long as somebody holds what it returns.
   std::shared_ptr<IbRegion> add(std::span<std::byte> memory, std::function<bool()> isCurrent);
-  /// A region with all of that memory, registered at the device; null if there is none.
-  std::shared_ptr<IbRegion> find(const IbDevice& device, const void* data, size_t bytes);
+  /// A region with all of that memory; null if there is none.
+  std::shared_ptr<IbRegion> find(const void* data, size_t bytes);
 
  private:
   std::shared_ptr<IbRegion> allocated(const void* data, size_t bytes);

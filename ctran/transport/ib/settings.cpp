@@ -15,7 +15,9 @@ const ConfigBool kEnabled{
 const ConfigString kHca{
     "CTRAN_IB_HCA", "",
     "RDMA devices to use: names they begin with (mlx5), with = exact names and ports (=mlx5_0:1), "
-    "with ^ all but these (^mlx5_3); several with commas. Empty: all with an active port."};
+    "with ^ all but these (^mlx5_3); several with commas. Empty: those with an active port, of "
+    "which "
+    "those nearest to the process's cores are used as long as they work."};
 const ConfigInt kGidIndex{
     "CTRAN_IB_GID_INDEX", -1,
     "Entry of a port's GID table to use. -1: a RoCE v2 entry, an IPv4 address before a routable "
@@ -35,6 +37,15 @@ const ConfigInt kQps{
     "CTRAN_IB_QPS", 1,
     "Queue pairs of a pair of ranks. Large messages are spread over them; the same on all ranks.",
     1, 16};
+const ConfigInt kRails{
+    "CTRAN_IB_RAILS", kMaxRails,
+    "How many devices a pair of ranks uses together for large messages, where both ends have as "
+    "many.",
+    1, kMaxRails};
+const ConfigBool kFailOver{
+    "CTRAN_IB_FAIL_OVER", true,
+    "Whether a pair of ranks whose RDMA connection fails goes on over another device, or TCP. "
+    "Otherwise the communicator fails."};
 const ConfigBytes kRing{
     "CTRAN_IB_RING", 1 << 20,
     "Registered memory for what a pair of ranks has on its way, in each direction: small messages, "
@@ -53,6 +64,8 @@ IbSettings IbSettings::fromEnvironment() {
   settings.retryCount = static_cast<uint8_t>(kRetry.get());
   settings.mtuBytes = kMtu.index() == 0 ? 0 : 128u << kMtu.index();
   settings.numQps = static_cast<uint32_t>(kQps.get());
+  settings.rails = static_cast<uint32_t>(kRails.get());
+  settings.failsOver = kFailOver.get();
   // A frame is 64 KB and a header at most. What has been consumed and not told yet, up to a
   // quarter, leaves room for one.
   settings.ringBytes = std::clamp<size_t>(kRing.get(), 256 << 10, 64 << 20);

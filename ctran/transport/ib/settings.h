@@ -7,6 +7,9 @@
 
 namespace ctran {
 
+/// Devices that a pair of ranks uses together, at most.
+inline constexpr uint32_t kMaxRails = 4;
+
 /// What the environment says of RDMA: the variables CTRAN_IB_*.
 struct IbSettings {
   bool enabled = true;
@@ -18,6 +21,9 @@ struct IbSettings {
   uint8_t retryCount = 6;
   uint32_t mtuBytes = 0;  ///< 0: what both ports allow
   uint32_t numQps = 1;
+  uint32_t rails = 4;  ///< devices that a pair uses together
+  bool failsOver = true;
+  std::string sysfs;  ///< where /sys is, for tests
   size_t ringBytes = 1 << 20;
 
   /// Throws Error(InvalidArgument) for a value that cannot be read.

@@ -57,6 +57,19 @@ class Arena : public Board {
   /// `names`: what the ranks are called, where that differs: see Condition.
   Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names = nullptr);
 
+  /// The rank in whose slots or ring that is; -1: in nobody's.
+  int ownerOf(const std::byte* at) const {
+    const auto offset = static_cast<size_t>(at - data());  // huge if it lies before
+    const auto ranks = static_cast<size_t>(size());
+    if (offset - rings_ < ranks * kRingBytes)
+      return static_cast<int>((offset - rings_) / kRingBytes);
+    constexpr size_t kSlotsBytes = kSlots * kSlotBytes;
+    if (offset - slots_ < ranks * kSlotsBytes) {
+      return static_cast<int>((offset - slots_) / kSlotsBytes);
+    }
+    return -1;
+  }
+
   /// What a rank is called.
   int nameOf(int rank) const { return names_ == nullptr ? rank : names_[rank]; }
   const int* names() const { return names_; }

@@ -182,7 +182,7 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   log(LogComponent::Transport, LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
-  if (connection.isFirst()) offerRdma(peer);
+  if (connection.isFirst()) offer(peer, peer.main());
   if (told_ && connection.isFirst()) pushFailure(peer);
   if (leaving_) say(connection, FrameType::Goodbye);
   callMore(peer);
@@ -193,18 +193,21 @@ void TcpTransport::say(Connection& connection, FrameType what) {
   flush(connection.peer);
 }
 
+/// So many bytes of a message's memory may be used again.
+void TcpTransport::written(void* owner, size_t bytes) {
+  auto& message = *static_cast<Transmission*>(owner);
+  message.moved += bytes;
+  if (message.moved >= message.bytes) finish(message);
+}
+
 void TcpTransport::flush(Peer& peer) {
-  const auto written = [this](void* owner, size_t bytes) {
-    auto& message = *static_cast<Outbound*>(owner);
-    message.moved += bytes;
-    if (message.moved >= message.bytes) finish(message);
-  };
+  const auto written = [this](void* owner, size_t bytes) { this->written(owner, bytes); };
   static Link::Frames nothing;  // stays so
   for (const auto& connection : peer.connections) {
     while (connection->isOpen() && connection->link.write(nothing, SIZE_MAX, written)) continue;
   }
-  if (peer.sendsOverRdma) peer.rdma->write(peer.bulk, written);
-  while (!peer.bulk.empty() && !peer.sendsOverRdma) {
+  writeOverRdma(peer, written);
+  while (!peer.bulk.empty() && !peer.sendsOverRdma()) {
     Connection* const connection = peer.emptiest();
     if (connection == nullptr) break;
     connection->link.write(peer.bulk, kFrameBytes, written);
@@ -275,7 +278,10 @@ void TcpTransport::ended(Connection& connection, const std::string& why) {
 void TcpTransport::checkLeft(Peer& peer) {
   const auto mayBring = [](const auto& each) { return each->isThere() && !each->hasLeft; };
   if (!peer.first().hasLeft || peer.hasLeft) return;
-  if (peer.rdmaReader.isThere() && !peer.rdmaReader.hasLeft) return;
+  const auto mayBringOver = [&](const auto& rail) {
+    return rail->saysLost || mayBring(&rail->reader);
+  };
+  if (std::any_of(peer.rails.begin(), peer.rails.end(), mayBringOver)) return;
   if (std::any_of(peer.connections.begin(), peer.connections.end(), mayBring)) return;
   peer.hasLeft = true;
   left_.push_back(peer.rank);
@@ -284,7 +290,7 @@ void TcpTransport::checkLeft(Peer& peer) {
 
 void TcpTransport::lose(Peer& peer, const std::string& why) {
   for (const auto& connection : peer.connections) connection->close(State::Gone);
-  if (peer.rdma) closeRdma(peer, why);
+  closeRdma(peer, why);
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
   // Whoever shares the board has said there that it leaves.
@@ -323,8 +329,11 @@ int TcpTransport::connections(int rank) {
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  const bool mayReadRdma = peer.rdmaReader.isThere() && !peer.rdmaReader.hasLeft;
-  return !peer.hasLeft && (peer.connectionsThere() > 0 || mayReadRdma);
+  const auto mayRead = [](const auto& rail) {
+    return rail->reader.isThere() && !rail->reader.hasLeft;
+  };
+  return !peer.hasLeft && (peer.connectionsThere() > 0 ||
+                           std::any_of(peer.rails.begin(), peer.rails.end(), mayRead));
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -342,7 +351,9 @@ void TcpTransport::pushFailure(Peer& peer) {
   // What waits is of operations that have failed by now.
   peer.bulk.clear();
   peer.first().link.dropWaiting();
-  if (peer.rdma) peer.rdma->dropWaiting();
+  for (const auto& rail : peer.rails) {
+    if (rail->link) rail->link->dropWaiting();
+  }
   peer.first().link.push(std::move(frame));
   flush(peer);
 }
@@ -372,13 +383,18 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
   for (const auto& peer : peers_) {
+    // What a rail that has failed holds is still to go over the first connection, its goodbye last.
+    const bool isOwed = std::any_of(peer->rails.begin(), peer->rails.end(),
+                                    [](const auto& rail) { return rail->sends && rail->saysLost; });
     for (const auto& connection : peer->connections) {
-      if (connection->isOpen()) say(*connection, FrameType::Goodbye);
+      if (connection->isOpen() && !(isOwed && connection->isFirst())) {
+        say(*connection, FrameType::Goodbye);
+      }
     }
-    if (peer->sendsOverRdma) {
-      peer->rdma->push({FrameHeader{FrameType::Goodbye, 0, {}}});
-      flush(*peer);
+    for (const auto& rail : peer->rails) {
+      if (rail->sends) rail->link->push({FrameHeader{FrameType::Goodbye, 0, {}}});
     }
+    if (peer->isThere()) flush(*peer);
   }
   pollLocked(0);  // who has called, or has answered, hears it too
   // A socket that is closed while something is unread in it drops what it has not delivered yet: so
@@ -389,13 +405,18 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
     return connection->isOpen() && (link.hasOutput() || link.socket().unacknowledged() > 0);
   };
   const auto pending = [&holds](const auto& peer) {
-    const bool writes = peer->sendsOverRdma && !peer->rdma->hasFailed() && peer->rdma->hasOutput();
-    return writes || std::any_of(peer->connections.begin(), peer->connections.end(), holds);
+    // What a rail that has failed holds goes over the connection when the peer answers.
+    const auto writes = [&peer](const auto& rail) {
+      return rail->sends && rail->link->hasOutput() &&
+             (!rail->link->hasFailed() || (rail->saysLost && peer->first().isOpen()));
+    };
+    return std::any_of(peer->rails.begin(), peer->rails.end(), writes) ||
+           std::any_of(peer->connections.begin(), peer->connections.end(), holds);
   };
   while (std::any_of(peers_.begin(), peers_.end(), pending) && nowNanos() < giveUp) pollLocked(1);
   for (const auto& peer : peers_) {
     for (const auto& connection : peer->connections) connection->close(State::Gone);
-    if (peer->rdma) closeRdma(*peer, "this rank has left");
+    closeRdma(*peer, "this rank has left");
   }
   hosts_.doorman.reset();
 }

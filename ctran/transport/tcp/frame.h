@@ -24,14 +24,22 @@ namespace ctran {
 /// whether the caller has seen its welcome, or has hung up. Goodbye is the last on each connection
 /// of a rank that leaves.
 ///
-/// Where both ends have RDMA (rdma.cpp), each sends its card, Connected when it has got the
-/// other's, Proven when a write has passed, and Switch when writes have passed in both directions:
-/// its last frame on this connection but for Failure and Goodbye. What it sends from then on goes
-/// over RDMA, and is read after the Switch.
+/// Where both ends have RDMA (rdma.cpp), they make a rail, or several, each over a device of both
+/// ends; `name.buffer` is its number. Each end sends its card, Connected when it has got the
+/// other's, Proven when a write has passed, and Switch when writes have passed in both directions.
+/// What it sends from then on goes over RDMA, and is read after the Switch: everything over rail 0,
+/// Data and Placed over the others.
+///
+/// An end for which a rail has failed reads no more of it, and says with Lost how many bytes it has
+/// read. The other end answers so, and sends what has not been read over this connection.
 ///
 /// Where a peer sends over RDMA, the Ready for a message whose memory is registered says where that
-/// is (IbTarget). If the sender's is registered as well, it writes the message there and sends
-/// Placed after it, instead of Data.
+/// is (IbTarget). If the sender's is registered as well, it writes the message there, in parts, and
+/// sends Placed after each, instead of Data.
+///
+/// Memory that a rank has registered is written and read by the devices of others, without frames.
+/// What a link that has failed leaves of that goes as Put and Get, which Got answers:
+/// `name.sequence` is the registration, `name.buffer` the number of the Get, and `count` its bytes.
 enum class FrameType : uint32_t {
   Eager = 1,
   Announce,
@@ -45,7 +53,11 @@ enum class FrameType : uint32_t {
   Connected,
   Proven,
   Switch,
-  Placed
+  Placed,
+  Lost,
+  Put,
+  Get,
+  Got
 };
 
 inline constexpr size_t kEagerBytes = 64 << 10;
@@ -55,8 +67,9 @@ inline constexpr size_t kEagerWindow = 1 << 20;
 /// memory; with a megabyte or more, 64 MB take a quarter longer.
 inline constexpr size_t kFrameBytes = 256 << 10;
 inline constexpr size_t kFailureBytes = 16 << 10;
-inline constexpr size_t kCardBytes = 128;
-inline constexpr size_t kTargetBytes = 16;
+inline constexpr size_t kCardBytes = 144;
+inline constexpr size_t kTargetBytes = 32;
+inline constexpr size_t kPlacedPayload = 8;  ///< how many bytes were placed
 /// Connections of a pair, at most.
 inline constexpr size_t kMaxConnections = 16;
 /// How much a pair has moved in large messages when it makes more connections than one unasked.
@@ -68,7 +81,9 @@ struct FrameHeader {
   FrameType type = FrameType::Goodbye;
   uint32_t bytes = 0;  ///< of payload
   MessageName name;
-  uint64_t offset = 0;  ///< Data: in the message; Announce, Ready, Placed: its size; Credit: bytes
+  /// Data, Placed: in the message; Announce, Ready: its size; Credit, Lost: bytes; Put, Get: in
+  /// the registered memory; Got: in the answer.
+  uint64_t offset = 0;
   uint64_t signature = 0, what = 0, count = 0;  ///< of the sender's operation, see OperationRecord
 };
 static_assert(sizeof(FrameHeader) == 56);
@@ -83,6 +98,8 @@ inline const char* whyInvalid(const FrameHeader& frame) {
     case FrameType::Eager:
       return frame.bytes <= kEagerBytes ? nullptr : "an oversized eager frame";
     case FrameType::Data:
+    case FrameType::Put:
+    case FrameType::Got:
       return frame.bytes <= kFrameBytes ? nullptr : "an oversized frame";
     case FrameType::Failure:
       return frame.bytes <= kFailureBytes ? nullptr : "an oversized error";
@@ -90,10 +107,13 @@ inline const char* whyInvalid(const FrameHeader& frame) {
       return frame.bytes == kCardBytes ? nullptr : "a card of another size";
     case FrameType::Ready:
       return frame.bytes == 0 || frame.bytes == kTargetBytes ? nullptr : "a target of another size";
+    case FrameType::Placed:
+      return frame.bytes == kPlacedPayload ? nullptr : "a placement of another size";
     case FrameType::Connected:
     case FrameType::Proven:
     case FrameType::Switch:
-    case FrameType::Placed:
+    case FrameType::Lost:
+    case FrameType::Get:
     case FrameType::Announce:
     case FrameType::Credit:
     case FrameType::Goodbye:

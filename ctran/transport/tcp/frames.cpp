@@ -21,8 +21,8 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
     state = State::Up;
     transport.callMore(peer);
   }
-  if (!isFirst() && !isRdma() && frame.type != FrameType::Opened && frame.type != FrameType::Data &&
-      frame.type != FrameType::Goodbye) {
+  if (!isMain() && frame.type != FrameType::Opened && frame.type != FrameType::Data &&
+      frame.type != FrameType::Goodbye && !(isRdma() && frame.type == FrameType::Placed)) {
     throw std::string("it sent other frames than data on another connection than the first");
   }
   transport.heard(peer, frame);
@@ -53,24 +53,45 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
     case FrameType::Opened:
       return nullptr;
     case FrameType::Card:
-      if (isRdma()) throw std::string("it sent a card over RDMA");
-      peer.card.resize(frame.bytes);
-      return peer.card.data();
     case FrameType::Connected:
-      transport.probeRdma(peer);
-      return nullptr;
     case FrameType::Proven:
-      peer.isRdmaProvenThere = true;
-      return nullptr;
     case FrameType::Switch:
-      transport.switchCame(peer);
-      return nullptr;
+    case FrameType::Lost:
+      if (isRdma()) throw std::string("it spoke of RDMA over RDMA");
+      return aboutRail(frame);
     case FrameType::Placed:
-      if (!isRdma()) throw std::string("it placed a message over another connection than RDMA");
-      transport.placed(peer, frame);
+      return reinterpret_cast<std::byte*>(&placedBytes);
+    case FrameType::Put:
+      return transport.exposedTo(frame, frame.bytes).data();
+    case FrameType::Get:
+      transport.answerGet(peer, frame);
       return nullptr;
+    case FrameType::Got:
+      return transport.beginGot(peer, frame);
   }
   return nullptr;
+}
+
+std::byte* TcpTransport::Connection::aboutRail(const FrameHeader& frame) {
+  TcpTransport& transport = peer.transport;
+  Rail& rail = transport.railOf(peer, frame);
+  switch (frame.type) {
+    case FrameType::Card:
+      rail.card.resize(frame.bytes);
+      return rail.card.data();
+    case FrameType::Connected:
+      transport.probe(peer, rail);
+      return nullptr;
+    case FrameType::Proven:
+      rail.isProvenThere = true;
+      return nullptr;
+    case FrameType::Switch:
+      transport.switchCame(peer, rail);
+      return nullptr;
+    default:
+      transport.lostCame(peer, rail, frame.offset);
+      return nullptr;
+  }
 }
 
 void TcpTransport::Connection::beginAnnounce(const FrameHeader& frame) {
@@ -166,12 +187,18 @@ void TcpTransport::Connection::end(const FrameHeader& frame) {
     case FrameType::Ready:
       ready(frame, frame.bytes == 0 ? std::nullopt : std::optional(target));
       break;
+    case FrameType::Placed:
+      transport.placed(peer, frame, placedBytes);
+      break;
+    case FrameType::Got:
+      transport.endGot(peer, frame);
+      break;
     case FrameType::Failure:
       transport.failureCame(
           peer, std::string(reinterpret_cast<const char*>(failure.data()), failure.size()));
       break;
     case FrameType::Card:
-      transport.cardCame(peer);
+      transport.cardCame(peer, transport.railOf(peer, frame));
       break;
     default:
       break;

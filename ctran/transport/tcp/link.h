@@ -28,7 +28,8 @@ class Link {
     const std::byte* data = nullptr;
     void* owner = nullptr;
     std::vector<std::byte> owned = {};
-    std::shared_ptr<const IbPlacement> placement = {};  ///< of Placed
+    std::shared_ptr<const IbPlacement> placement = {};  ///< of Placed that is still to be placed
+    uint64_t placedBytes = 0;                           ///< then
   };
 
   /// What reading needs to know, and tells.
@@ -66,6 +67,14 @@ class Link {
   bool write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written);
   /// Whether frames wait here, or have begun to leave.
   bool hasOutput() const { return !picked_.empty() || !urgent_.empty(); }
+  /// Payload that waits here, in bytes.
+  size_t waiting() const {
+    size_t bytes = 0;
+    for (const Frames* frames : {&picked_, &urgent_}) {
+      for (const Outgoing& frame : *frames) bytes += frame.header.bytes;
+    }
+    return bytes;
+  }
   /// Whether writing has failed. What the peer has said last can still be read.
   bool isBroken() const { return isBroken_; }
 

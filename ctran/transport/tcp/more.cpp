@@ -31,6 +31,7 @@ size_t TcpTransport::wantedConnections() { return static_cast<size_t>(kConnectio
 
 void TcpTransport::countBulk(Peer& peer, size_t bytes) {
   peer.bulkBytes += bytes;
+  offerMore(peer);
   callMore(peer);
 }
 
@@ -39,7 +40,7 @@ void TcpTransport::countBulk(Peer& peer, size_t bytes) {
 void TcpTransport::callMore(Peer& peer) {
   const size_t enough = connectionsWanted_ == 0 ? kBulkBytes : 1;
   if (peer.bulkBytes < enough || peer.hasCalledMore || peer.state() != State::Up) return;
-  if (peer.rdma && !peer.rdma->hasFailed()) return;
+  if (peer.hasRdma()) return;
   peer.hasCalledMore = true;
   if (rank_ > peer.rank || told_ || leaving_) return;
   try {

@@ -20,6 +20,12 @@ inline constexpr uint64_t kDoorman = UINT64_MAX;
 /// The first RDMA device; others follow.
 inline constexpr uint64_t kDevices = uint64_t{1} << 41;
 
+/// What the frames of a message, or of a Fetch, have for their owner.
+inline void* ownerOf(Transmission& message) { return &message; }
+
+/// A frame of a message.
+FrameHeader headerOf(FrameType type, size_t bytes, const Transmission& message, uint64_t offset);
+
 /// One of the connections to a peer. Those beside the first carry Data only. They come and go as
 /// the first does (see State), but for two things: the lower rank calls all of them, and one that
 /// cannot be made is not missed.
@@ -40,11 +46,14 @@ struct TcpTransport::Connection final : Link::Reader {
   Early* arriving = nullptr;
   std::vector<std::byte> failure;
   IbTarget target;
+  uint64_t placedBytes = 0;
 
   bool isFirst() const { return index == 0; }
-  /// What is read over RDMA has an object of this kind too, which has no socket.
-  static constexpr uint32_t kRdma = UINT32_MAX;
-  bool isRdma() const { return index == kRdma; }
+  /// What is read over RDMA has objects of this kind too, which have no socket: one for each rail.
+  static constexpr uint32_t kRails = 1u << 16;
+  bool isRdma() const { return index >= kRails; }
+  /// Whether it carries anything; others carry Data, and Placed over RDMA.
+  bool isMain() const { return isFirst() || index == kRails; }
   bool isThere() const { return state == State::Up || state == State::Accepted; }
   /// Whether the link may carry what is in it.
   bool isOpen() const;
@@ -71,14 +80,39 @@ struct TcpTransport::Connection final : Link::Reader {
  private:
   std::byte* beginEager(const FrameHeader& frame);
   std::byte* beginData(const FrameHeader& frame);
+  std::byte* aboutRail(const FrameHeader& frame);
   void ready(const FrameHeader& frame, const std::optional<IbTarget>& target);
   void beginAnnounce(const FrameHeader& frame);
+};
+
+/// RDMA to a peer over one device of each end.
+///
+///     nothing --offer--> offered --both writes have passed--> sends
+///        ^                  |                                  |
+///        +---again?--- both have said Lost <------failure------+
+///
+/// Each direction is in use from its Switch on.
+struct TcpTransport::Rail {
+  Rail(Peer& peer, uint32_t index) : index(index), reader(peer, Connection::kRails + index) {}
+
+  const uint32_t index;
+  std::unique_ptr<IbLink> link;
+  Connection reader;  // Up when the peer has switched
+  bool hasOffered = false;
+  bool isProven = false, isProvenThere = false;  // a write has passed: ours, the peer's
+  bool sends = false, hasSwitched = false;       // ours, the peer's direction
+  uint32_t attempts = 0;                         // before this one
+  int64_t failedAt = 0;                          // when; nanoseconds. Negative: closed
+  bool wasUsed = false;                          // when it failed
+  bool saysLost = false;                         // and waits for the peer to say so
+  std::vector<std::byte> card = {};
 };
 
 /// What this rank knows of another one, and has with it.
 struct TcpTransport::Peer {
   Peer(TcpTransport& transport, int rank) : transport(transport), rank(rank) {
     connections.push_back(std::make_unique<Connection>(*this, 0));
+    rails.push_back(std::make_unique<Rail>(*this, 0));
   }
 
   TcpTransport& transport;
@@ -92,14 +126,11 @@ struct TcpTransport::Peer {
   bool hasLeft = false;  // has said goodbye on all of them
   bool isNear = false;   // shares this rank's board, in which it writes itself
 
-  std::unique_ptr<IbLink> rdma;
-  Connection rdmaReader{*this, Connection::kRdma};       // Up when the peer has switched
-  bool isRdmaProven = false, isRdmaProvenThere = false;  // a write has passed: ours, the peer's
-  bool sendsOverRdma = false;
-  bool hasOffered = false;  // its card, or has none
-  std::string whyNoRdma;    // of this pair
-  std::vector<std::byte> card = {};
-  int64_t rdmaFailedAt = 0;  // when; nanoseconds
+  std::vector<std::unique_ptr<Rail>> rails;  // the first is always there
+  std::string whyNoRdma;                     // of this pair
+  uint64_t messagesPlaced = 0;
+  std::map<uint32_t, Fetch*> asked;  // over the connection, and not answered
+  Link::Frames held;                 // leave when they are
 
   std::map<MessageName, Inbound*> bound;      // not complete
   std::set<MessageName> forsaken;             // the peer may send them, but their operation failed
@@ -136,6 +167,10 @@ struct TcpTransport::Peer {
   MessageName lastMessage;
 
   Connection& first() const { return *connections.front(); }
+  /// The rail that carries everything.
+  Rail& main() const { return *rails.front(); }
+  bool sendsOverRdma() const { return main().sends; }
+  bool hasRdma() const { return main().link && !main().link->hasFailed(); }
   State state() const { return first().state; }
   bool isThere() const { return first().isThere(); }
   /// How many of the connections are.
@@ -146,10 +181,10 @@ struct TcpTransport::Peer {
 
   /// What the peer is to read after all that was sent before.
   void push(Link::Outgoing frame) {
-    if (sendsOverRdma) {
-      rdma->push(std::move(frame));
+    if (sendsOverRdma()) {
+      main().link->push(std::move(frame));
     } else {
-      first().link.push(std::move(frame));
+      transport.pushInOrder(*this, std::move(frame));
     }
   }
 
@@ -157,7 +192,8 @@ struct TcpTransport::Peer {
   bool isShared() const { return connections.size() > 1; }
   /// Whether something waits to be sent.
   bool hasOutput() const {
-    return !bulk.empty() || (sendsOverRdma && rdma->hasOutput()) ||
+    const auto holds = [](const auto& rail) { return rail->sends && rail->link->hasOutput(); };
+    return !bulk.empty() || std::any_of(rails.begin(), rails.end(), holds) ||
            std::any_of(connections.begin(), connections.end(),
                        [](const auto& each) { return each->link.hasOutput(); });
   }

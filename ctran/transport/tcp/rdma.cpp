@@ -1,5 +1,6 @@
 // RDMA beside the connection to a peer. It begins as the connection is there: messages go over TCP
-// until a write has passed, so nobody waits for it. Each direction changes over for itself.
+// until a write has passed, so nobody waits for it. Each direction changes over for itself. What
+// happens when it fails: rdma_lost.cpp.
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -16,14 +17,8 @@ namespace ctran {
 namespace {
 
 static_assert(sizeof(IbCard) == kCardBytes);
-static_assert(sizeof(IbTarget) == kTargetBytes);
 
-/// How long the connection has to tell why RDMA to the same peer has failed: that it has died, or
-/// has left, or has another failure to tell.
-constexpr std::chrono::milliseconds kGrace{500};
-
-/// Larger messages are sent as data: a link has work requests for so much at a time.
-constexpr size_t kMostPlaced = size_t{64} << 30;
+constexpr std::chrono::milliseconds kLook{100};
 
 }  // namespace
 
@@ -36,66 +31,156 @@ void TcpTransport::openDevices() {
         whyNoDevices_.c_str());
     return;
   }
-  for (size_t i = 0; i < devices_.size(); ++i)
-    watch(devices_[i]->fd(), kDevices + i, EPOLLIN, true);
   timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
-  if (!timer_) throw systemError("timerfd_create", errno);
-  watch(timer_.get(), kDevices + devices_.size(), EPOLLIN, true);
+  if (!timer_) {
+    whyNoDevices_ = systemError("timerfd_create", errno).what();
+    devices_.clear();
+    return;
+  }
+  const size_t count = devices_.size();
+  for (size_t i = 0; i < count; ++i) {
+    watch(devices_[i]->fd(), kDevices + i, EPOLLIN, true);
+    watch(devices_[i]->eventFd(), kDevices + count + i, EPOLLIN, true);
+    watchUrgently(devices_[i]->eventFd(), true);
+  }
+  watch(timer_.get(), kDevices + 2 * count, EPOLLIN, true);
+  watchUrgently(timer_.get(), true);
 }
 
-/// Sends this rank's card. Pairs of ranks take turns at the devices, alike at both ends.
-void TcpTransport::offerRdma(Peer& peer) {
-  if (peer.hasOffered || leaving_ || told_) return;
-  peer.hasOffered = true;
+void TcpTransport::watchUrgently(int fd, bool watches) {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  // One that is there already, or has been closed meanwhile, is no matter.
+  ::epoll_ctl(urgent_.get(), watches ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, fd, &event);
+}
+
+/// Makes the timer wake this rank, unless it does so anyway.
+void TcpTransport::lookAgain(std::chrono::nanoseconds after) {
+  if (std::exchange(isTimerSet_, true)) return;
+  itimerspec when{};
+  when.it_value.tv_nsec = after.count();
+  ::timerfd_settime(timer_.get(), 0, &when, nullptr);
+}
+
+/// Something has happened that a device, or the timer, woke this rank for.
+void TcpTransport::rdmaWoke(size_t which) {
+  const size_t count = devices_.size();
+  if (which < count) return devices_[which]->disarm();
+  if (which < 2 * count) {
+    devices_[which - count]->pollEvents();
+  } else {
+    uint64_t times = 0;
+    [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof times);
+    isTimerSet_ = false;
+  }
+  pollRdma();
+}
+
+/// Pairs of ranks take turns at the nearest devices, alike at both ends, and so do a pair's rails,
+/// and the attempts at one; these come to the others then. Nothing if none can be used.
+std::optional<size_t> TcpTransport::deviceFor(const Peer& peer, const Rail& rail) const {
+  const size_t count = devices_.size(), near = countNearest(devices_);
+  const size_t turn = static_cast<size_t>(rank_) + static_cast<size_t>(peer.rank);
+  for (size_t i = rail.index + rail.attempts, end = i + count; i < end; ++i) {
+    const size_t at = i % count;
+    const size_t device = at < near ? (turn + at) % near : at;
+    if (devices_[device]->isUsable()) return device;
+  }
+  return std::nullopt;
+}
+
+TcpTransport::Rail& TcpTransport::railOf(Peer& peer, uint32_t index) {
+  while (peer.rails.size() <= index) {
+    peer.rails.push_back(std::make_unique<Rail>(peer, static_cast<uint32_t>(peer.rails.size())));
+  }
+  return *peer.rails[index];
+}
+
+TcpTransport::Rail& TcpTransport::railOf(Peer& peer, const FrameHeader& frame) {
+  if (frame.name.buffer >= kMaxRails) throw std::string("it speaks of an unknown rail");
+  return railOf(peer, frame.name.buffer);
+}
+
+void TcpTransport::sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t offset) {
+  peer.first().link.push({FrameHeader{what, 0, {kCollectiveQueue, rail.index, 0}, offset}});
+  flush(peer);
+}
+
+/// Sends this rank's card.
+void TcpTransport::offer(Peer& peer, Rail& rail) {
+  if (rail.hasOffered || leaving_ || told_) return;
+  rail.hasOffered = true;
   openDevices();
+  std::string& why = peer.whyNoRdma;
   if (devices_.empty()) {
-    peer.whyNoRdma = whyNoDevices_;
+    why = whyNoDevices_;
     return;
   }
-  IbDevice& device = *devices_[static_cast<size_t>(rank_ + peer.rank) % devices_.size()];
-  auto made = IbLink::create(device);
+  const std::optional<size_t> number = deviceFor(peer, rail);
+  if (!number) return;
+  IbDevice& device = *devices_[*number];
+  IbCard card;
+  card.devices = static_cast<uint32_t>(countNearest(devices_));
+  card.ways = static_cast<uint32_t>(devices_.size());
+  card.device = static_cast<uint32_t>(*number);
+  auto made = IbLink::create(device, rail.index, card);
   if (!made) {
-    peer.whyNoRdma = made.error().errStr;
-    log(LogComponent::Transport, LogLevel::Warn, "no RDMA from rank %d to %s: %s", rank_,
-        describe(peer.rank).c_str(), peer.whyNoRdma.c_str());
+    if (rail.index == 0) why = made.error().errStr;
+    log(LogComponent::Transport, LogLevel::Warn, "no RDMA from rank %d to %s over %s: %s", rank_,
+        describe(peer.rank).c_str(), device.name().c_str(), made.error().errStr.c_str());
     return;
   }
-  peer.rdma = *std::move(made);
-  peer.whyNoRdma = "RDMA is not agreed yet";
-  FrameHeader header{FrameType::Card, sizeof(IbCard), {}};
+  rail.link = *std::move(made);
+  if (why.empty()) why = "RDMA is not agreed yet";
+  FrameHeader header{FrameType::Card, sizeof(IbCard), {kCollectiveQueue, rail.index, 0}};
   Link::Outgoing frame{header};
-  const auto* bytes = reinterpret_cast<const std::byte*>(&peer.rdma->card());
+  const auto* bytes = reinterpret_cast<const std::byte*>(&rail.link->card());
   frame.owned.assign(bytes, bytes + sizeof(IbCard));
   peer.first().link.push(std::move(frame));
   flush(peer);
 }
 
-void TcpTransport::cardCame(Peer& peer) {
-  offerRdma(peer);
-  if (!peer.rdma || peer.rdma->hasFailed()) return;
+/// The rails beside the first, for pairs that move much.
+void TcpTransport::offerMore(Peer& peer) {
+  if (peer.bulkBytes < kBulkBytes || !peer.sendsOverRdma() || peer.main().link->hasFailed()) return;
+  const size_t both = std::min<size_t>(countNearest(devices_), peer.main().link->remote().devices);
+  const auto count =
+      static_cast<uint32_t>(std::min<size_t>(both, devices_.front()->settings().rails));
+  for (uint32_t i = 1; i < count; ++i) offer(peer, railOf(peer, i));
+}
+
+void TcpTransport::cardCame(Peer& peer, Rail& rail) {
+  offer(peer, rail);
+  if (!rail.link || rail.link->hasFailed()) return;
   IbCard card;
-  std::memcpy(&card, peer.card.data(), sizeof card);
-  if (const auto done = peer.rdma->connect(card); !done) {
-    closeRdma(peer, "RDMA to it cannot be had: " + done.error().errStr);
+  std::memcpy(&card, rail.card.data(), sizeof card);
+  if (const auto done = rail.link->connect(card); !done) {
+    rail.link->close();
+    rail.failedAt = -1;
+    if (rail.index == 0) peer.whyNoRdma = "RDMA to it cannot be had: " + done.error().errStr;
     return;
   }
-  say(peer.first(), FrameType::Connected);
+  sayOf(peer, rail, FrameType::Connected);
 }
 
 /// The peer is ready: one write shows whether packets pass.
-void TcpTransport::probeRdma(Peer& peer) {
-  if (!peer.rdma || peer.rdma->hasFailed()) return;
-  if (!peer.rdma->isConnected() || peer.rdma->hasOutput()) {
+void TcpTransport::probe(Peer& peer, Rail& rail) {
+  if (!rail.link || rail.link->hasFailed()) return;
+  if (!rail.link->isConnected() || rail.link->hasOutput()) {
     throw std::string("it is ready for RDMA that was not offered");
   }
-  static Link::Frames nothing;  // stays so
-  peer.rdma->push({FrameHeader{FrameType::Opened, 0, {}}});
-  peer.rdma->write(nothing, [](void*, size_t) {});
+  rail.link->push({FrameHeader{FrameType::Opened, 0, {}}});
+  rail.link->write([](void*, size_t) {});
+  if (peer.whyNoRdma.empty()) peer.whyNoRdma = "RDMA is not agreed yet";
 }
 
-void TcpTransport::switchCame(Peer& peer) {
-  if (!peer.isRdmaProven) throw std::string("it uses RDMA that was not agreed");
-  peer.rdmaReader.state = State::Up;
+void TcpTransport::switchCame(Peer&, Rail& rail) {
+  if (!rail.link) return;
+  if (!rail.isProven && !rail.link->hasFailed()) {
+    throw std::string("it uses RDMA that was not agreed");
+  }
+  rail.hasSwitched = true;
+  if (!rail.link->hasFailed()) rail.reader.state = State::Up;
 }
 
 bool TcpTransport::pollRdma() {
@@ -107,134 +192,84 @@ bool TcpTransport::pollRdma() {
     any |= device->poll();
   }
   for (const auto& peer : peers_) {
-    if (peer->rdma) pollRdma(*peer);
+    for (const auto& rail : peer->rails) {
+      if (rail->link) pollRail(*peer, *rail);
+    }
+    if (!peer->sendsOverRdma() || !peer->hasOutput()) continue;
+    flush(*peer);
+    lookAgain(kLook);  // whether a device has failed, if this rank is in no call then
   }
   return any;
 }
 
-void TcpTransport::pollRdma(Peer& peer) {
-  IbLink& link = *peer.rdma;
-  if (peer.rdmaReader.isThere() && link.hasInput()) {
+void TcpTransport::pollRail(Peer& peer, Rail& rail) {
+  IbLink& link = *rail.link;
+  if (rail.reader.isThere() && link.hasInput()) {
     moved_ = true;
     std::string why;
     try {
-      why = link.read(peer.rdmaReader);
+      why = link.read(rail.reader);
     } catch (const std::bad_alloc&) {
       why = "there is no memory for what it sends";
     }
     if (!why.empty()) return lose(peer, why);
   }
-  link.collect([this](void* owner, size_t) { finish(*static_cast<Outbound*>(owner)); });
-  if (link.hasFailed()) return rdmaFailed(peer);
-  if (!peer.isRdmaProven && link.isProven() && !leaving_ && !told_) {
-    peer.isRdmaProven = true;
-    say(peer.first(), FrameType::Proven);
+  link.collect([this](void* owner, size_t bytes) { written(owner, bytes); });
+  if (link.hasFailed()) return failed(peer, rail);
+  if (leaving_ || told_) return;
+  if (!rail.isProven && link.isProven()) {
+    rail.isProven = true;
+    sayOf(peer, rail, FrameType::Proven);
   }
-  if (!peer.sendsOverRdma && peer.isRdmaProven && peer.isRdmaProvenThere && !leaving_ && !told_) {
-    say(peer.first(), FrameType::Switch);
-    peer.sendsOverRdma = true;
-    peer.whyNoRdma.clear();
+  // What waits for the answer to a Get comes before what goes over this.
+  if (!rail.sends && rail.isProven && rail.isProvenThere && peer.asked.empty()) {
+    sayOf(peer, rail, FrameType::Switch);
+    rail.sends = true;
+    if (rail.index == 0) {
+      peer.whyNoRdma.clear();
+      // From here on it tells of nothing but failures and ends.
+      watchUrgently(peer.first().link.socket().get(), true);
+    }
     log(LogComponent::Transport, LogLevel::Debug, "rank %d sends to %s over RDMA (%s)", rank_,
         describe(peer.rank).c_str(), link.device().name().c_str());
+    offerMore(peer);
   }
-  if (peer.sendsOverRdma && peer.hasOutput()) flush(peer);
 }
 
-std::shared_ptr<void> TcpTransport::useDirectly(std::span<std::byte> memory,
-                                                std::function<bool()> isCurrent) {
-  const Lock lock(*this);
-  return regions_.add(memory, std::move(isCurrent));
-}
-
-/// Where a peer that sends over RDMA may write the message; nothing if its memory is not
-/// registered.
-std::optional<IbTarget> TcpTransport::grant(Peer& peer, const Inbound& message) {
-  if (!peer.rdma || peer.rdma->hasFailed() || !peer.rdmaReader.isThere()) return std::nullopt;
-  const IbDevice& device = peer.rdma->device();
-  std::shared_ptr<IbRegion> region = regions_.find(device, message.data, message.bytes);
-  if (!region) return std::nullopt;
-  const IbTarget target{reinterpret_cast<uint64_t>(message.data), region->rkey(device)};
-  peer.granted[message.name] = std::move(region);
-  return target;
-}
-
-/// How the message gets to its target; null if it is sent as data.
-std::shared_ptr<const IbPlacement> TcpTransport::placementOf(
-    Peer& peer, const Outbound& message, const std::optional<IbTarget>& target) {
-  if (!target || !peer.sendsOverRdma || message.bytes > kMostPlaced) return nullptr;
-  std::shared_ptr<IbRegion> region =
-      regions_.find(peer.rdma->device(), message.data, message.bytes);
-  if (!region) return nullptr;
-  return std::make_shared<IbPlacement>(IbPlacement{std::move(region), message.bytes, *target});
-}
-
-/// A message is where it belongs.
-void TcpTransport::placed(Peer& peer, const FrameHeader& frame) {
-  Inbound* const message = peer.find(frame.name);
-  if (message == nullptr) {
-    if (told_ || peer.forsaken.count(frame.name) > 0) return;
-    throw std::string("it placed a message that nobody asked for");
+/// Each rail takes of the large messages in turn, until none has room.
+void TcpTransport::writeOverRdma(Peer& peer, const std::function<void(void*, size_t)>& written) {
+  for (const auto& rail : peer.rails) {
+    if (rail->sends) rail->link->write(written);
   }
-  if (peer.granted.count(frame.name) == 0 || message->moved != 0 ||
-      frame.offset != message->bytes) {
-    throw std::string("it placed a message for which it was given no place");
-  }
-  message->other = {message->bytes, operationOf(frame)};
-  received(*message, message->bytes);
-}
-
-/// Something has happened that devices, or the timer, woke this rank for.
-void TcpTransport::rdmaWoke(size_t which) {
-  if (which < devices_.size()) return devices_[which]->disarm();
-  uint64_t times = 0;
-  [[maybe_unused]] const ssize_t n = ::read(timer_.get(), &times, sizeof times);
-}
-
-/// Before anything was sent over it a failure is none: the pair goes on with TCP. Afterwards what
-/// was under way is lost. The connection may know better why.
-void TcpTransport::rdmaFailed(Peer& peer) {
-  if (peer.rdmaFailedAt < 0 || peer.hasLeft) return;
-  if (!peer.sendsOverRdma && !peer.rdmaReader.isThere()) {
-    if (peer.rdmaFailedAt == 0) {
-      log(LogComponent::Transport, LogLevel::Warn,
-          "rank %d goes on with TCP to %s: RDMA over %s has failed: %s", rank_,
-          describe(peer.rank).c_str(), peer.rdma->device().name().c_str(),
-          peer.rdma->why().c_str());
-      peer.whyNoRdma = "RDMA has failed: " + peer.rdma->why();
-      peer.rdma->close();
-      peer.rdmaFailedAt = 1;
+  bool any = true;
+  while (any && !peer.bulk.empty()) {
+    any = false;
+    for (const auto& rail : peer.rails) {
+      if (rail->sends) any |= rail->link->writeOne(peer.bulk, written);
     }
-    return;
   }
-  const int64_t now = nowNanos();
-  const int64_t grace = std::chrono::nanoseconds(kGrace).count();
-  if (peer.rdmaFailedAt <= 1) {
-    peer.rdmaFailedAt = now;
-    peer.rdma->close();
-    itimerspec when{};
-    when.it_value.tv_nsec = grace;
-    ::timerfd_settime(timer_.get(), 0, &when, nullptr);
-  }
-  if (now - peer.rdmaFailedAt < grace) return;
-  lose(peer, "RDMA over " + peer.rdma->device().name() + " has failed: " + peer.rdma->why());
 }
 
 void TcpTransport::closeRdma(Peer& peer, const std::string& why) {
-  peer.rdma->close();
-  peer.rdmaFailedAt = -1;
-  if (peer.sendsOverRdma) return;
-  peer.whyNoRdma = why;
+  for (const auto& rail : peer.rails) {
+    if (!rail->link) continue;
+    rail->link->close();
+    rail->failedAt = -1;
+  }
+  if (!peer.sendsOverRdma()) peer.whyNoRdma = why;
 }
 
 std::string TcpTransport::pathTo(int rank) {
   const Lock lock(*this);
   const Peer& peer = peerOf(rank);
-  if (peer.sendsOverRdma) {
-    const uint64_t placed = peer.rdma->messagesPlaced();
-    return "RDMA (" + peer.rdma->device().name() + ")" +
-           (placed > 0 ? ", " + std::to_string(placed) + " messages sent without a copy" : "");
+  if (!peer.sendsOverRdma()) return peer.whyNoRdma.empty() ? "TCP" : "TCP: " + peer.whyNoRdma;
+  std::string names;
+  for (const auto& rail : peer.rails) {
+    if (rail->sends) names += (names.empty() ? "" : ", ") + rail->link->device().name();
   }
-  return peer.whyNoRdma.empty() ? "TCP" : "TCP: " + peer.whyNoRdma;
+  const uint64_t placed = peer.messagesPlaced;
+  return "RDMA (" + names + ")" +
+         (placed > 0 ? ", " + std::to_string(placed) + " messages sent without a copy" : "");
 }
 
 }  // namespace ctran

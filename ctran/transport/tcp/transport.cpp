@@ -19,8 +19,9 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       size_(board.size()),
       ownAddresses_(hosts_.doorman->addresses()),
       connectionsWanted_(wantedConnections()),
-      epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
-  if (!epoll_) throw systemError("epoll_create1", errno);
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      urgent_(::epoll_create1(EPOLL_CLOEXEC)) {
+  if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);
   for (int r = 0; r < size_; ++r) {
     peers_.push_back(std::make_unique<Peer>(*this, r));
     peers_[r]->isNear = board_.isShared(r);
@@ -39,8 +40,6 @@ void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   }
 }
 
-namespace {
-
 FrameHeader headerOf(FrameType type, size_t bytes, const Transmission& message, uint64_t offset) {
   FrameHeader header{type, static_cast<uint32_t>(bytes), message.name, offset};
   header.signature = message.operation.signature;
@@ -48,8 +47,6 @@ FrameHeader headerOf(FrameType type, size_t bytes, const Transmission& message, 
   header.count = message.operation.count;
   return header;
 }
-
-}  // namespace
 
 void TcpTransport::wakeOwn() {
   // The counters' stores must not pass the look for sleepers; see Board::published.
@@ -129,9 +126,10 @@ void TcpTransport::countSent(Peer& peer, size_t bytes) {
   if (recording_ == nullptr) return;
   if (peer.recorded == nullptr) peer.recorded = recording_->link(peer.rank);
   if (peer.recorded == nullptr) return;
-  std::atomic<uint64_t>& sent = peer.recorded->sent;
-  sent.store(sent.load(std::memory_order_relaxed) + bytes, std::memory_order_relaxed);
-  peer.recorded->isRdma.store(peer.sendsOverRdma ? 1 : 0, std::memory_order_relaxed);
+  using Over = RecordedLink::Transport;
+  RecordedLink::add(peer.recorded->sent, bytes);
+  const Over over = peer.sendsOverRdma() ? Over::Rdma : Over::Tcp;
+  peer.recorded->transport.store(static_cast<uint64_t>(over), std::memory_order_relaxed);
 }
 
 /// A message has come, or been announced, that is not bound: threads that wait for any have to
@@ -213,21 +211,19 @@ void TcpTransport::admitWaiting(Peer& peer, uint32_t queue) {
 }
 
 void TcpTransport::pushEager(Peer& peer, Outbound& message) {
-  peer.push({headerOf(FrameType::Eager, message.bytes, message, 0), message.data, &message});
+  peer.push(
+      {headerOf(FrameType::Eager, message.bytes, message, 0), message.data, ownerOf(message)});
 }
 
 void TcpTransport::pushData(Peer& peer, Outbound& message, const std::optional<IbTarget>& target) {
   if (auto placement = placementOf(peer, message, target)) {
-    Link::Outgoing frame{headerOf(FrameType::Placed, 0, message, message.bytes), message.data,
-                         &message};
-    frame.placement = std::move(placement);
-    peer.bulk.push_back(std::move(frame));
+    pushPlaced(peer, message, std::move(placement));
     return flush(peer);
   }
   for (size_t offset = 0; offset < message.bytes; offset += kFrameBytes) {
     const size_t bytes = std::min(kFrameBytes, message.bytes - offset);
-    peer.bulk.push_back(
-        {headerOf(FrameType::Data, bytes, message, offset), message.data + offset, &message});
+    peer.bulk.push_back({headerOf(FrameType::Data, bytes, message, offset), message.data + offset,
+                         ownerOf(message)});
   }
   flush(peer);
 }
@@ -341,7 +337,11 @@ void TcpTransport::release(Inbound& message) {
   peer.readiness.later.erase(message.name);
   if (message.bytes > kEagerBytes) peer.forsaken.insert(message.name);
   // The peer may be writing to it: nothing does any more when this has returned.
-  if (peer.granted.erase(message.name) > 0 && peer.rdma) peer.rdma->close();
+  if (peer.granted.erase(message.name) > 0) {
+    for (const auto& rail : peer.rails) {
+      if (rail->link) rail->link->close();
+    }
+  }
   for (const auto& connection : peer.connections) connection->letGo(message);
 }
 
@@ -355,9 +355,14 @@ void TcpTransport::release(Outbound& message) {
     peer.unready.erase(found);
     peer.announcements.later.erase(message.name);
   }
-  std::erase_if(peer.bulk, [&](const Link::Outgoing& frame) { return frame.owner == &message; });
-  for (const auto& connection : peer.connections) connection->link.forget(&message);
-  if (peer.rdma) peer.rdma->forget(&message);
+  void* const owner = ownerOf(message);
+  const auto isOfIt = [owner](const Link::Outgoing& frame) { return frame.owner == owner; };
+  std::erase_if(peer.bulk, isOfIt);
+  std::erase_if(peer.held, isOfIt);
+  for (const auto& connection : peer.connections) connection->link.forget(owner);
+  for (const auto& rail : peer.rails) {
+    if (rail->link) rail->link->forget(owner);
+  }
 }
 
 // --- Polling -------------------------------------------------------------------------------------

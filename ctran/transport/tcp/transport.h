@@ -51,6 +51,14 @@ class TcpTransport final : public Transport {
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
                                     std::function<bool()> isCurrent) override;
 
+  std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
+                                                     int device = kHostMemory) override;
+  bool reaches(int peer, const RemoteMemory& remote, std::span<const std::byte> local) override;
+  std::unique_ptr<Transfer> put(int peer, const RemoteMemory& remote, size_t offset,
+                                std::span<const std::byte> source) override;
+  std::unique_ptr<Transfer> get(int peer, const RemoteMemory& remote, size_t offset,
+                                std::span<std::byte> destination) override;
+
   void connect(int peer) override;
   /// There is a connection, on which the rank has not said goodbye yet.
   bool mayHear(int peer) override;
@@ -61,6 +69,8 @@ class TcpTransport final : public Transport {
   uint64_t bytesSent() const override { return bytesSent_.load(std::memory_order_relaxed); }
   bool poll() override;
   int fd() const override { return epoll_.get(); }
+  /// What tells that RDMA has failed, of which the other end has to hear; see rdma_lost.cpp.
+  int urgentFd() const override { return urgent_.get(); }
 
   int connections() override;
   int connections(int peer) override;
@@ -91,6 +101,9 @@ class TcpTransport final : public Transport {
   };
   struct Peer;
   struct Connection;
+  struct Rail;
+  class Exposed;
+  class Fetch;
   class Lock;
   class Waking;
 
@@ -110,19 +123,40 @@ class TcpTransport final : public Transport {
   void pollDoorman();
   void heedCallers(bool heeds);
   void openDevices();
-  void offerRdma(Peer& peer);
-  void cardCame(Peer& peer);
-  void probeRdma(Peer& peer);
-  void switchCame(Peer& peer);
+  void offer(Peer& peer, Rail& rail);
+  std::optional<size_t> deviceFor(const Peer& peer, const Rail& rail) const;
+  void offerMore(Peer& peer);
+  void sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t offset = 0);
+  Rail& railOf(Peer& peer, const FrameHeader& frame);
+  static Rail& railOf(Peer& peer, uint32_t index);
+  void cardCame(Peer& peer, Rail& rail);
+  void probe(Peer& peer, Rail& rail);
+  void switchCame(Peer& peer, Rail& rail);
   bool pollRdma();
-  void pollRdma(Peer& peer);
-  void rdmaFailed(Peer& peer);
+  void pollRail(Peer& peer, Rail& rail);
+  void writeOverRdma(Peer& peer, const std::function<void(void*, size_t)>& written);
+  void failed(Peer& peer, Rail& rail);
+  void lostCame(Peer& peer, Rail& rail, uint64_t bytes);
+  void fallBack(Peer& peer, Rail& rail, uint64_t bytes);
   void rdmaWoke(size_t which);
+  void lookAgain(std::chrono::nanoseconds after);
+  void watchUrgently(int fd, bool watches);
   void closeRdma(Peer& peer, const std::string& why);
   std::optional<IbTarget> grant(Peer& peer, const Inbound& message);
   std::shared_ptr<const IbPlacement> placementOf(Peer& peer, const Outbound& message,
                                                  const std::optional<IbTarget>& target);
-  void placed(Peer& peer, const FrameHeader& frame);
+  void pushPlaced(Peer& peer, Outbound& message, std::shared_ptr<const IbPlacement> placement);
+  void placed(Peer& peer, const FrameHeader& frame, uint64_t bytes);
+  void written(void* owner, size_t bytes);
+  std::shared_ptr<const IbPlacement> placementAt(Peer& peer, const RemoteMemory& remote,
+                                                 std::span<const std::byte> local);
+  void pushInOrder(Peer& peer, Link::Outgoing frame);
+  std::span<std::byte> exposedTo(const FrameHeader& frame, uint64_t bytes);
+  void answerGet(Peer& peer, const FrameHeader& frame);
+  std::byte* beginGot(Peer& peer, const FrameHeader& frame);
+  void endGot(Peer& peer, const FrameHeader& frame);
+  void withdraw(uint64_t number);
+  void release(Fetch& fetch);
   std::optional<Verdict> admit(const Introduction& who);
   void giveUp(Connection& connection, const std::string& why);
   void hungUp(Connection& connection);
@@ -171,16 +205,21 @@ class TcpTransport final : public Transport {
   const std::vector<NetAddress> ownAddresses_;
   const size_t connectionsWanted_;  // to a peer; 0: depends
   UniqueFd epoll_;
-  UniqueFd timer_;  // of RDMA connections that have failed
+  UniqueFd urgent_;  // epoll too: of what is also in the other
+  UniqueFd timer_;   // when to look at what RDMA connections have on their way, or have failed
 
   std::atomic<uint64_t> bytesSent_{0};
   std::atomic<uint64_t> offers_{0};
   std::atomic<int> wanted_{0};  // threads that want the lock, and must not wait for polls
   std::mutex mutex_;            // guards what follows
   bool areDevicesOpen_ = false;
+  bool isTimerSet_ = false;
   std::string whyNoDevices_;
   std::vector<std::unique_ptr<IbDevice>> devices_;
   IbRegions regions_;
+  std::map<uint64_t, std::shared_ptr<IbRegion>> exposed_;  // memory that peers write and read
+  uint64_t lastExposed_ = 0;
+  uint32_t lastFetch_ = 0;
   std::vector<std::unique_ptr<Peer>> peers_;
   std::optional<Error> failure_;  // to be reported without the lock,
   std::vector<int> left_;         // and then who has left

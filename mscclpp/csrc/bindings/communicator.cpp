@@ -46,7 +46,9 @@ PyObject* timeout(PyObject* object, void*) {
 int setTimeout(PyObject* object, PyObject* value, void*) {
   return guarded([&] {
            if (value == nullptr) raise(PyExc_AttributeError, "a communicator has a timeout");
-           self(object).engine->setTimeout(duration(number(value, "timeout")));
+           const auto limit = duration(number(value, "timeout"));
+           self(object).engine->setTimeout(limit);
+           if (self(object).gpu) self(object).gpu->setTimeout(limit);
            return Py_None;
          }) == nullptr
              ? -1
@@ -67,6 +69,7 @@ PyObject* hosts(PyObject* object, PyObject*) {
 PyObject* barrier(PyObject* object, PyObject*) {
   return guarded([&] {
     Turn turn(self(object));
+    self(object).throwIfBroken();
     Waiting hooks;
     self(object).engine->run({.kind = CollectiveKind::Barrier}, {}, &hooks);
     return Py_NewRef(Py_None);
@@ -106,13 +109,33 @@ PyObject* abort(PyObject* object, PyObject* reason) {
   });
 }
 PyObject* isAborted(PyObject* object, PyObject*) {
-  return PyBool_FromLong(self(object).engine->isAborted());
+  const Shared& shared = self(object);
+  return PyBool_FromLong(shared.engine->isAborted() || (shared.gpu && shared.gpu->isAborted()));
 }
 PyObject* finalize(PyObject* object, PyObject*) {
   return guarded([&] {
     Turn turn(self(object));
+    if (self(object).gpu) {
+      Unlocked hooks;
+      self(object).gpu->finalize(&hooks);
+    }
     Waiting hooks;
     self(object).engine->finalize(&hooks);
+    return Py_NewRef(Py_None);
+  });
+}
+
+PyObject* gpu(PyObject* object, void*) {
+  const auto& gpu = self(object).gpu;
+  return gpu ? PyLong_FromLong(gpu->device()) : Py_NewRef(Py_None);
+}
+PyObject* gpuName(PyObject* object, void*) {
+  return PyUnicode_FromString(gpuNameOf(self(object)).c_str());
+}
+PyObject* useGpu(PyObject* object, PyObject* device) {
+  return guarded([&] {
+    Turn turn(self(object));
+    self(object).useGpu(static_cast<int>(integer(device, "device")));
     return Py_NewRef(Py_None);
   });
 }
@@ -140,6 +163,8 @@ PyGetSetDef properties[] = {
     {"size", size, nullptr, "How many ranks there are.", nullptr},
     {"name", name, nullptr, "For people, and for torchcomms' tools.", nullptr},
     {"timeout", timeout, setTimeout, "Of every operation, in seconds.", nullptr},
+    {"gpu", gpu, nullptr, "The GPU of this rank, once one is used; else None.", nullptr},
+    {"gpu_name", gpuName, nullptr, "The name of the communicator of the GPUs.", nullptr},
     {},
 };
 
@@ -148,6 +173,7 @@ PyMethodDef methods[] = {
     {"barrier", barrier, METH_NOARGS, "Waits until all ranks have called it."},
     {"send", send, METH_VARARGS, "send(buffer, peer, tag)"},
     {"recv", receive, METH_VARARGS, "recv(buffer, peer, tag)"},
+    {"use_gpu", useGpu, METH_O, "use_gpu(device): the GPU of this rank from now on. Collective."},
     {"abort", abort, METH_O, "Ends every blocked and every later operation of all ranks."},
     {"is_aborted", isAborted, METH_NOARGS, "Whether it is broken."},
     {"finalize", finalize, METH_NOARGS, "Leaves; later calls are errors."},
@@ -181,6 +207,25 @@ PyObject* newCommunicator(std::shared_ptr<ctran::api::Communicator> engine) {
   auto* const own = reinterpret_cast<CommunicatorObject*>(object.get());
   new (&own->shared) std::shared_ptr<Shared>(std::make_shared<Shared>(std::move(engine)));
   return object.release();
+}
+
+std::string gpuNameOf(const Shared& shared) { return shared.engine->name() + "+gpus"; }
+
+void Shared::useGpu(int device) {
+  if (gpu && gpu->device() != device) {
+    raise(PyExc_ValueError, "the communicator works on GPU " + std::to_string(gpu->device()) +
+                                " of this rank, not on GPU " + std::to_string(device) +
+                                "; make another CommGroup for that");
+  }
+  if (gpu) return;
+  ctran::api::GpuOptions options;
+  options.device = device;
+  std::shared_ptr<ctran::api::GpuCommunicator> made;
+  {
+    Unlocked hooks;
+    made = ctran::api::GpuCommunicator::beside(engine, gpuNameOf(*this), options, &hooks);
+  }
+  gpu = std::move(made);
 }
 
 const std::shared_ptr<Shared>& sharedOf(PyObject* object) {

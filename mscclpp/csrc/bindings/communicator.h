@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "ctran/communicator.h"
+#include "ctran/gpu.h"
 #include "mscclpp/csrc/bindings/python.h"
 
 namespace mscclpp::python {
@@ -12,7 +13,15 @@ namespace mscclpp::python {
 struct Shared {
   explicit Shared(std::shared_ptr<ctran::api::Communicator> engine) : engine(std::move(engine)) {}
 
+  /// Makes the communicator of the ranks' GPUs, of which this rank has that one. Collective.
+  void useGpu(int device);
+  /// Throws what has broken it on the GPUs, too.
+  void throwIfBroken() const {
+    if (gpu) gpu->throwIfBroken();
+  }
+
   const std::shared_ptr<ctran::api::Communicator> engine;
+  std::shared_ptr<ctran::api::GpuCommunicator> gpu;  ///< from the first use of a GPU's memory on
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
 };
 
@@ -32,6 +41,9 @@ class Turn {
   Shared& shared_;
 };
 
+/// What the communicator of the GPUs is called.
+std::string gpuNameOf(const Shared& shared);
+
 /// A communicator for Python. A new reference.
 PyObject* newCommunicator(std::shared_ptr<ctran::api::Communicator> engine);
 /// Of a Communicator of Python; raises TypeError for what is none.
@@ -40,6 +52,7 @@ const std::shared_ptr<Shared>& sharedOf(PyObject* object);
 bool addCommunicator(PyObject* module);
 bool addOperation(PyObject* module);
 bool addMeeting(PyObject* module);
+bool addGpu(PyObject* module);
 bool addMemory(PyObject* module);
 
 /// Of the names and order that mscclpp.types gives them; raises ValueError for others.

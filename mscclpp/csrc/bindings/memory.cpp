@@ -1,7 +1,9 @@
-// Memory that the ranks of a host map, and how tensors are made of it (DLPack).
+// Memory that the ranks of a host map, of the host or of a GPU, and how tensors are made of it
+// (DLPack).
 #include <algorithm>
 #include <vector>
 
+#include "ctran/gpu.h"
 #include "ctran/window.h"
 #include "mscclpp/csrc/bindings/communicator.h"
 
@@ -9,8 +11,9 @@ namespace mscclpp::python {
 namespace {
 
 // As DLPack has them, version 0.
+constexpr int32_t kCpu = 1, kCuda = 2;
 struct DlDevice {
-  int32_t type = 1;  // the CPU
+  int32_t type = kCpu;
   int32_t id = 0;
 };
 struct DlDataType {
@@ -35,13 +38,14 @@ struct DlManagedTensor {
 /// A tensor and what it stands on.
 struct Managed {
   DlManagedTensor managed;
-  std::shared_ptr<std::byte> memory;
+  std::shared_ptr<void> memory;
   std::vector<int64_t> shape, strides;
 };
 
 struct MemoryObject {
-  PyObject_HEAD std::shared_ptr<std::byte> memory;
+  PyObject_HEAD std::shared_ptr<void> memory;
   size_t bytes;
+  int gpu;  // -1: the host
 };
 
 PyTypeObject* type = nullptr;
@@ -49,7 +53,15 @@ constexpr const char* kName = "dltensor";
 
 MemoryObject& self(PyObject* object) { return *reinterpret_cast<MemoryObject*>(object); }
 
+/// Who lets go of memory of a GPU waits for what runs there.
+void letGo(std::shared_ptr<void>& memory) {
+  PyThreadState* const saved = PyEval_SaveThread();
+  memory.reset();
+  PyEval_RestoreThread(saved);
+}
+
 void destroy(PyObject* object) {
+  letGo(self(object).memory);
   self(object).memory.~shared_ptr();
   PyTypeObject* const type = Py_TYPE(object);
   type->tp_free(object);
@@ -58,6 +70,7 @@ void destroy(PyObject* object) {
 
 PyObject* address(PyObject* object, void*) { return PyLong_FromVoidPtr(self(object).memory.get()); }
 PyObject* bytes(PyObject* object, void*) { return PyLong_FromSize_t(self(object).bytes); }
+PyObject* gpu(PyObject* object, void*) { return PyLong_FromLong(self(object).gpu); }
 
 /// Whoever has taken the tensor has renamed the capsule, and deletes it.
 void dropCapsule(PyObject* capsule) {
@@ -87,6 +100,7 @@ PyObject* toDlpack(PyObject* object, PyObject* arguments) {
     made->strides = integers(strides, "strides");
     DlTensor& tensor = made->managed.tensor;
     tensor.data = made->memory.get();
+    if (self(object).gpu >= 0) tensor.device = {kCuda, self(object).gpu};
     tensor.dimensions = static_cast<int32_t>(made->shape.size());
     tensor.type.code = static_cast<uint8_t>(code);
     tensor.type.bits = static_cast<uint8_t>(bits);
@@ -102,22 +116,40 @@ PyObject* toDlpack(PyObject* object, PyObject* arguments) {
   });
 }
 
-PyObject* allocate(PyObject*, PyObject* given) {
+/// allocate(bytes, gpu) -> Memory
+PyObject* allocate(PyObject*, PyObject* arguments) {
   return guarded([&] {
+    PyObject* given = nullptr;
+    int gpu = -1;
+    if (!PyArg_ParseTuple(arguments, "Oi", &given, &gpu)) throw PythonError();
     const int64_t wanted = integer(given, "the size of a buffer");
     if (wanted < 0) raise(PyExc_ValueError, "a buffer has no " + std::to_string(wanted) + " bytes");
     const auto size = static_cast<size_t>(wanted);
-    auto memory = ctran::api::allocateShared(std::max<size_t>(size, 1));
+    const size_t some = std::max<size_t>(size, 1);
+    std::shared_ptr<void> memory = gpu >= 0
+                                       ? ctran::api::allocateOnGpu(gpu, some)
+                                       : std::shared_ptr<void>(ctran::api::allocateShared(some));
     Ref object = checked(type->tp_alloc(type, 0));
-    new (&self(object.get()).memory) std::shared_ptr<std::byte>(std::move(memory));
+    new (&self(object.get()).memory) std::shared_ptr<void>(std::move(memory));
     self(object.get()).bytes = size;
+    self(object.get()).gpu = gpu;
     return object.release();
+  });
+}
+
+/// gpu_of(address) -> -1: the host
+PyObject* gpuOf(PyObject*, PyObject* given) {
+  return guarded([&] {
+    const auto address = static_cast<uintptr_t>(integer(given, "an address"));
+    const auto found = ctran::api::gpuAllocationOf(reinterpret_cast<const void*>(address));
+    return PyLong_FromLong(found.device);
   });
 }
 
 PyGetSetDef properties[] = {
     {"address", address, nullptr, "Of the first byte.", nullptr},
     {"bytes", bytes, nullptr, "How many there are.", nullptr},
+    {"gpu", gpu, nullptr, "Whose memory it is; -1: the host's.", nullptr},
     {},
 };
 
@@ -135,7 +167,8 @@ PyType_Slot slots[] = {
 };
 
 PyMethodDef functions[] = {
-    {"allocate", allocate, METH_O, "allocate(bytes): Memory"},
+    {"allocate", allocate, METH_VARARGS, "allocate(bytes, gpu): Memory; of the host for gpu -1"},
+    {"gpu_of", gpuOf, METH_O, "gpu_of(address): whose memory it is; -1: the host's"},
     {},
 };
 

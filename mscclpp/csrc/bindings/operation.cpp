@@ -1,4 +1,7 @@
 // What an algorithm has prepared for a communicator: the path of every execute.
+#include <algorithm>
+#include <optional>
+
 #include "mscclpp/csrc/bindings/communicator.h"
 
 namespace mscclpp::python {
@@ -8,6 +11,7 @@ using ctran::CollectiveKind;
 using ctran::api::Call;
 
 constexpr long kSuccess = 0, kInvalidArgument = 4;  // mscclpp.CommResult
+constexpr long kNotOnGpus = -1;                     // mscclpp.algorithm.NOT_ON_GPUS
 
 struct State {
   std::weak_ptr<Shared> shared;
@@ -15,6 +19,8 @@ struct State {
   ctran::api::Hints hints;
   std::shared_ptr<const ctran::CallHints> prepared;
   int ranks = 1;
+  bool onGpus = false;                                       ///< whether it is prepared for them
+  std::shared_ptr<const ctran::CallHints> preparedGpu = {};  ///< for that; null without hints
 };
 
 struct OperationObject {
@@ -23,7 +29,7 @@ struct OperationObject {
 
 PyTypeObject* type = nullptr;
 
-const State& self(PyObject* object) { return reinterpret_cast<OperationObject*>(object)->state; }
+State& self(PyObject* object) { return reinterpret_cast<OperationObject*>(object)->state; }
 
 void destroy(PyObject* object) {
   reinterpret_cast<OperationObject*>(object)->state.~State();
@@ -77,6 +83,20 @@ size_t countOf(const State& state, size_t input, size_t output, ctran::DataType 
   return block / element;
 }
 
+ctran::api::Hints hintsOf(PyObject* dict) {
+  ctran::api::Hints hints;
+  PyObject *key = nullptr, *value = nullptr;
+  for (Py_ssize_t at = 0; PyDict_Next(dict, &at, &key, &value);) {
+    hints[text(key, "a hint's name")] = text(value, "a hint");
+  }
+  return hints;
+}
+
+/// Of a kernel: more than it can have is as many as it can have.
+uint32_t atMostBlocks(int64_t number) {
+  return static_cast<uint32_t>(std::clamp<int64_t>(number, 0, 1 << 20));
+}
+
 /// A buffer that was given as a number.
 void* pointer(int64_t address, int64_t bytes, const char* what) {
   if (bytes < 0) raise(PyExc_ValueError, std::string(what) + "_size must not be negative");
@@ -86,10 +106,39 @@ void* pointer(int64_t address, int64_t bytes, const char* what) {
   return reinterpret_cast<void*>(address);
 }
 
-/// run(input, output, input_size, output_size, dtype, op, root) -> code
+/// The GPU that has the buffers; none if the host has them.
+std::optional<int> gpuOf(const Call& call, int64_t inputBytes, int64_t outputBytes) {
+  const void* const first = inputBytes != 0 ? call.input : call.output;
+  if (inputBytes == 0 && outputBytes == 0) return std::nullopt;  // nothing is moved
+  const auto gpu = ctran::api::gpuOf(first);
+  if (outputBytes == 0 || call.output == first) return gpu;
+  const auto other = ctran::api::gpuOf(call.output);
+  if (gpu == other) return gpu;
+  const auto where = [](const std::optional<int>& one) {
+    return one ? "on GPU " + std::to_string(*one) : std::string("in the host's memory");
+  };
+  raise(PyExc_ValueError, "input_buffer is " + where(gpu) + " and output_buffer " + where(other) +
+                              "; they have to be in one place");
+}
+
+long enqueue(const State& state, Shared& shared, const Call& call, int device, int64_t stream,
+             const ctran::api::EnqueueOptions& options) {
+  if (!shared.gpu || !state.onGpus) return kNotOnGpus;
+  if (shared.gpu->device() != device) {
+    raise(PyExc_ValueError, "the buffers are on GPU " + std::to_string(device) +
+                                ", but the communicator works on GPU " +
+                                std::to_string(shared.gpu->device()) + " of this rank");
+  }
+  Turn turn(shared);
+  Unlocked hooks;
+  shared.gpu->enqueue(call, reinterpret_cast<ctran::api::GpuStream>(stream), options, &hooks);
+  return kSuccess;
+}
+
+/// run(input, output, input_size, output_size, dtype, op, root[, stream, blocks, threads]) -> code
 PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
   return guarded([&] {
-    if (count != 7) raise(PyExc_TypeError, "run takes 7 arguments");
+    if (count != 7 && count != 10) raise(PyExc_TypeError, "run takes 7 or 10 arguments");
     const State& state = self(object);
     const int64_t inputBytes = integer(given[2], "input_size");
     const int64_t outputBytes = integer(given[3], "output_size");
@@ -108,11 +157,53 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
     if (call.kind == CollectiveKind::Broadcast && call.input != call.output) {
       raise(PyExc_ValueError, "a broadcast has one buffer, as input and as output");
     }
+    const int64_t stream = count > 7 ? integer(given[7], "stream") : 0;
     const auto shared = held(state);
+    if (const auto device = gpuOf(call, inputBytes, outputBytes)) {
+      call.prepared = state.preparedGpu;
+      ctran::api::EnqueueOptions options;
+      if (count > 7) {
+        options.blocks = atMostBlocks(integer(given[8], "nblocks"));
+        options.threads = atMostBlocks(integer(given[9], "nthreads_per_block"));
+      }
+      return PyLong_FromLong(enqueue(state, *shared, call, *device, stream, options));
+    }
+    if (stream != 0 && inputBytes + outputBytes != 0) {
+      raise(PyExc_ValueError,
+            "there is no stream " + std::to_string(stream) + ": on the CPU, stream is 0");
+    }
     Turn turn(*shared);
+    shared->throwIfBroken();
     Waiting hooks;
     shared->engine->run(call, {}, &hooks);
     return PyLong_FromLong(kSuccess);
+  });
+}
+
+/// use_gpu(hints, address, stream): prepares it for memory of the GPU that has the address
+PyObject* useGpu(PyObject* object, PyObject* arguments) {
+  return guarded([&] {
+    PyObject *hints = nullptr, *address = nullptr, *stream = nullptr;
+    if (!PyArg_ParseTuple(arguments, "O!OO", &PyDict_Type, &hints, &address, &stream)) {
+      throw PythonError();
+    }
+    State& state = self(object);
+    const auto shared = held(state);
+    const auto device =
+        ctran::api::gpuOf(reinterpret_cast<void*>(integer(address, "input_buffer")));
+    if (!device) raise(PyExc_ValueError, "the buffer is in no GPU's memory");
+    Turn turn(*shared);
+    if (!shared->gpu && ctran::api::isCapturing(
+                            reinterpret_cast<ctran::api::GpuStream>(integer(stream, "stream")))) {
+      raise(PyExc_RuntimeError,
+            "the first use of a GPU by this communicator cannot be captured; execute something "
+            "before the capture, or call CommGroup.use_gpu()");
+    }
+    shared->useGpu(*device);
+    const ctran::api::Hints given = hintsOf(hints);
+    state.preparedGpu = given.empty() ? nullptr : shared->gpu->prepare(given);
+    state.onGpus = true;
+    return Py_NewRef(Py_None);
   });
 }
 
@@ -126,17 +217,20 @@ PyObject* whyNot(PyObject*, PyObject* arguments) {
   });
 }
 
-/// explain(bytes, dtype) -> JSON
+/// explain(bytes, dtype) -> JSON; of memory of GPUs if it is prepared for them
 PyObject* explain(PyObject* object, PyObject* arguments) {
   return guarded([&] {
     long long bytes = 0;
-    int type = 0;
-    if (!PyArg_ParseTuple(arguments, "Li", &bytes, &type)) throw PythonError();
+    int number = 0;
+    if (!PyArg_ParseTuple(arguments, "Li", &bytes, &number)) throw PythonError();
     if (bytes < 0) raise(PyExc_ValueError, "bytes must not be negative");
     const State& state = self(object);
     const auto shared = held(state);
-    ctran::api::Explanation found = shared->engine->explain(state.kind, static_cast<size_t>(bytes),
-                                                            dataType(type), state.hints);
+    const auto size = static_cast<size_t>(bytes);
+    const ctran::DataType type = dataType(number);
+    const ctran::api::Explanation found =
+        state.onGpus ? shared->gpu->explain(state.kind, size, type, state.preparedGpu)
+                     : shared->engine->explain(state.kind, size, type, state.hints);
     return PyUnicode_FromString(found.json.c_str());
   });
 }
@@ -152,11 +246,7 @@ PyObject* prepare(PyObject*, PyObject* arguments) {
     const auto& shared = sharedOf(communicator);
     const auto kind = ctran::collectiveKindNamed(name);
     if (!kind) raise(PyExc_ValueError, "there is no collective '" + std::string(name) + "'");
-    ctran::api::Hints given;
-    PyObject *key = nullptr, *value = nullptr;
-    for (Py_ssize_t at = 0; PyDict_Next(hints, &at, &key, &value);) {
-      given[text(key, "a hint's name")] = text(value, "a hint");
-    }
+    const ctran::api::Hints given = hintsOf(hints);
     State state{shared, *kind, given, shared->engine->prepare(given), shared->engine->size()};
     Ref object = checked(type->tp_alloc(type, 0));
     new (&reinterpret_cast<OperationObject*>(object.get())->state) State(std::move(state));
@@ -167,7 +257,9 @@ PyObject* prepare(PyObject*, PyObject* arguments) {
 PyMethodDef methods[] = {
     {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run)), METH_FASTCALL,
      "run(input, output, input_size, output_size, dtype, op, root): 0, or the code of CommResult "
-     "if there is no such reduction"},
+     "if there is no such reduction; on GPUs also stream, blocks and threads; -1: use_gpu first"},
+    {"use_gpu", useGpu, METH_VARARGS,
+     "use_gpu(hints, address, stream): prepares it for memory of the GPU that has the address"},
     {"explain", explain, METH_VARARGS, "explain(bytes, dtype): what would serve it, as JSON"},
     {},
 };

@@ -88,4 +88,25 @@ class Waiting final : public ctran::WaitHooks {
   PyThreadState* saved_ = nullptr;
 };
 
+/// The interpreter's lock is free while it lives; waits end with Ctrl-C.
+class Unlocked final : public ctran::WaitHooks {
+ public:
+  Unlocked() : saved_(PyEval_SaveThread()) {}
+  ~Unlocked() override { PyEval_RestoreThread(saved_); }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+  void beforeBlocking() override {}
+  void afterBlocking() override {}
+  void interrupted() override {
+    PyEval_RestoreThread(saved_);
+    const int raised = PyErr_CheckSignals();
+    saved_ = PyEval_SaveThread();
+    if (raised != 0) throw PythonError();
+  }
+
+ private:
+  PyThreadState* saved_;
+};
+
 }  // namespace mscclpp::python

@@ -19,6 +19,8 @@ import gpu_ranks.algorithms
 import gpu_ranks.copies
 import gpu_ranks.detour
 import gpu_ranks.groups
+import gpu_ranks.hosts
+import gpu_ranks.mscclpp
 import gpu_ranks.ncclx
 import gpu_ranks.persistent
 import gpu_ranks.plans

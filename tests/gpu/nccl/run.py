@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import nccl_ranks.plugins
 import nccl_ranks.trouble
 import nccl_ranks.use
 import nccl_ranks.windows  # noqa: F401  (all register their cases)

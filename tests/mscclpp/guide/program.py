@@ -1,7 +1,9 @@
-"""Executes the Python blocks of the torch integration guide, given as a file, on the CPU.
+"""Executes the Python blocks of the torch integration guide, given as a file, on GPUs where there
+are some, else on the CPU.
 
-Replaced: names of the device and of its stream. Filled in: what the guide leaves out, which is how
-the tuner takes the time, and where the class begins whose methods it shows.
+Replaced on the CPU: names of the device and of its stream. Filled in: what the guide leaves out,
+which is how the tuner takes the time, how the benchmark captures, and where the class begins whose
+methods it shows.
 """
 
 from __future__ import annotations
@@ -24,18 +26,23 @@ from mscclpp.bootstrap import _interface_addresses
 
 BLOCKS = re.findall(r"^```python\n(.*?)^```", Path(sys.argv[1]).read_text(), re.M | re.S)
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-ON_CPU = {
+ON_GPU = torch.cuda.is_available()
+DEVICE = "cuda" if ON_GPU else "cpu"
+REPLACED = {
     "torch.cuda.set_device(local_rank)": "pass",
     "torch.cuda.current_stream().cuda_stream": "0",
     'device="cuda"': 'device="cpu"',
     "with torch.cuda.graph(g, stream=capture_stream):": "if True:",
 }
+if ON_GPU:  # ranks share GPUs where there are too few
+    device = "local_rank % torch.cuda.device_count()"
+    REPLACED = {"torch.cuda.set_device(local_rank)": f"torch.cuda.set_device({device})"}
 
 
 def block(*words: str) -> str:
     """The first one with all of the words."""
     code: str = next(b for b in BLOCKS if all(word in b for word in words))
-    for old, new in ON_CPU.items():
+    for old, new in REPLACED.items():
         code = code.replace(old, new)
     return code
 
@@ -54,10 +61,10 @@ def netifaces() -> types.ModuleType:
 
 def check(comm: Any) -> None:
     for count in (512, 1000, 70_000, 1 << 20):
-        tensor = (torch.arange(count) % 5 + RANK).float()
+        tensor = (torch.arange(count) % 5 + RANK).float().to(DEVICE)
         comm.all_reduce(tensor)
         wanted = SIZE * (torch.arange(count) % 5) + SIZE * (SIZE - 1) // 2
-        assert torch.equal(tensor, wanted.float()), count
+        assert torch.equal(tensor.cpu(), wanted.float()), count
 
 
 def tuner(names: dict[str, Any]) -> Any:
@@ -72,6 +79,10 @@ def tuner(names: dict[str, Any]) -> Any:
             "bench_buf.normal_(); sizes = [1 << 10, 1 << 16]; n_iter_per_graph = 3"
         ),
     }
+    if ON_GPU:
+        filled["# Capture CUDA graph, warmup, and time..."] = (
+            "g, capture_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()"
+        )
     methods = [
         block("def _run_algo"),
         block("def _tune"),

@@ -13,6 +13,8 @@
 #define STAND_IN_VERBS_CONTROLS(X)                                                              \
   /* Forgets all faults, and starts over with a seed. No queue pair may exist. */               \
   X(standInVerbsReset, void, uint64_t seed)                                                     \
+  /* Takes some steps, as a poll does: for ranks of one process that may all sleep. */          \
+  X(standInVerbsStep, void)                                                                     \
   /* The `after`-th work request from now, of a queue pair (0: of any), fails with `status`. */ \
   X(standInVerbsFail, void, uint32_t qpNum, uint64_t after, int status)                         \
   /* Pulls the cable of a device, or plugs it in. */                                            \

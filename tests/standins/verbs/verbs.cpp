@@ -7,7 +7,8 @@
 //   STAND_IN_VERBS_DEVICES  how many devices there are (2)
 //   STAND_IN_VERBS_SEED     as standInVerbsReset
 //   STAND_IN_VERBS_FAULT    fail:N:STATUS, unplug:N or remove:N: what befalls the N-th work request
-//                           of this process, or the device at that moment; several with commas
+//                           of this process, or the device at that moment; every:N:STATUS: what
+//                           befalls each N-th one; several with commas
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -27,6 +28,8 @@
 
 namespace stand_in {
 namespace {
+
+constexpr uint64_t kPage = 4096;
 
 /// Makes an object that counts.
 template <typename T>
@@ -53,6 +56,8 @@ void readEnvironment(Wire& wire) {
     int status = 0;
     if (std::sscanf(text, "fail:%llu:%d", &after, &status) == 2) {
       wire.faults.push_back({0, after, static_cast<ibv_wc_status>(status)});
+    } else if (std::sscanf(text, "every:%llu:%d", &after, &status) == 2 && after > 0) {
+      wire.faults.push_back({0, after, static_cast<ibv_wc_status>(status), Fault::kFail, after});
     } else if (std::sscanf(text, "unplug:%llu", &after) == 1) {
       wire.faults.push_back({0, after, IBV_WC_SUCCESS, Fault::kUnplug});
     } else if (std::sscanf(text, "remove:%llu", &after) == 1) {
@@ -343,16 +348,18 @@ STAND_IN ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access)
 STAND_IN ibv_mr* ibv_reg_dmabuf_mr(ibv_pd* pd, uint64_t offset, size_t bytes, uint64_t iova, int fd,
                                    int access) {
   std::lock_guard lock(Wire::get().mutex);
-  if (offset % 4096 != 0) {
+  // As the kernel: both addresses are at the same place of their pages.
+  const uint64_t inPage = offset % kPage;
+  if (inPage != iova % kPage) {
     errno = EINVAL;
     return nullptr;
   }
-  void* address =
-      ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, static_cast<off_t>(offset));
-  if (address == MAP_FAILED) return nullptr;
-  Mr* mr = registered(pd, address, bytes, iova, access);
+  void* pages = ::mmap(nullptr, inPage + bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd,
+                       static_cast<off_t>(offset - inPage));
+  if (pages == MAP_FAILED) return nullptr;
+  Mr* mr = registered(pd, static_cast<char*>(pages) + inPage, bytes, iova, access);
   if (!mr) {
-    ::munmap(address, bytes);
+    ::munmap(pages, inPage + bytes);
     return nullptr;
   }
   mr->mapped = true;
@@ -363,7 +370,10 @@ STAND_IN int ibv_dereg_mr(ibv_mr* base) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);
   wire.memory.erase(base->lkey);
-  if (static_cast<Mr*>(base)->mapped) ::munmap(base->addr, base->length);
+  if (static_cast<Mr*>(base)->mapped) {
+    const uint64_t inPage = reinterpret_cast<uint64_t>(base->addr) % kPage;
+    ::munmap(static_cast<char*>(base->addr) - inPage, inPage + base->length);
+  }
   return destroy<Mr>(base);
 }
 
@@ -509,6 +519,11 @@ STAND_IN void standInVerbsReset(uint64_t seed) {
     device->linkUp = true;
     device->removed = false;
   }
+}
+
+STAND_IN void standInVerbsStep() {
+  std::lock_guard lock(Wire::get().mutex);
+  Wire::get().advance();
 }
 
 STAND_IN void standInVerbsFail(uint32_t qpNum, uint64_t after, int status) {

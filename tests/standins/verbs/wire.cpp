@@ -144,7 +144,8 @@ bool Wire::execute(Qp& qp) {
   for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
     if ((fault->qpNum == 0 || fault->qpNum == qp.qp_num) && --fault->after == 0) {
       const Fault found = *fault;
-      faults.erase(fault);
+      fault->after = found.every;
+      if (found.every == 0) faults.erase(fault);
       status = found.status;
       if (found.what == Fault::kUnplug) plug(device, false);
       if (found.what == Fault::kRemove) {

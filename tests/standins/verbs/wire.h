@@ -97,7 +97,8 @@ struct Fault {
   uint32_t qpNum;
   uint64_t after;
   ibv_wc_status status;
-  What what = kFail;  ///< the others befall the device
+  What what = kFail;   ///< the others befall the device
+  uint64_t every = 0;  ///< it comes again after so many
 };
 
 /// Everything there is, behind one lock.

@@ -9,6 +9,7 @@
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
+#include "ctran/transport/transport.h"
 #include "ctran/window/window.h"
 #include "tests/unit/support/ranks.h"
 
@@ -133,6 +134,7 @@ struct BareWindow {
     communicator = parent.split(std::vector<int>{0, 1}, parent.name() + "/window");
     exchangeAll(*communicator, Announcement{});
     communicator->handOver(4096, openOwnPidFd(), nullptr);
+    exchangeAll(*communicator, RemoteMemory{});
     communicator->run(Collective{}, {}, nullptr);
   }
   std::shared_ptr<Work> say(const Header& header) const {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "ctran/trace/operation_trace.h"
+#include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/reader.h"
 #include "tests/unit/support/ranks.h"
 
@@ -26,20 +27,26 @@ const RankRecording::Operation& only(const GroupRecording& group, size_t rank) {
   return group.ranks.at(rank).operations.at(0);
 }
 
-TEST(Recording, CountsWhatGoesToOtherHosts) {
+TEST(Recording, CountsWhatGoesToOthers) {
   Memory memory(1);
-  Recording one(memory.mapping, 1, 0, {0, 100, "world", "here", 1, 5});
+  Recording one(memory.mapping, 1, 0, {0, 1000, "world", "here", 1, 5});
   for (int peer = 1; peer <= static_cast<int>(Recording::kLinks); ++peer) {
     RecordedLink* link = one.link(peer);
     ASSERT_NE(link, nullptr);
     EXPECT_EQ(one.link(peer), link);
     link->sent = 10 * peer;
   }
-  EXPECT_EQ(one.link(99), nullptr) << "there is no room for more";
+  EXPECT_EQ(one.link(999), nullptr) << "there is no room for more";
   one.link(7)->arrived = 600;
   one.link(7)->busyNanos = 5;
-  one.link(9)->isRdma = 1;
-  one.link(11)->peer = 12345;  // nobody is called that
+  one.link(9)->transport = 1;
+  one.link(10)->transport = 2;
+  one.link(10)->read = 5;
+  one.link(10)->copied = 7;
+  one.link(10)->inMessages = 1;
+  one.readOfEach() = 100;
+  one.link(12)->transport = 77;  // there is no such transport
+  one.link(11)->peer = 12345;    // nobody is called that
   const auto group = readRecording(memory.fd.get());
   const auto& links = group->ranks.at(0).links;
   ASSERT_EQ(links.size(), Recording::kLinks - 1);
@@ -47,7 +54,14 @@ TEST(Recording, CountsWhatGoesToOtherHosts) {
   EXPECT_EQ(links[6].sent, 70U);
   EXPECT_EQ(links[6].arrived, 600U);
   EXPECT_EQ(links[6].busy, 5);
-  EXPECT_TRUE(links[8].isRdma);
+  using Transport = RecordedLink::Transport;
+  EXPECT_EQ(links[6].transport, Transport::Tcp);
+  EXPECT_EQ(links[6].received, 0U) << "what is read of each neighbour concerns neighbours";
+  EXPECT_EQ(links[8].transport, Transport::Rdma);
+  EXPECT_EQ(links[9].transport, Transport::SharedMemory);
+  EXPECT_EQ(links[9].received, 113U);
+  EXPECT_EQ(links[9].copied, 7U);
+  EXPECT_LE(links[10].transport, Transport::SharedMemory);
 }
 
 TEST(Recording, CountsWhatItDoesNotRecordWhileItIsOff) {
@@ -134,7 +148,8 @@ TEST(Recording, IsReadWhileTheOperationRunsAndAfterIt) {
   EXPECT_EQ(op.what, 0x1234U);
   EXPECT_EQ(op.count, 100U);
   EXPECT_EQ(op.bytes, 400U);
-  EXPECT_EQ(op.tag, 9U);
+  EXPECT_EQ(op.tag, 0U) << "it is none of a message";
+  EXPECT_EQ(op.received, 9U);
   EXPECT_EQ(op.algorithm, "ring");
   EXPECT_EQ(op.why, "somebody wants it");
   EXPECT_EQ(op.ended, 0);
@@ -157,6 +172,56 @@ TEST(Recording, IsReadWhileTheOperationRunsAndAfterIt) {
   EXPECT_EQ(op.failedWith, -1);
   EXPECT_TRUE(group->ranks[1].hasLeft);
   EXPECT_FALSE(group->ranks[0].hasLeft);
+}
+
+TEST(Recording, TakesABriefOperationForOneWait) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 9, "world", "here", 0, 5});
+  OperationTrace trace;
+  trace.begin(&recording, false, {0, 0, 0, 1, {}}, 8, 0, 0);
+  trace.waits(7);
+  trace.moved();
+  trace.waits(7);
+  trace.ended();
+  const auto group = readRecording(memory.fd.get());
+  const auto& op = only(*group, 0);
+  EXPECT_NEAR(double(op.waited), double(op.ended - op.started), 2);
+  EXPECT_EQ(op.longestWait, op.waited);
+  EXPECT_EQ(op.longestFor, 7);
+  EXPECT_EQ(op.first, op.ended);
+  EXPECT_FALSE(op.waits);
+}
+
+TEST(Recording, OfOperationsThatOverlap) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 2, "world", "here", 0, 5});
+  OverlappingTrace trace(recording);
+  const auto first = trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
+  const auto second = trace.begin(false, {0, 0, 0, 2, {}}, 20, 0, recording.choice("nccl", "so"));
+  const auto message = trace.begin(true, {0, 0, 0, 3, {}}, 30, 4, 0);
+  ASSERT_TRUE(first && second && message);
+  trace.ended(*second);
+  trace.failed(*message, static_cast<int>(ErrorKind::PeerLost));
+  auto group = readRecording(memory.fd.get());
+  const auto& operations = group->ranks.at(0).operations;
+  ASSERT_EQ(operations.size(), 3U);
+  EXPECT_EQ(operations[0].ended, 0);
+  EXPECT_GE(operations[1].ended, operations[1].started);
+  EXPECT_EQ(operations[1].algorithm, "nccl");
+  EXPECT_EQ(operations[2].failedWith, static_cast<int>(ErrorKind::PeerLost));
+  EXPECT_EQ(operations[2].tag, 4U);
+
+  recording.turn(false);
+  EXPECT_FALSE(trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0));
+  recording.turn(true);
+  for (uint64_t i = 0; i < Recording::kCollectives; ++i) trace.begin(false, {}, 0, 0, 0);
+  trace.ended(*first);  // its record has gone
+  group = readRecording(memory.fd.get());
+  for (const auto& op : group->ranks.at(0).operations) {
+    if (!op.isMessage) {
+      EXPECT_EQ(op.ended, 0);
+    }
+  }
 }
 
 TEST(Recording, KeepsTheLastOnes) {
@@ -243,6 +308,67 @@ TEST(Recording, OfCollectivesHaveTheSameNumbersOnAllRanks) {
     EXPECT_EQ(own.queued, 0U);
   });
 }
+
+/// Bytes that this rank has got from another one of its host so far.
+uint64_t receivedFrom(Communicator& communicator, int peer) {
+  const auto group = readRecording(communicator.recordedAt());
+  for (const auto& rank : group->ranks) {
+    if (rank.rank != communicator.rank()) continue;
+    for (const auto& link : rank.links) {
+      if (link.peer == peer && link.transport == RecordedLink::Transport::SharedMemory) {
+        return link.received;
+      }
+    }
+  }
+  return 0;
+}
+
+/// On one host, and on two with two ranks each.
+class RecordingOfTraffic : public ::testing::TestWithParam<int> {};
+
+TEST_P(RecordingOfTraffic, CountsWhatARankReadsOfItsNeighbour) {
+  if (kThreadSanitizer) GTEST_SKIP() << "a reader copies what others write, as it must";
+  runRanks(
+      4,
+      [](Communicator& communicator) {
+        const int neighbour = communicator.rank() ^ 1;
+        std::vector<int32_t> input(4 * 100'000, communicator.rank()), output(4 * 100'000, -1);
+        for (const size_t count : {size_t{3}, size_t{2000}, size_t{100'000}}) {
+          for (const CollectiveKind kind : {CollectiveKind::AllGather, CollectiveKind::AllToAll}) {
+            Collective c;
+            c.kind = kind;
+            c.type = DataType::Int32;
+            c.count = count;
+            c.input = reinterpret_cast<const std::byte*>(input.data());
+            c.output = reinterpret_cast<std::byte*>(output.data());
+            const uint64_t before = receivedFrom(communicator, neighbour);
+            communicator.run(c);
+            const uint64_t got = receivedFrom(communicator, neighbour) - before;
+            if (communicator.spansHosts()) {  // and what came from the other host to that one
+              EXPECT_GE(got, 4 * count) << nameOf(kind);
+            } else {
+              EXPECT_EQ(got, 4 * count) << nameOf(kind);
+            }
+          }
+        }
+        const uint64_t before = receivedFrom(communicator, neighbour);
+        Collective send;
+        send.kind = CollectiveKind::Send;
+        send.type = DataType::Int32;
+        send.count = 70'000;
+        send.root = neighbour;
+        send.input = reinterpret_cast<const std::byte*>(input.data());
+        const auto sent = communicator.post(send);
+        Collective recv = send;
+        recv.kind = CollectiveKind::Recv;
+        recv.output = reinterpret_cast<std::byte*>(output.data());
+        communicator.run(recv);
+        EXPECT_EQ(receivedFrom(communicator, neighbour) - before, 4 * recv.count);
+        sent->wait(nullptr);
+      },
+      GetParam());
+}
+INSTANTIATE_TEST_SUITE_P(Hosts, RecordingOfTraffic, ::testing::Values(0, 2));
 
 }  // namespace
 }  // namespace ctran::testing

@@ -38,6 +38,7 @@ static_assert(kEventDisableTiming == CU_EVENT_DISABLE_TIMING);
 static_assert(kEventRecordExternal == CU_EVENT_RECORD_EXTERNAL);
 static_assert(kHostPortable == CU_MEMHOSTALLOC_PORTABLE);
 static_assert(kHostDeviceMap == CU_MEMHOSTALLOC_DEVICEMAP);
+static_assert(kWaitEqual == CU_STREAM_WAIT_VALUE_EQ);
 static_assert(kNotSupported == CUDA_ERROR_NOT_SUPPORTED);
 static_assert(kUserObjectNoSync == CU_USER_OBJECT_NO_DESTRUCTOR_SYNC);
 static_assert(kGraphMoveUserObject == CU_GRAPH_USER_OBJECT_MOVE);
@@ -55,6 +56,11 @@ static_assert(static_cast<int>(DeviceAttribute::MultiprocessorCount) ==
               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
 static_assert(static_cast<int>(PeerAttribute::NativeAtomics) ==
               CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
+static_assert(static_cast<int>(PointerAttribute::MemoryType) == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);
+static_assert(static_cast<int>(PointerAttribute::BufferId) == CU_POINTER_ATTRIBUTE_BUFFER_ID);
+static_assert(static_cast<int>(PointerAttribute::DeviceOrdinal) ==
+              CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL);
+static_assert(kMemoryOfDevice == CU_MEMORYTYPE_DEVICE);
 static_assert(static_cast<int>(FunctionAttribute::Registers) == CU_FUNC_ATTRIBUTE_NUM_REGS);
 static_assert(static_cast<int>(CaptureMode::Relaxed) == CU_STREAM_CAPTURE_MODE_RELAXED);
 static_assert(static_cast<int>(CaptureStatus::Invalidated) == CU_STREAM_CAPTURE_STATUS_INVALIDATED);

@@ -82,6 +82,22 @@ TEST_F(StreamQueueTest, AStreamThatIsMadeToWaitGoesOnAfterTheOperation) {
   EXPECT_EQ(operation->state(), WorkState::Completed);
 }
 
+TEST_F(StreamQueueTest, AStreamCanBeOrderedBehindTheOperationsOfAllOthers) {
+  const auto queue = makeQueue();
+  queue->orderAllBefore(second.get());  // there are none
+  synchronize(second.get());
+  const auto here = enqueue(*queue);
+  const auto placement = queue->place(first.get(), true);
+  const auto aside =
+      queue->track(placement, {.name = "barrier", .timeout = Milliseconds(60'000)}, nullptr);
+  queue->orderAllBefore(second.get());
+  EXPECT_EQ(gpu::Driver::get().streamQuery(second.get()), gpu::kNotReady);
+  gate.open();
+  synchronize(second.get());
+  EXPECT_EQ(here->state(), WorkState::Completed);
+  EXPECT_EQ(aside->state(), WorkState::Completed);
+}
+
 TEST_F(StreamQueueTest, TheWatchdogBreaksTheQueueOfALateOperation) {
   const auto queue = makeQueue();
   Watchdog::add(queue);

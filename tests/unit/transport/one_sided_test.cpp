@@ -82,18 +82,70 @@ TEST(OneSided, MemoryThatIsGoneIsNotWritten) {
   EXPECT_EQ(error->ranks(), std::vector<int>{1});
 }
 
-class OneSidedOverTcp : public TcpPair {};
+class OneSidedOverTcp : public TcpPair {
+ protected:
+  static FrameHeader about(FrameType type, size_t bytes, uint64_t offset, uint64_t registration) {
+    return frame(type, bytes, offset, {kCollectiveQueue, 0, registration});
+  }
+  void refuses(const FrameHeader& frame, const std::string& why) {
+    say(frame, std::vector<std::byte>(frame.bytes, std::byte{9}));
+    expectLost(why);
+  }
 
-TEST_F(OneSidedOverTcp, IsRefused) {
-  std::byte memory[8];
+  std::byte memory_[16] = {};
+};
+
+TEST_F(OneSidedOverTcp, ReachesNothing) {
+  const auto registration = transport_->registerMemory(memory_);
   EXPECT_FALSE(transport_->abilities().remoteRead);
+  EXPECT_FALSE(transport_->reaches(1, registration->remote, memory_));
+  EXPECT_EQ(transport_->put(1, registration->remote, 0, memory_), nullptr);
+  EXPECT_EQ(transport_->get(1, registration->remote, 0, memory_), nullptr);
+  EXPECT_THROW(transport_->put(1, registration->remote, 1, memory_), Error);
   try {
-    transport_->registerMemory(memory);
-    ADD_FAILURE() << "TCP cannot register memory";
+    transport_->add(1, registration->remote, 0, 1);
+    ADD_FAILURE() << "TCP cannot add";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::Unsupported);
     EXPECT_NE(std::string(error.what()).find("tcp"), std::string::npos);
   }
+}
+
+TEST_F(OneSidedOverTcp, WhatAFailedDeviceLeavesIsWrittenInPlace) {
+  const auto registration = transport_->registerMemory(memory_);
+  say(about(FrameType::Put, 8, 4, 1), std::vector<std::byte>(8, std::byte{9}));
+  until([&] { return memory_[11] == std::byte{9}; });
+  EXPECT_EQ(memory_[3], std::byte{0});
+  EXPECT_EQ(memory_[12], std::byte{0});
+}
+
+TEST_F(OneSidedOverTcp, PutsBeyondRegisteredMemoryAreRefused) {
+  const auto registration = transport_->registerMemory(memory_);
+  refuses(about(FrameType::Put, 8, 9, 1), "beyond the end of registered memory");
+  for (const std::byte value : memory_) EXPECT_EQ(value, std::byte{0});
+}
+
+TEST_F(OneSidedOverTcp, GetsBeyondRegisteredMemoryAreRefused) {
+  const auto registration = transport_->registerMemory(memory_);
+  FrameHeader get = about(FrameType::Get, 0, UINT64_MAX - 3, 1);
+  get.count = 8;
+  refuses(get, "beyond the end of registered memory");
+}
+
+TEST_F(OneSidedOverTcp, MemoryThatWasNeverRegisteredIsRefused) {
+  refuses(about(FrameType::Put, 8, 0, 5), "never registered");
+}
+
+TEST_F(OneSidedOverTcp, AnswersThatNobodyAskedForAreRefused) {
+  refuses(frame(FrameType::Got, 8, 0, {kCollectiveQueue, 3, 0}), "answered what was not asked");
+}
+
+TEST_F(OneSidedOverTcp, AnUnknownRailIsRefused) {
+  refuses(frame(FrameType::Lost, 0, 0, {kCollectiveQueue, kMaxRails, 0}), "unknown rail");
+}
+
+TEST_F(OneSidedOverTcp, PlacingWhatWasNotAskedForIsRefused) {
+  refuses(frame(FrameType::Placed, kPlacedPayload), "nobody asked for");
 }
 
 }  // namespace

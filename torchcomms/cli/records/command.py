@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
-from torchcomms.cli.records import job, processes, serve, timeline, top
-from torchcomms.cli.records.verdicts import current, judge, named, state_of
+from torchcomms.cli.records import job, processes, serve, timeline, top, traffic
+from torchcomms.cli.records.calls import current, named
+from torchcomms.cli.records.verdicts import judge, state_of
 
 NAMES = ("analyze", "top", "trace")
 
@@ -37,7 +39,9 @@ exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
 """
 _TOP = """\
 Shows what every rank of a running job is in, for how long, and for whom it waits: calls, calls
-and megabytes of the last second, and the share of it that went into waiting. Ctrl-C ends it.
+and megabytes of the last second, and the share of it that went into waiting; the slowest rank of
+the last minute; and the ways between ranks on which most has gone since the last look, with the
+transport. Ctrl-C ends it.
 """
 _TOP_END = """\
 example:
@@ -52,13 +56,14 @@ exit code: 0; 2 if there is no such job or file
 """
 _TRACE = """\
 Writes what the ranks have recorded as a time line, all ranks below each other, for
-https://ui.perfetto.dev or chrome://tracing. The job goes on meanwhile.
+https://ui.perfetto.dev or chrome://tracing. Arrows go from a send to its receive, and from the rank
+that came last to a collective to those that waited for it. The job goes on meanwhile.
 """
 _TRACE_END = """\
 example:
   torchcomms trace -o job.json
       all that the only job of this user on this host remembers
-  torchcomms trace 4711 -o job.json --last 10
+  torchcomms trace 4711 -o job.json --last 10s
       the last ten seconds of the job of that process
   torchcomms trace host0.json host1.json -o job.json
       what `torchcomms analyze --save` has kept on two hosts
@@ -128,7 +133,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         help="where to write the time line, '-' for standard output",
     )
     trace.add_argument(
-        "--last", type=_arguments.seconds, metavar="SECONDS", help="the last so many seconds alone"
+        "--last", type=_arguments.seconds, metavar="TIME", help="the last 10s, 500ms or 2min alone"
     )
 
 
@@ -174,10 +179,13 @@ def run(parsed: argparse.Namespace) -> int:
 
 
 def _watch(parsed: argparse.Namespace) -> None:
+    rates = top.Rates()
+
     def show(communicators: Sequence[job.Communicator]) -> str:
         if parsed.json:
             return json.dumps(_describe(communicators, parsed.after))
-        return top.screen(communicators, parsed.after)
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+        return top.screen(communicators, parsed.after, rates, width)
 
     top.watch(
         lambda: show(_find(parsed.of)), parsed.interval, parsed.times, as_screen=not parsed.json
@@ -249,6 +257,7 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
         "size": communicator.size,
         "state": state_of(communicator, verdicts),
         "verdicts": verdicts,
+        "traffic": traffic.rows(communicator),
         "ranks": [
             {
                 **{key: rank[key] for key in ("rank", "host", "pid", "state", "error")},

@@ -111,8 +111,11 @@ def writable_memories(pid: int | None = None) -> list[tuple[str, str]]:
     found = []
     for memory in _of_job(pid).values():
         assert memory.content is not None
-        if memory.content["ranks"]:
-            found.append((memory.content["ranks"][0]["name"], memory.path))
+        ranks = memory.content["ranks"]
+        if ranks and ranks[0]["takes_settings"]:
+            found.append((ranks[0]["name"], memory.path))
+    if not found:
+        raise NotFoundError("no communicator of that job is ctran's, which alone takes settings")
     return sorted(found)
 
 

@@ -15,7 +15,8 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torchcomms.cli.records import job, timeline
-from torchcomms.cli.records.verdicts import collectives, current
+from torchcomms.cli.records.calls import collectives, current
+from torchcomms.cli.records.traffic import traffic
 
 Look = Callable[[], Sequence[job.Communicator]]
 Describe = Callable[[Sequence[job.Communicator]], dict[str, Any]]
@@ -72,11 +73,20 @@ def metrics(communicators: Sequence[job.Communicator], verdicts: dict[str, Any])
     family(
         "link_sent_bytes_total",
         "counter",
-        "Bytes of messages that a rank was given for a rank of another host.",
+        "Bytes from a rank to another one, by transport.",
         (
-            ({**labels, "peer": link["peer"]}, link["sent"])
-            for labels, _, rank in ranks
-            for link in rank.get("links", [])
+            (
+                {
+                    "communicator": c.name,
+                    "group": c.group,
+                    "rank": way.source,
+                    "peer": way.target,
+                    "transport": way.transport,
+                },
+                count,
+            )
+            for c in communicators
+            for way, count in traffic(c).items()
         ),
     )
     family(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from torchcomms.cli.records.arrows import End, arrows
 from torchcomms.cli.records.job import Communicator
 
 _MESSAGES = 1000  # added to the number of a communicator, as the thread of its messages
@@ -12,8 +13,20 @@ _MESSAGES = 1000  # added to the number of a communicator, as the thread of its 
 
 def events(communicators: Sequence[Communicator], last: float | None = None) -> dict[str, Any]:
     """All ranks side by side, each communicator a thread of each. `last`: so many seconds."""
+    # Times are written as floating-point microseconds: since 1970 they would not be exact.
+    since = min(
+        (
+            operation["started"] + rank["realtime_offset"]
+            for communicator in communicators
+            for rank in communicator.ranks.values()
+            for operation in rank["operations"]
+        ),
+        default=0,
+    )
     out: list[dict[str, Any]] = []
+    arrow = 0
     for index, communicator in enumerate(communicators):
+        shown: set[tuple[int, bool, int]] = set()
         for r, rank in sorted(communicator.ranks.items()):
             out.append(
                 _name("process_name", r, 0, f"rank {r} on {rank['host']}"),
@@ -24,20 +37,49 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
                 end = operation["ended"] or communicator.now
                 if last is not None and end < communicator.now - last * 1e9:
                     continue
-                out.append(_event(communicator, rank, operation, index, end))
-    return {"traceEvents": out, "displayTimeUnit": "ns"}
+                out.append(_event(rank, operation, index, end, since))
+                shown.add(_key(End(r, operation)))
+        for source, target in arrows(communicator):
+            if _key(source) in shown and _key(target) in shown:
+                arrow += 1
+                out.append(_tip(communicator, source, index, since) | {"ph": "s", "id": arrow})
+                out.append(
+                    _tip(communicator, target, index, since, True) | {"ph": "f", "id": arrow}
+                )
+    other = {"since_nanos": since}  # of CLOCK_REALTIME
+    return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": other}
 
 
 def _name(what: str, rank: int, thread: int, text: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": rank, "tid": thread, "args": {"name": text}}
 
 
+def _key(end: End) -> tuple[int, bool, int]:
+    return end.rank, end.operation["message"], end.operation["number"]
+
+
+def _thread(index: int, operation: dict[str, Any]) -> int:
+    return index + (_MESSAGES if operation["message"] else 0)
+
+
+def _tip(
+    communicator: Communicator, end: End, index: int, since: int, is_target: bool = False
+) -> dict[str, Any]:
+    """One end of an arrow: the start of what was waited for, or the end of what waited, inside."""
+    operation = end.operation
+    at = max(operation["ended"] - 1, operation["started"]) if is_target else operation["started"]
+    event = {
+        "name": "waits for",
+        "cat": "wait",
+        "pid": end.rank,
+        "tid": _thread(index, operation),
+        "ts": (at + communicator.ranks[end.rank]["realtime_offset"] - since) / 1000,
+    }
+    return event | {"bp": "e"} if is_target else event
+
+
 def _event(
-    communicator: Communicator,
-    rank: dict[str, Any],
-    operation: dict[str, Any],
-    index: int,
-    end: int,
+    rank: dict[str, Any], operation: dict[str, Any], index: int, end: int, since: int
 ) -> dict[str, Any]:
     start = operation["started"]
     arguments = {
@@ -54,8 +96,8 @@ def _event(
         "name": operation["kind"],
         "cat": "message" if operation["message"] else "collective",
         "pid": rank["rank"],
-        "tid": index + (_MESSAGES if operation["message"] else 0),
-        "ts": (start + rank["realtime_offset"]) / 1000,
+        "tid": _thread(index, operation),
+        "ts": (start + rank["realtime_offset"] - since) / 1000,
         "dur": max(end - start, 0) / 1000,
         "args": arguments,
     }

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchcomms.cli.records.calls import collectives, current
 from torchcomms.cli.records.job import Communicator
-from torchcomms.cli.records.verdicts import collectives, current, judge
+from torchcomms.cli.records.slow import slowest
+from torchcomms.cli.records.traffic import Way, busiest, traffic
+from torchcomms.cli.records.verdicts import judge
 
 _RATE_NANOS = 1_000_000_000
+_SLOWEST_NANOS = 60 * _RATE_NANOS
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -32,16 +37,42 @@ def _row(communicator: Communicator, rank: dict[str, Any]) -> str:
     )
 
 
-def screen(communicators: Sequence[Communicator], after: float, width: int = 200) -> str:
+class Rates:
+    """What has gone between ranks since the last look."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[int, dict[Way, int]]] = {}
+
+    def of(self, communicator: Communicator) -> str:
+        """The fastest ways, for people; empty the first time."""
+        now = traffic(communicator)
+        at, before = self._last.get(communicator.group, (communicator.now, now))
+        self._last[communicator.group] = (communicator.now, now)
+        passed = (communicator.now - at) / 1e9
+        return "   ".join(busiest(before, now, passed)) if passed > 0 else ""
+
+
+def screen(
+    communicators: Sequence[Communicator], after: float, rates: Rates, width: int = 200
+) -> str:
     lines = []
     for communicator in communicators:
         lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
         lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
         for _, rank in sorted(communicator.ranks.items()):
             lines.append(_row(communicator, rank))
-        lines += [f"  ! {verdict['text']}" for verdict in judge(communicator, after)]
+        late = slowest(communicator, _SLOWEST_NANOS)
+        if late is not None:
+            who, last, calls = late
+            lines.append(f"  slowest of the last minute: rank {who}, last in {last} of {calls}")
+        fastest = rates.of(communicator)
+        if fastest:
+            lines.append(f"  MB/s: {fastest}")
+        lines = [line[:width] for line in lines]
+        for verdict in judge(communicator, after):
+            lines += textwrap.wrap(f"  ! {verdict['text']}", width, subsequent_indent="    ")
         lines.append("")
-    return "\n".join(line[:width] for line in lines)
+    return "\n".join(lines)
 
 
 def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:

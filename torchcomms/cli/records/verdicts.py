@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from statistics import median
 from typing import Any
 
 from torchcomms.cli.records import processes
+from torchcomms.cli.records.calls import collectives, current, named, verdict
 from torchcomms.cli.records.job import Communicator
+from torchcomms.cli.records.slow import slow
 
 # Whose counts belong to pairs of ranks, or to one rank.
 _OWN_COUNTS = (
@@ -19,35 +20,7 @@ _OWN_COUNTS = (
     "all_to_all_v_combine",
 )
 _SECOND = 1_000_000_000
-_LEAST_OPERATIONS = 16  # that say something about who is late
-_LEAST_SHARE = 0.7  # of operations in which a slow rank is the last
-_LEAST_LOSS = 0.2  # of the time that passes
-_LEAST_ARRIVED = 1_000_000  # bytes over a link that say something about it
-_LEAST_SHARE_BUSY = 0.1  # of the time, in which a slow link is busy
-_SLOWER = 4  # times, than the others
-
-
-def collectives(rank: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    """By number, from 1; that with which a communicator is made is none of the user's."""
-    return {o["number"]: o for o in rank["operations"] if not o["message"] and o["number"] > 0}
-
-
-def current(rank: dict[str, Any]) -> dict[str, Any] | None:
-    """The operation in which a rank is."""
-    if rank["state"] != "alive":
-        return None
-    running = [o for o in rank["operations"] if o["ended"] == 0]
-    return min(running, key=lambda o: o["started"]) if running else None
-
-
-def named(ranks: Iterable[int]) -> str:
-    """ "rank 3", "ranks 1, 2 and 5"."""
-    texts = [str(rank) for rank in sorted(ranks)]
-    if len(texts) == 1:
-        return f"rank {texts[0]}"
-    if len(texts) > 8:
-        return f"{len(texts)} ranks ({', '.join(texts[:6])}, ...)"
-    return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
+_SLOW = {"slow_rank", "slow_link", "imbalance"}
 
 
 def _described(operation: dict[str, Any]) -> str:
@@ -66,16 +39,12 @@ def judge(communicator: Communicator, after: float = 1.0) -> list[dict[str, Any]
     if not verdicts:
         verdicts = [*_missing(communicator, after), *_unmatched(communicator, after)]
     if not verdicts:
-        verdicts = [*_failed(communicator), *_slow(communicator), *_slow_links(communicator)]
+        verdicts = [*_failed(communicator), *slow(communicator)]
     return verdicts
 
 
 def _waiting(communicator: Communicator) -> list[int]:
     return [r for r, rank in communicator.ranks.items() if current(rank) is not None]
-
-
-def _verdict(kind: str, ranks: Iterable[int], text: str, **more: Any) -> dict[str, Any]:
-    return {"verdict": kind, "ranks": sorted(ranks), "text": text, **more}
 
 
 def _dead(communicator: Communicator) -> Iterable[dict[str, Any]]:
@@ -90,7 +59,7 @@ def _dead(communicator: Communicator) -> Iterable[dict[str, Any]]:
         waiting = _waiting(communicator)
         if waiting:
             text += f"; {named(waiting)} {'waits' if len(waiting) == 1 else 'wait'}"
-        yield _verdict("dead_process", [r], text, waiting=waiting)
+        yield verdict("dead_process", [r], text, waiting=waiting)
 
 
 def _different(communicator: Communicator) -> Iterable[dict[str, Any]]:
@@ -112,7 +81,7 @@ def _different(communicator: Communicator) -> Iterable[dict[str, Any]]:
             f"{named(ranks)} {'calls' if len(ranks) == 1 else 'call'} {here[ranks[0]]['call']}"
             for ranks in alike.values()
         ]
-        yield _verdict(
+        yield verdict(
             "different_sizes" if sizes else "different_calls",
             odd,
             f"collective #{number} differs: {'; '.join(texts)}",
@@ -153,7 +122,7 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
     left = [r for r in missing if communicator.ranks[r]["state"] == "left"]
     if left:
         text = f"{named(left)} left the communicator; {named(inside)} still in {_described(model)}"
-        yield _verdict("left", left, text, number=number, waiting=sorted(inside))
+        yield verdict("left", left, text, number=number, waiting=sorted(inside))
         return
     if missing:
         places = {r: _where(communicator.ranks[r]) for r in missing}
@@ -163,7 +132,7 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
         if first:
             text += f" ({first})"
         text += f"; {named(inside)} {'waits' if len(inside) == 1 else 'wait'} for {seconds:.1f} s"
-        yield _verdict(
+        yield verdict(
             "missing_rank",
             missing,
             text,
@@ -178,7 +147,7 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
     unseen = communicator.size - len(communicator.ranks)
     if stopped:
         text = f"{named(stopped)} {'is' if len(stopped) == 1 else 'are'} {min(stopped.values())[0]}"
-        yield _verdict(
+        yield verdict(
             "stopped",
             stopped,
             f"{text} in {_described(model)}",
@@ -187,9 +156,9 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
         )
     elif unseen > 0:
         text = f"{named(inside)} {'is' if len(inside) == 1 else 'are'} in {_described(model)} "
-        text += f"for {seconds:.1f} s, and so is no rank of this host missing; {unseen} ranks of "
-        text += "other hosts are not seen: look there"
-        yield _verdict("missing_elsewhere", [], text, number=number, waiting=sorted(inside))
+        text += f"for {seconds:.1f} s, and no rank that can be seen from here is missing; the "
+        text += f"{unseen} others run on other hosts, or have ended: look there"
+        yield verdict("missing_elsewhere", [], text, number=number, waiting=sorted(inside))
 
 
 def _where(rank: dict[str, Any]) -> list[str]:
@@ -216,7 +185,7 @@ def _unmatched(communicator: Communicator, after: float) -> Iterable[dict[str, A
                 continue
             text = f"rank {r} is in {op['call']} for {seconds:.1f} s; rank {op['root']} has not "
             text += f"called its {other}"
-            yield _verdict(
+            yield verdict(
                 "missing_message", [op["root"]], text, waiting=[r], seconds=round(seconds, 3)
             )
 
@@ -226,79 +195,7 @@ def _failed(communicator: Communicator) -> Iterable[dict[str, Any]]:
     if failed:
         first = failed[min(failed)]
         text = f"it is broken ({first['error']}): {first['failure']}"
-        yield _verdict("failed", failed, text, error=first["error"])
-
-
-def _slow(communicator: Communicator) -> Iterable[dict[str, Any]]:
-    """A rank for which the others wait again and again, as it calls later than they do."""
-    ranks = communicator.ranks
-    if len(ranks) < 2:
-        return
-    calls = {r: collectives(rank) for r, rank in ranks.items()}
-    common = sorted(set.intersection(*(set(ops) for ops in calls.values())))[-256:]
-    if len(common) < _LEAST_OPERATIONS:
-        return
-    late: dict[int, list[int]] = {}
-    for number in common:
-        # Hosts have clocks of their own: as of CLOCK_REALTIME.
-        times = sorted((_called(ranks[r], calls[r][number]), r) for r in ranks)
-        (before, _), (last, who) = times[-2:]
-        late.setdefault(who, []).append(last - before)
-    first, end = (
-        min(_called(ranks[r], calls[r][number]) for r in ranks)
-        for number in (common[0], common[-1])
-    )
-    who = max(late, key=lambda r: sum(late[r]))
-    loss = sum(late[who]) / max(end - first, 1)
-    share = len(late[who]) / len(common)
-    if share < _LEAST_SHARE or loss < _LEAST_LOSS:
-        return
-    text = f"rank {who} on {ranks[who]['host']} is slow: it was the last to call in "
-    text += f"{len(late[who])} of {len(common)} collectives, by {median(late[who]) / 1e6:.3g} ms "
-    text += f"in the median; the others wait for it {min(loss, 1):.0%} of the time"
-    yield _verdict(
-        "slow_rank", [who], text, confidence=round(share, 3), loss=round(min(loss, 1), 3)
-    )
-
-
-def _slow_links(communicator: Communicator) -> Iterable[dict[str, Any]]:
-    """Ways to other hosts on which data is long on its way, compared with the others."""
-    speeds: dict[tuple[int, int], float] = {}
-    shares: dict[tuple[int, int], float] = {}
-    for r, rank in communicator.ranks.items():
-        passed = max(communicator.now - rank.get("since", 0), 1)
-        for link in rank.get("links", []):
-            if link["arrived"] < _LEAST_ARRIVED or link["busy"] == 0:
-                continue
-            pair = (r, int(link["peer"]))
-            shares[pair] = min(link["busy"] / passed, 1)
-            speeds[pair] = link["arrived"] / link["busy"]  # bytes per nanosecond
-    for pair, speed in sorted(speeds.items()):
-        others = [other for key, other in speeds.items() if key != pair]
-        if len(others) < 2 or shares[pair] < _LEAST_SHARE_BUSY or speed * _SLOWER > median(others):
-            continue
-        r, peer = pair
-        known = communicator.ranks.get(peer)
-        there = f" on {known['host']}" if known is not None else ""
-        text = (
-            f"the link from rank {r} on {communicator.ranks[r]['host']} to rank {peer}{there} is "
-        )
-        text += (
-            f"slow: {speed:.3g} GB/s, and {median(others):.3g} GB/s in the median of the others; "
-        )
-        text += f"it is busy {shares[pair]:.0%} of the time"
-        yield _verdict(
-            "slow_link",
-            [r, peer],
-            text,
-            gbs=round(speed, 6),
-            usual_gbs=round(median(others), 6),
-            busy=round(shares[pair], 3),
-        )
-
-
-def _called(rank: dict[str, Any], operation: dict[str, Any]) -> int:
-    return int(operation["called"]) + int(rank["realtime_offset"])
+        yield verdict("failed", failed, text, error=first["error"])
 
 
 def state_of(communicator: Communicator, verdicts: Sequence[dict[str, Any]]) -> str:
@@ -308,7 +205,7 @@ def state_of(communicator: Communicator, verdicts: Sequence[dict[str, Any]]) -> 
         return "left"
     if any(rank["error"] is not None for rank in communicator.ranks.values()):
         return "failed"
-    if kinds - {"slow_rank", "slow_link"}:
+    if kinds - _SLOW:
         return "stuck"
     if kinds:
         return "slow"

@@ -6,7 +6,7 @@
 #include <comms/torchcomms/hooks/FlightRecorderHook.hpp>
 #include <string>
 
-#include "torchcomms/csrc/hooks/structure_writer.hpp"
+#include "ctran/base/json.h"
 
 namespace torch::comms {
 
@@ -14,6 +14,7 @@ namespace {
 
 using c10d::control_plane::Request;
 using c10d::control_plane::Response;
+using ctran::Json;
 
 /// One that shares what the others remember.
 FlightRecorderHook recorder() { return FlightRecorderHook(/*maxEntries=*/1); }
@@ -31,24 +32,13 @@ void trace(const Request& request, Response& response) {
 
 void dump(const Request&, Response& response) {
   const FlightRecorderHook hook = recorder();
-  JsonWriter writer;
-  writer.beginDict();
-  writer.text("path", hook.dump_file(hook.rank()));
-  writer.endDict();
-  answer(response, writer.result());
+  answer(response, Json::object().set("path", hook.dump_file(hook.rank())).print());
 }
 
 void health(const Request&, Response& response) {
   const std::vector<std::string> broken = recorder().broken();
-  JsonWriter writer;
-  writer.beginDict();
-  writer.boolean("healthy", broken.empty());
-  writer.key("broken");
-  writer.beginList();
-  for (const std::string& name : broken) writer.text(name);
-  writer.endList();
-  writer.endDict();
-  answer(response, writer.result());
+  Json names = Json::array({broken.begin(), broken.end()});
+  answer(response, Json::object().set("healthy", broken.empty()).set("broken", names).print());
 }
 
 }  // namespace

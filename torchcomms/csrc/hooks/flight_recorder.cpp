@@ -7,9 +7,11 @@
 #include <array>
 #include <limits>
 
-#include "torchcomms/csrc/hooks/structure_writer.hpp"
+#include "torchcomms/csrc/hooks/pickle.hpp"
 
 namespace torch::comms {
+
+using ctran::Json;
 
 namespace {
 
@@ -238,122 +240,86 @@ size_t FlightRecorder::size() const {
 }
 
 std::string FlightRecorder::json(bool includeCompleted) const {
-  JsonWriter writer;
-  write(writer, includeCompleted, /*forAnalyzer=*/false);
-  return writer.result();
+  return describe(includeCompleted, /*forAnalyzer=*/false).print();
 }
 
 std::string FlightRecorder::pickle(bool includeCompleted) const {
-  PickleWriter writer;
-  write(writer, includeCompleted, /*forAnalyzer=*/true);
-  return writer.result();
+  return pickled(describe(includeCompleted, /*forAnalyzer=*/true));
 }
 
-void FlightRecorder::write(StructureWriter& writer, bool includeCompleted, bool forAnalyzer) const {
+Json FlightRecorder::describe(bool includeCompleted, bool forAnalyzer) const {
   const std::lock_guard lock(mutex_);
-  writer.beginDict();
-  writer.text("version", "2.10");
-  writer.text("comm_lib_version", TORCHCOMMS_VERSION);
-  writer.key("pg_config");
-  writer.beginDict();
+  Json groups = Json::object();
+  Json statuses = Json::object();
   for (const GroupPtr& group : groups_) {
-    writer.key(group->name);
-    writer.beginDict();
-    writer.text("name", group->name);
-    writer.text("desc", "undefined");
-    writer.text("ranks", textOf(group->ranks));
-    writer.endDict();
+    Json config = Json::object();
+    config.set("name", group->name).set("desc", "undefined").set("ranks", textOf(group->ranks));
+    groups.set(group->name, std::move(config));
+    Json status = Json::object();
+    status.set("last_enqueued_collective", group->collectives > 0 ? group->collectives : -1)
+        .set("last_started_collective", group->lastStarted)
+        .set("last_completed_collective", group->lastCompleted);
+    statuses.set(std::to_string(group->id), std::move(status));
   }
-  writer.endDict();
-  writer.key("pg_status");
-  writer.beginDict();
-  for (const GroupPtr& group : groups_) {
-    writer.key(std::to_string(group->id));
-    writer.beginDict();
-    writer.integer("last_enqueued_collective", group->collectives > 0 ? group->collectives : -1);
-    writer.integer("last_started_collective", group->lastStarted);
-    writer.integer("last_completed_collective", group->lastCompleted);
-    writer.endDict();
-  }
-  writer.endDict();
-  writer.key("entries");
-  writer.beginList();
+  Json entries = Json::array();
   for (const Entry& entry : entries_) {
     if (includeCompleted || entry.state != State::Completed) {
-      writeEntry(writer, entry, forAnalyzer);
+      entries.push(describe(entry, forAnalyzer));
     }
   }
-  writer.endList();
-  writer.endDict();
+  Json all = Json::object();
+  all.set("version", "2.10")
+      .set("comm_lib_version", TORCHCOMMS_VERSION)
+      .set("pg_config", std::move(groups))
+      .set("pg_status", std::move(statuses))
+      .set("entries", std::move(entries));
+  return all;
 }
 
 /// For the analyzer, fr_trace, some things have to be said in its own way. It takes neighbours with
 /// one number for one batch, also a collective and a send: their numbers must be apart. It refuses
 /// operations that it does not know, but for "coalesced".
-void FlightRecorder::writeEntry(StructureWriter& writer, const Entry& entry, bool forAnalyzer) {
+Json FlightRecorder::describe(const Entry& entry, bool forAnalyzer) {
   constexpr int64_t kApart = int64_t{1} << 32;
-  const auto sizes = [&](std::string_view name, const std::vector<std::vector<int64_t>>& all) {
-    writer.key(name);
-    writer.beginList();
-    for (const auto& one : all) {
-      writer.beginList();
-      for (const int64_t size : one) writer.integer(size);
-      writer.endList();
-    }
-    writer.endList();
+  const auto sizes = [](const std::vector<std::vector<int64_t>>& all) {
+    Json lists = Json::array();
+    for (const auto& one : all) lists.push(Json::array({one.begin(), one.end()}));
+    return lists;
   };
-  const auto types = [&](std::string_view name, const std::vector<std::string>& all) {
-    writer.key(name);
-    writer.beginList();
-    for (const std::string& type : all) writer.text(type);
-    writer.endList();
+  const auto types = [](const std::vector<std::string>& all) {
+    return Json::array({all.begin(), all.end()});
   };
-  const auto time = [&](std::string_view name, int64_t nanos) {
-    writer.key(name);
-    if (nanos == 0) return writer.none();
-    writer.integer(nanos);
-  };
+  const auto time = [](int64_t nanos) { return nanos == 0 ? Json() : Json(nanos); };
   constexpr std::array<std::string_view, 3> kStates{"scheduled", "started", "completed"};
   const bool done = entry.state == State::Completed;
-
-  writer.beginDict();
-  writer.integer("record_id", static_cast<int64_t>(entry.record));
-  writer.integer("pg_id", entry.group->id);
-  writer.key("process_group");
-  writer.beginList();
-  writer.text(entry.group->name);
-  writer.text("undefined");
-  writer.endList();
-  writer.text("thread_name", entry.threadName);
-  writer.text("thread_id", std::to_string(entry.threadId));
-  writer.integer("collective_seq_id", entry.collectiveNumber);
-  writer.integer("p2p_seq_id",
-                 entry.pointToPointNumber + (entry.isPointToPoint && forAnalyzer ? kApart : 0));
-  writer.integer("op_id", static_cast<int64_t>(entry.opId));
   const bool disguised = entry.isOneSided && forAnalyzer;
-  writer.text("profiling_name",
-              entry.group->backend + (disguised ? ":coalesced " : ":") + entry.name);
-  writer.integer("time_created_ns", entry.created);
-  writer.key("duration_ms");
-  if (done) {
-    writer.number(static_cast<double>(entry.completedAt - entry.startedAt) / 1e6);
-  } else {
-    writer.none();
-  }
-  sizes("input_sizes", entry.inputSizes);
-  types("input_dtypes", entry.inputTypes);
-  sizes("output_sizes", entry.outputSizes);
-  types("output_dtypes", entry.outputTypes);
-  writer.text("state", kStates[static_cast<size_t>(entry.state)]);
-  time("time_discovered_started_ns", entry.startedAt);
-  time("time_discovered_completed_ns", entry.completedAt);
-  writer.boolean("retired", done);
-  writer.integer("timeout_ms", entry.timeoutMillis);
-  writer.boolean("is_p2p", entry.isPointToPoint);
-  writer.key("frames");
-  writer.beginList();
-  writer.endList();
-  writer.endDict();
+  const int64_t apart = entry.isPointToPoint && forAnalyzer ? kApart : 0;
+
+  Json json = Json::object();
+  json.set("record_id", static_cast<int64_t>(entry.record))
+      .set("pg_id", entry.group->id)
+      .set("process_group", Json::array({entry.group->name, "undefined"}))
+      .set("thread_name", entry.threadName)
+      .set("thread_id", std::to_string(entry.threadId))
+      .set("collective_seq_id", entry.collectiveNumber)
+      .set("p2p_seq_id", entry.pointToPointNumber + apart)
+      .set("op_id", static_cast<int64_t>(entry.opId))
+      .set("profiling_name", entry.group->backend + (disguised ? ":coalesced " : ":") + entry.name)
+      .set("time_created_ns", entry.created)
+      .set("duration_ms",
+           done ? Json(static_cast<double>(entry.completedAt - entry.startedAt) / 1e6) : Json())
+      .set("input_sizes", sizes(entry.inputSizes))
+      .set("input_dtypes", types(entry.inputTypes))
+      .set("output_sizes", sizes(entry.outputSizes))
+      .set("output_dtypes", types(entry.outputTypes))
+      .set("state", kStates[static_cast<size_t>(entry.state)])
+      .set("time_discovered_started_ns", time(entry.startedAt))
+      .set("time_discovered_completed_ns", time(entry.completedAt))
+      .set("retired", done)
+      .set("timeout_ms", entry.timeoutMillis)
+      .set("is_p2p", entry.isPointToPoint)
+      .set("frames", Json::array());
+  return json;
 }
 
 }  // namespace torch::comms

@@ -8,11 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "ctran/base/json.h"
 #include "torchcomms/csrc/hooks/operation_view.hpp"
 
 namespace torch::comms {
-
-class StructureWriter;
 
 /// The last operations of some communicators, in a ring. All methods may be called from any thread.
 class FlightRecorder {
@@ -99,8 +98,8 @@ class FlightRecorder {
   void start(Entry& entry, int64_t at);
   template <typename Change>
   void change(Records records, Change change);
-  void write(StructureWriter& writer, bool includeCompleted, bool forAnalyzer) const;
-  static void writeEntry(StructureWriter& writer, const Entry& entry, bool forAnalyzer);
+  ctran::Json describe(bool includeCompleted, bool forAnalyzer) const;
+  static ctran::Json describe(const Entry& entry, bool forAnalyzer);
 
   mutable std::mutex mutex_;  // guards what follows
   size_t capacity_;

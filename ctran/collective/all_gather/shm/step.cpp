@@ -20,7 +20,7 @@ Task allGatherStep(ShmContext& shm, const Collective& c) {
       [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
       [&c, &shm](int peer, const std::byte* slot) {
         const Block block = c.outputBlock(peer);
-        copyBlock(block.data, peer == shm.rank ? c.input : slot, block.count * sizeOf(c.type));
+        shm.take(block.data, peer == shm.rank ? c.input : slot, block.count * sizeOf(c.type));
       });
 }
 

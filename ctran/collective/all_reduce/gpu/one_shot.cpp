@@ -17,7 +17,7 @@ void allReduceOneShot(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   const size_t packets = ceilDiv(reduction.count, kPacketData / reduction.element);
   const auto& kernels =
       ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind);
-  gpu.run(kernels.oneShot, gpu.shapeFor(packets, 24), &a, target);
+  gpu.run(kernels.oneShot, gpu.shapeFor(packets, 24, target), &a, target);
 }
 
 void prepare(GpuContext& gpu, const Collective& c) {

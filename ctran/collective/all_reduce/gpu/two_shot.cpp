@@ -17,7 +17,7 @@ void allReduceTwoShot(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   const size_t packets = ceilDiv(reduction.count, kPacketData / reduction.element);
   const auto& kernels =
       ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind);
-  gpu.run(kernels.twoShot, gpu.shapeFor(ceilDiv(packets, gpu.size), 88), &a, target);
+  gpu.run(kernels.twoShot, gpu.shapeFor(ceilDiv(packets, gpu.size), 88, target), &a, target);
 }
 
 void prepare(GpuContext& gpu, const Collective& c) {

@@ -14,7 +14,7 @@ Task allReduceStep(ShmContext& shm, const Collective& c) {
       [&c, &shm](const std::byte* const* slots) {
         const std::byte* sources[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) sources[r] = r == shm.rank ? c.input : slots[r];
-        reduceFn(c.op.kind, c.type)(c.output, sources, shm.size, c.count, shm.size);
+        shm.reduce(c, c.output, sources, c.count);
       });
 }
 

@@ -55,7 +55,7 @@ Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
       sources[shm.rank] = c.input + offset + mine;
       std::byte* published = shm.buffer(k) + mine;
       std::byte* result = collects ? c.output + offset + mine : published;
-      reduceFn(c.op.kind, c.type)(result, sources, shm.size, parts.size(shm.rank), shm.size);
+      shm.reduce(c, result, sources, parts.size(shm.rank));
       if (collects) shm.put(published, result, parts.size(shm.rank) * element);
     }
     shm.fillTo(k);

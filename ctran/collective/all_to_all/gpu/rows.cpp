@@ -31,7 +31,7 @@ void exchangeRows(GpuContext& gpu, const Collective& c, const GpuTarget& target)
   move.team = gpu.team;
   move.input = bytesAt(c.input);
   move.output = bytesAt(c.output);
-  move.lanes = gpu.lanesOfPair();
+  move.lanes = gpu.lanesOfPair(target);
   gpu.run(kernels.move, gpu.shapeOfLanes(device::moveRowsLanes(gpu.size, move.lanes), target),
           &move, target);
 }

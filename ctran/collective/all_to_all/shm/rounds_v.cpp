@@ -104,8 +104,9 @@ Task allToAllV(ShmContext& shm, const Collective& c) {
     const size_t bytes = c.outputs[r].count * element;
     if (sends(shm.rank)) {
       kept.insert(kept.end(), block, block + bytes);
+      shm.countRead(block, bytes);
     } else {
-      copyBlock(c.outputs[r].data, block, bytes);
+      shm.take(c.outputs[r].data, block, bytes);
     }
   }
   shm.endRounds();

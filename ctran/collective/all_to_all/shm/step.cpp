@@ -19,7 +19,7 @@ Task allToAllStep(ShmContext& shm, const Collective& c) {
       [&c, &shm](int peer, const std::byte* slot) {
         const std::byte* from = slot + shm.rank * c.blockBytes();
         if (peer == shm.rank) from = c.inputBlock(peer).data;
-        copyBlock(c.outputBlock(peer).data, from, c.blockBytes());
+        shm.take(c.outputBlock(peer).data, from, c.blockBytes());
       });
 }
 

@@ -27,7 +27,7 @@ void broadcastInParts(GpuContext& gpu, const Collective& c, const GpuTarget& tar
       transfer.kind = device::kRelay;
       transfer.peer = root;
     }
-    gpu.deal(transfer, gpu.lanesOfPair());
+    gpu.deal(transfer, gpu.lanesOfPair(target));
     a.transfers[a.count++] = transfer;
     lanes += transfer.lanes;
   }

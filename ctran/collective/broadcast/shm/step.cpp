@@ -12,7 +12,7 @@ Task broadcastStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), isRoot, isRoot ? kFromNobody : c.root,
       [&c, &shm](std::byte* slot) { shm.put(slot, c.output, c.blockBytes()); },
-      [&c](int, const std::byte* slot) { copyBlock(c.output, slot, c.blockBytes()); });
+      [&c, &shm](int, const std::byte* slot) { shm.take(c.output, slot, c.blockBytes()); });
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ void exchangePackets(GpuContext& gpu, const Collective& c, const GpuTarget& targ
     a.mostSent = std::max(a.mostSent, a.sendPackets[r]);
     a.mostReceived = std::max(a.mostReceived, a.receivePackets[r]);
   }
-  gpu.run(gpu.moving.packets, gpu.shapeFor(ceilDiv(most, kPacketData), 48), &a, target);
+  gpu.run(gpu.moving.packets, gpu.shapeFor(ceilDiv(most, kPacketData), 48, target), &a, target);
 }
 
 SizeRange sizes(const AlgorithmQuery& query) { return {query.largest, 0, kPacketLimit}; }

@@ -11,8 +11,8 @@ Task gatherStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
       [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
-      [&c](int peer, const std::byte* slot) {
-        copyBlock(c.outputBlock(peer).data, slot, c.blockBytes());
+      [&c, &shm](int peer, const std::byte* slot) {
+        shm.take(c.outputBlock(peer).data, slot, c.blockBytes());
       });
 }
 

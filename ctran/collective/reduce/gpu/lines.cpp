@@ -23,7 +23,7 @@ void reduceInLines(GpuContext& gpu, const Collective& c, const GpuTarget& target
   const size_t units = ceilDiv(reduction.most * reduction.element, kUnitData);
   a.most = static_cast<uint32_t>(std::max<size_t>(1, units));
   gpu.run(linesKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind),
-          gpu.shapeFor(units * 32, 128), &a, target);
+          gpu.shapeFor(units * 32, 128, target), &a, target);
 }
 
 void prepare(GpuContext& gpu, const Collective& c) {

@@ -18,7 +18,8 @@ void reduceInPackets(GpuContext& gpu, const Collective& c, const GpuTarget& targ
   }
   const auto& kernels =
       ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind);
-  gpu.run(kernels.packets, gpu.shapeFor(ceilDiv(reduction.most, perPacket), 48), &a, target);
+  gpu.run(kernels.packets, gpu.shapeFor(ceilDiv(reduction.most, perPacket), 48, target), &a,
+          target);
 }
 
 void prepare(GpuContext& gpu, const Collective& c) {

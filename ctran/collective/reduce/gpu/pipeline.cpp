@@ -13,10 +13,11 @@ void reduceInPipeline(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   GpuReduction reduction(gpu, c);
   device::ReduceArguments& a = reduction.arguments;
   const size_t most = reduction.most * reduction.element;
-  a.chunkBytes = gpu.chunkFor(most, a.shareWith == 0 ? gpu.team.stepBytes : gpu.team.stepBytes / 2);
+  const size_t room = a.shareWith == 0 ? gpu.team.stepBytes : gpu.team.stepBytes / 2;
+  a.chunkBytes = GpuContext::chunkFor(most, room, gpu.lanesFor(target));
   a.chunks = ceilDiv(most, a.chunkBytes);
   if (a.chunks == 0) return;
-  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.team.lanes, a.chunks));
+  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
   a.lookahead = 1;
   gpu.run(pipelineKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind),
           gpu.shapeOfLanes(lanes, target), &a, target);

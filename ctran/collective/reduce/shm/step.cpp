@@ -11,9 +11,7 @@ Task reduceStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
       [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
-      [&c, &shm](const std::byte* const* slots) {
-        reduceFn(c.op.kind, c.type)(c.output, slots, shm.size, c.count, shm.size);
-      });
+      [&c, &shm](const std::byte* const* slots) { shm.reduce(c, c.output, slots, c.count); });
 }
 
 }  // namespace

@@ -34,8 +34,7 @@ Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
         const std::byte* sources[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) sources[r] = buffers[r] + shm.rank * share;
         sources[shm.rank] = block.data + piece.offset;
-        reduceFn(c.op.kind, c.type)(c.output + piece.offset, sources, shm.size,
-                                    piece.bytes / element, shm.size);
+        shm.reduce(c, c.output + piece.offset, sources, piece.bytes / element);
       });
 }
 

@@ -30,8 +30,7 @@ Task reduceScatterStep(ShmContext& shm, const Collective& c) {
         const std::byte* sources[Arena::kMaxRanks];
         for (int r = 0; r < shm.size; ++r) sources[r] = slots[r] + offset;
         sources[shm.rank] = c.inputBlock(shm.rank).data;
-        reduceFn(c.op.kind, c.type)(c.output, sources, shm.size, c.inputBlock(shm.rank).count,
-                                    shm.size);
+        shm.reduce(c, c.output, sources, c.inputBlock(shm.rank).count);
       });
 }
 

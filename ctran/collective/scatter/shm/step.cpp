@@ -19,7 +19,7 @@ Task scatterStep(ShmContext& shm, const Collective& c) {
         }
       },
       [&c, &shm](int, const std::byte* slot) {
-        copyBlock(c.output, slot + shm.rank * c.blockBytes(), c.blockBytes());
+        shm.take(c.output, slot + shm.rank * c.blockBytes(), c.blockBytes());
       });
 }
 

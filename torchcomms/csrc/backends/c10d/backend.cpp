@@ -24,9 +24,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// As a peer: whoever sends.
-constexpr int kAnySource = -1;
-
 std::optional<int> rankOf(int peer) {
   return peer == kAnySource ? std::nullopt : std::optional(peer);
 }
@@ -169,20 +166,12 @@ void C10dBackend::setFailureListener(std::function<void(bool)> listener) {
   group_->monitor->listen(std::move(listener));
 }
 
-Reduction C10dBackend::reductionOf(const at::Tensor& example, const ReduceOp& op) const {
-  return {example, op, getSize(), kind_.reducesBits};
-}
-
-milliseconds C10dBackend::timeoutOf(const OpOptions& options) const {
-  return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
-}
-
-TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const OpOptions& options,
-                                               Body body) {
-  if (kind_.isOnStreams()) return executeOnStream(op, async_op, options, body);
+TorchCommBackend::WorkPtr C10dBackend::execute(const Call& call, Body body) {
+  if (kind_.isOnStreams()) return executeOnStream(call, body);
+  const OpName op = call.op;
   group_->requireWhole(op);
-  const milliseconds timeout = timeoutOf(options);
-  if (!async_op && collectives_.idle()) {
+  const milliseconds timeout = timeoutOf(call.options);
+  if (!call.async && collectives_.idle()) {
     const HostWait wait;
     try {
       C10dCall(*group_, op, timeout, /*interruptible=*/true).carryOut(body);
@@ -206,36 +195,31 @@ TorchCommBackend::WorkPtr C10dBackend::execute(OpName op, bool async_op, const O
     body = nullptr;  // lets go of the tensors
     operation->partEnded(error);
   });
-  if (async_op) return work;
+  if (call.async) return work;
   finish(op, *work, *group_);
   return TorchWorkCompleted::shared();
 }
 
-TorchCommBackend::WorkPtr C10dBackend::recvAnySource(at::Tensor& tensor, bool async_op,
-                                                     const RecvOptions& options) {
-  if (kind_.isOnStreams()) return TorchCommBackend::recvAnySource(tensor, async_op, options);
-  if (tensor.numel() == 0) {  // Gloo would fail, and break the communicator
-    throw ctran::Error(ctran::ErrorKind::Unsupported,
-                       "backend " + std::string(getBackendName()) +
-                           " does not receive empty tensors from any source",
-                       {}, "recv", "name the source, or use backend ctran");
-  }
-  return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, kAnySource, options.tag}}, async_op,
-                  options);
-}
-
-TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2POp>& ops,
-                                                bool async_op, const OpOptions& options) {
+TorchCommBackend::WorkPtr C10dBackend::exchange(const Call& call) {
+  const OpName op = call.op;
+  const std::vector<P2POp> ops = call.messages();
   const auto sends = [](const P2POp& one) { return one.type == P2POp::Type::SEND; };
   for (const P2POp& one : ops) {
+    if (one.peer == kAnySource && kind_.isOnStreams()) unsupported(call);
+    if (one.peer == kAnySource && one.tensor.numel() == 0) {  // Gloo fails, and breaks the group
+      throw ctran::Error(ctran::ErrorKind::Unsupported,
+                         "backend " + std::string(getBackendName()) +
+                             " does not receive empty tensors from any source",
+                         {}, "recv", "name the source, or use backend ctran");
+    }
     if (one.peer != getRank()) continue;
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        sends(one) ? "Cannot send to self" : "Cannot recv from self", {one.peer},
                        std::string(toString(op)), "copy the tensor, or use backend ctran");
   }
-  if (kind_.isOnStreams()) return exchangeOnStream(op, ops, async_op, options);
+  if (kind_.isOnStreams()) return exchangeOnStream(call, ops);
   group_->requireWhole(op);
-  const Clock::time_point deadline = Clock::now() + timeoutOf(options);
+  const Clock::time_point deadline = Clock::now() + timeoutOf(call.options);
   const auto operation = std::make_shared<C10dOperation>(op, ops.size(), group_->monitor);
   WorkPtr work = c10::make_intrusive<C10dWork>(operation);
 
@@ -274,13 +258,13 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(OpName op, const std::vector<P2P
           operation->partEnded(error);
         });
   }
-  if (!async_op) finish(op, *work, *group_);
+  if (!call.async) finish(op, *work, *group_);
   return work;
 }
 
-std::shared_ptr<TorchCommBackend> C10dBackend::split(const std::vector<int>& ranks,
-                                                     const std::string& name,
-                                                     const CommOptions& options) {
+std::shared_ptr<C10dBackend> C10dBackend::part(const std::vector<int>& ranks,
+                                               const std::string& name,
+                                               const CommOptions& options) {
   group_->requireWhole(OpName::split);
   // Counted on every rank, member or not, so that all agree on the key.
   const uint64_t number = splits_++;

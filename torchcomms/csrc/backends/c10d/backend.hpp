@@ -1,7 +1,6 @@
 #pragma once
 
 #include <chrono>
-#include <comms/torchcomms/TorchCommBackend.hpp>
 #include <deque>
 #include <functional>
 #include <map>
@@ -9,6 +8,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/c10d/device_work.hpp"
 #include "torchcomms/csrc/backends/c10d/lane.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
@@ -52,7 +52,7 @@ struct C10dKind {
 ///
 /// After a failure nothing is known of the c10d backend's connections, so every later operation
 /// throws the error again. Like the c10d backend, it cannot send to itself.
-class C10dBackend final : public TorchCommBackend {
+class C10dBackend final : public BuiltinBackend {
  public:
   explicit C10dBackend(C10dKind kind);
   ~C10dBackend() override;
@@ -62,54 +62,17 @@ class C10dBackend final : public TorchCommBackend {
   void init(at::Device device, std::string_view name, const CommOptions& options) override;
   void finalize() override;
 
-  int getRank() const override { return options_.rank.value(); }
-  int getSize() const override { return options_.size.value(); }
-  std::string_view getCommName() const override { return options_.name; }
   std::string_view getBackendName() const override { return kind_.name; }
   std::string_view getBackendVersion() const override;
-  const CommOptions& getOptions() const override { return options_; }
-  const at::Device& getDevice() const override { return device_; }
 
-  WorkPtr send(const at::Tensor& tensor, int dst, bool async_op,
-               const SendOptions& options) override;
-  WorkPtr recv(at::Tensor& tensor, int src, bool async_op, const RecvOptions& options) override;
-  WorkPtr recvAnySource(at::Tensor& tensor, bool async_op, const RecvOptions& options) override;
-  WorkPtr batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
-                         const BatchP2POptions& options) override;
-  WorkPtr broadcast(at::Tensor& tensor, int root, bool async_op,
-                    const BroadcastOptions& options) override;
-  WorkPtr all_reduce(at::Tensor& tensor, const ReduceOp& op, bool async_op,
-                     const AllReduceOptions& options) override;
-  WorkPtr reduce(at::Tensor& tensor, int root, const ReduceOp& op, bool async_op,
-                 const ReduceOptions& options) override;
-  WorkPtr all_gather(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
-                     const AllGatherOptions& options) override;
-  WorkPtr all_gather_v(const Tensors& tensor_list, const at::Tensor& tensor, bool async_op,
-                       const AllGatherOptions& options) override;
-  WorkPtr all_gather_single(at::Tensor& output, const at::Tensor& input, bool async_op,
-                            const AllGatherSingleOptions& options) override;
-  WorkPtr reduce_scatter(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
-                         bool async_op, const ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_v(at::Tensor& output, const Tensors& input_list, const ReduceOp& op,
-                           bool async_op, const ReduceScatterOptions& options) override;
-  WorkPtr reduce_scatter_single(at::Tensor& output, const at::Tensor& input, const ReduceOp& op,
-                                bool async_op, const ReduceScatterSingleOptions& options) override;
-  WorkPtr all_to_all_single(at::Tensor& output, const at::Tensor& input, bool async_op,
-                            const AllToAllSingleOptions& options) override;
-  WorkPtr all_to_all_v_single(at::Tensor& output, const at::Tensor& input,
-                              const std::vector<uint64_t>& output_split_sizes,
-                              const std::vector<uint64_t>& input_split_sizes, bool async_op,
-                              const AllToAllvSingleOptions& options) override;
-  WorkPtr all_to_all(const Tensors& output_tensor_list, const Tensors& input_tensor_list,
-                     bool async_op, const AllToAllOptions& options) override;
-  WorkPtr barrier(bool async_op, const BarrierOptions& options) override;
-  WorkPtr scatter(at::Tensor& output_tensor, const Tensors& input_tensor_list, int root,
-                  bool async_op, const ScatterOptions& options) override;
-  WorkPtr gather(const Tensors& output_tensor_list, const at::Tensor& input_tensor, int root,
-                 bool async_op, const GatherOptions& options) override;
+  WorkPtr issue(const Call& call) override;
 
   std::shared_ptr<TorchCommBackend> split(const std::vector<int>& ranks, const std::string& name,
-                                          const CommOptions& options) override;
+                                          const CommOptions& options) override {
+    return part(ranks, name, options);
+  }
+  std::shared_ptr<C10dBackend> part(const std::vector<int>& ranks, const std::string& name,
+                                    const CommOptions& options);
 
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
@@ -119,23 +82,19 @@ class C10dBackend final : public TorchCommBackend {
  private:
   using Body = std::function<void(const class C10dCall&)>;
 
-  std::chrono::milliseconds timeoutOf(const OpOptions& options) const;
+  Body reductionBody(const Call& call) const;
+  Body movementBody(const Call& call) const;
   /// Runs or posts a collective. What `body` captures is held until it has ended.
-  WorkPtr execute(OpName op, bool async_op, const OpOptions& options, Body body);
-  WorkPtr executeOnStream(OpName op, bool async_op, const OpOptions& options, const Body& body);
+  WorkPtr execute(const Call& call, Body body);
+  WorkPtr executeOnStream(const Call& call, const Body& body);
   /// Forgets what has ended on the device; whether nothing is left.
   bool forgetEnded();
   /// Waits until the device has done what was issued. Throws ctran::Error (Timeout).
   void drainDevice();
-  WorkPtr exchange(OpName op, const std::vector<P2POp>& ops, bool async_op,
-                   const OpOptions& options);
-  WorkPtr exchangeOnStream(OpName op, const std::vector<P2POp>& ops, bool async_op,
-                           const OpOptions& options);
-  Reduction reductionOf(const at::Tensor& example, const ReduceOp& op) const;
+  WorkPtr exchange(const Call& call);
+  WorkPtr exchangeOnStream(const Call& call, const std::vector<P2POp>& ops);
 
   const C10dKind kind_;
-  CommOptions options_;
-  at::Device device_{at::kCPU};
   std::shared_ptr<C10dGroup> group_;
   Lane collectives_;
   std::map<std::pair<int, P2POp::Type>, Lane> peers_;

@@ -69,225 +69,198 @@ void reduceScatter(const C10dCall& call, const Reduction& reduction, const at::T
   reduction.decode(reduction.reduceBlocks(rows), output);
 }
 
-}  // namespace
-
-TorchCommBackend::WorkPtr C10dBackend::send(const at::Tensor& tensor, int dst, bool async_op,
-                                            const SendOptions& options) {
-  return exchange(OpName::send, {{P2POp::Type::SEND, tensor, dst, options.tag}}, async_op, options);
+void allReduce(const C10dCall& call, const Reduction& reduction, const at::Tensor& tensor) {
+  Tensors values{reduction.encode(tensor)};
+  if (!reduction.isCarried()) {
+    reduction.decode(reduction.reduceBlocks(gatherRows(call, values[0])), tensor);
+    return;
+  }
+  auto asked = call.options<c10d::AllreduceOptions>();
+  asked.reduceOp = reduction.op();
+  call.run([&](c10d::Backend& backend) { return backend.allreduce(values, asked); });
+  reduction.decode(values[0], tensor);
 }
 
-TorchCommBackend::WorkPtr C10dBackend::recv(at::Tensor& tensor, int src, bool async_op,
-                                            const RecvOptions& options) {
-  return exchange(OpName::recv, {{P2POp::Type::RECV, tensor, src, options.tag}}, async_op, options);
+void reduceAtRoot(const C10dCall& call, const Reduction& reduction, const at::Tensor& tensor,
+                  int root) {
+  const bool isRoot = call.rank() == root;
+  at::Tensor values = reduction.encode(tensor);
+  if (!reduction.isCarried()) {
+    const at::Tensor rows = gatherRows(call, values);
+    if (isRoot) reduction.decode(reduction.reduceBlocks(rows), tensor);
+    return;
+  }
+  // Every rank's tensor is where c10d puts partial results; only the root's is ours to write.
+  if (!isRoot && values.is_alias_of(tensor)) values = values.clone();
+  Tensors reduced{values};
+  auto asked = call.options<c10d::ReduceOptions>();
+  asked.reduceOp = reduction.op();
+  asked.rootRank = root;
+  call.run([&](c10d::Backend& backend) { return backend.reduce(reduced, asked); });
+  if (isRoot) reduction.decode(reduced[0], tensor);
 }
 
-TorchCommBackend::WorkPtr C10dBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
-                                                      const BatchP2POptions& options) {
-  return exchange(OpName::batch_op_issue, ops, async_op, options);
-}
-
-TorchCommBackend::WorkPtr C10dBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
-                                                 const BroadcastOptions& options) {
-  return execute(OpName::broadcast, async_op, options, [tensor, root](const C10dCall& call) {
-    Tensors bytes{bytesOf(tensor)};
+/// One broadcast from each rank, all under way at once.
+void allGatherV(const C10dCall& call, const Tensors& outputs, const at::Tensor& input) {
+  const at::Tensor& own = outputs[call.rank()];
+  if (!sameMemory(own, input)) bytesOf(own).copy_(bytesOf(input));
+  std::vector<C10dCall::WorkPtr> works;
+  for (int root = 0; root < call.size(); ++root) {
+    Tensors part{bytesOf(outputs[root])};
     auto asked = call.options<c10d::BroadcastOptions>();
     asked.rootRank = root;
-    call.run([&](c10d::Backend& backend) { return backend.broadcast(bytes, asked); });
-  });
+    works.push_back(
+        call.issue([&](c10d::Backend& backend) { return backend.broadcast(part, asked); }));
+  }
+  for (const auto& work : works) call.wait(work);
 }
 
-TorchCommBackend::WorkPtr C10dBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
-                                                  bool async_op, const AllReduceOptions& options) {
-  const Reduction reduction = reductionOf(tensor, op);
-  return execute(OpName::all_reduce, async_op, options, [tensor, reduction](const C10dCall& call) {
-    Tensors values{reduction.encode(tensor)};
-    if (!reduction.isCarried()) {
-      reduction.decode(reduction.reduceBlocks(gatherRows(call, values[0])), tensor);
-      return;
-    }
-    auto asked = call.options<c10d::AllreduceOptions>();
-    asked.reduceOp = reduction.op();
-    call.run([&](c10d::Backend& backend) { return backend.allreduce(values, asked); });
-    reduction.decode(values[0], tensor);
-  });
+void allToAllLists(const C10dCall& call, const Tensors& outputs, const Tensors& inputs) {
+  const std::vector<int64_t> lengths = lengthsOf(outputs);
+  const at::Tensor received = at::empty({sum(lengths)}, outputs[0].options());
+  allToAll(call, received, at::cat(inputs), lengths, lengthsOf(inputs));
+  const Tensors parts = received.split_with_sizes(lengths);
+  for (size_t r = 0; r < parts.size(); ++r) outputs[r].copy_(parts[r]);
 }
 
-TorchCommBackend::WorkPtr C10dBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
-                                              bool async_op, const ReduceOptions& options) {
-  const Reduction reduction = reductionOf(tensor, op);
-  return execute(OpName::reduce, async_op, options, [=](const C10dCall& call) {
-    const bool isRoot = call.rank() == root;
-    at::Tensor values = reduction.encode(tensor);
-    if (!reduction.isCarried()) {
-      const at::Tensor rows = gatherRows(call, values);
-      if (isRoot) reduction.decode(reduction.reduceBlocks(rows), tensor);
-      return;
-    }
-    // Every rank's tensor is where c10d puts partial results; only the root's is ours to write.
-    if (!isRoot && values.is_alias_of(tensor)) values = values.clone();
-    Tensors reduced{values};
-    auto asked = call.options<c10d::ReduceOptions>();
-    asked.reduceOp = reduction.op();
-    asked.rootRank = root;
-    call.run([&](c10d::Backend& backend) { return backend.reduce(reduced, asked); });
-    if (isRoot) reduction.decode(reduced[0], tensor);
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::all_gather(const Tensors& tensor_list,
-                                                  const at::Tensor& tensor, bool async_op,
-                                                  const AllGatherOptions& options) {
-  return execute(OpName::all_gather, async_op, options, [=](const C10dCall& call) {
-    std::vector<Tensors> outputs{bytesOf(tensor_list)};
-    Tensors inputs{bytesOf(tensor)};
+void meet(const C10dCall& call, at::Device device) {
+  if (!device.is_cpu()) {  // c10d's barrier would wait on the CPU
+    Tensors word{at::empty({1}, at::TensorOptions(at::kInt).device(device))};
     call.run([&](c10d::Backend& backend) {
-      return backend.allgather(outputs, inputs, call.options<c10d::AllgatherOptions>());
+      return backend.allreduce(word, call.options<c10d::AllreduceOptions>());
     });
+    return;
+  }
+  call.run([&](c10d::Backend& backend) {
+    return backend.barrier(call.options<c10d::BarrierOptions>());
   });
 }
 
-TorchCommBackend::WorkPtr C10dBackend::all_gather_v(const Tensors& tensor_list,
-                                                    const at::Tensor& tensor, bool async_op,
-                                                    const AllGatherOptions& options) {
-  return execute(OpName::all_gather_v, async_op, options, [=](const C10dCall& call) {
-    const at::Tensor& own = tensor_list[call.rank()];
-    if (!sameMemory(own, tensor)) bytesOf(own).copy_(bytesOf(tensor));
-    // One broadcast from each rank, all under way at once.
-    std::vector<C10dCall::WorkPtr> works;
-    for (int root = 0; root < call.size(); ++root) {
-      Tensors part{bytesOf(tensor_list[root])};
-      auto asked = call.options<c10d::BroadcastOptions>();
-      asked.rootRank = root;
-      works.push_back(
-          call.issue([&](c10d::Backend& backend) { return backend.broadcast(part, asked); }));
-    }
-    for (const auto& work : works) call.wait(work);
-  });
+void gatherAtRoot(const C10dCall& call, const Tensors& parts, const at::Tensor& input, int root) {
+  std::vector<Tensors> outputs;
+  if (call.rank() == root) outputs.push_back(bytesOf(parts));
+  Tensors inputs{bytesOf(input)};
+  auto asked = call.options<c10d::GatherOptions>();
+  asked.rootRank = root;
+  call.run([&](c10d::Backend& backend) { return backend.gather(outputs, inputs, asked); });
 }
 
-TorchCommBackend::WorkPtr C10dBackend::all_gather_single(at::Tensor& output,
-                                                         const at::Tensor& input, bool async_op,
-                                                         const AllGatherSingleOptions& options) {
-  return execute(OpName::all_gather_single, async_op, options, [=](const C10dCall& call) {
-    at::Tensor to = bytesOf(output);
-    at::Tensor from = bytesOf(input);
-    call.run([&](c10d::Backend& backend) {
-      return backend._allgather_base(to, from, call.options<c10d::AllgatherOptions>());
-    });
-  });
+/// The bytes of so many rows each.
+std::vector<int64_t> byteCounts(const at::Tensor& tensor, std::span<const uint64_t> rows) {
+  std::vector<int64_t> counts;
+  for (const uint64_t count : rows) {
+    counts.push_back(static_cast<int64_t>(count) * rowSize(tensor) * tensor.element_size());
+  }
+  return counts;
 }
 
-TorchCommBackend::WorkPtr C10dBackend::reduce_scatter(at::Tensor& output, const Tensors& input_list,
-                                                      const ReduceOp& op, bool async_op,
-                                                      const ReduceScatterOptions& options) {
-  const Reduction reduction = reductionOf(output, op);
-  return execute(OpName::reduce_scatter, async_op, options,
-                 [=](const C10dCall& call) { reduceScatter(call, reduction, output, input_list); });
+}  // namespace
+
+TorchCommBackend::WorkPtr C10dBackend::issue(const Call& call) {
+  switch (call.op) {
+    case OpName::send:
+    case OpName::recv:
+    case OpName::batch_op_issue:
+      return exchange(call);
+    case OpName::all_reduce:
+    case OpName::reduce:
+    case OpName::reduce_scatter:
+    case OpName::reduce_scatter_v:
+    case OpName::reduce_scatter_single:
+      return execute(call, reductionBody(call));
+    default:
+      return execute(call, movementBody(call));
+  }
 }
 
-TorchCommBackend::WorkPtr C10dBackend::reduce_scatter_v(at::Tensor& output,
-                                                        const Tensors& input_list,
-                                                        const ReduceOp& op, bool async_op,
-                                                        const ReduceScatterOptions& options) {
-  const Reduction reduction = reductionOf(output, op);
-  return execute(OpName::reduce_scatter_v, async_op, options,
-                 [=](const C10dCall& call) { reduceScatter(call, reduction, output, input_list); });
+C10dBackend::Body C10dBackend::reductionBody(const Call& call) const {
+  const at::Tensor& example = call.outputs.empty() ? call.inputs[0] : call.outputs[0];
+  const Reduction reduction(example, *call.reduceOp, getSize(), kind_.reducesBits);
+  const Tensors inputs(call.inputs.begin(), call.inputs.end());
+  switch (call.op) {
+    case OpName::all_reduce:
+      return [tensor = example, reduction](const C10dCall& c) { allReduce(c, reduction, tensor); };
+    case OpName::reduce:
+      return [tensor = inputs[0], reduction, root = call.root](const C10dCall& c) {
+        reduceAtRoot(c, reduction, tensor, root);
+      };
+    case OpName::reduce_scatter_single:
+      return [input = inputs[0], output = example, reduction](const C10dCall& c) {
+        reduceScatter(c, reduction, output, equalParts(input, c.size()));
+      };
+    default:
+      return [inputs, output = example, reduction](const C10dCall& c) {
+        reduceScatter(c, reduction, output, inputs);
+      };
+  }
 }
 
-TorchCommBackend::WorkPtr C10dBackend::reduce_scatter_single(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
-    const ReduceScatterSingleOptions& options) {
-  const Reduction reduction = reductionOf(output, op);
-  return execute(OpName::reduce_scatter_single, async_op, options, [=](const C10dCall& call) {
-    reduceScatter(call, reduction, output, input.view({call.size(), -1}).unbind());
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::all_to_all_single(at::Tensor& output,
-                                                         const at::Tensor& input, bool async_op,
-                                                         const AllToAllSingleOptions& options) {
-  return execute(OpName::all_to_all_single, async_op, options, [=](const C10dCall& call) {
-    const at::Tensor from = bytesOf(input);
-    const std::vector<int64_t> lengths(call.size(), from.numel() / call.size());
-    allToAll(call, bytesOf(output), sameMemory(output, input) ? from.clone() : from, lengths,
-             lengths);
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::all_to_all_v_single(
-    at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
-    const std::vector<uint64_t>& input_split_sizes, bool async_op,
-    const AllToAllvSingleOptions& options) {
-  const auto bytes = [](const at::Tensor& tensor, const std::vector<uint64_t>& rows) {
-    std::vector<int64_t> lengths;
-    for (const uint64_t count : rows) {
-      lengths.push_back(static_cast<int64_t>(count) * rowSize(tensor) * tensor.element_size());
-    }
-    return lengths;
-  };
-  return execute(OpName::all_to_all_v_single, async_op, options,
-                 [output, input, to = bytes(output, output_split_sizes),
-                  from = bytes(input, input_split_sizes)](const C10dCall& call) {
-                   // The splits may leave an end of the tensors untouched.
-                   at::Tensor sent = bytesOf(input).narrow(0, 0, sum(from));
-                   if (sameMemory(output, input)) sent = sent.clone();
-                   allToAll(call, bytesOf(output).narrow(0, 0, sum(to)), sent, to, from);
-                 });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::all_to_all(const Tensors& output_tensor_list,
-                                                  const Tensors& input_tensor_list, bool async_op,
-                                                  const AllToAllOptions& options) {
-  return execute(OpName::all_to_all, async_op, options, [=](const C10dCall& call) {
-    const Tensors outputs = bytesOf(output_tensor_list);
-    const Tensors inputs = bytesOf(input_tensor_list);
-    const std::vector<int64_t> lengths = lengthsOf(outputs);
-    const at::Tensor received = at::empty({sum(lengths)}, outputs[0].options());
-    allToAll(call, received, at::cat(inputs), lengths, lengthsOf(inputs));
-    const Tensors parts = received.split_with_sizes(lengths);
-    for (size_t r = 0; r < parts.size(); ++r) outputs[r].copy_(parts[r]);
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::barrier(bool async_op, const BarrierOptions& options) {
-  return execute(OpName::barrier, async_op, options, [device = device_](const C10dCall& call) {
-    if (!device.is_cpu()) {  // c10d's barrier would wait on the CPU
-      Tensors word{at::empty({1}, at::TensorOptions(at::kInt).device(device))};
-      call.run([&](c10d::Backend& backend) {
-        return backend.allreduce(word, call.options<c10d::AllreduceOptions>());
-      });
-      return;
-    }
-    call.run([&](c10d::Backend& backend) {
-      return backend.barrier(call.options<c10d::BarrierOptions>());
-    });
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::scatter(at::Tensor& output_tensor,
-                                               const Tensors& input_tensor_list, int root,
-                                               bool async_op, const ScatterOptions& options) {
-  return execute(OpName::scatter, async_op, options, [=](const C10dCall& call) {
-    Tensors outputs{bytesOf(output_tensor)};
-    std::vector<Tensors> inputs;
-    if (call.rank() == root) inputs.push_back(bytesOf(input_tensor_list));
-    auto asked = call.options<c10d::ScatterOptions>();
-    asked.rootRank = root;
-    call.run([&](c10d::Backend& backend) { return backend.scatter(outputs, inputs, asked); });
-  });
-}
-
-TorchCommBackend::WorkPtr C10dBackend::gather(const Tensors& output_tensor_list,
-                                              const at::Tensor& input_tensor, int root,
-                                              bool async_op, const GatherOptions& options) {
-  return execute(OpName::gather, async_op, options, [=](const C10dCall& call) {
-    std::vector<Tensors> outputs;
-    if (call.rank() == root) outputs.push_back(bytesOf(output_tensor_list));
-    Tensors inputs{bytesOf(input_tensor)};
-    auto asked = call.options<c10d::GatherOptions>();
-    asked.rootRank = root;
-    call.run([&](c10d::Backend& backend) { return backend.gather(outputs, inputs, asked); });
-  });
+C10dBackend::Body C10dBackend::movementBody(const Call& call) const {
+  const Tensors inputs(call.inputs.begin(), call.inputs.end());
+  const Tensors outputs(call.outputs.begin(), call.outputs.end());
+  const int root = call.root;
+  switch (call.op) {
+    case OpName::broadcast:
+      return [=](const C10dCall& c) {
+        Tensors bytes{bytesOf(outputs[0])};
+        auto asked = c.options<c10d::BroadcastOptions>();
+        asked.rootRank = root;
+        c.run([&](c10d::Backend& backend) { return backend.broadcast(bytes, asked); });
+      };
+    case OpName::all_gather:
+      return [=](const C10dCall& c) {
+        std::vector<Tensors> to{bytesOf(outputs)};
+        Tensors from{bytesOf(inputs[0])};
+        c.run([&](c10d::Backend& backend) {
+          return backend.allgather(to, from, c.options<c10d::AllgatherOptions>());
+        });
+      };
+    case OpName::all_gather_v:
+      return [=](const C10dCall& c) { allGatherV(c, outputs, inputs[0]); };
+    case OpName::all_gather_single:
+      return [=](const C10dCall& c) {
+        at::Tensor to = bytesOf(outputs[0]);
+        at::Tensor from = bytesOf(inputs[0]);
+        c.run([&](c10d::Backend& backend) {
+          return backend._allgather_base(to, from, c.options<c10d::AllgatherOptions>());
+        });
+      };
+    case OpName::all_to_all_single:
+      return [=](const C10dCall& c) {
+        const at::Tensor from = bytesOf(inputs[0]);
+        const std::vector<int64_t> lengths(c.size(), from.numel() / c.size());
+        allToAll(c, bytesOf(outputs[0]), sameMemory(outputs[0], inputs[0]) ? from.clone() : from,
+                 lengths, lengths);
+      };
+    case OpName::all_to_all_v_single:
+      return [=, to = byteCounts(outputs[0], call.outputRows),
+              from = byteCounts(inputs[0], call.inputRows)](const C10dCall& c) {
+        // The splits may leave an end of the tensors untouched.
+        at::Tensor sent = bytesOf(inputs[0]).narrow(0, 0, sum(from));
+        if (sameMemory(outputs[0], inputs[0])) sent = sent.clone();
+        allToAll(c, bytesOf(outputs[0]).narrow(0, 0, sum(to)), sent, to, from);
+      };
+    case OpName::all_to_all:
+      return [=](const C10dCall& c) { allToAllLists(c, bytesOf(outputs), bytesOf(inputs)); };
+    case OpName::barrier:
+      return [device = device_](const C10dCall& c) { meet(c, device); };
+    case OpName::scatter:
+      return [=](const C10dCall& c) {
+        Tensors to{bytesOf(outputs[0])};
+        std::vector<Tensors> from;
+        if (c.rank() == root) from.push_back(bytesOf(inputs));
+        auto asked = c.options<c10d::ScatterOptions>();
+        asked.rootRank = root;
+        c.run([&](c10d::Backend& backend) { return backend.scatter(to, from, asked); });
+      };
+    case OpName::gather:
+      return [=](const C10dCall& c) { gatherAtRoot(c, outputs, inputs[0], root); };
+    case OpName::gather_single:
+      return [parts = outputs.empty() ? outputs : equalParts(outputs[0], getSize()), inputs,
+              root](const C10dCall& c) { gatherAtRoot(c, parts, inputs[0], root); };
+    default:
+      unsupported(call);
+  }
 }
 
 }  // namespace torch::comms

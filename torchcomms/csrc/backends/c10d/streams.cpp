@@ -26,24 +26,23 @@ void C10dBackend::drainDevice() {
                      {}, std::string(toString(OpName::finalize)), "did every rank call it?");
 }
 
-TorchCommBackend::WorkPtr C10dBackend::executeOnStream(OpName op, bool async_op,
-                                                       const OpOptions& options, const Body& body) {
-  group_->requireWhole(op);
+TorchCommBackend::WorkPtr C10dBackend::executeOnStream(const Call& call, const Body& body) {
+  group_->requireWhole(call.op);
   forgetEnded();
   const HostWait wait;  // the c10d backend may have to connect
   const c10::DeviceGuard guard(device_);
   c10::Stream stream = c10::impl::getDeviceGuardImpl(device_.type())->getStream(device_);
   std::optional<c10::StreamGuard> current;
-  if (async_op) {
+  if (call.async) {
     c10::Event called(device_.type());
     called.record(stream);
     called.block(*stream_);
     stream = *stream_;
     current.emplace(stream);
   }
-  C10dCall call(*group_, op, timeoutOf(options), /*interruptible=*/true);
+  C10dCall issued(*group_, call.op, timeoutOf(call.options), /*interruptible=*/true);
   try {
-    call.carryOut(body);
+    issued.carryOut(body);
   } catch (...) {
     group_->monitor->seen();
     throw;
@@ -52,11 +51,11 @@ TorchCommBackend::WorkPtr C10dBackend::executeOnStream(OpName op, bool async_op,
   return c10::make_intrusive<DeviceWork>(onDevice_.back());
 }
 
-TorchCommBackend::WorkPtr C10dBackend::exchangeOnStream(OpName op, const std::vector<P2POp>& ops,
-                                                        bool async_op, const OpOptions& options) {
-  return executeOnStream(op, async_op, options, [ops](const C10dCall& call) {
+TorchCommBackend::WorkPtr C10dBackend::exchangeOnStream(const Call& call,
+                                                        const std::vector<P2POp>& ops) {
+  return executeOnStream(call, [ops](const C10dCall& c) {
     std::vector<C10dCall::WorkPtr> works;
-    call.issue([&](c10d::Backend& backend) {
+    c.issue([&](c10d::Backend& backend) {
       // In a group, because in line those of a pair could wait for each other.
       const bool grouped = ops.size() > 1 && backend.supportsCoalescing();
       if (grouped) backend.startCoalescing();
@@ -68,7 +67,7 @@ TorchCommBackend::WorkPtr C10dBackend::exchangeOnStream(OpName op, const std::ve
       if (grouped) works = {backend.endCoalescing()};
       return C10dCall::WorkPtr();
     });
-    for (const auto& work : works) call.wait(work);
+    for (const auto& work : works) c.wait(work);
   });
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <span>
 #include <vector>
 
 #include "ctran/collective/collective.h"
@@ -22,7 +23,7 @@ inline std::byte* writable(const at::Tensor& tensor) {
 
 inline size_t countOf(const at::Tensor& tensor) { return static_cast<size_t>(tensor.numel()); }
 
-inline std::vector<ctran::Block> readableBlocks(const std::vector<at::Tensor>& tensors) {
+inline std::vector<ctran::Block> readableBlocks(std::span<const at::Tensor> tensors) {
   std::vector<ctran::Block> blocks;
   blocks.reserve(tensors.size());
   // A Block serves both directions; blocks of an input are not written.
@@ -32,7 +33,7 @@ inline std::vector<ctran::Block> readableBlocks(const std::vector<at::Tensor>& t
   return blocks;
 }
 
-inline std::vector<ctran::Block> writableBlocks(const std::vector<at::Tensor>& tensors) {
+inline std::vector<ctran::Block> writableBlocks(std::span<const at::Tensor> tensors) {
   std::vector<ctran::Block> blocks;
   blocks.reserve(tensors.size());
   for (const at::Tensor& t : tensors) blocks.push_back({writable(t), countOf(t)});
@@ -41,7 +42,7 @@ inline std::vector<ctran::Block> writableBlocks(const std::vector<at::Tensor>& t
 
 /// Consecutive blocks of `rows[r]` rows each.
 inline std::vector<ctran::Block> rowBlocks(std::byte* start, const at::Tensor& tensor,
-                                           const std::vector<uint64_t>& rows) {
+                                           std::span<const uint64_t> rows) {
   const size_t row = static_cast<size_t>(rowSize(tensor));
   std::vector<ctran::Block> blocks;
   blocks.reserve(rows.size());

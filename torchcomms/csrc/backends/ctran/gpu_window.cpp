@@ -1,26 +1,19 @@
 #include "torchcomms/csrc/backends/ctran/gpu_window.hpp"
 
-#include <cstring>
-
-#include "torchcomms/csrc/backends/ctran/work.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/engine_wait_hooks.hpp"
 
 namespace torch::comms {
 
 namespace {
 
-class Host final : public gpu::WindowHost {
+class Host final : public ctran::GpuWindowHost {
  public:
   explicit Host(CtranBackend& backend) : backend_(backend), gpu_(backend.gpu()) {}
 
-  c10::intrusive_ptr<TorchWork> enqueue(OpName op, bool async_op, const OpOptions& options,
-                                        const std::function<void(ctran::gpu::Stream)>& issue,
-                                        std::shared_ptr<void> hold,
-                                        std::vector<int> awaited) override {
-    const auto keepAlive = [&] { return hold; };
-    return backend_.workOf(
-        gpu_->enqueueWork(issue, std::move(awaited), stream::currentStream(backend_.getDevice()),
-                          backend_.enqueueOptions(op, async_op, options, std::ref(keepAlive))));
+  std::shared_ptr<ctran::StreamOperation> enqueue(
+      const std::function<void(ctran::gpu::Stream)>& issue, std::vector<int> awaited,
+      ctran::gpu::Stream stream, const ctran::EnqueueOptions& options) override {
+    return gpu_->enqueueWork(issue, std::move(awaited), stream, options);
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
@@ -49,11 +42,7 @@ class Host final : public gpu::WindowHost {
     return texts;
   }
 
-  const std::shared_ptr<ctran::gpu::EventPool>& events() const override { return gpu_->events(); }
-
-  void atEnd(std::weak_ptr<std::function<void()>> release) override {
-    gpu_->onBreak(std::move(release));
-  }
+  ctran::StreamQueue& queue() override { return *gpu_; }
 
  private:
   CtranBackend& backend_;

@@ -13,6 +13,13 @@ namespace torch::comms {
 
 namespace {
 
+/// Copies that take longer than this are made without the interpreter's lock.
+constexpr size_t kLongCopy = 32 << 10;
+
+std::byte* dataOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
+
+}  // namespace
+
 ctran::Comparison engineComparison(SignalCmpOp op) {
   switch (op) {
     case SignalCmpOp::EQ:
@@ -30,13 +37,6 @@ ctran::Comparison engineComparison(SignalCmpOp op) {
   }
   return ctran::Comparison::GreaterEqual;
 }
-
-/// Copies that take longer than this are made without the interpreter's lock.
-constexpr size_t kLongCopy = 32 << 10;
-
-std::byte* dataOf(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.data_ptr()); }
-
-}  // namespace
 
 at::Tensor sharedBytes(int64_t bytes) {
   const auto memory = ctran::SharedAllocation::allocate(static_cast<size_t>(bytes));

@@ -49,6 +49,8 @@ class CtranWindow final : public TorchCommWindow {
   std::unique_ptr<ctran::Window> window_;
 };
 
+ctran::Comparison engineComparison(SignalCmpOp op);
+
 /// A tensor of bytes in memory that the other ranks of the host can map.
 at::Tensor sharedBytes(int64_t bytes);
 

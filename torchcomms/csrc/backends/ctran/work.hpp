@@ -13,10 +13,10 @@
 namespace torch::comms {
 
 /// Calls the engine; an error that breaks the communicator and reaches the program is seen.
-template <typename Call>
-auto visibly(ErrorMonitor& monitor, Call call) {
+template <typename Ask>
+auto visibly(ErrorMonitor& monitor, Ask ask) {
   try {
-    return call();
+    return ask();
   } catch (const ctran::Error& e) {
     if (e.kind() != ctran::ErrorKind::InvalidArgument) {
       monitor.seen();

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <atomic>
-#include <comms/torchcomms/TorchCommBackend.hpp>
 #include <comms/torchcomms/TorchCommFactory.hpp>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/fake/window.hpp"
 
 namespace torch::comms {
@@ -12,8 +12,7 @@ namespace {
 
 /// Operations that succeed at once and touch nothing, on any device and for any rank of any size,
 /// with no other process: for tests of programs that communicate.
-class FakeBackend final : public TorchCommBackend,
-                          public std::enable_shared_from_this<FakeBackend> {
+class FakeBackend final : public BuiltinBackend, public std::enable_shared_from_this<FakeBackend> {
  public:
   void init(at::Device device, std::string_view name, const CommOptions& options) override {
     device_ = device;
@@ -22,73 +21,11 @@ class FakeBackend final : public TorchCommBackend,
   }
   void finalize() override {}
 
-  int getRank() const override { return options_.rank.value(); }
-  int getSize() const override { return options_.size.value(); }
-  std::string_view getCommName() const override { return options_.name; }
   std::string_view getBackendName() const override { return "fake"; }
   std::string_view getBackendVersion() const override { return TORCHCOMMS_VERSION; }
-  const CommOptions& getOptions() const override { return options_; }
-  const at::Device& getDevice() const override { return device_; }
 
-  WorkPtr send(const at::Tensor&, int, bool, const SendOptions&) override { return done(); }
-  WorkPtr recv(at::Tensor&, int, bool, const RecvOptions&) override { return done(); }
-  WorkPtr recvAnySource(at::Tensor&, bool, const RecvOptions&) override { return done(); }
-  WorkPtr batch_op_issue(const std::vector<P2POp>&, bool, const BatchP2POptions&) override {
-    return done();
-  }
-  WorkPtr broadcast(at::Tensor&, int, bool, const BroadcastOptions&) override { return done(); }
-  WorkPtr all_reduce(at::Tensor&, const ReduceOp&, bool, const AllReduceOptions&) override {
-    return done();
-  }
-  WorkPtr reduce(at::Tensor&, int, const ReduceOp&, bool, const ReduceOptions&) override {
-    return done();
-  }
-  WorkPtr all_gather(const Tensors&, const at::Tensor&, bool, const AllGatherOptions&) override {
-    return done();
-  }
-  WorkPtr all_gather_v(const Tensors&, const at::Tensor&, bool, const AllGatherOptions&) override {
-    return done();
-  }
-  WorkPtr all_gather_single(at::Tensor&, const at::Tensor&, bool,
-                            const AllGatherSingleOptions&) override {
-    return done();
-  }
-  WorkPtr reduce_scatter(at::Tensor&, const Tensors&, const ReduceOp&, bool,
-                         const ReduceScatterOptions&) override {
-    return done();
-  }
-  WorkPtr reduce_scatter_v(at::Tensor&, const Tensors&, const ReduceOp&, bool,
-                           const ReduceScatterOptions&) override {
-    return done();
-  }
-  WorkPtr reduce_scatter_single(at::Tensor&, const at::Tensor&, const ReduceOp&, bool,
-                                const ReduceScatterSingleOptions&) override {
-    return done();
-  }
-  WorkPtr all_to_all_single(at::Tensor&, const at::Tensor&, bool,
-                            const AllToAllSingleOptions&) override {
-    return done();
-  }
-  WorkPtr all_to_all_v_single(at::Tensor&, const at::Tensor&, const std::vector<uint64_t>&,
-                              const std::vector<uint64_t>&, bool,
-                              const AllToAllvSingleOptions&) override {
-    return done();
-  }
-  WorkPtr all_to_all(const Tensors&, const Tensors&, bool, const AllToAllOptions&) override {
-    return done();
-  }
-  WorkPtr exchange_rows(const RowExchangeCall&, bool, const AllToAllvSingleOptions&) override {
-    return done();
-  }
-  WorkPtr barrier(bool, const BarrierOptions&) override { return done(); }
-  WorkPtr scatter(at::Tensor&, const Tensors&, int, bool, const ScatterOptions&) override {
-    return done();
-  }
-  WorkPtr gather(const Tensors&, const at::Tensor&, int, bool, const GatherOptions&) override {
-    return done();
-  }
-  WorkPtr gather_single(at::Tensor&, const at::Tensor&, int, bool,
-                        const GatherSingleOptions&) override {
+  WorkPtr issue(const Call& call) override {
+    if (call.op == OpName::reduce_scatter_quantized) unsupported(call);
     return done();
   }
 
@@ -147,8 +84,6 @@ class FakeBackend final : public TorchCommBackend,
     return TorchWorkCompleted::shared();
   }
 
-  at::Device device_{at::kCPU};
-  CommOptions options_;
   std::atomic<bool> aborted_{false};
   const std::string handle_ = newHandle();
 };

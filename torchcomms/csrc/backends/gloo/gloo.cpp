@@ -37,7 +37,7 @@ c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>
   return factory()(store, rank, size, timeout, device);
 }
 
-std::shared_ptr<TorchCommBackend> newGloo() {
+std::shared_ptr<C10dBackend> newGloo() {
   return std::make_shared<C10dBackend>(C10dKind{.name = "gloo", .factory = makeGloo});
 }
 

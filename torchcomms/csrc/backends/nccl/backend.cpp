@@ -131,9 +131,9 @@ void NcclBackend::finalize() {
   finalized_ = true;
 }
 
-std::shared_ptr<TorchCommBackend> NcclBackend::split(const std::vector<int>& ranks,
-                                                     const std::string& name,
-                                                     const CommOptions& options) {
+std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
+                                               const std::string& name,
+                                               const CommOptions& options) {
   group_->throwIfBroken();
   const Clock::time_point deadline = Clock::now() + options.timeout;
   // Counted on every rank, member or not, so that all agree on the key.

@@ -18,7 +18,7 @@ using nccl::writable;
 namespace {
 
 /// Whether the tensors, all of one size, lie one after another.
-bool isFlat(const std::vector<at::Tensor>& tensors) {
+bool isFlat(std::span<const at::Tensor> tensors) {
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (readable(tensors[i]) != readable(tensors[0]) + i * tensors[0].nbytes()) return false;
   }
@@ -26,7 +26,7 @@ bool isFlat(const std::vector<at::Tensor>& tensors) {
 }
 
 /// The tensors one after another in new memory, by work on the current stream.
-at::Tensor joined(const std::vector<at::Tensor>& tensors) {
+at::Tensor joined(std::span<const at::Tensor> tensors) {
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
   std::vector<at::Tensor> flat;
   flat.reserve(tensors.size());
@@ -36,153 +36,127 @@ at::Tensor joined(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-TorchCommBackend::WorkPtr NcclBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
-                                                 const BroadcastOptions& options) {
-  return execute(
-      OpName::broadcast, Form::One, async_op, options,
-      [&](const Call& c) {
-        void* data = writable(tensor);
-        c.check(c.library.broadcast(data, data, tensor.nbytes(), kBytes, root, c.comm, c.stream),
+TorchCommBackend::WorkPtr NcclBackend::issue(const Call& call) {
+  switch (call.op) {
+    case OpName::send:
+    case OpName::recv:
+    case OpName::batch_op_issue:
+      return exchangeMessages(call);
+    case OpName::broadcast:
+      return execute(call, Form::One, [&](const Issue& i) {
+        void* data = writable(call.outputs[0]);
+        i.check(i.library.broadcast(data, data, call.outputs[0].nbytes(), kBytes, call.root, i.comm,
+                                    i.stream),
                 "ncclBroadcast");
-      },
-      tensor);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
-                                                  bool async_op, const AllReduceOptions& options) {
-  return executeReduction(
-      OpName::all_reduce, Form::One, async_op, options, tensor, op,
-      [&](const Call& c, const Element& e, RedOp redOp) {
-        void* data = writable(tensor);
-        c.check(c.library.allReduce(data, data, tensor.numel() * e.perElement, e.type, redOp,
-                                    c.comm, c.stream),
+      });
+    case OpName::all_reduce:
+      return executeReduction(
+          call, Form::One, call.outputs[0], [&](const Issue& i, const Element& e, RedOp redOp) {
+            void* data = writable(call.outputs[0]);
+            i.check(i.library.allReduce(data, data, call.outputs[0].numel() * e.perElement, e.type,
+                                        redOp, i.comm, i.stream),
+                    "ncclAllReduce");
+          });
+    case OpName::reduce:
+      return executeReduction(
+          call, Form::One, call.inputs[0], [&](const Issue& i, const Element& e, RedOp redOp) {
+            void* result = call.outputs.empty() ? nullptr : writable(call.outputs[0]);
+            i.check(i.library.reduce(readable(call.inputs[0]), result,
+                                     call.inputs[0].numel() * e.perElement, e.type, redOp,
+                                     call.root, i.comm, i.stream),
+                    "ncclReduce");
+          });
+    case OpName::all_gather:
+      return gatherLists(call);
+    case OpName::all_gather_v:
+      return execute(call, Form::Grouped, [&](const Issue& i) {
+        for (int r = 0; r < getSize(); ++r) {
+          const at::Tensor& output = call.outputs[r];
+          const at::Tensor& input = r == getRank() ? call.inputs[0] : output;
+          i.check(i.library.broadcast(readable(input), writable(output), output.nbytes(), kBytes, r,
+                                      i.comm, i.stream),
+                  "ncclBroadcast");
+        }
+      });
+    case OpName::all_gather_single:
+      return execute(call, Form::One, [&](const Issue& i) {
+        i.check(i.library.allGather(readable(call.inputs[0]), writable(call.outputs[0]),
+                                    call.inputs[0].nbytes(), kBytes, i.comm, i.stream),
+                "ncclAllGather");
+      });
+    case OpName::reduce_scatter:
+      return reduceScatter(call, isFlat(call.inputs) ? call.inputs[0] : joined(call.inputs));
+    case OpName::reduce_scatter_single:
+      return reduceScatter(call, call.inputs[0]);
+    case OpName::reduce_scatter_v:
+      return executeReduction(
+          call, Form::Grouped, call.outputs[0], [&](const Issue& i, const Element& e, RedOp redOp) {
+            for (int r = 0; r < getSize(); ++r) {
+              const at::Tensor& input = call.inputs[r];
+              void* result = r == getRank() ? writable(call.outputs[0]) : nullptr;
+              i.check(i.library.reduce(readable(input), result, input.numel() * e.perElement,
+                                       e.type, redOp, r, i.comm, i.stream),
+                      "ncclReduce");
+            }
+          });
+    case OpName::all_to_all_single:
+      return allToAll(call);
+    case OpName::all_to_all_v_single:
+    case OpName::all_to_all:
+      return exchangeParts(call);
+    case OpName::barrier:
+      return execute(
+          call, Form::One,
+          [&](const Issue& i) {
+            void* word = writable(barrierWord_);
+            i.check(
+                i.library.allReduce(word, word, 1, DataType::Float32, nccl::kSum, i.comm, i.stream),
                 "ncclAllReduce");
-      },
-      tensor);
+          },
+          barrierWord_);
+    case OpName::scatter:
+      return scatterParts(call);
+    case OpName::gather:
+    case OpName::gather_single:
+      return gatherParts(call);
+    default:
+      unsupported(call);
+  }
 }
 
-TorchCommBackend::WorkPtr NcclBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
-                                              bool async_op, const ReduceOptions& options) {
-  return executeReduction(
-      OpName::reduce, Form::One, async_op, options, tensor, op,
-      [&](const Call& c, const Element& e, RedOp redOp) {
-        void* result = getRank() == root ? writable(tensor) : nullptr;
-        c.check(c.library.reduce(readable(tensor), result, tensor.numel() * e.perElement, e.type,
-                                 redOp, root, c.comm, c.stream),
-                "ncclReduce");
-      },
-      tensor);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::all_gather(const Tensors& tensor_list,
-                                                  const at::Tensor& tensor, bool async_op,
-                                                  const AllGatherOptions& options) {
+TorchCommBackend::WorkPtr NcclBackend::gatherLists(const Call& call) {
   // Where a list lies is known to its rank alone, so all ranks make the same call.
-  const bool flat = isFlat(tensor_list);
-  const size_t bytes = tensor.nbytes();
-  at::Tensor whole = tensor_list[0];
-  if (!flat) whole = at::empty({getSize() * tensor.numel()}, tensor.options());
+  const bool flat = isFlat(call.outputs);
+  const at::Tensor& own = call.inputs[0];
+  const size_t bytes = own.nbytes();
+  at::Tensor whole = call.outputs[0];
+  if (!flat) whole = at::empty({getSize() * own.numel()}, own.options());
   return executeThen(
-      OpName::all_gather, Form::One, async_op, options,
-      [&](const Call& c) {
-        c.check(
-            c.library.allGather(readable(tensor), writable(whole), bytes, kBytes, c.comm, c.stream),
+      call, Form::One,
+      [&](const Issue& i) {
+        i.check(
+            i.library.allGather(readable(own), writable(whole), bytes, kBytes, i.comm, i.stream),
             "ncclAllGather");
       },
       [&](nccl::Stream stream) {
         for (int r = 0; !flat && bytes != 0 && r < getSize(); ++r) {
-          group_->copy(writable(tensor_list[r]), readable(whole) + r * bytes, bytes, stream);
+          group_->copy(writable(call.outputs[r]), readable(whole) + r * bytes, bytes, stream);
         }
       },
-      tensor_list, tensor, whole);
+      whole);
 }
 
-TorchCommBackend::WorkPtr NcclBackend::all_gather_v(const Tensors& tensor_list,
-                                                    const at::Tensor& tensor, bool async_op,
-                                                    const AllGatherOptions& options) {
-  return execute(
-      OpName::all_gather_v, Form::Grouped, async_op, options,
-      [&](const Call& c) {
-        for (int r = 0; r < getSize(); ++r) {
-          const at::Tensor& output = tensor_list[r];
-          const at::Tensor& input = r == getRank() ? tensor : output;
-          c.check(c.library.broadcast(readable(input), writable(output), output.nbytes(), kBytes, r,
-                                      c.comm, c.stream),
-                  "ncclBroadcast");
-        }
-      },
-      tensor_list, tensor);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::all_gather_single(at::Tensor& output,
-                                                         const at::Tensor& input, bool async_op,
-                                                         const AllGatherSingleOptions& options) {
-  return execute(
-      OpName::all_gather_single, Form::One, async_op, options,
-      [&](const Call& c) {
-        c.check(c.library.allGather(readable(input), writable(output), input.nbytes(), kBytes,
-                                    c.comm, c.stream),
-                "ncclAllGather");
-      },
-      output, input);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::reduce_scatter(at::Tensor& output, const Tensors& input_list,
-                                                      const ReduceOp& op, bool async_op,
-                                                      const ReduceScatterOptions& options) {
-  const at::Tensor whole = isFlat(input_list) ? input_list[0] : joined(input_list);
+TorchCommBackend::WorkPtr NcclBackend::reduceScatter(const Call& call, const at::Tensor& input) {
+  const at::Tensor& output = call.outputs[0];
   return executeReduction(
-      OpName::reduce_scatter, Form::One, async_op, options, output, op,
-      [&](const Call& c, const Element& e, RedOp redOp) {
-        c.check(
-            c.library.reduceScatter(readable(whole), writable(output),
-                                    output.numel() * e.perElement, e.type, redOp, c.comm, c.stream),
+      call, Form::One, output,
+      [&](const Issue& i, const Element& e, RedOp redOp) {
+        i.check(
+            i.library.reduceScatter(readable(input), writable(output),
+                                    output.numel() * e.perElement, e.type, redOp, i.comm, i.stream),
             "ncclReduceScatter");
       },
-      output, input_list, whole);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::reduce_scatter_v(at::Tensor& output,
-                                                        const Tensors& input_list,
-                                                        const ReduceOp& op, bool async_op,
-                                                        const ReduceScatterOptions& options) {
-  return executeReduction(
-      OpName::reduce_scatter_v, Form::Grouped, async_op, options, output, op,
-      [&](const Call& c, const Element& e, RedOp redOp) {
-        for (int r = 0; r < getSize(); ++r) {
-          const at::Tensor& input = input_list[r];
-          c.check(
-              c.library.reduce(readable(input), r == getRank() ? writable(output) : nullptr,
-                               input.numel() * e.perElement, e.type, redOp, r, c.comm, c.stream),
-              "ncclReduce");
-        }
-      },
-      output, input_list);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::reduce_scatter_single(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
-    const ReduceScatterSingleOptions& options) {
-  return executeReduction(
-      OpName::reduce_scatter_single, Form::One, async_op, options, output, op,
-      [&](const Call& c, const Element& e, RedOp redOp) {
-        c.check(
-            c.library.reduceScatter(readable(input), writable(output),
-                                    output.numel() * e.perElement, e.type, redOp, c.comm, c.stream),
-            "ncclReduceScatter");
-      },
-      output, input);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::barrier(bool async_op, const BarrierOptions& options) {
-  return execute(
-      OpName::barrier, Form::One, async_op, options,
-      [&](const Call& c) {
-        void* word = writable(barrierWord_);
-        c.check(c.library.allReduce(word, word, 1, DataType::Float32, nccl::kSum, c.comm, c.stream),
-                "ncclAllReduce");
-      },
-      barrierWord_);
+      input);
 }
 
 }  // namespace torch::comms

@@ -14,7 +14,7 @@ using nccl::writable;
 namespace {
 
 /// Consecutive parts of `tensor`, of so many rows each.
-std::vector<at::Tensor> rowParts(const at::Tensor& tensor, const std::vector<uint64_t>& rows) {
+std::vector<at::Tensor> rowParts(const at::Tensor& tensor, std::span<const uint64_t> rows) {
   const at::Tensor flat = tensor.view({-1});
   const int64_t width = rowSize(tensor);
   std::vector<at::Tensor> parts;
@@ -35,163 +35,115 @@ at::Tensor copied(const at::Tensor& tensor) {
 
 }  // namespace
 
-TorchCommBackend::WorkPtr NcclBackend::executePeer(OpName op, bool async_op,
-                                                   const OpOptions& options,
-                                                   const std::vector<P2POp>& ops) {
-  std::vector<at::Tensor> tensors;
-  tensors.reserve(ops.size());
-  for (const P2POp& one : ops) tensors.push_back(one.tensor);
+TorchCommBackend::WorkPtr NcclBackend::exchangeMessages(const Call& call) {
+  const std::vector<P2POp> messages = call.messages();
+  Tensors tensors;
+  tensors.reserve(messages.size());
+  for (const P2POp& one : messages) tensors.push_back(one.tensor);
+  const bool single = call.op != OpName::batch_op_issue;
+  if (single && call.root == kAnySource) unsupported(call);
+  if (single && call.root == getRank()) {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       call.op == OpName::send ? "Cannot send to self" : "Cannot recv from self",
+                       {call.root}, std::string(toString(call.op)),
+                       "put the send and the recv into one batch");
+  }
   return execute(
-      op, ops.size() == 1 ? Form::One : Form::Grouped, async_op, options,
-      [&](const Call& call) {
-        for (const P2POp& one : ops) {
+      call, messages.size() == 1 ? Form::One : Form::Grouped,
+      [&](const Issue& i) {
+        for (const P2POp& one : messages) {
           if (one.type == P2POp::Type::SEND) {
-            call.send(readable(one.tensor), one.tensor.nbytes(), one.peer);
+            i.send(readable(one.tensor), one.tensor.nbytes(), one.peer);
           } else {
-            call.recv(writable(one.tensor), one.tensor.nbytes(), one.peer);
+            i.recv(writable(one.tensor), one.tensor.nbytes(), one.peer);
           }
         }
       },
       tensors);
 }
 
-TorchCommBackend::WorkPtr NcclBackend::send(const at::Tensor& tensor, int dst, bool async_op,
-                                            const SendOptions& options) {
-  if (dst == getRank()) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Cannot send to self", {dst}, "send",
-                       "put the send and the recv into one batch");
-  }
-  return executePeer(OpName::send, async_op, options, {{P2POp::Type::SEND, tensor, dst}});
-}
-
-TorchCommBackend::WorkPtr NcclBackend::recv(at::Tensor& tensor, int src, bool async_op,
-                                            const RecvOptions& options) {
-  if (src == getRank()) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Cannot recv from self", {src}, "recv",
-                       "put the send and the recv into one batch");
-  }
-  return executePeer(OpName::recv, async_op, options, {{P2POp::Type::RECV, tensor, src}});
-}
-
-TorchCommBackend::WorkPtr NcclBackend::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
-                                                      const BatchP2POptions& options) {
-  return executePeer(OpName::batch_op_issue, async_op, options, ops);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::executeExchange(OpName op, bool async_op,
-                                                       const OpOptions& options,
-                                                       const Tensors& outputs,
-                                                       const Tensors& inputs) {
+TorchCommBackend::WorkPtr NcclBackend::exchangeParts(const Call& call) {
+  const bool lists = call.op == OpName::all_to_all;
+  const Tensors outputs = lists ? Tensors(call.outputs.begin(), call.outputs.end())
+                                : rowParts(call.outputs[0], call.outputRows);
+  Tensors sources = lists ? Tensors(call.inputs.begin(), call.inputs.end())
+                          : rowParts(sourceOf(call), call.inputRows);
   // The library reads inputs while it writes outputs.
   std::unordered_set<const std::byte*> written;
   for (const at::Tensor& t : outputs) {
     if (t.nbytes() != 0) written.insert(readable(t));
   }
-  Tensors sources = inputs;
   for (at::Tensor& t : sources) {
     if (written.count(readable(t)) != 0) t = copied(t);
   }
   return execute(
-      op, Form::Grouped, async_op, options,
-      [&](const Call& c) {
+      call, Form::Grouped,
+      [&](const Issue& i) {
         for (int r = 0; r < getSize(); ++r) {
-          if (sources[r].nbytes() != 0) c.send(readable(sources[r]), sources[r].nbytes(), r);
-          if (outputs[r].nbytes() != 0) c.recv(writable(outputs[r]), outputs[r].nbytes(), r);
+          if (sources[r].nbytes() != 0) i.send(readable(sources[r]), sources[r].nbytes(), r);
+          if (outputs[r].nbytes() != 0) i.recv(writable(outputs[r]), outputs[r].nbytes(), r);
         }
       },
-      outputs, sources);
+      sources);
 }
 
-TorchCommBackend::WorkPtr NcclBackend::all_to_all_single(at::Tensor& output,
-                                                         const at::Tensor& input, bool async_op,
-                                                         const AllToAllSingleOptions& options) {
-  const at::Tensor source = readable(input) == readable(output) ? copied(input) : input;
-  const size_t bytes = input.nbytes() / getSize();
+TorchCommBackend::WorkPtr NcclBackend::allToAll(const Call& call) {
+  const at::Tensor source = sourceOf(call);
+  const at::Tensor& output = call.outputs[0];
+  const size_t bytes = source.nbytes() / getSize();
   return execute(
-      OpName::all_to_all_single, library_->alltoAll ? Form::One : Form::Grouped, async_op, options,
-      [&](const Call& c) {
-        if (c.library.alltoAll) {
-          c.check(c.library.alltoAll(readable(source), writable(output), bytes, kBytes, c.comm,
-                                     c.stream),
+      call, library_->alltoAll ? Form::One : Form::Grouped,
+      [&](const Issue& i) {
+        if (i.library.alltoAll) {
+          i.check(i.library.alltoAll(readable(source), writable(output), bytes, kBytes, i.comm,
+                                     i.stream),
                   "ncclAlltoAll");
           return;
         }
         for (int r = 0; r < getSize(); ++r) {
-          c.send(readable(source) + r * bytes, bytes, r);
-          c.recv(writable(output) + r * bytes, bytes, r);
+          i.send(readable(source) + r * bytes, bytes, r);
+          i.recv(writable(output) + r * bytes, bytes, r);
         }
       },
-      output, source);
+      source);
 }
 
-TorchCommBackend::WorkPtr NcclBackend::all_to_all_v_single(
-    at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
-    const std::vector<uint64_t>& input_split_sizes, bool async_op,
-    const AllToAllvSingleOptions& options) {
-  const at::Tensor source = readable(input) == readable(output) ? copied(input) : input;
-  return executeExchange(OpName::all_to_all_v_single, async_op, options,
-                         rowParts(output, output_split_sizes), rowParts(source, input_split_sizes));
+/// The input, or a copy if it is what is written.
+at::Tensor NcclBackend::sourceOf(const Call& call) {
+  const at::Tensor& input = call.inputs[0];
+  return readable(input) == readable(call.outputs[0]) ? copied(input) : input;
 }
 
-TorchCommBackend::WorkPtr NcclBackend::all_to_all(const Tensors& output_tensor_list,
-                                                  const Tensors& input_tensor_list, bool async_op,
-                                                  const AllToAllOptions& options) {
-  return executeExchange(OpName::all_to_all, async_op, options, output_tensor_list,
-                         input_tensor_list);
+TorchCommBackend::WorkPtr NcclBackend::scatterParts(const Call& call) {
+  const at::Tensor& output = call.outputs[0];
+  const size_t bytes = output.nbytes();
+  return execute(call, Form::Grouped, [&](const Issue& i) {
+    if (bytes == 0) return;
+    const bool isRoot = getRank() == call.root;
+    const bool inPlace = isRoot && readable(call.inputs[call.root]) == readable(output);
+    for (int r = 0; isRoot && r < getSize(); ++r) {
+      if (r != call.root || !inPlace) i.send(readable(call.inputs[r]), bytes, r);
+    }
+    if (!inPlace) i.recv(writable(output), bytes, call.root);
+  });
 }
 
-TorchCommBackend::WorkPtr NcclBackend::scatter(at::Tensor& output_tensor,
-                                               const Tensors& input_tensor_list, int root,
-                                               bool async_op, const ScatterOptions& options) {
-  const size_t bytes = output_tensor.nbytes();
-  return execute(
-      OpName::scatter, Form::Grouped, async_op, options,
-      [&](const Call& c) {
-        if (bytes == 0) return;
-        const bool inPlace =
-            getRank() == root && readable(input_tensor_list[root]) == readable(output_tensor);
-        for (int r = 0; getRank() == root && r < getSize(); ++r) {
-          if (r != root || !inPlace) c.send(readable(input_tensor_list[r]), bytes, r);
-        }
-        if (!inPlace) c.recv(writable(output_tensor), bytes, root);
-      },
-      output_tensor, input_tensor_list);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::gather(const Tensors& output_tensor_list,
-                                              const at::Tensor& input_tensor, int root,
-                                              bool async_op, const GatherOptions& options) {
-  const size_t bytes = input_tensor.nbytes();
-  return execute(
-      OpName::gather, Form::Grouped, async_op, options,
-      [&](const Call& c) {
-        if (bytes == 0) return;
-        const bool inPlace =
-            getRank() == root && readable(input_tensor) == readable(output_tensor_list[root]);
-        if (!inPlace) c.send(readable(input_tensor), bytes, root);
-        for (int r = 0; getRank() == root && r < getSize(); ++r) {
-          if (r != root || !inPlace) c.recv(writable(output_tensor_list[r]), bytes, r);
-        }
-      },
-      output_tensor_list, input_tensor);
-}
-
-TorchCommBackend::WorkPtr NcclBackend::gather_single(at::Tensor& output, const at::Tensor& input,
-                                                     int root, bool async_op,
-                                                     const GatherSingleOptions& options) {
+TorchCommBackend::WorkPtr NcclBackend::gatherParts(const Call& call) {
+  const at::Tensor& input = call.inputs[0];
   const size_t bytes = input.nbytes();
-  return execute(
-      OpName::gather_single, Form::Grouped, async_op, options,
-      [&](const Call& c) {
-        if (bytes == 0) return;
-        std::byte* start = getRank() == root ? writable(output) : nullptr;
-        const bool inPlace = start && readable(input) == start + root * bytes;
-        if (!inPlace) c.send(readable(input), bytes, root);
-        for (int r = 0; start && r < getSize(); ++r) {
-          if (r != root || !inPlace) c.recv(start + r * bytes, bytes, r);
-        }
-      },
-      output, input);
+  return execute(call, Form::Grouped, [&](const Issue& i) {
+    if (bytes == 0) return;
+    const bool isRoot = getRank() == call.root;
+    const bool isList = call.op == OpName::gather;
+    const auto part = [&](int r) {
+      return isList ? writable(call.outputs[r]) : writable(call.outputs[0]) + r * bytes;
+    };
+    const bool inPlace = isRoot && readable(input) == part(call.root);
+    if (!inPlace) i.send(readable(input), bytes, call.root);
+    for (int r = 0; isRoot && r < getSize(); ++r) {
+      if (r != call.root || !inPlace) i.recv(part(r), bytes, r);
+    }
+  });
 }
 
 }  // namespace torch::comms

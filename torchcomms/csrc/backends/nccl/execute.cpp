@@ -15,50 +15,60 @@ void nccl::scale(const at::Tensor& tensor, const ReduceOp& op) {
   }
 }
 
-void NcclBackend::Call::send(const void* from, size_t bytes, int peer) const {
+void NcclBackend::Issue::send(const void* from, size_t bytes, int peer) const {
   check(library.send(from, bytes, nccl::kBytes, peer, comm, stream), "ncclSend");
 }
 
-void NcclBackend::Call::recv(void* to, size_t bytes, int peer) const {
+void NcclBackend::Issue::recv(void* to, size_t bytes, int peer) const {
   check(library.recv(to, bytes, nccl::kBytes, peer, comm, stream), "ncclRecv");
 }
 
 TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const OpOptions& options,
-                                           const std::function<void(const Call&)>& calls,
+                                           const std::function<void(const Issue&)>& calls,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
+  const ctran::EnqueueOptions enqueued{
+      .name = toString(op), .timeout = timeoutOf(options), .aside = async_op, .keepAlive = hold};
+  auto operation = enqueue(
+      enqueued, stream::currentStream(device_), /*together=*/true, [&](nccl::Stream stream) {
+        group.issue(op, form == Form::Grouped, enqueued.timeout, [&](nccl::Comm comm) {
+          calls(Issue{group, group.library(), comm, stream});
+        });
+        after(stream);
+      });
+  return stream::workOf(std::move(operation), device_);
+}
+
+std::shared_ptr<ctran::StreamOperation> NcclBackend::enqueue(
+    const ctran::EnqueueOptions& options, nccl::Stream current, bool together,
+    const std::function<void(nccl::Stream)>& put) {
+  nccl::Group& group = *group_;
   group.throwIfBroken();
-  const std::chrono::milliseconds timeout =
-      options.timeout == kNoTimeout ? options_.timeout : options.timeout;
   const ctran::gpu::ActiveDevice active(group.runtime(), group.device());
-  const auto place = group.place(stream::currentStream(device_), async_op);
-  const nccl::Stream stream = place.stream;
+  const auto place = group.place(current, options.aside);
   std::shared_ptr<nccl::Replays::Captured> captured;
   if (place.isCaptured) {
-    if (group.setup().hints.watchReplays) captured = group.replays().enter(stream);
+    if (group.setup().hints.watchReplays) captured = group.replays().enter(place.stream);
     // The group, which goes last, is kept too: `captured` belongs to it.
-    group.keepWithGraph(
-        stream,
-        std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(hold(), captured));
+    group.keepWithGraph(place.stream,
+                        std::make_shared<std::pair<std::shared_ptr<void>, decltype(captured)>>(
+                            options.keepAlive(), captured));
   }
-  if (form != Form::None) {
-    group.issue(op, form == Form::Grouped, timeout, [&](nccl::Comm comm) {
-      calls(Call{group, group.library(), comm, stream});
-    });
-  }
-  after(stream);
+  put(place.stream);
   // What ranks do alone is not counted: the number says where they are in what they do together.
-  const uint64_t sequence = form == Form::None ? group.issued() : group.nextSequence();
+  const uint64_t sequence = together ? group.nextSequence() : group.issued();
   if (place.isCaptured) {
     // It ends whenever a replay of its graph does, so there is nothing to wait for.
-    if (captured) group.replays().leave(*captured, stream, toString(op), sequence, timeout);
-    return TorchWorkCompleted::shared();
+    if (captured) {
+      group.replays().leave(*captured, place.stream, options.name, sequence, options.timeout);
+    }
+    return nullptr;
   }
-  return stream::workOf(
-      group.track(place, {.name = toString(op), .sequence = sequence, .timeout = timeout}, hold),
-      device_);
+  return group.track(place,
+                     {.name = options.name, .sequence = sequence, .timeout = options.timeout},
+                     options.keepAlive);
 }
 
 }  // namespace torch::comms

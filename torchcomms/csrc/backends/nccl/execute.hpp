@@ -28,41 +28,41 @@ void scale(const at::Tensor& tensor, const ReduceOp& op);
 }  // namespace nccl
 
 template <typename Calls, typename After, typename... Held>
-TorchCommBackend::WorkPtr NcclBackend::executeThen(OpName op, Form form, bool async_op,
-                                                   const OpOptions& options, const Calls& calls,
-                                                   const After& after, const Held&... tensors) {
+TorchCommBackend::WorkPtr NcclBackend::executeThen(const Call& call, Form form, const Calls& calls,
+                                                   const After& after, const Held&... more) {
   const auto hold = [&]() -> std::shared_ptr<void> {
-    return std::make_shared<std::tuple<Held...>>(tensors...);
+    return std::make_shared<std::tuple<Tensors, Held...>>(call.tensors(), more...);
   };
-  return run(op, form, async_op, options, std::ref(calls), std::ref(after), std::ref(hold));
+  return run(call.op, form, call.async, call.options, std::ref(calls), std::ref(after),
+             std::ref(hold));
 }
 
 template <typename Calls, typename... Held>
-TorchCommBackend::WorkPtr NcclBackend::execute(OpName op, Form form, bool async_op,
-                                               const OpOptions& options, const Calls& calls,
-                                               const Held&... tensors) {
+TorchCommBackend::WorkPtr NcclBackend::execute(const Call& call, Form form, const Calls& calls,
+                                               const Held&... more) {
   return executeThen(
-      op, form, async_op, options, calls, [](nccl::Stream) {}, tensors...);
+      call, form, calls, [](nccl::Stream) {}, more...);
 }
 
 template <typename Calls, typename... Held>
-TorchCommBackend::WorkPtr NcclBackend::executeReduction(
-    OpName op, Form form, bool async_op, const OpOptions& options, const at::Tensor& example,
-    const ReduceOp& reduceOp, const Calls& calls, const Held&... tensors) {
+TorchCommBackend::WorkPtr NcclBackend::executeReduction(const Call& call, Form form,
+                                                        const at::Tensor& example,
+                                                        const Calls& calls, const Held&... more) {
+  const ReduceOp& reduceOp = *call.reduceOp;
   nccl::Element element = nccl::reducedElement(example, reduceOp, *library_);
   // NCCL 2.28 cannot average one rank's float8.
   if (getSize() == 1 && element.op == nccl::kAvg) element.op = nccl::kSum;
   if (reduceOp.type() != RedOpType::PREMUL_SUM) {
     return execute(
-        op, form, async_op, options, [&](const Call& call) { calls(call, element, element.op); },
-        tensors...);
+        call, form, [&](const Issue& issue) { calls(issue, element, element.op); }, more...);
   }
   if (getSize() == 1 && !device_.is_cpu() && example.element_size() > 1) {
     // NCCL 2.28.9 leaves the last elements of some sizes as they were: we multiply.
+    Call onCurrent = call;
+    onCurrent.async = false;
     return executeThen(
-        op, form, /*async_op=*/false, options,
-        [&](const Call& call) { calls(call, element, nccl::kSum); },
-        [&](nccl::Stream) { nccl::scale(example, reduceOp); }, tensors...);
+        onCurrent, form, [&](const Issue& issue) { calls(issue, element, nccl::kSum); },
+        [&](nccl::Stream) { nccl::scale(example, reduceOp); }, more...);
   }
   nccl::Factor factor = nccl::factorFor(example, reduceOp);
   const bool onDevice = factor.tensor.defined();
@@ -71,21 +71,21 @@ TorchCommBackend::WorkPtr NcclBackend::executeReduction(
   const auto residence =
       onDevice ? nccl::ScalarResidence::Device : nccl::ScalarResidence::HostImmediate;
   return execute(
-      op, form, async_op, options,
-      [&](const Call& call) {
+      call, form,
+      [&](const Issue& issue) {
         nccl::RedOp made = 0;
-        call.check(
-            call.library.redOpCreatePreMulSum(&made, scalar, element.type, residence, call.comm),
+        issue.check(
+            issue.library.redOpCreatePreMulSum(&made, scalar, element.type, residence, issue.comm),
             "ncclRedOpCreatePreMulSum");
         try {
-          calls(call, element, made);
+          calls(issue, element, made);
         } catch (...) {
-          call.library.redOpDestroy(made, call.comm);
+          issue.library.redOpDestroy(made, issue.comm);
           throw;
         }
-        call.check(call.library.redOpDestroy(made, call.comm), "ncclRedOpDestroy");
+        issue.check(issue.library.redOpDestroy(made, issue.comm), "ncclRedOpDestroy");
       },
-      tensors..., factor.tensor);
+      more..., factor.tensor);
 }
 
 }  // namespace torch::comms

@@ -9,6 +9,7 @@
 #include "ctran/base/error.h"
 #include "ctran/gpu/libraries.h"
 #include "torchcomms/csrc/backends/nccl/vendors.hpp"
+#include "torchcomms/csrc/nccl_plugin/plugin.h"
 
 namespace torch::comms::nccl {
 
@@ -28,6 +29,7 @@ constexpr int kOldest = 21800;
 }
 
 void* open(const Vendor& vendor) {
+  if (vendor.platform == ctran::gpu::Platform::Cuda) torchcomms::nccl_plugin::offer();
   if (const std::string path = libraryPath(vendor); !path.empty()) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     notFound(vendor, std::string("\n  ") + dlerror());

@@ -7,16 +7,17 @@
 namespace torch::comms {
 
 /// The backend outlives its windows, which hold it.
-class NcclBackend::WindowHost final : public gpu::WindowHost {
+class NcclBackend::WindowHost final : public ctran::GpuWindowHost {
  public:
   WindowHost(NcclBackend& backend, uint64_t number)
       : backend_(backend), name_("window " + std::to_string(number)) {}
 
-  c10::intrusive_ptr<TorchWork> enqueue(OpName op, bool async_op, const OpOptions& options,
-                                        const std::function<void(nccl::Stream)>& issue,
-                                        std::shared_ptr<void> hold, std::vector<int>) override {
-    return backend_.run(
-        op, Form::None, async_op, options, [](const Call&) {}, issue, [&] { return hold; });
+  std::shared_ptr<ctran::StreamOperation> enqueue(const std::function<void(nccl::Stream)>& issue,
+                                                  std::vector<int>, nccl::Stream stream,
+                                                  const ctran::EnqueueOptions& options) override {
+    ctran::EnqueueOptions bounded = options;
+    if (bounded.timeout == kNoTimeout) bounded.timeout = backend_.options_.timeout;
+    return backend_.enqueue(bounded, stream, /*together=*/false, issue);
   }
 
   std::vector<std::string> exchange(const std::string& own) override {
@@ -27,13 +28,7 @@ class NcclBackend::WindowHost final : public gpu::WindowHost {
                               backend_.options_.timeout);
   }
 
-  const std::shared_ptr<ctran::gpu::EventPool>& events() const override {
-    return backend_.group_->events();
-  }
-
-  void atEnd(std::weak_ptr<std::function<void()>> release) override {
-    backend_.group_->onBreak(std::move(release));
-  }
+  ctran::StreamQueue& queue() override { return *backend_.group_; }
 
  private:
   NcclBackend& backend_;

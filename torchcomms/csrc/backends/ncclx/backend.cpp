@@ -120,6 +120,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
   options_ = options;
   options_.rank = any().getRank();
   options_.size = any().getSize();
+  device_ = any().getDevice();
   if (getRank() == 0 && engine_ && !vendor_) {
     ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
                "communicator '%s' of backend ncclx goes without NCCL: %s", options_.name.c_str(),
@@ -192,7 +193,6 @@ void NcclxBackend::setFailureListener(std::function<void(bool)> listener) {
 }
 
 void NcclxBackend::finalize() {
-  last_.reset();
   if (engine_) engine_->finalize();
   if (vendor_) vendor_->finalize();
 }
@@ -202,14 +202,8 @@ std::shared_ptr<TorchCommBackend> NcclxBackend::split(const std::vector<int>& ra
                                                       const CommOptions& options) {
   auto child = std::make_shared<NcclxBackend>();
   const bool onCpu = getDevice().is_cpu();
-  if (engine_) {
-    child->engine_ = std::static_pointer_cast<CtranBackend>(
-        engine_->split(ranks, name, optionsFor(options, false, onCpu)));
-  }
-  if (vendor_) {
-    child->vendor_ = std::static_pointer_cast<NcclBackend>(
-        vendor_->split(ranks, name, optionsFor(options, true, onCpu)));
-  }
+  if (engine_) child->engine_ = engine_->part(ranks, name, optionsFor(options, false, onCpu));
+  if (vendor_) child->vendor_ = vendor_->part(ranks, name, optionsFor(options, true, onCpu));
   if (ranks.empty()) return nullptr;
   CommOptions made = options;
   made.name = name;

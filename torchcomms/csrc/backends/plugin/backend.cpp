@@ -64,9 +64,7 @@ uint32_t reduceOpOf(const ReduceOp& op) {
   return TORCHCOMMS_SUM;
 }
 
-Tensors equalParts(const at::Tensor& tensor, int size) { return tensor.view({size, -1}).unbind(); }
-
-Tensors rowParts(const at::Tensor& tensor, const std::vector<uint64_t>& rows) {
+Tensors rowParts(const at::Tensor& tensor, std::span<const uint64_t> rows) {
   Tensors parts;
   int64_t start = 0;
   for (const uint64_t count : rows) {
@@ -163,27 +161,25 @@ void PluginBackend::finalize() {
   comm_ = nullptr;
 }
 
-TorchCommBackend::WorkPtr PluginBackend::start(const Asked& asked, const Tensors& inputs,
-                                               const Tensors& outputs, bool async_op,
-                                               const OpOptions& options) {
-  require(asked.name);
+TorchCommBackend::WorkPtr PluginBackend::start(const Call& asked, torchcomms_kind kind,
+                                               const Tensors& inputs, const Tensors& outputs) {
+  require(asked.op);
   const std::vector<torchcomms_buffer> in = buffersOf(inputs);
   const std::vector<torchcomms_buffer> out = buffersOf(outputs);
-  const auto timeout = options.timeout == kNoTimeout ? options_.timeout : options.timeout;
   torchcomms_call call{};
   call.size = sizeof call;
-  call.kind = asked.kind;
+  call.kind = kind;
   call.root = asked.root;
   call.tag = asked.tag;
   call.inputs = in.data();
   call.input_count = static_cast<uint32_t>(in.size());
   call.outputs = out.data();
   call.output_count = static_cast<uint32_t>(out.size());
-  call.blocking = async_op ? 0 : 1;
-  call.deadline_ns = monotonicNanos() + std::chrono::nanoseconds(timeout).count();
-  if (asked.op != nullptr) {
-    call.reduce_op = reduceOpOf(*asked.op);
-    call.factor = asked.op->factorAsDouble();
+  call.blocking = asked.async ? 0 : 1;
+  call.deadline_ns = monotonicNanos() + std::chrono::nanoseconds(timeoutOf(asked.options)).count();
+  if (asked.reduceOp != nullptr) {
+    call.reduce_op = reduceOpOf(*asked.reduceOp);
+    call.factor = asked.reduceOp->factorAsDouble();
   }
   char error[kErrorBytes] = "no reason given";
   torchcomms_operation* started = nullptr;
@@ -194,12 +190,12 @@ TorchCommBackend::WorkPtr PluginBackend::start(const Asked& asked, const Tensors
   if (started == nullptr) {
     throw ctran::Error(
         ctran::ErrorKind::System,
-        std::string(toString(asked.name)) + " on backend '" + backendName_ + "': " + error, {},
-        std::string(toString(asked.name)));
+        std::string(toString(asked.op)) + " on backend '" + backendName_ + "': " + error, {},
+        std::string(toString(asked.op)));
   }
   Tensors held = inputs;
   held.insert(held.end(), outputs.begin(), outputs.end());
-  auto operation = std::make_shared<PluginOperation>(plugin_, started, asked.name, options_.name,
+  auto operation = std::make_shared<PluginOperation>(plugin_, started, asked.op, options_.name,
                                                      call.deadline_ns, std::move(held));
   running_.erase(
       std::remove_if(running_.begin(), running_.end(),
@@ -207,140 +203,74 @@ TorchCommBackend::WorkPtr PluginBackend::start(const Asked& asked, const Tensors
       running_.end());
   running_.push_back(operation);
   auto work = c10::make_intrusive<PluginWork>(std::move(operation));
-  if (!async_op) work->wait();
+  if (!asked.async) work->wait();
   return work;
 }
 
-TorchCommBackend::WorkPtr PluginBackend::send(const at::Tensor& tensor, int dst, bool async_op,
-                                              const SendOptions& options) {
-  return start({OpName::send, TORCHCOMMS_SEND, dst, options.tag}, {tensor}, {}, async_op, options);
+TorchCommBackend::WorkPtr PluginBackend::issue(const Call& call) {
+  const Tensors inputs(call.inputs.begin(), call.inputs.end());
+  const Tensors outputs(call.outputs.begin(), call.outputs.end());
+  const auto parts = [&](const Tensors& whole) {
+    return whole.empty() ? whole : equalParts(whole[0], getSize());
+  };
+  switch (call.op) {
+    case OpName::send:
+      return start(call, TORCHCOMMS_SEND, inputs, {});
+    case OpName::recv:
+      if (call.root == kAnySource) unsupported(call);
+      return start(call, TORCHCOMMS_RECV, {}, outputs);
+    case OpName::batch_op_issue:
+      return startBatch(call);
+    case OpName::broadcast:
+      return start(call, TORCHCOMMS_BROADCAST, {}, outputs);
+    case OpName::all_reduce:
+      return start(call, TORCHCOMMS_ALL_REDUCE, inputs, outputs);
+    case OpName::reduce:
+      return start(call, TORCHCOMMS_REDUCE, inputs, outputs);
+    case OpName::all_gather:
+    case OpName::all_gather_v:
+      return start(call, TORCHCOMMS_ALL_GATHER, inputs, outputs);
+    case OpName::all_gather_single:
+      return start(call, TORCHCOMMS_ALL_GATHER, inputs, parts(outputs));
+    case OpName::reduce_scatter:
+    case OpName::reduce_scatter_v:
+      return start(call, TORCHCOMMS_REDUCE_SCATTER, inputs, outputs);
+    case OpName::reduce_scatter_single:
+      return start(call, TORCHCOMMS_REDUCE_SCATTER, parts(inputs), outputs);
+    case OpName::all_to_all:
+      return start(call, TORCHCOMMS_ALL_TO_ALL, inputs, outputs);
+    case OpName::all_to_all_single:
+      return start(call, TORCHCOMMS_ALL_TO_ALL, parts(inputs), parts(outputs));
+    case OpName::all_to_all_v_single:
+      return start(call, TORCHCOMMS_ALL_TO_ALL, rowParts(inputs[0], call.inputRows),
+                   rowParts(outputs[0], call.outputRows));
+    case OpName::barrier:
+      return start(call, TORCHCOMMS_BARRIER, {}, {});
+    case OpName::scatter:
+      return start(call, TORCHCOMMS_SCATTER, inputs, outputs);
+    case OpName::gather:
+      return start(call, TORCHCOMMS_GATHER, inputs, outputs);
+    case OpName::gather_single:
+      return start(call, TORCHCOMMS_GATHER, inputs, parts(outputs));
+    default:
+      unsupported(call);
+  }
 }
 
-TorchCommBackend::WorkPtr PluginBackend::recv(at::Tensor& tensor, int src, bool async_op,
-                                              const RecvOptions& options) {
-  return start({OpName::recv, TORCHCOMMS_RECV, src, options.tag}, {}, {tensor}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::batch_op_issue(const std::vector<P2POp>& ops,
-                                                        bool async_op,
-                                                        const BatchP2POptions& options) {
+TorchCommBackend::WorkPtr PluginBackend::startBatch(const Call& call) {
   std::vector<WorkPtr> works;
-  for (const P2POp& op : ops) {
-    const bool sends = op.type == P2POp::Type::SEND;
-    const Asked asked{sends ? OpName::send : OpName::recv,
-                      sends ? TORCHCOMMS_SEND : TORCHCOMMS_RECV, op.peer, op.tag};
+  for (const P2POp& op : call.batch) {
     const Tensors tensors{op.tensor};
-    works.push_back(start(asked, sends ? tensors : Tensors(), sends ? Tensors() : tensors,
-                          /*async_op=*/true, options));
+    const bool sends = op.type == P2POp::Type::SEND;
+    Call one{sends ? OpName::send : OpName::recv, /*async=*/true, call.options};
+    one.root = op.peer;
+    one.tag = op.tag;
+    (sends ? one.inputs : one.outputs) = tensors;
+    works.push_back(issue(one));
   }
   WorkPtr all = CombinedWork::of(std::move(works));
-  if (!async_op) all->wait();
+  if (!call.async) all->wait();
   return all;
-}
-
-TorchCommBackend::WorkPtr PluginBackend::broadcast(at::Tensor& tensor, int root, bool async_op,
-                                                   const BroadcastOptions& options) {
-  return start({OpName::broadcast, TORCHCOMMS_BROADCAST, root}, {}, {tensor}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_reduce(at::Tensor& tensor, const ReduceOp& op,
-                                                    bool async_op,
-                                                    const AllReduceOptions& options) {
-  return start({OpName::all_reduce, TORCHCOMMS_ALL_REDUCE, 0, 0, &op}, {tensor}, {tensor}, async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::reduce(at::Tensor& tensor, int root, const ReduceOp& op,
-                                                bool async_op, const ReduceOptions& options) {
-  const Tensors outputs = getRank() == root ? Tensors{tensor} : Tensors();
-  return start({OpName::reduce, TORCHCOMMS_REDUCE, root, 0, &op}, {tensor}, outputs, async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_gather(const Tensors& tensor_list,
-                                                    const at::Tensor& tensor, bool async_op,
-                                                    const AllGatherOptions& options) {
-  return start({OpName::all_gather, TORCHCOMMS_ALL_GATHER}, {tensor}, tensor_list, async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_gather_v(const Tensors& tensor_list,
-                                                      const at::Tensor& tensor, bool async_op,
-                                                      const AllGatherOptions& options) {
-  return start({OpName::all_gather_v, TORCHCOMMS_ALL_GATHER}, {tensor}, tensor_list, async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_gather_single(at::Tensor& output,
-                                                           const at::Tensor& input, bool async_op,
-                                                           const AllGatherSingleOptions& options) {
-  return start({OpName::all_gather_single, TORCHCOMMS_ALL_GATHER}, {input},
-               equalParts(output, getSize()), async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::reduce_scatter(at::Tensor& output,
-                                                        const Tensors& input_list,
-                                                        const ReduceOp& op, bool async_op,
-                                                        const ReduceScatterOptions& options) {
-  return start({OpName::reduce_scatter, TORCHCOMMS_REDUCE_SCATTER, 0, 0, &op}, input_list, {output},
-               async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::reduce_scatter_v(at::Tensor& output,
-                                                          const Tensors& input_list,
-                                                          const ReduceOp& op, bool async_op,
-                                                          const ReduceScatterOptions& options) {
-  return start({OpName::reduce_scatter_v, TORCHCOMMS_REDUCE_SCATTER, 0, 0, &op}, input_list,
-               {output}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::reduce_scatter_single(
-    at::Tensor& output, const at::Tensor& input, const ReduceOp& op, bool async_op,
-    const ReduceScatterSingleOptions& options) {
-  return start({OpName::reduce_scatter_single, TORCHCOMMS_REDUCE_SCATTER, 0, 0, &op},
-               equalParts(input, getSize()), {output}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_to_all_single(at::Tensor& output,
-                                                           const at::Tensor& input, bool async_op,
-                                                           const AllToAllSingleOptions& options) {
-  return start({OpName::all_to_all_single, TORCHCOMMS_ALL_TO_ALL}, equalParts(input, getSize()),
-               equalParts(output, getSize()), async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_to_all_v_single(
-    at::Tensor& output, const at::Tensor& input, const std::vector<uint64_t>& output_split_sizes,
-    const std::vector<uint64_t>& input_split_sizes, bool async_op,
-    const AllToAllvSingleOptions& options) {
-  return start({OpName::all_to_all_v_single, TORCHCOMMS_ALL_TO_ALL},
-               rowParts(input, input_split_sizes), rowParts(output, output_split_sizes), async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::all_to_all(const Tensors& output_tensor_list,
-                                                    const Tensors& input_tensor_list, bool async_op,
-                                                    const AllToAllOptions& options) {
-  return start({OpName::all_to_all, TORCHCOMMS_ALL_TO_ALL}, input_tensor_list, output_tensor_list,
-               async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::barrier(bool async_op, const BarrierOptions& options) {
-  return start({OpName::barrier, TORCHCOMMS_BARRIER}, {}, {}, async_op, options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::scatter(at::Tensor& output_tensor,
-                                                 const Tensors& input_tensor_list, int root,
-                                                 bool async_op, const ScatterOptions& options) {
-  return start({OpName::scatter, TORCHCOMMS_SCATTER, root},
-               getRank() == root ? input_tensor_list : Tensors(), {output_tensor}, async_op,
-               options);
-}
-
-TorchCommBackend::WorkPtr PluginBackend::gather(const Tensors& output_tensor_list,
-                                                const at::Tensor& input_tensor, int root,
-                                                bool async_op, const GatherOptions& options) {
-  return start({OpName::gather, TORCHCOMMS_GATHER, root}, {input_tensor},
-               getRank() == root ? output_tensor_list : Tensors(), async_op, options);
 }
 
 std::shared_ptr<TorchCommBackend> PluginBackend::split(const std::vector<int>& ranks,

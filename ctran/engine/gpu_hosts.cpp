@@ -1,0 +1,315 @@
+#include "ctran/engine/gpu_hosts.h"
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "ctran/base/config.h"
+#include "ctran/base/rank_list.h"
+#include "ctran/collective/gpu/hosts_call.h"
+#include "ctran/engine/exchange_all.h"
+#include "ctran/gpu/device/team.cuh"
+
+namespace ctran {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr size_t kLeastStep = 1 << 16;
+const ConfigInt kStepBytes{
+    "CTRAN_GPU_HOSTS_STEP_BYTES", 4 << 20,
+    "Bytes that a GPU has between domains, on several hosts, at a time. An operation takes up to "
+    "four times that of the host's memory, page-locked. The least of all ranks counts.",
+    kLeastStep, 1 << 30};
+
+/// How much longer than the operation what it waits for may take, so that whoever knows best who is
+/// to blame is the first to say so: a rank of whose domain some have not called; then the network,
+/// which knows the rank of another domain; at last kernels, that wait for a neighbour which waits.
+constexpr std::chrono::seconds kNetworkGrace{1};
+constexpr std::chrono::seconds kKernelGrace{3};
+
+HostMap domainsOf(const Communicator& control) {
+  std::vector<std::string> hosts;
+  for (int r = 0; r < control.size(); ++r) {
+    hosts.push_back(std::to_string(control.map().hostOf(r)));
+  }
+  return {hosts, control.rank(), static_cast<int>(device::kMaxRanks)};
+}
+
+/// Collectives and messages in memory of the host, on the proxy's thread.
+void runBetween(Communicator& network, const std::vector<Collective>& between,
+                std::chrono::nanoseconds timeout) {
+  std::vector<std::shared_ptr<Work>> works;
+  for (const Collective& given : between) {
+    Collective c = given;
+    if (c.op.factorAt != nullptr) c.op.factor = *std::exchange(c.op.factorAt, nullptr);
+    const bool isMessage = c.kind == CollectiveKind::Send || c.kind == CollectiveKind::Recv;
+    if (isMessage) {
+      works.push_back(network.post(std::move(c), timeout));
+    } else {
+      network.run(c, timeout);
+    }
+  }
+  if (!works.empty()) Work::finish(works, nullptr);
+}
+
+}  // namespace
+
+class GpuHosts::Call final : public GpuHostsCall {
+ public:
+  Call(GpuHosts& hosts, const GpuTarget& target, milliseconds timeout)
+      : GpuHostsCall(hosts.network_->map(), hosts.control_->rank(), hosts.stepBytes_),
+        hosts_(hosts),
+        target_(target),
+        timeout_(timeout),
+        deadline_(Clock::now() + timeout),
+        captured_(gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(target.stream)) {
+    target_.timeout = timeout + kKernelGrace;
+  }
+
+  void inDomain(const Collective& collective) override {
+    Collective plain = collective;
+    plain.hints = nullptr;
+    plain.plan = nullptr;
+    plain.persistent = nullptr;
+    hosts_.domain_->launch(plain, target_);
+  }
+
+  Staging stage(size_t bytes) override {
+    staging_ = hosts_.staging(bytes);
+    return {static_cast<std::byte*>(staging_->host()),
+            reinterpret_cast<std::byte*>(staging_->device())};
+  }
+
+  void copy(std::byte* to, const std::byte* from, size_t bytes) override {
+    if (bytes == 0) return;
+    gpu::check(gpu::Driver::get().memcpyAsync(reinterpret_cast<gpu::DevicePtr>(to),
+                                              reinterpret_cast<gpu::DevicePtr>(from), bytes,
+                                              target_.stream),
+               "copying between GPU and host");
+  }
+
+  size_t start(std::vector<Collective> between) override {
+    auto work = [network = hosts_.network_, between = std::move(between), deadline = deadline_,
+                 timeout = timeout_, captured = captured_] {
+      const std::chrono::nanoseconds left = captured ? timeout : deadline - Clock::now();
+      runBetween(*network, between,
+                 std::max<std::chrono::nanoseconds>(left, milliseconds(1)) + kNetworkGrace);
+    };
+    steps_.push_back(hosts_.proxy_->makeStep(std::move(work), captured_));
+    hosts_.proxy_->handOver(*steps_.back(), target_.stream);
+    return steps_.size() - 1;
+  }
+
+  void await(size_t started) override { hosts_.proxy_->await(*steps_[started], target_.stream); }
+
+  /// What a graph has to keep; null if there is no graph.
+  std::shared_ptr<void> kept() {
+    using Kept = std::pair<std::vector<std::shared_ptr<HostProxy::Step>>,
+                           std::shared_ptr<gpu::MappedHostMemory>>;
+    return captured_ ? std::make_shared<Kept>(std::move(steps_), std::move(staging_)) : nullptr;
+  }
+
+ private:
+  GpuHosts& hosts_;
+  GpuTarget target_;
+  const milliseconds timeout_;
+  const Clock::time_point deadline_;
+  const bool captured_;
+  std::vector<std::shared_ptr<HostProxy::Step>> steps_;
+  std::shared_ptr<gpu::MappedHostMemory> staging_;
+};
+
+bool GpuHosts::areFor(const Communicator& control) {
+  return control.spansHosts() || control.size() > static_cast<int>(device::kMaxRanks);
+}
+
+GpuHosts::GpuHosts(std::shared_ptr<Communicator> control, int device)
+    : control_(std::move(control)), device_(device) {}
+
+std::shared_ptr<GpuHosts> GpuHosts::create(std::shared_ptr<Communicator> control, int device,
+                                           WaitHooks* hooks, GpuFallback fallback) {
+  if (fallback == GpuFallback::None) {
+    throw Error(ErrorKind::Unsupported, "communicator '" + control->name() + "' has " +
+                                            std::to_string(control->size()) + " ranks" +
+                                            (control->spansHosts() ? " on several hosts" : "") +
+                                            "; without the memory of hosts there are up to " +
+                                            std::to_string(device::kMaxRanks) + ", of one host");
+  }
+  std::shared_ptr<GpuHosts> made(new GpuHosts(std::move(control), device));
+  made->connect(hooks, fallback);
+  announceExplainer(made->control_->name(), made->control_->rank(), made);
+  return made;
+}
+
+GpuHosts::~GpuHosts() {
+  if (!domain_ || !control_->core().belongsHere()) return;
+  try {
+    const auto until = Clock::now() + kKernelGrace;
+    while (!domain_->isIdle() && Clock::now() < until) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  } catch (const Error&) {  // the device is lost, or the driver has gone before us
+  }
+}
+
+void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
+  userPreferences().checkPlaces({AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts}, "GPUs");
+  const HostMap domains = domainsOf(*control_);
+  const std::string& name = control_->name();
+  std::vector<int> all;
+  for (int r = 0; r < control_->size(); ++r) all.push_back(r);
+  auto near = control_->splitPart(domains.local(), name + "/domain", {.gpus = true}, hooks);
+  network_ = control_->splitPart(all, name + "/network",
+                                 {.host = "domain " + std::to_string(domains.host())}, hooks);
+  stepBytes_ = static_cast<size_t>(kStepBytes.get());
+  std::optional<Error> failure;
+  try {
+    domain_ = GpuDomain::create(std::move(near), device_, hooks, fallback, domains.local());
+    const gpu::DeviceGuard guard(device_);
+    proxy_.emplace(device_,
+                   [control = control_](const Error& error) { control->breakWith(error); });
+  } catch (const Error& error) {
+    failure = error;
+  }
+  // A rank of another domain does not learn otherwise that this one cannot take part.
+  struct Said {
+    size_t stepBytes;
+    ErrorKind kind;
+    bool failed;
+    char why[480];
+  };
+  Said own{stepBytes_, failure ? failure->kind() : ErrorKind::System, failure.has_value(), {}};
+  if (failure) std::string(failure->what()).copy(own.why, sizeof own.why - 1);
+  const auto said = exchangeAll(*control_, own, {}, hooks);
+  if (failure) throw Error(*failure);
+  for (int r = 0; r < control_->size(); ++r) {
+    stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastStep);
+    if (!said[r].failed) continue;
+    const std::string why(said[r].why, ::strnlen(said[r].why, sizeof said[r].why));
+    throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + why, {r},
+                "new_comm");
+  }
+  selector_.emplace(network_->map(), AlgorithmPlace::GpuHosts);
+  selector_->prefer(control_->hint(), userPreferences(), control_->sumsInRankOrder());
+}
+
+/// Operations of the communicator run one after the other: one memory serves all, and those that
+/// graphs have keep theirs.
+std::shared_ptr<gpu::MappedHostMemory> GpuHosts::staging(size_t bytes) {
+  if (domain_->isIdle()) outgrown_.clear();
+  if (bytes <= stagingBytes_) return staging_;
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  if (staging_) outgrown_.push_back(staging_);
+  staging_ = {new gpu::MappedHostMemory(bytes), [device = device_](gpu::MappedHostMemory* memory) {
+                try {
+                  const gpu::DeviceGuard guard(device);
+                  delete memory;
+                } catch (const Error&) {  // the driver has gone before us, and the memory with it
+                }
+              }};
+  stagingBytes_ = bytes;
+  return staging_;
+}
+
+template <class Body>
+void GpuHosts::compose(const GpuTarget& target, milliseconds timeout, std::shared_ptr<void>& kept,
+                       const Body& body) {
+  try {
+    domain_->order(target.stream, true);
+    Call call(*this, target, timeout);
+    body(call);
+    domain_->order(target.stream, false);
+    kept = call.kept();
+  } catch (const Error& error) {  // some of it is on the stream
+    fail(error);
+    throw;
+  }
+}
+
+uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
+                          milliseconds timeout, std::shared_ptr<void>& kept) {
+  if (control_->standingHints() && !collective.hints) {
+    Collective hinted = collective;
+    hinted.hints = control_->standingHints();
+    return launch(hinted, target, timeout, kept);
+  }
+  validate(collective, control_->rank(), control_->size());
+  const Algorithm& algorithm = selector_->choose(collective);
+  const uint64_t number = domain_->announce(collective);
+  compose(target, timeout, kept,
+          [&](Call& call) { std::get<GpuHostsAlgorithm>(algorithm.run)(call, collective); });
+  return number;
+}
+
+void GpuHosts::launchMessages(std::span<const Collective> messages, const GpuTarget& target,
+                              milliseconds timeout, std::shared_ptr<void>& kept) {
+  for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
+  if (messages.empty()) return;
+  compose(target, timeout, kept, [&](Call& call) {
+    passThroughHost(call, {messages.begin(), messages.end()});
+  });
+}
+
+Explanation GpuHosts::explain(CollectiveKind kind, size_t bytes, DataType type,
+                              const CallHints* hints) const {
+  if (hints == nullptr) hints = control_->standingHints().get();
+  Explanation explanation =
+      selector_->explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints);
+  explanation.why += "; GPUs in domains of ranks ";
+  const HostMap& domains = network_->map();
+  for (int d = 0; d < domains.hosts(); ++d) {
+    explanation.why += (d == 0 ? "" : " | ") + listed(domains.ranks(d));
+  }
+  explanation.network = network_->explain(kind, bytes, type).network;
+  return explanation;
+}
+
+/// Kernels of a reduction are compiled for it.
+void GpuHosts::prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
+                           std::shared_ptr<const CallHints>) {
+  if (!isReduction(kind)) return;
+  if (op == ReduceKind::Avg) op = ReduceKind::Sum;
+  domain_->prepareCall(CollectiveKind::ReduceScatter, bytes, type, op, nullptr);
+}
+
+void GpuHosts::setTimeout(std::chrono::nanoseconds timeout) {
+  control_->setTimeout(timeout);
+  network_->setTimeout(timeout);
+  domain_->control().setTimeout(timeout);
+  domain_->setTimeout(timeout + kKernelGrace);
+}
+
+bool GpuHosts::hasFailed() const {
+  return control_->isAborted() || network_->core().failed() || domain_->hasFailed();
+}
+
+std::optional<Error> GpuHosts::trouble() {
+  for (Communicator* one : {control_.get(), network_.get()}) {
+    if (!one->isAborted()) continue;  // which hears what other hosts have said
+    try {
+      one->core().throwIfFailed();
+    } catch (const Error& error) {
+      return error;
+    }
+  }
+  // A death, of which `control_` hears in a moment, in the numbers of all ranks.
+  if (domain_->control().core().failed()) return std::nullopt;
+  return domain_->trouble();
+}
+
+void GpuHosts::fail(const Error& error) {
+  proxy_->stop();
+  control_->breakWith(error);
+  network_->breakWith(error);
+  domain_->fail(error);
+}
+
+bool GpuHosts::othersSpeakFirst(uint64_t number, std::chrono::nanoseconds late) const {
+  if (number != 0 && !domain_->missing(number).empty()) return false;
+  return late < kKernelGrace;
+}
+
+}  // namespace ctran

@@ -1,0 +1,90 @@
+#include "ctran/memory/device_sharing.h"
+
+#include <string>
+
+#include "ctran/base/error.h"
+#include "ctran/base/log.h"
+
+namespace ctran {
+namespace {
+
+using gpu::DevicePtr;
+using gpu::Driver;
+
+constexpr unsigned kEnablePeerAccess = 1;
+
+const Driver& sharingDriver() {
+  const Driver& driver = Driver::get();
+  if (driver.ipcGetMemHandle && driver.ipcOpenMemHandle && driver.ipcCloseMemHandle &&
+      driver.memGetAddressRange) {
+    return driver;
+  }
+  throw Error(ErrorKind::Unsupported, "This driver does not share device memory between processes");
+}
+
+void* pointer(DevicePtr address) { return reinterpret_cast<void*>(address); }
+
+/// For destructors: of a device that is lost, or not this process's, all has gone anyway.
+void close(DevicePtr base, int device) {
+  try {
+    const gpu::DeviceGuard guard(device);
+    Driver::get().ipcCloseMemHandle(base);
+  } catch (const Error& error) {
+    log(LogComponent::Memory, LogLevel::Debug, "memory was not unmapped: %s", error.what());
+  }
+}
+
+}  // namespace
+
+SharedRange shareDeviceMemory(DevicePtr address, size_t bytes) {
+  SharedRange range;
+  range.bytes = bytes;
+  if (bytes == 0) return range;
+  if (const auto segment = DeviceSegment::find(pointer(address), bytes)) {
+    range.isSegment = 1;
+    range.segment = segment->ticket();
+    range.offset = address - segment->address();
+    return range;
+  }
+  const Driver& driver = sharingDriver();
+  DevicePtr base = 0;
+  size_t size = 0;
+  gpu::check(driver.memGetAddressRange(&base, &size, address), "cuMemGetAddressRange");
+  if (const auto result = driver.ipcGetMemHandle(&range.handle, base)) {
+    throw Error(ErrorKind::Unsupported,
+                "This memory cannot be mapped by other processes: " + gpu::describe(result), {}, {},
+                "use memory of window_allocate(), of RawGpuBuffer, or of torch; with expandable "
+                "segments, a tensor that lies in one of the allocations that they are made of");
+  }
+  range.offset = address - base;
+  return range;
+}
+
+std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
+  if (range.bytes == 0) return nullptr;
+  if (range.isSegment) {
+    const auto mapping = DeviceSegment::open(range.segment, device);
+    if (range.offset > mapping->size() || range.bytes > mapping->size() - range.offset) {
+      throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
+    }
+    return {mapping, pointer(mapping->address() + range.offset)};
+  }
+  const Driver& driver = sharingDriver();
+  const gpu::DeviceGuard active(device);
+  DevicePtr base = 0;
+  if (const auto result = driver.ipcOpenMemHandle(&base, range.handle, kEnablePeerAccess)) {
+    throw Error(ErrorKind::Unsupported,
+                "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
+                "ranks map each other's memory where their GPUs reach each other on one host");
+  }
+  std::shared_ptr<void> mapped(pointer(base), [base, device](void*) { close(base, device); });
+  DevicePtr begin = 0;
+  size_t size = 0;
+  if (driver.memGetAddressRange(&begin, &size, base) == gpu::kSuccess &&
+      (range.offset > size || range.bytes > size - range.offset)) {
+    throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
+  }
+  return {mapped, pointer(base + range.offset)};
+}
+
+}  // namespace ctran

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "ctran/trace/operation_ring.h"
+#include "ctran/trace/recording.h"
+
+namespace ctran {
+
+/// Writes the records of operations of which several may run at a time, such as those on streams.
+/// Any thread; a lock and some tens of nanoseconds for each call.
+class OverlappingTrace {
+ public:
+  explicit OverlappingTrace(Recording& recording) : recording_(recording) {}
+
+  struct Entry {
+    bool isMessage = false;
+    uint64_t position = 0;
+  };
+
+  /// The operation is called; until `started` it counts as having started then. `choice`: see
+  /// Recording::choice. Nothing if the recording is off.
+  std::optional<Entry> begin(bool isMessage, const OperationRecord& operation, uint64_t bytes,
+                             uint64_t tag, uint32_t choice) {
+    const std::lock_guard lock(mutex_);
+    Entry entry{isMessage, 0};
+    RecordSlot& slot = recording_.begin(isMessage, entry.position);
+    if (!recording_.isOn()) return std::nullopt;
+    const uint64_t now = ticks();
+    slot.version.store(0, std::memory_order_relaxed);
+    std::atomic_thread_fence(std::memory_order_release);
+    for (RecordSlot::Word* word :
+         {&slot.waitingFor, &slot.waitingSince, &slot.firstAt, &slot.waited, &slot.longestWait,
+          &slot.longestFor, &slot.failedWith, &slot.endedAt}) {
+      set(*word, 0);
+    }
+    set(slot.what, operation.what);
+    set(slot.count, operation.count);
+    set(slot.bytes, bytes);
+    set(slot.calledAt, now);
+    set(slot.startedAt, now);
+    set(slot.tag, tag);
+    set(slot.choice, choice);
+    slot.version.store(entry.position + 1, std::memory_order_release);
+    return entry;
+  }
+
+  void chose(const Entry& entry, uint32_t choice) {
+    change(entry, [choice](RecordSlot& slot) { set(slot.choice, choice); });
+  }
+  void started(const Entry& entry) {
+    change(entry, [](RecordSlot& slot) { set(slot.startedAt, ticks()); });
+  }
+  void ended(const Entry& entry) {
+    change(entry, [](RecordSlot& slot) { set(slot.endedAt, ticks()); });
+  }
+  void failed(const Entry& entry, int kind) {
+    change(entry, [kind](RecordSlot& slot) {
+      set(slot.failedWith, static_cast<uint64_t>(kind) + 1);
+      set(slot.endedAt, ticks());
+    });
+  }
+
+ private:
+  static void set(RecordSlot::Word& word, uint64_t value) {
+    word.store(value, std::memory_order_release);
+  }
+
+  /// Unless the record has made room for another one.
+  template <class Change>
+  void change(const Entry& entry, Change change) {
+    const std::lock_guard lock(mutex_);
+    RecordSlot& slot = recording_.slot(entry.isMessage, entry.position);
+    if (slot.version.load(std::memory_order_relaxed) == entry.position + 1) change(slot);
+  }
+
+  Recording& recording_;
+  std::mutex mutex_;
+};
+
+}  // namespace ctran

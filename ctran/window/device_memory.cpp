@@ -1,0 +1,60 @@
+#include "ctran/window/device_memory.h"
+
+#include <algorithm>
+
+#include "ctran/base/error.h"
+#include "ctran/base/log.h"
+#include "ctran/gpu/runtime.h"
+#include "ctran/memory/device_segment.h"
+#include "ctran/stream/watchdog.h"
+
+namespace ctran {
+namespace {
+
+void* pointer(gpu::DevicePtr address) { return reinterpret_cast<void*>(address); }
+
+void clear(gpu::DevicePtr address, size_t bytes, int device) {
+  const auto& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::OwnStream stream(runtime, device, /*highPriority=*/false);
+  const gpu::Driver& driver = gpu::Driver::get();
+  gpu::check(driver.memsetD32Async(address, 0, bytes / sizeof(uint32_t), stream.get()),
+             "cuMemsetD32Async");
+  gpu::check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
+}
+
+}  // namespace
+
+std::shared_ptr<void> allocateDeviceMemory(size_t bytes, int device) {
+  const gpu::DeviceGuard active(device);
+  const auto segment = DeviceSegment::allocate(device, bytes);
+  clear(segment->address(), segment->size(), device);
+  // Not on whatever thread lets go last: that may be the watchdog, which has to end what the device
+  // waits for.
+  return {pointer(segment->address()), [segment](void*) {
+            const auto release = [segment] { DeviceSegment::release(segment); };
+            try {
+              Watchdog::spawn("ctran-free", release);
+            } catch (const Error&) {
+              release();
+            }
+          }};
+}
+
+std::shared_ptr<void> allocateDeviceWords(size_t words, int device) {
+  const gpu::DeviceGuard active(device);
+  gpu::DevicePtr address = 0;
+  const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);
+  gpu::check(gpu::Driver::get().memAlloc(&address, bytes), "cuMemAlloc");
+  std::shared_ptr<void> memory(pointer(address), [device](void* held) {
+    try {
+      const gpu::DeviceGuard guard(device);
+      gpu::Driver::get().memFree(addressOf(held));
+    } catch (const Error& error) {  // of a device that is lost, or not this process's, all has gone
+      log(LogComponent::Gpu, LogLevel::Debug, "memory was not freed: %s", error.what());
+    }
+  });
+  clear(address, bytes, device);
+  return memory;
+}
+
+}  // namespace ctran

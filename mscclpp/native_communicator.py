@@ -1,0 +1,142 @@
+"""Communicators of C++: what makes connections, and exchanges memory and semaphores."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import weakref
+from typing import Any, Protocol
+
+from mscclpp.channels import (
+    Connection,
+    EndpointConfig,
+    Future,
+    RegisteredMemory,
+    Semaphore,
+    Transport,
+    TransportFlags,
+    bits_of,
+)
+from mscclpp.native_library import checked, error_of_call, library
+
+__all__ = ["NativeCommunicator", "native_of"]
+
+_TAG = 0x6E617469  # of the message that has the unique id
+_ID_BYTES = 257  # in hexadecimal digits, with a zero
+_TIMEOUT = 600
+
+
+class Channel(Protocol):
+    """Whatever ranks send messages through: the communicator of a CommGroup, for example."""
+
+    rank: int
+    size: int
+
+    def send(self, buffer: Any, peer: int, tag: int, /) -> Any: ...
+    def recv(self, buffer: Any, peer: int, tag: int, /) -> Any: ...
+
+
+class NativeCommunicator:
+    """A `mscclpp::Communicator` of C++. Making one is collective.
+
+    What is sent to one rank with one tag arrives in its order. One thread at a time.
+
+    Args:
+        where: how ranks find each other: "interface:address:port" or "address:port" of rank 0, or
+            the URL of a store of the engine ("file:///DIRECTORY").
+        timeout: seconds that making it may take.
+
+    Raises:
+        CommError: it says who did not come, or what is wrong.
+    """
+
+    def __init__(self, rank: int, size: int, where: str, timeout: int = _TIMEOUT) -> None:
+        self.rank, self.size = rank, size
+        self._owner = os.getpid()
+        self.handle = library().mscclpp_communicator_create(rank, size, where.encode(), timeout)
+        if not self.handle:
+            raise error_of_call()
+
+    @classmethod
+    def over(cls, channel: Channel) -> NativeCommunicator:
+        """That of the ranks of a channel, which it tells each other how they meet."""
+        text = ctypes.create_string_buffer(_ID_BYTES)
+        if channel.rank == 0:
+            checked(library().mscclpp_unique_id(text))
+            for peer in range(1, channel.size):
+                channel.send(text, peer, _TAG)
+        else:
+            channel.recv(text, 0, _TAG)
+        return cls(channel.rank, channel.size, text.value.decode())
+
+    def connect(
+        self, local_config: EndpointConfig | Transport, remote_rank: int, tag: int = 0
+    ) -> Future[Connection]:
+        """A connection to that rank, which connects to this one."""
+        config = local_config
+        if not isinstance(config, EndpointConfig):
+            config = EndpointConfig(Transport(config))
+        pointer = library().mscclpp_connect(
+            self.handle,
+            remote_rank,
+            tag,
+            config.transport,
+            config.device.type,
+            config.device.id,
+            config.max_write_queue_size,
+        )
+        return Future(Connection, pointer, remote_rank, tag)
+
+    def register_memory(
+        self, ptr: int, size: int, transports: TransportFlags | Transport
+    ) -> RegisteredMemory:
+        """Memory of this rank, that others are to read or write. Raises ValueError."""
+        bits = bits_of(transports)
+        return RegisteredMemory(library().mscclpp_register_memory(self.handle, ptr, size, bits))
+
+    def send_memory(self, memory: RegisteredMemory, remote_rank: int, tag: int = 0) -> None:
+        """Lets that rank receive it."""
+        checked(library().mscclpp_send_memory(self.handle, memory._pointer, remote_rank, tag))
+
+    def recv_memory(self, remote_rank: int, tag: int = 0) -> Future[RegisteredMemory]:
+        """What that rank sends."""
+        pointer = library().mscclpp_receive_memory(self.handle, remote_rank, tag)
+        return Future(RegisteredMemory, pointer, remote_rank, tag)
+
+    def build_semaphore(
+        self, connection: Connection, remote_rank: int, tag: int = 0
+    ) -> Future[Semaphore]:
+        """A semaphore with that rank, which builds one with this."""
+        pointer = library().mscclpp_build_semaphore(
+            self.handle, connection._pointer, remote_rank, tag
+        )
+        return Future(Semaphore, pointer, remote_rank, tag)
+
+    def check_waits(self) -> None:
+        """Raises the error of a wait in a kernel on a GPU that has ended in vain: kernels cannot
+        raise one.
+
+        Raises:
+            CommTimeoutError: it took longer than MSCCLPP_TIMEOUT seconds; it names the rank.
+            PeerLostError: the process of that rank has ended.
+        """
+        checked(library().mscclpp_communicator_check(self.handle))
+
+    def __del__(self) -> None:
+        # A forked child has none of its parent's threads.
+        if getattr(self, "handle", None) and self._owner == os.getpid():
+            library().mscclpp_communicator_free(self.handle)
+
+
+# The native communicator beside each communicator: made in the first call of all ranks.
+_known: weakref.WeakKeyDictionary[Any, NativeCommunicator] = weakref.WeakKeyDictionary()
+
+
+def native_of(communicator: Any) -> NativeCommunicator:
+    """The one beside a communicator of a CommGroup. The first call is collective."""
+    if isinstance(communicator, NativeCommunicator):
+        return communicator
+    known = _known.get(communicator)
+    if known is None:
+        known = _known[communicator] = NativeCommunicator.over(communicator)
+    return known

@@ -1,0 +1,121 @@
+"""libmscclpp through its C interface (mscclpp/c_api.h)."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from mscclpp import errors
+from mscclpp.native import get_lib
+
+__all__ = ["NativeObject", "checked", "error_of_call", "library"]
+
+# By the numbers of mscclpp::ErrorCode; of the others, CommError.
+_ERRORS: dict[int, type[Exception]] = {
+    2: errors.PeerLostError,
+    3: ValueError,
+    4: errors.CommTimeoutError,
+    5: errors.AbortedError,
+}
+
+_pointer, _text, _integer, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
+_word, _number = ctypes.c_uint64, ctypes.c_int64
+_words = ctypes.POINTER(_word)
+_integers = ctypes.POINTER(_integer)
+_sizes = ctypes.POINTER(_size)
+_SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
+    "last_error": (_text, []),
+    "last_error_code": (_integer, []),
+    "unique_id": (_integer, [_text]),
+    "communicator_create": (_pointer, [_integer, _integer, _text, _integer]),
+    "communicator_free": (None, [_pointer]),
+    "communicator_check": (_integer, [_pointer]),
+    "algorithm_share": (_pointer, [_pointer]),
+    "algorithm_free": (None, [_pointer]),
+    "algorithm_name": (_text, [_pointer]),
+    "algorithm_collective": (_text, [_pointer]),
+    "algorithm_buffer_mode": (_integer, [_pointer]),
+    "algorithm_constraint": (None, [_pointer, _integers, _integers]),
+    "algorithm_tag": (_text, [_pointer, _size, _words]),
+    "algorithm_range": (None, [_pointer, _sizes, _sizes]),
+    "algorithm_set_range": (_integer, [_pointer, _size, _size]),
+    "algorithm_execute": (
+        _integer,
+        [_pointer] * 4
+        + [_size, _size, _integer, _integer, _pointer, _integer, _integer, _integer, _size]
+        + [ctypes.POINTER(_text), _words, _integer],
+    ),
+    "algorithm_reset": (_integer, [_pointer]),
+    "object_free": (None, [_pointer]),
+    "future_get": (_pointer, [_pointer]),
+    "device_handle": (_size, [_pointer, _pointer, _size]),
+    "connect": (_pointer, [_pointer, *[_integer] * 6]),
+    "connection_transport": (_integer, [_pointer, _integer]),
+    "connection_write": (_integer, [_pointer, _pointer, _word, _pointer, _word, _word]),
+    "connection_update_and_sync": (_integer, [_pointer, _pointer, _word, _words, _word]),
+    "connection_flush": (_integer, [_pointer, _number]),
+    "register_memory": (_pointer, [_pointer, _pointer, _size, _word]),
+    "send_memory": (_integer, [_pointer, _pointer, _integer, _integer]),
+    "receive_memory": (_pointer, [_pointer, _integer, _integer]),
+    "memory_data": (_pointer, [_pointer]),
+    "memory_size": (_size, [_pointer]),
+    "memory_transports": (_word, [_pointer]),
+    "build_semaphore": (_pointer, [_pointer, _pointer, _integer, _integer]),
+    "host_to_device_semaphore": (_pointer, [_pointer]),
+    "host_to_host_semaphore": (_pointer, [_pointer]),
+    "device_to_device_semaphore": (_pointer, [_pointer]),
+    "semaphore_signal": (_integer, [_pointer]),
+    "semaphore_poll": (_integer, [_pointer]),
+    "semaphore_wait": (_integer, [_pointer, _number]),
+    "memory_channel": (_pointer, [_pointer] * 4),
+    "proxy_service": (_pointer, [_integer, _integer]),
+    "proxy_add": (_number, [_pointer, _pointer]),
+    "proxy_start": (_integer, [_pointer, _integer]),
+    "proxy_stop": (_integer, [_pointer]),
+    "port_channel": (_pointer, [_pointer, ctypes.c_uint32, _number, _number]),
+    "fifo": (_pointer, [_integer, _integer]),
+    "fifo_poll": (_integer, [_pointer, _words]),
+    "fifo_pop": (_integer, [_pointer]),
+    "connect_nvls": (_pointer, [_pointer, _integers, _size, _size]),
+    "bind_memory": (_pointer, [_pointer, _pointer, _size]),
+}
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """Loaded when it is first asked for."""
+    loaded = ctypes.CDLL(str(Path(get_lib()) / "libmscclpp.so"))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, f"mscclpp_{name}")
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def error_of_call() -> Exception:
+    """The one of the call before."""
+    kind = _ERRORS.get(library().mscclpp_last_error_code(), errors.CommError)
+    return kind(bytes(library().mscclpp_last_error()).decode(errors="replace"))
+
+
+def checked(code: int) -> None:
+    """Raises the error of the call that returned `code`, unless that is 0."""
+    if code != 0:
+        raise error_of_call()
+
+
+class NativeObject:
+    """What the library made: the pointer is this one's."""
+
+    def __init__(self, pointer: int | None) -> None:
+        self._owner = os.getpid()
+        self._pointer = pointer
+        if not pointer:
+            raise error_of_call()
+
+    def __del__(self) -> None:
+        # A forked child has none of its parent's threads.
+        if getattr(self, "_pointer", None) and self._owner == os.getpid():
+            library().mscclpp_object_free(self._pointer)

@@ -1,0 +1,136 @@
+"""Channels that Python makes, for kernels that it compiles: on the host."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness import Rank, Ranks
+from harness.ports import free_port
+from mscclpp_ranks import CHECKS, Check, Place
+
+import mscclpp
+from mscclpp.utils import pack
+
+MakeRanks = Callable[[int], Ranks]
+SCRIPT = Path(__file__).parents[1] / "gpu" / "mscclpp" / "native.py"
+
+
+@pytest.fixture
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """One for all tests and workers: compilers take seconds."""
+    own = tmp_path_factory.getbasetemp()
+    return str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "kernels")
+
+
+def is_right(rank: Rank, check: Check, cache: str) -> None:
+    os.environ["MSCCLPP_CACHE_DIR"] = cache
+    with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
+        check(group, Place("cpu"))
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_on_the_host(ranks: MakeRanks, check: Check, size: int, cache: str) -> None:
+    ranks(size).run(is_right, check, cache)
+
+
+@pytest.mark.parametrize("late", ["a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"])
+def test_waits_end(late: str, cache: str) -> None:
+    environment = {
+        **os.environ,
+        "MSCCLPP_TIMEOUT": "2",
+        "MSCCLPP_CACHE_DIR": cache,
+        "PYTHONPATH": os.pathsep.join([*sys.path, str(SCRIPT.parents[2])]),
+    }
+    command = [sys.executable, str(SCRIPT), "--device", "cpu", "--ranks", "2", "--late", late]
+    command += ["--port", str(free_port())]
+    running = [subprocess.Popen([*command, "--rank", str(r)], env=environment) for r in range(2)]
+    assert [one.wait(timeout=250) for one in running] == [0, 0]
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_kernels_compile_for_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path))
+    kernel = Place("cuda", "90").kernel("scale<3>")  # of a file with all of them
+    assert (kernel.name, kernel.device) == ("scale<3>", "cuda")
+
+
+def test_arguments_are_aligned() -> None:
+    words = (ctypes.c_int * 4)()
+    where = ctypes.addressof(words).to_bytes(8, "little")
+    assert pack(1, words) == b"\1\0\0\0\0\0\0\0" + where
+    assert pack(True, -1, 1.0) == b"\1\0\0\0" + b"\xff" * 4 + b"\0\0\x80\x3f"
+    assert pack(ctypes.c_uint8(7), ctypes.c_size_t(2)) == b"\7" + bytes(7) + b"\2" + bytes(7)
+    assert pack(b"abc", 1) == b"abc\0\1\0\0\0"
+    tensor = torch.zeros(3)
+    assert pack(tensor) == tensor.data_ptr().to_bytes(8, "little")
+    array = np.zeros(3)
+    assert pack(array) == array.ctypes.data.to_bytes(8, "little")
+    with pytest.raises(OverflowError, match=r"pass ctypes\.c_size_t of it"):
+        pack(1 << 32)
+    with pytest.raises(TypeError, match="kernels take no dict"):
+        pack({})
+    with pytest.raises(ValueError, match="has to be contiguous"):
+        pack(torch.zeros(4, 4).t())
+
+
+def test_transports() -> None:
+    both = mscclpp.Transport.CudaIpc | mscclpp.Transport.Ethernet
+    assert both.has(mscclpp.Transport.Ethernet)
+    assert not both.has(mscclpp.Transport.IB0)
+    assert repr(both) == "CudaIpc | Ethernet"
+    assert both == mscclpp.TransportFlags(*[mscclpp.Transport.Ethernet, mscclpp.Transport.CudaIpc])
+
+
+def refusals(rank: Rank) -> None:
+    with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
+        with pytest.raises(ValueError, match="there is no rank 2 among 2 ranks"):
+            group.make_connection([2])
+        with pytest.raises(ValueError, match="there is no transport IB0 yet"):
+            group.make_connection(range(2), mscclpp.Transport.IB0)
+        place = Place("cpu")
+        connections = group.make_connection(range(2), place.endpoint)
+        # Nobody else maps what torch allocates.
+        semaphores = group.make_semaphores(connections)
+        memories = group.register_tensor_with_connections(torch.zeros(8), connections)
+        peer = 1 - rank.rank
+        with pytest.raises(ValueError, match="take it from GpuBuffer"):
+            mscclpp.MemoryChannel(semaphores[peer], memories[peer], memories[rank.rank])
+        group.barrier()
+
+
+def test_what_cannot_be_is_refused(ranks: MakeRanks) -> None:
+    ranks(2).run(refusals)
+
+
+def test_a_buffer_is_an_array() -> None:
+    buffer = mscclpp.GpuBuffer((3, 4), np.float32, device="cpu")
+    array = np.asarray(buffer)
+    assert (array.shape, array.dtype, array.nbytes) == ((3, 4), np.float32, buffer.nbytes)
+    array[:] = 2
+    tensor = torch.from_dlpack(buffer)  # type: ignore[attr-defined]
+    assert tensor.shape == (3, 4)
+    assert tensor.eq(2).all()
+    assert (buffer.nelems(), buffer.size, buffer.dtype) == (12, 12, "float32")
+    assert mscclpp.GpuBuffer(5, torch.bfloat16, device="cpu").nbytes == 10
+    with pytest.raises(ValueError, match="'complex64' is none of"):
+        mscclpp.GpuBuffer(5, "complex64")
+    with pytest.raises(ValueError, match="a buffer has no shape"):
+        mscclpp.GpuBuffer((5, -1))
+
+
+def test_requests_of_kernels_are_polled() -> None:
+    fifo = mscclpp.Fifo(4, mscclpp.DeviceType.CPU)
+    assert fifo.poll() is None
+    assert len(fifo.device_handle().raw) == 40
+    with pytest.raises(ValueError, match="at least one place"):
+        mscclpp.Fifo(0, mscclpp.DeviceType.CPU)

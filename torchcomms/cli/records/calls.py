@@ -1,0 +1,33 @@
+"""Operations of a rank, as verdicts and views need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+
+def collectives(rank: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """By number, from 1; that with which a communicator is made is none of the user's."""
+    return {o["number"]: o for o in rank["operations"] if not o["message"] and o["number"] > 0}
+
+
+def current(rank: dict[str, Any]) -> dict[str, Any] | None:
+    """The operation in which a rank is."""
+    if rank["state"] != "alive":
+        return None
+    running = [o for o in rank["operations"] if o["ended"] == 0]
+    return min(running, key=lambda o: o["started"]) if running else None
+
+
+def named(ranks: Iterable[int]) -> str:
+    """ "rank 3", "ranks 1, 2 and 5"."""
+    texts = [str(rank) for rank in sorted(ranks)]
+    if len(texts) == 1:
+        return f"rank {texts[0]}"
+    if len(texts) > 8:
+        return f"{len(texts)} ranks ({', '.join(texts[:6])}, ...)"
+    return f"ranks {', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def verdict(kind: str, ranks: Iterable[int], text: str, **more: Any) -> dict[str, Any]:
+    return {"verdict": kind, "ranks": sorted(ranks), "text": text, **more}

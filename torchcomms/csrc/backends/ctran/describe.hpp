@@ -1,0 +1,31 @@
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include "ctran/collective/collective.h"
+#include "torchcomms/csrc/backends/call.hpp"
+
+namespace torch::comms {
+
+/// What the engine is asked for, among so many ranks. `op` is the call's reduction, if it has one.
+/// The tensors of the call have to outlive it.
+ctran::Collective collectiveOf(const Call& call, int ranks, const ctran::ReduceOp& op);
+
+/// The same of a message of a batch.
+ctran::Collective collectiveOf(const P2POp& message);
+
+/// What owns the tensors of a call until it is done.
+struct HeldTensors {
+  HeldTensors(const Call& call, const at::Tensor& more) {
+    tensors.append(call.inputs.begin(), call.inputs.end());
+    if (call.outputs.data() != call.inputs.data()) {
+      tensors.append(call.outputs.begin(), call.outputs.end());
+    }
+    if (more.defined()) tensors.push_back(more);
+  }
+
+  c10::SmallVector<at::Tensor, 3> tensors;
+};
+
+}  // namespace torch::comms

@@ -1,0 +1,144 @@
+// CtranBackend on tensors of the CPU: the engine runs or posts each operation.
+
+#include "torchcomms/csrc/backends/ctran/backend.hpp"
+#include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/backends/ctran/describe.hpp"
+#include "torchcomms/csrc/backends/ctran/place.hpp"
+#include "torchcomms/csrc/backends/ctran/window.hpp"
+#include "torchcomms/csrc/backends/ctran/work.hpp"
+#include "torchcomms/csrc/combined_work.hpp"
+
+namespace torch::comms {
+
+namespace {
+
+using ctran::Collective;
+
+class OnCpu final : public CtranPlace {
+ public:
+  explicit OnCpu(CtranBackend& backend) : backend_(backend) {}
+
+  std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks&) override {
+    return makePlaceOnCpu(part);
+  }
+  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const override {
+    static const std::shared_ptr<ctran::GpuCommunicator> none;
+    return none;
+  }
+
+  ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor&) const override {
+    return engineOp(op);
+  }
+  WorkPtr execute(const Call& call, Collective&& collective, Hold hold) override;
+  WorkPtr exchangeRows(const Call& call, Collective&& collective) override {
+    return execute(call, std::move(collective), [&]() -> std::shared_ptr<void> {
+      return std::make_shared<RowExchangeCall>(*call.rows);
+    });
+  }
+  WorkPtr receiveFromAny(const Call& call, Collective&& collective) override;
+  WorkPtr exchangeMessages(const Call& call) override;
+  WorkPtr reduceScatterQuantized(const Call&, Collective&&) override {
+    backend_.unsupported("reduce_scatter_quantized on the CPU");
+  }
+
+  std::shared_ptr<TorchCommWindow> newWindow() override {
+    return std::make_shared<CtranWindow>(backend_.shareEngine(), backend_.monitor(),
+                                         backend_.getDevice());
+  }
+  std::shared_ptr<void> registerMemory(const at::Tensor& tensor) override;
+  std::shared_ptr<void> prepare(OpName, const at::Tensor&, std::chrono::milliseconds) override {
+    return nullptr;
+  }
+
+  void drain() override {}
+  void abort(bool) override {
+    backend_.lookAtEngine([](ctran::Communicator& engine) {
+      engine.abort("abort() was called on rank " + std::to_string(engine.rank()));
+    });
+  }
+  bool isBroken() const override { return false; }
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    if (const auto engine = backend_.shareEngine()) engine->setTimeout(timeout);
+  }
+
+ private:
+  template <typename Ask>
+  auto visibly(Ask ask) {
+    return torch::comms::visibly(*backend_.monitor(), std::move(ask));
+  }
+
+  CtranBackend& backend_;
+};
+
+TorchCommBackend::WorkPtr OnCpu::execute(const Call& call, Collective&& collective, Hold hold) {
+  ctran::Communicator& engine = backend_.engine();
+  if (!call.async) {
+    EngineWaitHooks hooks(*backend_.monitor());
+    visibly([&] { engine.run(collective, call.options.timeout, &hooks); });
+    return TorchWorkCompleted::shared();
+  }
+  std::shared_ptr<void> held = hold();
+  auto work = visibly(
+      [&] { return engine.post(std::move(collective), call.options.timeout, std::move(held)); });
+  return CtranWork::make(call.op, std::move(work), backend_.monitor());
+}
+
+TorchCommBackend::WorkPtr OnCpu::receiveFromAny(const Call& call, Collective&& collective) {
+  struct Received {
+    at::Tensor tensor;
+    int source = -1;
+  };
+  const auto held = std::make_shared<Received>(Received{call.outputs[0]});
+  collective.root = ctran::kAnyRank;
+  collective.source = &held->source;
+  EngineWaitHooks hooks(*backend_.monitor());
+  auto work = visibly([&] {
+    auto posted = backend_.engine().post(std::move(collective), call.options.timeout, held);
+    if (!call.async) ctran::Work::finish({&posted, 1}, &hooks);
+    return posted;
+  });
+  return CtranWork::make(OpName::recv, std::move(work), backend_.monitor(),
+                         std::shared_ptr<const int>(held, &held->source));
+}
+
+TorchCommBackend::WorkPtr OnCpu::exchangeMessages(const Call& call) {
+  std::vector<std::shared_ptr<ctran::Work>> posted;
+  posted.reserve(call.batch.size());
+  EngineWaitHooks hooks(*backend_.monitor());
+  visibly([&] {
+    for (const P2POp& op : call.batch) {
+      posted.push_back(backend_.engine().post(collectiveOf(op), call.options.timeout,
+                                              std::make_shared<at::Tensor>(op.tensor)));
+    }
+    if (!call.async) ctran::Work::finish(posted, &hooks);
+  });
+  if (!call.async) return TorchWorkCompleted::shared();
+  std::vector<WorkPtr> works;
+  for (size_t i = 0; i < posted.size(); ++i) {
+    const bool sends = call.batch[i].type == P2POp::Type::SEND;
+    works.push_back(CtranWork::make(sends ? OpName::send : OpName::recv, std::move(posted[i]),
+                                    backend_.monitor()));
+  }
+  return CombinedWork::of(std::move(works));
+}
+
+std::shared_ptr<void> OnCpu::registerMemory(const at::Tensor& tensor) {
+  // resize_() and set_() take the memory away from a tensor.
+  const auto kept = std::make_shared<at::Tensor>(tensor.detach());
+  auto* const data = static_cast<std::byte*>(const_cast<void*>(tensor.const_data_ptr()));
+  const auto isCurrent = [weak = std::weak_ptr(kept), data] {
+    const auto held = weak.lock();
+    return held && held->const_data_ptr() == data;
+  };
+  auto direct = backend_.engine().useDirectly({data, tensor.nbytes()}, isCurrent);
+  return std::make_shared<std::pair<std::shared_ptr<void>, std::shared_ptr<void>>>(
+      kept, std::move(direct));
+}
+
+}  // namespace
+
+std::unique_ptr<CtranPlace> makePlaceOnCpu(CtranBackend& backend) {
+  return std::make_unique<OnCpu>(backend);
+}
+
+}  // namespace torch::comms

@@ -1,0 +1,56 @@
+#pragma once
+
+#include <c10/util/FunctionRef.h>
+
+#include <memory>
+
+#include "ctran/collective/collective.h"
+#include "ctran/engine/gpu_communicator.h"
+#include "torchcomms/csrc/backends/call.hpp"
+
+namespace torch::comms {
+
+class CtranBackend;
+
+/// Where the tensors of a CtranBackend are: what the CPU and GPUs do differently.
+///
+/// The backend owns it. `hold` makes what owns the tensors of an operation until it is done.
+class CtranPlace {
+ public:
+  using WorkPtr = TorchCommBackend::WorkPtr;
+  using Hold = c10::function_ref<std::shared_ptr<void>()>;
+
+  virtual ~CtranPlace() = default;
+
+  /// That of a communicator of some of the ranks. Collective over these.
+  virtual std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) = 0;
+  /// Null on the CPU.
+  virtual const std::shared_ptr<ctran::GpuCommunicator>& gpu() const = 0;
+
+  /// `factor` is what a reduction needs until it is done, if anything.
+  virtual ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const = 0;
+  virtual WorkPtr execute(const Call& call, ctran::Collective&& collective, Hold hold) = 0;
+  virtual WorkPtr exchangeRows(const Call& call, ctran::Collective&& collective) = 0;
+  virtual WorkPtr receiveFromAny(const Call& call, ctran::Collective&& collective) = 0;
+  virtual WorkPtr exchangeMessages(const Call& call) = 0;
+  virtual WorkPtr reduceScatterQuantized(const Call& call, ctran::Collective&& collective) = 0;
+
+  virtual std::shared_ptr<TorchCommWindow> newWindow() = 0;
+  /// The memory is registered as long as somebody holds what is returned.
+  virtual std::shared_ptr<void> registerMemory(const at::Tensor& tensor) = 0;
+  virtual std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
+                                        std::chrono::milliseconds timeout) = 0;
+
+  /// Waits for what the communicator of the CPU knows nothing of.
+  virtual void drain() = 0;
+  /// `finalized`: the communicator has been.
+  virtual void abort(bool finalized) = 0;
+  virtual bool isBroken() const = 0;
+  virtual void setTimeout(std::chrono::milliseconds timeout) = 0;
+};
+
+std::unique_ptr<CtranPlace> makePlaceOnCpu(CtranBackend& backend);
+/// Collective. `backend` has a communicator.
+std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend, ctran::WaitHooks& hooks);
+
+}  // namespace torch::comms
