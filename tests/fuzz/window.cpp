@@ -43,7 +43,8 @@ class Pair {
     const size_t bytes = SignalBoard::bytesFor(words);
     board_ = std::make_unique<SignalBoard>(
         SharedMapping::map(createSharedMemory("fuzz", bytes), bytes), words);
-    service_ = std::make_shared<WindowService>(*own_, *board_, memory_, kWords);
+    service_ = std::make_shared<WindowService>(*own_, *board_, memory_, kWords,
+                                               std::vector<RemoteMemory>{});
     service_->start();
   }
 
