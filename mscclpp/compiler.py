@@ -101,13 +101,13 @@ class PlanAlgorithm(Algorithm):
             CannotVerify: it says what no plan can say yet.
             EngineError: it cannot be executed here.
         """
-        plan = engine.call("stage", plan=self._lowered())
         # The engine counts what a rank has for one other, or for all.
         parts = 1 if self.collective == "allreduce" else len(self.plan.gpus)
         least, most = self.message_size_range
         number = engine.call(
             "register",
-            plan=plan,
+            plan=self._lowered(),
+            stage=True,
             communicator=communicator,
             min_bytes=min(-(-least // parts), _MOST),
             max_bytes=min(most // parts, _MOST),
@@ -131,11 +131,11 @@ class PlanAlgorithm(Algorithm):
         the plan's name."""
         if self._mixes:
             raise CannotVerify(f"{self.name!r} mixes reductions, which no engine's call says")
-        plan = engine.call("stage", plan=self._lowered())
+        plan = dict(self._lowered())
         # Two plans of one name are two algorithms; ranks with different ones are told so.
         digest = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:12]
         plan["name"] = f"{re.sub('[^A-Za-z0-9_.-]', '_', self.name)}-{digest}"
-        number = engine.call("register", plan=plan, communicator=communicator)
+        number = engine.call("register", plan=plan, stage=True, communicator=communicator)
         for owner in (comm, self):
             self._when_gone(owner, _remove, number)
         return f"plan:{plan['name']}"

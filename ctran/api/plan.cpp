@@ -2,7 +2,6 @@
 
 #include "ctran/plan/mscclpp/program.h"
 #include "ctran/plan/plan.h"
-#include "ctran/plan/staging.h"
 #include "ctran/select/plans.h"
 
 namespace ctran::api {
@@ -20,7 +19,7 @@ uint64_t registerPlan(const std::string& json, const PlanUse& use) {
 
 uint64_t registerProgram(const std::string& json, const PlanUse& use) {
   const auto program = plan::mscclpp::parse(Json::parse(json, "the program"));
-  return ctran::registerPlan(plan::staged(plan::mscclpp::lower(program).plan), engineUse(use));
+  return ctran::registerStaged(plan::mscclpp::lower(program).plan, engineUse(use));
 }
 
 bool removePlan(uint64_t number) { return ctran::removePlan(number); }

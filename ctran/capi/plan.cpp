@@ -114,7 +114,10 @@ Json registered(const Json& request) {
   bytes("min_bytes", use.minBytes);
   bytes("max_bytes", use.maxBytes);
   if (const Json* prefer = request.find("prefer")) use.preferred = prefer->asBool();
-  return Json(static_cast<int64_t>(registerPlan(plan::fromJson(request.at("plan")), use)));
+  const Json* stage = request.find("stage");
+  const bool stages = stage != nullptr && stage->asBool();
+  const plan::Plan plan = plan::fromJson(request.at("plan"));
+  return Json(static_cast<int64_t>(stages ? registerStaged(plan, use) : registerPlan(plan, use)));
 }
 
 Json answer(const Json& request) {

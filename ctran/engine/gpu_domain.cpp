@@ -488,7 +488,7 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
     begin(target);
-    plan.launch(collective, staging_, target);
+    plan.launch(collective, staging_, *context_, target);
   } else if (collective.persistent) {
     begin(target);
     persistent_->launch(collective, staging_, target.stream);

@@ -23,22 +23,29 @@ Registry& registry() {
   return *registry;
 }
 
-}  // namespace
-
-uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
+uint64_t add(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& use) {
   if (use.minBytes > use.maxBytes) {
     throw Error(ErrorKind::InvalidArgument, "a plan cannot serve from " +
                                                 std::to_string(use.minBytes) + " up to " +
                                                 std::to_string(use.maxBytes) + " bytes");
   }
-  auto algorithm = std::make_shared<const PlanAlgorithm>(plan);
-  const std::string name = "plan:" + plan.name;
+  const std::string name = "plan:" + algorithm->plan().name;
   const std::lock_guard lock(registry().mutex);
   RegisteredPlans plans = *registry().plans;
   plans.insert(plans.begin(), {++registry().last, name, use, std::move(algorithm)});
   registry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
   registry().version.fetch_add(1, std::memory_order_release);
   return registry().last;
+}
+
+}  // namespace
+
+uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
+  return add(std::make_shared<const PlanAlgorithm>(plan), use);
+}
+
+uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use) {
+  return add(PlanAlgorithm::staged(plan), use);
 }
 
 bool removePlan(uint64_t number) {

@@ -29,6 +29,8 @@ struct PlanUse {
 /// Returns a number to remove it by. Throws Error(InvalidArgument) if the verifier rejects the
 /// plan, Error(Unsupported) if it cannot be executed here. Any thread.
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
+/// The same of a plan in which ranks may reach buffers of each other's callers.
+uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use = {});
 
 /// Calls that are under way go on with it. Whether it was there.
 bool removePlan(uint64_t number);

@@ -187,8 +187,9 @@ void Communicator::checkWaits() const {
       throw Error(
           "a kernel on a GPU waited in vain for its proxy, which sends to rank " +
               std::to_string(semaphore->limit->peer) +
-              ": a request failed, or took too long; stopProxy says why (MSCCLPP_TIMEOUT sets "
-              "the limit)",
+              ": a request failed (stopProxy says why), or took too long (MSCCLPP_TIMEOUT sets the "
+              "limit), or this process copied to pageable memory, as tensor.cpu() does, behind the "
+              "kernel: synchronize the stream before",
           ErrorCode::Timeout);
     }
   }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import runpy
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +322,34 @@ def _programs(rank: Rank) -> None:
 @case(world=2)
 def programs_take_memory_of_gpus(make: Make) -> None:
     make(2).run(_programs)
+
+
+def _symmetric_programs(rank: Rank) -> None:
+    """Straight from and to each other's tensors, once all ranks have mapped them; and a rank whose
+    tensor is elsewhere."""
+    size, count = rank.size, 40_001
+    with Group(rank, "symmetric") as on:
+        on.group.use_gpu()
+        program = compiled("all_reduce_two_shot", ranks=size, instances=2)
+        buffer = mscclpp.RawGpuBuffer(4 * count, device="cuda")
+        reached = torch.utils.dlpack.from_dlpack(buffer.to_dlpack("torch.float32"))
+        elsewhere = torch.empty_like(reached)
+        expected = torch.stack([numbers(r, count) for r in range(size)]).sum(0)
+        for turn in range(60):
+            mine = elsewhere if turn % 7 == 3 and rank.rank == 0 else reached
+            mine.copy_(numbers(rank.rank, count))
+            assert torch.equal(on.run(program, mine, mine).cpu(), expected), turn
+            time.sleep(0.02)  # the others map it meanwhile
+        for turn in range(200):  # one close behind the other
+            reached.copy_(numbers(rank.rank, count))
+            on.start(program, reached, reached)
+        on.gpu.synchronize()
+        assert torch.equal(reached.cpu(), expected)
+
+
+@case(world=2)
+def programs_reach_symmetric_memory(make: Make) -> None:
+    make(2).run(_symmetric_programs)
 
 
 def _captured_programs(rank: Rank) -> None:

@@ -11,6 +11,7 @@
 #include "tests/kernels/write_plans/plans.h"
 
 #include "ctran/plan/gpu/kernel.h"
+#include "ctran/plan/staging.h"
 #include "ctran/plan/verify.h"
 
 namespace ctran::device {
@@ -28,13 +29,17 @@ class PlanWorld {
       : plan_(plan),
         world_(plan.ranks, 16, 0, {lanesOf(plan) * kSlices, threads}),
         threads_(threads) {
-    const plan::Properties properties = verify(plan).properties;
     for (int rank = 0; rank < plan.ranks; ++rank) {
-      const plan::Kernel kernel = kernelOf(plan, properties, rank);
+      // Of a plan that reaches other ranks' buffers, beside the one that stages them.
+      const Plan staged = plan::staged(plan);
+      const bool isDirect = staged != plan;
+      const plan::Kernel kernel = kernelOf(staged, verify(staged).properties, rank, "made",
+                                           isDirect ? &plan : nullptr);
+      const plan::Kernel::Memory& memory = isDirect ? kernel.direct : kernel.memory;
       EXPECT_EQ(static_cast<u32>(kernel.lanes), lanesOf(plan));
-      signals_.emplace_back(kernel.signals * kSlices, 0);
+      signals_.emplace_back(memory.signals * kSlices, 0);
       executions_.emplace_back(kernel.lanes * kSlices, 0);
-      scratch_.emplace_back((kernel.scratch * kSlices * unitBytes + 15) / 16 + 1);
+      scratch_.emplace_back((memory.scratch * kSlices * unitBytes + 15) / 16 + 1);
     }
     for (int rank = 0; rank < plan.ranks; ++rank) {
       PlanTeam& team = teams_.emplace_back();
@@ -54,14 +59,20 @@ class PlanWorld {
   template <class Element>
   void run(const std::vector<u32>& ranks, const std::vector<RunPlan<Element>>& kernels,
            u32 launches, const std::function<const Element*(u32, u32)>& input,
-           const std::function<Element*(u32, u32)>& output, const std::function<u64(u32)>& count) {
+           const std::function<Element*(u32, u32)>& output, const std::function<u64(u32)>& count,
+           bool reaches = false) {
     world_.run(
         ranks, launches,
         [&](u32) {
           return DeviceWorld::Grid{lanesOf(plan_) * kSlices, threads_};
         },
         [&](u32 rank, u32 k, const Block& block) {
-          kernels[rank](teams_[rank], block, input(rank, k), output(rank, k), count(k));
+          PlanReach reach = {};
+          for (u32 r = 0; reaches && r < kernels.size(); ++r) {
+            reach.inputs[r] = reinterpret_cast<const char*>(input(r, k));
+            reach.outputs[r] = reinterpret_cast<char*>(output(r, k));
+          }
+          kernels[rank](teams_[rank], block, input(rank, k), output(rank, k), count(k), reach);
         });
   }
 
@@ -123,7 +134,8 @@ i32 expected(const Plan& plan, u32 rank, u32 k, u64 count, u64 i) {
   }
 }
 
-void expectResults(const Plan& plan, const std::vector<RunPlan<i32>>& kernels, u32 firstSignal) {
+void expectResults(const Plan& plan, const std::vector<RunPlan<i32>>& kernels, u32 firstSignal,
+                   bool reaches = false) {
   SCOPED_TRACE(plan.name + " over " + std::to_string(plan.ranks) + " ranks");
   const std::vector<u64> counts = {1, 0, 517, 64, 33};
   PlanWorld world(plan, 64, firstSignal);
@@ -141,7 +153,8 @@ void expectResults(const Plan& plan, const std::vector<RunPlan<i32>>& kernels, u
   std::iota(all.begin(), all.end(), 0);
   world.run<i32>(
       all, kernels, counts.size(), [&](u32 rank, u32 k) { return in[rank][k].data(); },
-      [&](u32 rank, u32 k) { return out[rank][k].data(); }, [&](u32 k) { return counts[k]; });
+      [&](u32 rank, u32 k) { return out[rank][k].data(); }, [&](u32 k) { return counts[k]; },
+      reaches);
   for (int rank = 0; rank < plan.ranks; ++rank) {
     for (u32 k = 0; k < counts.size(); ++k) {
       for (u64 i = 0; i < outputs * counts[k]; ++i) {
@@ -161,12 +174,118 @@ TEST(PlanKernel, GivesWhatTheCollectivePromises) {
   for (size_t p = 0; p < plans.size(); ++p) expectResults(plans[p], kernels[p], 0);
 }
 
+TEST(PlanKernel, ReachesBuffersOfOtherRanks) {
+  const auto plans = plan::testing::plansThatReach();
+  for (size_t p = 0; p < plans.size(); ++p) {
+    expectResults(plans[p], kReachKernels<i32, Sum>[p], 0, true);
+  }
+}
+
+/// Rank 1 has no place for its output in launch 2: then nobody reaches any.
+TEST(PlanKernel, RanksTellEachOtherWhereTheirBuffersAre) {
+  constexpr u32 kRanks = 3, kLaunches = 5, kBlocks = 2;
+  DeviceWorld world(kRanks, 16, 0, {kBlocks, 2});
+  std::vector<std::vector<Word16>> mail(kRanks, std::vector<Word16>(kBlocks * 4 * kMaxRanks));
+  std::vector<std::vector<u64>> launches(kRanks, std::vector<u64>(kBlocks));
+  for (u32 rank = 0; rank < kRanks; ++rank) {
+    for (u32 peer = 0; peer < kRanks; ++peer) world.team(rank).state->mapped[peer][6] = 1 << 20;
+  }
+  std::vector<char> buffers(kRanks);
+  world.run(
+      {0, 1, 2}, kLaunches, [](u32) { return DeviceWorld::Grid{kBlocks, 2}; },
+      [&](u32 rank, u32 k, const Block& block) {
+        PlanArguments arguments{};
+        arguments.plan.team = world.team(rank);
+        arguments.input = arguments.output = &buffers[rank];
+        const bool isNowhere = rank == 1 && k == 2;
+        arguments.offers[1] = isNowhere ? 0 : placed({7, 100 * u64{rank} + k});
+        for (u32 r = 0; r < kRanks; ++r) arguments.mail[r] = mail[r].data();
+        arguments.launches = launches[rank].data();
+        PlanReach reach = {};
+        const Reached reached = reachOthers<false, true>(arguments, block, reach);
+        EXPECT_EQ(reached, k == 2 ? Reached::Staged : Reached::Direct) << rank << ", " << k;
+        for (u32 r = 0; r < kRanks && reached == Reached::Direct; ++r) {
+          EXPECT_EQ(reach.inputs[r], nullptr);
+          EXPECT_EQ(reinterpret_cast<u64>(reach.outputs[r]),
+                    r == rank ? reinterpret_cast<u64>(&buffers[r]) : (1 << 20) + 100 * r + k);
+        }
+      });
+}
+
+/// Rank 2 never comes.
+TEST(PlanKernel, WhoDoesNotTellWhereItsBuffersAreIsNamed) {
+  DeviceWorld world(3, 16, 0, {1, 2});
+  std::vector<std::vector<Word16>> mail(3, std::vector<Word16>(4 * kMaxRanks));
+  std::vector<u64> launches(3);
+  for (const u32 rank : {0, 1}) world.control(rank).timeoutNs = 20000000;
+  world.run(
+      {0, 1}, 1, [](u32) { return DeviceWorld::Grid{1, 2}; },
+      [&](u32 rank, u32, const Block& block) {
+        PlanArguments arguments{};
+        arguments.plan.team = world.team(rank);
+        for (u32 r = 0; r < 3; ++r) arguments.mail[r] = mail[r].data();
+        arguments.launches = &launches[rank];
+        PlanReach reach = {};
+        EXPECT_EQ((reachOthers<true, false>(arguments, block, reach)), Reached::Failed);
+      });
+  for (const u32 rank : {0, 1}) {
+    EXPECT_EQ(world.report(rank).state, kTimedOut);
+    EXPECT_NE(world.report(rank).waitedFor[2], 0u);
+  }
+}
+
 TEST(PlanKernel, CountersMayWrapAround) {
   const auto plans = plan::testing::plansForKernels();
   const auto& kernels = kPlanKernels<i32, Sum>;
   for (const size_t p : {size_t{0}, size_t{3}, plans.size() - 1}) {
     expectResults(plans[p], kernels[p], 0xfffffff8u);
   }
+}
+
+/// With packets nobody waits for signals but for those of lanes of one rank.
+TEST(PlanKernel, SendsPacketsWhereThePlanSaysSo) {
+  int found = 0;
+  for (const Plan& plan : plan::testing::plansForKernels()) {
+    const std::string source = kernelOf(plan, verify(plan).properties, 0).source;
+    const bool is = plan.name.ends_with(".packets");
+    found += is ? 1 : 0;
+    EXPECT_EQ(source.find("r.template packets<") != std::string::npos, is) << plan.name;
+    EXPECT_TRUE(!is || source.find("if (!r.wait(") == std::string::npos) << source;
+  }
+  EXPECT_EQ(found, 4);
+}
+
+template <class Element>
+void expectSums(const std::function<Element(u32)>& of) {
+  const auto plans = plan::testing::plansForKernels();
+  const Plan& plan = plans.back();
+  ASSERT_EQ(plan.name, "all_reduce.lanes.packets");
+  PlanWorld world(plan, 64);
+  for (const u64 count : {u64{37}, u64{1}}) {
+    std::vector<std::vector<Element>> data(2, std::vector<Element>(count));
+    for (u32 rank = 0; rank < 2; ++rank) {
+      for (u64 i = 0; i < count; ++i) data[rank][i] = of(rank + 1 + i);
+    }
+    world.run<Element>(
+        {0, 1}, kPlanKernels<Element, Sum>.back(), 1, [&](u32 r, u32) { return data[r].data(); },
+        [&](u32 r, u32) { return data[r].data(); }, [&](u32) { return count; });
+    for (u32 rank = 0; rank < 2; ++rank) {
+      for (u64 i = 0; i < count; ++i) {
+        const Element expected = of(3 + 2 * i);
+        EXPECT_EQ(std::memcmp(&data[rank][i], &expected, sizeof expected), 0) << i;
+      }
+    }
+  }
+}
+
+TEST(PlanKernel, PacketsHoldElementsOfAnySize) {
+  expectSums<u8>([](u32 n) { return static_cast<u8>(n); });
+  expectSums<u64>([](u32 n) { return u64{n} << 33; });
+  expectSums<Float16>([](u32 n) {
+    Float16 made;
+    narrow(static_cast<f32>(n), made);
+    return made;
+  });
 }
 
 /// Where a plan of that name is, the first of them.

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/error.h"
+#include "ctran/plan/staging.h"
 #include "ctran/transport/shm/arena.h"
 
 namespace ctran {
@@ -99,6 +100,14 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
   }
   perExecution_ = sent;
   for (const int64_t count : sent) mostPerExecution_ = std::max(mostPerExecution_, count);
+}
+
+std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::staged(const plan::Plan& plan) {
+  plan::Plan staged = plan::staged(plan);
+  const bool isDirect = staged == plan;
+  auto algorithm = std::make_shared<PlanAlgorithm>(std::move(staged));
+  if (!isDirect && plan::verify(plan).ok()) algorithm->direct_ = plan;
+  return algorithm;
 }
 
 std::string PlanAlgorithm::whyNot(const Collective& c, int size) const {

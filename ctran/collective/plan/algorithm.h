@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,13 @@ class PlanAlgorithm {
   /// Throws Error(InvalidArgument), with the findings, if the plan is not right, and
   /// Error(Unsupported) if shared memory cannot do it.
   explicit PlanAlgorithm(plan::Plan plan);
+  /// The same of a plan in which ranks may reach buffers of each other's callers, which it stages
+  /// (plan/staging.h).
+  static std::shared_ptr<const PlanAlgorithm> staged(const plan::Plan& plan);
 
   const plan::Plan& plan() const { return plan_; }
+  /// The plan that was staged, for those who do reach those buffers; null if nothing was.
+  const plan::Plan* direct() const { return direct_ ? &*direct_ : nullptr; }
   const plan::Properties& properties() const { return properties_; }
   uint64_t hash() const { return hash_; }
 
@@ -55,6 +61,7 @@ class PlanAlgorithm {
 
  private:
   plan::Plan plan_;
+  std::optional<plan::Plan> direct_;
   plan::Properties properties_;
   uint64_t hash_;
   std::vector<std::vector<std::vector<Step>>> steps_;

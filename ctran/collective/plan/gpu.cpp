@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/gpu/driver.h"
 #include "ctran/gpu/runtime.h"
-#include "ctran/plan/gpu/run.cuh"
 #include "ctran/plan/trim.h"
 
 namespace ctran {
@@ -85,7 +85,9 @@ GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const
                  int device, uint32_t blocks)
     : algorithm_(std::move(algorithm)),
       plan_(plan::withoutIdleCredits(plan::withRoot(algorithm_->plan(), root))),
-      source_(kernelOf(plan_, plan::verify(plan_).properties, static_cast<int>(team.rank))),
+      directPlan_(algorithm_->direct() ? plan::withRoot(*algorithm_->direct(), root) : Plan()),
+      source_(kernelOf(plan_, plan::verify(plan_).properties, static_cast<int>(team.rank), "made",
+                       algorithm_->direct() ? &directPlan_ : nullptr)),
       team_(team),
       device_(device),
       others_(team.size) {
@@ -96,22 +98,36 @@ GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const
   const size_t wanted = blocks / lanes;
   const size_t good = budget / (chunks * kGoodUnit);
   slices_ = static_cast<uint32_t>(std::max<size_t>(1, std::min(wanted, good)));
-  const size_t unit = budget / (chunks * slices_) / kLeastUnit * kLeastUnit;
-  unitBytes_ = std::clamp(unit, kLeastUnit, kMostUnit);
-  signalBytes_ = aligned(mostSignals(plan_) * slices_ * sizeof(uint32_t));
-  executionBytes_ = aligned(lanes * slices_ * sizeof(uint64_t));
+  const auto take = [&](size_t bytes) { return std::exchange(bytes_, bytes_ + aligned(bytes)); };
+  // The same on all ranks.
+  const auto place = [&](Form& form, const Plan& plan) {
+    form.signals = take(mostSignals(plan) * slices_ * sizeof(uint32_t));
+    form.executions = take(lanes * slices_ * sizeof(uint64_t));
+  };
+  place(staged_, plan_);
+  if (algorithm_->direct()) {
+    place(direct_, directPlan_);
+    mail_ = take(lanes * slices_ * 4 * device::kMaxRanks * sizeof(device::Word16));
+    launches_ = take(lanes * slices_ * sizeof(uint64_t));
+  }
+  const auto addScratch = [&](Form& form, const Plan& plan) {
+    const size_t needed = size_t(plan.scratch) * plan.depth;
+    const size_t unit = budget / (std::max<size_t>(1, needed) * slices_) / kLeastUnit * kLeastUnit;
+    form.unitBytes = std::clamp(unit, kLeastUnit, kMostUnit);
+    form.scratch = take(needed * slices_ * form.unitBytes);
+  };
+  addScratch(staged_, plan_);
+  if (algorithm_->direct()) addScratch(direct_, directPlan_);
 }
 
 UniqueFd GpuPlan::allocate() {
-  const size_t chunks = size_t(plan_.scratch) * plan_.depth;
-  own_ = gpu::DeviceMemory::allocate(
-      device_, signalBytes_ + executionBytes_ + chunks * slices_ * unitBytes_);
+  own_ = gpu::DeviceMemory::allocate(device_, bytes_);
   // On a stream of its own: the default one must not be used while another captures.
   const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
   const gpu::RelaxedCapture relaxed(runtime);
   const gpu::OwnStream stream(runtime, device_, false);
-  check(Driver::get().memsetD32Async(own_.address(), 0, (signalBytes_ + executionBytes_) / 4,
-                                     stream.get()),
+  // Packets in scratch have to be none at first, too.
+  check(Driver::get().memsetD32Async(own_.address(), 0, bytes_ / 4, stream.get()),
         "cuMemsetD32Async");
   check(Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
   return UniqueFd(own_.exportHandle());
@@ -202,7 +218,24 @@ GpuPlan::Buffers GpuPlan::placed(const Collective& c, StagingMemory& staging,
   return made;
 }
 
-void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuTarget& target) {
+DevicePtr GpuPlan::memoryOf(uint32_t rank) const {
+  return rank == team_.rank ? own_.address() : others_[rank].address();
+}
+
+device::PlanTeam GpuPlan::teamOf(const Form& form) const {
+  device::PlanTeam plan{};
+  plan.team = team_;
+  plan.unitBytes = form.unitBytes;
+  for (uint32_t r = 0; r < team_.size; ++r) {
+    plan.signals[r] = reinterpret_cast<uint32_t*>(memoryOf(r) + form.signals);
+    plan.team.scratch[r] = reinterpret_cast<char*>(memoryOf(r) + form.scratch);
+  }
+  plan.executions = reinterpret_cast<device::u64*>(own_.address() + form.executions);
+  return plan;
+}
+
+void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuContext& context,
+                     const GpuTarget& target) {
   if (c.count == 0) return;
   const gpu::Stream stream = target.stream;
   const uint32_t threads =
@@ -214,14 +247,20 @@ void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuTarge
   a.output = reinterpret_cast<void*>(buffers.output);
   const Specialization specialization = specializationFor(c, a.input, a.output);
   a.count = c.blockBytes() / specialization.elementBytes;
-  a.plan.team = team_;
-  a.plan.unitBytes = unitBytes_;
-  for (uint32_t r = 0; r < team_.size; ++r) {
-    const DevicePtr base = r == team_.rank ? own_.address() : others_[r].address();
-    a.plan.signals[r] = reinterpret_cast<uint32_t*>(base);
-    a.plan.team.scratch[r] = reinterpret_cast<char*>(base + signalBytes_ + executionBytes_);
+  a.plan = teamOf(staged_);
+  if (algorithm_->direct()) {
+    a.direct = teamOf(direct_);
+    const auto offer = [&](const void* address, Buffer buffer) {
+      const size_t bytes = static_cast<size_t>(plan_.blocks(buffer)) * c.blockBytes();
+      return device::placed(context.placeOf(address, bytes, stream));
+    };
+    a.offers[0] = offer(a.input, Buffer::Input);
+    a.offers[1] = offer(a.output, Buffer::Output);
+    for (uint32_t r = 0; r < team_.size; ++r) {
+      a.mail[r] = reinterpret_cast<device::Word16*>(memoryOf(r) + mail_);
+    }
+    a.launches = reinterpret_cast<device::u64*>(own_.address() + launches_);
   }
-  a.plan.executions = reinterpret_cast<device::u64*>(own_.address() + signalBytes_);
   void* parameters[] = {&a};
   if (source_.lanes > 0) {
     check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices_, 1, 1, threads,

@@ -9,10 +9,12 @@
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/collective/algorithm.h"
 #include "ctran/collective/collective.h"
+#include "ctran/collective/gpu/context.h"
 #include "ctran/collective/plan/algorithm.h"
 #include "ctran/gpu/device/team.cuh"
 #include "ctran/gpu/memory.h"
 #include "ctran/plan/gpu/kernel.h"
+#include "ctran/plan/gpu/run.cuh"
 #include "ctran/plan/plan.h"
 
 namespace ctran {
@@ -55,10 +57,18 @@ class GpuPlan {
   void prepare(const Collective& collective);
 
   /// Puts a call that it can serve on `stream`, which may be capturing.
-  void launch(const Collective& collective, StagingMemory& staging, const GpuTarget& target);
+  void launch(const Collective& collective, StagingMemory& staging, const GpuContext& context,
+              const GpuTarget& target);
 
  private:
   struct Buffers;
+  /// Where a rank's memory has what a form of the plan needs.
+  struct Form {
+    size_t signals = 0;     ///< where they begin,
+    size_t executions = 0;  ///< what counts executions,
+    size_t scratch = 0;
+    uint64_t unitBytes = 0;
+  };
   struct Specialization {
     std::string element, op;
     size_t elementBytes;
@@ -67,17 +77,21 @@ class GpuPlan {
   Specialization specializationFor(const Collective& collective, const void* input,
                                    const void* output) const;
   gpu::Function kernel(const Specialization& specialization);
+  gpu::DevicePtr memoryOf(uint32_t rank) const;
+  device::PlanTeam teamOf(const Form& form) const;
   Buffers placed(const Collective& collective, StagingMemory& staging, gpu::Stream stream) const;
 
   const std::shared_ptr<const PlanAlgorithm> algorithm_;
   const plan::Plan plan_;  ///< with the root of the calls, without credits that order nothing
+  const plan::Plan directPlan_;  ///< which reaches other ranks' buffers, if there is one
   const plan::Kernel source_;
   const device::Team& team_;
   const int device_;
   uint32_t slices_ = 1;
-  uint64_t unitBytes_ = 0;
-  size_t signalBytes_ = 0;     ///< of a rank's signals: its memory begins with them
-  size_t executionBytes_ = 0;  ///< of what counts executions, behind them
+  Form staged_, direct_;
+  size_t mail_ = 0;      ///< where what ranks tell each other of their buffers begins,
+  size_t launches_ = 0;  ///< and what counts launches
+  size_t bytes_ = 0;
   gpu::DeviceMemory own_;
   std::vector<gpu::DeviceMemory> others_;  ///< by rank, nothing for this one
   std::map<std::pair<std::string, std::string>, gpu::Function> kernels_;

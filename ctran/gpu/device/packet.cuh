@@ -59,6 +59,36 @@ CTRAN_INLINE bool loadPacket(const Word16* slot, u32 epoch, Payload& payload) {
 
 #endif
 
+#if CTRAN_ON_GPU
+
+/// Packets that hold eight bytes, in halves with a flag each: any link carries those.
+CTRAN_INLINE void storeHalves(Word16* slot, u32 flag, u64 payload) {
+  storeWhole(slot, {{static_cast<u32>(payload), flag, static_cast<u32>(payload >> 32), flag}});
+}
+
+/// Whether the slot holds such a packet; if so, its payload.
+CTRAN_INLINE bool loadHalves(const Word16* slot, u32 flag, u64& payload) {
+  const Word16 v = loadWhole(slot);
+  payload = v.w[0] | static_cast<u64>(v.w[2]) << 32;
+  return v.w[1] == flag && v.w[3] == flag;
+}
+
+#else
+
+CTRAN_INLINE void storeHalves(Word16* slot, u32 flag, u64 payload) {
+  slot->w[0] = static_cast<u32>(payload);
+  slot->w[2] = static_cast<u32>(payload >> 32);
+  storeRelease(&slot->w[3], flag);
+}
+
+CTRAN_INLINE bool loadHalves(const Word16* slot, u32 flag, u64& payload) {
+  if (loadAcquire(&slot->w[3]) != flag) return false;
+  payload = slot->w[0] | static_cast<u64>(slot->w[2]) << 32;
+  return true;
+}
+
+#endif
+
 /// Where rank `from` puts its packets for rank `to` during the operation `epoch`.
 CTRAN_INLINE Word16* slotOf(const Team& team, u32 epoch, u32 from, u32 to) {
   return reinterpret_cast<Word16*>(team.scratch[to] +

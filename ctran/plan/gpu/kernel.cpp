@@ -4,6 +4,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/gpu/device/team.cuh"
+#include "ctran/plan/gpu/packets.h"
 
 namespace ctran::plan {
 namespace {
@@ -19,10 +20,12 @@ std::string joined(const std::vector<std::string>& items) {
 
 class KernelWriter {
  public:
-  KernelWriter(const Plan& plan, const Properties& properties, int rank)
+  KernelWriter(const Plan& plan, const Properties& properties, int rank, bool isDirect)
       : plan_(plan),
+        isDirect_(isDirect),
         properties_(properties),
         rank_(rank),
+        packets_(plan),
         sent_(plan.channels.size(), 0),
         taken_(plan.channels.size(), 0) {
     if (rank < 0 || rank >= plan.ranks) {
@@ -45,46 +48,34 @@ class KernelWriter {
     }
     each_ = sent_;
     std::fill(sent_.begin(), sent_.end(), 0);
+    findClosing();
   }
 
-  Kernel write(const std::string& space) {
-    Kernel kernel;
-    const auto& lanes = plan_.programs[rank_];
-    kernel.entry = "ctranPlan_" + space;
-    kernel.lanes = static_cast<int>(lanes.size());
-    kernel.signals = signals_;
-    kernel.scratch = plan_.scratch * plan_.depth;
-    std::string& text = kernel.source;
-    text = "// Rank " + number(rank_) + " of plan " + plan_.name + ": " +
-           std::string(nameOf(plan_.kind)) + " over " + number(plan_.ranks) + " ranks.\n";
-    text += "#include \"ctran/plan/gpu/run.cuh\"\n\n";
-    text += "namespace ctran::device::" + space + " {\n\n";
-    text += "inline constexpr PlanShape kShape = {/*lanes*/ " + number(kernel.lanes) +
-            ", /*chunks*/ " + number(plan_.chunks) + ", /*scratch*/ " + number(plan_.scratch) +
-            ", /*depth*/ " + number(plan_.depth) + "};\n";
-    for (int l = 0; l < kernel.lanes; ++l) text += lane(l);
+  int lanes() const { return static_cast<int>(plan_.programs[rank_].size()); }
+  Kernel::Memory memory() const { return {signals_, plan_.scratch * plan_.depth}; }
+
+  /// The function `run`, in a namespace.
+  std::string run(const std::string& space) {
+    std::string text = "namespace ctran::device::" + space + " {\n\n";
+    text += "inline constexpr PlanShape kShape = {/*lanes*/ " + number(lanes()) + ", /*chunks*/ " +
+            number(plan_.chunks) + ", /*scratch*/ " + number(plan_.scratch) + ", /*depth*/ " +
+            number(plan_.depth) + ", /*packets*/ " + (packets_.any() ? "true" : "false") + "};\n";
+    for (int l = 0; l < lanes(); ++l) text += lane(l);
     text +=
         "\ntemplate <class Element, class Op>\n"
         "CTRAN_INLINE void run(const PlanTeam& plan, const Block& block, const Element* input,\n"
-        "                      Element* output, u64 count) {\n"
-        "  PlanRun<Element, Op> r(plan, kShape, block, input, output, count);\n"
+        "                      Element* output, u64 count, const PlanReach& reach) {\n"
+        "  PlanRun<Element, Op> r(plan, kShape, block, input, output, count, reach);\n"
         "  if (!r.begin()) return;\n"
         "  for (; r.hasUnit(); r.next()) {\n"
         "    bool done = true;\n"
         "    switch (r.lane()) {\n";
-    for (int l = 0; l < kernel.lanes; ++l) {
+    for (int l = 0; l < lanes(); ++l) {
       text += "      case " + number(l) + ":\n        done = lane" + number(l) + "(r);\n" +
               "        break;\n";
     }
-    text += "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n";
-    text += "}  // namespace ctran::device::" + space + "\n\n";
-    text += "#ifdef CTRAN_ELEMENT\nCTRAN_KERNEL(" + kernel.entry +
-            ", PlanArguments, 512,\n             (" + space +
-            "::run<CTRAN_ELEMENT, CTRAN_OP>(arguments.plan, block,\n"
-            "                 static_cast<const CTRAN_ELEMENT*>(arguments.input),\n"
-            "                 static_cast<CTRAN_ELEMENT*>(arguments.output), arguments.count)))\n"
-            "#endif\n";
-    return kernel;
+    return text + "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n}  // namespace ctran::device::" +
+           space + "\n\n";
   }
 
  private:
@@ -104,37 +95,84 @@ class KernelWriter {
     return text + "  return true;\n}\n";
   }
 
+  /// The barrier of a rank's lanes with which its execution ends: nobody waits at it in the last
+  /// unit of a kernel, which ends by itself.
+  void findClosing() {
+    std::vector<int> waits(plan_.channels.size(), 0), signals(plan_.channels.size(), 0);
+    for (const Lane& lane : plan_.programs[rank_]) {
+      for (size_t s = lane.size(); s > 0 && !lane[s - 1].moves(); --s) {
+        for (const Wait& wait : lane[s - 1].waits) waits[wait.channel] += wait.count;
+        for (const int signal : lane[s - 1].signals) ++signals[signal];
+      }
+    }
+    for (size_t c = 0; c < plan_.channels.size(); ++c) {
+      const Channel& channel = plan_.channels[c];
+      closing_.push_back(channel.from.rank == rank_ && channel.to.rank == rank_ &&
+                         channel.credits == 0 && waits[c] == each_[c] && signals[c] == each_[c]);
+    }
+  }
+
   std::string step(const Step& step, bool isWhole) {
     std::string text;
-    std::vector<std::string> waits, signals;
+    std::vector<std::string> waits, closingWaits, signals, closingSignals;
     for (const Wait& wait : step.waits) {
       const Channel& channel = plan_.channels[wait.channel];
       taken_[wait.channel] += wait.count;
-      waits.push_back("{" + number(ending_[wait.channel]) + ", " + number(channel.from.rank) +
-                      ", " + number(each_[wait.channel]) + ", " +
-                      number(taken_[wait.channel] - channel.credits) + "}");
+      if (packets_.carry(wait.channel)) continue;
+      (closing_[wait.channel] ? closingWaits : waits)
+          .push_back("{" + number(ending_[wait.channel]) + ", " + number(channel.from.rank) + ", " +
+                     number(each_[wait.channel]) + ", " +
+                     number(taken_[wait.channel] - channel.credits) + "}");
     }
     for (const int signal : step.signals) {
-      signals.push_back("{" + number(plan_.channels[signal].to.rank) + ", " +
-                        number(ending_[signal]) + ", " + number(each_[signal]) + ", " +
-                        number(++sent_[signal]) + "}");
+      ++sent_[signal];
+      if (packets_.carry(signal)) continue;
+      (closing_[signal] ? closingSignals : signals)
+          .push_back("{" + number(plan_.channels[signal].to.rank) + ", " +
+                     number(ending_[signal]) + ", " + number(each_[signal]) + ", " +
+                     number(sent_[signal]) + "}");
     }
     if (!waits.empty()) text += "  if (!r.wait({" + joined(waits) + "})) return false;\n";
-    if (!waits.empty() && !step.moves()) text += "  r.meet();\n";
-    if (step.moves()) {
-      std::vector<std::string> to, from;
-      for (const Place& place : step.to) to.push_back(at(place, step.count));
-      for (const Place& place : step.from) from.push_back(at(place, step.count));
-      const bool many = step.count > 1;
-      if (many) text += "  for (u32 i = 0; i < " + number(step.count) + "; ++i) {\n  ";
-      // Chunks one after another may begin a block again.
-      const std::string part =
-          !many ? number(step.part) : "(" + number(step.part) + " + i) % " + number(plan_.chunks);
-      text += "  r.template move<" + std::string(isWhole ? "true" : "false") + ">(" + part + ", {" +
-              joined(to) + "}, {" + joined(from) + "});\n";
-      if (many) text += "  }\n";
+    if (!closingWaits.empty()) {
+      text += "  if (!r.isLast() && !r.wait({" + joined(closingWaits) + "})) return false;\n";
     }
+    if (!(waits.empty() && closingWaits.empty()) && !step.moves()) text += "  r.meet();\n";
+    if (step.moves()) text += move(step, isWhole);
     if (!signals.empty()) text += "  r.signal({" + joined(signals) + "});\n";
+    if (!closingSignals.empty()) text += "  r.close({" + joined(closingSignals) + "});\n";
+    return text;
+  }
+
+  std::string move(const Step& step, bool isWhole) const {
+    std::string text;
+    std::vector<std::string> to, from, writers;
+    uint32_t toPackets = 0, fromPackets = 0;
+    for (size_t k = 0; k < step.to.size(); ++k) {
+      to.push_back(at(step.to[k], step.count));
+      if (Packets::isPacket(step, step.to[k])) toPackets |= 1u << k;
+    }
+    for (size_t k = 0; k < step.from.size(); ++k) {
+      from.push_back(at(step.from[k], step.count));
+      const bool is = packets_.any() && Packets::isPacket(step, step.from[k]);
+      if (is) fromPackets |= 1u << k;
+      writers.push_back(number(is ? packets_.writerOf(step.from[k]) : rank_));
+    }
+    const bool many = step.count > 1;
+    if (many) text += "  for (u32 i = 0; i < " + number(step.count) + "; ++i) {\n  ";
+    // Chunks one after another may begin a block again.
+    const std::string part =
+        !many ? number(step.part) : "(" + number(step.part) + " + i) % " + number(plan_.chunks);
+    const std::string whole = isWhole ? "true" : "false";
+    const std::string places = part + ", {" + joined(to) + "}, {" + joined(from) + "}";
+    if (packets_.any() && step.packet) {
+      text += "  if (!r.template packets<" + whole + ", " +
+              (packets_.needFences() ? "true" : "false") + ", " + number(toPackets) + ", " +
+              number(fromPackets) + ">(" + places + ", {" + joined(writers) +
+              "})) return false;\n";
+    } else {
+      text += "  r.template move<" + whole + ">(" + places + ");\n";
+    }
+    if (many) text += "  }\n";
     return text;
   }
 
@@ -142,6 +180,10 @@ class KernelWriter {
     const std::string index = number(place.index) + (count > 1 ? " + i" : "");
     if (place.buffer == Buffer::Scratch) {
       return "r.scratch(" + number(place.rank) + ", " + index + ")";
+    }
+    if (place.rank != rank_ && isDirect_) {
+      return "r." + std::string(nameOf(place.buffer)) + "Of(" + number(place.rank) + ", " + index +
+             ")";
     }
     if (place.rank != rank_) {
       refuse("rank " + number(rank_) + " reaches the " + std::string(nameOf(place.buffer)) +
@@ -151,18 +193,78 @@ class KernelWriter {
   }
 
   const Plan& plan_;
+  const bool isDirect_;
   const Properties& properties_;
   const int rank_;
+  const Packets packets_;
+  std::vector<bool> closing_;                  // per channel
   std::vector<int64_t> sent_, taken_, each_;  // per channel; lanes have theirs to themselves
   std::vector<int> ending_;  // which of the channels that end at its rank a channel is
   int signals_ = 0;
 };
 
+/// Whether some rank reaches that buffer of another one's caller.
+bool reaches(const Plan& plan, Buffer buffer) {
+  for (int rank = 0; rank < plan.ranks; ++rank) {
+    const auto isOthers = [&](const Place& place) {
+      return place.buffer == buffer && place.rank != rank;
+    };
+    for (const Lane& lane : plan.programs[rank]) {
+      for (const Step& step : lane) {
+        if (std::any_of(step.from.begin(), step.from.end(), isOthers) ||
+            std::any_of(step.to.begin(), step.to.end(), isOthers)) {
+          return true;
+        }
+      }
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
-Kernel kernelOf(const Plan& plan, const Properties& properties, int rank,
-                const std::string& space) {
-  return KernelWriter(plan, properties, rank).write(space);
+std::string runOf(const Plan& plan, const Properties& properties, int rank,
+                  const std::string& space) {
+  return KernelWriter(plan, properties, rank, true).run(space);
+}
+
+Kernel kernelOf(const Plan& plan, const Properties& properties, int rank, const std::string& space,
+                const Plan* direct) {
+  KernelWriter writer(plan, properties, rank, false);
+  Kernel kernel;
+  kernel.entry = "ctranPlan_" + space;
+  kernel.lanes = writer.lanes();
+  kernel.memory = writer.memory();
+  std::string& text = kernel.source;
+  text = "// Rank " + number(rank) + " of plan " + plan.name + ": " +
+         std::string(nameOf(plan.kind)) + " over " + number(plan.ranks) + " ranks.\n";
+  text += "#include \"ctran/plan/gpu/run.cuh\"\n\n" + writer.run(space);
+  const auto call = [&](const std::string& run, const std::string& team) {
+    return run + "::run<CTRAN_ELEMENT, CTRAN_OP>(\n      arguments." + team +
+           ", block, static_cast<const CTRAN_ELEMENT*>(arguments.input),\n"
+           "      static_cast<CTRAN_ELEMENT*>(arguments.output), arguments.count, reach);\n";
+  };
+  std::string body = "  PlanReach reach = {};\n";
+  if (direct != nullptr) {
+    const Properties own = verify(*direct).properties;
+    KernelWriter other(*direct, own, rank, true);
+    kernel.direct = other.memory();
+    text += other.run(space + "_direct");
+    const auto whether = [&](Buffer buffer) { return reaches(*direct, buffer) ? "true" : "false"; };
+    body += "  const Reached reached = reachOthers<" + std::string(whether(Buffer::Input)) + ", " +
+            whether(Buffer::Output) +
+            ">(arguments, block, reach);\n"
+            "  if (reached == Reached::Failed) return;\n"
+            "  if (reached == Reached::Direct) {\n    return " +
+            call(space + "_direct", "direct") + "  }\n";
+  }
+  body += "  " + call(space, "plan");
+  text += "#ifdef CTRAN_ELEMENT\nnamespace ctran::device {\n\n"
+          "CTRAN_INLINE void serve" + space +
+          "(const PlanArguments& arguments, const Block& block) {\n" + body +
+          "}\n\n}  // namespace ctran::device\n\nCTRAN_KERNEL(" + kernel.entry +
+          ", PlanArguments, 512, (serve" + space + "(arguments, block)))\n#endif\n";
+  return kernel;
 }
 
 }  // namespace ctran::plan

@@ -19,15 +19,26 @@ struct Kernel {
   /// gpu/device/element.cuh and reduce.cuh.
   std::string source;
   std::string entry;
-  int lanes = 1;    ///< blocks per slice
-  int signals = 0;  ///< counters of this rank, per slice: 4 bytes each, 0 at first
-  int scratch = 0;  ///< chunks of this rank, of `PlanTeam::unitBytes` per slice
+  int lanes = 1;  ///< blocks per slice
+  /// What a form of the plan needs.
+  struct Memory {
+    int signals = 0;  ///< counters of this rank, per slice: 4 bytes each, 0 at first
+    int scratch = 0;  ///< chunks of this rank, of `PlanTeam::unitBytes` per slice
+  };
+  Memory memory;
+  Memory direct;  ///< of the form that reaches buffers of other ranks' callers, if there is one
 };
 
 /// `properties` as `verify` gave them. `space`: a namespace for the code, where several kernels are
 /// compiled together. Throws Error(Unsupported) where the plan reaches what other GPUs do not map:
 /// buffers of the caller of another rank, more ranks than a kernel knows.
+///
+/// `direct`: the same with as many lanes, which may reach those buffers; it serves a launch for
+/// which all ranks have mapped them.
 Kernel kernelOf(const Plan& plan, const Properties& properties, int rank,
-                const std::string& space = "made");
+                const std::string& space = "made", const Plan* direct = nullptr);
+/// `run` of namespace `space` alone, of a plan that may reach buffers of other ranks' callers.
+std::string runOf(const Plan& plan, const Properties& properties, int rank,
+                  const std::string& space);
 
 }  // namespace ctran::plan

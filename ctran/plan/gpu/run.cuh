@@ -1,7 +1,9 @@
 #pragma once
 
 #include "ctran/gpu/device/lane.cuh"
+#include "ctran/gpu/device/packet.cuh"
 #include "ctran/gpu/device/reduce.cuh"
+#include "ctran/gpu/device/symmetric.cuh"
 #include "ctran/gpu/device/wait.cuh"
 
 // What the kernels of plans are made of; plan/gpu/kernel.cpp writes the rest, step by step. A block
@@ -19,13 +21,90 @@ struct PlanTeam {
   u64 unitBytes;            ///< of a chunk, in each slice; a multiple of 16
 };
 
-/// What a kernel is launched with: the user's buffers, and the elements of a block.
+/// What a kernel is launched with: the user's buffers, and the elements of a block. A plan in which
+/// ranks reach each other's buffers comes in two forms, see `reachOthers`.
 struct PlanArguments {
   PlanTeam plan;
   const void* input;
   void* output;
   u64 count;
+  PlanTeam direct;        ///< for the form that reaches them
+  u64 offers[2];          ///< where all ranks have input and output mapped, if they have: see `placed`
+  Word16* mail[kMaxRanks];  ///< of rank r: [block][launch % 2][from rank][input, output], as packets
+  u64* launches;          ///< in our memory: [block], how many there have been, from 0
 };
+
+/// The buffers of all ranks' callers, as mapped here.
+struct PlanReach {
+  const char* inputs[kMaxRanks];
+  char* outputs[kMaxRanks];
+};
+
+/// A place as one word; 0: nowhere.
+CTRAN_INLINE constexpr u64 placed(const Place& place) {
+  return place.segment == 0 ? 0 : static_cast<u64>(place.segment) << 48 | place.offset;
+}
+
+enum class Reached : u32 { Failed, Staged, Direct };
+
+/// Ranks tell each other where their buffers are. Direct: all ranks have those mapped that the plan
+/// reaches, which are in `reach` then; all blocks of all ranks get the same answer. Failed: the
+/// communicator has; return. Whoever has heard of a rank knows that its kernel has begun, so that
+/// its buffers hold what they are to. Two turns of mail are enough: who begins launch n + 2 has
+/// heard that the others have begun n + 1, and so have read what came for n.
+template <bool kInput, bool kOutput>
+CTRAN_INLINE Reached reachOthers(const PlanArguments& arguments, const Block& block,
+                                 PlanReach& reach) {
+  constexpr bool kReaches[2] = {kInput, kOutput};
+  const Team& team = arguments.plan.team;
+  const u64 launch = arguments.launches[block.index];
+  const u32 flag = static_cast<u32>(launch % 0xffffffffu) + 1;
+  const auto slot = [&](u32 at, u32 from, u32 which) {
+    const u64 turn = block.index * 2 + launch % 2;
+    return arguments.mail[at] + (turn * kMaxRanks + from) * 2 + which;
+  };
+  if (block.thread == 0) *block.guard = {};
+  block.sync();
+  bool ok = loadRelaxed(&team.state->failed) == kRunning;
+  for (u32 which = 0; which < 2; ++which) {
+    for (u32 peer = block.thread; peer < team.size; peer += block.threads) {
+      if (peer == team.rank || !kReaches[which]) continue;
+      storeHalves(slot(peer, team.rank, which), flag, arguments.offers[which]);
+    }
+  }
+  u64 offer = 0;
+  for (u32 which = 0; which < 2; ++which) {
+    for (u32 peer = block.thread; peer < team.size; peer += block.threads) {
+      if (peer == team.rank || !kReaches[which]) continue;
+      for (u32 polls = 1; ok && !loadHalves(slot(team.rank, peer, which), flag, offer); ++polls) {
+        ok = polls % kPollsPerCheck != 0 || keepWaiting(team, block, flag, 1u << peer);
+      }
+    }
+  }
+  if (!block.all(ok)) return Reached::Failed;
+  if (block.thread == 0) arguments.launches[block.index] = launch + 1;
+  bool all = true;
+  const auto mapped = [&](u32 rank, u32 which) -> char* {
+    if (!kReaches[which]) return nullptr;
+    u64 there = arguments.offers[which];
+    if (rank != team.rank) loadHalves(slot(team.rank, rank, which), flag, there);
+    all &= there != 0;
+    if (there == 0) return nullptr;
+    if (rank == team.rank) {
+      return which == 0 ? const_cast<char*>(static_cast<const char*>(arguments.input))
+                        : static_cast<char*>(arguments.output);
+    }
+    const u64 base = loadRelaxed(&team.state->mapped[rank][(there >> 48) - 1]);
+    return reinterpret_cast<char*>(base + (there & ((u64{1} << 48) - 1)));
+  };
+  CTRAN_UNROLL
+  for (u32 rank = 0; rank < kMaxRanks; ++rank) {
+    if (rank >= team.size) break;
+    reach.inputs[rank] = mapped(rank, 0);
+    reach.outputs[rank] = mapped(rank, 1);
+  }
+  return all ? Reached::Direct : Reached::Staged;
+}
 
 /// As in ctran::plan::Plan.
 struct PlanShape {
@@ -33,6 +112,7 @@ struct PlanShape {
   u32 chunks;
   u32 scratch;
   u32 depth;
+  bool packets;  ///< scratch holds packets
 };
 
 /// A wait for a signal. Counters hold how many signals there have been: `each` per execution; the
@@ -57,8 +137,9 @@ template <class Element, class Op>
 class PlanRun {
  public:
   PlanRun(const PlanTeam& plan, const PlanShape& shape, const Block& block, const Element* input,
-          Element* output, u64 count)
+          Element* output, u64 count, const PlanReach& reach)
       : plan_(plan),
+        reach_(reach),
         shape_(shape),
         block_(block),
         input_(input),
@@ -68,7 +149,8 @@ class PlanRun {
         slices_(block.count / shape.lanes),
         perPart_(roundUp((count + shape.chunks - 1) / shape.chunks)),
         perSlice_(roundUp((perPart_ + slices_ - 1) / slices_)),
-        unit_(plan.unitBytes / sizeof(Element)),
+        unit_(shape.scratch != 0 ? plan.unitBytes / (shape.packets ? 2 : 1) / sizeof(Element)
+                                 : perSlice_ + (perSlice_ == 0 ? 1 : 0)),
         units_((perSlice_ + unit_ - 1) / unit_),
         counter_(plan.executions + (block.index % shape.lanes) * slices_ + slice_) {}
 
@@ -88,6 +170,8 @@ class PlanRun {
   }
   CTRAN_INLINE bool hasUnit() const { return now_ < units_; }
   CTRAN_INLINE void next() { ++now_; }
+  /// Whether this kernel has no further unit.
+  CTRAN_INLINE bool isLast() const { return now_ + 1 == units_; }
   CTRAN_INLINE void end() {
     block_.sync();
     if (block_.thread == 0) *counter_ = first_ + units_;
@@ -129,8 +213,25 @@ class PlanRun {
     }
   }
 
+  /// As `signal`; but of the last unit, for which nobody waits any more before the kernel ends.
+  template <u32 kSignals>
+  CTRAN_INLINE void close(const PlanSignal (&signals)[kSignals]) {
+    if (!isLast()) return signal(signals);
+    for (u32 s = block_.thread; s < kSignals; s += block_.threads) {
+      const PlanSignal& signal = signals[s];
+      storeRelaxed(&plan_.signals[signal.to][signal.channel * slices_ + slice_],
+                   static_cast<u32>(execution() * signal.each) + signal.number);
+    }
+  }
+
   CTRAN_INLINE const Element* input(u32 chunk) const { return input_ + at(chunk); }
   CTRAN_INLINE Element* output(u32 chunk) const { return output_ + at(chunk); }
+  CTRAN_INLINE const Element* inputOf(u32 rank, u32 chunk) const {
+    return reinterpret_cast<const Element*>(reach_.inputs[rank]) + at(chunk);
+  }
+  CTRAN_INLINE Element* outputOf(u32 rank, u32 chunk) const {
+    return reinterpret_cast<Element*>(reach_.outputs[rank]) + at(chunk);
+  }
   CTRAN_INLINE Element* scratch(u32 rank, u32 chunk) const {
     const u64 slot = execution() % shape_.depth * shape_.scratch + chunk;
     return reinterpret_cast<Element*>(plan_.team.scratch[rank] +
@@ -186,6 +287,76 @@ class PlanRun {
     block_.sync();
   }
 
+  /// The same where some of the places hold packets: bit k of `kToPackets` says so of to[k]. Waits
+  /// for those that it reads, each thread for its own; writers[k] is who writes those of from[k].
+  /// False: the communicator has failed; return. `kFenced`: also what packets do not hold has to be
+  /// seen by who gets them, and what their writers had seen is seen here.
+  template <bool kWhole, bool kFenced, u32 kToPackets, u32 kFromPackets, u32 kTo, u32 kFrom>
+  CTRAN_NOINLINE bool packets(u32 part, Element* const (&to)[kTo],
+                              const Element* const (&from)[kFrom], const u32 (&writers)[kFrom]) {
+    static_assert(!kScales<Op>, "plans have no place to scale contributions");
+    // A packet holds eight bytes; an element of sixteen takes two.
+    constexpr u32 kSlots = sizeof(Element) > sizeof(u64) ? 2 : 1;
+    constexpr u32 kPer = kSlots * sizeof(u64) / sizeof(Element);
+    const u64 n = elements(part);
+    // Of an empty part, too, there is one: it says that its writer has come that far.
+    const u64 count = n == 0 ? 1 : (n + kPer - 1) / kPer;
+    const u32 flag = static_cast<u32>(execution() % 0xffffffffu) + 1;
+    if constexpr (kFenced && kToPackets != 0) fenceSystem();
+    bool ok = true;
+    for (u64 i = block_.thread; i < count; i += block_.threads) {
+      const u64 first = i * kPer;
+      const auto valid = static_cast<u32>(least(kPer, n - first));
+      Word16 sources[kFrom] = {};
+      CTRAN_UNROLL
+      for (u32 k = 0; k < kFrom; ++k) {
+        if ((kFromPackets >> k & 1) != 0) continue;
+        for (u32 e = 0; e < valid; ++e) insert<Element>(sources[k], e, from[k][first + e]);
+      }
+      CTRAN_UNROLL
+      for (u32 k = 0; k < kFrom; ++k) {
+        if ((kFromPackets >> k & 1) == 0) continue;
+        CTRAN_UNROLL
+        for (u32 h = 0; h < kSlots; ++h) {
+          const Word16* slot = reinterpret_cast<const Word16*>(from[k]) + i * kSlots + h;
+          u64 payload = 0;
+          for (u32 polls = 1; ok && !loadHalves(slot, flag, payload); ++polls) {
+            ok = polls % kPollsPerCheck != 0 ||
+                 keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, 1u << writers[k]);
+          }
+          sources[k].w[2 * h] = static_cast<u32>(payload);
+          sources[k].w[2 * h + 1] = static_cast<u32>(payload >> 32);
+        }
+      }
+      if (!ok) break;
+      Word16 result = sources[0];
+      if constexpr (kFrom > 1) {
+        result = {};
+        CTRAN_UNROLL
+        for (u32 e = 0; e < kPer; ++e) {
+          Element values[kFrom];
+          CTRAN_UNROLL
+          for (u32 k = 0; k < kFrom; ++k) values[k] = extract<Element>(sources[k], e);
+          insert<Element>(result, e, reduced<kWhole>(values));
+        }
+      }
+      CTRAN_UNROLL
+      for (u32 k = 0; k < kTo; ++k) {
+        if ((kToPackets >> k & 1) != 0) {
+          CTRAN_UNROLL
+          for (u32 h = 0; h < kSlots; ++h) {
+            storeHalves(reinterpret_cast<Word16*>(to[k]) + i * kSlots + h, flag,
+                        result.w[2 * h] | static_cast<u64>(result.w[2 * h + 1]) << 32);
+          }
+        } else {
+          for (u32 e = 0; e < valid; ++e) to[k][first + e] = extract<Element>(result, e);
+        }
+      }
+    }
+    if constexpr (kFenced && kFromPackets != 0) fenceSystem();
+    return block_.all(ok);
+  }
+
  private:
   template <bool kWhole, u32 kFrom>
   CTRAN_INLINE Word16 reducedWords(const Word16 (&sources)[kFrom]) const {
@@ -235,6 +406,7 @@ class PlanRun {
   }
 
   const PlanTeam& plan_;
+  const PlanReach& reach_;
   const PlanShape shape_;
   const Block& block_;
   const Element* const input_;

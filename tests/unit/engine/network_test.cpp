@@ -197,8 +197,8 @@ Collective minimumOf(int32_t& number) {
   c.type = DataType::Int32;
   c.op.kind = ReduceKind::Min;
   c.count = 1;
-  c.input = &number;
-  c.output = &number;
+  c.input = reinterpret_cast<const std::byte*>(&number);
+  c.output = reinterpret_cast<std::byte*>(&number);
   return c;
 }
 

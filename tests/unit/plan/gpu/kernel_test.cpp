@@ -7,12 +7,14 @@
 #include "ctran/gpu/nvrtc.h"
 #include "ctran/plan/builder.h"
 #include "ctran/plan/library.h"
+#include "ctran/plan/staging.h"
+#include "tests/kernels/write_plans/plans.h"
 #include "tests/unit/support/ranks.h"
 
 namespace ctran::plan {
 namespace {
 
-using testing::errorOf;
+using ctran::testing::errorOf;
 
 Kernel kernelFor(const Plan& plan, int rank) {
   return kernelOf(plan, verify(plan).properties, rank);
@@ -23,7 +25,7 @@ TEST(PlanSource, ReadsLikeThePlan) {
   for (const char* line :
        {"// Rank 1 of plan all_reduce.two_shot: all_reduce over 2 ranks.",
         "inline constexpr PlanShape kShape = {/*lanes*/ 1, /*chunks*/ 2, /*scratch*/ 2, /*depth*/ "
-        "2};",
+        "2, /*packets*/ false};",
         "  // 0: wait c3 from 0; scratch[0]@0 = input[0]; signal c2 to 0\n",
         "  r.template move<false>(0, {r.scratch(0, 0)}, {r.input(0)});\n",
         "  r.template move<true>(1, {r.output(1)}, {r.scratch(1, 0), r.input(1)});\n"}) {
@@ -48,7 +50,7 @@ TEST(PlanSource, RefusesWhatGpusDoNotMap) {
 }
 
 TEST(PlanSource, EveryPlanOfTheLibraryIsACubin) {
-  if (testing::kThreadSanitizer || testing::kAddressSanitizer) {
+  if (ctran::testing::kThreadSanitizer || ctran::testing::kAddressSanitizer) {
     GTEST_SKIP() << "the compiler is not ours";
   }
   try {
@@ -66,6 +68,16 @@ TEST(PlanSource, EveryPlanOfTheLibraryIsACubin) {
     text += kernel.source;
     entries.push_back(kernel.entry);
   }
+  for (const Plan& plan : {testing::inPackets(makePlan("all_reduce.two_shot", {4, 0, 1, 1, 2})),
+                           testing::allReduceInLanes()}) {
+    const Kernel kernel =
+        kernelOf(plan, verify(plan).properties, 1, "plan" + std::to_string(entries.size()));
+    text += kernel.source;
+    entries.push_back(kernel.entry);
+  }
+  const Plan direct = testing::allReduceByReach(4), stagedPlan = staged(direct);
+  text += kernelOf(stagedPlan, verify(stagedPlan).properties, 1, "reach", &direct).source;
+  entries.emplace_back("ctranPlan_reach");
   const std::string cubin =
       gpu::compileUncached({"library", text, "sm_90", {"CTRAN_ELEMENT=f32", "CTRAN_OP=Sum"}});
   for (const std::string& entry : entries) {
