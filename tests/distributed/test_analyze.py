@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +14,7 @@ import pytest
 import torch
 from harness import Job, Rank, Ranks
 from harness.failing import all_reduce, until, until_dead
+from harness.programs import stranger
 
 import torchcomms
 from torchcomms import ReduceOp
@@ -278,7 +278,8 @@ def test_the_commands(
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(os.getpid())]) == 2
+    with stranger() as pid:
+        assert main(["analyze", str(pid)]) == 2
     assert "has no communicator" in capsys.readouterr().err
     bad = tmp_path / "bad.json"
     bad.write_text("{}")

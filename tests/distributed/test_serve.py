@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from urllib.error import HTTPError
 import pytest
 from harness import Rank, Ranks
 from harness.failing import all_reduce, until_dead
+from harness.programs import stranger
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
@@ -120,5 +120,6 @@ def test_a_token_of_ones_own_and_none(fresh_ranks: MakeRanks) -> None:
 
 
 def test_there_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["analyze", str(os.getpid()), "--serve"]) == 2
+    with stranger() as pid:
+        assert main(["analyze", str(pid), "--serve"]) == 2
     assert "no communicator" in capsys.readouterr().err

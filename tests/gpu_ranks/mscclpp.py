@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import runpy
 import tempfile
@@ -25,6 +26,16 @@ COUNTS = (0, 1, 1001, 70_001)
 TYPES = (torch.float32, torch.bfloat16, torch.int64, torch.uint8) if has_gpu() else (torch.float32,)
 DEFAULTS = list(mscclpp.AlgorithmCollectionBuilder().build_default_algorithms())
 SOON = 1.0
+
+
+def symmetric(count: int) -> torch.Tensor:
+    """Of float32, in memory that other ranks' GPUs can map."""
+    buffer = mscclpp.RawGpuBuffer(4 * count, device="cuda")
+    if has_gpu():
+        return torch.utils.dlpack.from_dlpack(buffer.to_dlpack("torch.float32"))
+    words = (ctypes.c_float * count).from_address(buffer.data())
+    words.owner = buffer  # type: ignore[attr-defined]
+    return torch.frombuffer(words, dtype=torch.float32)
 
 
 class Group:
@@ -331,20 +342,19 @@ def _symmetric_programs(rank: Rank) -> None:
     with Group(rank, "symmetric") as on:
         on.group.use_gpu()
         program = compiled("all_reduce_two_shot", ranks=size, instances=2)
-        buffer = mscclpp.RawGpuBuffer(4 * count, device="cuda")
-        reached = torch.utils.dlpack.from_dlpack(buffer.to_dlpack("torch.float32"))
-        elsewhere = torch.empty_like(reached)
+        reached, elsewhere = symmetric(count), on.place(torch.empty(count))
         expected = torch.stack([numbers(r, count) for r in range(size)]).sum(0)
         for turn in range(60):
             mine = elsewhere if turn % 7 == 3 and rank.rank == 0 else reached
             mine.copy_(numbers(rank.rank, count))
             assert torch.equal(on.run(program, mine, mine).cpu(), expected), turn
             time.sleep(0.02)  # the others map it meanwhile
-        for turn in range(200):  # one close behind the other
-            reached.copy_(numbers(rank.rank, count))
-            on.start(program, reached, reached)
+        reached.copy_(numbers(rank.rank, count))
+        for _ in range(200):  # one close behind the other
+            on.start(program, reached, reached, op=ReduceOp.MAX)
         on.gpu.synchronize()
-        assert torch.equal(reached.cpu(), expected)
+        largest = torch.stack([numbers(r, count) for r in range(size)]).amax(0)
+        assert torch.equal(reached.cpu(), largest)
 
 
 @case(world=2)

@@ -12,10 +12,8 @@ from harness import Rank
 
 import mscclpp
 from gpu_ranks import BACKEND
-from gpu_ranks.mscclpp import Group, compiled, named
+from gpu_ranks.mscclpp import Group, compiled, named, symmetric
 from mscclpp import DataType
-from mscclpp.language import AllReduce, Buffer, CollectiveProgram, MemoryChannel
-from mscclpp.language import Rank as OfRank
 from torchcomms import ReduceOp
 
 REPLAYS = 20
@@ -42,30 +40,6 @@ def _median(on: Group, body: Callable[[], Any], each: int) -> float:
     return statistics.median(times)
 
 
-def one_shot(ranks: int) -> CollectiveProgram:
-    """In packets, in place: everybody sends all to everybody, and adds."""
-    with CollectiveProgram(
-        "one_shot", AllReduce(ranks, 1, True), ranks, protocol="LL", use_double_scratch_buffer=True
-    ) as program:
-        scratch = [Buffer(rank, ranks * ranks) for rank in range(ranks)]
-        for me in range(ranks):
-            data = OfRank(me).get_input_buffer()[0:ranks]
-            peers = [peer for peer in range(ranks) if peer != me]
-            for peer in peers:
-                there = scratch[peer][me * ranks : (me + 1) * ranks]
-                MemoryChannel(peer, me).put_packets(there, data, tb=0)
-            came = [scratch[me][peer * ranks : (peer + 1) * ranks] for peer in peers]
-            OfRank(me).reduce(data, came, tb=0, packet=True)
-    return program
-
-
-def _symmetric(tensor: torch.Tensor) -> torch.Tensor:
-    """The same in memory that other ranks' GPUs can map."""
-    buffer = mscclpp.RawGpuBuffer(tensor.nbytes, device="cuda")
-    made = torch.utils.dlpack.from_dlpack(buffer.to_dlpack("torch.float32"))
-    return made.copy_(tensor)
-
-
 def _configs(on: Group, tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
     """What is measured with a tensor of that size."""
 
@@ -73,7 +47,7 @@ def _configs(on: Group, tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
         return lambda: on.start(algorithm, tensor, tensor, **more)
 
     if tensor.nbytes == SMALL:
-        programs = [mscclpp.compile(one_shot, ranks=on.group.nranks)]
+        programs = [compiled("all_reduce_one_shot", ranks=on.group.nranks)]
         if on.group.nranks == 2:
             programs.append(compiled("all_reduce_packets"))
         names = ["packet", "nvls_packet", "allpair_packet"]
@@ -87,16 +61,14 @@ def _configs(on: Group, tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
     made[f"{names[0]}, nblocks=16, nthreads=512"] = of(
         named(f"default_allreduce_{names[0]}"), nblocks=16, nthreads_per_block=512
     )
-    for program, which in zip(programs, ("", ", 4 instances")):
+    for program, which in zip(programs, ("", ", 4 instances"), strict=False):
         label = f"dsl {program.name}" + (which if tensor.nbytes != SMALL else "")
         made[label] = of(program)
     if tensor.nbytes != SMALL:
         # Ranks reach each other's tensors then, as those of the program do.
-        symmetric = _symmetric(tensor)
+        reached = symmetric(tensor.numel()).zero_()
         for algorithm in (programs[0], named("default_allreduce_rsag_zero_copy")):
-            made[f"{algorithm.name}, symmetric"] = lambda a=algorithm: on.start(
-                a, symmetric, symmetric
-            )
+            made[f"{algorithm.name}, symmetric"] = lambda a=algorithm: on.start(a, reached, reached)
     return made
 
 

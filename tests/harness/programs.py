@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -113,3 +113,14 @@ def torchrun(file: Path, processes: int, folder: Path, guard: float = GUARD_SECO
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += [f"--nproc-per-node={processes}", str(file)]
     return finish(start(command, folder, {}), guard)
+
+
+@contextmanager
+def stranger() -> Iterator[int]:
+    """The id of a process that has nothing to do with torchcomms."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()

@@ -81,7 +81,7 @@ class Place:
             torch.cuda.synchronize()
 
     def result(self, tensor: torch.Tensor) -> torch.Tensor:
-        """On the host. A copy to pageable memory would keep a proxy from what its kernel waits for."""
+        """On the host. A copy to pageable memory would keep a proxy from what kernels wait for."""
         self.synchronize()
         return tensor.cpu()
 
