@@ -26,6 +26,7 @@ SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 
 # What `make test-full` does longer than `make test`, or besides.
 SOAK = ["--faults", "10000", "--seed", "1"]
+SOAK_OVER_RDMA = ["--faults", "1000", "--seed", "1"]
 HOSTILE = ["--seconds", "300", "--seed", "2"]
 
 
@@ -146,6 +147,18 @@ def soak(environment: Environment) -> None:
     attach("Breaking ranks on purpose", [build_tests(environment) / "ctran_soak", *SOAK])
 
 
+def soak_over_rdma(environment: Environment) -> None:
+    """On the stand-in for libibverbs, where each process's 300th work request fails, and so on."""
+    folder = build_tests(environment)
+    variables = {
+        **environment.variables(),
+        "CTRAN_VERBS_LIBRARY": str(folder / "standins" / "libibverbs.so.1"),
+        "STAND_IN_VERBS_FAULT": "every:300:12",
+    }
+    command: list[str | Path] = [folder / "ctran_soak", *SOAK_OVER_RDMA]
+    attach("Breaking ranks on purpose, over RDMA", command, env=variables)
+
+
 def hostile(environment: Environment) -> None:
     program = build_tests(environment, "address") / "ctran_hostile"
     attach("Being lied to by a member", [program, *HOSTILE])
@@ -168,6 +181,7 @@ def _tests(*selection: str, full: bool) -> None:
     }
     if full:
         parts["Soak"] = lambda: soak(environment)
+        parts["Soak over RDMA"] = lambda: soak_over_rdma(environment)
         parts["Hostile member"] = lambda: hostile(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",

@@ -135,6 +135,23 @@ TEST_F(RdmaPair, AGetSeesWhatWasPutBeforeAndNothingThatWasPutLater) {
   }
 }
 
+/// Among the moments is the one at which the other end lets in a caller that has hung up.
+TEST_F(RdmaPair, WhoLeavesIsNeverALoss) {
+  for (const bool callerLeaves : {true, false}) {
+    for (int turns = 0; turns < 16; ++turns) {
+      TcpSide a{0}, b{1};
+      TcpSide::introduce(a, b);
+      a.call();
+      for (int turn = 0; turn < turns; ++turn) (turn % 2 == 0 ? b : a).poll(1);
+      TcpSide &one = callerLeaves ? a : b, &other = callerLeaves ? b : a;
+      one.transport().leave(kGuard);
+      pollUntil({&other}, [&] { return other.transport().connections() == 0; });
+      other.poll(100);
+      EXPECT_EQ(other.error, nullptr) << other.error->what() << " after " << turns << " turns";
+    }
+  }
+}
+
 TEST_F(RdmaPair, OnlyRegisteredMemoryIsReached) {
   Memory source(1000), target(1000);
   std::vector<std::byte> ordinary(1000);
