@@ -11,7 +11,8 @@
 
 namespace ctran {
 
-TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
+TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
+                           std::optional<bool> failsOver)
     : board_(board),
       listener_(listener),
       hosts_(std::move(hosts)),
@@ -19,6 +20,7 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       size_(board.size()),
       ownAddresses_(hosts_.doorman->addresses()),
       connectionsWanted_(wantedConnections()),
+      failsOver_(failsOver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       urgent_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);

@@ -31,8 +31,10 @@ class IbDevice;
 /// (rdma.cpp).
 class TcpTransport final : public Transport {
  public:
-  /// The board gets what others say they do.
-  TcpTransport(Board& board, Hosts hosts, Listener& listener);
+  /// The board gets what others say they do. `failsOver`: whether a pair goes on when its RDMA
+  /// connection fails; nothing: as CTRAN_IB_FAIL_OVER says.
+  TcpTransport(Board& board, Hosts hosts, Listener& listener,
+               std::optional<bool> failsOver = std::nullopt);
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
@@ -204,6 +206,7 @@ class TcpTransport final : public Transport {
   const int size_;
   const std::vector<NetAddress> ownAddresses_;
   const size_t connectionsWanted_;  // to a peer; 0: depends
+  const std::optional<bool> failsOver_;
   UniqueFd epoll_;
   UniqueFd urgent_;  // epoll too: of what is also in the other
   UniqueFd timer_;   // when to look at what RDMA connections have on their way, or have failed
