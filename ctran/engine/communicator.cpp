@@ -256,6 +256,12 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
   timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
 }
 
+void Communicator::useMemoryOf(Communicator& other) {
+  auto* const here = dynamic_cast<TcpTransport*>(transport_.get());
+  auto* const there = dynamic_cast<TcpTransport*>(other.transport_.get());
+  if (here != nullptr && there != nullptr) here->useMemoryOf(*there);
+}
+
 void Communicator::setHints(const std::map<std::string, std::string>& hints) {
   auto standing = checkedHints(ofCalls(hints), true);
   for (const auto& [key, value] : ofCalls(hints_)) hints_.erase(key);

@@ -31,7 +31,11 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
   watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
 }
 
-TcpTransport::~TcpTransport() = default;
+TcpTransport::~TcpTransport() {
+  peers_.clear();  // nothing is read or written by devices any more
+  // Other transports may use the same memory.
+  for (const auto& device : devices_) regions_.named().clearAt(*device);
+}
 
 void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   epoll_event event{};

@@ -52,6 +52,8 @@ class TcpTransport final : public Transport {
 
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
                                     std::function<bool()> isCurrent) override;
+  /// From now on what useDirectly() names for the other one is named for this one, too.
+  void useMemoryOf(TcpTransport& other);
 
   std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
                                                      int device = kHostMemory) override;
@@ -150,6 +152,7 @@ class TcpTransport final : public Transport {
   void pushPlaced(Peer& peer, Outbound& message, std::shared_ptr<const IbPlacement> placement);
   void placed(Peer& peer, const FrameHeader& frame, uint64_t bytes);
   void written(void* owner, size_t bytes);
+  std::shared_ptr<IbRegion> regionOf(std::span<const std::byte> local);
   std::shared_ptr<const IbPlacement> placementAt(Peer& peer, const RemoteMemory& remote,
                                                  std::span<const std::byte> local);
   void pushInOrder(Peer& peer, Link::Outgoing frame);
