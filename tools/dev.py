@@ -183,6 +183,7 @@ def _tests(*selection: str, full: bool) -> None:
         parts["Soak"] = lambda: soak(environment)
         parts["Soak over RDMA"] = lambda: soak_over_rdma(environment)
         parts["Hostile member"] = lambda: hostile(environment)
+        parts["Two virtual machines"] = lambda: two_machines(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",
         [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection],
@@ -217,6 +218,20 @@ def test_rdma() -> None:
             "Benchmark": lambda: attach("Timing ctran/verbs beside perftest", bench),
         },
     )
+
+
+def two_machines(environment: Environment) -> None:
+    """Virtual ones, which a network joins: one rank in each, over soft-RoCE."""
+    try:
+        system.refuse_rdma_elsewhere()
+        system.install_missing(system.needs_of_rdma())
+    except SystemExit:
+        raise CommandFailed("two virtual machines") from None
+    program = build_tests(environment) / "ctran_rdma_tests"
+    runner, bounds = ROOT / "tests" / "rdma" / "run.py", ["--limit=600", "--silence=150"]
+    command: list[str | Path] = [environment.tool("python"), runner, "--two", *bounds]
+    command += ["--", program, "--gtest_filter=*TwoMachines*"]
+    attach("Testing RDMA between two virtual machines", command)
 
 
 def run_lint() -> None:
