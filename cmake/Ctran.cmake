@@ -47,6 +47,16 @@ target_precompile_headers(ctran PRIVATE
   <algorithm> <array> <atomic> <chrono> <cstring> <deque> <functional> <map> <memory> <mutex>
   <optional> <span> <string> <string_view> <thread> <utility> <vector>)
 target_link_libraries(ctran PRIVATE own_code ${CMAKE_DL_LIBS})
+if(IBVERBX_BUILD_RDMA_CORE)
+  find_library(IBVERBS_LIBRARY NAMES ibverbs libibverbs.so.1)
+  if(NOT IBVERBS_LIBRARY)
+    message(FATAL_ERROR "IBVERBX_BUILD_RDMA_CORE needs libibverbs of rdma-core, version 34 or later "
+      "(Debian, Ubuntu: apt-get install libibverbs-dev).")
+  endif()
+  # Whoever uses ctran/verbs calls the library itself.
+  target_link_libraries(ctran PUBLIC ${IBVERBS_LIBRARY})
+  target_compile_definitions(ctran PUBLIC IBVERBX_BUILD_RDMA_CORE)
+endif()
 # Calls within the library are direct: a twentieth of a small collective is calls of functions.
 target_link_options(ctran PRIVATE ${no_undefined_symbols} -Wl,-Bsymbolic-functions)
 target_include_directories(ctran PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)

@@ -23,6 +23,9 @@ option(WARNINGS_AS_ERRORS "a warning in our own code stops the build" ${tested_c
 set(SANITIZE "" CACHE STRING "address (with undefined behaviour), thread, or empty")
 set_property(CACHE SANITIZE PROPERTY STRINGS "" address thread)
 
+option(IBVERBX_BUILD_RDMA_CORE "link libibverbs of rdma-core, instead of loading it when it is needed"
+  OFF)
+
 # USE_<BACKEND>: an environment variable of that name is the default of a new build directory.
 # A backend that is off is left out of the library.
 set(TORCHCOMMS_SWITCHES "")

@@ -26,6 +26,7 @@ SANITIZERS = {"plain": "", "ASan and UBSan": "address", "TSan": "thread"}
 
 # What `make test-full` does longer than `make test`, or besides.
 SOAK = ["--faults", "10000", "--seed", "1"]
+SOAK_OVER_RDMA = ["--faults", "1000", "--seed", "1"]
 HOSTILE = ["--seconds", "300", "--seed", "2"]
 
 
@@ -146,6 +147,18 @@ def soak(environment: Environment) -> None:
     attach("Breaking ranks on purpose", [build_tests(environment) / "ctran_soak", *SOAK])
 
 
+def soak_over_rdma(environment: Environment) -> None:
+    """On the stand-in for libibverbs, where each process's 300th work request fails, and so on."""
+    folder = build_tests(environment)
+    variables = {
+        **environment.variables(),
+        "CTRAN_VERBS_LIBRARY": str(folder / "standins" / "libibverbs.so.1"),
+        "STAND_IN_VERBS_FAULT": "every:300:12",
+    }
+    command: list[str | Path] = [folder / "ctran_soak", *SOAK_OVER_RDMA]
+    attach("Breaking ranks on purpose, over RDMA", command, env=variables)
+
+
 def hostile(environment: Environment) -> None:
     program = build_tests(environment, "address") / "ctran_hostile"
     attach("Being lied to by a member", [program, *HOSTILE])
@@ -168,7 +181,9 @@ def _tests(*selection: str, full: bool) -> None:
     }
     if full:
         parts["Soak"] = lambda: soak(environment)
+        parts["Soak over RDMA"] = lambda: soak_over_rdma(environment)
         parts["Hostile member"] = lambda: hostile(environment)
+        parts["Two virtual machines"] = lambda: two_machines(environment)
     parts["Python tests"] = lambda: attach(
         "Running the Python tests",
         [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection],
@@ -203,6 +218,20 @@ def test_rdma() -> None:
             "Benchmark": lambda: attach("Timing ctran/verbs beside perftest", bench),
         },
     )
+
+
+def two_machines(environment: Environment) -> None:
+    """Virtual ones, which a network joins: one rank in each, over soft-RoCE."""
+    try:
+        system.refuse_rdma_elsewhere()
+        system.install_missing(system.needs_of_rdma())
+    except SystemExit:
+        raise CommandFailed("two virtual machines") from None
+    program = build_tests(environment) / "ctran_rdma_tests"
+    runner, bounds = ROOT / "tests" / "rdma" / "run.py", ["--limit=600", "--silence=150"]
+    command: list[str | Path] = [environment.tool("python"), runner, "--two", *bounds]
+    command += ["--", program, "--gtest_filter=*TwoMachines*"]
+    attach("Testing RDMA between two virtual machines", command)
 
 
 def run_lint() -> None:

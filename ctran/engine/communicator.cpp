@@ -21,6 +21,7 @@
 #include "ctran/engine/shm_lane.h"
 #include "ctran/select/plans.h"
 #include "ctran/topology/host.h"
+#include "ctran/transport/ib/settings.h"
 #include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
@@ -57,7 +58,10 @@ using Hints = std::map<std::string, std::string>;
 /// Without those that say how a communicator is created, which does not change.
 Hints ofCalls(const Hints& hints) {
   Hints left = hints;
-  for (const char* key : {"ctran::host", "ctran::stand_in", "ctran::through_host"}) left.erase(key);
+  for (const char* key :
+       {"ctran::host", "ctran::ib_fail_over", "ctran::stand_in", "ctran::through_host"}) {
+    left.erase(key);
+  }
   return left;
 }
 
@@ -156,6 +160,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       collectives_(std::make_unique<ShmLane>(core_, *arena_)),
       namedPlans_(std::in_place, options.hints, options.size),
       localWatch_(map_.local(), std::move(group)) {
+  static_cast<void>(hintedFailOver(options.hints));  // a wrong one is wrong on one host, too
   collectives_->selector.prefer(options.hints);
   collectives_->selector.usePlans(options.name);
   record(memoryBytes(options.size), 0);
@@ -175,7 +180,8 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
       channels_(2 * options.size + 1),
       mailboxes_(options.size),
       transport_(std::make_unique<TcpTransport>(*board_, std::move(hosts),
-                                                static_cast<Transport::Listener&>(*this))),
+                                                static_cast<Transport::Listener&>(*this),
+                                                hintedFailOver(options.hints))),
       localWatch_(map_.local(), std::move(local)) {
   core_.driver = this;
   if (arena_) {
@@ -248,6 +254,12 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
   timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
+}
+
+void Communicator::useMemoryOf(Communicator& other) {
+  auto* const here = dynamic_cast<TcpTransport*>(transport_.get());
+  auto* const there = dynamic_cast<TcpTransport*>(other.transport_.get());
+  if (here != nullptr && there != nullptr) here->useMemoryOf(*there);
 }
 
 void Communicator::setHints(const std::map<std::string, std::string>& hints) {

@@ -149,6 +149,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory, std::function<bool()> isCurrent) {
     return transport_ ? transport_->useDirectly(memory, std::move(isCurrent)) : nullptr;
   }
+  /// From now on what is named so for the other one is named for this one, too.
+  void useMemoryOf(Communicator& other);
   /// What the hints of creation prefer; the same on all ranks.
   const Preferences& hint() const { return hint_; }
   /// Whether the hints of creation ask for reductions in the order of the ranks.

@@ -10,8 +10,10 @@ namespace {
 
 using ctran::ErrorKind;
 
+#ifndef IBVERBX_BUILD_RDMA_CORE
 const ctran::ConfigString kLibrary{"CTRAN_VERBS_LIBRARY", "",
                                    "Path of the RDMA library, instead of libibverbs.so.1."};
+#endif
 
 constexpr const char* kInstall =
     "install rdma-core (Debian and Ubuntu: libibverbs1 and ibverbs-providers; Fedora: "
@@ -47,6 +49,7 @@ VerbsLibrary VerbsLibrary::load(const char* path) {
   return table;
 }
 
+#ifndef IBVERBX_BUILD_RDMA_CORE
 const VerbsLibrary& VerbsLibrary::get() {
   static const VerbsLibrary table = [] {
     const std::string path = kLibrary.get();
@@ -54,6 +57,7 @@ const VerbsLibrary& VerbsLibrary::get() {
   }();
   return table;
 }
+#endif
 
 Maybe ibvInit() {
   try {

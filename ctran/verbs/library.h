@@ -5,6 +5,9 @@
 
 /// libibverbs.so.1 as one table of typed function pointers, found with dlopen when it is first
 /// asked for.
+///
+/// With IBVERBX_BUILD_RDMA_CORE the program links the library instead. The table is then a constant
+/// of which compilers know the functions, so that calls through it are direct.
 namespace ibverbx {
 
 struct ibv_compat_port_attr;  ///< ibv_port_attr up to `flags`: what ibv_query_port fills
@@ -47,6 +50,17 @@ struct ibv_compat_port_attr;  ///< ibv_port_attr up to `flags`: what ibv_query_p
   X(reg_dmabuf_mr, "IBVERBS_1.12", ibv_mr*, ibv_pd* pd, uint64_t offset, size_t bytes, \
     uint64_t iova, int fd, int access)
 
+#ifdef IBVERBX_BUILD_RDMA_CORE
+extern "C" {
+#define CTRAN_DECLARE(name, version, result, ...) result ibv_##name(__VA_ARGS__);
+CTRAN_VERBS_FUNCTIONS(CTRAN_DECLARE)
+CTRAN_VERBS_OPTIONAL_FUNCTIONS(CTRAN_DECLARE)
+#undef CTRAN_DECLARE
+int _ibv_query_gid_ex(ibv_context* context, uint32_t port, uint32_t index, ibv_gid_entry* entry,
+                      uint32_t flags, size_t entryBytes);
+}
+#endif
+
 struct VerbsLibrary {
 #define CTRAN_MEMBER(name, version, result, ...) result (*name)(__VA_ARGS__) = nullptr;
   CTRAN_VERBS_FUNCTIONS(CTRAN_MEMBER)
@@ -58,12 +72,27 @@ struct VerbsLibrary {
                       uint32_t flags, size_t entryBytes) = nullptr;
 
   /// The library of this process, loaded at the first call. Throws ctran::Error(Unsupported) where
-  /// there is none, or one that is too old; asks again next time.
+  /// there is none, or one that is too old; asks again next time. A library that is linked is
+  /// there.
   static const VerbsLibrary& get();
 
   /// The library at `path`; throws like get(). It stays loaded.
   static VerbsLibrary load(const char* path);
 };
+
+#ifdef IBVERBX_BUILD_RDMA_CORE
+inline constexpr VerbsLibrary kLinkedVerbs = [] {
+  VerbsLibrary table;
+#define CTRAN_TAKE(name, ...) table.name = ibv_##name;
+  CTRAN_VERBS_FUNCTIONS(CTRAN_TAKE)
+  CTRAN_VERBS_OPTIONAL_FUNCTIONS(CTRAN_TAKE)
+#undef CTRAN_TAKE
+  table.query_gid_ex = _ibv_query_gid_ex;
+  return table;
+}();
+
+inline const VerbsLibrary& VerbsLibrary::get() { return kLinkedVerbs; }
+#endif
 
 /// Loads the library: get() with an error as a value, in the seeds' name.
 Maybe ibvInit();

@@ -66,6 +66,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   std::iota(ranks.begin(), ranks.end(), 0);
   const auto communicator =
       parent.split(ranks, parent.name() + "/" + options.name, options.timeout, hooks);
+  communicator->useMemoryOf(parent);
   const int rank = parent.rank();
 
   const auto allocation =

@@ -72,6 +72,7 @@ def refuses_nonsense(rank: Rank) -> None:
         ({"ctran::deterministic": "perhaps"}, "rank_order"),
         ({"ctran::colour": "red"}, "a call knows no hint ctran::colour"),
         ({"ctran::host": "elsewhere"}, "a call knows no hint ctran::host"),
+        ({"ctran::ib_fail_over": "0"}, "a call knows no hint ctran::ib_fail_over"),
     ):
         for async_op in (False, True):
             with pytest.raises(torchcomms.CommError, match=said):
@@ -82,6 +83,8 @@ def refuses_nonsense(rank: Rank) -> None:
     assert (tensor == rank.size).all()
     with pytest.raises(torchcomms.CommError, match="knows no hint ctran::colour"):
         rank.new_comm("ctran", "refused", hints={"ctran::colour": "red"})
+    with pytest.raises(torchcomms.CommError, match='ib_fail_over is "0" or "1", not "yes"'):
+        rank.new_comm("ctran", "refused too", hints={"ctran::ib_fail_over": "yes"})
 
 
 def test_nonsense_is_refused_at_the_call(ranks: MakeRanks) -> None:

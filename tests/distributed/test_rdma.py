@@ -340,6 +340,38 @@ def test_a_pair_goes_on_without_a_device_that_has_failed(
         assert all("RDMA (standin_" in path for network in networks for path in network), networks
 
 
+def does_what_its_hint_says(rank: Rank, hint: str) -> None:
+    hints = {"ctran::ib_fail_over": hint}
+    comm = rank.new_comm("ctran", "hinted", timeout=timedelta(seconds=60), hints=hints)
+    part = comm.split(list(range(rank.size)), "part")
+
+    def break_rdma() -> None:
+        for _ in range(300):
+            all_reduce(part, 30_000)
+
+    if hint == "1":
+        break_rdma()
+        network = paths(part)
+        all_reduce(part, 1)  # nobody has left before all have looked
+        assert any("has failed" in path for path in network), network
+    else:
+        with pytest.raises(torchcomms.PeerLostError):
+            break_rdma()
+
+
+@pytest.mark.parametrize("hint", ["0", "1"])
+def test_a_hint_says_whether_a_communicator_fails_over(
+    fresh_ranks: Callable[[int], Ranks], hint: str
+) -> None:
+    ranks = use_rdma(
+        fresh_ranks(2),
+        CTRAN_IB_FAIL_OVER="1" if hint == "0" else "0",
+        STAND_IN_VERBS_DEVICES="1",
+        STAND_IN_VERBS_FAULT=f"fail:200:{RETRY_EXCEEDED}",
+    )
+    ranks.run(does_what_its_hint_says, hint)
+
+
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_failures_come_at_any_moment(fresh_ranks: Callable[[int], Ranks], seed: int) -> None:
     faults = ",".join(f"fail:{seed * number}:{RETRY_EXCEEDED}" for number in (31, 97, 211))

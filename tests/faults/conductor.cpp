@@ -24,8 +24,6 @@ constexpr int64_t kMillis = 1'000'000;
 constexpr int64_t kHangs = 90'000 * kMillis;
 constexpr int64_t kNoticed = 20'000 * kMillis;  // a loss, by every survivor
 constexpr int kWarmUp = 8;                      // scenarios after which nothing may grow
-constexpr int64_t kOpenSlack = 2;
-constexpr int64_t kHeapSlack = 1 << 20;
 
 template <class T>
 T* shared(size_t count) {
@@ -326,12 +324,16 @@ void Conductor::judge(const Scenario& scenario, const Accounts& accounts) {
 
 /// Of a rank that comes to the others when these have noticed and left: it finds rank 0's place
 /// empty, or nobody at the address of the one that it calls first, and can say no more than that.
+/// Rank 0, which waits for one that died before it came, can find that another one waits no more.
 bool Conductor::namesWhoGaveUp(const Scenario& scenario, int rank, const Account& account) {
   const std::string text = account.error;
   const bool nobodyThere = text.find("does not answer at") != std::string::npos;
   const bool noLeader = account.creating && rank != 0 && namesOnly(account, 0) &&
                         (scenario.whileCreating || scenario.fault == Fault::Descriptors);
-  const bool gaveUp = nobodyThere || noLeader;
+  const bool noFollower =
+      account.creating && scenario.whileCreating && rank == 0 &&
+      text.find("died, or gave up, while others were still joining") != std::string::npos;
+  const bool gaveUp = nobodyThere || noLeader || noFollower;
   tally_.indirect += gaveUp;
   return gaveUp;
 }
@@ -404,11 +406,11 @@ void Conductor::judgeLeaks(const Scenario& scenario, int rank, const Account& ac
              std::string(what) + " leak: " + std::to_string(after) + ", usually " +
                  std::to_string(before) + ", after " + std::to_string(it.scenarios) + " scenarios");
   };
-  // What leaks does so again and again; one that is about to be closed is no leak.
-  grew("descriptors", usual.descriptors + kOpenSlack, now.descriptors);
-  grew("sockets", usual.sockets + kOpenSlack, now.sockets);
-  grew("threads", usual.threads, now.threads);
-  grew("heap", usual.heap + kHeapSlack, now.heap);
+  constexpr int kSlack = Belongings::kSlack;
+  grew("descriptors", usual.descriptors + kSlack, now.descriptors);
+  grew("sockets", usual.sockets + kSlack, now.sockets);
+  grew("threads", usual.threads + kSlack, now.threads);
+  grew("heap", usual.heap + Belongings::kHeapSlack, now.heap);
 }
 
 }  // namespace ctran::testing

@@ -24,6 +24,9 @@ namespace {
 
 using std::chrono::milliseconds;
 
+// A guard, which nothing awaits on purpose.
+constexpr int64_t kSettled = 20'000'000'000;
+
 template <size_t n>
 void copyText(char (&to)[n], const std::string& text) {
   std::strncpy(to, text.c_str(), n - 1);
@@ -355,12 +358,11 @@ void serveAsRank(int orders, Stage& stage, Injection& injection) {
     recover(next, stage, point.get(), account);
     point.reset();
     account.belongings = countBelongings();
-    // The engine's threads let go of what they used a moment later.
-    const int64_t giveUp = nowNanos() + 2'000'000'000;
+    // The engine's threads let go of what they used a moment later, which on a busy machine takes
+    // until they run.
+    const int64_t giveUp = nowNanos() + kSettled;
     const auto settled = [&](const Belongings& now) {
-      return now.mappings == 0 &&
-             (usual.descriptors == 0 ||
-              (now.descriptors <= usual.descriptors && now.threads <= usual.threads));
+      return now.mappings == 0 && (usual.descriptors == 0 || now.fitsInto(usual));
     };
     while (!settled(account.belongings) && nowNanos() < giveUp) {
       ::sched_yield();

@@ -24,6 +24,15 @@ struct Belongings {
   int descriptors = 0, threads = 0;
   int sockets = 0, mappings = 0;  ///< mappings of shared memory
   int64_t heap = 0;               ///< bytes in use
+
+  // What leaks does so again and again. One that is about to be closed is no leak, nor what a
+  // library keeps from its first use on, which may come late.
+  static constexpr int kSlack = 2;
+  static constexpr int64_t kHeapSlack = 1 << 20;
+  bool fitsInto(const Belongings& usual) const {
+    return descriptors <= usual.descriptors + kSlack && sockets <= usual.sockets + kSlack &&
+           threads <= usual.threads + kSlack && heap <= usual.heap + kHeapSlack;
+  }
 };
 
 /// How one rank fared in one scenario.

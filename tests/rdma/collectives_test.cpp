@@ -1,12 +1,17 @@
-// Collectives of ranks in processes of their own, each as if on a host of its own, over the device.
+// Collectives of ranks in processes of their own, each as if on a host of its own, over the device,
+// and of two ranks in two machines.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <vector>
 
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/memory/shared_allocation.h"
+#include "ctran/window/window.h"
 #include "tests/unit/support/cases.h"
 #include "tests/unit/support/ranks.h"
 
@@ -117,6 +122,70 @@ TEST_P(Collectives, GoOverRdma) {
   ranks.expectSuccess();
   std::filesystem::remove_all(folder);
 }
+
+/// With the number of this machine of two, which a network joins: see run.py.
+class TwoMachines : public ::testing::TestWithParam<int> {};
+
+std::vector<int> machineOfTwo() {
+  const char* const number = ::getenv("MACHINE_OF_TWO");
+  if (number == nullptr) return {};
+  return {std::atoi(number)};
+}
+
+TEST_P(TwoMachines, CollectivesGoOverRdma) {
+  const int rank = GetParam();
+  const auto communicator = Communicator::create(
+      optionsFor(rank, 2, std::make_shared<DirectoryStore>("/run/both"), "collectives"));
+  for (int i = 0; i < 2; ++i) runAll(*communicator);
+  for (const std::string& path :
+       communicator->explain(Kind::AllReduce, 1000, DataType::Int32).network) {
+    EXPECT_NE(path.find(": RDMA (rxe0:1)"), std::string::npos) << path;
+  }
+  communicator->finalize();
+}
+
+/// That the device has sent so far.
+uint64_t packets() {
+  std::ifstream file("/sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts");
+  uint64_t count = 0;
+  EXPECT_TRUE(file >> count);
+  return count;
+}
+
+TEST_P(TwoMachines, WindowsGoOverRdma) {
+  constexpr size_t kBytes = 200'000, kPacketBytes = 1024;
+  constexpr int kRounds = 20;
+  const int rank = GetParam();
+  const uint64_t before = packets();
+  const auto communicator = Communicator::create(
+      optionsFor(rank, 2, std::make_shared<DirectoryStore>("/run/both"), "windows"));
+  const auto exposed = SharedAllocation::allocate(kBytes), own = SharedAllocation::allocate(kBytes);
+  const std::span<std::byte> memory(exposed->data(), kBytes), buffer(own->data(), kBytes);
+  const auto window = Window::create(*communicator, memory, {.signalWords = 1});
+  for (int round = 0; round < kRounds; ++round) {
+    const auto valueOf = [&](int of, size_t i) {
+      return static_cast<std::byte>(101 * of + 7 * round + static_cast<int>(i % 251));
+    };
+    for (size_t i = 0; i < kBytes; ++i) buffer[i] = valueOf(rank, i);
+    Window::finish(window->put(1 - rank, 0, buffer));
+    Window::finish(window->signal(1 - rank));
+    std::fill(buffer.begin(), buffer.end(), std::byte{0xee});
+    Window::finish(window->get(1 - rank, 0, buffer));
+    Window::finish(window->waitSignal(1 - rank));
+    for (size_t i = 0; i < kBytes; ++i) {
+      ASSERT_EQ(buffer[i], valueOf(rank, i)) << i;
+      ASSERT_EQ(memory[i], valueOf(1 - rank, i)) << i;
+    }
+    communicator->run({});  // nobody puts the next before all have looked
+  }
+  window->close();
+  // What is put, and what the other end gets; less what went over TCP until the pair had RDMA.
+  EXPECT_GT(packets() - before, kRounds * kBytes / kPacketBytes);
+  communicator->finalize();
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(TwoMachines);
+INSTANTIATE_TEST_SUITE_P(Machine, TwoMachines, ::testing::ValuesIn(machineOfTwo()));
 
 INSTANTIATE_TEST_SUITE_P(Of, Collectives, ::testing::Values(2, 3),
                          [](const auto& size) { return std::to_string(size.param); });

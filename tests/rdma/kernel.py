@@ -25,7 +25,10 @@ BUSYBOX = Path("/bin/busybox")
 META_PACKAGE = "linux-image-amd64"
 
 # The host's files; a network, and RDMA over it.
-MODULES = ("virtio_pci", "9pnet_virtio", "9p", "veth", "ib_uverbs", "rdma_rxe", "rdma_ucm")
+MODULES = (
+    *("virtio_pci", "virtio_net", "9pnet_virtio", "9p", "veth"),
+    *("ib_uverbs", "rdma_rxe", "rdma_ucm"),
+)
 # rdma_rxe asks for a checksum by name, which a kernel may also have built in.
 MODULES_IF_THERE = ("crc32_generic", "crc32_pclmul", "crc32c_generic")
 

@@ -36,13 +36,35 @@ class Bounds:
 BOUNDS = Bounds()
 
 
-def qemu_command(kernel: Kernel, share: Path, console: Path) -> list[str]:
+@dataclass(frozen=True)
+class Pair:
+    """Of two machines that a network joins: which one this is."""
+
+    machine: int  #: 0 or 1, which the guest finds in its variable `machine`
+    folder: Path  #: the ends of the network, and what both guests see as 9p's `both`
+
+    def options(self) -> list[str]:
+        ends = [self.folder / f"network{end}" for end in (self.machine, 1 - self.machine)]
+        network = f"dgram,id=both,local.type=unix,local.path={ends[0]}"
+        card = f"virtio-net-pci,netdev=both,mac=52:54:00:00:77:{self.machine + 1:02x}"
+        files = self.folder / "both"
+        files.mkdir(exist_ok=True)
+        return [
+            *("-netdev", f"{network},remote.type=unix,remote.path={ends[1]}", "-device", card),
+            *("-virtfs", f"local,path={files},mount_tag=both,security_model=none"),
+        ]
+
+
+def qemu_command(kernel: Kernel, share: Path, console: Path, pair: Pair | None = None) -> list[str]:
     # KVM is not asked for: where it is offered inside of virtual machines it may hang the guest.
     cpus = max(2, min(4, len(os.sched_getaffinity(0))))
     machine = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "max"]
     machine += ["-smp", str(cpus), "-m", "2048", "-nodefaults", "-no-reboot", "-display", "none"]
     # A panic is a reboot, which -no-reboot makes qemu's end.
     options = "console=ttyS0 loglevel=5 panic=-1 oops=panic mitigations=off tsc=reliable"
+    if pair is not None:
+        options += f" machine={pair.machine}"
+        machine += pair.options()
     machine += ["-kernel", str(kernel.image), "-initrd", str(kernel.initramfs), "-append", options]
     machine += ["-serial", f"file:{console}", "-serial", "stdio"]
     for path, name, more in (("/", "root", "readonly=on,multidevs=remap"), (share, "share", "")):

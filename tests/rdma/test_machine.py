@@ -83,6 +83,16 @@ def test_a_guest_that_hangs_is_ended(tmp_path: Path, bounds: machine.Bounds, how
     assert gone(int((tmp_path / "share" / "pid").read_text()))
 
 
+def test_each_of_two_machines_sends_to_where_the_other_listens(tmp_path: Path) -> None:
+    ends = []
+    for number in (0, 1):
+        network = machine.Pair(number, tmp_path).options()[1]
+        ends.append(dict(part.split("=") for part in network.split(",")[1:]))
+    for one, other in (ends, reversed(ends)):
+        assert one["local.path"] == other["remote.path"]
+    assert ends[0]["local.path"] != ends[1]["local.path"]
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_who_started_qemu_takes_it_along(tmp_path: Path, how: signal.Signals) -> None:
     program = f"""

@@ -29,34 +29,58 @@ bool IbRegion::registerAt(const IbDevice& device) {
   return true;
 }
 
+uint32_t IbRegion::lkey(const IbDevice& device) const {
+  const std::lock_guard lock(mutex_);
+  return at_.at(&device).lkey();
+}
+
+uint32_t IbRegion::rkey(const IbDevice& device) const {
+  const std::lock_guard lock(mutex_);
+  return at_.at(&device).rkey();
+}
+
+void IbRegion::clearAt(const IbDevice& device) {
+  const std::lock_guard lock(mutex_);
+  at_.erase(&device);
+}
+
 void IbRegion::clear() {
   const std::lock_guard lock(mutex_);
   at_.clear();
   hasFailed_ = true;
 }
 
-IbRegions::~IbRegions() {
-  for (const auto& each : named_) {
-    if (const std::shared_ptr<IbRegion> region = each.lock()) region->clear();
-  }
-  for (auto& [allocation, each] : allocated_) each.region->clear();
-}
-
-std::shared_ptr<IbRegion> IbRegions::add(std::span<std::byte> memory,
-                                         std::function<bool()> isCurrent) {
+std::shared_ptr<IbRegion> NamedRegions::add(std::span<std::byte> memory,
+                                            std::function<bool()> isCurrent) {
   auto region = std::make_shared<IbRegion>(memory, std::move(isCurrent));
-  std::erase_if(named_, [](const auto& each) { return each.expired(); });
-  named_.push_back(region);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(regions_, [](const auto& each) { return each.expired(); });
+  regions_.push_back(region);
   return region;
 }
 
-std::shared_ptr<IbRegion> IbRegions::find(const void* data, size_t bytes) {
-  std::shared_ptr<IbRegion> found;
-  for (const auto& each : named_) {
-    found = each.lock();
-    if (found && found->contains(data, bytes) && found->isCurrent()) break;
-    found.reset();
+std::shared_ptr<IbRegion> NamedRegions::find(const void* data, size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : regions_) {
+    auto region = each.lock();
+    if (region && region->contains(data, bytes) && region->isCurrent()) return region;
   }
+  return nullptr;
+}
+
+void NamedRegions::clearAt(const IbDevice& device) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& each : regions_) {
+    if (const auto region = each.lock()) region->clearAt(device);
+  }
+}
+
+IbRegions::~IbRegions() {
+  for (auto& [allocation, each] : allocated_) each.region->clear();
+}
+
+std::shared_ptr<IbRegion> IbRegions::find(const void* data, size_t bytes) {
+  auto found = named_->find(data, bytes);
   return found ? found : allocated(data, bytes);
 }
 

@@ -31,16 +31,18 @@ class IbRegion {
   bool isCurrent() const { return isCurrent_(); }
   /// Whether it is registered at the device. It is tried once.
   bool registerAt(const IbDevice& device);
-  uint32_t lkey(const IbDevice& device) const { return at_.at(&device).lkey(); }
-  uint32_t rkey(const IbDevice& device) const { return at_.at(&device).rkey(); }
-  /// The devices are about to be closed.
+  uint32_t lkey(const IbDevice& device) const;
+  uint32_t rkey(const IbDevice& device) const;
+  /// The device is about to be closed.
+  void clearAt(const IbDevice& device);
+  /// All of them are.
   void clear();
 
  private:
   const std::span<std::byte> memory_;
   const std::function<bool()> isCurrent_;
   const unsigned access_;
-  std::mutex mutex_;  // against clear() in another thread than the last release
+  mutable std::mutex mutex_;  // several transports may use it, and let go of it in any thread
   std::map<const IbDevice*, ibverbx::IbvMr> at_;
   bool hasFailed_ = false;
 };
@@ -61,14 +63,29 @@ struct IbPlacement {
   uint32_t rails = 0;              ///< over which it may go
 };
 
+/// What a user has named for one communicator: for its transport, and those of its windows. Any
+/// thread.
+class NamedRegions {
+ public:
+  /// As long as somebody holds what it returns.
+  std::shared_ptr<IbRegion> add(std::span<std::byte> memory, std::function<bool()> isCurrent);
+  std::shared_ptr<IbRegion> find(const void* data, size_t bytes);
+  void clearAt(const IbDevice& device);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::weak_ptr<IbRegion>> regions_;
+};
+
 /// Those of one transport: what a user has named, and allocations of the engine's own
 /// (SharedAllocation), whose lifetime is known. Memory of any other kind may be unmapped, and
 /// something else mapped there, at any time: it is never registered.
 class IbRegions {
  public:
   ~IbRegions();
-  /// As long as somebody holds what it returns.
-  std::shared_ptr<IbRegion> add(std::span<std::byte> memory, std::function<bool()> isCurrent);
+  NamedRegions& named() { return *named_; }
+  /// From now on what is named there is named here, and the other way round.
+  void shareNamed(IbRegions& other) { named_ = other.named_; }
   /// A region with all of that memory; null if there is none.
   std::shared_ptr<IbRegion> find(const void* data, size_t bytes);
 
@@ -79,7 +96,7 @@ class IbRegions {
     std::weak_ptr<SharedAllocation> allocation;
     std::shared_ptr<IbRegion> region;
   };
-  std::vector<std::weak_ptr<IbRegion>> named_;
+  std::shared_ptr<NamedRegions> named_ = std::make_shared<NamedRegions>();
   std::map<const SharedAllocation*, Allocated> allocated_;
 };
 

@@ -72,6 +72,14 @@ IbSettings IbSettings::fromEnvironment() {
   return settings;
 }
 
+std::optional<bool> hintedFailOver(const std::map<std::string, std::string>& hints) {
+  const auto hint = hints.find("ctran::ib_fail_over");
+  if (hint == hints.end()) return std::nullopt;
+  if (hint->second == "0" || hint->second == "1") return hint->second == "1";
+  throw Error(ErrorKind::InvalidArgument,
+              "the hint ctran::ib_fail_over is \"0\" or \"1\", not \"" + hint->second + "\"");
+}
+
 HcaFilter::HcaFilter(const std::string& text) {
   std::string_view rest = text;
   const auto takes = [&rest](char mark) {

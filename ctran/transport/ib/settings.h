@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +31,10 @@ struct IbSettings {
   /// Throws Error(InvalidArgument) for a value that cannot be read.
   static IbSettings fromEnvironment();
 };
+
+/// The hint ctran::ib_fail_over of a communicator, which comes before CTRAN_IB_FAIL_OVER; nothing
+/// if there is none. Throws Error(InvalidArgument) if it is neither "0" nor "1".
+std::optional<bool> hintedFailOver(const std::map<std::string, std::string>& hints);
 
 /// Which ports of which devices may be used: the forms of CTRAN_IB_HCA.
 class HcaFilter {

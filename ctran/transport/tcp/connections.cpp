@@ -182,7 +182,7 @@ void TcpTransport::connected(Connection& connection, TcpSocket socket, State sta
   log(LogComponent::Transport, LogLevel::Debug, "connected to %s%s", describe(peer.rank).c_str(),
       connection.isFirst() ? "" : " once more");
   if (state == State::Up) say(connection, FrameType::Opened);
-  if (connection.isFirst()) offer(peer, peer.main());
+  if (state == State::Up && connection.isFirst()) offer(peer, peer.main());
   if (told_ && connection.isFirst()) pushFailure(peer);
   if (leaving_) say(connection, FrameType::Goodbye);
   callMore(peer);

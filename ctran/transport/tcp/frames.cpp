@@ -19,6 +19,8 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
   arriving = nullptr;
   if (state == State::Accepted) {
     state = State::Up;
+    // Not before: a card that waits for a caller who has hung up would make this rank call back.
+    if (isFirst()) transport.offer(peer, peer.main());
     transport.callMore(peer);
   }
   if (!isMain() && frame.type != FrameType::Opened && frame.type != FrameType::Data &&

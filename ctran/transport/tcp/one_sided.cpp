@@ -99,6 +99,14 @@ void TcpTransport::withdraw(uint64_t number) {
   }
 }
 
+/// Registered memory with all of that: what is exposed to peers, too.
+std::shared_ptr<IbRegion> TcpTransport::regionOf(std::span<const std::byte> local) {
+  for (const auto& [number, region] : exposed_) {
+    if (region->contains(local.data(), local.size())) return region;
+  }
+  return regions_.find(local.data(), local.size());
+}
+
 /// How a device gets from here to there; null if it does not.
 std::shared_ptr<const IbPlacement> TcpTransport::placementAt(Peer& peer, const RemoteMemory& remote,
                                                              std::span<const std::byte> local) {
@@ -107,7 +115,7 @@ std::shared_ptr<const IbPlacement> TcpTransport::placementAt(Peer& peer, const R
   const Key key = keyOf(remote);
   const uint32_t there = rail.link->remote().device;
   if (there >= Key::kDevices || (key.devices >> there & 1) == 0) return nullptr;
-  IbPlacement placement{regions_.find(local.data(), local.size()), {key.address}, 1};
+  IbPlacement placement{regionOf(local), {key.address}, 1};
   if (!placement.from || !placement.from->registerAt(rail.link->device())) return nullptr;
   placement.to.keys[0] = key.keys[there];
   return std::make_shared<IbPlacement>(std::move(placement));

@@ -25,7 +25,9 @@ constexpr std::chrono::milliseconds kLook{100};
 void TcpTransport::openDevices() {
   if (areDevicesOpen_) return;
   areDevicesOpen_ = true;
-  devices_ = IbDevice::openAll(IbSettings::fromEnvironment(), size_ - 1, whyNoDevices_);
+  IbSettings settings = IbSettings::fromEnvironment();
+  settings.failsOver = failsOver_.value_or(settings.failsOver);
+  devices_ = IbDevice::openAll(settings, size_ - 1, whyNoDevices_);
   if (devices_.empty()) {
     log(LogComponent::Transport, LogLevel::Debug, "rank %d uses no RDMA: %s", rank_,
         whyNoDevices_.c_str());

@@ -21,7 +21,12 @@ constexpr size_t kPage = 4096;
 std::shared_ptr<void> TcpTransport::useDirectly(std::span<std::byte> memory,
                                                 std::function<bool()> isCurrent) {
   const Lock lock(*this);
-  return regions_.add(memory, std::move(isCurrent));
+  return regions_.named().add(memory, std::move(isCurrent));
+}
+
+void TcpTransport::useMemoryOf(TcpTransport& other) {
+  const Lock lock(*this);
+  regions_.shareNamed(other.regions_);
 }
 
 /// Where a peer that sends over RDMA may write the message; nothing if its memory is not

@@ -11,7 +11,8 @@
 
 namespace ctran {
 
-TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
+TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
+                           std::optional<bool> failsOver)
     : board_(board),
       listener_(listener),
       hosts_(std::move(hosts)),
@@ -19,6 +20,7 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
       size_(board.size()),
       ownAddresses_(hosts_.doorman->addresses()),
       connectionsWanted_(wantedConnections()),
+      failsOver_(failsOver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
       urgent_(::epoll_create1(EPOLL_CLOEXEC)) {
   if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);
@@ -29,7 +31,11 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener)
   watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
 }
 
-TcpTransport::~TcpTransport() = default;
+TcpTransport::~TcpTransport() {
+  peers_.clear();  // nothing is read or written by devices any more
+  // Other transports may use the same memory.
+  for (const auto& device : devices_) regions_.named().clearAt(*device);
+}
 
 void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
   epoll_event event{};

@@ -31,8 +31,10 @@ class IbDevice;
 /// (rdma.cpp).
 class TcpTransport final : public Transport {
  public:
-  /// The board gets what others say they do.
-  TcpTransport(Board& board, Hosts hosts, Listener& listener);
+  /// The board gets what others say they do. `failsOver`: whether a pair goes on when its RDMA
+  /// connection fails; nothing: as CTRAN_IB_FAIL_OVER says.
+  TcpTransport(Board& board, Hosts hosts, Listener& listener,
+               std::optional<bool> failsOver = std::nullopt);
   ~TcpTransport() override;
 
   std::string_view name() const override { return "tcp"; }
@@ -50,6 +52,8 @@ class TcpTransport final : public Transport {
 
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
                                     std::function<bool()> isCurrent) override;
+  /// From now on what useDirectly() names for the other one is named for this one, too.
+  void useMemoryOf(TcpTransport& other);
 
   std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
                                                      int device = kHostMemory) override;
@@ -148,6 +152,7 @@ class TcpTransport final : public Transport {
   void pushPlaced(Peer& peer, Outbound& message, std::shared_ptr<const IbPlacement> placement);
   void placed(Peer& peer, const FrameHeader& frame, uint64_t bytes);
   void written(void* owner, size_t bytes);
+  std::shared_ptr<IbRegion> regionOf(std::span<const std::byte> local);
   std::shared_ptr<const IbPlacement> placementAt(Peer& peer, const RemoteMemory& remote,
                                                  std::span<const std::byte> local);
   void pushInOrder(Peer& peer, Link::Outgoing frame);
@@ -204,6 +209,7 @@ class TcpTransport final : public Transport {
   const int size_;
   const std::vector<NetAddress> ownAddresses_;
   const size_t connectionsWanted_;  // to a peer; 0: depends
+  const std::optional<bool> failsOver_;
   UniqueFd epoll_;
   UniqueFd urgent_;  // epoll too: of what is also in the other
   UniqueFd timer_;   // when to look at what RDMA connections have on their way, or have failed

@@ -1,15 +1,19 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "ctran/verbs/abi.h"
 
-/// How work requests reach queue pairs of other processes of this machine: over sockets, which a
-/// thread serves. A queue pair's number says which process it is of.
+/// How work requests reach queue pairs of other processes of this machine: as datagrams, which a
+/// thread of each process takes. A queue pair's number says which process it is of.
+///
+/// A process has one socket for all others, from the moment when it opens a device: as with a real
+/// device, queue pairs and what goes over them need no descriptor.
 namespace stand_in {
 
 struct Wire;
@@ -33,46 +37,52 @@ class Network {
   ~Network() = delete;  // outlives every thread of the process
   explicit Network(Wire& wire) : wire_(wire) {}
 
+  /// From now on this process has numbers for queue pairs, and others can reach it. False, with
+  /// errno, if it has no descriptor left.
+  bool open();
   /// The first number of this process's queue pairs, and how many there are.
-  uint32_t firstQpNum();
+  uint32_t firstQpNum() const { return slot_ * kQpNums; }
   static constexpr uint32_t kQpNums = 1 << 14;
 
-  /// From now on other processes can reach this one.
-  void open();
   /// False if there is no such process.
   bool send(const Request& request, const std::string& payload);
   /// A receive has been posted: requests may have waited for it.
   void retry();
 
  private:
-  struct Connection {
-    int fd;
-    uint32_t slot;  ///< of the process that was called; kAccepted if it has called
+  /// What a datagram begins with. Those of one process are parts of one stream.
+  struct Sender {
+    uint32_t slot;
+    int32_t process;
+  };
+  /// Another process.
+  struct Peer {
+    int32_t process = 0;  ///< 0: nothing has come from it
     std::string in, out;
+    size_t sent = 0;  ///< of `out`
   };
   struct Waiting {
-    std::weak_ptr<Connection> from;
+    Sender from;
     Request request;
     std::string payload;
   };
-  static constexpr uint32_t kAccepted = UINT32_MAX;
 
   /// A forked child is another process.
   void forked();
+  bool bind();
   void serve();
-  void parse(const std::shared_ptr<Connection>& connection);
-  void handle(const std::shared_ptr<Connection>& connection, const Request& request,
-              std::string payload);
-  void put(Connection& connection, const Request& request, const std::string& payload);
-  void flush(Connection& connection);
-  void wake();
+  void take();
+  void look();
+  void parse(const Sender& from, Peer& peer);
+  void handle(const Sender& from, const Request& request, std::string payload);
+  bool put(uint32_t slot, const Request& request, const std::string& payload);
+  bool flush(uint32_t slot, Peer& peer);
+  ssize_t sendPart(uint32_t slot, const char* data, size_t bytes) const;
 
   Wire& wire_;
-  int listener_ = -1;
-  int waker_ = -1;
+  int socket_ = -1;
   uint32_t slot_ = 0;
-  bool open_ = false;
-  std::vector<std::shared_ptr<Connection>> connections_;
+  std::map<uint32_t, Peer> peers_;  ///< by slot
   std::vector<Waiting> waiting_;
 };
 

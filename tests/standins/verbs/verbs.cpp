@@ -215,7 +215,7 @@ STAND_IN ibv_context* ibv_open_device(ibv_device* device) {
   Wire& wire = Wire::get();
   std::lock_guard lock(wire.mutex);
   int ends[2];
-  if (::pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return nullptr;
+  if (!wire.network.open() || ::pipe2(ends, O_CLOEXEC | O_NONBLOCK)) return nullptr;
   Context* context = made<Context>();
   context->device = device;
   context->ops.poll_cq = pollCq;
@@ -473,7 +473,6 @@ STAND_IN int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   } else if (attributes->qp_state == IBV_QPS_RTR && qp.state == IBV_QPS_INIT && rest == kRtr) {
     known.dest_qp_num = attributes->dest_qp_num;
     known.ah_attr = attributes->ah_attr;
-    if (wire.qps.count(known.dest_qp_num) == 0) wire.network.open();
   } else if (attributes->qp_state == IBV_QPS_RTS && qp.state == IBV_QPS_RTR && rest == kRts) {
     known.rnr_retry = attributes->rnr_retry;
   } else {

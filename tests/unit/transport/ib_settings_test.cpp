@@ -36,6 +36,13 @@ TEST(HcaFilter, TakesPrefixesExactNamesAndExclusions) {
   EXPECT_THROW(HcaFilter("mlx5_0:0"), Error);
 }
 
+TEST(HintedFailOver, IsSaidByTheHintAloneOrNotAtAll) {
+  EXPECT_EQ(hintedFailOver({}), std::nullopt);
+  EXPECT_EQ(hintedFailOver({{"ctran::ib_fail_over", "0"}}), false);
+  EXPECT_EQ(hintedFailOver({{"ctran::ib_fail_over", "1"}}), true);
+  EXPECT_THROW(hintedFailOver({{"ctran::ib_fail_over", "no"}}), Error);
+}
+
 ibverbx::ibv_gid_entry entryOf(uint32_t index, std::initializer_list<uint8_t> start, uint8_t tenth,
                                uint32_t type) {
   ibverbx::ibv_gid_entry entry{};

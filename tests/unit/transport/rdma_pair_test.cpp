@@ -6,6 +6,7 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "ctran/base/error.h"
 #include "ctran/memory/shared_allocation.h"
@@ -135,6 +136,23 @@ TEST_F(RdmaPair, AGetSeesWhatWasPutBeforeAndNothingThatWasPutLater) {
   }
 }
 
+/// Among the moments is the one at which the other end lets in a caller that has hung up.
+TEST_F(RdmaPair, WhoLeavesIsNeverALoss) {
+  for (const bool callerLeaves : {true, false}) {
+    for (int turns = 0; turns < 16; ++turns) {
+      TcpSide a{0}, b{1};
+      TcpSide::introduce(a, b);
+      a.call();
+      for (int turn = 0; turn < turns; ++turn) (turn % 2 == 0 ? b : a).poll(1);
+      TcpSide &one = callerLeaves ? a : b, &other = callerLeaves ? b : a;
+      one.transport().leave(kGuard);
+      pollUntil({&other}, [&] { return other.transport().connections() == 0; });
+      other.poll(100);
+      EXPECT_EQ(other.error, nullptr) << other.error->what() << " after " << turns << " turns";
+    }
+  }
+}
+
 TEST_F(RdmaPair, OnlyRegisteredMemoryIsReached) {
   Memory source(1000), target(1000);
   std::vector<std::byte> ordinary(1000);
@@ -146,6 +164,31 @@ TEST_F(RdmaPair, OnlyRegisteredMemoryIsReached) {
   EXPECT_EQ(origin.put(1, exposed->remote, 0, std::span(ordinary).first(10)), nullptr);
   EXPECT_THROW(origin.put(1, exposed->remote, 491, source.span.first(10)), Error);
   EXPECT_THROW(origin.get(1, exposed->remote, SIZE_MAX, source.span.first(2)), Error);
+}
+
+TEST_F(RdmaPair, NamedMemoryServesOtherTransportsUntilItIsLetGo) {
+  std::vector<std::byte> source(100'000);
+  Memory target(source.size());
+  Ranks first;
+  auto second = std::make_unique<Ranks>();
+  second->a.transport().useMemoryOf(first.a.transport());
+  auto named = first.a.transport().useDirectly(source, [] { return true; });
+  const auto exposed = first.b.transport().registerMemory(target.span);
+  auto elsewhere = second->b.transport().registerMemory(target.span);
+  const auto putTo = [&](Ranks& ranks, const RemoteMemory& remote, uint64_t round) {
+    fill(source, round);
+    const auto put = ranks.a.transport().put(1, remote, 0, source);
+    ASSERT_NE(put, nullptr);
+    ranks.untilEnded(*put);
+    EXPECT_TRUE(holds(target.span, round));
+  };
+  putTo(*second, elsewhere->remote, 1);
+  putTo(first, exposed->remote, 2);
+  elsewhere.reset();
+  second.reset();
+  putTo(first, exposed->remote, 3);
+  named.reset();
+  EXPECT_FALSE(first.a.transport().reaches(1, exposed->remote, source));
 }
 
 TEST_F(RdmaPair, MemoryThatIsNotRegisteredAnyMoreIsNotWritten) {

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "ctran/memory/shared_allocation.h"
 #include "ctran/window/window.h"
@@ -127,16 +128,27 @@ TEST_P(RdmaWindows, TheyGoOnWhenADeviceFails) {
       1);
 }
 
-TEST_F(RdmaWindow, TheTargetTakesNoPartInAGet) {
+enum class Local { Allocated, Named, NamedEarlier, OfTheWindow };
+
+class RdmaWindowFrom : public RdmaWindow, public ::testing::WithParamInterface<Local> {};
+
+TEST_P(RdmaWindowFrom, TheTargetTakesNoPartInAGet) {
   runRanks(
       2,
       [this](Communicator& communicator) {
-        const auto allocation = SharedAllocation::allocate(kStripe);
-        const std::span<std::byte> memory(allocation->data(), kStripe);
+        const auto allocation = SharedAllocation::allocate(2 * kStripe);
+        const auto buffer = SharedAllocation::allocate(kStripe);
+        std::vector<std::byte> ordinary(kStripe);
+        std::span<std::byte> back(ordinary);
+        std::shared_ptr<void> named;
+        const auto name = [&] { named = communicator.useDirectly(back, [] { return true; }); };
+        if (GetParam() == Local::Allocated) back = {buffer->data(), kStripe};
+        if (GetParam() == Local::OfTheWindow) back = {allocation->data() + kStripe, kStripe};
+        if (GetParam() == Local::NamedEarlier) name();
+        const std::span<std::byte> memory(allocation->data(), 2 * kStripe);
         const auto window = Window::create(communicator, memory, {.signalWords = 1});
+        if (GetParam() == Local::Named) name();
         if (communicator.rank() == 0) {
-          const auto buffer = SharedAllocation::allocate(kStripe);
-          const std::span<std::byte> back(buffer->data(), kStripe);
           // The pair changes over to RDMA meanwhile. By messages a get has five requests or more.
           uint64_t requests = UINT64_MAX;
           for (int tries = 0; tries < 100'000 && requests != 1; ++tries) {
@@ -151,6 +163,9 @@ TEST_F(RdmaWindow, TheTargetTakesNoPartInAGet) {
       1);
 }
 
+INSTANTIATE_TEST_SUITE_P(Memory, RdmaWindowFrom,
+                         ::testing::Values(Local::Allocated, Local::Named, Local::NamedEarlier,
+                                           Local::OfTheWindow));
 INSTANTIATE_TEST_SUITE_P(Seed, RdmaWindows, ::testing::Range<uint64_t>(0, 10));
 
 }  // namespace

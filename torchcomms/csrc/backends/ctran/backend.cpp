@@ -30,15 +30,16 @@ bool usesStandIn(at::Device device, const Hints& hints) {
 }
 
 void refuseUnknown(const Hints& hints) {
-  constexpr std::string_view kKnown[] = {"algorithm", "deterministic", "host", "stand_in",
-                                         "through_host"};
+  constexpr std::string_view kKnown[] = {"algorithm",    "deterministic", "host",
+                                         "ib_fail_over", "stand_in",      "through_host"};
   for (const auto& [key, value] : hints) {
     if (!key.starts_with("ctran::")) continue;
     const std::string_view name = std::string_view(key).substr(7);
     if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
     throw ctran::Error(ctran::ErrorKind::InvalidArgument,
                        "backend ctran knows no hint " + key +
-                           "; there are ctran::algorithm, ctran::deterministic and ctran::host");
+                           "; there are ctran::algorithm, ctran::deterministic, ctran::host and "
+                           "ctran::ib_fail_over");
   }
 }
 
