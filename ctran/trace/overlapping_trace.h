@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "ctran/trace/operation_ring.h"
 #include "ctran/trace/recording.h"
@@ -26,7 +27,10 @@ class OverlappingTrace {
                              uint64_t tag, uint32_t choice) {
     const std::lock_guard lock(mutex_);
     Entry entry{isMessage, 0};
-    RecordSlot& slot = recording_.begin(isMessage, entry.position);
+    std::optional<uint64_t>& spare = spare_[isMessage ? 1 : 0];
+    RecordSlot& slot =
+        spare ? recording_.slot(isMessage, *spare) : recording_.begin(isMessage, entry.position);
+    if (spare) entry.position = *std::exchange(spare, std::nullopt);
     if (!recording_.isOn()) return std::nullopt;
     const uint64_t now = ticks();
     slot.version.store(0, std::memory_order_relaxed);
@@ -45,6 +49,15 @@ class OverlappingTrace {
     set(slot.choice, choice);
     slot.version.store(entry.position + 1, std::memory_order_release);
     return entry;
+  }
+
+  /// The operation does not come about, and is the last one that was called: the next one gets its
+  /// number.
+  void withdraw(const Entry& entry) {
+    change(entry, [&](RecordSlot& slot) {
+      slot.version.store(0, std::memory_order_release);
+      spare_[entry.isMessage ? 1 : 0] = entry.position;
+    });
   }
 
   void chose(const Entry& entry, uint32_t choice) {
@@ -78,6 +91,7 @@ class OverlappingTrace {
 
   Recording& recording_;
   std::mutex mutex_;
+  std::optional<uint64_t> spare_[2];  ///< number of a collective, of a message
 };
 
 }  // namespace ctran
