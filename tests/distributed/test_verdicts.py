@@ -13,6 +13,7 @@ import torch
 from harness import Job, Rank, Ranks
 from harness.failing import all_reduce, barrier
 
+from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
 from torchcomms.cli.records.top import Rates
@@ -95,6 +96,44 @@ def test_an_uneven_exchange(fresh_ranks: MakeRanks, uneven: str) -> None:
         assert verdict["way"] == ("sent" if uneven == "sends" else "received")
         assert verdict["ratio"] == pytest.approx(32 / 11, rel=0.01)
         assert f"rank 2 {uneven} 2.91 times" in verdict["text"]
+    end(job)
+
+
+def trains(rank: Rank, how: str) -> None:
+    """A step computes for as long as its four calls take, and makes them afterwards or before."""
+    comm = rank.comm("ctran")
+    gradients = [torch.ones(1 << 20) for _ in range(4)]
+    passed = 0.0
+    for _ in range(12):
+        works = []
+        if how == "before":
+            works = [comm.all_reduce(data, ReduceOp.SUM, async_op=True) for data in gradients]
+        for data in gradients:
+            time.sleep(max(passed, 0.01) / len(gradients))
+            if how == "between":
+                comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+        begun = time.monotonic()
+        if how == "after":
+            for data in gradients:
+                comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+            passed = time.monotonic() - begun
+        for work in works:
+            work.wait()
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("how", ["after", "between", "before"])
+def test_communication_that_could_have_run_before(fresh_ranks: MakeRanks, how: str) -> None:
+    job = start(fresh_ranks, 2, trains, how)
+    verdicts = [v for v in judge(look(job)) if v["verdict"] == "lost_overlap"]
+    if how == "after":
+        (verdict,) = verdicts
+        assert verdict["ranks"] == [0, 1]
+        assert verdict["loss"] >= 0.2
+        assert "4 calls that block, one after another" in verdict["text"]
+    else:
+        assert verdicts == []
     end(job)
 
 
