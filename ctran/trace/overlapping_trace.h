@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <optional>
 #include <utility>
 
 #include "ctran/trace/operation_ring.h"
+#include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
 
 namespace ctran {
@@ -61,7 +63,18 @@ class OverlappingTrace {
   }
 
   void chose(const Entry& entry, uint32_t choice) {
-    change(entry, [choice](RecordSlot& slot) { set(slot.choice, choice); });
+    change(entry, [choice](RecordSlot& slot) {
+      const uint64_t prepared = slot.choice.load(std::memory_order_relaxed) >> kPreparedShift;
+      set(slot.choice, prepared << kPreparedShift | choice);
+    });
+  }
+  /// For so many ticks the call has done what a later one need not do again.
+  void prepared(const Entry& entry, uint64_t ticks) {
+    const uint64_t units = std::min<uint64_t>((ticks >> kPreparedUnit) + 1, UINT32_MAX);
+    change(entry, [units](RecordSlot& slot) {
+      const uint64_t choice = static_cast<uint32_t>(slot.choice.load(std::memory_order_relaxed));
+      set(slot.choice, units << kPreparedShift | choice);
+    });
   }
   void started(const Entry& entry) {
     change(entry, [](RecordSlot& slot) { set(slot.startedAt, ticks()); });

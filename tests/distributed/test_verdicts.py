@@ -137,6 +137,35 @@ def test_communication_that_could_have_run_before(fresh_ranks: MakeRanks, how: s
     end(job)
 
 
+def registers(rank: Rank, again: bool) -> None:
+    """Registers the memory of each call, or that of all before the first one."""
+    comm = rank.comm("nccl")
+    data = torch.ones(1000, device=rank.device("nccl"))
+    if not again:
+        comm.tensor_register(data)
+    for _ in range(30):
+        if again:
+            comm.tensor_register(data)
+        comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+        rank.synchronize("nccl")
+        if again:
+            comm.tensor_deregister(data)
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["each_time", "once"])
+def test_memory_that_is_registered_again_and_again(fresh_ranks: MakeRanks, again: bool) -> None:
+    job = start(fresh_ranks, 2, registers, again)
+    found = recorded.live(job.ranks.processes[0].pid)
+    (communicator,) = (c for c in found if c.name == "nccl-2")
+    verdicts = [v for v in judge(communicator) if v["verdict"] == "preparation"]
+    assert [v["ranks"] for v in verdicts] == ([[0, 1]] if again else [])
+    for verdict in verdicts:
+        assert "in 22 of the last 22 collectives" in verdict["text"]
+    end(job)
+
+
 SENT = 5000  # elements
 
 

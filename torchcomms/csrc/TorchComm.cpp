@@ -7,6 +7,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/trace/preparation.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/call_recorder.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
@@ -517,6 +518,7 @@ void TorchComm::tensorRegister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Double registration error.", {},
                        "tensor_register", "call tensor_deregister() first");
   }
+  const ctran::Preparation preparation;
   impl_->tensorRegister(tensor);
   registered_.push_back(tensor);
 }
@@ -528,6 +530,7 @@ void TorchComm::tensorDeregister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This tensor is not registered", {},
                        "tensor_deregister");
   }
+  const ctran::Preparation preparation;
   impl_->tensorDeregister(tensor);
   registered_.erase(found);
 }

@@ -21,6 +21,7 @@
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 #include "ctran/trace/overlapping_trace.h"
+#include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
 #include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/staged/work.hpp"
@@ -250,6 +251,11 @@ struct CallRecorder::State {
     return entries;
   }
 
+  /// The call is about to end: what its thread has prepared since the call before it was for it.
+  void prepared(const Entries& entries) {
+    const uint64_t ticks = ctran::Preparation::take();
+    if (ticks > 0 && !entries.empty()) trace.prepared(entries.front(), ticks);
+  }
   void started(const Entries& entries) {
     for (const Entry& entry : entries) trace.started(entry);
   }
@@ -319,6 +325,7 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
     state_->failed(entries, ctran::ErrorKind::System, error.what());
     throw;
   }
+  state_->prepared(entries);
   if (entries.empty()) return work;
   if (work == TorchWorkCompleted::shared()) {
     if (!state_->isOnCpu && staged::isCapturing(state_->device)) {
