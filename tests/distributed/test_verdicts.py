@@ -250,6 +250,41 @@ def test_arrows_go_from_sends_to_their_receives(fresh_ranks: MakeRanks, tmp_path
     end(job)
 
 
+def meets(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    for _ in range(20):
+        all_reduce(comm, 100)
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("ahead", [0, 3_000_000_000, -3_000_000_000])
+def test_the_clocks_of_hosts_are_put_right(
+    fresh_ranks: MakeRanks, tmp_path: Path, ahead: int
+) -> None:
+    job = start(fresh_ranks, 4, meets)
+    kept, line = tmp_path / "kept.json", tmp_path / "line.json"
+    main(["analyze", str(job.ranks.processes[0].pid), "--save", str(kept)])
+    end(job)
+    content = json.loads(kept.read_text())
+    for rank in content["communicators"][0]["ranks"]:
+        rank["host"] = f"host{rank['rank'] // 2} (pid {rank['pid']})"
+        rank["realtime_offset"] += ahead * (rank["rank"] // 2)
+    kept.write_text(json.dumps(content))
+    assert main(["trace", str(kept), "-o", str(line)]) == 0
+    drawn = json.loads(line.read_text())
+    clocks = drawn["otherData"]["clocks"]
+    assert clocks["host0"] == {"offset_nanos": 0, "error_nanos": 0}
+    offset, error = (clocks["host1"][key] for key in ("offset_nanos", "error_nanos"))
+    assert abs(offset - ahead) <= error < 1_000_000_000
+    for number in range(1, 21):
+        calls = [e for e in drawn["traceEvents"] if e.get("args", {}).get("number") == number]
+        assert len(calls) == 4
+        begins = [e["ts"] - e["args"]["queued_us"] for e in calls]
+        ends = [e["ts"] + e["dur"] for e in calls]
+        assert max(begins) <= min(ends) + 0.01, "nobody ends before all have called"
+
+
 @pytest.mark.parametrize("text", ["soon", "10 h", "-1", "1.2.3s"])
 def test_a_time_that_is_none(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
