@@ -32,6 +32,7 @@ Json toJson(const RankRecording::Operation& op) {
   json.set("bytes", Json(static_cast<int64_t>(op.bytes)));
   json.set("tag", Json(static_cast<int64_t>(op.tag)));
   json.set("received", Json(static_cast<int64_t>(op.received)));
+  json.set("prepared", Json(op.prepared));
   json.set("algorithm", Json(op.algorithm)).set("why", Json(op.why));
   json.set("called", Json(op.called)).set("started", Json(op.started));
   json.set("first", Json(op.first)).set("ended", Json(op.ended));

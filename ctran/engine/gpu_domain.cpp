@@ -11,6 +11,7 @@
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/select/plans.h"
+#include "ctran/trace/preparation.h"
 
 namespace ctran {
 namespace {
@@ -340,6 +341,7 @@ std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c,
 /// `variable` settles how much, the same on all ranks.
 template <class Part, class Make>
 std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, const Make& make) {
+  const Preparation preparation;
   const gpu::RelaxedCapture relaxed(runtime_);
   std::unique_ptr<Part> made;
   UniqueFd memory;

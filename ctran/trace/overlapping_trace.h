@@ -1,10 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "ctran/trace/operation_ring.h"
+#include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
 
 namespace ctran {
@@ -26,7 +29,10 @@ class OverlappingTrace {
                              uint64_t tag, uint32_t choice) {
     const std::lock_guard lock(mutex_);
     Entry entry{isMessage, 0};
-    RecordSlot& slot = recording_.begin(isMessage, entry.position);
+    std::optional<uint64_t>& spare = spare_[isMessage ? 1 : 0];
+    RecordSlot& slot =
+        spare ? recording_.slot(isMessage, *spare) : recording_.begin(isMessage, entry.position);
+    if (spare) entry.position = *std::exchange(spare, std::nullopt);
     if (!recording_.isOn()) return std::nullopt;
     const uint64_t now = ticks();
     slot.version.store(0, std::memory_order_relaxed);
@@ -47,8 +53,28 @@ class OverlappingTrace {
     return entry;
   }
 
+  /// The operation does not come about, and is the last one that was called: the next one gets its
+  /// number.
+  void withdraw(const Entry& entry) {
+    change(entry, [&](RecordSlot& slot) {
+      slot.version.store(0, std::memory_order_release);
+      spare_[entry.isMessage ? 1 : 0] = entry.position;
+    });
+  }
+
   void chose(const Entry& entry, uint32_t choice) {
-    change(entry, [choice](RecordSlot& slot) { set(slot.choice, choice); });
+    change(entry, [choice](RecordSlot& slot) {
+      const uint64_t prepared = slot.choice.load(std::memory_order_relaxed) >> kPreparedShift;
+      set(slot.choice, prepared << kPreparedShift | choice);
+    });
+  }
+  /// For so many ticks the call has done what a later one need not do again.
+  void prepared(const Entry& entry, uint64_t ticks) {
+    const uint64_t units = std::min<uint64_t>((ticks >> kPreparedUnit) + 1, UINT32_MAX);
+    change(entry, [units](RecordSlot& slot) {
+      const uint64_t choice = static_cast<uint32_t>(slot.choice.load(std::memory_order_relaxed));
+      set(slot.choice, units << kPreparedShift | choice);
+    });
   }
   void started(const Entry& entry) {
     change(entry, [](RecordSlot& slot) { set(slot.startedAt, ticks()); });
@@ -78,6 +104,7 @@ class OverlappingTrace {
 
   Recording& recording_;
   std::mutex mutex_;
+  std::optional<uint64_t> spare_[2];  ///< number of a collective, of a message
 };
 
 }  // namespace ctran

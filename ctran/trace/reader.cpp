@@ -10,6 +10,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/trace/preparation.h"
 
 namespace ctran {
 namespace {
@@ -206,10 +207,12 @@ class RankReader {
     } else {
       op.received = std::min<uint64_t>(s.tag, kLargest);
     }
-    if (s.choice > 0 && s.choice <= choices_.size()) {
-      op.algorithm = textOf(choices_[s.choice - 1].algorithm);
-      op.why = textOf(choices_[s.choice - 1].why);
+    const auto choice = static_cast<uint32_t>(s.choice);
+    if (choice > 0 && choice <= choices_.size()) {
+      op.algorithm = textOf(choices_[choice - 1].algorithm);
+      op.why = textOf(choices_[choice - 1].why);
     }
+    op.prepared = clock.duration(s.choice >> kPreparedShift << kPreparedUnit);
     op.called = clock.at(s.calledAt);
     op.started = clock.at(s.startedAt);
     op.first = clock.at(s.firstAt);

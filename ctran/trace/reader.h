@@ -17,6 +17,7 @@ struct RankRecording {
     bool isMessage = false;
     uint64_t what = 0, count = 0, bytes = 0, tag = 0;
     uint64_t received = 0;       ///< bytes for this rank, of an exchange whose blocks differ
+    int64_t prepared = 0;        ///< nanoseconds in which it compiled, registered or mapped
     std::string algorithm, why;  ///< empty: not known
     int64_t called = 0, started = 0, first = 0, ended = 0;
     bool waits = false;  ///< now

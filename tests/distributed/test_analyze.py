@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Job, Rank, Ranks
+from harness import Job, Rank, Ranks, devices
 from harness.failing import all_reduce, until, until_dead
 from harness.programs import stranger
 
@@ -20,6 +20,7 @@ import torchcomms
 from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records.calls import current as running
 from torchcomms.cli.records.verdicts import judge
 
 MakeRanks = Callable[[int], Ranks]
@@ -33,7 +34,11 @@ def verdicts_of(job: Job, rank: int = 0, after: float = 0.2) -> list[dict[str, A
 
 def only_one(job: Job, rank: int = 0) -> recorded.Communicator:
     found = recorded.live(job.ranks.processes[rank].pid)
-    (communicator,) = (c for c in found if not c.name.endswith("/control"))  # of GPUs
+    # Beside it are the engine's communicator through which ranks with GPUs meet, and that by which
+    # the stand-in for NCCL moves data.
+    (communicator,) = (
+        c for c in found if not c.name.endswith("/control") and not c.name.startswith("stand-in-")
+    )
     return communicator
 
 
@@ -75,6 +80,145 @@ def test_a_rank_that_has_not_called_is_named(fresh_ranks: MakeRanks, hosts: int)
     for rank in range(4):
         assert job.hear(rank) == "done"
     assert verdicts_of(job) == [], "all is well again"
+    for rank in range(4):
+        job.say(rank)
+    job.results()
+
+
+def calls_on_a_backend_except_one(rank: Rank, backend: str, absent: int) -> None:
+    comm = rank.comm(backend)
+
+    def call(asynchronously: bool) -> None:
+        data = torch.ones(1000, device=rank.device(backend))
+        comm.all_reduce(data, ReduceOp.SUM, async_op=asynchronously).wait()
+        rank.synchronize(backend)
+
+    for asynchronously in (True, False, True):
+        call(asynchronously)
+    if rank.rank == absent:
+        rank.say("absent")
+        rank.listen()
+    call(True)
+    rank.say("done")
+    rank.listen()
+    comm.finalize()
+
+
+@pytest.mark.parametrize(
+    "backend",
+    ["gloo", "nccl", "ncclx", devices.CTRAN_GPU, devices.GLOO_STAGED, devices.XCCL],
+)
+def test_other_backends_are_recorded_too(fresh_ranks: MakeRanks, backend: str) -> None:
+    job = fresh_ranks(3).start(calls_on_a_backend_except_one, backend, 2)
+    assert job.hear(2) == "absent"
+    until(
+        lambda: (
+            [v["verdict"] for v in verdicts_of(job)] == ["missing_rank"]
+            and verdicts_of(job)[0]["waiting"] == [0, 1]
+        ),
+        "the others wait",
+    )
+    (verdict,) = verdicts_of(job)
+    assert verdict["ranks"] == [2]
+    assert verdict["number"] == 4
+    assert "rank 2 has not called all_reduce #4 (4000 B)" in verdict["text"]
+    job.say(2)
+    for rank in range(3):
+        assert job.hear(rank) == "done"
+    until(lambda: not any(map(running, only_one(job).ranks.values())), "all have ended")
+    assert verdicts_of(job) == []
+    for rank in only_one(job).ranks.values():
+        calls = [o for o in rank["operations"] if o["kind"] == "all_reduce"]
+        assert [o["number"] for o in calls] == [1, 2, 3, 4]
+        assert {o["call"] for o in calls} == {"all_reduce(sum, float32, 1000 elements)"}
+        assert {o["algorithm"] for o in calls} == {backend.split("_")[0]}
+        assert all(o["called"] <= o["started"] <= o["ended"] for o in calls)
+    for rank_number in range(3):
+        job.say(rank_number)
+    job.results()
+
+
+def calls_differently(rank: Rank, backend: str, other: str) -> None:
+    comm = rank.comm(backend)
+    device = rank.device(backend)
+    comm.all_reduce(torch.ones(100, device=device), ReduceOp.SUM, async_op=False)
+    rank.say("ready")
+    rank.listen()
+    data = torch.ones(120 if other == "size" and rank.rank == 1 else 100, device=device)
+    call = comm.broadcast if other == "call" and rank.rank == 1 else comm.all_reduce
+    work = None
+    with suppress(torchcomms.CommError):
+        work = call(data, 0 if call == comm.broadcast else ReduceOp.SUM, async_op=True)
+    rank.say("called")
+    rank.listen()
+    with suppress(torchcomms.CommError):
+        if work is not None:
+            work.wait()
+
+
+# A process in which gloo gets another number of bytes than it expects ends.
+@pytest.mark.parametrize(("backend", "other"), [("gloo", "call"), (devices.CTRAN_GPU, "size")])
+def test_different_calls_of_another_backend_are_told(
+    fresh_ranks: MakeRanks, backend: str, other: str
+) -> None:
+    job = fresh_ranks(3).start(calls_differently, backend, other)
+    for rank in range(3):
+        assert job.hear(rank) == "ready"
+    assert verdicts_of(job) == []
+    for rank in range(3):
+        job.say(rank)
+    for rank in range(3):
+        assert job.hear(rank) == "called"
+    verdict = verdicts_of(job)[0]
+    assert verdict["verdict"] == ("different_sizes" if other == "size" else "different_calls")
+    assert (verdict["ranks"], verdict["number"]) == ([1], 2)
+
+
+def is_refused_once(rank: Rank) -> None:
+    comm = rank.comm("gloo")
+    data = torch.ones(10)
+    for call in range(3):
+        if (rank.rank, call) == (1, 1):
+            with pytest.raises(torchcomms.CommError, match="is not defined"):
+                comm.all_reduce(data, ReduceOp.BAND, async_op=False)
+        comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+    rank.say("done")
+    rank.listen()
+
+
+def test_a_call_that_is_refused_does_not_count(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(2).start(is_refused_once)
+    for rank in range(2):
+        assert job.hear(rank) == "done"
+    assert verdicts_of(job) == []
+    assert [rank["collectives"] for rank in only_one(job).ranks.values()] == [4, 4]
+    for rank in range(2):
+        job.say(rank)
+    job.results()
+
+
+def makes_two_alike(rank: Rank) -> None:
+    for part in ([0, 1], [2, 3]):
+        if rank.rank not in part:
+            continue
+        options = torchcomms.CommOptions()
+        options.rank, options.size = part.index(rank.rank), len(part)
+        comm = torchcomms.new_comm(
+            "gloo", torch.device("cpu"), "pair", options=options, store=rank.store(f"pair{part[0]}")
+        )
+        comm.barrier(async_op=False)
+    rank.say("ready")
+    rank.listen()
+
+
+def test_communicators_of_one_name_are_told_apart(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(4).start(makes_two_alike)
+    for rank in range(4):
+        assert job.hear(rank) == "ready"
+    for first in (0, 2):
+        found = only_one(job, first)
+        pids = [rank["pid"] for _, rank in sorted(found.ranks.items())]
+        assert pids == [process.pid for process in job.ranks.processes[first : first + 2]]
     for rank in range(4):
         job.say(rank)
     job.results()

@@ -13,6 +13,7 @@ import torch
 from harness import Job, Rank, Ranks
 from harness.failing import all_reduce, barrier
 
+from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
 from torchcomms.cli.records.top import Rates
@@ -98,6 +99,73 @@ def test_an_uneven_exchange(fresh_ranks: MakeRanks, uneven: str) -> None:
     end(job)
 
 
+def trains(rank: Rank, how: str) -> None:
+    """A step computes for as long as its four calls take, and makes them afterwards or before."""
+    comm = rank.comm("ctran")
+    gradients = [torch.ones(1 << 20) for _ in range(4)]
+    passed = 0.0
+    for _ in range(12):
+        works = []
+        if how == "before":
+            works = [comm.all_reduce(data, ReduceOp.SUM, async_op=True) for data in gradients]
+        for data in gradients:
+            time.sleep(max(passed, 0.01) / len(gradients))
+            if how == "between":
+                comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+        begun = time.monotonic()
+        if how == "after":
+            for data in gradients:
+                comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+            passed = time.monotonic() - begun
+        for work in works:
+            work.wait()
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("how", ["after", "between", "before"])
+def test_communication_that_could_have_run_before(fresh_ranks: MakeRanks, how: str) -> None:
+    job = start(fresh_ranks, 2, trains, how)
+    verdicts = [v for v in judge(look(job)) if v["verdict"] == "lost_overlap"]
+    if how == "after":
+        (verdict,) = verdicts
+        assert verdict["ranks"] == [0, 1]
+        assert verdict["loss"] >= 0.2
+        assert "4 calls that block, one after another" in verdict["text"]
+    else:
+        assert verdicts == []
+    end(job)
+
+
+def registers(rank: Rank, again: bool) -> None:
+    """Registers the memory of each call, or that of all before the first one."""
+    comm = rank.comm("nccl")
+    data = torch.ones(1000, device=rank.device("nccl"))
+    if not again:
+        comm.tensor_register(data)
+    for _ in range(30):
+        if again:
+            comm.tensor_register(data)
+        comm.all_reduce(data, ReduceOp.SUM, async_op=False)
+        rank.synchronize("nccl")
+        if again:
+            comm.tensor_deregister(data)
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("again", [True, False], ids=["each_time", "once"])
+def test_memory_that_is_registered_again_and_again(fresh_ranks: MakeRanks, again: bool) -> None:
+    job = start(fresh_ranks, 2, registers, again)
+    found = recorded.live(job.ranks.processes[0].pid)
+    (communicator,) = (c for c in found if c.name == "nccl-2")
+    verdicts = [v for v in judge(communicator) if v["verdict"] == "preparation"]
+    assert [v["ranks"] for v in verdicts] == ([[0, 1]] if again else [])
+    for verdict in verdicts:
+        assert "in 22 of the last 22 collectives" in verdict["text"]
+    end(job)
+
+
 SENT = 5000  # elements
 
 
@@ -180,6 +248,41 @@ def test_arrows_go_from_sends_to_their_receives(fresh_ranks: MakeRanks, tmp_path
         (0, 3, 4 * SENT, 4 * SENT),
     ]
     end(job)
+
+
+def meets(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    for _ in range(20):
+        all_reduce(comm, 100)
+    rank.say("ready")
+    rank.listen()
+
+
+@pytest.mark.parametrize("ahead", [0, 3_000_000_000, -3_000_000_000])
+def test_the_clocks_of_hosts_are_put_right(
+    fresh_ranks: MakeRanks, tmp_path: Path, ahead: int
+) -> None:
+    job = start(fresh_ranks, 4, meets)
+    kept, line = tmp_path / "kept.json", tmp_path / "line.json"
+    main(["analyze", str(job.ranks.processes[0].pid), "--save", str(kept)])
+    end(job)
+    content = json.loads(kept.read_text())
+    for rank in content["communicators"][0]["ranks"]:
+        rank["host"] = f"host{rank['rank'] // 2} (pid {rank['pid']})"
+        rank["realtime_offset"] += ahead * (rank["rank"] // 2)
+    kept.write_text(json.dumps(content))
+    assert main(["trace", str(kept), "-o", str(line)]) == 0
+    drawn = json.loads(line.read_text())
+    clocks = drawn["otherData"]["clocks"]
+    assert clocks["host0"] == {"offset_nanos": 0, "error_nanos": 0}
+    offset, error = (clocks["host1"][key] for key in ("offset_nanos", "error_nanos"))
+    assert abs(offset - ahead) <= error < 1_000_000_000
+    for number in range(1, 21):
+        calls = [e for e in drawn["traceEvents"] if e.get("args", {}).get("number") == number]
+        assert len(calls) == 4
+        begins = [e["ts"] - e["args"]["queued_us"] for e in calls]
+        ends = [e["ts"] + e["dur"] for e in calls]
+        assert max(begins) <= min(ends) + 0.01, "nobody ends before all have called"
 
 
 @pytest.mark.parametrize("text", ["soon", "10 h", "-1", "1.2.3s"])

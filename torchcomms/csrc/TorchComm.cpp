@@ -7,7 +7,9 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/trace/preparation.h"
 #include "torchcomms/csrc/argument_checks.hpp"
+#include "torchcomms/csrc/call_recorder.hpp"
 #include "torchcomms/csrc/hook_registry.hpp"
 #include "torchcomms/csrc/profiled_call.hpp"
 
@@ -49,7 +51,9 @@ TorchComm::TorchComm(std::shared_ptr<TorchCommBackend> backend, std::vector<int>
       rank_(impl_->getRank()),
       size_(impl_->getSize()),
       ranks_(std::move(ranks)),
-      hooks_(std::make_shared<HookRegistry>()) {}
+      hooks_(std::make_shared<HookRegistry>()) {
+  hooks_->record(CallRecorder::of(*impl_, ranks_));
+}
 
 ArgumentChecks TorchComm::begin(OpName op) const {
   const ArgumentChecks check{op, rank_, size_, device_, impl_->getBackendName()};
@@ -63,13 +67,17 @@ template <typename Args, typename Issue, typename... Fields>
 TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& options,
                                      Issue issue, const Fields&... fields) {
   const bool isSeen = ProfiledCall::isSeen();
-  if (!hooks_->active() && !isSeen) [[likely]]
+  CallRecorder* const recorder = hooks_->recorder();
+  if (!hooks_->active() && !isSeen && recorder == nullptr) [[likely]]
     return issue();
   const auto timeout = options.timeout == kNoTimeout ? getOptions().timeout : options.timeout;
   const PreHookArgs args = Args{{async_op, timeout}, fields...};
   std::optional<ProfiledCall> profiled;
   if (isSeen) profiled.emplace(*impl_, op, viewOf(args));
-  return hooks_->active() ? hooks_->around(op, args, issue) : issue();
+  const auto recorded = [&] {
+    return recorder != nullptr ? recorder->around(op, args, issue) : issue();
+  };
+  return hooks_->active() ? hooks_->around(op, args, recorded) : recorded();
 }
 
 void TorchComm::finalize() {
@@ -77,6 +85,7 @@ void TorchComm::finalize() {
   hooks_->before(OpName::finalize, HookRegistry::kNoOpId, FinalizePreHookArgs{});
   finalized_ = true;
   impl_->finalize();
+  if (hooks_->recorder() != nullptr) hooks_->recorder()->left();
   hooks_->after(HookRegistry::kNoOpId, FinalizePostHookArgs{});
   hooks_->clear();  // nothing calls them any more, and they may hold this communicator
 }
@@ -481,6 +490,7 @@ void TorchComm::reconfigure(const ReconfigureOptions& options) {
   rank_ = impl_->getRank();
   size_ = impl_->getSize();
   ranks_ = firstRanks(size_);
+  hooks_->record(CallRecorder::of(*impl_, ranks_, options.uuid));
   hooks_->mended();
   listenForFailures();
   hooks_->after(id, ReconfigurePostHookArgs{rank_, size_});
@@ -508,6 +518,7 @@ void TorchComm::tensorRegister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "Double registration error.", {},
                        "tensor_register", "call tensor_deregister() first");
   }
+  const ctran::Preparation preparation;
   impl_->tensorRegister(tensor);
   registered_.push_back(tensor);
 }
@@ -519,6 +530,7 @@ void TorchComm::tensorDeregister(const at::Tensor& tensor) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "This tensor is not registered", {},
                        "tensor_deregister");
   }
+  const ctran::Preparation preparation;
   impl_->tensorDeregister(tensor);
   registered_.erase(found);
 }

@@ -7,6 +7,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
+#include "torchcomms/csrc/call_recorder.hpp"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -66,6 +67,11 @@ RemovableHandle HookRegistry::addAbort(AbortHook hook) { return add(abort_, std:
 void HookRegistry::mended() {
   const std::lock_guard lock(mutex_);
   if (abortState_ == Abort::Done) abortState_ = Abort::None;
+}
+
+void HookRegistry::record(std::shared_ptr<CallRecorder> recorder) {
+  if (recorder_) recorder_->left();
+  recorder_ = std::move(recorder);
 }
 
 void HookRegistry::update() {

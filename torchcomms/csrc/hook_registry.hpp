@@ -11,13 +11,19 @@
 
 namespace torch::comms {
 
-/// The hooks of one communicator, called in the order of their registration. All methods may be
-/// called from any thread, also inside a hook.
+class CallRecorder;
+
+/// The hooks of one communicator, called in the order of their registration, and its recorder. All
+/// methods may be called from any thread, also inside a hook, but those of the recorder.
 class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
  public:
   RemovableHandle addPre(PreHook hook);
   RemovableHandle addPost(PostHook hook);
   RemovableHandle addAbort(AbortHook hook);
+
+  /// From now on operations are recorded there; null: they are not. Not during an operation.
+  void record(std::shared_ptr<CallRecorder> recorder);
+  CallRecorder* recorder() const { return recorder_.get(); }
 
   /// Whether operations have to tell. This is all that one without hooks pays.
   bool active() const { return active_.load(std::memory_order_relaxed); }
@@ -71,6 +77,7 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   enum class Abort { None, Running, Done } abortState_ = Abort::None;
   std::condition_variable abortDone_;
   std::atomic<bool> active_{false};
+  std::shared_ptr<CallRecorder> recorder_;
 };
 
 }  // namespace torch::comms

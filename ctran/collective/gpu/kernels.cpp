@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "ctran/base/error.h"
+#include "ctran/trace/preparation.h"
 
 namespace ctran {
 namespace {
@@ -91,6 +92,7 @@ class LoadingMode {
 };
 
 gpu::Module load(int device, const gpu::CompileRequest& request) {
+  const Preparation preparation;
   const std::string image = gpu::compile(request);
   const gpu::DeviceGuard guard(device);
   const LoadingMode mode;

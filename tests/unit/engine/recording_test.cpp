@@ -224,6 +224,31 @@ TEST(Recording, OfOperationsThatOverlap) {
   }
 }
 
+TEST(Recording, GivesTheNumberOfACallThatIsRefusedToTheNextOne) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 2, "world", "here", 0, 5});
+  OverlappingTrace trace(recording);
+  const auto running = trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
+  const auto refused = trace.begin(false, {0, 0, 0, 2, {}}, 20, 0, 0);
+  const auto message = trace.begin(true, {0, 0, 0, 3, {}}, 30, 4, 0);
+  ASSERT_TRUE(running && refused && message);
+  trace.withdraw(*refused);
+  auto group = readRecording(memory.fd.get());
+  ASSERT_EQ(group->ranks.at(0).operations.size(), 2U);
+  const auto next = trace.begin(false, {0, 0, 0, 4, {}}, 40, 0, 0);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->position, 1U);
+  trace.ended(*next);
+  group = readRecording(memory.fd.get());
+  const auto& rank = group->ranks.at(0);
+  EXPECT_EQ(rank.collectives, 2U);
+  EXPECT_EQ(rank.messages, 1U);
+  ASSERT_EQ(rank.operations.size(), 3U);
+  EXPECT_EQ(rank.operations[0].ended, 0);
+  EXPECT_EQ(rank.operations[1].count, 4U);
+  EXPECT_GT(rank.operations[1].ended, 0);
+}
+
 TEST(Recording, KeepsTheLastOnes) {
   Memory memory(1);
   Recording recording(memory.mapping, 1, 0, {0, 1, "world", "here", 0, 5});

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
-from torchcomms.cli.records import job, processes, serve, timeline, top, traffic
+from torchcomms.cli.records import clocks, job, processes, serve, timeline, top, traffic
 from torchcomms.cli.records.calls import current, named
 from torchcomms.cli.records.verdicts import judge, state_of
 
@@ -149,8 +149,11 @@ def _add_after(parser: argparse.ArgumentParser) -> None:
 
 def _find(of: Sequence[str]) -> list[job.Communicator]:
     if len(of) == 1 and of[0].isdecimal():
-        return job.live(int(of[0]))
-    return job.load([Path(path) for path in of]) if of else job.live()
+        found = job.live(int(of[0]))
+    else:
+        found = job.load([Path(path) for path in of]) if of else job.live()
+    clocks.align(found)
+    return found
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -265,6 +268,8 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
                 "queued": rank["queued"],
                 "off": rank.get("off", False),
                 "links": rank.get("links", []),
+                "clock_offset": rank.get("clock_offset", 0),
+                "clock_error": rank.get("clock_error"),
                 "in": current(rank),
             }
             for _, rank in sorted(communicator.ranks.items())

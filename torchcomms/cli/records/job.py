@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -88,11 +88,9 @@ def _of_job(pid: int | None) -> dict[tuple[int, int], _Memory]:
     if pid is not None:
         jobs = [job for job in jobs if any(pid in memories[key].holders for key in job)]
         if not jobs:
-            raise NotFoundError(
-                f"process {pid} has no communicator of ctran that this user may look into"
-            )
+            raise NotFoundError(f"process {pid} has no communicator that this user may look into")
     if not jobs:
-        raise NotFoundError("no process that this user may look into has a communicator of ctran")
+        raise NotFoundError("no process that this user may look into has a communicator")
     if len(jobs) > 1:
         firsts = sorted(min(min(memories[key].holders) for key in job) for job in jobs)
         raise NotFoundError(
@@ -119,6 +117,26 @@ def writable_memories(pid: int | None = None) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def _unclear(memories: Iterable[_Memory]) -> set[str]:
+    """Groups in which a rank comes twice.
+
+    Outside the engine ranks name their communicator by what they know of it, without asking the
+    others: two that were made alike, by different ranks of a job, have one name.
+    """
+    seen: set[tuple[str, int]] = set()
+    twice: set[str] = set()
+    for memory in memories:
+        assert memory.content is not None
+        group = memory.content["group"]
+        for rank in memory.content["ranks"]:
+            if rank["left"]:
+                continue
+            if (group, rank["rank"]) in seen:
+                twice.add(group)
+            seen.add((group, rank["rank"]))
+    return twice
+
+
 def live(pid: int | None = None) -> list[Communicator]:
     """The communicators of the job to which a process belongs, or of the only job of this user.
 
@@ -126,10 +144,14 @@ def live(pid: int | None = None) -> list[Communicator]:
         NotFoundError: there is none, or, without `pid`, there are several.
     """
     communicators: dict[str, Communicator] = {}
-    for key, memory in _of_job(pid).items():
+    memories = _of_job(pid)
+    unclear = _unclear(memories.values())
+    for key, memory in memories.items():
         content = memory.content
         assert content is not None
-        name = content["group"] if content["group"] != "0" else f"{key[0]}:{key[1]}"
+        name = content["group"]
+        if name == "0" or name in unclear:
+            name = f"{key[0]}:{key[1]}"
         for rank in content["ranks"]:
             at = _alive(rank, memory.holders)
             state = "left" if rank["left"] else "alive" if at is not None else "dead"

@@ -18,7 +18,7 @@ def pids() -> list[int]:
 
 
 def memories(pid: int) -> Iterator[str]:
-    """Paths of the engine's shared memory that a process has open; none if it is not ours."""
+    """Paths of the memory in which a process may have recorded; none if it is not ours."""
     folder = f"/proc/{pid}/fd"
     with suppress(OSError):
         for name in os.listdir(folder):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from torchcomms.cli.records.arrows import End, arrows
+from torchcomms.cli.records.clocks import host_of
 from torchcomms.cli.records.job import Communicator
 
 _MESSAGES = 1000  # added to the number of a communicator, as the thread of its messages
@@ -46,7 +47,13 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
                 out.append(
                     _tip(communicator, target, index, since, True) | {"ph": "f", "id": arrow}
                 )
-    other = {"since_nanos": since}  # of CLOCK_REALTIME
+    clocks = {
+        host_of(rank): {"offset_nanos": rank["clock_offset"], "error_nanos": rank["clock_error"]}
+        for communicator in communicators
+        for rank in communicator.ranks.values()
+        if "clock_offset" in rank
+    }
+    other = {"since_nanos": since, "clocks": clocks}  # of the first host's CLOCK_REALTIME
     return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": other}
 
 

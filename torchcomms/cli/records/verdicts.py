@@ -9,6 +9,8 @@ from typing import Any
 from torchcomms.cli.records import processes
 from torchcomms.cli.records.calls import collectives, current, named, verdict
 from torchcomms.cli.records.job import Communicator
+from torchcomms.cli.records.overlap import lost_overlap
+from torchcomms.cli.records.preparation import preparation
 from torchcomms.cli.records.slow import slow
 
 # Whose counts belong to pairs of ranks, or to one rank.
@@ -20,7 +22,7 @@ _OWN_COUNTS = (
     "all_to_all_v_combine",
 )
 _SECOND = 1_000_000_000
-_SLOW = {"slow_rank", "slow_link", "imbalance"}
+_SLOW = {"slow_rank", "slow_link", "imbalance", "lost_overlap", "preparation"}
 
 
 def _described(operation: dict[str, Any]) -> str:
@@ -39,7 +41,8 @@ def judge(communicator: Communicator, after: float = 1.0) -> list[dict[str, Any]
     if not verdicts:
         verdicts = [*_missing(communicator, after), *_unmatched(communicator, after)]
     if not verdicts:
-        verdicts = [*_failed(communicator), *slow(communicator)]
+        verdicts = [*_failed(communicator), *slow(communicator), *lost_overlap(communicator)]
+        verdicts += preparation(communicator)
     return verdicts
 
 

@@ -72,14 +72,15 @@ struct Remains {
 template <typename Owned>
 void destroyAside(Owned owned, std::function<bool()> haveEnded = nullptr) {
   auto* const last = new Owned(std::move(owned));
-  const auto destroy = [last] { delete last; };
-  try {
-    haveEnded ? stream::whenHolds(std::move(haveEnded), destroy)
-              : ctran::startThread("comms-end", destroy);
-  } catch (const ctran::Error& error) {  // it stays
-    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
-               "a c10d backend is not taken down: %s", error.what());
-  }
+  const auto destroy = [last] {
+    try {
+      ctran::startThread("comms-end", [last] { delete last; });
+    } catch (const ctran::Error& error) {  // it stays
+      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+                 "a c10d backend is not taken down: %s", error.what());
+    }
+  };
+  haveEnded ? stream::whenHolds(std::move(haveEnded), destroy) : destroy();
 }
 
 }  // namespace
