@@ -33,8 +33,8 @@ class PlanWorld {
       // Of a plan that reaches other ranks' buffers, beside the one that stages them.
       const Plan staged = plan::staged(plan);
       const bool isDirect = staged != plan;
-      const plan::Kernel kernel = kernelOf(staged, verify(staged).properties, rank, "made",
-                                           isDirect ? &plan : nullptr);
+      const plan::Kernel kernel =
+          kernelOf(staged, verify(staged).properties, rank, "made", isDirect ? &plan : nullptr);
       const plan::Kernel::Memory& memory = isDirect ? kernel.direct : kernel.memory;
       EXPECT_EQ(static_cast<u32>(kernel.lanes), lanesOf(plan));
       signals_.emplace_back(memory.signals * kSlices, 0);
@@ -192,7 +192,10 @@ TEST(PlanKernel, RanksTellEachOtherWhereTheirBuffersAre) {
   }
   std::vector<char> buffers(kRanks);
   world.run(
-      {0, 1, 2}, kLaunches, [](u32) { return DeviceWorld::Grid{kBlocks, 2}; },
+      {0, 1, 2}, kLaunches,
+      [](u32) {
+        return DeviceWorld::Grid{kBlocks, 2};
+      },
       [&](u32 rank, u32 k, const Block& block) {
         PlanArguments arguments{};
         arguments.plan.team = world.team(rank);
@@ -219,7 +222,10 @@ TEST(PlanKernel, WhoDoesNotTellWhereItsBuffersAreIsNamed) {
   std::vector<u64> launches(3);
   for (const u32 rank : {0, 1}) world.control(rank).timeoutNs = 20000000;
   world.run(
-      {0, 1}, 1, [](u32) { return DeviceWorld::Grid{1, 2}; },
+      {0, 1}, 1,
+      [](u32) {
+        return DeviceWorld::Grid{1, 2};
+      },
       [&](u32 rank, u32, const Block& block) {
         PlanArguments arguments{};
         arguments.plan.team = world.team(rank);

@@ -23,8 +23,8 @@
 #include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
-#include "torchcomms/csrc/backends/staged/work.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 namespace torch::comms {
 
@@ -328,7 +328,7 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
   state_->prepared(entries);
   if (entries.empty()) return work;
   if (work == TorchWorkCompleted::shared()) {
-    if (!state_->isOnCpu && staged::isCapturing(state_->device)) {
+    if (!state_->isOnCpu && stream::isCapturing(state_->device)) {
       for (const Entry& entry : entries) state_->trace.chose(entry, state_->inGraph);
     }
     state_->ended(entries);

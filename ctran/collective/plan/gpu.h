@@ -82,7 +82,7 @@ class GpuPlan {
   Buffers placed(const Collective& collective, StagingMemory& staging, gpu::Stream stream) const;
 
   const std::shared_ptr<const PlanAlgorithm> algorithm_;
-  const plan::Plan plan_;  ///< with the root of the calls, without credits that order nothing
+  const plan::Plan plan_;        ///< with the root of the calls, without credits that order nothing
   const plan::Plan directPlan_;  ///< which reaches other ranks' buffers, if there is one
   const plan::Kernel source_;
   const device::Team& team_;

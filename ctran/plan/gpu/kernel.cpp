@@ -74,7 +74,8 @@ class KernelWriter {
       text += "      case " + number(l) + ":\n        done = lane" + number(l) + "(r);\n" +
               "        break;\n";
     }
-    return text + "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n}  // namespace ctran::device::" +
+    return text +
+           "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n}  // namespace ctran::device::" +
            space + "\n\n";
   }
 
@@ -128,9 +129,8 @@ class KernelWriter {
       ++sent_[signal];
       if (packets_.carry(signal)) continue;
       (closing_[signal] ? closingSignals : signals)
-          .push_back("{" + number(plan_.channels[signal].to.rank) + ", " +
-                     number(ending_[signal]) + ", " + number(each_[signal]) + ", " +
-                     number(sent_[signal]) + "}");
+          .push_back("{" + number(plan_.channels[signal].to.rank) + ", " + number(ending_[signal]) +
+                     ", " + number(each_[signal]) + ", " + number(sent_[signal]) + "}");
     }
     if (!waits.empty()) text += "  if (!r.wait({" + joined(waits) + "})) return false;\n";
     if (!closingWaits.empty()) {
@@ -167,8 +167,7 @@ class KernelWriter {
     if (packets_.any() && step.packet) {
       text += "  if (!r.template packets<" + whole + ", " +
               (packets_.needFences() ? "true" : "false") + ", " + number(toPackets) + ", " +
-              number(fromPackets) + ">(" + places + ", {" + joined(writers) +
-              "})) return false;\n";
+              number(fromPackets) + ">(" + places + ", {" + joined(writers) + "})) return false;\n";
     } else {
       text += "  r.template move<" + whole + ">(" + places + ");\n";
     }
@@ -197,7 +196,7 @@ class KernelWriter {
   const Properties& properties_;
   const int rank_;
   const Packets packets_;
-  std::vector<bool> closing_;                  // per channel
+  std::vector<bool> closing_;                 // per channel
   std::vector<int64_t> sent_, taken_, each_;  // per channel; lanes have theirs to themselves
   std::vector<int> ending_;  // which of the channels that end at its rank a channel is
   int signals_ = 0;
@@ -259,11 +258,12 @@ Kernel kernelOf(const Plan& plan, const Properties& properties, int rank, const 
             call(space + "_direct", "direct") + "  }\n";
   }
   body += "  " + call(space, "plan");
-  text += "#ifdef CTRAN_ELEMENT\nnamespace ctran::device {\n\n"
-          "CTRAN_INLINE void serve" + space +
-          "(const PlanArguments& arguments, const Block& block) {\n" + body +
-          "}\n\n}  // namespace ctran::device\n\nCTRAN_KERNEL(" + kernel.entry +
-          ", PlanArguments, 512, (serve" + space + "(arguments, block)))\n#endif\n";
+  text +=
+      "#ifdef CTRAN_ELEMENT\nnamespace ctran::device {\n\n"
+      "CTRAN_INLINE void serve" +
+      space + "(const PlanArguments& arguments, const Block& block) {\n" + body +
+      "}\n\n}  // namespace ctran::device\n\nCTRAN_KERNEL(" + kernel.entry +
+      ", PlanArguments, 512, (serve" + space + "(arguments, block)))\n#endif\n";
   return kernel;
 }
 

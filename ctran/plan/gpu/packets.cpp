@@ -12,7 +12,8 @@ void forEachStep(const Plan& plan, const Visit& visit) {
   for (int rank = 0; rank < plan.ranks; ++rank) {
     for (int lane = 0; lane < static_cast<int>(plan.programs[rank].size()); ++lane) {
       const Lane& steps = plan.programs[rank][lane];
-      for (int s = 0; s < static_cast<int>(steps.size()); ++s) visit(LaneId{rank, lane}, s, steps[s]);
+      for (int s = 0; s < static_cast<int>(steps.size()); ++s)
+        visit(LaneId{rank, lane}, s, steps[s]);
     }
   }
 }
@@ -34,8 +35,9 @@ bool Packets::findWriters() {
     for (const Place& place : step.to) {
       right &= place.rank == lane.rank || isPacket(step, place);
       for (int i = 0; i < step.count && isPacket(step, place); ++i) {
-        right &= writers_.try_emplace({place.rank, place.index + i}, Writer{lane.rank, lane.lane, s})
-                     .second;
+        right &=
+            writers_.try_emplace({place.rank, place.index + i}, Writer{lane.rank, lane.lane, s})
+                .second;
       }
     }
   });

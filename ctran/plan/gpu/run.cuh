@@ -28,10 +28,11 @@ struct PlanArguments {
   const void* input;
   void* output;
   u64 count;
-  PlanTeam direct;        ///< for the form that reaches them
-  u64 offers[2];          ///< where all ranks have input and output mapped, if they have: see `placed`
-  Word16* mail[kMaxRanks];  ///< of rank r: [block][launch % 2][from rank][input, output], as packets
-  u64* launches;          ///< in our memory: [block], how many there have been, from 0
+  PlanTeam direct;  ///< for the form that reaches them
+  u64 offers[2];    ///< where all ranks have input and output mapped, if they have: see `placed`
+  Word16*
+      mail[kMaxRanks];  ///< of rank r: [block][launch % 2][from rank][input, output], as packets
+  u64* launches;        ///< in our memory: [block], how many there have been, from 0
 };
 
 /// The buffers of all ranks' callers, as mapped here.

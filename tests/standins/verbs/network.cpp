@@ -41,6 +41,7 @@ sockaddr_un addressOf(uint32_t slot, socklen_t& length) {
 void Network::forked() {
   if (socket_ >= 0) ::close(socket_);
   socket_ = -1;
+  isServed_ = false;
   peers_.clear();
   waiting_.clear();
 }
@@ -74,15 +75,17 @@ bool Network::open() {
     return true;
   }();
   static_cast<void>(once);
-  if (socket_ >= 0) return true;
-  if (!bind()) return false;
+  return socket_ >= 0 || bind();
+}
+
+void Network::start() {
+  if (std::exchange(isServed_, true)) return;
   // As the thread of a library: signals of the program are not for it.
   sigset_t all, before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   std::thread([this] { serve(); }).detach();
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return true;
 }
 
 /// How many bytes have left; an error if none has.

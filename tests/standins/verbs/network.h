@@ -40,6 +40,9 @@ class Network {
   /// From now on this process has numbers for queue pairs, and others can reach it. False, with
   /// errno, if it has no descriptor left.
   bool open();
+  /// From now on it hears what they send, and things happen on a thread, too: where all queue pairs
+  /// are of one process they happen when it polls, so that a seed is a schedule.
+  void start();
   /// The first number of this process's queue pairs, and how many there are.
   uint32_t firstQpNum() const { return slot_ * kQpNums; }
   static constexpr uint32_t kQpNums = 1 << 14;
@@ -81,6 +84,7 @@ class Network {
 
   Wire& wire_;
   int socket_ = -1;
+  bool isServed_ = false;  ///< there is a thread
   uint32_t slot_ = 0;
   std::map<uint32_t, Peer> peers_;  ///< by slot
   std::vector<Waiting> waiting_;

@@ -473,6 +473,7 @@ STAND_IN int ibv_modify_qp(ibv_qp* base, ibv_qp_attr* attributes, int mask) {
   } else if (attributes->qp_state == IBV_QPS_RTR && qp.state == IBV_QPS_INIT && rest == kRtr) {
     known.dest_qp_num = attributes->dest_qp_num;
     known.ah_attr = attributes->ah_attr;
+    if (wire.qps.count(known.dest_qp_num) == 0) wire.network.start();
   } else if (attributes->qp_state == IBV_QPS_RTS && qp.state == IBV_QPS_RTR && rest == kRts) {
     known.rnr_retry = attributes->rnr_retry;
   } else {

@@ -123,8 +123,11 @@ TEST_F(HostProxyTest, StepsGoWhenTheirStreamsHaveWaited) {
   }
   synchronize(first.get());
   EXPECT_FALSE(weak.expired());
-  static_cast<void>(saying(2));  // the next one clears up
+  const auto next = saying(2);  // which clears up
   EXPECT_TRUE(weak.expired());
+  proxy.handOver(*next, first.get());
+  proxy.await(*next, first.get());
+  synchronize(first.get());
 }
 
 }  // namespace

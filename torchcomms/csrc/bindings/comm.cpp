@@ -6,10 +6,10 @@
 
 #include <comms/torchcomms/TorchCommPlugin.hpp>
 
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"

@@ -14,8 +14,8 @@
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 #include "torchcomms/csrc/backends/c10d/group.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/waiting.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 namespace torch::comms {
 

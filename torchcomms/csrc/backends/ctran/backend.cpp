@@ -11,7 +11,7 @@
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ctran/secret_store.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

@@ -7,7 +7,7 @@
 
 #include "ctran/collective/collective.h"
 #include "torchcomms/csrc/argument_checks.hpp"
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 // Tensors as the engine sees them.
 

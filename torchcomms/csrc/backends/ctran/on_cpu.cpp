@@ -1,12 +1,12 @@
 // CtranBackend on tensors of the CPU: the engine runs or posts each operation.
 
 #include "torchcomms/csrc/backends/ctran/backend.hpp"
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
 #include "torchcomms/csrc/backends/ctran/describe.hpp"
 #include "torchcomms/csrc/backends/ctran/place.hpp"
 #include "torchcomms/csrc/backends/ctran/window.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 namespace torch::comms {
 

@@ -14,8 +14,8 @@
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ctran/work.hpp"
 #include "torchcomms/csrc/backends/nccl/hints.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

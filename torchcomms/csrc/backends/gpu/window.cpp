@@ -3,8 +3,8 @@
 #include <ATen/ATen.h>
 
 #include "torchcomms/csrc/backends/ctran/window.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/engine_wait_hooks.hpp"
 
 namespace torch::comms::gpu {

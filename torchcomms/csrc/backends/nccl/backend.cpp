@@ -10,7 +10,7 @@
 #include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 #include "torchcomms/csrc/backends/meeting.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

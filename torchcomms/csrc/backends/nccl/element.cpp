@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "ctran/base/error.h"
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 namespace torch::comms::nccl {
 

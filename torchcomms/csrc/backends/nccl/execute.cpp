@@ -1,7 +1,7 @@
 #include "torchcomms/csrc/backends/nccl/execute.hpp"
 
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

@@ -5,7 +5,7 @@
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 

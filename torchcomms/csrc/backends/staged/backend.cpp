@@ -7,7 +7,7 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/staged/work.hpp"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms {
 
@@ -68,7 +68,7 @@ bool StagedBackend::direct(OpName op) const {
                        "made with enable_reconfigure=True, it needs a call of reconfigure() first");
   }
   if (device_.is_cpu()) return true;
-  if (staged::isCapturing(device_)) {
+  if (stream::isCapturing(device_)) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        std::string(toString(op)) + " of backend " + std::string(getBackendName()) +
                            " goes through host memory, of which a graph's replays know nothing",

@@ -8,33 +8,24 @@
 
 #include "ctran/base/log.h"
 #include "ctran/gpu/runtime.h"
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
 #include "torchcomms/csrc/backends/stream/waiting.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
 namespace torch::comms::staged {
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using ctran::gpu::Platform;
 
 const c10::impl::DeviceGuardImplInterface& guardOf(at::Device device) {
   return *c10::impl::getDeviceGuardImpl(device.type());
-}
-
-/// Null for devices that are no GPU's.
-const ctran::gpu::Runtime* runtimeOf(at::Device device) {
-  if (!device.is_cuda()) return nullptr;
-  static const ctran::gpu::Runtime& runtime =
-      ctran::gpu::Runtime::of(at::globalContext().hasROCM() ? Platform::Hip : Platform::Cuda);
-  return &runtime;
 }
 
 /// Calls of this thread do not spoil captures of others.
 class BesideCaptures {
  public:
   explicit BesideCaptures(at::Device device) {
-    if (const auto* runtime = runtimeOf(device)) relaxed_.emplace(*runtime);
+    if (const auto* runtime = stream::runtimeOf(device)) relaxed_.emplace(*runtime);
   }
 
  private:
@@ -42,11 +33,6 @@ class BesideCaptures {
 };
 
 }  // namespace
-
-bool isCapturing(at::Device device) {
-  const auto* runtime = runtimeOf(device);
-  return runtime != nullptr && runtime->isCapturing(stream::currentStream(device));
-}
 
 Results::Results(at::Device device, const Tensors& outputs, bool read)
     : device_(device), outputs_(outputs), issued_(device.type()), copied_(device.type()) {

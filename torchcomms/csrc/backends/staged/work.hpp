@@ -16,9 +16,6 @@ namespace torch::comms::staged {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// Whether the current stream of the device captures.
-bool isCapturing(at::Device device);
-
 /// What an operation writes in host memory, and its way to the device: by a stream of torch's pool,
 /// behind what was on the current stream when the operation was issued. Where a device has no
 /// streams, by whoever begins it. All methods but the constructor may be called on any thread.

@@ -1,6 +1,6 @@
 #include "torchcomms/csrc/backends/stream/work.hpp"
 
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/engine_wait_hooks.hpp"
 
 namespace torch::comms::stream {

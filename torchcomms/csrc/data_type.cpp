@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/ctran/data_type.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 #include <string>
 

@@ -1,5 +1,6 @@
-#include "torchcomms/csrc/backends/stream/current_stream.hpp"
+#include "torchcomms/csrc/current_stream.hpp"
 
+#include <ATen/Context.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
@@ -43,6 +44,14 @@ ctran::gpu::Stream nativeHandle(const Guard& guard, const c10::Stream& stream) {
 
 }  // namespace
 
+const ctran::gpu::Runtime* runtimeOf(c10::Device device) {
+  using ctran::gpu::Platform;
+  if (!device.is_cuda()) return nullptr;
+  static const ctran::gpu::Runtime& runtime =
+      ctran::gpu::Runtime::of(at::globalContext().hasROCM() ? Platform::Hip : Platform::Cuda);
+  return &runtime;
+}
+
 ctran::gpu::Stream currentStream(c10::Device device) {
   if (device.is_cpu()) return ctran::gpu::Driver::get().currentHostStream();
   const GuardImpl& guard = *c10::impl::getDeviceGuardImpl(device.type());
@@ -51,6 +60,11 @@ ctran::gpu::Stream currentStream(c10::Device device) {
   if (device.is_cuda() && native) [[likely]]
     return native(&stream);
   return nativeHandle(guard, stream);
+}
+
+bool isCapturing(c10::Device device) {
+  const auto* runtime = runtimeOf(device);
+  return runtime != nullptr && runtime->isCapturing(currentStream(device));
 }
 
 c10::Device chooseDevice(c10::Device device, int rank) {
