@@ -59,6 +59,7 @@ class Member {
         say(kParent, Word::Report, below.bytes(), deadline);
         parts_.clear();
         hearAbove(*own.hosts, deadline + kGrace * (2 + levelsAbove()));
+        parent_.close();  // which waits for that
       }
       if (callers_ != nullptr) tellBelow(*own.hosts, deadline);
       HostGroup group;
@@ -329,15 +330,40 @@ class Member {
       } catch (const Error& error) {
         // Whoever needs it finds that out, and those below it.
         if (error.kind() != ErrorKind::Timeout) throw;
-        log(LogComponent::Bootstrap, LogLevel::Warn, "rank %d does not listen to rank %d", child,
-            tree_.rank);
+        isDeaf(child);
+      }
+    }
+    awaitReaders(limit);
+  }
+
+  /// Each child hangs up when it has read all. A connection that is closed before may drop the
+  /// rest: the system gives up on one that nobody has, and whose other end is slow.
+  void awaitReaders(Deadline limit) const {
+    std::vector<int> readers = below();
+    while (!readers.empty()) {
+      std::vector<int> sockets;
+      for (const int child : readers) sockets.push_back(socketOf(child).get());
+      try {
+        const std::vector<size_t> done = waitReadable(sockets, limit, interrupt_);
+        for (size_t i = done.size(); i-- > 0;) {
+          readers.erase(readers.begin() + static_cast<std::ptrdiff_t>(done[i]));
+        }
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Timeout) throw;
+        for (const int child : readers) isDeaf(child);
+        return;
       }
     }
   }
 
+  void isDeaf(int child) const {
+    log(LogComponent::Bootstrap, LogLevel::Warn, "rank %d does not listen to rank %d", child,
+        tree_.rank);
+  }
+
   Callers* const callers_;  // null without children
   const MeetingTree tree_;
-  const Socket parent_;  // empty for rank 0
+  Socket parent_;  // none for rank 0, nor after all has been heard from it
   Interrupt interrupt_;
   std::set<int> waitedFor_;  // children that have not reported
   std::vector<Places> parts_;

@@ -153,8 +153,8 @@ std::shared_ptr<Communicator> Communicator::makeGroup(std::span<const int> ranks
   if (!hosts.empty() && !ranks.empty()) {
     options.hints["ctran::host"] = "part " + std::to_string(hosts[options.rank]);
   }
-  const Meet meet = spansHosts() ? meetFar(ranks, options, hosts, hooks)
-                                 : meetNear(ranks, options, hosts, hooks);
+  const Meet meet =
+      spansHosts() ? meetFar(ranks, options, hosts, hooks) : meetNear(ranks, options, hosts, hooks);
   if (ranks.empty()) return nullptr;
   const Deadline deadline = deadlineAfter(options.timeout);
   WhileItWorks whileThisWorks(core_, hooks);
