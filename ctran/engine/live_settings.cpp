@@ -1,9 +1,8 @@
 #include "ctran/engine/live_settings.h"
 
-#include <sys/inotify.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
-#include <array>
 #include <map>
 #include <mutex>
 #include <new>
@@ -37,40 +36,34 @@ std::string take(Communicator& communicator, const Recording::Asked& asked) {
   return {};
 }
 
+/// How often a rank looks for what is asked of it.
+constexpr itimerspec kEvery{{0, 500'000'000}, {0, 500'000'000}};
+
+/// A timer, rather than inotify on the memory: a process that is killed would end only when the
+/// system has flushed all that it has to tell of files, which can take a minute on a busy machine,
+/// and the other ranks would not hear of its end before.
 class Watch {
  public:
   void add(const std::shared_ptr<Communicator>& communicator) {
     const std::lock_guard lock(mutex_);
-    if (!inotify_) open();
-    if (!inotify_) return;
-    // Threads that are ranks of one communicator share the memory, and then the watch.
-    const std::string path = "/proc/self/fd/" + std::to_string(communicator->recordedAt());
-    const int watch = ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY);
-    if (watch >= 0) members_[communicator.get()] = {communicator, watch};
+    if (!timer_) open();
+    if (!timer_) return;
+    if (members_.empty()) ::timerfd_settime(timer_.get(), 0, &kEvery, nullptr);
+    members_[communicator.get()] = communicator;
   }
 
   void remove(Communicator* communicator) {
     const std::lock_guard lock(mutex_);
-    const auto found = members_.find(communicator);
-    if (found == members_.end()) return;
-    const int watch = found->second.watch;
-    members_.erase(found);
-    for (const auto& [other, member] : members_) {
-      if (member.watch == watch) return;
-    }
-    ::inotify_rm_watch(inotify_.get(), watch);
+    if (members_.erase(communicator) == 0 || !members_.empty()) return;
+    constexpr itimerspec kNever{};
+    ::timerfd_settime(timer_.get(), 0, &kNever, nullptr);
   }
 
  private:
-  struct Member {
-    std::weak_ptr<Communicator> communicator;
-    int watch;
-  };
-
   void open() {
-    inotify_ = UniqueFd(::inotify_init1(IN_NONBLOCK | IN_CLOEXEC));
-    if (!inotify_) return;
-    id_ = PeerWatcher::watchReadable(inotify_.get(), [this] { look(); });
+    timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer_) return;
+    id_ = PeerWatcher::watchReadable(timer_.get(), [this] { look(); });
     PeerWatcher::arm(id_);
   }
 
@@ -79,11 +72,11 @@ class Watch {
     std::vector<std::shared_ptr<Communicator>> members;
     {
       const std::lock_guard lock(mutex_);
-      alignas(inotify_event) std::array<char, 4096> events;
-      while (::read(inotify_.get(), events.data(), events.size()) > 0) {
+      uint64_t expirations;
+      while (::read(timer_.get(), &expirations, sizeof expirations) > 0) {
       }
       for (const auto& [key, member] : members_) {
-        if (auto alive = member.communicator.lock()) members.push_back(std::move(alive));
+        if (auto alive = member.lock()) members.push_back(std::move(alive));
       }
     }
     for (const auto& member : members) {
@@ -97,9 +90,9 @@ class Watch {
   }
 
   std::mutex mutex_;
-  UniqueFd inotify_;
+  UniqueFd timer_;
   uint64_t id_ = 0;
-  std::map<Communicator*, Member> members_;
+  std::map<Communicator*, std::weak_ptr<Communicator>> members_;
 };
 
 // Never destroyed: the watcher's thread runs until the process ends.

@@ -15,11 +15,11 @@ inline const ConfigSeconds kTimeoutSeconds{"TORCHCOMM_TIMEOUT_SECONDS", 600,
                                            "operations that start from then on.",
                                            ConfigVariable::Change::Live};
 
-/// One descriptor and one watch per process tell of what is asked of any of its communicators.
+/// One timer per process looks for what is asked of any of its communicators.
 class LiveSettings {
  public:
   /// From now on the communicator takes what is asked of it, on the thread of PeerWatcher. Does
-  /// nothing where the system has no inotify to spare.
+  /// nothing where the system has no descriptor to spare.
   static void start(const std::shared_ptr<Communicator>& communicator);
   static void stop(Communicator& communicator);
   /// In a child after fork(), which is told nothing.

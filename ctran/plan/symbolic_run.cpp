@@ -1,6 +1,10 @@
 #include "ctran/plan/symbolic_run.h"
 
 #include <algorithm>
+#include <climits>
+#include <numeric>
+
+#include "ctran/base/error.h"
 
 namespace ctran::plan {
 namespace {
@@ -14,6 +18,15 @@ std::string placeText(const Place& place, int offset) {
 
 SymbolicRun::SymbolicRun(std::vector<const Plan*> executions, bool inPlace)
     : executions_(std::move(executions)), inPlace_(inPlace), ranks_(executions_[0]->ranks) {
+  double cells = 0;
+  for (const Plan* plan : executions_) {
+    cells += static_cast<double>(ranks_) *
+             (plan->size(Buffer::Input) + plan->size(Buffer::Output) + plan->scratch);
+  }
+  if (cells > kMaxCells) {
+    throw Error(ErrorKind::Unsupported,
+                "plan '" + executions_[0]->name + "' has too many chunks to be verified");
+  }
   number();
   const Plan& first = planOf(0);
   properties.separateFinals = true;
@@ -204,7 +217,10 @@ void SymbolicRun::move(LaneState& state, const Step& step, uint32_t event) {
     if (parts.size() > 1) maker = momentOf(state);
     const bool lacking = std::count(parts.begin(), parts.end(), Symbols::kNothing) > 0;
     const Value value{lacking ? Symbols::kNothing : symbols.reduction(parts), maker};
-    if (parts.size() > 1) noteFinal(state, step, value.id, any, all);
+    if (parts.size() > 1) {
+      noteFinal(state, step, value.id, any, all);
+      noteOrder(state, parts);
+    }
     for (const Place& place : step.to) {
       Access access = local;
       if (place.rank != state.id.rank && !step.store) access.putTo = place.rank;
@@ -224,6 +240,23 @@ void SymbolicRun::noteFinal(const LaneState& state, const Step&, Symbols::Id val
   const bool final = static_cast<int>(symbols.leavesOf(value).size()) == ranks_;
   any |= final;
   all &= final;
+}
+
+/// The same for all chunks of the step, else as it is written.
+void SymbolicRun::noteOrder(const LaneState& state, const std::vector<Symbols::Id>& parts) {
+  if (state.execution != 0) return;
+  std::vector<int> ranks, order(parts.size());
+  for (const Symbols::Id part : parts) {
+    const auto& leaves = symbols.leavesOf(part);
+    int lowest = leaves.empty() ? 0 : INT_MAX;
+    for (const Symbols::Id leaf : leaves) lowest = std::min(lowest, symbols.leaf(leaf).rank);
+    ranks.push_back(lowest);
+  }
+  std::iota(order.begin(), order.end(), 0);
+  const std::vector<int> asWritten = order;
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return ranks[a] < ranks[b]; });
+  const auto [at, isNew] = rankOrder.try_emplace({state.id, static_cast<int>(state.step)}, order);
+  if (!isNew && at->second != order) at->second = asWritten;
 }
 
 SymbolicRun::Value SymbolicRun::read(LaneState& state, const Step& step, const Place& place,

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -29,9 +30,12 @@ class SymbolicRun {
   Symbols symbols;
   std::vector<Finding> findings;
   Properties properties;  ///< `separateFinals` and `finals`, of the first plan
+  /// Of each step that reduces, of the first execution: its sources by the lowest rank in each.
+  std::map<std::pair<LaneId, int>, std::vector<int>> rankOrder;
 
  private:
   static constexpr size_t kMaxFindings = 20;
+  static constexpr double kMaxCells = 1 << 24;  // about 2 GB
   static constexpr uint32_t kNotYet = UINT32_MAX;
 
   struct Cell {
@@ -73,6 +77,7 @@ class SymbolicRun {
   void write(LaneState& state, const Step& step, const Place& place, int offset, const Value& value,
              const Access& access);
   void noteFinal(const LaneState& state, const Step& step, Symbols::Id value, bool& any, bool& all);
+  void noteOrder(const LaneState& state, const std::vector<Symbols::Id>& parts);
   Cell& cell(int execution, const Place& place, int offset);
   void checkOthersScratch(LaneState& state, const Place& place, const Access& access);
   void noteRemoteUse(LaneState& state, const Place& place, const Access& access);

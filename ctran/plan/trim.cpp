@@ -1,7 +1,9 @@
 #include "ctran/plan/trim.h"
 
 #include <algorithm>
+#include <numeric>
 
+#include "ctran/plan/symbolic_run.h"
 #include "ctran/plan/verify.h"
 
 namespace ctran::plan {
@@ -63,6 +65,37 @@ Plan withoutIdleCredits(const Plan& plan) {
   return left;
 }
 
+Plan withLargestChunks(const Plan& plan) {
+  int common = std::gcd(plan.chunks, plan.scratch);
+  const auto forEachPlace = [](auto& step, const auto& visit) {
+    for (auto& place : step.from) visit(place);
+    for (auto& place : step.to) visit(place);
+  };
+  for (const auto& lanes : plan.programs) {
+    for (const Lane& lane : lanes) {
+      for (const Step& step : lane) {
+        if (!step.moves()) continue;
+        common = std::gcd(common, std::gcd(step.count, step.part));
+        forEachPlace(step, [&](const Place& place) { common = std::gcd(common, place.index); });
+      }
+    }
+  }
+  Plan large = plan;
+  large.chunks /= common;
+  large.scratch /= common;
+  for (auto& lanes : large.programs) {
+    for (Lane& lane : lanes) {
+      for (Step& step : lane) {
+        if (!step.moves()) continue;
+        step.count /= common;
+        step.part /= common;
+        forEachPlace(step, [&](Place& place) { place.index /= common; });
+      }
+    }
+  }
+  return large;
+}
+
 Plan withoutIdleStores(const Plan& plan) {
   Plan puts = plan;
   for (auto& lanes : puts.programs) {
@@ -71,6 +104,19 @@ Plan withoutIdleStores(const Plan& plan) {
     }
   }
   return puts == plan || verify(puts).ok() ? puts : plan;
+}
+
+Plan withSumsInRankOrder(const Plan& plan) {
+  check(plan);
+  SymbolicRun run({&plan}, plan.inPlace);
+  run.run();  // of one that does not end, that far
+  Plan ordered = plan;
+  for (const auto& [at, order] : run.rankOrder) {
+    Step& step = ordered.programs[at.first.rank][at.first.lane][at.second];
+    const std::vector<Place> from = step.from;
+    for (size_t s = 0; s < order.size(); ++s) step.from[s] = from[order[s]];
+  }
+  return ordered;
 }
 
 }  // namespace ctran::plan

@@ -13,8 +13,6 @@ namespace {
 
 using Kind = Finding::Kind;
 
-constexpr double kMaxCells = 1 << 24;  // about 2 GB
-
 void add(Report& report, Kind kind, LaneId lane, int step, const std::string& message) {
   report.findings.push_back({kind, lane, step, message, {}});
 }
@@ -232,12 +230,6 @@ std::string Report::toText() const {
 
 Report verify(const Plan& plan, const Limits& limits) {
   check(plan);
-  const double cells = static_cast<double>(plan.ranks) * (plan.depth + 1) *
-                       (plan.size(Buffer::Input) + plan.size(Buffer::Output) + plan.scratch);
-  if (cells > kMaxCells) {
-    throw Error(ErrorKind::Unsupported,
-                "plan '" + plan.name + "' has too many chunks to be verified");
-  }
   Report report;
   checkLimits(plan, limits, report);
   if (!report.ok()) return report;

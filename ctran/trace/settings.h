@@ -11,8 +11,8 @@ namespace ctran {
 /// How somebody changes a variable of a running rank: a place in the rank's part of the memory in
 /// which it records, behind the header.
 ///
-/// Who asks writes name and value, and then `asked`, through a descriptor of the memory (pwrite),
-/// which wakes the rank (inotify). The rank answers with the same number. To open the memory one
+/// Who asks writes name and value, and then `asked`, through a descriptor of the memory (pwrite).
+/// The rank looks there twice a second, and answers with the same number. To open the memory one
 /// has to be allowed to trace the process: its user, or root. The last of several who ask counts.
 struct RecordedSetting {
   using Word = std::atomic<uint64_t>;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable
 
@@ -101,7 +102,9 @@ def test_what_is_refused_is_said_and_changes_nothing(
         assert why in capsys.readouterr().out
     assert main(["env", "set", "CTRAN_TRACE", "1" * 1000, "--job", pid]) == 2
     assert "more than 255 bytes" in capsys.readouterr().err
-    assert main(["env", "set", "CTRAN_TRACE", "1", "--job", str(os.getpid())]) == 2
+    with subprocess.Popen(["sleep", "300"]) as alone:
+        assert main(["env", "set", "CTRAN_TRACE", "1", "--job", str(alone.pid)]) == 2
+        alone.kill()
     tell_all(job, 2, "call")
     for rank in range(2):
         job.say(rank, "end")

@@ -44,8 +44,11 @@ def _is_measured(rank: Rank, hosts: int) -> None:
     with mine.register(comm.get_name()):
         assert alternatives()["plan:all_reduce.ring"] is None
         assert comm.explain("all_reduce", 4096).algorithm != "plan:all_reduce.ring"
-        comm.tune(2)
-        timed = alternatives()
+        for _ in range(5):  # a busy machine takes longer
+            comm.tune(2)
+            timed = alternatives()
+            if timed["plan:all_reduce.ring"] is not None:
+                break
         assert timed["plan:all_reduce.ring"] is not None
         fastest = min((us, name) for name, us in timed.items() if us is not None)
         assert comm.explain("all_reduce", 4096, torch.float32).algorithm == fastest[1]

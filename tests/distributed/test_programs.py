@@ -55,6 +55,7 @@ def test_all_reduces_serve(
 
 def test_packets_serve(ranks: MakeRanks) -> None:
     ranks(2).run(all_reduces, "all_reduce_packets", {}, 1)
+    ranks(4).run(all_reduces, "all_reduce_exchange", {}, 1)
 
 
 def test_a_program_that_is_right_with_puts_serves_between_hosts(ranks: MakeRanks) -> None:

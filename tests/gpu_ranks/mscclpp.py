@@ -309,6 +309,7 @@ def _programs(rank: Rank) -> None:
     programs = [
         compiled("all_reduce_two_shot", ranks=size, instances=2),
         compiled("all_reduce_switch", ranks=size),
+        compiled("all_reduce_exchange", ranks=size),
         compiled("all_gather_port", ranks=size),
         compiled("reduce_scatter_pull", ranks=size),
         compiled("all_to_all_group", ranks=size),

@@ -47,7 +47,10 @@ def _configs(on: Group, tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
         return lambda: on.start(algorithm, tensor, tensor, **more)
 
     if tensor.nbytes == SMALL:
-        programs = [compiled("all_reduce_one_shot", ranks=on.group.nranks)]
+        programs = [
+            compiled(name, ranks=on.group.nranks)
+            for name in ("all_reduce_exchange", "all_reduce_one_shot")
+        ]
         if on.group.nranks == 2:
             programs.append(compiled("all_reduce_packets"))
         names = ["packet", "nvls_packet", "allpair_packet"]
@@ -61,7 +64,7 @@ def _configs(on: Group, tensor: torch.Tensor) -> dict[str, Callable[[], Any]]:
     made[f"{names[0]}, nblocks=16, nthreads=512"] = of(
         named(f"default_allreduce_{names[0]}"), nblocks=16, nthreads_per_block=512
     )
-    for program, which in zip(programs, ("", ", 4 instances"), strict=False):
+    for program, which in zip(programs, ("", ", 4 instances", ""), strict=False):
         label = f"dsl {program.name}" + (which if tensor.nbytes != SMALL else "")
         made[label] = of(program)
     if tensor.nbytes != SMALL:

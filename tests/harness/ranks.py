@@ -214,7 +214,7 @@ class Job:
         try:
             message = process.connection.recv()
         except (EOFError, OSError):
-            wait([process.sentinel], GRACE_SECONDS)
+            wait([process.sentinel], GUARD_SECONDS)  # a busy machine takes its time to end it
             self._outcomes[process.index] = Died(process.exit_code or 0)
             return
         if isinstance(message, worker.Said):

@@ -90,6 +90,11 @@ def test_packets(ranks: MakeRanks) -> None:
     ranks(2).run(all_reduces, "all_reduce_packets", {})
 
 
+@pytest.mark.parametrize("size", [2, 4])
+def test_own_contributions_first(ranks: MakeRanks, size: int) -> None:
+    ranks(size).run(all_reduces, "all_reduce_exchange", {"ranks": size})
+
+
 def others(rank: Rank) -> None:
     size = rank.size
     with group_of(rank) as group:

@@ -27,6 +27,8 @@ const ConfigInt kPlanBytes{
     1 << 16, 1 << 30};
 
 constexpr uint32_t kThreads = 512;
+constexpr uint32_t kFewThreads = 128;  // with which a block begins quickly
+constexpr size_t kPacketBytes = 8;     // of data
 constexpr uint32_t kWarp = 32;
 /// Of a chunk of scratch, in a slice.
 constexpr size_t kMostUnit = 64 << 10;
@@ -34,7 +36,7 @@ constexpr size_t kGoodUnit = 16 << 10;
 constexpr size_t kLeastUnit = 512;
 constexpr size_t kAlignment = 256;
 
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t aligned(size_t bytes) { return ceilDiv(bytes, kAlignment) * kAlignment; }
 
 size_t mostLanes(const Plan& plan) {
   size_t most = 1;
@@ -84,8 +86,11 @@ std::string GpuPlan::whyNot(const PlanAlgorithm& algorithm, const Collective& c,
 GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const device::Team& team,
                  int device, uint32_t blocks)
     : algorithm_(std::move(algorithm)),
-      plan_(plan::withoutIdleCredits(plan::withRoot(algorithm_->plan(), root))),
-      directPlan_(algorithm_->direct() ? plan::withRoot(*algorithm_->direct(), root) : Plan()),
+      plan_(plan::withoutIdleCredits(
+          plan::withLargestChunks(plan::withRoot(algorithm_->plan(), root)))),
+      directPlan_(algorithm_->direct()
+                      ? plan::withLargestChunks(plan::withRoot(*algorithm_->direct(), root))
+                      : Plan()),
       source_(kernelOf(plan_, plan::verify(plan_).properties, static_cast<int>(team.rank), "made",
                        algorithm_->direct() ? &directPlan_ : nullptr)),
       team_(team),
@@ -226,6 +231,7 @@ device::PlanTeam GpuPlan::teamOf(const Form& form) const {
   device::PlanTeam plan{};
   plan.team = team_;
   plan.unitBytes = form.unitBytes;
+  plan.slices = slices_;
   for (uint32_t r = 0; r < team_.size; ++r) {
     plan.signals[r] = reinterpret_cast<uint32_t*>(memoryOf(r) + form.signals);
     plan.team.scratch[r] = reinterpret_cast<char*>(memoryOf(r) + form.scratch);
@@ -234,13 +240,24 @@ device::PlanTeam GpuPlan::teamOf(const Form& form) const {
   return plan;
 }
 
+/// How many slices, the same on all ranks, and threads of each block: as many as the call asks for,
+/// else enough for a thread not to have much to do, as starting more takes longer.
+std::pair<uint32_t, uint32_t> GpuPlan::gridFor(const Collective& c, const GpuTarget& target) const {
+  const size_t part = ceilDiv(c.blockBytes(), static_cast<size_t>(plan_.chunks));
+  const size_t each = source_.packets ? kPacketBytes : sizeof(device::Word16);
+  const size_t enough = ceilDiv(part, each * kFewThreads);
+  const size_t slices = target.blocks != 0 ? slices_ : std::clamp<size_t>(enough, 1, slices_);
+  const size_t threads =
+      target.threads != 0 ? std::max(kWarp, std::min(target.threads, kThreads) / kWarp * kWarp)
+                          : std::clamp<size_t>(ceilDiv(ceilDiv(part, slices), each * kWarp) * kWarp,
+                                               kFewThreads, kThreads);
+  return {static_cast<uint32_t>(slices), static_cast<uint32_t>(threads)};
+}
+
 void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuContext& context,
                      const GpuTarget& target) {
   if (c.count == 0) return;
   const gpu::Stream stream = target.stream;
-  const uint32_t threads =
-      target.threads == 0 ? kThreads
-                          : std::max(kWarp, std::min(target.threads, kThreads) / kWarp * kWarp);
   const Buffers buffers = placed(c, staging, stream);
   device::PlanArguments a{};
   a.input = reinterpret_cast<const void*>(buffers.input);
@@ -261,9 +278,10 @@ void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuConte
     }
     a.launches = reinterpret_cast<device::u64*>(own_.address() + launches_);
   }
+  const auto [slices, threads] = gridFor(c, target);
   void* parameters[] = {&a};
   if (source_.lanes > 0) {
-    check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices_, 1, 1, threads,
+    check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices, 1, 1, threads,
                                      1, 1, 0, stream, parameters, nullptr),
           "launching a plan");
   }

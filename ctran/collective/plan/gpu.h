@@ -78,6 +78,8 @@ class GpuPlan {
                                    const void* output) const;
   gpu::Function kernel(const Specialization& specialization);
   gpu::DevicePtr memoryOf(uint32_t rank) const;
+  std::pair<uint32_t, uint32_t> gridFor(const Collective& collective,
+                                        const GpuTarget& target) const;
   device::PlanTeam teamOf(const Form& form) const;
   Buffers placed(const Collective& collective, StagingMemory& staging, gpu::Stream stream) const;
 

@@ -18,6 +18,9 @@ std::string joined(const std::vector<std::string>& items) {
   return text;
 }
 
+/// Of a rank.
+constexpr size_t kFewSteps = 8;
+
 class KernelWriter {
  public:
   KernelWriter(const Plan& plan, const Properties& properties, int rank, bool isDirect)
@@ -52,6 +55,7 @@ class KernelWriter {
   }
 
   int lanes() const { return static_cast<int>(plan_.programs[rank_].size()); }
+  bool sendsPackets() const { return packets_.any(); }
   Kernel::Memory memory() const { return {signals_, plan_.scratch * plan_.depth}; }
 
   /// The function `run`, in a namespace.
@@ -91,9 +95,30 @@ class KernelWriter {
     if (steps.empty()) text += "  (void)r;\n";
     for (size_t s = 0; s < steps.size(); ++s) {
       text += "  // " + number(s) + ": " + toText(plan_, steps[s], rank_) + "\n";
-      text += step(steps[s], properties_.finals[rank_][l][s]);
+      text += step(steps[s], properties_.finals[rank_][l][s], meets(steps, s));
     }
     return text + "  return true;\n}\n";
+  }
+
+  /// Whether the threads of a block meet after a step of packets: unless such a step comes next, in
+  /// which each thread has the same places of chunks as in this one.
+  bool meets(const Lane& steps, size_t s) const {
+    if (packets_.needFences()) return true;
+    const auto isCarried = [&](int channel) { return packets_.carry(channel); };
+    const auto isClosing = [&](int channel) { return closing_[channel] || isCarried(channel); };
+    const auto waitsFor = [](const Step& step, const auto& forNothing) {
+      return !std::all_of(step.waits.begin(), step.waits.end(),
+                          [&](const Wait& wait) { return forNothing(wait.channel); });
+    };
+    if (!std::all_of(steps[s].signals.begin(), steps[s].signals.end(), isClosing)) return true;
+    // After the last step comes the next unit's first.
+    for (size_t next = s + 1; next < steps.size(); ++next) {
+      const Step& step = steps[next];
+      if (step.moves()) return !step.packet || waitsFor(step, isCarried);
+      if (waitsFor(step, isClosing)) return true;
+      if (!std::all_of(step.signals.begin(), step.signals.end(), isClosing)) return true;
+    }
+    return !steps[0].moves() || !steps[0].packet || waitsFor(steps[0], isCarried);
   }
 
   /// The barrier of a rank's lanes with which its execution ends: nobody waits at it in the last
@@ -113,7 +138,7 @@ class KernelWriter {
     }
   }
 
-  std::string step(const Step& step, bool isWhole) {
+  std::string step(const Step& step, bool isWhole, bool meets) {
     std::string text;
     std::vector<std::string> waits, closingWaits, signals, closingSignals;
     for (const Wait& wait : step.waits) {
@@ -136,14 +161,20 @@ class KernelWriter {
     if (!closingWaits.empty()) {
       text += "  if (!r.isLast() && !r.wait({" + joined(closingWaits) + "})) return false;\n";
     }
-    if (!(waits.empty() && closingWaits.empty()) && !step.moves()) text += "  r.meet();\n";
-    if (step.moves()) text += move(step, isWhole);
+    if (!step.moves()) {
+      if (!waits.empty()) {
+        text += "  r.meet();\n";
+      } else if (!closingWaits.empty()) {
+        text += "  if (!r.isLast()) r.meet();\n";
+      }
+    }
+    if (step.moves()) text += move(step, isWhole, meets);
     if (!signals.empty()) text += "  r.signal({" + joined(signals) + "});\n";
     if (!closingSignals.empty()) text += "  r.close({" + joined(closingSignals) + "});\n";
     return text;
   }
 
-  std::string move(const Step& step, bool isWhole) const {
+  std::string move(const Step& step, bool isWhole, bool meets) const {
     std::string text;
     std::vector<std::string> to, from, writers;
     uint32_t toPackets = 0, fromPackets = 0;
@@ -158,6 +189,8 @@ class KernelWriter {
       writers.push_back(number(is ? packets_.writerOf(step.from[k]) : rank_));
     }
     const bool many = step.count > 1;
+    // What is repeated has the same places, too.
+    const bool meetsAfter = meets && many && !packets_.needFences();
     if (many) text += "  for (u32 i = 0; i < " + number(step.count) + "; ++i) {\n  ";
     // Chunks one after another may begin a block again.
     const std::string part =
@@ -166,12 +199,14 @@ class KernelWriter {
     const std::string places = part + ", {" + joined(to) + "}, {" + joined(from) + "}";
     if (packets_.any() && step.packet) {
       text += "  if (!r.template packets<" + whole + ", " +
-              (packets_.needFences() ? "true" : "false") + ", " + number(toPackets) + ", " +
+              (packets_.needFences() ? "true" : "false") + ", " +
+              (meets && !meetsAfter ? "true" : "false") + ", " + number(toPackets) + ", " +
               number(fromPackets) + ">(" + places + ", {" + joined(writers) + "})) return false;\n";
     } else {
       text += "  r.template move<" + whole + ">(" + places + ");\n";
     }
     if (many) text += "  }\n";
+    if (meetsAfter && packets_.any() && step.packet) text += "  if (!r.met()) return false;\n";
     return text;
   }
 
@@ -233,10 +268,13 @@ Kernel kernelOf(const Plan& plan, const Properties& properties, int rank, const 
   Kernel kernel;
   kernel.entry = "ctranPlan_" + space;
   kernel.lanes = writer.lanes();
+  kernel.packets = writer.sendsPackets();
   kernel.memory = writer.memory();
   std::string& text = kernel.source;
   text = "// Rank " + number(rank) + " of plan " + plan.name + ": " +
          std::string(nameOf(plan.kind)) + " over " + number(plan.ranks) + " ranks.\n";
+  // Few steps are compiled into the kernel: that costs nothing, and spares it time.
+  if (plan.stepCount() <= kFewSteps * plan.ranks) text += "#define CTRAN_PLAN_STEP CTRAN_INLINE\n";
   text += "#include \"ctran/plan/gpu/run.cuh\"\n\n" + writer.run(space);
   const auto call = [&](const std::string& run, const std::string& team) {
     return run + "::run<CTRAN_ELEMENT, CTRAN_OP>(\n      arguments." + team +

@@ -12,14 +12,15 @@ namespace ctran::plan {
 ///
 /// It is launched with `lanes` x slices blocks, all of which have to be on the GPU together, as
 /// entry(PlanArguments); see plan/gpu/run.cuh for what that needs.
-/// It knows by itself how often it has run, so that a captured launch can be replayed. Every launch
-/// of a plan has the same number of slices; plans share neither signals nor scratch.
+/// It knows by itself how often it has run, so that a captured launch can be replayed. A launch has
+/// the same number of slices on all ranks; plans share neither signals nor scratch.
 struct Kernel {
   /// Includes "ctran/plan/gpu/run.cuh". Defines to compile it with: CTRAN_ELEMENT and CTRAN_OP, of
   /// gpu/device/element.cuh and reduce.cuh.
   std::string source;
   std::string entry;
-  int lanes = 1;  ///< blocks per slice
+  int lanes = 1;         ///< blocks per slice
+  bool packets = false;  ///< whether the plan sends packets as such
   /// What a form of the plan needs.
   struct Memory {
     int signals = 0;  ///< counters of this rank, per slice: 4 bytes each, 0 at first

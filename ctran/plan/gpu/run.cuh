@@ -8,7 +8,12 @@
 
 // What the kernels of plans are made of; plan/gpu/kernel.cpp writes the rest, step by step. A block
 // runs one lane on one slice of the data. Slices know nothing of each other: every slice has its
-// own signals and its own piece of every chunk of scratch, so blocks of a lane never meet.
+// own signals and its own piece of every chunk of scratch, so blocks of a lane never meet. A launch
+// has as many slices as its data are worth.
+
+#ifndef CTRAN_PLAN_STEP
+#define CTRAN_PLAN_STEP CTRAN_NOINLINE
+#endif
 
 namespace ctran::device {
 
@@ -19,6 +24,7 @@ struct PlanTeam {
   u32* signals[kMaxRanks];  ///< of rank r: [channel that ends there][slice], from 0
   u64* executions;          ///< in our memory: [lane][slice], how often it has run, from 0
   u64 unitBytes;            ///< of a chunk, in each slice; a multiple of 16
+  u32 slices;               ///< that memory is for
 };
 
 /// What a kernel is launched with: the user's buffers, and the elements of a block. A plan in which
@@ -107,6 +113,10 @@ CTRAN_INLINE Reached reachOthers(const PlanArguments& arguments, const Block& bl
   return all ? Reached::Direct : Reached::Staged;
 }
 
+struct alignas(8) Word8 {
+  u32 w[2];
+};
+
 /// As in ctran::plan::Plan.
 struct PlanShape {
   u32 lanes;
@@ -148,33 +158,27 @@ class PlanRun {
         count_(count),
         slice_(block.index / shape.lanes),
         slices_(block.count / shape.lanes),
-        perPart_(roundUp((count + shape.chunks - 1) / shape.chunks)),
-        perSlice_(roundUp((perPart_ + slices_ - 1) / slices_)),
+        perPart_(roundUp(ceilDiv(count, shape.chunks))),
+        perSlice_(roundUp(ceilDiv(perPart_, slices_))),
         unit_(shape.scratch != 0 ? plan.unitBytes / (shape.packets ? 2 : 1) / sizeof(Element)
                                  : perSlice_ + (perSlice_ == 0 ? 1 : 0)),
-        units_((perSlice_ + unit_ - 1) / unit_),
-        counter_(plan.executions + (block.index % shape.lanes) * slices_ + slice_) {}
+        units_(ceilDiv(perSlice_, unit_)),
+        counter_(plan.executions + (block.index % shape.lanes) * plan.slices + slice_) {}
 
   u32 lane() const { return block_.index % shape_.lanes; }
 
   /// False: the communicator has failed; return. Ends with a barrier of the block.
   CTRAN_INLINE bool begin() {
     first_ = *counter_;
-    if (block_.thread == 0) {
-      *block_.guard = {};
-      block_.guard->stop = loadRelaxed(&plan_.team.state->failed);
-    }
-    block_.sync();
-    const bool runs = loadShared(&block_.guard->stop) == kRunning;
-    block_.sync();
-    return runs;
+    if (block_.thread == 0) *block_.guard = {};
+    return block_.all(loadRelaxed(&plan_.team.state->failed) == kRunning);
   }
   CTRAN_INLINE bool hasUnit() const { return now_ < units_; }
   CTRAN_INLINE void next() { ++now_; }
   /// Whether this kernel has no further unit.
   CTRAN_INLINE bool isLast() const { return now_ + 1 == units_; }
+  /// All threads have read the counter: they have met since.
   CTRAN_INLINE void end() {
-    block_.sync();
     if (block_.thread == 0) *counter_ = first_ + units_;
   }
 
@@ -185,7 +189,7 @@ class PlanRun {
   CTRAN_INLINE bool wait(const PlanWait (&waits)[kWaits]) {
     for (u32 w = block_.thread; w < kWaits; w += block_.threads) {
       const PlanWait& wait = waits[w];
-      const u32* counter = &plan_.signals[plan_.team.rank][wait.channel * slices_ + slice_];
+      const u32* counter = &plan_.signals[plan_.team.rank][wait.channel * plan_.slices + slice_];
       const u32 target = static_cast<u32>(execution() * wait.each) + wait.number;
       // A difference, so that counters may wrap around.
       for (u32 polls = 1; static_cast<i32>(loadAcquire(counter) - target) < 0; ++polls) {
@@ -200,6 +204,8 @@ class PlanRun {
   }
 
   CTRAN_INLINE void meet() { block_.sync(); }
+  /// As after steps of packets that end with a barrier.
+  CTRAN_INLINE bool met() { return block_.all(ok_); }
 
   /// What the threads of the block have moved so far comes before the signals: they have met since,
   /// and each signal releases it.
@@ -209,18 +215,22 @@ class PlanRun {
     const u32 first = publisherOf(block_);
     for (u32 s = block_.thread - first; s < kSignals; s += block_.threads - first) {
       const PlanSignal& signal = signals[s];
-      storeRelease(&plan_.signals[signal.to][signal.channel * slices_ + slice_],
+      storeRelease(&plan_.signals[signal.to][signal.channel * plan_.slices + slice_],
                    static_cast<u32>(execution() * signal.each) + signal.number);
     }
   }
 
-  /// As `signal`; but of the last unit, for which nobody waits any more before the kernel ends.
+  /// As `signal`; but of the last unit, for which nobody waits any more before the kernel ends. The
+  /// threads need not have met.
   template <u32 kSignals>
   CTRAN_INLINE void close(const PlanSignal (&signals)[kSignals]) {
-    if (!isLast()) return signal(signals);
+    if (!isLast()) {
+      meet();
+      return signal(signals);
+    }
     for (u32 s = block_.thread; s < kSignals; s += block_.threads) {
       const PlanSignal& signal = signals[s];
-      storeRelaxed(&plan_.signals[signal.to][signal.channel * slices_ + slice_],
+      storeRelaxed(&plan_.signals[signal.to][signal.channel * plan_.slices + slice_],
                    static_cast<u32>(execution() * signal.each) + signal.number);
     }
   }
@@ -236,13 +246,13 @@ class PlanRun {
   CTRAN_INLINE Element* scratch(u32 rank, u32 chunk) const {
     const u64 slot = execution() % shape_.depth * shape_.scratch + chunk;
     return reinterpret_cast<Element*>(plan_.team.scratch[rank] +
-                                      (slot * slices_ + slice_) * plan_.unitBytes);
+                                      (slot * plan_.slices + slice_) * plan_.unitBytes);
   }
 
   /// Stores the reduction of `from`, in that order, in all of `to`; these hold part `part` of a
   /// block. `kWhole`: of all ranks, so that an average divides. Ends with a barrier of the block.
   template <bool kWhole, u32 kTo, u32 kFrom>
-  CTRAN_NOINLINE void move(u32 part, Element* const (&to)[kTo],
+  CTRAN_PLAN_STEP void move(u32 part, Element* const (&to)[kTo],
                            const Element* const (&from)[kFrom]) {
     static_assert(!kScales<Op>, "plans have no place to scale contributions");
     constexpr u32 kPer = sizeof(Word16) / sizeof(Element);
@@ -290,10 +300,13 @@ class PlanRun {
 
   /// The same where some of the places hold packets: bit k of `kToPackets` says so of to[k]. Waits
   /// for those that it reads, each thread for its own; writers[k] is who writes those of from[k].
-  /// False: the communicator has failed; return. `kFenced`: also what packets do not hold has to be
-  /// seen by who gets them, and what their writers had seen is seen here.
-  template <bool kWhole, bool kFenced, u32 kToPackets, u32 kFromPackets, u32 kTo, u32 kFrom>
-  CTRAN_NOINLINE bool packets(u32 part, Element* const (&to)[kTo],
+  /// `kFenced`: also what packets do not hold has to be seen by who gets them, and what their
+  /// writers had seen is seen here. `kMeets`: ends with a barrier of the block, and false: the
+  /// communicator has failed; return. Without it each thread goes on with the same places of
+  /// chunks, as in all steps of packets; once the communicator has failed these do nothing.
+  template <bool kWhole, bool kFenced, bool kMeets, u32 kToPackets, u32 kFromPackets, u32 kTo,
+            u32 kFrom>
+  CTRAN_PLAN_STEP bool packets(u32 part, Element* const (&to)[kTo],
                               const Element* const (&from)[kFrom], const u32 (&writers)[kFrom]) {
     static_assert(!kScales<Op>, "plans have no place to scale contributions");
     // A packet holds eight bytes; an element of sixteen takes two.
@@ -304,15 +317,13 @@ class PlanRun {
     const u64 count = n == 0 ? 1 : (n + kPer - 1) / kPer;
     const u32 flag = static_cast<u32>(execution() % 0xffffffffu) + 1;
     if constexpr (kFenced && kToPackets != 0) fenceSystem();
-    bool ok = true;
-    for (u64 i = block_.thread; i < count; i += block_.threads) {
+    for (u64 i = block_.thread; ok_ && i < count; i += block_.threads) {
       const u64 first = i * kPer;
       const auto valid = static_cast<u32>(least(kPer, n - first));
       Word16 sources[kFrom] = {};
       CTRAN_UNROLL
       for (u32 k = 0; k < kFrom; ++k) {
-        if ((kFromPackets >> k & 1) != 0) continue;
-        for (u32 e = 0; e < valid; ++e) insert<Element>(sources[k], e, from[k][first + e]);
+        if ((kFromPackets >> k & 1) == 0) readPart(from[k] + first, valid, sources[k]);
       }
       CTRAN_UNROLL
       for (u32 k = 0; k < kFrom; ++k) {
@@ -321,15 +332,15 @@ class PlanRun {
         for (u32 h = 0; h < kSlots; ++h) {
           const Word16* slot = reinterpret_cast<const Word16*>(from[k]) + i * kSlots + h;
           u64 payload = 0;
-          for (u32 polls = 1; ok && !loadHalves(slot, flag, payload); ++polls) {
-            ok = polls % kPollsPerCheck != 0 ||
-                 keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, 1u << writers[k]);
+          for (u32 polls = 1; ok_ && !loadHalves(slot, flag, payload); ++polls) {
+            ok_ = polls % kPollsPerCheck != 0 ||
+                  keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, 1u << writers[k]);
           }
           sources[k].w[2 * h] = static_cast<u32>(payload);
           sources[k].w[2 * h + 1] = static_cast<u32>(payload >> 32);
         }
       }
-      if (!ok) break;
+      if (!ok_) break;
       Word16 result = sources[0];
       if constexpr (kFrom > 1) {
         result = {};
@@ -350,15 +361,39 @@ class PlanRun {
                         result.w[2 * h] | static_cast<u64>(result.w[2 * h + 1]) << 32);
           }
         } else {
-          for (u32 e = 0; e < valid; ++e) to[k][first + e] = extract<Element>(result, e);
+          writePart(to[k] + first, valid, result);
         }
       }
     }
     if constexpr (kFenced && kFromPackets != 0) fenceSystem();
-    return block_.all(ok);
+    if constexpr (kMeets) return block_.all(ok_);
+    return true;
   }
 
  private:
+  /// The elements of one packet: in one access where they lie so, and are all there.
+  static CTRAN_INLINE void readPart(const Element* from, u32 valid, Word16& to) {
+    if (isWhole(from, valid)) {
+      const auto* const words = reinterpret_cast<const Word8*>(from);
+      const Word8 word = *words;
+      to.w[0] = word.w[0];
+      to.w[1] = word.w[1];
+      return;
+    }
+    for (u32 e = 0; e < valid; ++e) insert<Element>(to, e, from[e]);
+  }
+  static CTRAN_INLINE void writePart(Element* to, u32 valid, const Word16& from) {
+    if (isWhole(to, valid)) {
+      *reinterpret_cast<Word8*>(to) = {{from.w[0], from.w[1]}};
+      return;
+    }
+    for (u32 e = 0; e < valid; ++e) to[e] = extract<Element>(from, e);
+  }
+  static CTRAN_INLINE bool isWhole(const Element* at, u32 valid) {
+    return sizeof(Element) <= sizeof(Word8) && valid == sizeof(Word8) / sizeof(Element) &&
+           reinterpret_cast<u64>(at) % sizeof(Word8) == 0;
+  }
+
   template <bool kWhole, u32 kFrom>
   CTRAN_INLINE Word16 reducedWords(const Word16 (&sources)[kFrom]) const {
     Word16 result = {};
@@ -384,6 +419,12 @@ class PlanRun {
     return result;
   }
 
+  /// A GPU divides by 64 bits slowly.
+  static CTRAN_INLINE u64 ceilDiv(u64 a, u64 b) {
+    const u64 most = a + b - 1;
+    if ((most | b) >> 32 == 0) return static_cast<u32>(most) / static_cast<u32>(b);
+    return most / b;
+  }
   static CTRAN_INLINE u64 roundUp(u64 elements) {
     constexpr u64 kPer = sizeof(Word16) / sizeof(Element);
     return (elements + kPer - 1) / kPer * kPer;
@@ -418,6 +459,7 @@ class PlanRun {
   u64* const counter_;
   u64 first_ = 0;  ///< executions before this kernel
   u64 now_ = 0;    ///< units of this one that are done
+  bool ok_ = true;  ///< of this thread: what it has waited for has come
 };
 
 }  // namespace ctran::device

@@ -8,6 +8,7 @@
 #include "ctran/plan/mscclpp/cursor.h"
 #include "ctran/plan/mscclpp/parts.h"
 #include "ctran/plan/mscclpp/program.h"
+#include "ctran/plan/trim.h"
 
 namespace ctran::plan::mscclpp {
 namespace {
@@ -46,7 +47,7 @@ class Lowering : private Cursor {
     dropEmptySteps();
     joinLanes();
     checkSteps();
-    return {std::move(plan_), std::move(origins_), factor_, unordered_};
+    return {withSumsInRankOrder(plan_), std::move(origins_), factor_, unordered_};
   }
 
  private:

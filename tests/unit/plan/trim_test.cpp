@@ -49,5 +49,43 @@ TEST(Trim, LeavesEveryPlanRight) {
   }
 }
 
+TEST(Trim, CutsNoFinerThanThePlanDoes) {
+  for (const BuiltIn& builtIn : library()) {
+    const Plan plan = makePlan(builtIn.name, {4, 0, 1, 1, 2});
+    Plan fine = plan;
+    fine.chunks *= 6;
+    fine.scratch *= 6;
+    for (auto& lanes : fine.programs) {
+      for (Lane& lane : lanes) {
+        for (Step& step : lane) {
+          if (!step.moves()) continue;
+          step.count *= 6;
+          step.part *= 6;
+          for (Place& place : step.from) place.index *= 6;
+          for (Place& place : step.to) place.index *= 6;
+        }
+      }
+    }
+    EXPECT_TRUE(verify(fine).ok()) << plan.name;
+    EXPECT_EQ(withLargestChunks(fine), withLargestChunks(plan)) << plan.name;
+    EXPECT_TRUE(verify(withLargestChunks(plan)).ok()) << plan.name;
+  }
+}
+
+TEST(Trim, SumsAreInTheOrderOfTheRanks) {
+  // Each begins with what it has itself.
+  Plan plan = makePlan("all_reduce.two_shot", {4});
+  for (int r = 0; r < plan.ranks; ++r) {
+    for (Lane& lane : plan.programs[r]) {
+      for (Step& step : lane) {
+        if (step.from.size() > 1) std::rotate(step.from.begin(), step.from.begin() + r, step.from.end());
+      }
+    }
+  }
+  ASSERT_FALSE(verify(plan).properties.rankOrder);
+  const Report report = verify(withSumsInRankOrder(plan));
+  EXPECT_TRUE(report.ok() && report.properties.rankOrder) << report.toText();
+}
+
 }  // namespace
 }  // namespace ctran::plan
