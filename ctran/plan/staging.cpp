@@ -53,34 +53,48 @@ class Staging {
     place = {place.rank, Buffer::Scratch, first->second + place.index};
   }
 
-  /// The first lane copies what there is before the others begin, and the output when all others
-  /// have ended. So they begin the next execution when that has been copied, too.
+  /// Each lane copies a share of what there is, and begins when all have; and of the output, when
+  /// all have ended. Its shares are of the same chunks, so that in the next execution it may begin
+  /// again.
   void addCopies(int rank) {
     auto& lanes = result_.programs[rank];
-    Lane first;
-    for (const int block : filledBlocks(rank)) {
-      const Buffer buffer = plan_.inPlace ? Buffer::Output : Buffer::Input;
-      if (first_.contains(buffer)) first.push_back(copy(rank, buffer, block, true));
+    const int count = static_cast<int>(lanes.size());
+    std::vector<Lane> before(count), after(count);
+    for (int lane = 0; lane < count; ++lane) {
+      const Buffer filled = plan_.inPlace ? Buffer::Output : Buffer::Input;
+      for (const int block : filledBlocks(rank)) {
+        if (first_.contains(filled)) addCopy(before[lane], {rank, lane}, filled, block, true);
+      }
+      for (int block = 0; first_.contains(Buffer::Output) && block < plan_.blocks(Buffer::Output);
+           ++block) {
+        addCopy(after[lane], {rank, lane}, Buffer::Output, block, false);
+      }
     }
-    Step begin, end;
+    addMeeting(rank, before);
+    std::vector<Lane> ends(count);
+    addMeeting(rank, ends);
+    for (int lane = 0; lane < count; ++lane) {
+      Lane& all = before[lane];
+      for (const Lane* part : {&lanes[lane], &ends[lane], &after[lane]}) {
+        all.insert(all.end(), part->begin(), part->end());
+      }
+      lanes[lane] = std::move(all);
+    }
+  }
+
+  /// The lanes of a rank meet: all tell the first, which tells all.
+  void addMeeting(int rank, std::vector<Lane>& lanes) {
+    Step heard, tell;
     for (int lane = 1; lane < static_cast<int>(lanes.size()); ++lane) {
       const LaneId here{rank, 0}, there{rank, lane};
-      Step wait, tell;
-      wait.waits = {{addChannel(here, there), 1}};
-      begin.signals.push_back(wait.waits[0].channel);
-      tell.signals = {addChannel(there, here)};
-      end.waits.push_back({tell.signals[0], 1});
-      lanes[lane].insert(lanes[lane].begin(), wait);
-      lanes[lane].push_back(tell);
+      Step come, go;
+      come.signals = {addChannel(there, here)};
+      heard.waits.push_back({come.signals[0], 1});
+      tell.signals.push_back(addChannel(here, there));
+      go.waits = {{tell.signals.back(), 1}};
+      lanes[lane].insert(lanes[lane].end(), {come, go});
     }
-    if (!begin.signals.empty()) first.push_back(begin);
-    first.insert(first.end(), lanes[0].begin(), lanes[0].end());
-    if (!end.waits.empty()) first.push_back(end);
-    for (int block = 0; first_.contains(Buffer::Output) && block < plan_.blocks(Buffer::Output);
-         ++block) {
-      first.push_back(copy(rank, Buffer::Output, block, false));
-    }
-    lanes[0] = std::move(first);
+    if (!tell.signals.empty()) lanes[0].insert(lanes[0].end(), {heard, tell});
   }
 
   /// The blocks that hold the input in the beginning.
@@ -92,15 +106,21 @@ class Staging {
     return blocks;
   }
 
-  Step copy(int rank, Buffer buffer, int block, bool toScratch) const {
-    const Place place{rank, buffer, block * plan_.chunks};
+  /// The lane's share of a block, if it has one.
+  void addCopy(Lane& lane, LaneId id, Buffer buffer, int block, bool toScratch) const {
+    const int lanes = static_cast<int>(plan_.programs[id.rank].size());
+    const int begin = plan_.chunks * id.lane / lanes;
+    const int end = plan_.chunks * (id.lane + 1) / lanes;
+    if (begin == end) return;
+    const Place place{id.rank, buffer, block * plan_.chunks + begin};
     Place scratch = place;
     move(scratch);
     Step step;
     step.from = {toScratch ? place : scratch};
     step.to = {toScratch ? scratch : place};
-    step.count = plan_.chunks;
-    return step;
+    step.count = end - begin;
+    step.part = begin;
+    lane.push_back(std::move(step));
   }
 
   int addChannel(LaneId from, LaneId to) {
