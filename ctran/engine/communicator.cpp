@@ -13,6 +13,7 @@
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/create.h"
+#include "ctran/engine/host_memory.h"
 #include "ctran/engine/hosts_lane.h"
 #include "ctran/engine/live_settings.h"
 #include "ctran/engine/patience.h"
@@ -42,15 +43,6 @@ size_t bytesOf(const Collective& collective) {
   for (const Block& block : collective.outputs) count += block.count;
   if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
-}
-
-/// The same on all ranks, and says nothing about the key.
-uint64_t publicNameOf(const JobKey& key, const std::string& name) {
-  const std::string text = "trace " + name;
-  const Digest digest = hmacSha256(key, std::as_bytes(std::span(text)));
-  uint64_t group;
-  std::memcpy(&group, digest.data(), sizeof group);
-  return group;
 }
 
 using Hints = std::map<std::string, std::string>;
@@ -90,10 +82,9 @@ std::optional<Arena> makeArena(const HostMap& map, const std::shared_ptr<SharedM
 /// Behind the arena the failure, and what this host's ranks do; of other ranks every rank has what
 /// it hears.
 Board makeBoard(const HostMap& map, std::shared_ptr<SharedMapping> memory, int rank, int size) {
-  auto own = privateMemory(Board::bytesFor(size));
-  if (!memory) return {std::move(own), rank, size, false};
+  if (!memory) return {privateMemory(Board::bytesFor(1)), rank, size, false};
   const size_t arena = Arena::bytesFor(static_cast<int>(map.local().size()));
-  return {std::move(memory), arena, rank, size, map.local(), std::move(own)};
+  return {std::move(memory), arena, rank, size, map.local()};
 }
 
 /// What has been queued goes on by itself. Without a thread that does it nothing would end it.
@@ -155,7 +146,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       gpus_(options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
-      channels_(2 * options.size + 1),
+      channels_(options.size),
       mailboxes_(options.size),
       collectives_(std::make_unique<ShmLane>(core_, *arena_)),
       namedPlans_(std::in_place, options.hints, options.size),
@@ -163,26 +154,26 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
   static_cast<void>(hintedFailOver(options.hints));  // a wrong one is wrong on one host, too
   collectives_->selector.prefer(options.hints);
   collectives_->selector.usePlans(options.name);
-  record(memoryBytes(options.size), 0);
+  record(0);
 }
 
-Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
-                           HostGroup local, std::shared_ptr<SharedMapping> memory)
-    : map_(map),
-      group_(publicNameOf(hosts.key, options.name)),
-      arena_(makeArena(map_, memory)),
-      board_(makeBoard(map_, std::move(memory), options.rank, options.size)),
-      core_(options.name, *board_, static_cast<int>(map.local().size())),
+Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, HostMemory memory)
+    : map_(std::move(memory.map)),
+      key_(hosts.key),
+      places_(hosts.places),
+      arena_(makeArena(map_, memory.memory)),
+      board_(makeBoard(map_, std::move(memory.memory), options.rank, options.size)),
+      core_(options.name, *board_, static_cast<int>(map_.local().size())),
       hints_(options.hints),
       gpus_(options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
-      channels_(2 * options.size + 1),
+      channels_(options.size),
       mailboxes_(options.size),
       transport_(std::make_unique<TcpTransport>(*board_, std::move(hosts),
                                                 static_cast<Transport::Listener&>(*this),
                                                 hintedFailOver(options.hints))),
-      localWatch_(map_.local(), std::move(local)) {
+      localWatch_(map_.local(), std::move(memory.local)) {
   core_.driver = this;
   if (arena_) {
     arena_->control(map_.index()).state.store(Board::RankState::Alive, std::memory_order_release);
@@ -193,7 +184,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
   selector.usePlans(options.name);
   collectives_ =
       std::make_unique<HostsLane>(core_, *transport_, map_, arena(), std::move(selector));
-  record(hostMemoryBytes(map_), group_);
+  record(publicNameOf(key_, options.name));
 }
 
 void Communicator::start(WaitHooks* hooks) {
@@ -220,11 +211,12 @@ void Communicator::start(WaitHooks* hooks) {
   collectives_->agree(*this, hooks);
 }
 
-void Communicator::record(size_t bytes, uint64_t group) {
-  if (!localWatch_.memory()) return;
+void Communicator::record(uint64_t group) {
+  const UniqueFd& memory = localWatch_.memory();
+  if (!memory) return;
   recording_.emplace(
-      SharedMapping::map(localWatch_.memory(), bytes), static_cast<int>(map_.local().size()),
-      map_.index(),
+      SharedMapping::map(memory, sharedMemoryBytes(memory.get())),
+      static_cast<int>(map_.local().size()), map_.index(),
       Recording::Who{rank(), size(), gpus_ ? name() + "/control" : name(), processName(), group,
                      timeoutNanos_.load(std::memory_order_relaxed)});
   core_.recording = &*recording_;
@@ -237,10 +229,15 @@ void Communicator::record(size_t bytes, uint64_t group) {
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
   // The lanes refer to what is destroyed after them.
-  for (auto& channel : channels_) {
-    const Lane* lane = channel.exchange(nullptr, std::memory_order_acq_rel);
+  const auto release = [](std::atomic<Lane*>& lanes) {
+    const Lane* lane = lanes.exchange(nullptr, std::memory_order_acq_rel);
     while (lane != nullptr) delete std::exchange(lane, lane->next.load(std::memory_order_relaxed));
-  }
+  };
+  channels_.forEach([&](int, Channels& channels) {
+    release(channels.sends);
+    release(channels.receives);
+  });
+  release(receivesFromAny_);
   added_.clear();
   mailboxes_.clear();
 }
@@ -364,7 +361,8 @@ Lane& Communicator::laneFor(const Collective& collective) {
 }
 
 Lane& Communicator::messageLane(int peer, bool sends) {
-  std::atomic<Lane*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
+  Channels& channels = channels_.get(peer);
+  std::atomic<Lane*>& channel = sends ? channels.sends : channels.receives;
   if (channel.load(std::memory_order_acquire) == nullptr) {
     auto lane = sends ? makeSendLane(peer) : makeReceiveLane(peer);
     channel.store(lane.release(), std::memory_order_release);
@@ -375,7 +373,8 @@ Lane& Communicator::messageLane(int peer, bool sends) {
 /// Receives of one tag wait in one lane, in their order; those of different tags do not wait for
 /// one another.
 Lane& Communicator::receiveLane(int source, int tag) {
-  std::atomic<Lane*>* link = &(source == kAnyRank ? channels_.back() : channels_[2 * source]);
+  std::atomic<Lane*>* link =
+      source == kAnyRank ? &receivesFromAny_ : &channels_.get(source).receives;
   Lane* free = nullptr;
   while (Lane* const lane = link->load(std::memory_order_acquire)) {
     if (lane->idle()) {
@@ -396,9 +395,7 @@ std::unique_ptr<Lane> Communicator::makeReceiveLane(int source) {
   std::vector<Mailbox*> mailboxes;
   for (int peer = 0; peer < size(); ++peer) {
     if (source != kAnyRank && source != peer) continue;
-    auto& mailbox = mailboxes_[peer];
-    if (!mailbox) mailbox = makeMailbox(peer);
-    mailboxes.push_back(mailbox.get());
+    mailboxes.push_back(&mailboxes_.get(peer, [this, peer] { return makeMailbox(peer); }));
   }
   return std::make_unique<ReceiveLane>(core_, mailboxes);
 }
@@ -415,9 +412,11 @@ std::vector<Condition> Communicator::olderReceives(const Collective& collective)
   };
   std::vector<Condition> older;
   if (collective.root == kAnyRank) {
-    for (int peer = 0; peer < size(); ++peer) older.push_back(pending(channels_[2 * peer]));
-  } else if (channels_.back().load(std::memory_order_acquire) != nullptr) {
-    older.push_back(pending(channels_.back()));
+    older.resize(size());
+    channels_.forEach(
+        [&](int peer, const Channels& channels) { older[peer] = pending(channels.receives); });
+  } else if (receivesFromAny_.load(std::memory_order_acquire) != nullptr) {
+    older.push_back(pending(receivesFromAny_));
   }
   return older;
 }
@@ -500,10 +499,15 @@ template <class Visit>
 void Communicator::forEachLane(Visit visit) {
   visit(*collectives_);
   for (const auto& lane : added_) visit(*lane);
-  for (const auto& channel : channels_) {
-    Lane* lane = channel.load(std::memory_order_acquire);
+  const auto visitAll = [&](const std::atomic<Lane*>& lanes) {
+    Lane* lane = lanes.load(std::memory_order_acquire);
     for (; lane != nullptr; lane = lane->next.load(std::memory_order_acquire)) visit(*lane);
-  }
+  };
+  channels_.forEach([&](int, const Channels& channels) {
+    visitAll(channels.receives);
+    visitAll(channels.sends);
+  });
+  visitAll(receivesFromAny_);
 }
 
 bool Communicator::idle() {
