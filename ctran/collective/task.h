@@ -10,7 +10,7 @@
 
 namespace ctran {
 
-/// Memory for the frame of the one operation that a lane runs at a time, so that starting an
+/// Memory for the frame of the one operation that a queue runs at a time, so that starting an
 /// operation allocates nothing.
 class FrameMemory {
  public:
@@ -22,7 +22,7 @@ class FrameMemory {
 };
 
 /// A running operation: a coroutine that names what it waits for (`co_await condition`) and is
-/// resumed by whoever drives its lane once that holds. Its first parameter is a context with a
+/// resumed by whoever drives its queue once that holds. Its first parameter is a context with a
 /// member `frame` of type FrameMemory.
 class Task {
  public:

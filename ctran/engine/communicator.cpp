@@ -14,12 +14,12 @@
 #include "ctran/collective/premul.h"
 #include "ctran/engine/create.h"
 #include "ctran/engine/host_memory.h"
-#include "ctran/engine/hosts_lane.h"
+#include "ctran/engine/hosts_queue.h"
 #include "ctran/engine/live_settings.h"
 #include "ctran/engine/patience.h"
 #include "ctran/engine/peer_watcher.h"
 #include "ctran/engine/progress.h"
-#include "ctran/engine/shm_lane.h"
+#include "ctran/engine/shm_queue.h"
 #include "ctran/select/plans.h"
 #include "ctran/topology/host.h"
 #include "ctran/transport/ib/settings.h"
@@ -88,12 +88,12 @@ Board makeBoard(const HostMap& map, std::shared_ptr<SharedMapping> memory, int r
 }
 
 /// What has been queued goes on by itself. Without a thread that does it nothing would end it.
-void goOn(Communicator& communicator, Lane& lane, Progress::When when) {
+void goOn(Communicator& communicator, OperationQueue& queue, Progress::When when) {
   try {
     Progress::activate(communicator.shared_from_this(), when);
   } catch (const Error& error) {
     communicator.core().fail(error);
-    lane.advance();
+    queue.advance();
     throw;
   }
 }
@@ -148,7 +148,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(options.size),
       mailboxes_(options.size),
-      collectives_(std::make_unique<ShmLane>(core_, *arena_)),
+      collectives_(std::make_unique<ShmQueue>(core_, *arena_)),
       namedPlans_(std::in_place, options.hints, options.size),
       localWatch_(map_.local(), std::move(group)) {
   static_cast<void>(hintedFailOver(options.hints));  // a wrong one is wrong on one host, too
@@ -183,7 +183,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, Host
   selector.prefer(options.hints);
   selector.usePlans(options.name);
   collectives_ =
-      std::make_unique<HostsLane>(core_, *transport_, map_, arena(), std::move(selector));
+      std::make_unique<HostsQueue>(core_, *transport_, map_, arena(), std::move(selector));
   record(publicNameOf(key_, options.name));
 }
 
@@ -228,10 +228,11 @@ void Communicator::record(uint64_t group) {
 
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
-  // The lanes refer to what is destroyed after them.
-  const auto release = [](std::atomic<Lane*>& lanes) {
-    const Lane* lane = lanes.exchange(nullptr, std::memory_order_acq_rel);
-    while (lane != nullptr) delete std::exchange(lane, lane->next.load(std::memory_order_relaxed));
+  // The queues refer to what is destroyed after them.
+  const auto release = [](std::atomic<OperationQueue*>& queues) {
+    const OperationQueue* queue = queues.exchange(nullptr, std::memory_order_acq_rel);
+    while (queue != nullptr)
+      delete std::exchange(queue, queue->next.load(std::memory_order_relaxed));
   };
   channels_.forEach([&](int, Channels& channels) {
     release(channels.sends);
@@ -331,8 +332,8 @@ TuningTable Communicator::tune(const TuneOptions& options) {
 
 /// Numbers that the caller passes in memory are what they will be when nothing runs any more: then
 /// what is wrong with them is told at the call.
-void Communicator::checkLists(const Collective& collective, const Lane& lane) const {
-  if (!collective.rows || !lane.idle()) return;
+void Communicator::checkLists(const Collective& collective, const OperationQueue& queue) const {
+  if (!collective.rows || !queue.idle()) return;
   static_cast<void>(RowLists(collective, rank(), size()));
   if (collective.kind == CollectiveKind::AllToAllVCombine) receivedRows(collective, rank(), size());
 }
@@ -349,63 +350,63 @@ void Communicator::refuse(const Collective& collective) {
   }
 }
 
-Lane& Communicator::laneFor(const Collective& collective) {
+OperationQueue& Communicator::queueFor(const Collective& collective) {
   switch (collective.kind) {
     case CollectiveKind::Send:
-      return messageLane(collective.root, true);
+      return messageQueue(collective.root, true);
     case CollectiveKind::Recv:
-      return receiveLane(collective.root, collective.tag);
+      return receiveQueue(collective.root, collective.tag);
     default:
       return *collectives_;
   }
 }
 
-Lane& Communicator::messageLane(int peer, bool sends) {
+OperationQueue& Communicator::messageQueue(int peer, bool sends) {
   Channels& channels = channels_.get(peer);
-  std::atomic<Lane*>& channel = sends ? channels.sends : channels.receives;
+  std::atomic<OperationQueue*>& channel = sends ? channels.sends : channels.receives;
   if (channel.load(std::memory_order_acquire) == nullptr) {
-    auto lane = sends ? makeSendLane(peer) : makeReceiveLane(peer);
-    channel.store(lane.release(), std::memory_order_release);
+    auto queue = sends ? makeSendQueue(peer) : makeReceiveQueue(peer);
+    channel.store(queue.release(), std::memory_order_release);
   }
   return *channel.load(std::memory_order_acquire);
 }
 
-/// Receives of one tag wait in one lane, in their order; those of different tags do not wait for
+/// Receives of one tag wait in one queue, in their order; those of different tags do not wait for
 /// one another.
-Lane& Communicator::receiveLane(int source, int tag) {
-  std::atomic<Lane*>* link =
+OperationQueue& Communicator::receiveQueue(int source, int tag) {
+  std::atomic<OperationQueue*>* link =
       source == kAnyRank ? &receivesFromAny_ : &channels_.get(source).receives;
-  Lane* free = nullptr;
-  while (Lane* const lane = link->load(std::memory_order_acquire)) {
-    if (lane->idle()) {
-      if (free == nullptr) free = lane;
-    } else if (!lane->ended(tag).holds()) {
-      return *lane;
+  OperationQueue* free = nullptr;
+  while (OperationQueue* const queue = link->load(std::memory_order_acquire)) {
+    if (queue->idle()) {
+      if (free == nullptr) free = queue;
+    } else if (!queue->ended(tag).holds()) {
+      return *queue;
     }
-    link = &lane->next;
+    link = &queue->next;
   }
   if (free == nullptr) {
-    free = makeReceiveLane(source).release();
+    free = makeReceiveQueue(source).release();
     link->store(free, std::memory_order_release);
   }
   return *free;
 }
 
-std::unique_ptr<Lane> Communicator::makeReceiveLane(int source) {
+std::unique_ptr<OperationQueue> Communicator::makeReceiveQueue(int source) {
   std::vector<Mailbox*> mailboxes;
   for (int peer = 0; peer < size(); ++peer) {
     if (source != kAnyRank && source != peer) continue;
     mailboxes.push_back(&mailboxes_.get(peer, [this, peer] { return makeMailbox(peer); }));
   }
-  return std::make_unique<ReceiveLane>(core_, mailboxes);
+  return std::make_unique<ReceiveQueue>(core_, mailboxes);
 }
 
 std::vector<Condition> Communicator::olderReceives(const Collective& collective) {
   if (collective.kind != CollectiveKind::Recv) return {};
-  const auto pending = [&](const std::atomic<Lane*>& lanes) {
-    Lane* lane = lanes.load(std::memory_order_acquire);
-    for (; lane != nullptr; lane = lane->next.load(std::memory_order_acquire)) {
-      Condition ended = lane->ended(collective.tag);
+  const auto pending = [&](const std::atomic<OperationQueue*>& queues) {
+    OperationQueue* queue = queues.load(std::memory_order_acquire);
+    for (; queue != nullptr; queue = queue->next.load(std::memory_order_acquire)) {
+      Condition ended = queue->ended(collective.tag);
       if (!ended.holds()) return ended;
     }
     return Condition();
@@ -431,22 +432,22 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
   const Entered entered(*this, collective);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
-  Lane& lane = laneFor(collective);
-  checkLists(collective, lane);
-  if (!lane.idle()) {
-    const std::shared_ptr<Work> operation = enqueue(lane, Collective(collective), nanos, nullptr);
+  OperationQueue& queue = queueFor(collective);
+  checkLists(collective, queue);
+  if (!queue.idle()) {
+    const std::shared_ptr<Work> operation = enqueue(queue, Collective(collective), nanos, nullptr);
     return Work::finish({&operation, 1}, hooks);
   }
   auto plan = planFor(collective);
   auto older = olderReceives(collective);
   if (collective.op.kind != ReduceKind::PremulSum && !plan && older.empty()) {
-    return lane.run(collective, nanos, hooks);
+    return queue.run(collective, nanos, hooks);
   }
   Collective scaled = collective;
   scaled.plan = std::move(plan);
   scaled.after = std::move(older);
   const std::vector<std::byte> scratch = applyPremul(scaled, size());
-  lane.run(scaled, nanos, hooks);
+  queue.run(scaled, nanos, hooks);
 }
 
 std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nanoseconds timeout,
@@ -454,54 +455,54 @@ std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nan
   const Entered entered(*this, collective);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
-  Lane& lane = laneFor(collective);
-  checkLists(collective, lane);
+  OperationQueue& queue = queueFor(collective);
+  checkLists(collective, queue);
   if (standing_ && !collective.hints) collective.hints = standing_;
-  return enqueue(lane, std::move(collective), nanos, std::move(keepAlive));
+  return enqueue(queue, std::move(collective), nanos, std::move(keepAlive));
 }
 
-std::shared_ptr<Operation> Communicator::enqueue(Lane& lane, Collective&& collective,
+std::shared_ptr<Operation> Communicator::enqueue(OperationQueue& queue, Collective&& collective,
                                                  int64_t timeoutNanos,
                                                  std::shared_ptr<void> keepAlive) {
   collective.plan = planFor(collective);
   collective.after = olderReceives(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
-  const bool startsHere = lane.idle() && bytesOf(collective) <= Arena::kStepBytes;
+  const bool startsHere = queue.idle() && bytesOf(collective) <= Arena::kStepBytes;
   auto operation =
-      std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
+      std::make_shared<Operation>(queue, shared_from_this(), std::move(collective),
                                   std::move(scratch), std::move(keepAlive), timeoutNanos);
-  lane.push(operation);
-  if (startsHere) lane.advance();
-  if (!lane.idle()) goOn(*this, lane, startsHere ? Progress::When::Lazily : Progress::When::Soon);
+  queue.push(operation);
+  if (startsHere) queue.advance();
+  if (!queue.idle()) goOn(*this, queue, startsHere ? Progress::When::Lazily : Progress::When::Soon);
   return operation;
 }
 
-Lane& Communicator::addLane(std::unique_ptr<Lane> lane) {
-  added_.push_back(std::move(lane));
+OperationQueue& Communicator::addQueue(std::unique_ptr<OperationQueue> queue) {
+  added_.push_back(std::move(queue));
   return *added_.back();
 }
 
-std::shared_ptr<Work> Communicator::submit(Lane& lane, Collective collective,
+std::shared_ptr<Work> Communicator::submit(OperationQueue& queue, Collective collective,
                                            std::chrono::nanoseconds timeout,
                                            std::shared_ptr<void> keepAlive, bool lazily) {
   if (!core_.belongsHere()) throw core_.forkError();
   core_.throwIfFailed();
   auto operation =
-      std::make_shared<Operation>(lane, shared_from_this(), std::move(collective),
+      std::make_shared<Operation>(queue, shared_from_this(), std::move(collective),
                                   std::vector<std::byte>{}, std::move(keepAlive), nanosOr(timeout));
-  lane.push(operation);
-  goOn(*this, lane, lazily ? Progress::When::Lazily : Progress::When::Soon);
+  queue.push(operation);
+  goOn(*this, queue, lazily ? Progress::When::Lazily : Progress::When::Soon);
   return operation;
 }
 
 template <class Visit>
-void Communicator::forEachLane(Visit visit) {
+void Communicator::forEachQueue(Visit visit) {
   visit(*collectives_);
-  for (const auto& lane : added_) visit(*lane);
-  const auto visitAll = [&](const std::atomic<Lane*>& lanes) {
-    Lane* lane = lanes.load(std::memory_order_acquire);
-    for (; lane != nullptr; lane = lane->next.load(std::memory_order_acquire)) visit(*lane);
+  for (const auto& queue : added_) visit(*queue);
+  const auto visitAll = [&](const std::atomic<OperationQueue*>& queues) {
+    OperationQueue* queue = queues.load(std::memory_order_acquire);
+    for (; queue != nullptr; queue = queue->next.load(std::memory_order_acquire)) visit(*queue);
   };
   channels_.forEach([&](int, const Channels& channels) {
     visitAll(channels.receives);
@@ -512,45 +513,47 @@ void Communicator::forEachLane(Visit visit) {
 
 bool Communicator::idle() {
   bool idle = true;
-  forEachLane([&](Lane& lane) { idle &= lane.idle(); });
+  forEachQueue([&](OperationQueue& queue) { idle &= queue.idle(); });
   return idle;
 }
 
 bool Communicator::needsDriver() {
   bool needed = false;
-  forEachLane([&](Lane& lane) { needed |= lane.needsDriver(); });
+  forEachQueue([&](OperationQueue& queue) { needed |= queue.needsDriver(); });
   return needed;
 }
 
 bool Communicator::progress() {
   bool moved = core_.poll();
-  forEachLane([&](Lane& lane) {
-    if (lane.needsDriver()) moved |= lane.advance();
+  forEachQueue([&](OperationQueue& queue) {
+    if (queue.needsDriver()) moved |= queue.advance();
   });
   return moved;
 }
 
 int Communicator::awaited() {
-  int lanes = 0;
+  int queues = 0;
   int awaited = -1;
-  forEachLane([&](Lane& lane) {
-    if (!lane.needsDriver()) return;
-    awaited = lane.awaited();
-    ++lanes;
+  forEachQueue([&](OperationQueue& queue) {
+    if (!queue.needsDriver()) return;
+    awaited = queue.awaited();
+    ++queues;
   });
-  return lanes == 1 ? awaited : -1;
+  return queues == 1 ? awaited : -1;
 }
 
 bool Communicator::stillWaitsFor(int rank) {
   bool waits = true;
-  forEachLane([&](Lane& lane) { waits &= !lane.needsDriver() || lane.stillWaitsForIfFree(rank); });
+  forEachQueue([&](OperationQueue& queue) {
+    waits &= !queue.needsDriver() || queue.stillWaitsForIfFree(rank);
+  });
   return waits;
 }
 
 int64_t Communicator::checkStuck(int64_t now) {
   int64_t deadline = INT64_MAX;
-  forEachLane([&](Lane& lane) {
-    if (lane.needsDriver()) deadline = std::min(deadline, lane.checkStuck(now));
+  forEachQueue([&](OperationQueue& queue) {
+    if (queue.needsDriver()) deadline = std::min(deadline, queue.checkStuck(now));
   });
   return deadline;
 }
@@ -603,9 +606,9 @@ void Communicator::finalize(WaitHooks* hooks) {
   finalized_.store(true, std::memory_order_relaxed);
 }
 
-std::unique_ptr<Lane> Communicator::makeSendLane(int peer) {
-  if (sharesMemory(peer)) return std::make_unique<ShmSendLane>(core_, *arena_, map_.indexOf(peer));
-  return std::make_unique<NetSendLane>(core_, *transport_, peer);
+std::unique_ptr<OperationQueue> Communicator::makeSendQueue(int peer) {
+  if (sharesMemory(peer)) return std::make_unique<ShmSendQueue>(core_, *arena_, map_.indexOf(peer));
+  return std::make_unique<NetSendQueue>(core_, *transport_, peer);
 }
 
 std::unique_ptr<Mailbox> Communicator::makeMailbox(int peer) {

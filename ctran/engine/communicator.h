@@ -18,11 +18,11 @@
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/store.h"
 #include "ctran/collective/collective.h"
-#include "ctran/engine/collective_lane.h"
+#include "ctran/engine/collective_queue.h"
 #include "ctran/engine/core.h"
-#include "ctran/engine/lane.h"
 #include "ctran/engine/local_watch.h"
 #include "ctran/engine/operation.h"
+#include "ctran/engine/operation_queue.h"
 #include "ctran/select/named_plans.h"
 #include "ctran/select/selector.h"
 #include "ctran/select/tuner.h"
@@ -95,7 +95,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
       const std::map<std::string, std::string>& hints) const;
 
   /// Runs the operation to its end on the caller's thread, after all operations posted before it on
-  /// the same lane. A zero `timeout` means the communicator's. `hooks` are told before the thread
+  /// the same queue. A zero `timeout` means the communicator's. `hooks` are told before the thread
   /// blocks for longer than a moment, see WaitHooks. Throws Error; unless its kind is
   /// InvalidArgument, the communicator is broken from then on.
   void run(const Collective& collective, std::chrono::nanoseconds timeout = {},
@@ -168,13 +168,14 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Gives to those `bytes` of fresh memory and what each of them brings, in their order.
   /// Collective over all ranks.
   HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
-  /// One more lane. Before anything was posted.
-  Lane& addLane(std::unique_ptr<Lane> lane);
-  /// The lane of the sends to a rank, or of the receives from it.
-  Lane& messageLane(int peer, bool sends);
-  /// As `post`, in a lane, from any thread, callbacks of works among them; never run here.
+  /// One more queue. Before anything was posted.
+  OperationQueue& addQueue(std::unique_ptr<OperationQueue> queue);
+  /// The queue of the sends to a rank, or of the receives from it.
+  OperationQueue& messageQueue(int peer, bool sends);
+  /// As `post`, in a queue, from any thread, callbacks of works among them; never run here.
   /// `lazily`: somebody will wait for it in a moment.
-  std::shared_ptr<Work> submit(Lane& lane, Collective collective, std::chrono::nanoseconds timeout,
+  std::shared_ptr<Work> submit(OperationQueue& queue, Collective collective,
+                               std::chrono::nanoseconds timeout,
                                std::shared_ptr<void> keepAlive = nullptr, bool lazily = false);
   /// What is posted here need not end before the program does.
   void serve() { serves_.store(true, std::memory_order_relaxed); }
@@ -185,9 +186,9 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// A descriptor of the memory in which this host's ranks record: see readRecording.
   int recordedAt() const { return localWatch_.memory().get(); }
 
-  // For the progress thread; they concern the lanes in which nobody waits.
+  // For the progress thread; they concern the queues in which nobody waits.
   Core& core() { return core_; }
-  bool idle();         ///< whether nothing is queued in any lane
+  bool idle();         ///< whether nothing is queued in any queue
   bool needsDriver();  ///< whether something is queued in which nobody waits
   bool progress();     ///< goes as far as possible; whether something happened
   int awaited();       ///< the only rank that can let it go on, or -1
@@ -218,24 +219,24 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   Meet meetFar(std::span<const int> ranks, const CommunicatorOptions& options,
                std::span<const int> hosts, WaitHooks* hooks);
   Board& board() { return board_ ? *board_ : *arena_; }
-  std::unique_ptr<Lane> makeSendLane(int peer);
+  std::unique_ptr<OperationQueue> makeSendQueue(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
   void refuse(const Collective& collective);
-  Lane& laneFor(const Collective& collective);
-  void checkLists(const Collective& collective, const Lane& lane) const;
-  Lane& receiveLane(int source, int tag);
-  std::unique_ptr<Lane> makeReceiveLane(int source);
+  OperationQueue& queueFor(const Collective& collective);
+  void checkLists(const Collective& collective, const OperationQueue& queue) const;
+  OperationQueue& receiveQueue(int source, int tag);
+  std::unique_ptr<OperationQueue> makeReceiveQueue(int source);
   /// Of a receive: the receives with which it shares messages, and which were called before it.
   std::vector<Condition> olderReceives(const Collective& collective);
-  std::shared_ptr<Operation> enqueue(Lane& lane, Collective&& collective, int64_t timeoutNanos,
-                                     std::shared_ptr<void> keepAlive);
+  std::shared_ptr<Operation> enqueue(OperationQueue& queue, Collective&& collective,
+                                     int64_t timeoutNanos, std::shared_ptr<void> keepAlive);
   std::shared_ptr<const CallHints> checkedHints(const std::map<std::string, std::string>& hints,
                                                 bool alone) const;
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
   template <class Visit>
-  void forEachLane(Visit visit);
+  void forEachQueue(Visit visit);
   std::vector<std::weak_ptr<Communicator>> dependents();
 
   // Driver and Transport::Listener, of several hosts.
@@ -264,21 +265,21 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::atomic<bool> entered_{false};  // by a thread that is in a call
   std::atomic<bool> finalized_{false};
 
-  /// The lanes of messages to a rank and from it, made when first used; of receives as many as
+  /// The queues of messages to a rank and from it, made when first used; of receives as many as
   /// there are tags that are waited for at a time. Read without locks by the progress thread.
   struct Channels {
-    std::atomic<Lane*> sends{nullptr}, receives{nullptr};
+    std::atomic<OperationQueue*> sends{nullptr}, receives{nullptr};
   };
   PerRank<Channels> channels_;
-  std::atomic<Lane*> receivesFromAny_{nullptr};
+  std::atomic<OperationQueue*> receivesFromAny_{nullptr};
   PerRank<Mailbox> mailboxes_;  ///< made when first used
-  std::vector<std::unique_ptr<Lane>> added_;
+  std::vector<std::unique_ptr<OperationQueue>> added_;
   std::atomic<bool> serves_{false};
   std::mutex dependentsMutex_;
   std::vector<std::weak_ptr<Communicator>> dependents_;
 
   std::unique_ptr<Transport> transport_;
-  std::unique_ptr<CollectiveLane> collectives_;
+  std::unique_ptr<CollectiveQueue> collectives_;
   std::optional<NamedPlans> namedPlans_;  // of one host
   LocalWatch localWatch_;
   std::mutex tellMutex_;

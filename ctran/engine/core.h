@@ -33,7 +33,7 @@ class Driver {
   virtual void tell(const Error& error) = 0;
 };
 
-/// What the lanes of one communicator share: its board, its failure, and a place to sleep.
+/// What the queues of one communicator share: its board, its failure, and a place to sleep.
 class Core {
  public:
   /// `board` is only referred to, so that it may be a member after this; `sharers` ranks share the
@@ -42,11 +42,11 @@ class Core {
 
   const std::string name;
   Board& board;
-  Driver* driver = nullptr;        ///< set before any lane is used; null on one host
-  Recording* recording = nullptr;  ///< set before any lane is used; null: nothing is recorded
+  Driver* driver = nullptr;        ///< set before any queue is used; null on one host
+  Recording* recording = nullptr;  ///< set before any queue is used; null: nothing is recorded
 
   /// Where threads sleep instead of the board: that of the ranks of this host, which number
-  /// `ranks`. Before any lane is used.
+  /// `ranks`. Before any queue is used.
   void sleepAt(Board& where, std::vector<int> ranks) {
     sleepBoard_ = &where;
     sleepRanks_ = std::move(ranks);

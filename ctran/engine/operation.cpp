@@ -23,10 +23,10 @@ void callAll(const std::vector<std::function<void()>>& callbacks, Core& core) {
 
 }  // namespace
 
-Operation::Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
+Operation::Operation(OperationQueue& queue, std::shared_ptr<void> owner, Collective&& collective,
                      std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive,
                      int64_t timeoutNanos)
-    : lane_(lane),
+    : queue_(queue),
       owner_(std::move(owner)),
       collective_(std::move(collective)),
       scratch_(std::move(scratch)),
@@ -40,7 +40,7 @@ void Operation::finish(std::optional<Error> error) {
     error_ = std::move(error);
     state_.store(error_ ? WorkState::Failed : WorkState::Completed, std::memory_order_seq_cst);
   }
-  lane_.core.wakeOwn();
+  queue_.core.wakeOwn();
 }
 
 void Operation::tellStarted() {
@@ -51,7 +51,7 @@ void Operation::tellStarted() {
     callbacks.swap(startCallbacks_);
     tellingStart_ = true;
   }
-  callAll(callbacks, lane_.core);
+  callAll(callbacks, queue_.core);
   bool hasEnded;
   {
     std::lock_guard lock(mutex_);
@@ -73,8 +73,8 @@ void Operation::tell() {
     started.swap(startCallbacks_);
     ended.swap(callbacks_);
   }
-  callAll(started, lane_.core);
-  callAll(ended, lane_.core);
+  callAll(started, queue_.core);
+  callAll(ended, queue_.core);
   keepAlive_.reset();
 }
 
@@ -93,7 +93,7 @@ void Operation::onStart(std::function<void()> callback) {
       return;
     }
   }
-  call(callback, lane_.core);
+  call(callback, queue_.core);
 }
 
 void Operation::onDone(std::function<void()> callback) {
@@ -104,11 +104,11 @@ void Operation::onDone(std::function<void()> callback) {
       return;
     }
   }
-  call(callback, lane_.core);
+  call(callback, queue_.core);
 }
 
 void Operation::interrupt() {
-  lane_.core.fail(lane_.core.interruptedError(collective_.describe()));
+  queue_.core.fail(queue_.core.interruptedError(collective_.describe()));
 }
 
 void Operation::wait(WaitHooks* hooks) { drive(INT64_MAX, hooks); }
@@ -125,25 +125,25 @@ bool Operation::drive(int64_t limitNanos, WaitHooks* hooks) {
 }
 
 bool Operation::driveUntil(int64_t limitNanos, WaitHooks* hooks) {
-  struct Waiting {  // while somebody waits here, the progress thread leaves the lane alone
-    Lane& lane;
-    explicit Waiting(Lane& lane) : lane(lane) { ++lane.waiters; }
+  struct Waiting {  // while somebody waits here, the progress thread leaves the queue alone
+    OperationQueue& queue;
+    explicit Waiting(OperationQueue& queue) : queue(queue) { ++queue.waiters; }
     ~Waiting() {
-      --lane.waiters;
-      if (!lane.idle()) Progress::poke(Progress::When::Lazily);
+      --queue.waiters;
+      if (!queue.idle()) Progress::poke(Progress::When::Lazily);
     }
   };
-  if (!lane_.core.belongsHere()) throw lane_.core.forkError();
-  Patience patience(lane_.core, hooks);
-  const Waiting waiting(lane_);  // ends before the host language is told, which may take a while
+  if (!queue_.core.belongsHere()) throw queue_.core.forkError();
+  Patience patience(queue_.core, hooks);
+  const Waiting waiting(queue_);  // ends before the host language is told, which may take a while
   while (!done()) {
-    if (lane_.advance()) continue;
+    if (queue_.advance()) continue;
     if (limitNanos != INT64_MAX && nowNanos() >= limitNanos) return done();
-    const int awaited = lane_.awaited();
+    const int awaited = queue_.awaited();
     try {
       patience.pause(
-          awaited, [&] { return !done() && lane_.stillWaitsFor(awaited); },
-          [&](int64_t now) { return std::min(lane_.checkStuck(now), limitNanos); });
+          awaited, [&] { return !done() && queue_.stillWaitsFor(awaited); },
+          [&](int64_t now) { return std::min(queue_.checkStuck(now), limitNanos); });
     } catch (const Error&) {
       // The communicator broke; the next advance() ends this operation with that error. What an
       // interruption throws is no Error: it ends the wait and the operation goes on.

@@ -9,14 +9,14 @@
 #include "ctran/base/error.h"
 #include "ctran/base/work.h"
 #include "ctran/collective/collective.h"
-#include "ctran/engine/lane.h"
+#include "ctran/engine/operation_queue.h"
 
 namespace ctran {
 
 /// A posted operation. `owner` keeps the communicator alive for as long as somebody holds the work.
 class Operation final : public Work, public std::enable_shared_from_this<Operation> {
  public:
-  Operation(Lane& lane, std::shared_ptr<void> owner, Collective&& collective,
+  Operation(OperationQueue& queue, std::shared_ptr<void> owner, Collective&& collective,
             std::vector<std::byte> scratch, std::shared_ptr<void> keepAlive, int64_t timeoutNanos);
 
   WorkState state() const override { return state_.load(std::memory_order_acquire); }
@@ -47,7 +47,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   bool drive(int64_t limitNanos, WaitHooks* hooks);
   bool driveUntil(int64_t limitNanos, WaitHooks* hooks);
 
-  Lane& lane_;
+  OperationQueue& queue_;
   std::shared_ptr<void> owner_;
   const Collective collective_;
   std::vector<std::byte> scratch_;  // scaled input, see premul.h

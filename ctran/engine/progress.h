@@ -16,7 +16,7 @@ class Progress {
   /// not take the core from each other.
   enum class When { Soon, Lazily };
 
-  /// Drives this communicator's lanes until they are idle.
+  /// Drives this communicator's queues until they are idle.
   static void activate(std::shared_ptr<Communicator> communicator, When when);
   /// Makes the thread look again, if there is one.
   static void poke(When when);

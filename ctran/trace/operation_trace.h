@@ -5,10 +5,10 @@
 
 namespace ctran {
 
-/// Writes the record of the operation that a lane is in. Whoever drives the lane calls it; it costs
-/// two looks at the tick counter, and one more for each change of whom the operation waits for. An
-/// operation of a few bytes, which does little but wait, counts as having waited from its start to
-/// its end for whom it has waited first: then no more than two looks.
+/// Writes the record of the operation that a queue is in. Whoever drives the queue calls it; it
+/// costs two looks at the tick counter, and one more for each change of whom the operation waits
+/// for. An operation of a few bytes, which does little but wait, counts as having waited from its
+/// start to its end for whom it has waited first: then no more than two looks.
 class OperationTrace {
  public:
   /// The operation starts. `calledAt`: when it was called, if it was in a queue since; else 0.

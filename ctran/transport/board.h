@@ -36,7 +36,7 @@ class Board {
     alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
     std::atomic<RankState> state;
     std::atomic<uint32_t> reading;          ///< bits of Reading
-    alignas(64) OperationRing collectives;  ///< written by whoever drives their lane
+    alignas(64) OperationRing collectives;  ///< written by whoever drives their queue
     OperationRing messages;                 ///< sends and receives; written under Core's lock
   };
 

@@ -21,7 +21,7 @@ Collective message(CollectiveKind kind, int peer, size_t bytes) {
 
 }  // namespace
 
-WindowService::WindowService(Communicator& communicator, SignalBoard& board,
+WindowService::WindowService(Communicator& communicator, WindowSignals& board,
                              std::span<std::byte> memory, size_t signalWords,
                              std::vector<RemoteMemory> remotes)
     : communicator_(communicator),
@@ -35,8 +35,8 @@ void WindowService::start() {
   communicator_.serve();
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     if (peer == communicator_.rank()) continue;
-    communicator_.messageLane(peer, true);  // made here, as several threads will use them
-    communicator_.messageLane(peer, false);
+    communicator_.messageQueue(peer, true);  // made here, as several threads will use them
+    communicator_.messageQueue(peer, false);
   }
   for (int peer = 0; peer < communicator_.size(); ++peer) {
     if (peer != communicator_.rank()) listen(peer);
@@ -46,17 +46,17 @@ void WindowService::start() {
 WindowService::WorkPtr WindowService::send(int target, const Header& header,
                                            std::span<const std::byte> bytes, Timeout timeout,
                                            std::shared_ptr<void> keepAlive) {
-  Lane& lane = communicator_.messageLane(target, true);
+  OperationQueue& queue = communicator_.messageQueue(target, true);
   const auto copy = std::make_shared<Header>(header);
   Collective first = message(CollectiveKind::Send, target, sizeof header);
   first.input = reinterpret_cast<const std::byte*>(copy.get());
   // Nothing may come between a header and its bytes; the progress thread sends, too.
   std::lock_guard lock(peers_[target].mutex);
-  if (bytes.empty()) return communicator_.submit(lane, std::move(first), timeout, copy);
-  communicator_.submit(lane, std::move(first), timeout, copy);
+  if (bytes.empty()) return communicator_.submit(queue, std::move(first), timeout, copy);
+  communicator_.submit(queue, std::move(first), timeout, copy);
   Collective second = message(CollectiveKind::Send, target, bytes.size());
   second.input = bytes.data();
-  return communicator_.submit(lane, std::move(second), timeout, std::move(keepAlive));
+  return communicator_.submit(queue, std::move(second), timeout, std::move(keepAlive));
 }
 
 /// Whether the target's memory can be used directly now.
@@ -127,7 +127,7 @@ void WindowService::listen(int peer) {
   Collective next = message(CollectiveKind::Recv, peer, sizeof(Header));
   next.output = reinterpret_cast<std::byte*>(&peers_[peer].incoming);
   const auto work =
-      communicator_.submit(communicator_.messageLane(peer, false), std::move(next), kForever);
+      communicator_.submit(communicator_.messageQueue(peer, false), std::move(next), kForever);
   work->onDone([self = weak_from_this(), peer, operation = work.get()] {
     const auto service = self.lock();
     if (service && operation->state() == WorkState::Completed) service->handle(peer);
@@ -203,7 +203,7 @@ void WindowService::receive(int peer, Destination destination, bool isAnswer) {
   }
   Collective bytes = message(CollectiveKind::Recv, peer, destination.bytes.size());
   bytes.output = destination.bytes.data();
-  const auto work = communicator_.submit(communicator_.messageLane(peer, false), std::move(bytes),
+  const auto work = communicator_.submit(communicator_.messageQueue(peer, false), std::move(bytes),
                                          kForever, std::move(destination.keepAlive));
   work->onDone([self = weak_from_this(), peer, isAnswer, operation = work.get()] {
     const auto service = self.lock();

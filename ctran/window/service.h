@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ctran/engine/communicator.h"
-#include "ctran/window/signal_board.h"
+#include "ctran/window/window_signals.h"
 
 namespace ctran {
 
@@ -24,7 +24,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
  public:
   /// `memory` is what this rank exposes. The communicator belongs to the window alone. `remotes`:
   /// the memory of all ranks, for the transport; none if there is no transport.
-  WindowService(Communicator& communicator, SignalBoard& board, std::span<std::byte> memory,
+  WindowService(Communicator& communicator, WindowSignals& board, std::span<std::byte> memory,
                 size_t signalWords, std::vector<RemoteMemory> remotes);
 
   /// Listens to every peer from now on.
@@ -98,7 +98,7 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
   void reject(int peer, const char* why = "a request that makes no sense for its window");
 
   Communicator& communicator_;
-  SignalBoard& board_;
+  WindowSignals& board_;
   const std::span<std::byte> memory_;
   const size_t signalWords_;
   const std::vector<RemoteMemory> remotes_;

@@ -6,7 +6,7 @@
 #include "ctran/base/checked.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/engine/exchange_all.h"
-#include "ctran/window/lane_window.h"
+#include "ctran/window/queue_window.h"
 
 namespace ctran {
 namespace {
@@ -84,13 +84,13 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   }
   // What the ranks of this host map; the rest goes by messages.
   const std::vector<int> near = communicator->neighbours();
-  SignalBoard::Words words(all.size());
+  WindowSignals::Words words(all.size());
   for (const int r : near) words[r] = all[r].signalWords;
-  const size_t boardBytes = SignalBoard::bytesFor(words);
+  const size_t boardBytes = WindowSignals::bytesFor(words);
   const HostGroup group = communicator->handOver(
       boardBytes, allocation ? allocation->fd().duplicate() : openOwnPidFd(), hooks);
 
-  std::vector<LaneWindow::Region> regions;
+  std::vector<QueueWindow::Region> regions;
   // Whether some memory cannot be mapped by all: all say the same.
   bool served = near.size() < all.size();
   for (const Announcement& region : all) {
@@ -100,7 +100,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   }
   for (size_t i = 0; i < near.size(); ++i) {
     const Announcement& announced = all[near[i]];
-    LaneWindow::Region& region = regions[near[i]];
+    QueueWindow::Region& region = regions[near[i]];
     region.direct = announced.fileBytes != 0;
     if (region.direct) region.mapped = mapRegion(announced, group.brought[i]);
   }
@@ -108,15 +108,15 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
     regions[rank].direct = true;
     regions[rank].mapped = {std::shared_ptr<void>(), memory.data()};
   }
-  LaneWindow::Registered registered;
+  QueueWindow::Registered registered;
   if (Transport* const transport = communicator->transport()) {
     registered.own = transport->registerMemory(memory);
     registered.remotes = exchangeAll(*communicator, registered.own->remote, {}, hooks);
   }
-  auto window =
-      std::make_unique<LaneWindow>(communicator, std::move(regions),
-                                   SignalBoard(SharedMapping::map(group.memory, boardBytes), words),
-                                   memory, served, std::move(registered));
+  auto window = std::make_unique<QueueWindow>(
+      communicator, std::move(regions),
+      WindowSignals(SharedMapping::map(group.memory, boardBytes), words), memory, served,
+      std::move(registered));
   parent.addDependent(communicator);
   communicator->run({}, {}, hooks);  // everybody listens from here on
   return window;

@@ -39,9 +39,9 @@ class Pair {
     auto other = std::async(std::launch::async, [&] { return create(1); });
     own_ = create(0);
     peer_ = other.get();
-    const SignalBoard::Words words{kWords, 0};
-    const size_t bytes = SignalBoard::bytesFor(words);
-    board_ = std::make_unique<SignalBoard>(
+    const WindowSignals::Words words{kWords, 0};
+    const size_t bytes = WindowSignals::bytesFor(words);
+    board_ = std::make_unique<WindowSignals>(
         SharedMapping::map(createSharedMemory("fuzz", bytes), bytes), words);
     service_ = std::make_shared<WindowService>(*own_, *board_, memory_, kWords,
                                                std::vector<RemoteMemory>{});
@@ -98,7 +98,7 @@ class Pair {
  private:
   std::vector<std::byte> memory_;
   std::shared_ptr<Communicator> own_, peer_;
-  std::unique_ptr<SignalBoard> board_;
+  std::unique_ptr<WindowSignals> board_;
   std::shared_ptr<WindowService> service_;
 };
 

@@ -24,7 +24,7 @@ class Claim {
   std::atomic<int> winner_{kNobody};
 };
 
-/// What one receive has to do with one peer, again and again for the receives of a lane.
+/// What one receive has to do with one peer, again and again for the receives of a queue.
 class Reception {
  public:
   virtual ~Reception() = default;
@@ -47,7 +47,7 @@ class Mailbox {
   virtual std::unique_ptr<Reception> reception() = 0;
 };
 
-/// Where the receives of one lane happen: from one peer, or from all of them.
+/// Where the receives of one queue happen: from one peer, or from all of them.
 class ReceiveContext {
  public:
   explicit ReceiveContext(const std::vector<Mailbox*>& mailboxes);

@@ -1,6 +1,6 @@
 #include "ctran/engine/progress.h"
 #include "ctran/stream/watchdog.h"
-#include "torchcomms/csrc/backends/c10d/lane.hpp"
+#include "torchcomms/csrc/backends/c10d/task_queue.hpp"
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
@@ -39,7 +39,7 @@ PYBIND11_MODULE(_comms, module) {
     ctran::Progress::retire();
     ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
-    Lane::settleAll(std::chrono::seconds(1));
+    TaskQueue::settleAll(std::chrono::seconds(1));
   });
 }
 

@@ -43,27 +43,27 @@ void finish(OpName op, TorchWork& work, C10dGroup& group) {
 }
 
 /// Waits for what has been posted.
-void drain(Lane& lane, const std::shared_ptr<ErrorMonitor>& monitor) {
-  if (lane.idle()) return;
+void drain(TaskQueue& queue, const std::shared_ptr<ErrorMonitor>& monitor) {
+  if (queue.idle()) return;
   const auto mark = std::make_shared<C10dOperation>(OpName::finalize, 1, monitor);
-  lane.post([mark] { mark->partEnded(nullptr); });
+  queue.post([mark] { mark->partEnded(nullptr); });
   mark->wait(std::nullopt);
 }
 
 /// What is left of a communicator while operations go on, whose works may be waited for.
 struct Remains {
   std::shared_ptr<C10dGroup> group;
-  Lane collectives;
-  std::map<std::pair<int, P2POp::Type>, Lane> peers;
+  TaskQueue collectives;
+  std::map<std::pair<int, P2POp::Type>, TaskQueue> peers;
 
-  Remains(std::shared_ptr<C10dGroup> group, Lane collectives,
-          std::map<std::pair<int, P2POp::Type>, Lane> peers)
+  Remains(std::shared_ptr<C10dGroup> group, TaskQueue collectives,
+          std::map<std::pair<int, P2POp::Type>, TaskQueue> peers)
       : group(std::move(group)), collectives(std::move(collectives)), peers(std::move(peers)) {}
   Remains(Remains&&) = default;
   ~Remains() {
     if (!group) return;  // moved from
     drain(collectives, group->monitor);
-    for (auto& [key, lane] : peers) drain(lane, group->monitor);
+    for (auto& [key, queue] : peers) drain(queue, group->monitor);
   }
 };
 
@@ -146,7 +146,7 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
 void C10dBackend::finalize() {
   drainDevice();
   drain(collectives_, group_->monitor);
-  for (auto& [key, lane] : peers_) drain(lane, group_->monitor);
+  for (auto& [key, queue] : peers_) drain(queue, group_->monitor);
   if (group_->isBroken()) {
     destroyAside(std::move(group_->backend));
   } else {

@@ -10,8 +10,8 @@
 
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/c10d/device_work.hpp"
-#include "torchcomms/csrc/backends/c10d/lane.hpp"
 #include "torchcomms/csrc/backends/c10d/reduction.hpp"
+#include "torchcomms/csrc/backends/c10d/task_queue.hpp"
 #include "torchcomms/csrc/backends/c10d/work.hpp"
 
 namespace torch::comms {
@@ -41,14 +41,14 @@ struct C10dKind {
 /// of them move bytes, so every dtype can be moved; what is reduced is encoded (see Reduction).
 /// Reduce-scatter exchanges the parts and reduces them here, in the order of ranks.
 ///
-/// Collectives run one after another on a lane; a synchronous one that finds the lane idle runs on
-/// the caller's thread. Sends and receives have a lane per peer and direction, on which they are
-/// waited for; they are issued at once, in order. (A c10d work of a send or receive cannot be asked
-/// whether it has ended, only waited for: hence threads.)
+/// Collectives run one after another on a queue; a synchronous one that finds the queue idle runs
+/// on the caller's thread. Sends and receives have a queue per peer and direction, on which they
+/// are waited for; they are issued at once, in order. (A c10d work of a send or receive cannot be
+/// asked whether it has ended, only waited for: hence threads.)
 ///
 /// On streams a call is issued on the caller's thread, synchronous ones on the current stream,
 /// asynchronous ones on a stream of the communicator's that follows the current one. There are no
-/// lanes and no timeouts then, but for connecting; finalize waits at most the timeout.
+/// queues and no timeouts then, but for connecting; finalize waits at most the timeout.
 ///
 /// After a failure nothing is known of the c10d backend's connections, so every later operation
 /// throws the error again. Like the c10d backend, it cannot send to itself.
@@ -96,8 +96,8 @@ class C10dBackend final : public BuiltinBackend {
 
   const C10dKind kind_;
   std::shared_ptr<C10dGroup> group_;
-  Lane collectives_;
-  std::map<std::pair<int, P2POp::Type>, Lane> peers_;
+  TaskQueue collectives_;
+  std::map<std::pair<int, P2POp::Type>, TaskQueue> peers_;
   std::optional<c10::Stream> stream_;                      ///< of asynchronous calls on streams
   std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< what may not have ended
   uint64_t splits_ = 0;

@@ -16,7 +16,7 @@
 namespace torch::comms {
 
 /// The c10d backend of a communicator and whether it still works: what the communicator shares with
-/// its lanes, whose threads may outlive it.
+/// its queues, whose threads may outlive it.
 struct C10dGroup {
   c10::intrusive_ptr<c10d::Backend> backend;
   c10::intrusive_ptr<c10d::Store> store;  ///< of this communicator alone

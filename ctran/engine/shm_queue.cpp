@@ -1,4 +1,4 @@
-#include "ctran/engine/shm_lane.h"
+#include "ctran/engine/shm_queue.h"
 
 #include <unistd.h>
 
@@ -13,13 +13,13 @@
 
 namespace ctran {
 
-ShmLane::ShmLane(Core& core, Arena& arena)
-    : CollectiveLane(core, Selector(arena.size())),
+ShmQueue::ShmQueue(Core& core, Arena& arena)
+    : CollectiveQueue(core, Selector(arena.size())),
       shm_(arena),
       map_(std::vector<std::string>(arena.size()), arena.rank(), arena.size()),
       rows_(map_, nullptr, &shm_) {}
 
-Task ShmLane::start(const Collective& collective) {
+Task ShmQueue::start(const Collective& collective) {
   if (readingIsOpen_) agreeOnReading(collective);
   shm_.begin(collective);
   if (collective.rows) return exchangeRows(rows_, collective);
@@ -32,7 +32,7 @@ Task ShmLane::start(const Collective& collective) {
   return std::get<ShmAlgorithm>(algorithm.run)(shm_, collective);
 }
 
-void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {
+void ShmQueue::agree(Communicator& communicator, WaitHooks* hooks) {
   TuningTable table = TuningTable::load(shm_.size);
   struct Basis {
     uint64_t preferences, table;
@@ -70,7 +70,7 @@ void ShmLane::agree(Communicator& communicator, WaitHooks* hooks) {
 /// Sees whether this rank can read the memory of all others, and whether that is likely to be
 /// faster than through shared memory: where there are many cores, data takes longer from one to
 /// another.
-void ShmLane::tryReading(std::span<const Memory> memories) {
+void ShmQueue::tryReading(std::span<const Memory> memories) {
   constexpr size_t kManyCores = 8;
   bool can = true;
   std::vector<int> processes;
@@ -91,7 +91,7 @@ void ShmLane::tryReading(std::span<const Memory> memories) {
 
 /// All ranks have said what they can before they began a collective. So all know it of all after
 /// the first one in which all have waited for all, and that is the same one on all ranks.
-void ShmLane::agreeOnReading(const Collective& c) {
+void ShmQueue::agreeOnReading(const Collective& c) {
   using Kind = CollectiveKind;
   if (readingIsKnown_) {
     std::string whyNot;
@@ -112,8 +112,8 @@ void ShmLane::agreeOnReading(const Collective& c) {
   readingIsKnown_ = c.kind == Kind::Barrier || (waitsForAll && c.count > 0 && !c.plan && !c.rows);
 }
 
-Error ShmLane::timeoutError(const Collective& collective, const Condition& waiting,
-                            int64_t timeoutNanos) {
+Error ShmQueue::timeoutError(const Collective& collective, const Condition& waiting,
+                             int64_t timeoutNanos) {
   const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
   const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
   return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);

@@ -1,16 +1,16 @@
-#include "ctran/window/wait_lane.h"
+#include "ctran/window/wait_queue.h"
 
 #include "ctran/engine/roll_call.h"
 
 namespace ctran {
 namespace {
 
-Task waitForCounter(WaitLane::Context& context) { co_await context.wait.condition; }
+Task waitForCounter(WaitQueue::Context& context) { co_await context.wait.condition; }
 
 /// Looks at the word whenever anything arrives.
-Task waitForWord(WaitLane::Context& context) {
+Task waitForWord(WaitQueue::Context& context) {
   const WindowWait& wait = context.wait;
-  SignalBoard& board = context.board;
+  WindowSignals& board = context.board;
   const std::atomic<uint64_t>& arrivals = board.arrivals(context.rank);
   while (true) {
     const uint64_t seen = arrivals.load(std::memory_order_acquire);
@@ -22,12 +22,12 @@ Task waitForWord(WaitLane::Context& context) {
 
 }  // namespace
 
-void WaitLane::expect(WindowWait wait) {
+void WaitQueue::expect(WindowWait wait) {
   std::lock_guard lock(mutex_);
   expected_.push_back(std::move(wait));
 }
 
-Task WaitLane::start(const Collective&) {
+Task WaitQueue::start(const Collective&) {
   {
     std::lock_guard lock(mutex_);
     context_.wait = std::move(expected_.front());
@@ -36,8 +36,8 @@ Task WaitLane::start(const Collective&) {
   return context_.wait.word ? waitForWord(context_) : waitForCounter(context_);
 }
 
-Error WaitLane::timeoutError(const Collective& collective, const Condition& waiting,
-                             int64_t timeoutNanos) {
+Error WaitQueue::timeoutError(const Collective& collective, const Condition& waiting,
+                              int64_t timeoutNanos) {
   return waitTimeout(core, collective, context_.wait.what, waiting.rank, timeoutNanos);
 }
 

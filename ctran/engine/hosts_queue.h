@@ -4,14 +4,14 @@
 
 #include "ctran/collective/meeting.h"
 #include "ctran/collective/send_recv/net.h"
-#include "ctran/engine/collective_lane.h"
+#include "ctran/engine/collective_queue.h"
 
 namespace ctran {
 
 /// The collectives of a communicator on several hosts.
-class HostsLane final : public CollectiveLane {
+class HostsQueue final : public CollectiveQueue {
  public:
-  HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena, Selector selector);
+  HostsQueue(Core& core, Transport& transport, const HostMap& map, Arena* arena, Selector selector);
   Task start(const Collective& collective) override;
   void ended() override { call_.end(); }
   void checkPeers() override;
@@ -34,10 +34,10 @@ class HostsLane final : public CollectiveLane {
 };
 
 /// What is sent to one peer on another host.
-class NetSendLane final : public MessageLane {
+class NetSendQueue final : public MessageQueue {
  public:
-  NetSendLane(Core& core, Transport& transport, int peer)
-      : MessageLane(core), channel_(transport, core.rank(), peer) {}
+  NetSendQueue(Core& core, Transport& transport, int peer)
+      : MessageQueue(core), channel_(transport, core.rank(), peer) {}
   Task start(const Collective& collective) override;
 
  private:

@@ -1,4 +1,4 @@
-#include "ctran/engine/hosts_lane.h"
+#include "ctran/engine/hosts_queue.h"
 
 #include <utility>
 
@@ -28,14 +28,14 @@ std::string tableOf(int rank, const HostMap& map) {
 
 }  // namespace
 
-HostsLane::HostsLane(Core& core, Transport& transport, const HostMap& map, Arena* arena,
-                     Selector selector)
-    : CollectiveLane(core, std::move(selector)),
+HostsQueue::HostsQueue(Core& core, Transport& transport, const HostMap& map, Arena* arena,
+                       Selector selector)
+    : CollectiveQueue(core, std::move(selector)),
       call_(core.board, transport, this->selector.hash()),
       hosts_(call_, map, arena),
       meeting_{hosts_, {}, {}} {}
 
-void HostsLane::agree(Communicator& communicator, WaitHooks* hooks) {
+void HostsQueue::agree(Communicator& communicator, WaitHooks* hooks) {
   meeting_.word = tableOf(core.rank(), hosts_.map);
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
@@ -51,7 +51,7 @@ void HostsLane::agree(Communicator& communicator, WaitHooks* hooks) {
   }
 }
 
-Task HostsLane::start(const Collective& collective) {
+Task HostsQueue::start(const Collective& collective) {
   call_.begin(collective);
   inPlan_ = collective.plan != nullptr;
   if (inPlan_) {
@@ -66,13 +66,13 @@ Task HostsLane::start(const Collective& collective) {
   return hosts_.start(algorithm, collective);
 }
 
-void HostsLane::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
+void HostsQueue::checkPeers() { checkSignatures(core.board, call_.sequence(), call_.signature()); }
 
 /// How much longer this rank waits than its deadline, so that a rank which knows better who is to
 /// blame reports first. A rank of another host may be late because it waits for a rank of its own
 /// host. A rank of this host that has called may wait for a rank of another host. In a plan any
 /// rank that has called may wait for any other.
-int64_t HostsLane::graceNanos(const Condition& waiting) const {
+int64_t HostsQueue::graceNanos(const Condition& waiting) const {
   const int rank = awaitedOf(waiting);
   if (rank < 0) return 0;
   if (inPlan_ && hasCome(rank)) return kGraceNanos;
@@ -81,13 +81,13 @@ int64_t HostsLane::graceNanos(const Condition& waiting) const {
   return hasCome(rank) ? 2 * kGraceNanos : 0;  // that neighbour speaks first
 }
 
-bool HostsLane::hasCome(int rank) const {
+bool HostsQueue::hasCome(int rank) const {
   const Board::Control* const control = core.board.find(rank);
   return control != nullptr && control->begun.load(std::memory_order_acquire) >= call_.sequence();
 }
 
 /// For whom this rank waits: of several one that has not come, rather than one that has.
-int HostsLane::awaitedOf(const Condition& waiting) const {
+int HostsQueue::awaitedOf(const Condition& waiting) const {
   for (int i = 0; i < waiting.alternativeCount; ++i) {
     const int rank = waiting.alternatives[i].awaited();
     if (!hasCome(rank)) return rank;
@@ -95,12 +95,12 @@ int HostsLane::awaitedOf(const Condition& waiting) const {
   return waiting.alternativeCount > 0 ? waiting.alternatives[0].awaited() : waiting.awaited();
 }
 
-Error HostsLane::timeoutError(const Collective& collective, const Condition& waiting,
-                              int64_t timeoutNanos) {
+Error HostsQueue::timeoutError(const Collective& collective, const Condition& waiting,
+                               int64_t timeoutNanos) {
   return remoteTimeout(core, collective, call_.sequence(), awaitedOf(waiting), timeoutNanos);
 }
 
-Task NetSendLane::start(const Collective& collective) {
+Task NetSendQueue::start(const Collective& collective) {
   begin(collective);
   return sendOverNet(channel_, collective);
 }

@@ -1,4 +1,4 @@
-#include "ctran/engine/lane.h"
+#include "ctran/engine/operation_queue.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -51,14 +51,14 @@ constexpr int64_t kBusyNanos = 1'000'000;  // until a thread that drives now may
 
 }  // namespace
 
-Lane::~Lane() = default;
+OperationQueue::~OperationQueue() = default;
 
-void Lane::beginTrace(const Collective& collective, uint64_t calledAt) {
+void OperationQueue::beginTrace(const Collective& collective, uint64_t calledAt) {
   if (logs(LogComponent::Collective, LogLevel::Debug)) logStart(collective);
   trace(collective, calledAt);
 }
 
-void Lane::trace(const Collective& collective, uint64_t calledAt) {
+void OperationQueue::trace(const Collective& collective, uint64_t calledAt) {
   if (core.recording == nullptr) return;
   trace_.begin(core.recording, records_ == Records::Messages, makeRecord(collective, 0, 0),
                recordedBytes(collective, core.size()),
@@ -66,25 +66,25 @@ void Lane::trace(const Collective& collective, uint64_t calledAt) {
                calledAt);
 }
 
-void Lane::failTrace(ErrorKind kind) {
+void OperationQueue::failTrace(ErrorKind kind) {
   trace_.failed(static_cast<int>(kind));
   hasFailed_ = true;
 }
 
-void Lane::refused(const Collective& collective, ErrorKind why) {
+void OperationQueue::refused(const Collective& collective, ErrorKind why) {
   if (why != ErrorKind::Mismatch || hasFailed_) return;
   trace(collective, 0);
   failTrace(why);
 }
 
-void Lane::logStart(const Collective& collective) {
+void OperationQueue::logStart(const Collective& collective) {
   loggedAt_ = nowNanos();
   log(LogComponent::Collective, LogLevel::Trace, "'%s' starts %s", core.name.c_str(),
       collective.describe().c_str());
 }
 
 /// Before the record is closed: what it says is told too.
-void Lane::logEnd(const Collective& collective) {
+void OperationQueue::logEnd(const Collective& collective) {
   const int64_t begun = std::exchange(loggedAt_, 0);
   if (begun == 0) return;  // logged since then only
   const auto micros = static_cast<double>(nowNanos() - begun) / 1000;
@@ -106,13 +106,13 @@ void Lane::logEnd(const Collective& collective) {
   logText(LogComponent::Collective, LogLevel::Debug, text);
 }
 
-void Lane::countQueued(int64_t change) {
+void OperationQueue::countQueued(int64_t change) {
   if (core.recording != nullptr && records_ == Records::Collectives) {
     core.recording->queued(change);
   }
 }
 
-void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks) {
+void OperationQueue::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks) {
   beginTrace(collective, 0);
   try {
     Task task = start(collective);
@@ -160,8 +160,8 @@ void Lane::run(const Collective& collective, int64_t timeoutNanos, WaitHooks* ho
 }
 
 /// Returns when to look again.
-int64_t Lane::checkWait(const Collective& collective, const Condition& waiting, int64_t deadline,
-                        int64_t timeoutNanos, int64_t now) {
+int64_t OperationQueue::checkWait(const Collective& collective, const Condition& waiting,
+                                  int64_t deadline, int64_t timeoutNanos, int64_t now) {
   checkPeers();
   Condition condition = waiting;
   if (condition.holds()) return deadline;
@@ -172,7 +172,7 @@ int64_t Lane::checkWait(const Collective& collective, const Condition& waiting, 
   return end;
 }
 
-void Lane::push(std::shared_ptr<Operation> operation) {
+void OperationQueue::push(std::shared_ptr<Operation> operation) {
   std::lock_guard lock(queueMutex_);
   earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
   queue_.push_back(std::move(operation));
@@ -180,12 +180,12 @@ void Lane::push(std::shared_ptr<Operation> operation) {
   pending_.fetch_add(1, std::memory_order_release);
 }
 
-std::shared_ptr<Operation> Lane::head() {
+std::shared_ptr<Operation> OperationQueue::head() {
   std::lock_guard lock(queueMutex_);
   return queue_.empty() ? nullptr : queue_.front();
 }
 
-void Lane::pop() {
+void OperationQueue::pop() {
   std::lock_guard lock(queueMutex_);
   const int64_t deadline = queue_.front()->deadlineNanos();
   queue_.pop_front();
@@ -198,7 +198,7 @@ void Lane::pop() {
   }
 }
 
-Condition Lane::ended(int tag) {
+Condition OperationQueue::ended(int tag) {
   std::lock_guard lock(queueMutex_);
   uint64_t count = 0;
   for (size_t i = 0; i < queue_.size(); ++i) {
@@ -207,7 +207,7 @@ Condition Lane::ended(int tag) {
   return count == 0 ? Condition() : Condition::ofAnybody(ended_, count);
 }
 
-bool Lane::advance() {
+bool OperationQueue::advance() {
   bool moved = false;
   while (true) {
     std::shared_ptr<Operation> started;
@@ -226,7 +226,7 @@ bool Lane::advance() {
 
 /// With `driving_` held: goes on with the head of the queue; returns it if it has ended. Sets
 /// `started` to it if it has started and not ended.
-std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& started) {
+std::shared_ptr<Operation> OperationQueue::step(bool& moved, std::shared_ptr<Operation>& started) {
   std::shared_ptr<Operation> operation = head();
   if (!operation) return nullptr;
   std::optional<Error> error;
@@ -273,30 +273,30 @@ std::shared_ptr<Operation> Lane::step(bool& moved, std::shared_ptr<Operation>& s
   return operation;
 }
 
-int Lane::awaited() {
+int OperationQueue::awaited() {
   std::unique_lock driving(driving_, std::try_to_lock);
   return driving && task_ ? task_.waiting().awaited() : -1;
 }
 
-bool Lane::stillWaitsFor(int rank) {
+bool OperationQueue::stillWaitsFor(int rank) {
   std::lock_guard driving(driving_);
   return waitsFor(rank);
 }
 
-bool Lane::stillWaitsForIfFree(int rank) {
+bool OperationQueue::stillWaitsForIfFree(int rank) {
   std::unique_lock driving(driving_, std::try_to_lock);
   return driving && waitsFor(rank);
 }
 
 /// With `driving_` held.
-bool Lane::waitsFor(int rank) {
+bool OperationQueue::waitsFor(int rank) {
   if (core.failed() || !task_) return idle();
   Condition condition = task_.waiting();
   if (condition.holds() || core.isHopeless(condition)) return false;
   return rank < 0 || condition.awaited() == rank;
 }
 
-int64_t Lane::checkStuck(int64_t now) {
+int64_t OperationQueue::checkStuck(int64_t now) {
   std::unique_lock driving(driving_, std::try_to_lock);
   if (!driving) return now + kBusyNanos;
   const std::shared_ptr<Operation> operation = head();
@@ -316,21 +316,21 @@ int64_t Lane::checkStuck(int64_t now) {
   }
 }
 
-void MessageLane::begin(const Collective& collective) {
+void MessageQueue::begin(const Collective& collective) {
   record_ = core.beginMessage(makeRecord(collective, 0, 0));
 }
 
-Error MessageLane::timeoutError(const Collective& collective, const Condition&,
-                                int64_t timeoutNanos) {
+Error MessageQueue::timeoutError(const Collective& collective, const Condition&,
+                                 int64_t timeoutNanos) {
   return channelTimeout(core, collective, timeoutNanos);
 }
 
-Task ShmSendLane::start(const Collective& collective) {
+Task ShmSendQueue::start(const Collective& collective) {
   begin(collective);
   return sendShm(channel_, collective);
 }
 
-Task ReceiveLane::start(const Collective& collective) {
+Task ReceiveQueue::start(const Collective& collective) {
   begin(collective);
   return receive(context_, collective);
 }

@@ -15,12 +15,12 @@ namespace ctran {
 ///   - one counter per origin: how often that rank has signalled this one,
 ///   - numbered words that any rank may set,
 ///   - how many signals of either kind have arrived, so that a waiter need not know who comes.
-class SignalBoard {
+class WindowSignals {
  public:
   /// Per rank, how many numbered words it has; none if it is on another host.
   using Words = std::vector<std::optional<size_t>>;
   static size_t bytesFor(const Words& words);
-  SignalBoard(std::shared_ptr<SharedMapping> memory, const Words& words);
+  WindowSignals(std::shared_ptr<SharedMapping> memory, const Words& words);
 
   std::atomic<uint64_t>& arrivals(int rank) { return at(rank)[0]; }
   std::atomic<uint64_t>& count(int rank, int origin) { return at(rank)[kLine + origin]; }

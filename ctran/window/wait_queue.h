@@ -4,9 +4,9 @@
 #include <mutex>
 #include <string>
 
-#include "ctran/engine/lane.h"
-#include "ctran/window/signal_board.h"
+#include "ctran/engine/operation_queue.h"
 #include "ctran/window/window.h"
+#include "ctran/window/window_signals.h"
 
 namespace ctran {
 
@@ -20,11 +20,12 @@ struct WindowWait {
 };
 
 /// Waits of a window, one after the other.
-class WaitLane final : public Lane {
+class WaitQueue final : public OperationQueue {
  public:
-  WaitLane(Core& core, SignalBoard& board) : Lane(core), context_{{}, board, core.rank()} {}
+  WaitQueue(Core& core, WindowSignals& board)
+      : OperationQueue(core), context_{{}, board, core.rank()} {}
 
-  /// What the next operation of this lane, which is a WaitSignal, waits for.
+  /// What the next operation of this queue, which is a WaitSignal, waits for.
   void expect(WindowWait wait);
 
   Task start(const Collective& collective) override;
@@ -34,7 +35,7 @@ class WaitLane final : public Lane {
 
   struct Context {
     FrameMemory frame;
-    SignalBoard& board;
+    WindowSignals& board;
     int rank;
     WindowWait wait = {};
   };

@@ -6,14 +6,14 @@
 #include "ctran/engine/communicator.h"
 #include "ctran/memory/shared_allocation.h"
 #include "ctran/window/service.h"
-#include "ctran/window/wait_lane.h"
+#include "ctran/window/wait_queue.h"
 #include "ctran/window/window.h"
 
 namespace ctran {
 
 /// The window of the ranks of a communicator. Memory that this rank can map, as its owner is on the
 /// same host, is read and written by the caller itself; the rest goes through a WindowService.
-class LaneWindow final : public Window {
+class QueueWindow final : public Window {
  public:
   struct Region {
     size_t bytes = 0;
@@ -30,9 +30,9 @@ class LaneWindow final : public Window {
   };
 
   /// `board`: the signals of this host's ranks. `served`: some ranks reach others by messages.
-  LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
-             SignalBoard board, std::span<std::byte> memory, bool served, Registered registered);
-  ~LaneWindow() override;
+  QueueWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
+              WindowSignals board, std::span<std::byte> memory, bool served, Registered registered);
+  ~QueueWindow() override;
 
   int rank() const override { return communicator_->rank(); }
   int size() const override { return communicator_->size(); }
@@ -61,7 +61,7 @@ class LaneWindow final : public Window {
   void begin(int rank) const;
   void checkRange(int target, size_t offset, size_t bytes, const char* what) const;
   void checkWord(int rank, size_t word) const;
-  WorkPtr wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout,
+  WorkPtr wait(WaitQueue& queue, int origin, WindowWait what, Timeout timeout,
                std::shared_ptr<void> keepAlive = nullptr);
   WorkPtr awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what, Timeout timeout,
                         std::shared_ptr<void> keepAlive);
@@ -70,12 +70,12 @@ class LaneWindow final : public Window {
   std::shared_ptr<Communicator> communicator_;
   std::unique_ptr<MemoryRegistration> registration_;
   const std::vector<Region> regions_;
-  SignalBoard board_;
+  WindowSignals board_;
   std::shared_ptr<WindowService> service_;  // null where everybody maps all memory
-  std::vector<WaitLane*> signalLanes_;      // per origin
-  std::vector<WaitLane*> answerLanes_;      // per target
-  std::vector<WaitLane*> transferLanes_;    // likewise
-  WaitLane* wordLane_;
+  std::vector<WaitQueue*> signalQueues_;    // per origin
+  std::vector<WaitQueue*> answerQueues_;    // per target
+  std::vector<WaitQueue*> transferQueues_;  // likewise
+  WaitQueue* wordQueue_;
   std::vector<uint64_t> waited_;  // signals, per origin
   bool closed_ = false;
 };

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "ctran/collective/plan/algorithm.h"
-#include "ctran/engine/lane.h"
+#include "ctran/engine/operation_queue.h"
 #include "ctran/select/selector.h"
 
 namespace ctran {
@@ -11,10 +11,10 @@ namespace ctran {
 class Communicator;
 
 /// The collectives of a communicator.
-class CollectiveLane : public Lane {
+class CollectiveQueue : public OperationQueue {
  public:
-  CollectiveLane(Core& core, Selector selector)
-      : Lane(core, Records::Collectives), selector(std::move(selector)) {}
+  CollectiveQueue(Core& core, Selector selector)
+      : OperationQueue(core, Records::Collectives), selector(std::move(selector)) {}
 
   /// Waits until all ranks are here, and sees to it that they choose the same algorithms.
   /// Collective; before anything else. Throws Error.

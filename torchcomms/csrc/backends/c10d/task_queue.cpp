@@ -1,4 +1,4 @@
-#include "torchcomms/csrc/backends/c10d/lane.hpp"
+#include "torchcomms/csrc/backends/c10d/task_queue.hpp"
 
 #include <condition_variable>
 #include <deque>
@@ -10,8 +10,8 @@ namespace torch::comms {
 
 namespace {
 
-/// The tasks of all lanes that have not ended. Never destroyed: threads of lanes may be the last to
-/// use it.
+/// The tasks of all queues that have not ended. Never destroyed: threads of queues may be the last
+/// to use it.
 struct Census {
   std::mutex mutex;
   std::condition_variable changed;
@@ -34,8 +34,8 @@ struct Census {
 
 }  // namespace
 
-/// Shared with the thread, which may outlive the lane by one task.
-struct Lane::State {
+/// Shared with the thread, which may outlive the queue by one task.
+struct TaskQueue::State {
   mutable std::mutex mutex;
   std::condition_variable posted;
   std::deque<Task> tasks;
@@ -61,9 +61,9 @@ struct Lane::State {
   }
 };
 
-Lane::Lane() : state_(std::make_shared<State>()) {}
+TaskQueue::TaskQueue() : state_(std::make_shared<State>()) {}
 
-Lane::~Lane() {
+TaskQueue::~TaskQueue() {
   if (!state_) return;       // moved from
   std::deque<Task> dropped;  // destroyed without the lock: tasks hold tensors and works
   const std::lock_guard lock(state_->mutex);
@@ -73,7 +73,7 @@ Lane::~Lane() {
   state_->posted.notify_one();
 }
 
-void Lane::post(Task task) {
+void TaskQueue::post(Task task) {
   const std::lock_guard lock(state_->mutex);
   if (!state_->threadRuns) {
     // On its own: it may be blocked in the backend when the communicator goes, for as long as the
@@ -86,13 +86,13 @@ void Lane::post(Task task) {
   state_->posted.notify_one();
 }
 
-void Lane::settleAll(std::chrono::milliseconds limit) {
+void TaskQueue::settleAll(std::chrono::milliseconds limit) {
   Census& census = Census::get();
   std::unique_lock lock(census.mutex);
   census.changed.wait_for(lock, limit, [&] { return census.tasks == 0; });
 }
 
-bool Lane::idle() const {
+bool TaskQueue::idle() const {
   const std::lock_guard lock(state_->mutex);
   return state_->tasks.empty() && !state_->busy;
 }

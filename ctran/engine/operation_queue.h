@@ -17,15 +17,16 @@ namespace ctran {
 
 class Operation;
 
-/// A first-in-first-out queue of operations. Lanes of a communicator progress independently.
+/// A first-in-first-out queue of operations. Queues of a communicator progress independently.
 ///
-/// At any time one thread drives a lane: the user's thread inside a blocking call, if the queue is
+/// At any time one thread drives a queue: the user's thread inside a blocking call, if the queue is
 /// empty; otherwise whoever holds `driving_`, under which nobody blocks and no foreign code runs.
-class Lane {
+class OperationQueue {
  public:
   enum class Records { Collectives, Messages };
-  explicit Lane(Core& core, Records records = Records::Messages) : core(core), records_(records) {}
-  virtual ~Lane();
+  explicit OperationQueue(Core& core, Records records = Records::Messages)
+      : core(core), records_(records) {}
+  virtual ~OperationQueue();
 
   Core& core;
 
@@ -48,10 +49,10 @@ class Lane {
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   void push(std::shared_ptr<Operation> operation);
 
-  /// Threads that wait for an operation of this lane and drive it meanwhile.
+  /// Threads that wait for an operation of this queue and drive it meanwhile.
   std::atomic<int> waiters{0};
-  /// One more lane for the same; made when all others are taken. Read without locks.
-  std::atomic<Lane*> next{nullptr};
+  /// One more queue for the same; made when all others are taken. Read without locks.
+  std::atomic<OperationQueue*> next{nullptr};
 
   bool needsDriver() const { return !idle() && waiters.load(std::memory_order_acquire) == 0; }
 
@@ -107,10 +108,10 @@ class Lane {
   int64_t earliestDeadline_ = INT64_MAX;  // of the queue
 };
 
-/// A lane of messages.
-class MessageLane : public Lane {
+/// A queue of messages.
+class MessageQueue : public OperationQueue {
  public:
-  explicit MessageLane(Core& core) : Lane(core) {}
+  explicit MessageQueue(Core& core) : OperationQueue(core) {}
   void ended() override { core.endMessage(record_); }
   Error timeoutError(const Collective& collective, const Condition& waiting,
                      int64_t timeoutNanos) override;
@@ -123,9 +124,9 @@ class MessageLane : public Lane {
 };
 
 /// What is sent to one peer on the same host.
-class ShmSendLane final : public MessageLane {
+class ShmSendQueue final : public MessageQueue {
  public:
-  ShmSendLane(Core& core, Arena& arena, int peer) : MessageLane(core), channel_(arena, peer) {}
+  ShmSendQueue(Core& core, Arena& arena, int peer) : MessageQueue(core), channel_(arena, peer) {}
   Task start(const Collective& collective) override;
 
  private:
@@ -133,10 +134,10 @@ class ShmSendLane final : public MessageLane {
 };
 
 /// What is received from one peer, or from all of them, wherever they are.
-class ReceiveLane final : public MessageLane {
+class ReceiveQueue final : public MessageQueue {
  public:
-  ReceiveLane(Core& core, const std::vector<Mailbox*>& mailboxes)
-      : MessageLane(core), context_(mailboxes) {}
+  ReceiveQueue(Core& core, const std::vector<Mailbox*>& mailboxes)
+      : MessageQueue(core), context_(mailboxes) {}
   Task start(const Collective& collective) override;
 
  private:

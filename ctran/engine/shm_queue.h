@@ -4,14 +4,14 @@
 
 #include "ctran/collective/all_to_all/rows.h"
 #include "ctran/collective/shm_context.h"
-#include "ctran/engine/collective_lane.h"
+#include "ctran/engine/collective_queue.h"
 
 namespace ctran {
 
 /// The collectives of a communicator on one host.
-class ShmLane final : public CollectiveLane {
+class ShmQueue final : public CollectiveQueue {
  public:
-  ShmLane(Core& core, Arena& arena);
+  ShmQueue(Core& core, Arena& arena);
   Task start(const Collective& collective) override;
   void ended() override { shm_.end(); }
   void checkPeers() override { shm_.checkSignatures(); }

@@ -1,4 +1,4 @@
-#include "ctran/window/lane_window.h"
+#include "ctran/window/queue_window.h"
 
 #include <cstring>
 #include <numeric>
@@ -8,34 +8,34 @@
 namespace ctran {
 namespace {
 
-WaitLane* addWaitLane(Communicator& communicator, SignalBoard& board) {
-  return static_cast<WaitLane*>(
-      &communicator.addLane(std::make_unique<WaitLane>(communicator.core(), board)));
+WaitQueue* addWaitQueue(Communicator& communicator, WindowSignals& board) {
+  return static_cast<WaitQueue*>(
+      &communicator.addQueue(std::make_unique<WaitQueue>(communicator.core(), board)));
 }
 
 }  // namespace
 
-LaneWindow::LaneWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
-                       SignalBoard board, std::span<std::byte> memory, bool served,
-                       Registered registered)
+QueueWindow::QueueWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
+                         WindowSignals board, std::span<std::byte> memory, bool served,
+                         Registered registered)
     : communicator_(std::move(communicator)),
       registration_(std::move(registered.own)),
       regions_(std::move(regions)),
       board_(std::move(board)),
       waited_(regions_.size()) {
   for (int r = 0; r < size(); ++r) {
-    signalLanes_.push_back(addWaitLane(*communicator_, board_));
-    answerLanes_.push_back(addWaitLane(*communicator_, board_));
-    transferLanes_.push_back(addWaitLane(*communicator_, board_));
+    signalQueues_.push_back(addWaitQueue(*communicator_, board_));
+    answerQueues_.push_back(addWaitQueue(*communicator_, board_));
+    transferQueues_.push_back(addWaitQueue(*communicator_, board_));
   }
-  wordLane_ = addWaitLane(*communicator_, board_);
+  wordQueue_ = addWaitQueue(*communicator_, board_);
   if (!served) return;
   service_ = std::make_shared<WindowService>(
       *communicator_, board_, memory, region(rank()).signalWords, std::move(registered.remotes));
   service_->start();
 }
 
-LaneWindow::~LaneWindow() {
+QueueWindow::~QueueWindow() {
   if (closed_ || !communicator_->core().belongsHere()) return;
   if (service_) {
     // Nobody may write to memory that its owner is about to free.
@@ -45,7 +45,7 @@ LaneWindow::~LaneWindow() {
   communicator_->leave();
 }
 
-const LaneWindow::Region& LaneWindow::region(int rank) const {
+const QueueWindow::Region& QueueWindow::region(int rank) const {
   if (rank < 0 || rank >= size()) {
     throw Error(ErrorKind::InvalidArgument, "window: rank " + std::to_string(rank) +
                                                 " is not in [0, " + std::to_string(size()) + ")");
@@ -54,7 +54,7 @@ const LaneWindow::Region& LaneWindow::region(int rank) const {
 }
 
 /// What every operation that names a rank starts with.
-void LaneWindow::begin(int rank) const {
+void QueueWindow::begin(int rank) const {
   region(rank);
   if (closed_) throw Error(ErrorKind::InvalidArgument, "the window is closed");
   if (!communicator_->core().belongsHere()) throw communicator_->core().forkError();
@@ -62,7 +62,7 @@ void LaneWindow::begin(int rank) const {
 }
 
 /// What every operation on that range starts with.
-void LaneWindow::checkRange(int target, size_t offset, size_t bytes, const char* what) const {
+void QueueWindow::checkRange(int target, size_t offset, size_t bytes, const char* what) const {
   begin(target);
   const Region& memory = region(target);
   if (offset > memory.bytes || bytes > memory.bytes - offset) {
@@ -75,7 +75,7 @@ void LaneWindow::checkRange(int target, size_t offset, size_t bytes, const char*
   }
 }
 
-void LaneWindow::checkWord(int rank, size_t word) const {
+void QueueWindow::checkWord(int rank, size_t word) const {
   begin(rank);
   if (word >= signalWords(rank)) {
     throw Error(ErrorKind::InvalidArgument,
@@ -85,8 +85,8 @@ void LaneWindow::checkWord(int rank, size_t word) const {
   }
 }
 
-Window::WorkPtr LaneWindow::put(int target, size_t offset, std::span<const std::byte> source,
-                                Timeout timeout, std::shared_ptr<void> keepAlive) {
+Window::WorkPtr QueueWindow::put(int target, size_t offset, std::span<const std::byte> source,
+                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, source.size(), "put");
   if (source.empty()) return nullptr;
   const Region& memory = region(target);
@@ -100,8 +100,8 @@ Window::WorkPtr LaneWindow::put(int target, size_t offset, std::span<const std::
   return nullptr;
 }
 
-Window::WorkPtr LaneWindow::get(int target, size_t offset, std::span<std::byte> destination,
-                                Timeout timeout, std::shared_ptr<void> keepAlive) {
+Window::WorkPtr QueueWindow::get(int target, size_t offset, std::span<std::byte> destination,
+                                 Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, destination.size(), "get");
   if (destination.empty()) return nullptr;
   const Region& memory = region(target);
@@ -116,22 +116,22 @@ Window::WorkPtr LaneWindow::get(int target, size_t offset, std::span<std::byte> 
   return nullptr;
 }
 
-Window::WorkPtr LaneWindow::flush(int target, Timeout timeout) {
+Window::WorkPtr QueueWindow::flush(int target, Timeout timeout) {
   begin(target);
   if (region(target).direct) return nullptr;
   return awaitAnswer(target, service_->ask(target, 0, {}, timeout, nullptr), timeout);
 }
 
-Window::WorkPtr LaneWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
+Window::WorkPtr QueueWindow::awaitAnswer(int target, uint64_t number, Timeout timeout) {
   const std::atomic<uint64_t>& answers = service_->answers(target);
-  return wait(*answerLanes_[target], target,
+  return wait(*answerQueues_[target], target,
               {{reinterpret_cast<const std::byte*>(&answers), 0, number, target, target + 1},
                "the answer of rank " + std::to_string(target)},
               timeout);
 }
 
-Window::WorkPtr LaneWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what,
-                                          Timeout timeout, std::shared_ptr<void> keepAlive) {
+Window::WorkPtr QueueWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what,
+                                           Timeout timeout, std::shared_ptr<void> keepAlive) {
   /// Until it has ended, or the work has failed. Destroyed in the reverse order.
   struct Held {
     std::shared_ptr<Communicator> communicator;
@@ -143,11 +143,11 @@ Window::WorkPtr LaneWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, co
   if (Condition now = ended; now.holds()) return nullptr;
   auto held =
       std::make_shared<Held>(Held{communicator_, std::move(keepAlive), std::move(transfer)});
-  return wait(*transferLanes_[target], target, {ended, what + std::to_string(target)}, timeout,
+  return wait(*transferQueues_[target], target, {ended, what + std::to_string(target)}, timeout,
               std::move(held));
 }
 
-Window::WorkPtr LaneWindow::signal(int target, Timeout timeout) {
+Window::WorkPtr QueueWindow::signal(int target, Timeout timeout) {
   begin(target);
   if (!region(target).direct) return service_->signal(target, timeout);
   board_.add(target, rank());
@@ -155,7 +155,7 @@ Window::WorkPtr LaneWindow::signal(int target, Timeout timeout) {
   return nullptr;
 }
 
-Window::WorkPtr LaneWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
+Window::WorkPtr QueueWindow::setWord(int target, size_t word, uint64_t value, Timeout timeout) {
   checkWord(target, word);
   if (!region(target).direct) return service_->setWord(target, word, value, timeout);
   board_.set(target, word, value);
@@ -163,38 +163,38 @@ Window::WorkPtr LaneWindow::setWord(int target, size_t word, uint64_t value, Tim
   return nullptr;
 }
 
-Window::WorkPtr LaneWindow::waitSignal(int origin, Timeout timeout) {
+Window::WorkPtr QueueWindow::waitSignal(int origin, Timeout timeout) {
   begin(origin);
   const std::atomic<uint64_t>& count = board_.count(rank(), origin);
   const uint64_t wanted = ++waited_[origin];
-  WaitLane& lane = *signalLanes_[origin];
-  if (lane.idle() && count.load(std::memory_order_acquire) >= wanted) return nullptr;
-  return wait(lane, origin,
+  WaitQueue& queue = *signalQueues_[origin];
+  if (queue.idle() && count.load(std::memory_order_acquire) >= wanted) return nullptr;
+  return wait(queue, origin,
               {{reinterpret_cast<const std::byte*>(&count), 0, wanted, origin, origin + 1},
                "a signal from rank " + std::to_string(origin)},
               timeout);
 }
 
-Window::WorkPtr LaneWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
-                                     Timeout timeout) {
+Window::WorkPtr QueueWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
+                                      Timeout timeout) {
   checkWord(rank(), word);
   const uint64_t now = board_.word(rank(), word).load(std::memory_order_acquire);
-  if (wordLane_->idle() && compare(now, comparison, value)) return nullptr;
+  if (wordQueue_->idle() && compare(now, comparison, value)) return nullptr;
   const std::string what = "signal " + std::to_string(word) + " " +
                            std::string(nameOf(comparison)) + " " + std::to_string(value);
-  return wait(*wordLane_, -1, {{}, what, word, comparison, value}, timeout);
+  return wait(*wordQueue_, -1, {{}, what, word, comparison, value}, timeout);
 }
 
-Window::WorkPtr LaneWindow::wait(WaitLane& lane, int origin, WindowWait what, Timeout timeout,
-                                 std::shared_ptr<void> keepAlive) {
+Window::WorkPtr QueueWindow::wait(WaitQueue& queue, int origin, WindowWait what, Timeout timeout,
+                                  std::shared_ptr<void> keepAlive) {
   Collective c;
   c.kind = CollectiveKind::WaitSignal;
   c.root = origin;
-  lane.expect(std::move(what));
-  return communicator_->submit(lane, std::move(c), timeout, std::move(keepAlive), /*lazily=*/true);
+  queue.expect(std::move(what));
+  return communicator_->submit(queue, std::move(c), timeout, std::move(keepAlive), /*lazily=*/true);
 }
 
-void LaneWindow::close(WaitHooks* hooks) {
+void QueueWindow::close(WaitHooks* hooks) {
   if (closed_) return;
   begin(rank());
   for (int target = 0; service_ && target < size(); ++target) {
@@ -205,7 +205,7 @@ void LaneWindow::close(WaitHooks* hooks) {
   if (service_) {
     service_->sayGoodbye({});
     const auto peers = static_cast<uint64_t>(size() - 1);
-    finish(wait(*wordLane_, -1,
+    finish(wait(*wordQueue_, -1,
                 {Condition::ofAnybody(service_->goodbyes(), peers), "everybody's goodbye"}, {}),
            hooks);
   }

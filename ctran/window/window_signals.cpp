@@ -1,10 +1,10 @@
-#include "ctran/window/signal_board.h"
+#include "ctran/window/window_signals.h"
 
 namespace ctran {
 namespace {
 
 /// Where each rank's part begins, and at the end how much that is, in bytes.
-std::vector<size_t> layout(const SignalBoard::Words& words) {
+std::vector<size_t> layout(const WindowSignals::Words& words) {
   std::vector<size_t> offsets{0};
   for (const auto& count : words) {
     const size_t used = count ? (8 + words.size() + *count) * sizeof(uint64_t) : 0;
@@ -15,11 +15,11 @@ std::vector<size_t> layout(const SignalBoard::Words& words) {
 
 }  // namespace
 
-size_t SignalBoard::bytesFor(const Words& words) {
+size_t WindowSignals::bytesFor(const Words& words) {
   return (layout(words).back() + 4095) / 4096 * 4096;
 }
 
-SignalBoard::SignalBoard(std::shared_ptr<SharedMapping> memory, const Words& words)
+WindowSignals::WindowSignals(std::shared_ptr<SharedMapping> memory, const Words& words)
     : memory_(std::move(memory)), size_(words.size()), offsets_(layout(words)) {}
 
 }  // namespace ctran
