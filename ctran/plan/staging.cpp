@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace ctran::plan {
 namespace {
@@ -11,8 +12,8 @@ class Staging {
   explicit Staging(const Plan& plan) : plan_(plan), result_(plan) {}
 
   Plan run() {
-    for (const Buffer buffer : {Buffer::Input, Buffer::Output}) {
-      if (!isReached(buffer)) continue;
+    findReached();
+    for (const auto& [buffer, chunks] : reached_) {
       first_[buffer] = result_.scratch;
       result_.scratch += plan_.size(buffer);
     }
@@ -30,27 +31,48 @@ class Staging {
   }
 
  private:
-  bool isReached(Buffer buffer) const {
+  template <class Visit>
+  void forEachPlace(const Visit& visit) const {
     for (int rank = 0; rank < plan_.ranks; ++rank) {
-      const auto reached = [&](const Place& place) {
-        return place.buffer == buffer && place.rank != rank;
-      };
       for (const Lane& lane : plan_.programs[rank]) {
         for (const Step& step : lane) {
-          if (std::any_of(step.from.begin(), step.from.end(), reached) ||
-              std::any_of(step.to.begin(), step.to.end(), reached)) {
-            return true;
+          for (const auto* places : {&step.from, &step.to}) {
+            for (const Place& place : *places) {
+              if (place.buffer != Buffer::Scratch) visit(rank, place, step.count);
+            }
           }
         }
       }
     }
-    return false;
+  }
+
+  /// The chunks that other ranks reach, and those that a step takes together with such.
+  void findReached() {
+    bool hasMore = true;
+    for (bool isFirst = true; hasMore; isFirst = false) {
+      hasMore = false;
+      forEachPlace([&](int rank, const Place& place, int count) {
+        const bool is = isFirst ? place.rank != rank : isReached(place, count);
+        if (!is) return;
+        auto& chunks = reached_[place.buffer][place.rank];
+        for (int i = 0; i < count; ++i) hasMore |= chunks.insert(place.index + i).second;
+      });
+    }
+  }
+
+  /// Whether one of those chunks is.
+  bool isReached(const Place& place, int count) const {
+    const auto buffer = reached_.find(place.buffer);
+    if (buffer == reached_.end()) return false;
+    const auto chunks = buffer->second.find(place.rank);
+    if (chunks == buffer->second.end()) return false;
+    const auto next = chunks->second.lower_bound(place.index);
+    return next != chunks->second.end() && *next < place.index + count;
   }
 
   void move(Place& place) const {
-    const auto first = first_.find(place.buffer);
-    if (first == first_.end()) return;
-    place = {place.rank, Buffer::Scratch, first->second + place.index};
+    if (!isReached(place, 1)) return;
+    place = {place.rank, Buffer::Scratch, first_.at(place.buffer) + place.index};
   }
 
   /// Each lane copies a share of what there is, and begins when all have; and of the output, when
@@ -61,14 +83,8 @@ class Staging {
     const int count = static_cast<int>(lanes.size());
     std::vector<Lane> before(count), after(count);
     for (int lane = 0; lane < count; ++lane) {
-      const Buffer filled = plan_.inPlace ? Buffer::Output : Buffer::Input;
-      for (const int block : filledBlocks(rank)) {
-        if (first_.contains(filled)) addCopy(before[lane], {rank, lane}, filled, block, true);
-      }
-      for (int block = 0; first_.contains(Buffer::Output) && block < plan_.blocks(Buffer::Output);
-           ++block) {
-        addCopy(after[lane], {rank, lane}, Buffer::Output, block, false);
-      }
+      addCopies(before[lane], {rank, lane}, plan_.inPlace ? Buffer::Output : Buffer::Input, true);
+      addCopies(after[lane], {rank, lane}, Buffer::Output, false);
     }
     addMeeting(rank, before);
     std::vector<Lane> ends(count);
@@ -97,30 +113,37 @@ class Staging {
     if (!tell.signals.empty()) lanes[0].insert(lanes[0].end(), {heard, tell});
   }
 
-  /// The blocks that hold the input in the beginning.
-  std::vector<int> filledBlocks(int rank) const {
-    if (plan_.kind == CollectiveKind::Broadcast && rank != plan_.root) return {};
-    if (plan_.inPlace && plan_.kind == CollectiveKind::AllGather) return {rank};
-    std::vector<int> blocks;
-    for (int block = 0; block < plan_.blocks(Buffer::Input); ++block) blocks.push_back(block);
-    return blocks;
+  /// Whether the block holds input in the beginning.
+  bool isFilled(int rank, int block) const {
+    if (plan_.kind == CollectiveKind::Broadcast) return rank == plan_.root;
+    return !plan_.inPlace || plan_.kind != CollectiveKind::AllGather || block == rank;
   }
 
-  /// The lane's share of a block, if it has one.
-  void addCopy(Lane& lane, LaneId id, Buffer buffer, int block, bool toScratch) const {
-    const int lanes = static_cast<int>(plan_.programs[id.rank].size());
-    const int begin = plan_.chunks * id.lane / lanes;
-    const int end = plan_.chunks * (id.lane + 1) / lanes;
-    if (begin == end) return;
-    const Place place{id.rank, buffer, block * plan_.chunks + begin};
-    Place scratch = place;
-    move(scratch);
-    Step step;
-    step.from = {toScratch ? place : scratch};
-    step.to = {toScratch ? scratch : place};
-    step.count = end - begin;
-    step.part = begin;
-    lane.push_back(std::move(step));
+  /// The lane's share of the chunks that others reach; to scratch, of those that hold input.
+  void addCopies(Lane& lane, LaneId id, Buffer buffer, bool toScratch) const {
+    const auto reached = reached_.find(buffer);
+    if (reached == reached_.end() || !reached->second.contains(id.rank)) return;
+    const std::set<int>& chunks = reached->second.at(id.rank);
+    const std::vector<int> all(chunks.begin(), chunks.end());
+    const size_t lanes = plan_.programs[id.rank].size();
+    const size_t begin = all.size() * id.lane / lanes, end = all.size() * (id.lane + 1) / lanes;
+    for (size_t i = begin; i < end; ++i) {
+      const int chunk = all[i], part = chunk % plan_.chunks;
+      if (toScratch && !isFilled(id.rank, chunk / plan_.chunks)) continue;
+      const bool follows = i > begin && all[i - 1] == chunk - 1 && part > 0 && !lane.empty();
+      if (follows) {
+        ++lane.back().count;
+        continue;
+      }
+      const Place place{id.rank, buffer, chunk};
+      Place scratch = place;
+      move(scratch);
+      Step step;
+      step.from = {toScratch ? place : scratch};
+      step.to = {toScratch ? scratch : place};
+      step.part = part;
+      lane.push_back(std::move(step));
+    }
   }
 
   int addChannel(LaneId from, LaneId to) {
@@ -130,6 +153,7 @@ class Staging {
 
   const Plan& plan_;
   Plan result_;
+  std::map<Buffer, std::map<int, std::set<int>>> reached_;  // chunks of a rank's buffer
   std::map<Buffer, int> first_;  // chunk of scratch that a buffer begins at
 };
 
