@@ -98,13 +98,11 @@ void startThread(const char* name, std::function<void()> body) {
   (void)start.release();  // the thread's
 }
 
-std::string hostName() {
+std::string processName() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
-  return host;
+  return std::string(host) + " (pid " + std::to_string(::getpid()) + ")";
 }
-
-std::string processName() { return hostName() + " (pid " + std::to_string(::getpid()) + ")"; }
 
 void fillRandom(std::byte* data, size_t bytes) {
   while (bytes > 0) {

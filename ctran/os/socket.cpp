@@ -118,17 +118,12 @@ IoResult readSome(const Socket& socket, std::span<std::byte> to) {
 
 IoResult writeSome(const Socket& socket, std::span<const std::byte> from) {
   const ssize_t n = ::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL);
-  countSent(n);
+  traffic().count(n);
   return result(n);
 }
 
 Traffic& traffic() {
   static Traffic sent;
-  return sent;
-}
-
-Traffic& trafficOfThread() {
-  thread_local Traffic sent;
   return sent;
 }
 
