@@ -266,6 +266,36 @@ TEST(PlanKernel, SendsPacketsWhereThePlanSaysSo) {
   EXPECT_EQ(found, 4);
 }
 
+/// Threads that do not meet wait for packets of their own: of parts that are of one size, and not.
+TEST(PlanKernel, PacketsAreNotOverwrittenBeforeTheyAreRead) {
+  const auto plans = plan::testing::plansForKernels();
+  for (size_t p = 0; p < plans.size(); ++p) {
+    if (!plans[p].name.ends_with(".packets") || plans[p].kind != CollectiveKind::AllReduce)
+      continue;
+    SCOPED_TRACE(plans[p].name);
+    const auto ranks = static_cast<u32>(plans[p].ranks);
+    PlanWorld world(plans[p], 64, 0, 4);
+    std::vector<u32> all(ranks);
+    std::iota(all.begin(), all.end(), 0);
+    constexpr u32 kLaunches = 100;
+    for (const u64 count : {u64{37}, u64{48}, u64{96}}) {
+      std::vector<std::vector<i32>> in(ranks * kLaunches), out(ranks * kLaunches);
+      for (u32 i = 0; i < in.size(); ++i) in[i].assign(count, static_cast<i32>(i));
+      out = in;
+      world.run<i32>(
+          all, kPlanKernels<i32, Sum>[p], kLaunches,
+          [&](u32 rank, u32 k) { return in[k * ranks + rank].data(); },
+          [&](u32 rank, u32 k) { return out[k * ranks + rank].data(); },
+          [&](u32) { return count; });
+      for (u32 i = 0; i < out.size(); ++i) {
+        const u32 first = i / ranks * ranks;
+        const auto sum = static_cast<i32>(ranks * first + ranks * (ranks - 1) / 2);
+        ASSERT_EQ(out[i], std::vector<i32>(count, sum)) << "launch and rank " << i;
+      }
+    }
+  }
+}
+
 template <class Element>
 void expectSums(const std::function<Element(u32)>& of) {
   const auto plans = plan::testing::plansForKernels();

@@ -253,7 +253,7 @@ class PlanRun {
   /// block. `kWhole`: of all ranks, so that an average divides. Ends with a barrier of the block.
   template <bool kWhole, u32 kTo, u32 kFrom>
   CTRAN_PLAN_STEP void move(u32 part, Element* const (&to)[kTo],
-                           const Element* const (&from)[kFrom]) {
+                            const Element* const (&from)[kFrom]) {
     static_assert(!kScales<Op>, "plans have no place to scale contributions");
     constexpr u32 kPer = sizeof(Word16) / sizeof(Element);
     const u64 n = elements(part);
@@ -303,11 +303,13 @@ class PlanRun {
   /// `kFenced`: also what packets do not hold has to be seen by who gets them, and what their
   /// writers had seen is seen here. `kMeets`: ends with a barrier of the block, and false: the
   /// communicator has failed; return. Without it each thread goes on with the same places of
-  /// chunks, as in all steps of packets; once the communicator has failed these do nothing.
+  /// chunks, as in all steps of packets; once the communicator has failed these do nothing. That is
+  /// right where all parts, and all units of a kernel, are of one size: a thread that had nothing
+  /// to wait for in a smaller one would overwrite what has not been read.
   template <bool kWhole, bool kFenced, bool kMeets, u32 kToPackets, u32 kFromPackets, u32 kTo,
             u32 kFrom>
   CTRAN_PLAN_STEP bool packets(u32 part, Element* const (&to)[kTo],
-                              const Element* const (&from)[kFrom], const u32 (&writers)[kFrom]) {
+                               const Element* const (&from)[kFrom], const u32 (&writers)[kFrom]) {
     static_assert(!kScales<Op>, "plans have no place to scale contributions");
     // A packet holds eight bytes; an element of sixteen takes two.
     constexpr u32 kSlots = sizeof(Element) > sizeof(u64) ? 2 : 1;
@@ -366,8 +368,7 @@ class PlanRun {
       }
     }
     if constexpr (kFenced && kFromPackets != 0) fenceSystem();
-    if constexpr (kMeets) return block_.all(ok_);
-    return true;
+    return !kMeets && isEven() ? true : block_.all(ok_);
   }
 
  private:
@@ -432,6 +433,12 @@ class PlanRun {
   static CTRAN_INLINE u64 least(u64 a, u64 b) { return a < b ? a : b; }
 
   CTRAN_INLINE u64 execution() const { return first_ + now_; }
+  /// The parts of all units are of one size.
+  CTRAN_INLINE bool isEven() const {
+    const bool parts = shape_.chunks == 1 || perPart_ * shape_.chunks == count_;
+    return parts && (units_ == 1 || (perSlice_ * slices_ == count_ / shape_.chunks &&
+                                     units_ * unit_ == perSlice_));
+  }
 
   /// Where this unit of a chunk begins in a user's buffer.
   CTRAN_INLINE u64 at(u32 chunk) const {
@@ -457,8 +464,8 @@ class PlanRun {
   const u32 slice_, slices_;
   const u64 perPart_, perSlice_, unit_, units_;
   u64* const counter_;
-  u64 first_ = 0;  ///< executions before this kernel
-  u64 now_ = 0;    ///< units of this one that are done
+  u64 first_ = 0;   ///< executions before this kernel
+  u64 now_ = 0;     ///< units of this one that are done
   bool ok_ = true;  ///< of this thread: what it has waited for has come
 };
 
