@@ -69,10 +69,10 @@ Driver load() {
 }
 
 /// Primary contexts retained so far, by device; kept until the process ends, as torch keeps its
-/// own.
+/// own. Never destroyed: threads that outlive main() use them.
 Context primaryContext(int device) {
   static std::mutex mutex;
-  static std::vector<Context> contexts;
+  static auto& contexts = *new std::vector<Context>;
   const Driver& driver = Driver::get();
   std::lock_guard lock(mutex);
   if (contexts.size() <= static_cast<size_t>(device)) contexts.resize(device + 1);

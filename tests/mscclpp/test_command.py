@@ -86,7 +86,7 @@ def test_a_function_of_ranks_is_proved(run: Run) -> None:
     code, out, err = run("verify", TWO_SHOT, "--ranks", "8")
     assert (code, err) == (0, "")
     assert out == (
-        "no findings\n  in place: yes\n  sums in rank order: no\n  sums in one go: yes\n"
+        "no findings\n  in place: yes\n  sums in rank order: yes\n  sums in one go: yes\n"
     )
     assert run("verify", TWO_SHOT)[0] == 0  # it has a default
     code, out, _ = run("show", TWO_SHOT, "--ranks", "2", "--instances", "2")
