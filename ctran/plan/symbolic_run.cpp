@@ -254,7 +254,8 @@ void SymbolicRun::noteOrder(const LaneState& state, const std::vector<Symbols::I
   }
   std::iota(order.begin(), order.end(), 0);
   const std::vector<int> asWritten = order;
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return ranks[a] < ranks[b]; });
+  std::sort(order.begin(), order.end(),
+            [&](int a, int b) { return std::pair(ranks[a], a) < std::pair(ranks[b], b); });
   const auto [at, isNew] = rankOrder.try_emplace({state.id, static_cast<int>(state.step)}, order);
   if (!isNew && at->second != order) at->second = asWritten;
 }

@@ -59,7 +59,8 @@ def test_right_programs_are_proved_for_more_ranks(write_program: Write, ranks: i
 
 def test_eight_ranks_with_eight_instances_are_proved(write_program: Write) -> None:
     report = write_program("all_reduce_two_shot", ranks=8, instances=8).verify()
-    assert report.flat and report.rank_order
+    assert report.flat
+    assert report.rank_order
 
 
 def test_packets_that_may_come_too_early_need_two_halves_of_scratch(write_program: Write) -> None:
@@ -329,7 +330,9 @@ def test_ranks_that_begin_with_their_own_contribution_get_the_same_bits(
     write_program: Write, ranks: int
 ) -> None:
     report = write_program("all_reduce_exchange", ranks=ranks).verify()
-    assert report and report.rank_order and report.flat
+    assert report
+    assert report.rank_order
+    assert report.flat
 
 
 def test_ranks_that_reduce_in_different_orders_are_told() -> None:
@@ -355,7 +358,8 @@ def test_ranks_that_reduce_in_different_orders_are_told() -> None:
             sum_of_two = Buffer(me, ranks)[0:ranks]
             channels[first, me].reduce(given[me], [given[first]], tb=0, local_dst_chunk=sum_of_two)
             whole = Rank(me).get_output_buffer()[0:ranks]
-            channels[second, me].reduce(sum_of_two, [given[second]], tb=0, local_dst_chunk=whole)  # here
+            last = [given[second]]
+            channels[second, me].reduce(sum_of_two, last, tb=0, local_dst_chunk=whole)  # here
         exchange()
     finding = program.verify().findings[0]
     assert (finding.kind, finding.rank) == ("bits", 1)

@@ -1,7 +1,7 @@
 """All-reduce in packets, in one hop: everybody sends all to everybody, and adds its own in place.
 
-Nobody says that it has read: packets of one execution may come while those of the one before are being
-read, which is right with two halves of scratch that are used in turns.
+Nobody says that it has read: packets of one execution may come while those of the one before are
+being read, which is right with two halves of scratch that are used in turns.
 """
 
 from mscclpp.language import AllReduce, Buffer, CollectiveProgram, MemoryChannel, Rank

@@ -78,7 +78,8 @@ TEST(Trim, SumsAreInTheOrderOfTheRanks) {
   for (int r = 0; r < plan.ranks; ++r) {
     for (Lane& lane : plan.programs[r]) {
       for (Step& step : lane) {
-        if (step.from.size() > 1) std::rotate(step.from.begin(), step.from.begin() + r, step.from.end());
+        if (step.from.size() > 1)
+          std::rotate(step.from.begin(), step.from.begin() + r, step.from.end());
       }
     }
   }
