@@ -142,6 +142,16 @@ if(NOT SANITIZE)
     "CTRAN_VERBS_LIBRARY=$<TARGET_FILE:stand_in_verbs>;STAND_IN_VERBS_FAULT=every:300:12")
 endif()
 
+# ctran_many_ranks: what creation costs each of very many ranks; ctest runs some hundreds.
+if(NOT SANITIZE)
+  file(GLOB scale_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/scale/*.cpp)
+  add_executable(ctran_many_ranks ${scale_sources})
+  target_link_libraries(ctran_many_ranks PRIVATE own_code ctran)
+  list(APPEND programs ctran_many_ranks)
+  add_test(NAME ManyRanks COMMAND ctran_many_ranks --ranks 512 --per-host 16)
+  set_tests_properties(ManyRanks PROPERTIES TIMEOUT 600)
+endif()
+
 # ctran_hostile: a member that lies; where errors of memory show ctest runs half a minute of it.
 if(NOT SANITIZE STREQUAL "thread")
   file(GLOB hostile_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/hostile/*.cpp)

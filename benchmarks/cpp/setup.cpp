@@ -15,16 +15,20 @@ namespace {
 using ctran::Collective;
 using ctran::CollectiveKind;
 
-/// The largest of all ranks.
-double largest(ctran::Communicator& communicator, double own) {
+double reduced(ctran::Communicator& communicator, ctran::ReduceKind kind, double own) {
   Collective collective;
   collective.kind = CollectiveKind::AllReduce;
   collective.type = ctran::DataType::Float64;
-  collective.op.kind = ctran::ReduceKind::Max;
+  collective.op.kind = kind;
   collective.count = 1;
   collective.input = collective.output = reinterpret_cast<std::byte*>(&own);
   communicator.run(collective);
   return own;
+}
+
+/// The largest of all ranks.
+double largest(ctran::Communicator& communicator, double own) {
+  return reduced(communicator, ctran::ReduceKind::Max, own);
 }
 
 /// What this process has of memory, shared pages by the share of it.
@@ -41,7 +45,7 @@ double residentKilobytes() {
 
 /// What this process has written to sockets during each of several calls.
 struct Sent {
-  std::vector<double> messages, bytes, mostMessages, mostBytes;
+  std::vector<double> messages, bytes;
 
   template <class Body>
   auto during(const Body& body) {
@@ -112,28 +116,27 @@ void timeSetup(ctran::Communicator& base, const Create& create, int repeats) {
     split->finalize();
     made->finalize();
   }
-  const auto most = [&base](std::vector<double> values) {
-    for (double& value : values) value = largest(base, value);
-    return values;
-  };
-  for (Sent* sent : {&created, &parted}) {
-    sent->mostMessages = most(sent->messages);
-    sent->mostBytes = most(sent->bytes);
-  }
   if (base.rank() == 0) {
     std::printf("ctran-bench, %d ranks; median (least, most) of %d repeats, the slowest rank\n\n",
                 base.size(), repeats);
   }
   print(base, "create, through the store", creations, "ms");
   print(base, "split, all ranks", splits, "ms");
-  print(base, "create, sent by rank 0", created.messages, "messages");
-  print(base, "create, sent by rank 0", created.bytes, "bytes");
-  print(base, "create, sent by the busiest rank", created.mostMessages, "messages");
-  print(base, "create, sent by the busiest rank", created.mostBytes, "bytes");
-  print(base, "split, sent by rank 0", parted.messages, "messages");
-  print(base, "split, sent by rank 0", parted.bytes, "bytes");
-  print(base, "split, sent by the busiest rank", parted.mostMessages, "messages");
-  print(base, "split, sent by the busiest rank", parted.mostBytes, "bytes");
+  const auto printSent = [&base](const std::string& what, const std::vector<double>& own,
+                                 const char* unit) {
+    std::vector<double> most, mean;
+    for (const double value : own) {
+      most.push_back(largest(base, value));
+      mean.push_back(reduced(base, ctran::ReduceKind::Avg, value));
+    }
+    print(base, (what + ", sent by rank 0").c_str(), own, unit);
+    print(base, (what + ", sent by the busiest rank").c_str(), most, unit);
+    print(base, (what + ", sent by a rank, mean").c_str(), mean, unit);
+  };
+  printSent("create", created.messages, "messages");
+  printSent("create", created.bytes, "bytes");
+  printSent("split", parted.messages, "messages");
+  printSent("split", parted.bytes, "bytes");
   print(base, "memory of a rank, small calls only", memory, "KB");
   std::fflush(stdout);  // the process may end without that
 }

@@ -16,6 +16,11 @@ namespace {
 
 using namespace hand_over;
 
+/// Whom this rank calls: rank 0, or in a tree its parent.
+int leaderOf(int rank, int size) {
+  return size > MeetingTree::kMostInOneLevel ? MeetingTree::parentOf(rank) : 0;
+}
+
 /// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
 Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                   const Interrupt& interrupt, NotJoined& notJoined) {
@@ -23,7 +28,7 @@ Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline dead
   const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
   Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
-                {rank, size, 0, Purpose::Join});
+                {rank, size, leaderOf(rank, size), Purpose::Join});
   Caller::State state{};
   try {
     state = awaitVerdict(caller, deadline, interrupt);
@@ -67,24 +72,25 @@ void sayBeforeReading(const UniqueFd& socket, std::span<const std::byte> what, D
 
 HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, int size,
                          const std::string& host, Deadline deadline, const Interrupt& interrupt) {
-  HostGroup group;
-  group.hosts = std::make_unique<Hosts>();
-  group.hosts->key = key;
-  group.hosts->doorman = std::make_unique<Doorman>(localAddresses(), key, rank, size);
-  group.hosts->local = std::make_unique<Leader>(key);
-  Place own = placeAt(host, group.hosts->doorman->addresses());
-  own.socketName = group.hosts->local->address().socketName;
-  sayBeforeReading(socket, bytesOf(own), deadline, interrupt);
+  OwnHosts own = makeHosts(key, rank, size, host);
+  OnePlace one{own.places[0], own.places.siteOf(0)};
+  sayBeforeReading(socket, bytesOf(one), deadline, interrupt);
   Answer verdict{};
   receiveAll(socket, bytesOf(verdict), 0, deadline + kGrace, interrupt);
   if (verdict.reply == Reply::Missing) throw missingError(rank, verdict.detail);
   if (verdict.reply == Reply::Lost || verdict.reply == Reply::NoDescriptor) {
     throw saidByLeader(verdict, size);
   }
-  if (verdict.reply != Reply::Welcome) throw senselessError();
-  group.hosts->places.resize(size);
-  receiveAll(socket, std::as_writable_bytes(std::span(group.hosts->places)), 0, deadline + kGrace,
-             interrupt);
+  if (verdict.reply != Reply::Welcome || verdict.detail > Places::mostBytes(size)) {
+    throw senselessError();
+  }
+  std::vector<std::byte> bytes(verdict.detail);
+  receiveAll(socket, bytes, 0, deadline + kGrace, interrupt);
+  own.hosts->places = Places::received(std::move(bytes), size, 0);
+  if (own.hosts->places.size() != size) throw senselessError();
+  own.hosts->neighbours = neighboursOf(own.hosts->places, rank);
+  HostGroup group;
+  group.hosts = std::move(own.hosts);
   return group;
 }
 
@@ -114,21 +120,23 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
-Leader::Leader(const JobKey& key) {
-  const std::string name = freshSocketName();
-  copyText(address_.socketName, name);
+Leader::Leader(const JobKey& key, const std::string& socketName) {
+  copyText(address_.socketName, socketName);
   address_.key = key;
-  copyText(address_.host, hostIdentity());
-  local_ = std::make_unique<Doorman>(name, key);
+  local_ = std::make_unique<Doorman>(socketName, key);
 }
 
-Leader::Leader(Reach reach, const std::string& host) : Leader(randomKey()) {
-  address_.host = {};
+Leader::Leader(Reach reach, const std::string& host) : Leader(reach, host, randomKey()) {}
+
+Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
+    : Leader(key, freshSocketName()) {
   copyText(address_.host, host);
   if (reach == Reach::OneHost) return;
   try {
     doorman_ = std::make_unique<Doorman>(localAddresses(), address_.key, 0, 0);
-    address_.addresses = placeAt(host, doorman_->addresses()).addresses;
+    const std::vector<NetAddress>& addresses = doorman_->addresses();
+    std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
+                address_.addresses.begin());
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::InvalidArgument) throw;
     log(LogComponent::Bootstrap, LogLevel::Debug, "ranks of one host only: %s", error.what());
@@ -141,8 +149,38 @@ HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Int
                            std::move(memory), std::move(brings), deadline, interrupt);
 }
 
-HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_t bytes,
-                    Deadline deadline, const Interrupt& interrupt) {
+Hosts hostsOfOwn(const JobKey& key, int rank, int size, const std::vector<NetAddress>& addresses) {
+  Hosts hosts;
+  hosts.key = key;
+  hosts.doorman = std::make_unique<Doorman>(addresses, key, rank, size);
+  const int port = hosts.doorman->addresses().front().port;
+  hosts.local = std::make_unique<Leader>(key, localSocketName(key, rank, port));
+  return hosts;
+}
+
+Neighbours neighboursOf(const Places& places, int rank) { return NeighbourLists(places).of(rank); }
+
+Neighbours neighboursAmong(std::span<const int> ofHost, int rank) {
+  const auto at = std::lower_bound(ofHost.begin(), ofHost.end(), rank) - ofHost.begin();
+  const auto own = ofHost.subspan(static_cast<size_t>(at) / Neighbours::kMost * Neighbours::kMost);
+  const auto count = std::min<size_t>(own.size(), Neighbours::kMost);
+  Neighbours neighbours;
+  neighbours.count = static_cast<int32_t>(count);
+  std::copy_n(own.begin(), count, neighbours.ranks.begin());
+  return neighbours;
+}
+
+LeaderAddress localLeader(const JobKey& key, int rank, int port, const std::string& host) {
+  LeaderAddress leader;
+  copyText(leader.socketName, localSocketName(key, rank, port));
+  copyText(leader.host, host);
+  leader.key = key;
+  return leader;
+}
+
+HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
+                    const Interrupt& interrupt) {
+  const std::vector<int> local = hosts.neighbours.list();
   const auto size = static_cast<int>(local.size());
   const auto index = static_cast<int>(std::find(local.begin(), local.end(), rank) - local.begin());
   const std::unique_ptr<Leader> own = std::move(hosts.local);
@@ -154,13 +192,10 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
   };
   try {
     if (index == 0) {
-      return own->gather(size, createSharedMemory("ctran", bytes), deadline, marked);
+      return own->gather(size, std::move(memory), deadline, marked);
     }
-    LeaderAddress leader;
-    leader.socketName = hosts.places[local[0]].socketName;
-    leader.key = hosts.key;
     const std::string host = hostIdentity();
-    copyText(leader.host, host);
+    const LeaderAddress leader = localLeader(hosts.key, local[0], hosts.neighbours.port, host);
     auto group = join(leader, index, size, deadline, marked, nullptr, host);
     if (group) return std::move(*group);
     throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0}, kOp,
@@ -181,8 +216,11 @@ HostGroup shareHost(Hosts& hosts, const std::vector<int>& local, int rank, size_
 
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                               const Interrupt& interrupt, NotJoined* notJoined,
-                              const std::string& host, UniqueFd brings) {
+                              const std::string& host, UniqueFd brings, Leader* own) {
   const std::string self = "rank " + std::to_string(rank);
+  const MeetingTree tree{rank, size};
+  const bool meetsInTree = size > MeetingTree::kMostInOneLevel;
+  const int above = leaderOf(rank, size);
   const bool sameHost = host == textOf(leader.host);
   Answer answer{};
   Roster roster{};
@@ -205,6 +243,15 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       HostHello hello{kProtocol, rank, size, ::getpid(), processToken()};
       const int bringsFd[] = {brings.get()};
       sendAll(socket.fd(), bytesOf(hello), bringsFd, deadline, interrupt);
+    }
+    if (meetsInTree) {
+      std::optional<Callers> callers;
+      if (tree.children() > 0) {
+        callers.emplace(own->local(), own->doorman(), leader.key, size, tree.firstChild(),
+                        tree.children());
+      }
+      return meetInTree(callers ? &*callers : nullptr, tree, std::move(socket), leader.key, host,
+                        deadline, interrupt);
     }
     const auto hear = [&] {
       receiveAll(socket.fd(), bytesOf(answer), 0, deadline + kGrace, interrupt);
@@ -233,13 +280,16 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     if (!error.ranks().empty()) throw;  // rank 0 has said who
     if (isForWantOfDescriptors(error)) throw descriptorError(rank, error.what());
     if (error.kind() == ErrorKind::PeerLost) {
-      throw Error(ErrorKind::PeerLost, "rank 0 died, or gave up, while " + self + " was joining",
-                  {0}, kOp, "see its output for the reason");
+      throw Error(
+          ErrorKind::PeerLost,
+          "rank " + std::to_string(above) + " died, or gave up, while " + self + " was joining",
+          {above}, kOp, "see its output for the reason");
     }
     if (error.kind() == ErrorKind::Timeout) {
       throw Error(ErrorKind::Timeout,
-                  self + " has joined rank 0, which still waits for others, or hangs", {0}, kOp,
-                  kMissingHint);
+                  self + " has joined rank " + std::to_string(above) +
+                      ", which still waits for others, or hangs",
+                  {above}, kOp, kMissingHint);
     }
     throw;
   }
@@ -248,25 +298,16 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   if (answer.reply == Reply::Welcome && size > kMaxRanks) throw senselessError();
   switch (answer.reply) {
     case Reply::Welcome:
-    case Reply::SeveralHosts:
       break;
-    case Reply::OtherVersion:
-      throw versionError(rank);
-    case Reply::OtherSize:
-      throw sizeError(rank, size, static_cast<int>(answer.detail));
-    case Reply::NoSuchRank:
-      throw Error(ErrorKind::InvalidArgument,
-                  self + " cannot join: rank 0 takes ranks 1 to " + std::to_string(size - 1));
-    case Reply::RankTaken:
-      throw Error(ErrorKind::InvalidArgument, self + " has joined already, as another process",
-                  {rank}, kOp, "give every process a rank of its own");
     case Reply::Missing:
       throw missingError(rank, answer.detail);
     case Reply::Lost:
     case Reply::NoDescriptor:
       throw saidByLeader(answer, size);
+    default:
+      if (const auto refusal = refusalOf(answer, rank, size)) throw *refusal;
+      throw senselessError();
   }
-  if (answer.reply != Reply::Welcome) throw senselessError();
   HostGroup group;
   group.memory = std::move(fds[0]);
   for (int r = 0; r < size; ++r) group.brought.push_back(std::move(fds[r + 1]));

@@ -7,20 +7,23 @@
 #include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <type_traits>
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/bootstrap/callers.h"
 #include "ctran/bootstrap/hand_over.h"
+#include "ctran/bootstrap/meeting_tree.h"
 
 namespace ctran::hand_over {
 
 /// Changes with the messages below and with the arena's layout. Every version's HostHello starts
 /// with its protocol, and every version's Answer with protocol and reply.
-inline constexpr uint32_t kProtocol = 0xc7a20005;
-inline constexpr int kMaxRanks = 64;
+inline constexpr uint32_t kProtocol = 0xc7a20006;
+inline constexpr int kMaxRanks = Neighbours::kMost;
 inline constexpr std::chrono::milliseconds kGrace{500};
 
 /// Of a rank of the same host, once it and the leader have proved the key to each other; with the
@@ -40,7 +43,7 @@ enum class Reply : uint32_t {
   NoSuchRank,
   RankTaken,
   Missing,
-  SeveralHosts,  ///< each rank answers with its Place, and gets a Welcome and those of all
+  SeveralHosts,  ///< each rank answers with OnePlace, and gets a Welcome and those of all
   Lost,          ///< a rank that had joined has died
   NoDescriptor,  ///< one has no descriptor left
 };
@@ -49,7 +52,12 @@ struct Answer {
   uint32_t protocol;
   Reply reply;
   uint64_t detail;  ///< OtherSize: the leader's; Missing: bit per rank that did not come; Lost,
-                    ///< NoDescriptor: the rank
+                    ///< NoDescriptor: the rank; Welcome after SeveralHosts: bytes of the places
+};
+
+struct OnePlace {
+  Place place;
+  Site site;
 };
 
 /// Follows a welcome, with the descriptors. Each rank answers with a Receipt, and gets another
@@ -62,7 +70,6 @@ struct Roster {
 enum class Receipt : uint8_t { All, NoDescriptor };
 
 static_assert(std::is_trivially_copyable_v<LeaderAddress>);
-static_assert(std::is_trivially_copyable_v<Place>);
 
 inline constexpr const char* kOp = "new_comm";
 inline constexpr const char* kMissingHint =
@@ -84,20 +91,49 @@ std::string textOf(const std::array<char, n>& text) {
   return {text.data(), ::strnlen(text.data(), n)};
 }
 
-Place placeAt(const std::string& host, const std::vector<NetAddress>& addresses);
+/// Who has gone needs no answer.
+void answer(const UniqueFd& socket, Reply reply, uint64_t detail);
 
 /// `missing`: a bit per rank.
 Error missingError(int waiting, uint64_t missing);
+Error missingError(int waiting, const std::vector<int>& ranks);
 /// `who`: the rank, and its process if that is known.
 Error lostError(int rank, const std::string& who);
-/// `why`: what the system says, on that rank itself.
-Error descriptorError(int rank, const std::string& why = {});
-bool isForWantOfDescriptors(const Error& error);
 Error sizeError(int rank, int size, int leaderSize);
 Error versionError(int rank);
+/// What an answer says with which a rank is turned away; none if it is another one.
+std::optional<Error> refusalOf(const Answer& answer, int rank, int size);
+
+/// What this rank has of its own, and where that is.
+struct OwnHosts {
+  std::unique_ptr<Hosts> hosts;
+  Places places;  ///< of this rank alone
+};
+OwnHosts makeHosts(const JobKey& key, int rank, int size, const std::string& host);
+
+/// The ranks of each host in groups that share memory.
+class NeighbourLists {
+ public:
+  explicit NeighbourLists(const Places& places);
+  Neighbours of(int rank) const;
+
+ private:
+  const Places& places_;
+  std::vector<int> hosts_;               // per rank
+  std::vector<std::vector<int>> ranks_;  // per host
+};
+
+/// Where ranks of a host find the one that listens at that port on the network.
+std::string localSocketName(const JobKey& key, int rank, int port);
 
 /// What a leader does: see Leader::gather. `doorman`: null without a network.
 HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
                  UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt);
+
+/// What a rank does that meets others in a tree. `callers`: those below it; null if there are none.
+/// `parent`: the connection to the rank above it; none for rank 0. Throws Error, on all ranks that
+/// can be told, for the first thing that goes wrong: as Leader::gather does.
+HostGroup meetInTree(Callers* callers, const MeetingTree& tree, Socket parent, const JobKey& key,
+                     const std::string& host, Deadline deadline, const Interrupt& interrupt);
 
 }  // namespace ctran::hand_over

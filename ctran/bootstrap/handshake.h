@@ -93,10 +93,11 @@ class Doorman {
 
   /// Who calls from now on has to prove this key,
   void expect(const JobKey& key) { key_ = key; }
-  /// and to know this size of the world.
-  void expect(const JobKey& key, int size) {
+  /// and to know this size of the world, and that this is that rank.
+  void expect(const JobKey& key, int size, int rank = 0) {
     key_ = key;
     size_ = size;
+    rank_ = rank;
   }
 
   const std::vector<NetAddress>& addresses() const { return addresses_; }
@@ -136,7 +137,7 @@ class Doorman {
 
   std::vector<NetAddress> addresses_;
   JobKey key_;
-  const int rank_;
+  int rank_;
   int size_;
   const bool isLocal_;
   const int64_t patienceNanos_;

@@ -9,6 +9,7 @@ namespace {
 
 /// A listener with many callers may have been in a hurry.
 constexpr int kTries = 8;
+constexpr size_t kNameBytes = 12;
 
 }  // namespace
 
@@ -44,10 +45,14 @@ Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& i
 }
 
 std::string freshSocketName() {
-  std::array<std::byte, 12> random;
+  std::array<std::byte, kNameBytes> random;
   fillRandom(random.data(), random.size());
+  return socketName(random);
+}
+
+std::string socketName(std::span<const std::byte> bytes) {
   std::string name = "ctran-";
-  for (const std::byte b : random) {
+  for (const std::byte b : bytes.first(kNameBytes)) {
     name += "0123456789abcdef"[static_cast<int>(b) >> 4];
     name += "0123456789abcdef"[static_cast<int>(b) & 15];
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <span>
 #include <string>
 
 #include "ctran/bootstrap/handshake.h"
@@ -23,7 +25,9 @@ LocalCall callLocal(const std::string& name, const JobKey& key, Deadline deadlin
 /// Waits, as long as the caller is Pending. Throws Error(Timeout) at the deadline.
 Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& interrupt);
 
-/// A name for a Doorman of this host, that nobody guesses.
+/// A name for a Doorman of this host, that nobody guesses who does not know the bytes: the first
+/// twelve of them.
+std::string socketName(std::span<const std::byte> bytes);
 std::string freshSocketName();
 
 }  // namespace ctran

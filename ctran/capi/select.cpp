@@ -59,9 +59,9 @@ Explanation explainShape(CollectiveKind kind, size_t bytes, DataType type, int r
                 "a communicator has 1 to " + std::to_string(kMaxRanks) + " ranks");
   }
   if (hosts > 1) {
-    std::vector<std::string> names;
-    for (int r = 0; r < ranks * hosts; ++r) names.push_back(std::to_string(r / ranks));
-    const HostMap map(names, 0, Arena::kMaxRanks);
+    std::vector<int> hostOf;
+    for (int r = 0; r < ranks * hosts; ++r) hostOf.push_back(r / ranks);
+    const HostMap map(hostOf, 0, Arena::kMaxRanks);
     Selector selector(map);
     selector.prefer({}, userPreferences());
     selector.use(TuningTable::load(map.size(), {}, map.shape()));

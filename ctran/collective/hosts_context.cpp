@@ -15,7 +15,7 @@ HostsContext::HostsContext(HostsCall& call, const HostMap& map, Arena* arena)
     : call(call), map(map), all(call, map) {
   if (arena == nullptr) return;
   shm_ = std::make_unique<ShmContext>(*arena);
-  if (onRail()) rail_ = std::make_unique<NetContext>(call, map.rail(map.index()));
+  if (onRail()) rail_ = std::make_unique<NetContext>(call, map, map.local()[map.index()]);
 }
 
 Task HostsContext::local(const Collective& step) {
@@ -34,19 +34,11 @@ RowPaths& HostsContext::beginRows() {
   return *rows_;
 }
 
-int HostsContext::delegate(int host, int root) const {
-  if (map.hostOf(root) == host) return root;
-  const std::vector<int>& ranks = map.ranks(host);
-  return ranks[std::min<size_t>(map.indexOf(root), ranks.size() - 1)];
-}
+int HostsContext::delegate(int host, int root) const { return delegateOf(map, host, root); }
 
 NetContext& HostsContext::around(int root) {
   std::unique_ptr<NetContext>& context = around_[root];
-  if (!context) {
-    std::vector<int> ranks;
-    for (int h = 0; h < map.hosts(); ++h) ranks.push_back(delegate(h, root));
-    context = std::make_unique<NetContext>(call, std::move(ranks));
-  }
+  if (!context) context = std::make_unique<NetContext>(call, map, root);
   return *context;
 }
 

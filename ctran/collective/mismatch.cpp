@@ -42,7 +42,7 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
 }
 
 void checkSignatures(Board& board, uint64_t sequence, uint64_t signature) {
-  for (int r = 0; r < board.size(); ++r) {
+  for (const int r : board.known()) {
     const auto record = board.control(r).collectives.find(sequence);
     if (record && record->signature != signature) throwMismatch(board, r, sequence);
   }

@@ -1,23 +1,15 @@
 #include "ctran/collective/net_context.h"
 
-#include <algorithm>
 #include <string>
 
 #include "ctran/base/error.h"
 #include "ctran/collective/mismatch.h"
 #include "ctran/collective/signature.h"
-#include "ctran/topology/paths.h"
 
 namespace ctran {
 namespace {
 
 constexpr size_t kKeptScratch = 32 << 20;
-
-std::vector<int> allRanks(int size) {
-  std::vector<int> ranks(size);
-  std::iota(ranks.begin(), ranks.end(), 0);
-  return ranks;
-}
 
 }  // namespace
 
@@ -29,23 +21,19 @@ void HostsCall::begin(const Collective& collective) {
   own.begun.store(sequence, std::memory_order_release);
 }
 
-NetContext::NetContext(HostsCall& call) : NetContext(call, allRanks(call.board.size())) {}
+NetContext::NetContext(HostsCall& call)
+    : call(call), rank(call.board.rank()), size(call.board.size()), contributions_(size) {}
 
 NetContext::NetContext(HostsCall& call, const HostMap& map) : NetContext(call) {
-  std::vector<int> order = ringOrder(map);
-  if (std::is_sorted(order.begin(), order.end())) return;
-  places_.resize(order.size());
-  for (int place = 0; place < size; ++place) places_[order[place]] = place;
-  order_ = std::move(order);
+  if (!map.isInOrder()) order_.emplace(map);
 }
 
-NetContext::NetContext(HostsCall& call, std::vector<int> members)
+NetContext::NetContext(HostsCall& call, const HostMap& map, int root)
     : call(call),
-      members(std::move(members)),
-      rank(static_cast<int>(
-          std::find(this->members.begin(), this->members.end(), call.board.rank()) -
-          this->members.begin())),
-      size(static_cast<int>(this->members.size())),
+      rank(map.host()),
+      size(map.hosts()),
+      delegates_(map),
+      root_(root),
       contributions_(size) {}
 
 void NetContext::prepare(int contributions, uint32_t firstBuffer) {
@@ -57,13 +45,13 @@ void NetContext::prepare(int contributions, uint32_t firstBuffer) {
 Arrival NetContext::receive(int peer, uint32_t buffer, std::byte* data, size_t bytes) {
   if (bytes == 0) return {};
   const MessageName name{kCollectiveQueue, firstBuffer_ + buffer, call.sequence()};
-  return {*this, call.transport.receive(name, members[peer], data, bytes, call.record())};
+  return {*this, call.transport.receive(name, memberOf(peer), data, bytes, call.record())};
 }
 
 Dispatch NetContext::send(int peer, uint32_t buffer, const std::byte* data, size_t bytes) {
   if (bytes == 0) return {};
   const MessageName name{kCollectiveQueue, firstBuffer_ + buffer, call.sequence()};
-  return {*this, call.transport.send(name, members[peer], data, bytes, call.record())};
+  return {*this, call.transport.send(name, memberOf(peer), data, bytes, call.record())};
 }
 
 void HostsCall::throwMismatch(const Transmission& message) const {

@@ -1,8 +1,10 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
-#include <numeric>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -65,6 +67,13 @@ class HostsCall {
   uint64_t position_ = 0;
 };
 
+/// The rank of a host that takes part for it, see NetContext.
+inline int delegateOf(const HostMap& map, int host, int root) {
+  if (map.hostOf(root) == host) return root;
+  const std::span<const int> ranks = map.ranks(host);
+  return ranks[std::min<size_t>(map.indexOf(root), ranks.size() - 1)];
+}
+
 /// What the collectives over the network work with: messages among a group of ranks, named by a
 /// buffer number that both ends derive from the algorithm. A buffer number is used once per
 /// collective, peer and direction. Ranks are numbered by their place in the group.
@@ -74,11 +83,11 @@ class NetContext {
   explicit NetContext(HostsCall& call);
   /// Of all ranks, for algorithms that have an order (`place`).
   NetContext(HostsCall& call, const HostMap& map);
-  /// Of the ranks `members`, this one among them.
-  NetContext(HostsCall& call, std::vector<int> members);
+  /// Of one rank of each host, `root` in its own, in others the one of its place or the last.
+  /// Hosts' numbers are theirs.
+  NetContext(HostsCall& call, const HostMap& map, int root);
 
   HostsCall& call;
-  const std::vector<int> members;  ///< what the communicator calls them
   const int rank;
   const int size;
   FrameMemory frame;
@@ -99,19 +108,23 @@ class NetContext {
   /// ringOrder): where in it this rank, or that one, is, and who is at a place from -size to
   /// 2 * size.
   int place() const { return placeOf(rank); }
-  int placeOf(int rank) const { return places_.empty() ? rank : places_[rank]; }
+  int placeOf(int rank) const { return order_ ? order_->placeOf(rank) : rank; }
   int at(int place) const {
     const int wrapped = (place + size) % size;
-    return order_.empty() ? wrapped : order_[wrapped];
+    return order_ ? order_->at(wrapped) : wrapped;
   }
+  /// What the communicator calls a rank of these.
+  int memberOf(int rank) const { return delegates_ ? delegateOf(*delegates_, rank, root_) : rank; }
 
   /// Memory for what arrives to be reduced; kept for later collectives while it is small.
   std::byte* scratch(size_t bytes);
 
  private:
+  std::optional<HostMap> delegates_;  // none: all ranks
+  const int root_ = 0;
+  std::optional<HostMap> order_;  // none: that of the numbers
   int contributions_;
   uint32_t firstBuffer_ = 0;
-  std::vector<int> order_, places_;  // empty: that of the numbers
   std::vector<std::byte> scratch_;
 };
 

@@ -13,6 +13,7 @@
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/create.h"
+#include "ctran/engine/host_memory.h"
 #include "ctran/engine/hosts_queue.h"
 #include "ctran/engine/live_settings.h"
 #include "ctran/engine/patience.h"
@@ -42,15 +43,6 @@ size_t bytesOf(const Collective& collective) {
   for (const Block& block : collective.outputs) count += block.count;
   if (collective.rows) count *= 1 + collective.rows->inputRows + collective.rows->outputRows;
   return count * sizeOf(collective.type);
-}
-
-/// The same on all ranks, and says nothing about the key.
-uint64_t publicNameOf(const JobKey& key, const std::string& name) {
-  const std::string text = "trace " + name;
-  const Digest digest = hmacSha256(key, std::as_bytes(std::span(text)));
-  uint64_t group;
-  std::memcpy(&group, digest.data(), sizeof group);
-  return group;
 }
 
 using Hints = std::map<std::string, std::string>;
@@ -90,10 +82,9 @@ std::optional<Arena> makeArena(const HostMap& map, const std::shared_ptr<SharedM
 /// Behind the arena the failure, and what this host's ranks do; of other ranks every rank has what
 /// it hears.
 Board makeBoard(const HostMap& map, std::shared_ptr<SharedMapping> memory, int rank, int size) {
-  auto own = privateMemory(Board::bytesFor(size));
-  if (!memory) return {std::move(own), rank, size, false};
+  if (!memory) return {privateMemory(Board::bytesFor(1)), rank, size, false};
   const size_t arena = Arena::bytesFor(static_cast<int>(map.local().size()));
-  return {std::move(memory), arena, rank, size, map.local(), std::move(own)};
+  return {std::move(memory), arena, rank, size, map.local()};
 }
 
 /// What has been queued goes on by itself. Without a thread that does it nothing would end it.
@@ -155,7 +146,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       gpus_(options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
-      channels_(2 * options.size + 1),
+      channels_(options.size),
       mailboxes_(options.size),
       collectives_(std::make_unique<ShmQueue>(core_, *arena_)),
       namedPlans_(std::in_place, options.hints, options.size),
@@ -163,26 +154,26 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
   static_cast<void>(hintedFailOver(options.hints));  // a wrong one is wrong on one host, too
   collectives_->selector.prefer(options.hints);
   collectives_->selector.usePlans(options.name);
-  record(memoryBytes(options.size), 0);
+  record(0);
 }
 
-Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
-                           HostGroup local, std::shared_ptr<SharedMapping> memory)
-    : map_(map),
-      group_(publicNameOf(hosts.key, options.name)),
-      arena_(makeArena(map_, memory)),
-      board_(makeBoard(map_, std::move(memory), options.rank, options.size)),
-      core_(options.name, *board_, static_cast<int>(map.local().size())),
+Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, HostMemory memory)
+    : map_(std::move(memory.map)),
+      key_(hosts.key),
+      places_(hosts.places),
+      arena_(makeArena(map_, memory.memory)),
+      board_(makeBoard(map_, std::move(memory.memory), options.rank, options.size)),
+      core_(options.name, *board_, static_cast<int>(map_.local().size())),
       hints_(options.hints),
       gpus_(options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
-      channels_(2 * options.size + 1),
+      channels_(options.size),
       mailboxes_(options.size),
       transport_(std::make_unique<TcpTransport>(*board_, std::move(hosts),
                                                 static_cast<Transport::Listener&>(*this),
                                                 hintedFailOver(options.hints))),
-      localWatch_(map_.local(), std::move(local)) {
+      localWatch_(map_.local(), std::move(memory.local)) {
   core_.driver = this;
   if (arena_) {
     arena_->control(map_.index()).state.store(Board::RankState::Alive, std::memory_order_release);
@@ -193,7 +184,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, cons
   selector.usePlans(options.name);
   collectives_ =
       std::make_unique<HostsQueue>(core_, *transport_, map_, arena(), std::move(selector));
-  record(hostMemoryBytes(map_), group_);
+  record(publicNameOf(key_, options.name));
 }
 
 void Communicator::start(WaitHooks* hooks) {
@@ -220,11 +211,12 @@ void Communicator::start(WaitHooks* hooks) {
   collectives_->agree(*this, hooks);
 }
 
-void Communicator::record(size_t bytes, uint64_t group) {
-  if (!localWatch_.memory()) return;
+void Communicator::record(uint64_t group) {
+  const UniqueFd& memory = localWatch_.memory();
+  if (!memory) return;
   recording_.emplace(
-      SharedMapping::map(localWatch_.memory(), bytes), static_cast<int>(map_.local().size()),
-      map_.index(),
+      SharedMapping::map(memory, sharedMemoryBytes(memory.get())),
+      static_cast<int>(map_.local().size()), map_.index(),
       Recording::Who{rank(), size(), gpus_ ? name() + "/control" : name(), processName(), group,
                      timeoutNanos_.load(std::memory_order_relaxed)});
   core_.recording = &*recording_;
@@ -237,11 +229,16 @@ void Communicator::record(size_t bytes, uint64_t group) {
 Communicator::~Communicator() {
   if (core_.belongsHere()) leave();
   // The queues refer to what is destroyed after them.
-  for (auto& channel : channels_) {
-    const OperationQueue* queue = channel.exchange(nullptr, std::memory_order_acq_rel);
+  const auto release = [](std::atomic<OperationQueue*>& queues) {
+    const OperationQueue* queue = queues.exchange(nullptr, std::memory_order_acq_rel);
     while (queue != nullptr)
       delete std::exchange(queue, queue->next.load(std::memory_order_relaxed));
-  }
+  };
+  channels_.forEach([&](int, Channels& channels) {
+    release(channels.sends);
+    release(channels.receives);
+  });
+  release(receivesFromAny_);
   added_.clear();
   mailboxes_.clear();
 }
@@ -365,7 +362,8 @@ OperationQueue& Communicator::queueFor(const Collective& collective) {
 }
 
 OperationQueue& Communicator::messageQueue(int peer, bool sends) {
-  std::atomic<OperationQueue*>& channel = channels_[2 * peer + (sends ? 1 : 0)];
+  Channels& channels = channels_.get(peer);
+  std::atomic<OperationQueue*>& channel = sends ? channels.sends : channels.receives;
   if (channel.load(std::memory_order_acquire) == nullptr) {
     auto queue = sends ? makeSendQueue(peer) : makeReceiveQueue(peer);
     channel.store(queue.release(), std::memory_order_release);
@@ -377,7 +375,7 @@ OperationQueue& Communicator::messageQueue(int peer, bool sends) {
 /// one another.
 OperationQueue& Communicator::receiveQueue(int source, int tag) {
   std::atomic<OperationQueue*>* link =
-      &(source == kAnyRank ? channels_.back() : channels_[2 * source]);
+      source == kAnyRank ? &receivesFromAny_ : &channels_.get(source).receives;
   OperationQueue* free = nullptr;
   while (OperationQueue* const queue = link->load(std::memory_order_acquire)) {
     if (queue->idle()) {
@@ -398,9 +396,7 @@ std::unique_ptr<OperationQueue> Communicator::makeReceiveQueue(int source) {
   std::vector<Mailbox*> mailboxes;
   for (int peer = 0; peer < size(); ++peer) {
     if (source != kAnyRank && source != peer) continue;
-    auto& mailbox = mailboxes_[peer];
-    if (!mailbox) mailbox = makeMailbox(peer);
-    mailboxes.push_back(mailbox.get());
+    mailboxes.push_back(&mailboxes_.get(peer, [this, peer] { return makeMailbox(peer); }));
   }
   return std::make_unique<ReceiveQueue>(core_, mailboxes);
 }
@@ -417,9 +413,11 @@ std::vector<Condition> Communicator::olderReceives(const Collective& collective)
   };
   std::vector<Condition> older;
   if (collective.root == kAnyRank) {
-    for (int peer = 0; peer < size(); ++peer) older.push_back(pending(channels_[2 * peer]));
-  } else if (channels_.back().load(std::memory_order_acquire) != nullptr) {
-    older.push_back(pending(channels_.back()));
+    older.resize(size());
+    channels_.forEach(
+        [&](int peer, const Channels& channels) { older[peer] = pending(channels.receives); });
+  } else if (receivesFromAny_.load(std::memory_order_acquire) != nullptr) {
+    older.push_back(pending(receivesFromAny_));
   }
   return older;
 }
@@ -502,10 +500,15 @@ template <class Visit>
 void Communicator::forEachQueue(Visit visit) {
   visit(*collectives_);
   for (const auto& queue : added_) visit(*queue);
-  for (const auto& channel : channels_) {
-    OperationQueue* queue = channel.load(std::memory_order_acquire);
+  const auto visitAll = [&](const std::atomic<OperationQueue*>& queues) {
+    OperationQueue* queue = queues.load(std::memory_order_acquire);
     for (; queue != nullptr; queue = queue->next.load(std::memory_order_acquire)) visit(*queue);
-  }
+  };
+  channels_.forEach([&](int, const Channels& channels) {
+    visitAll(channels.receives);
+    visitAll(channels.sends);
+  });
+  visitAll(receivesFromAny_);
 }
 
 bool Communicator::idle() {

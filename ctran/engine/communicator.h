@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/per_rank.h"
 #include "ctran/base/work.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/store.h"
@@ -51,9 +52,13 @@ struct CommunicatorOptions {
 
 /// A communicator that is a part of another one: what it does not take from that.
 struct PartOptions {
-  std::string host = {};  ///< where its rank counts as being; empty: where it does anyway
-  bool gpus = false;      ///< as in CommunicatorOptions
+  /// Per rank of the new one a number, equal where ranks count as being on one host; empty: they
+  /// count as being where they do anyway.
+  std::vector<int> hosts = {};
+  bool gpus = false;  ///< as in CommunicatorOptions
 };
+
+struct HostMemory;
 
 /// A group of ranks and the operations among them.
 ///
@@ -197,17 +202,23 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   /// Of one host.
   Communicator(const CommunicatorOptions& options, HostGroup group);
-  /// Of several: `local` is what this host's ranks share, if any ranks share a host.
-  Communicator(const CommunicatorOptions& options, Hosts hosts, const HostMap& map, HostGroup local,
-               std::shared_ptr<SharedMapping> memory);
+  /// Of several.
+  Communicator(const CommunicatorOptions& options, Hosts hosts, HostMemory memory);
   /// Watches the peers and waits until all ranks are here; then they choose alike.
   void start(WaitHooks* hooks);
 
-  void record(size_t bytes, uint64_t group);
-  Board& board() { return board_ ? *board_ : *arena_; }
+  void record(uint64_t group);
+  void checkList(std::span<const int> ranks) const;
   std::shared_ptr<Communicator> makeGroup(std::span<const int> ranks, CommunicatorOptions options,
-                                          bool reachesAll, std::chrono::nanoseconds timeout,
-                                          WaitHooks* hooks);
+                                          std::span<const int> hosts,
+                                          std::chrono::nanoseconds timeout, WaitHooks* hooks);
+  /// How the members of a group that is being made find each other.
+  using Meet = std::function<HostGroup(Deadline, const Interrupt&)>;
+  Meet meetNear(std::span<const int> ranks, const CommunicatorOptions& options,
+                std::span<const int> hosts, WaitHooks* hooks);
+  Meet meetFar(std::span<const int> ranks, const CommunicatorOptions& options,
+               std::span<const int> hosts, WaitHooks* hooks);
+  Board& board() { return board_ ? *board_ : *arena_; }
   std::unique_ptr<OperationQueue> makeSendQueue(int peer);
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
@@ -238,7 +249,10 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void wakeUp() override { core_.wakeOwn(); }
 
   const HostMap map_;
-  const uint64_t group_ = 0;  // of several hosts: names the communicator on all of them
+  // Of several hosts:
+  const JobKey key_{};
+  const Places places_;
+  uint64_t splits_ = 0;  // so many so far
   std::optional<Arena> arena_;
   std::optional<Board> board_;  // of several hosts; of one, the arena is the board
   Core core_;
@@ -251,11 +265,14 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::atomic<bool> entered_{false};  // by a thread that is in a call
   std::atomic<bool> finalized_{false};
 
-  /// [2 * peer + (1 if sending)], the last for receives from any rank. Made when first used; of
-  /// receives as many as there are tags that are waited for at a time. Read without locks by the
-  /// progress thread.
-  std::vector<std::atomic<OperationQueue*>> channels_;
-  std::vector<std::unique_ptr<Mailbox>> mailboxes_;  ///< made when first used
+  /// The queues of messages to a rank and from it, made when first used; of receives as many as
+  /// there are tags that are waited for at a time. Read without locks by the progress thread.
+  struct Channels {
+    std::atomic<OperationQueue*> sends{nullptr}, receives{nullptr};
+  };
+  PerRank<Channels> channels_;
+  std::atomic<OperationQueue*> receivesFromAny_{nullptr};
+  PerRank<Mailbox> mailboxes_;  ///< made when first used
   std::vector<std::unique_ptr<OperationQueue>> added_;
   std::atomic<bool> serves_{false};
   std::mutex dependentsMutex_;

@@ -85,8 +85,9 @@ int Core::goneRank(const Condition& waiting) {
   if (now.alternativeCount > 0) return last;
   if (now.rank < 0 || now.holds()) return -1;
   const int awaited = now.awaited();
-  const auto& state = board.control(awaited).state;
-  if (state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
+  const Board::Control* const control = board.find(awaited);
+  if (control == nullptr) return -1;
+  if (control->state.load(std::memory_order_acquire) != Board::RankState::Left) return -1;
   if (driver != nullptr && driver->mayHear(awaited)) return -1;
   return now.holds() ? -1 : awaited;  // it may have moved its counter just before it left
 }

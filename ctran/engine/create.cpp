@@ -9,66 +9,15 @@
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/base/sha256.h"
+#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/exchange_all.h"
+#include "ctran/engine/host_memory.h"
 #include "ctran/engine/named.h"
 #include "ctran/engine/progress.h"
 #include "ctran/engine/report.h"
-#include "ctran/transport/tcp/transport.h"
 
 namespace ctran {
 namespace {
-
-HostMap mapOf(const Hosts& hosts, int rank) {
-  std::vector<std::string> names;
-  for (const Place& place : hosts.places) {
-    names.emplace_back(place.host.data(), ::strnlen(place.host.data(), place.host.size()));
-  }
-  return {names, rank, Arena::kMaxRanks};
-}
-
-/// This rank cannot be one of them: tells the others why.
-void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const HostMap& map,
-                const Error& error) {
-  class Nobody final : public Transport::Listener {
-    void failed(const Error&) override {}
-    void wakeUp() override {}
-  } nobody;
-  if (map.hosts() < 2) return;
-  try {
-    const size_t bytes = Board::bytesFor(options.size);
-    Board board(SharedMapping::map(createSharedMemory("ctran", bytes), bytes), options.rank,
-                options.size, false);
-    TcpTransport transport(board, std::move(hosts), nobody);
-    transport.connect(rankToTell(map));
-    transport.tell(error);
-    transport.leave(kLinger);
-  } catch (const Error& another) {  // as this rank has no descriptors left, which may be the reason
-    log(LogComponent::Engine, LogLevel::Debug, "could not tell other hosts of a failure: %s",
-        another.what());
-  }
-}
-
-HostGroup shareMemory(const CommunicatorOptions& options, Hosts& hosts, const HostMap& map,
-                      Deadline deadline, WaitHooks* hooks) {
-  const std::vector<int>& local = map.local();
-  if (local.size() < 2) return {};
-  try {
-    return shareHost(hosts, local, options.rank, hostMemoryBytes(map), deadline,
-                     interruptOf(hooks));
-  } catch (const Error& error) {
-    cannotJoin(options, std::move(hosts), map, error);
-    throw;
-  }
-}
-
-/// What this host's ranks share; their own if they are alone, so that all hosts are alike; null if
-/// no ranks share a host: then `local` has memory for what this rank records, and nothing else.
-std::shared_ptr<SharedMapping> mappedMemory(const HostMap& map, HostGroup& local) {
-  const size_t bytes = hostMemoryBytes(map);
-  if (!local.memory) local.memory = createSharedMemory("ctran", bytes);
-  if (!map.isShared()) return nullptr;
-  return SharedMapping::map(local.memory, bytes);
-}
 
 HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
                const Interrupt& interrupt) {
@@ -90,35 +39,114 @@ HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadl
   }
 }
 
+using std::chrono::milliseconds;
+
+milliseconds timeLeft(Deadline deadline) {
+  const auto left = std::chrono::ceil<milliseconds>(deadline - std::chrono::steady_clock::now());
+  return std::max(left, milliseconds(0));
+}
+
+Error didNotCome(const CommunicatorOptions& options, int rank, const std::string& why) {
+  return Error(ErrorKind::Timeout,
+               "rank " + std::to_string(options.rank) + " waited for rank " + std::to_string(rank) +
+                   " of communicator '" + options.name + "', which did not come (" + why + ")",
+               {rank}, "new_comm", "see whether it started, with the same name and store");
+}
+
+/// How a rank meets others in a tree (MeetingTree) over a store: one attempt, which the key of rank
+/// 0 names. Where a rank listens that has children is in the store as long as this exists; that key
+/// is no part of it.
+class TreeAttempt {
+ public:
+  TreeAttempt(const CommunicatorOptions& options, const LeaderAddress& root)
+      : options_(options),
+        tree_{options.rank, options.size},
+        root_(root),
+        prefix_("ctran/" + options.name + "/" +
+                std::to_string(publicNameOf(root.key, options.name)) + "/") {
+    if (tree_.children() == 0) return;
+    own_ = std::make_unique<Leader>(Leader::Reach::AllHosts, hostOf(options.hints), root.key);
+    LeaderAddress address = own_->address();
+    address.key = {};
+    options.store->set(prefix_ + std::to_string(tree_.rank), address.serialize());
+  }
+  ~TreeAttempt() {
+    if (own_ == nullptr) return;
+    try {
+      options_.store->remove(prefix_ + std::to_string(tree_.rank));
+    } catch (...) {
+      // It is in nobody's way.
+    }
+  }
+  TreeAttempt(const TreeAttempt&) = delete;
+  TreeAttempt& operator=(const TreeAttempt&) = delete;
+
+  bool isOf(const LeaderAddress& root) const { return root.key == root_.key; }
+
+  /// Joins the rank above. Nothing if that cannot be reached, or does not come within `patience`:
+  /// rank 0 may be of an earlier run.
+  std::optional<HostGroup> join(milliseconds patience, Deadline deadline,
+                                const Interrupt& interrupt, NotJoined& reason) const {
+    LeaderAddress parent = root_;
+    if (tree_.parent() > 0) {
+      try {
+        parent = LeaderAddress::parse(options_.store->get(prefix_ + std::to_string(tree_.parent()),
+                                                          std::min(patience, timeLeft(deadline))));
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Timeout) throw;
+        if (timeLeft(deadline).count() > 0) return std::nullopt;
+        throw didNotCome(options_, tree_.parent(), error.what());
+      }
+      parent.key = root_.key;
+    }
+    return ctran::join(parent, tree_.rank, tree_.size, deadline, interrupt, &reason,
+                       hostOf(options_.hints), openOwnPidFd(), own_.get());
+  }
+
+ private:
+  const CommunicatorOptions& options_;
+  const MeetingTree tree_;
+  const LeaderAddress root_;
+  const std::string prefix_;
+  std::unique_ptr<Leader> own_;
+};
+
 HostGroup follow(const CommunicatorOptions& options, const std::string& key, Deadline deadline,
                  const Interrupt& interrupt) {
   bool stale = false;
+  milliseconds patience{1000};  // with ranks between this one and rank 0
+  std::optional<TreeAttempt> attempt;
   while (true) {
-    const auto left =
-        std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = timeLeft(deadline);
     std::string text;
     try {
-      text = options.store->get(key, std::max(left, std::chrono::milliseconds(0)));
+      text = options.store->get(key, left);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Timeout) throw;
-      throw Error(ErrorKind::Timeout,
-                  "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
-                      options.name + "', which did not come (" + error.what() + ")",
-                  {0}, "new_comm", "see whether it started, with the same name and store");
+      throw didNotCome(options, attempt ? MeetingTree::parentOf(options.rank) : 0, error.what());
     }
     NotJoined reason;
-    auto group = join(LeaderAddress::parse(text), options.rank, options.size, deadline, interrupt,
-                      &reason, hostOf(options.hints));
+    const LeaderAddress root = LeaderAddress::parse(text);
+    const bool inTree = options.size > MeetingTree::kMostInOneLevel;
+    if (inTree && (!attempt || !attempt->isOf(root))) {
+      attempt.reset();
+      attempt.emplace(options, root);
+    }
+    auto group = inTree ? attempt->join(patience, deadline, interrupt, reason)
+                        : join(root, options.rank, options.size, deadline, interrupt, &reason,
+                               hostOf(options.hints));
     if (group) return std::move(*group);
+    patience = std::min(2 * patience, milliseconds{60'000});
     // An address that an earlier run has left behind: rank 0 will replace it.
     if (left.count() <= 0) {
+      const int above = inTree ? MeetingTree::parentOf(options.rank) : 0;
       throw Error(
           ErrorKind::Timeout,
-          "rank " + std::to_string(options.rank) + " waited for rank 0 of communicator '" +
-              options.name +
+          "rank " + std::to_string(options.rank) + " waited for rank " + std::to_string(above) +
+              " of communicator '" + options.name +
               (reason.why.empty() ? "'; the store only holds the address of one that has ended"
                                   : "', which cannot be reached: " + reason.why),
-          {0}, "new_comm", "see whether rank 0 started; use a fresh store per run");
+          {above}, "new_comm", "see whether that rank started; use a fresh store per run");
     }
     if (!stale)
       log(LogComponent::Engine, LogLevel::Debug, "the store holds a stale address of '%s'",
@@ -128,47 +156,6 @@ HostGroup follow(const CommunicatorOptions& options, const std::string& key, Dea
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
 }
-
-std::string said(const NotJoined& reason) { return reason.why.empty() ? "" : ": " + reason.why; }
-
-/// An error of a group that is being made, in the numbers of the communicator that it is made from;
-/// if it names nobody it is about `self`, which could not `doing`.
-Error inGroup(const Error& error, std::span<const int> ranks, int self, const char* op,
-              const std::string& doing) {
-  std::vector<int> named;
-  for (const int r : error.ranks()) {
-    if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
-  }
-  if (named.empty()) named.push_back(self);
-  std::string what = error.what();
-  if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
-  return Error(error.kind(),
-               std::string(op) + ": rank " + std::to_string(self) + " could not " + doing +
-                   " ranks " + listed(ranks) + " (numbered from 0 here): " + what,
-               named, op, error.hint());
-}
-
-/// Ends what waits for members of a new group when the communicator that it is made from fails: a
-/// member that is lost before it joins, or cannot join, is only known there.
-class WhileItWorks final : public WaitHooks {
- public:
-  WhileItWorks(Core& core, WaitHooks* user) : core_(core), user_(user) {}
-  void beforeBlocking() override {
-    if (user_ != nullptr) user_->beforeBlocking();
-  }
-  void afterBlocking() override {
-    if (user_ != nullptr) user_->afterBlocking();
-  }
-  void interrupted() override {
-    core_.poll();
-    core_.throwIfFailed();
-    if (user_ != nullptr) user_->interrupted();
-  }
-
- private:
-  Core& core_;
-  WaitHooks* const user_;
-};
 
 HostGroup rendezvous(const CommunicatorOptions& options, Deadline deadline,
                      const Interrupt& interrupt) {
@@ -191,15 +178,16 @@ UniqueFd memoryFor(int size) {
 
 size_t memoryBytes(int size) { return Arena::bytesFor(size) + Recording::bytesFor(size); }
 
-size_t hostMemoryBytes(const HostMap& map) {
-  const auto ranks = static_cast<int>(map.local().size());
-  const size_t recorded = Recording::bytesFor(ranks);
-  if (!map.isShared()) return recorded;
-  return Arena::bytesFor(ranks) + Board::bytesFor(ranks) + recorded;
+uint64_t publicNameOf(const JobKey& key, const std::string& name) {
+  const std::string text = "trace " + name;
+  const Digest digest = hmacSha256(key, std::as_bytes(std::span(text)));
+  uint64_t group;
+  std::memcpy(&group, digest.data(), sizeof group);
+  return group;
 }
 
 int rankToTell(const HostMap& map) {
-  const std::vector<int>& next = map.ranks((map.host() + 1) % map.hosts());
+  const std::span<const int> next = map.ranks((map.host() + 1) % map.hosts());
   return next[map.index() % next.size()];
 }
 
@@ -207,12 +195,9 @@ std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& option
                                                Deadline deadline, WaitHooks* hooks) {
   std::shared_ptr<Communicator> communicator;
   if (group.hosts) {
-    const HostMap map = mapOf(*group.hosts, options.rank);
-    HostGroup shared = shareMemory(options, *group.hosts, map, deadline, hooks);
-    auto memory = mappedMemory(map, shared);
+    HostMemory memory = shareMemory(options, *group.hosts, deadline, hooks);
     // One that goes waits for what it has sent to arrive.
-    communicator.reset(new Communicator(options, std::move(*group.hosts), map, std::move(shared),
-                                        std::move(memory)),
+    communicator.reset(new Communicator(options, std::move(*group.hosts), std::move(memory)),
                        [](Communicator* last) { Progress::dispose([last] { delete last; }); });
   } else {
     communicator.reset(new Communicator(options, std::move(group)));
@@ -246,144 +231,6 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   if (isFirst.exchange(false)) setLogRank(options.rank);
   HostGroup group = rendezvous(options, deadline, interruptOf(hooks));
   return makeCommunicator(options, std::move(group), deadline, hooks);
-}
-
-std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
-                                                  const std::string& name,
-                                                  std::chrono::nanoseconds timeout,
-                                                  WaitHooks* hooks) {
-  CommunicatorOptions options;
-  options.name = name;
-  options.hints = hints_;
-  options.gpus = gpus_;
-  return makeGroup(ranks, std::move(options), spansHosts(), timeout, hooks);
-}
-
-std::shared_ptr<Communicator> Communicator::splitPart(std::span<const int> ranks,
-                                                      const std::string& name,
-                                                      const PartOptions& part, WaitHooks* hooks) {
-  CommunicatorOptions options;
-  options.name = name;
-  options.hints = hints_;
-  options.hints.erase("ctran::algorithm");
-  if (!part.host.empty()) options.hints["ctran::host"] = part.host;
-  options.gpus = part.gpus;
-  return makeGroup(ranks, std::move(options), spansHosts() || !part.host.empty(), {}, hooks);
-}
-
-std::shared_ptr<Communicator> Communicator::makeGroup(std::span<const int> ranks,
-                                                      CommunicatorOptions options, bool reachesAll,
-                                                      std::chrono::nanoseconds timeout,
-                                                      WaitHooks* hooks) {
-  const auto reject = [](const std::string& why) -> void {
-    throw Error(ErrorKind::InvalidArgument, "split: " + why);
-  };
-  std::vector<bool> listed(size());
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    if (ranks[i] < 0 || ranks[i] >= size()) {
-      reject("Invalid rank " + std::to_string(ranks[i]) + " in ranks. Valid ranks are 0 to " +
-             std::to_string(size() - 1));
-    }
-    if (listed[ranks[i]]) {
-      reject("Rank " + std::to_string(ranks[i]) + " appears multiple times in ranks");
-    }
-    listed[ranks[i]] = true;
-  }
-  const auto self = std::find(ranks.begin(), ranks.end(), rank());
-  if (!ranks.empty() && self == ranks.end()) {
-    reject("Current rank " + std::to_string(rank()) +
-           " is not included in the provided ranks list");
-  }
-  const int newRank = static_cast<int>(self - ranks.begin());
-
-  options.rank = newRank;
-  options.size = static_cast<int>(ranks.size());
-  options.timeout = std::chrono::nanoseconds(nanosOr(timeout));
-
-  // Everybody tells everybody its list; the first of a list also where it listens.
-  struct Announcement {
-    uint64_t count;
-    Digest ranks;  ///< of the list
-    LeaderAddress leader;
-  };
-  Announcement own{};
-  own.count = ranks.size();
-  own.ranks = Sha256().add(std::as_bytes(ranks)).finish();
-  std::unique_ptr<Leader> leader;
-  if (!ranks.empty() && newRank == 0) {
-    const bool outside = reachesAll && ranks.size() > 1;
-    leader = std::make_unique<Leader>(outside ? Leader::Reach::AllHosts : Leader::Reach::OneHost,
-                                      hostOf(options.hints));
-    own.leader = leader->address();
-  }
-  const std::vector<Announcement> all = exchangeAll(*this, own, timeout, hooks);
-  if (ranks.empty()) return nullptr;
-  for (const int r : ranks) {
-    if (all[r].count != own.count || all[r].ranks != own.ranks) {
-      throw Error(ErrorKind::Mismatch,
-                  "split: rank " + std::to_string(rank()) + " and rank " + std::to_string(r) +
-                      " passed different lists of ranks",
-                  {rank(), r}, "split", "all members of a new group pass the same list");
-    }
-  }
-
-  const Deadline deadline = deadlineAfter(options.timeout);
-  WhileItWorks whileThisWorks(core_, hooks);
-  const Interrupt interrupt = interruptOf(&whileThisWorks);
-  try {
-    NotJoined reason;
-    std::optional<HostGroup> group =
-        leader ? leader->gather(options.size, memoryFor(options.size), deadline, interrupt)
-               : join(all[ranks[0]].leader, newRank, options.size, deadline, interrupt, &reason,
-                      hostOf(options.hints));
-    if (!group) {
-      const bool late = std::chrono::steady_clock::now() >= deadline;
-      throw Error(late ? ErrorKind::Timeout : ErrorKind::PeerLost,
-                  (late ? "rank 0 does not answer" : "rank 0 died, or gave up") + said(reason), {0},
-                  "split", "see its output for the reason");
-    }
-    options.timeout = this->timeout();
-    return makeCommunicator(options, std::move(*group), deadline, &whileThisWorks);
-  } catch (const Error& error) {
-    core_.poll();
-    core_.throwIfFailed();  // that is why others have given up
-    if (error.kind() == ErrorKind::InvalidArgument) throw;
-    // The others wait for this rank, and only this communicator can tell them.
-    throw core_.fail(inGroup(error, ranks, rank(), "split", "make '" + options.name + "' of"));
-  }
-}
-
-HostGroup Communicator::handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks) {
-  const std::vector<int> near = neighbours();
-  const auto count = static_cast<int>(near.size());
-  const auto index = static_cast<int>(std::find(near.begin(), near.end(), rank()) - near.begin());
-  std::unique_ptr<Leader> leader;
-  LeaderAddress own;
-  if (index == 0) {
-    leader = std::make_unique<Leader>();
-    own = leader->address();
-  }
-  const std::vector<LeaderAddress> all = exchangeAll(*this, own, {}, hooks);
-
-  const Deadline deadline = deadlineAfter(timeout());
-  WhileItWorks whileThisWorks(core_, hooks);
-  const Interrupt interrupt = interruptOf(&whileThisWorks);
-  try {
-    if (leader) {
-      return leader->gather(count, createSharedMemory("ctran", bytes), deadline, interrupt,
-                            std::move(brings));
-    }
-    NotJoined reason;
-    auto group = join(all[near[0]], index, count, deadline, interrupt, &reason, hostIdentity(),
-                      std::move(brings));
-    if (group) return std::move(*group);
-    throw Error(ErrorKind::PeerLost, "its rank 0 died, or gave up" + said(reason), {0}, {},
-                "see its output for the reason");
-  } catch (const Error& error) {
-    core_.poll();
-    core_.throwIfFailed();  // that is why others have given up
-    throw core_.fail(inGroup(error, near, rank(), "new_window", "share memory with"));
-  }
 }
 
 }  // namespace ctran

@@ -9,14 +9,17 @@
 
 namespace ctran {
 
-/// Far more than one host needs, and few enough for tables of all ranks.
-inline constexpr int kMaxRanks = 4096;
+/// A bound for what others say. A host keeps some ten bytes for each rank.
+inline constexpr int kMaxRanks = 1 << 20;
 
 /// Where this rank is, as the hint ctran::host or the environment say: see hostIdentity.
 std::string hostOf(const std::map<std::string, std::string>& hints);
 
 /// How long a rank that leaves waits for its last bytes to arrive.
 inline constexpr std::chrono::milliseconds kLinger{1000};
+
+/// A name of a communicator that is the same on all ranks, and says nothing about the key.
+uint64_t publicNameOf(const JobKey& key, const std::string& name);
 
 /// The rank of the next host to whom this one tells what befalls its own.
 int rankToTell(const HostMap& map);
@@ -25,8 +28,6 @@ int rankToTell(const HostMap& map);
 UniqueFd memoryFor(int size);
 /// How much that is: the arena, and behind it what its ranks record.
 size_t memoryBytes(int size);
-/// The same of the ranks of this host, where there are several hosts.
-size_t hostMemoryBytes(const HostMap& map);
 
 /// A communicator of the ranks of a group, whatever hosts they are on: collective over them.
 std::shared_ptr<Communicator> makeCommunicator(const CommunicatorOptions& options, HostGroup group,

@@ -31,10 +31,8 @@ constexpr std::chrono::seconds kNetworkGrace{1};
 constexpr std::chrono::seconds kKernelGrace{3};
 
 HostMap domainsOf(const Communicator& control) {
-  std::vector<std::string> hosts;
-  for (int r = 0; r < control.size(); ++r) {
-    hosts.push_back(std::to_string(control.map().hostOf(r)));
-  }
+  std::vector<int> hosts;
+  for (int r = 0; r < control.size(); ++r) hosts.push_back(control.map().hostOf(r));
   return {hosts, control.rank(), static_cast<int>(device::kMaxRanks)};
 }
 
@@ -159,11 +157,13 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   userPreferences().checkPlaces({AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts}, "GPUs");
   const HostMap domains = domainsOf(*control_);
   const std::string& name = control_->name();
-  std::vector<int> all;
-  for (int r = 0; r < control_->size(); ++r) all.push_back(r);
+  std::vector<int> all, numbers;
+  for (int r = 0; r < control_->size(); ++r) {
+    all.push_back(r);
+    numbers.push_back(domains.hostOf(r));
+  }
   auto near = control_->splitPart(domains.local(), name + "/domain", {.gpus = true}, hooks);
-  network_ = control_->splitPart(all, name + "/network",
-                                 {.host = "domain " + std::to_string(domains.host())}, hooks);
+  network_ = control_->splitPart(all, name + "/network", {.hosts = numbers}, hooks);
   stepBytes_ = static_cast<size_t>(kStepBytes.get());
   std::optional<Error> failure;
   try {

@@ -82,8 +82,8 @@ int64_t HostsQueue::graceNanos(const Condition& waiting) const {
 }
 
 bool HostsQueue::hasCome(int rank) const {
-  const auto& begun = core.board.control(rank).begun;
-  return begun.load(std::memory_order_acquire) >= call_.sequence();
+  const Board::Control* const control = core.board.find(rank);
+  return control != nullptr && control->begun.load(std::memory_order_acquire) >= call_.sequence();
 }
 
 /// For whom this rank waits: of several one that has not come, rather than one that has.

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <thread>
 
+#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
 
@@ -46,11 +47,12 @@ LeaderAddress read(const std::string& handle, size_t index) {
 
 /// Tries again while the leader is there and means another occasion, or none yet.
 HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std::string& host,
-                     Deadline deadline, const Interrupt& interrupt) {
+                     Leader& own, Deadline deadline, const Interrupt& interrupt) {
   while (true) {
     NotJoined notJoined;
     try {
-      auto group = join(leader, rank, size, deadline, interrupt, &notJoined, host);
+      auto group =
+          join(leader, rank, size, deadline, interrupt, &notJoined, host, openOwnPidFd(), &own);
       if (group) return std::move(*group);
     } catch (const Error& error) {
       // What it says of another rank stands.
@@ -102,11 +104,15 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   options.size = static_cast<int>(handles.size());
   const Deadline deadline = deadlineAfter(options.timeout);
   const Interrupt interrupt = interruptOf(hooks);
-  HostGroup group = options.rank == 0
-                        ? leader_.gather(options.size, memoryFor(options.size), deadline, interrupt,
-                                         openOwnPidFd(), occasion)
-                        : joinLeader(addresses[0].forOccasion(occasion), options.rank, options.size,
-                                     host_, deadline, interrupt);
+  const bool inTree = options.size > MeetingTree::kMostInOneLevel;
+  LeaderAddress above =
+      addresses[inTree && options.rank > 0 ? MeetingTree::parentOf(options.rank) : 0];
+  above.key = addresses[0].forOccasion(occasion).key;
+  HostGroup group =
+      options.rank == 0
+          ? leader_.gather(options.size, memoryFor(options.size), deadline, interrupt,
+                           openOwnPidFd(), occasion)
+          : joinLeader(above, options.rank, options.size, host_, leader_, deadline, interrupt);
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 

@@ -4,15 +4,16 @@
 #include <cstdio>
 
 #include "ctran/base/log.h"
-#include "ctran/engine/create.h"
+#include "ctran/engine/communicator.h"
 #include "ctran/os/process.h"
+#include "ctran/os/shared_memory.h"
 
 namespace ctran {
 namespace {
 
 constexpr int kMostHosts = 8;  // whose ranks are listed
 
-std::string rangeOf(const std::vector<int>& ranks) {
+std::string rangeOf(std::span<const int> ranks) {
   const bool inARow = ranks.back() - ranks.front() + 1 == static_cast<int>(ranks.size());
   if (ranks.size() > 1 && inARow) {
     return std::to_string(ranks.front()) + "-" + std::to_string(ranks.back());
@@ -88,8 +89,7 @@ std::string printedBytes(double bytes) {
 void logCreation(Communicator& c) {
   const LogLevel level = c.rank() == 0 ? LogLevel::Info : LogLevel::Debug;
   if (!logs(LogComponent::Engine, level)) return;
-  const double bytes = c.spansHosts() ? static_cast<double>(hostMemoryBytes(c.map()))
-                                      : static_cast<double>(memoryBytes(c.size()));
+  const auto bytes = static_cast<double>(sharedMemoryBytes(c.recordedAt()));
   std::string text = "communicator '" + c.name() + "': rank " + std::to_string(c.rank()) + " of " +
                      std::to_string(c.size()) + " on " + processName() + "; " + hostsOf(c.map()) +
                      "; " + transportsOf(c) + "; " + printedBytes(bytes) + " shared by " +

@@ -22,7 +22,7 @@ std::string list(const std::vector<int>& ranks) {
 
 std::string rollCall(Core& core) {
   std::string text;
-  for (int r = 0; r < core.size(); ++r) {
+  for (const int r : core.board.known()) {
     text += "\n    rank " + std::to_string(r) + ": " + lastOperation(core, r);
   }
   return text;
@@ -31,6 +31,28 @@ std::string rollCall(Core& core) {
 std::string prefix(Core& core, const Collective& collective, int64_t timeoutNanos) {
   return collective.describe() + " on communicator '" + core.name + "' timed out after " +
          seconds(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
+}
+
+/// The collective that a rank is in, as far as is known.
+uint64_t begunBy(Core& core, int rank) {
+  const Board::Control* const control = core.board.find(rank);
+  return control == nullptr ? 0 : control->begun.load(std::memory_order_acquire);
+}
+
+/// The first rank of those that have begun the least, if that is less than `limit`; else -1. Of a
+/// rank that nothing is known of that is nothing.
+int furthestBehind(Core& core, uint64_t limit) {
+  int behind = -1, next = 0;
+  uint64_t least = limit;
+  for (const int r : core.board.known()) {
+    if (r != next && least > 0) return next;
+    next = r + 1;
+    const uint64_t begun = begunBy(core, r);
+    if (begun >= least) continue;
+    least = begun;
+    behind = r;
+  }
+  return next < core.size() && least > 0 ? next : behind;
 }
 
 /// The rank for which another one waits in what it did last; -1 if for none.
@@ -43,15 +65,7 @@ int awaitedBy(Core& core, int rank) {
   }
   const auto collective = control.collectives.last();
   if (!collective || collective->state != OperationRecord::State::Running) return -1;
-  int furthestBehind = -1;
-  uint64_t least = collective->sequence;
-  for (int r = 0; r < core.size(); ++r) {
-    const uint64_t begun = core.board.control(r).begun.load(std::memory_order_acquire);
-    if (begun >= least) continue;
-    least = begun;
-    furthestBehind = r;
-  }
-  return furthestBehind;
+  return furthestBehind(core, collective->sequence);
 }
 
 /// A rank, the one for which it waits itself, and so on, as far as the ranks of this host say.
@@ -74,7 +88,9 @@ constexpr const char* kHint =
 }  // namespace
 
 std::string lastOperation(Core& core, int rank) {
-  const Board::Control& control = core.board.control(rank);
+  const Board::Control* const known = core.board.find(rank);
+  if (known == nullptr) return kNothing;
+  const Board::Control& control = *known;
   const auto text = [](const char* what, const OperationRecord& record) {
     const bool completed = record.state == OperationRecord::State::Completed;
     return what + describe(record) + (completed ? ", completed" : ", not completed");
@@ -94,7 +110,7 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
   std::vector<int> missing, furthest;  // furthest: those of them who hold up the others of them
   uint64_t least = sequence;
   for (int r = 0; r < core.size(); ++r) {
-    const uint64_t begun = core.board.control(r).begun.load(std::memory_order_acquire);
+    const uint64_t begun = begunBy(core, r);
     if (begun >= sequence) continue;
     missing.push_back(r);
     if (begun < least) furthest.clear();
@@ -117,12 +133,15 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
 
 Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
                     int64_t timeoutNanos) {
-  const uint64_t begun = core.board.control(waitedFor).begun.load(std::memory_order_acquire);
+  const uint64_t begun = begunBy(core, waitedFor);
   std::string message = prefix(core, collective, timeoutNanos) + list({waitedFor}) +
                         (begun >= sequence ? " has called it, but makes no progress"
                                            : " has not called it, or waits for others") +
                         "; what this rank has heard:";
-  for (int r = 0; r < core.size(); ++r) {
+  if (core.board.find(waitedFor) == nullptr) {
+    message += "\n    rank " + std::to_string(waitedFor) + ": " + kNothing;
+  }
+  for (const int r : core.board.known()) {
     const std::string heard = lastOperation(core, r);
     if (heard != kNothing || r == waitedFor) {
       message += "\n    rank " + std::to_string(r) + ": " + heard;

@@ -98,11 +98,13 @@ void startThread(const char* name, std::function<void()> body) {
   (void)start.release();  // the thread's
 }
 
-std::string processName() {
+std::string hostName() {
   char host[256] = "?";
   ::gethostname(host, sizeof host - 1);
-  return std::string(host) + " (pid " + std::to_string(::getpid()) + ")";
+  return host;
 }
+
+std::string processName() { return hostName() + " (pid " + std::to_string(::getpid()) + ")"; }
 
 void fillRandom(std::byte* data, size_t bytes) {
   while (bytes > 0) {

@@ -48,6 +48,12 @@ UniqueFd createSharedMemory(const char* label, size_t bytes) {
   return fd;
 }
 
+size_t sharedMemoryBytes(int fd) {
+  struct stat status {};
+  if (::fstat(fd, &status) != 0) throw systemError("fstat", errno);
+  return static_cast<size_t>(status.st_size);
+}
+
 void populate(std::byte* begin, size_t bytes) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
   constexpr uintptr_t kPage = 4096;

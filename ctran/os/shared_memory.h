@@ -11,6 +11,8 @@ namespace ctran {
 /// reads into SIGBUS. It has no name anywhere: the kernel frees it with its last descriptor and
 /// mapping, however the processes end. Pages cost memory only once touched.
 UniqueFd createSharedMemory(const char* label, size_t bytes);
+/// How much that is.
+size_t sharedMemoryBytes(int fd);
 
 /// Takes memory for pages that are about to be written, all at once: much faster than one by one on
 /// first use, also for others who then map many at a time. Where the system cannot, nothing

@@ -118,12 +118,17 @@ IoResult readSome(const Socket& socket, std::span<std::byte> to) {
 
 IoResult writeSome(const Socket& socket, std::span<const std::byte> from) {
   const ssize_t n = ::send(socket.get(), from.data(), from.size(), MSG_NOSIGNAL);
-  traffic().count(n);
+  countSent(n);
   return result(n);
 }
 
 Traffic& traffic() {
   static Traffic sent;
+  return sent;
+}
+
+Traffic& trafficOfThread() {
+  thread_local Traffic sent;
   return sent;
 }
 

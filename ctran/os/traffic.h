@@ -5,8 +5,8 @@
 
 namespace ctran {
 
-/// What this process has written to sockets so far: calls of the system, and bytes. Relaxed, each
-/// beside a system call.
+/// What has been written to sockets so far: calls of the system, and bytes. Relaxed, each beside a
+/// system call.
 struct Traffic {
   std::atomic<uint64_t> messages{0}, bytes{0};
 
@@ -17,6 +17,13 @@ struct Traffic {
   }
 };
 
+/// By this process, and by this thread of it.
 Traffic& traffic();
+Traffic& trafficOfThread();
+
+inline void countSent(int64_t sent) {
+  traffic().count(sent);
+  trafficOfThread().count(sent);
+}
 
 }  // namespace ctran

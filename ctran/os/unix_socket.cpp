@@ -122,7 +122,7 @@ void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span
       std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
     }
     const ssize_t n = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL);
-    traffic().count(n);
+    countSent(n);
     if (n >= 0) {
       sent += static_cast<size_t>(n);
     } else if (errno == EAGAIN || errno == EINTR) {

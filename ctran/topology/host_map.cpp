@@ -2,37 +2,79 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
+#include <unordered_map>
+
+#include "ctran/base/error.h"
 
 namespace ctran {
+namespace {
 
-HostMap::HostMap(const std::vector<std::string>& hosts, int rank, int most) : rank_(rank) {
-  std::map<std::string, int> open;  // the group that takes the next rank of a host
-  for (int r = 0; r < static_cast<int>(hosts.size()); ++r) {
-    const auto found = open.find(hosts[r]);
-    if (found == open.end() || static_cast<int>(groups_[found->second].size()) == most) {
-      open[hosts[r]] = static_cast<int>(groups_.size());
-      groups_.emplace_back();
-    }
-    const int group = open[hosts[r]];
-    hostOf_.push_back(group);
-    indexOf_.push_back(static_cast<int>(groups_[group].size()));
-    groups_[group].push_back(r);
+std::vector<int> numbered(const std::vector<std::string>& hosts) {
+  std::unordered_map<std::string, int> numbers;
+  std::vector<int> all;
+  for (const std::string& host : hosts) {
+    all.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
   }
-  const auto smallest =
-      std::min_element(groups_.begin(), groups_.end(),
-                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  rails_ = static_cast<int>(smallest->size());
+  return all;
 }
 
-std::vector<int> HostMap::rail(int index) const {
-  std::vector<int> ranks;
-  for (const auto& group : groups_) ranks.push_back(group[index]);
-  return ranks;
+}  // namespace
+
+HostMap::HostMap(const std::vector<std::string>& hosts, int rank, int most)
+    : HostMap(numbered(hosts), rank, most) {}
+
+HostMap::HostMap(std::span<const int> hosts, int rank, int most) : rank_(rank) {
+  const size_t size = hosts.size();
+  struct Open {
+    int group, ranks;
+  };
+  std::unordered_map<int, Open> open;  // the group that takes the next rank of a host
+  std::vector<int> ranks;              // of each group
+  std::vector<int> groupOf(size), indexOf(size);
+  for (size_t r = 0; r < size; ++r) {
+    const auto [found, isNew] = open.try_emplace(hosts[r], Open{0, most});
+    Open& last = found->second;
+    if (last.ranks == most) {
+      last = {static_cast<int>(ranks.size()), 0};
+      ranks.push_back(0);
+    }
+    groupOf[r] = last.group;
+    indexOf[r] = last.ranks++;
+    ++ranks[last.group];
+  }
+  count_ = kHead + 3 * size + ranks.size() + 1;
+  const std::shared_ptr<int[]> image(new int[count_]);
+  image[kSize] = static_cast<int>(size);
+  image[kHosts] = static_cast<int>(ranks.size());
+  image[kRails] = *std::min_element(ranks.begin(), ranks.end());
+  std::copy(groupOf.begin(), groupOf.end(), &image[kHead]);
+  std::copy(indexOf.begin(), indexOf.end(), &image[kHead + size]);
+  int* const first = &image[kHead + 2 * size];
+  first[0] = 0;
+  std::partial_sum(ranks.begin(), ranks.end(), first + 1);
+  int* const order = first + ranks.size() + 1;
+  for (size_t r = 0; r < size; ++r) order[first[groupOf[r]] + indexOf[r]] = static_cast<int>(r);
+  image[kIsInOrder] = std::is_sorted(order, order + size) ? 1 : 0;
+  image_ = image;
+  const auto own = this->ranks(host());
+  local_.assign(own.begin(), own.end());
+}
+
+HostMap::HostMap(std::shared_ptr<const int[]> memory, size_t count, int rank)
+    : rank_(rank), image_(std::move(memory)), count_(count) {
+  const auto isWhole = [this] {
+    if (count_ < kHead || size() < 1 || hosts() < 1 || rank_ >= size()) return false;
+    return count_ == kHead + 3 * static_cast<size_t>(size()) + static_cast<size_t>(hosts()) + 1;
+  };
+  if (!isWhole()) throw Error(ErrorKind::System, "the first rank of the host has shared no map");
+  const auto own = ranks(host());
+  local_.assign(own.begin(), own.end());
 }
 
 std::string HostMap::shape() const {
   std::map<size_t, int> hostsOf;  // so many ranks
-  for (const auto& group : groups_) ++hostsOf[group.size()];
+  for (int h = 0; h < hosts(); ++h) ++hostsOf[ranks(h).size()];
   std::string text;
   for (const auto& [ranks, hosts] : hostsOf) {
     text += (text.empty() ? "" : "+") + std::to_string(hosts) + "x" + std::to_string(ranks);

@@ -6,7 +6,8 @@ std::vector<int> ringOrder(const HostMap& map) {
   std::vector<int> order;
   order.reserve(map.size());
   for (int host = 0; host < map.hosts(); ++host) {
-    order.insert(order.end(), map.ranks(host).begin(), map.ranks(host).end());
+    const auto ranks = map.ranks(host);
+    order.insert(order.end(), ranks.begin(), ranks.end());
   }
   return order;
 }

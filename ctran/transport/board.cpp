@@ -23,21 +23,15 @@ void copyText(char* target, size_t capacity, const std::string& text) {
 }  // namespace
 
 Board::Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
-             const std::vector<int>& sharers, std::shared_ptr<SharedMapping> others)
+             const std::vector<int>& sharers)
     : memory_(std::move(memory)),
       base_(memory_->data() + offset),
       rank_(rank),
       size_(size),
       shared_(false),
-      others_(std::move(others)) {
-  for (int r = 0; r < size; ++r) {
-    controls_.push_back(
-        reinterpret_cast<Control*>(others_->data() + kHeaderBytes + r * kControlBytes));
-  }
-  for (size_t i = 0; i < sharers.size(); ++i) {
-    controls_[sharers[i]] = at<Control>(kHeaderBytes + i * kControlBytes);
-  }
-}
+      sharers_(sharers),
+      own_(sharedBy(rank)),
+      heard_(std::make_unique<PerRank<Control>>(size)) {}
 
 Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared)
     : memory_(std::move(memory)),
@@ -45,6 +39,11 @@ Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool sha
       rank_(rank),
       size_(size),
       shared_(shared) {
+  if (!shared) {
+    sharers_ = {rank};
+    own_ = sharedBy(rank);
+    heard_ = std::make_unique<PerRank<Control>>(size);
+  }
   // A barrier for all interrupts the cores of all. With many ranks that would cost more than their
   // fences do, in virtual machines hundreds of microseconds, while others wait and then do the
   // same.
@@ -53,11 +52,35 @@ Board::Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool sha
   }
 }
 
-bool Board::isShared(int rank) const {
-  return shared_ ||
-         (!controls_.empty() && reinterpret_cast<std::byte*>(controls_[rank]) !=
-                                    others_->data() + kHeaderBytes + rank * kControlBytes);
+Board::Control* Board::sharedBy(int rank) const {
+  const auto found = std::lower_bound(sharers_.begin(), sharers_.end(), rank);
+  if (found == sharers_.end() || *found != rank) return nullptr;
+  return at<Control>(kHeaderBytes + static_cast<size_t>(found - sharers_.begin()) * kControlBytes);
 }
+
+Board::Control& Board::controlOf(int rank) {
+  Control* const shared = sharedBy(rank);
+  return shared != nullptr ? *shared : heard_->get(rank);
+}
+
+Board::Control* Board::find(int rank) {
+  if (heard_ == nullptr) return &control(rank);
+  Control* const shared = sharedBy(rank);
+  return shared != nullptr ? shared : heard_->find(rank);
+}
+
+std::vector<int> Board::known() const {
+  std::vector<int> ranks = sharers_;
+  if (heard_ == nullptr) {
+    for (int r = 0; r < size_; ++r) ranks.push_back(r);
+  } else {
+    heard_->forEach([&](int rank, const Control&) { ranks.push_back(rank); });
+    std::sort(ranks.begin(), ranks.end());
+  }
+  return ranks;
+}
+
+bool Board::isShared(int rank) const { return shared_ || sharedBy(rank) != nullptr; }
 
 uint32_t Board::prepareSleep(int awaited) {
   Control& own = control(rank_);
@@ -137,7 +160,8 @@ void Board::throwFailure() const {
     std::this_thread::yield();
   }
   std::string message = failure.message;
-  if (failure.reporter != rank_) {
+  // Of one that has come from another host it says so already.
+  if (failure.reporter != rank_ && message.find("\n  (reported by rank ") == std::string::npos) {
     message += "\n  (reported by rank " + std::to_string(failure.reporter) + ", raised on rank " +
                std::to_string(rank_) + ")";
   }

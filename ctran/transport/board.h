@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/per_rank.h"
 #include "ctran/os/shared_memory.h"
 #include "ctran/trace/operation_ring.h"
 
@@ -17,7 +18,8 @@ namespace ctran {
 /// memory that is zeros at first.
 ///
 /// The ranks of one host share theirs (see Arena), and each writes its own part. Across hosts the
-/// network writes what it hears of the others, so every rank has those parts for itself.
+/// network writes what it hears of the others, so every rank has those parts for itself: of the
+/// ranks that it has heard of, and no others.
 class Board {
  public:
   enum class RankState : uint32_t { Joining, Alive, Left };
@@ -42,21 +44,26 @@ class Board {
   static size_t bytesFor(int size) { return kHeaderBytes + size * kControlBytes; }
 
   /// `shared`: all `size` ranks, at most kMaxSharers, use this memory; otherwise it is this rank's
-  /// own.
+  /// own, with room for one.
   Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared);
 
   /// A board of `size` ranks, of which `sharers`, this one among them, share the failure and their
   /// own parts: those lie at `offset` in `memory`, with room for so many. Nobody sleeps here.
   Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
-        const std::vector<int>& sharers, std::shared_ptr<SharedMapping> others);
+        const std::vector<int>& sharers);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
+  /// Of a rank that nothing was heard of yet it is made, and zeros.
   Control& control(int rank) {
-    if (!controls_.empty()) return *controls_[rank];
-    return *at<Control>(kHeaderBytes + rank * kControlBytes);
+    if (heard_ == nullptr) return *at<Control>(kHeaderBytes + rank * kControlBytes);
+    return rank == rank_ ? *own_ : controlOf(rank);
   }
+  /// The same if there is one; else null.
+  Control* find(int rank);
+  /// The ranks that there is one of, in order.
+  std::vector<int> known() const;
 
   /// Whether that rank writes its part itself.
   bool isShared(int rank) const;
@@ -124,6 +131,8 @@ class Board {
   }
 
  private:
+  Control& controlOf(int rank);
+  Control* sharedBy(int rank) const;
   uint64_t sleeperBit(int rank) const { return uint64_t{1} << (shared_ ? rank : 0); }
   void ring(int rank);
   void wakeSleepers(int publisher);
@@ -133,8 +142,10 @@ class Board {
   const int rank_;
   const int size_;
   const bool shared_;
-  std::shared_ptr<SharedMapping> others_;
-  std::vector<Control*> controls_;  // per rank, where they do not lie side by side
+  // Of a board that not all ranks share: in order the ranks that do, and what is heard of others.
+  std::vector<int> sharers_;
+  Control* own_ = nullptr;
+  std::unique_ptr<PerRank<Control>> heard_;
 };
 
 }  // namespace ctran

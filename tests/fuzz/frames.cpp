@@ -33,7 +33,9 @@ class Pair : public TcpTransport::Listener {
     loopback.family = 4;
     loopback.ip = {127, 0, 0, 1};
     hosts.doorman = std::make_unique<Doorman>(std::vector{loopback}, hosts.key, 0, 2);
-    hosts.places.resize(2);
+    Place first, second;
+    second.rank = 1;
+    hosts.places = Places::merged(std::array{Places(first, {}), Places(second, {})});
     key_ = hosts.key;
     addresses_ = hosts.doorman->addresses();
     transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
@@ -121,7 +123,7 @@ class Pair : public TcpTransport::Listener {
   };
 
   static std::shared_ptr<SharedMapping> memory() {
-    return SharedMapping::map(createSharedMemory("fuzz", Board::bytesFor(2)), Board::bytesFor(2));
+    return SharedMapping::map(createSharedMemory("fuzz", Board::bytesFor(1)), Board::bytesFor(1));
   }
 
   TcpSocket call(Purpose purpose) {

@@ -6,7 +6,8 @@
 //   2  the rest is what a caller of this host says to a leader: after the handshake if the next
 //      byte is odd, else instead of it; it keeps silent in the end instead of hanging up if that
 //      byte's bit 1 is set
-//   3  the rest are the places of three ranks, which this rank then tries to reach
+//   3  the rest are addresses of three ranks, which this rank then tries to reach
+//   4  the rest are the places of three ranks
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/local_call.h"
 
@@ -119,6 +120,24 @@ void places(Input input) {
   }
 }
 
+void placesTold(Input input) {
+  const auto bytes = rest(input);
+  try {
+    const Places places = Places::received({bytes.begin(), bytes.end()}, 3, 1);
+    require(places.size() >= 1 && places.size() <= 3, "a rank is listed once");
+    int before = -1;
+    for (int i = 0; i < places.size(); ++i) {
+      require(places[i].rank > before && places[i].rank < 3, "ranks are in order");
+      before = places[i].rank;
+      places.addressesOf(i);
+      places.describe(i);
+    }
+    require(places.hosts().size() == static_cast<size_t>(places.size()), "each has a host");
+  } catch (const Error& error) {
+    require(error.kind() == ErrorKind::Mismatch, "the error is another rank's");
+  }
+}
+
 }  // namespace
 }  // namespace ctran::testing
 
@@ -126,7 +145,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ctran::testing;
   if (size > 8000) return 0;
   Input input(data, size);
-  switch (input.take<uint8_t>() % 4) {
+  switch (input.take<uint8_t>() % 5) {
     case 0:
       fromStore(input);
       break;
@@ -136,8 +155,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 2:
       fromCaller(input);
       break;
-    default:
+    case 3:
       places(input);
+      break;
+    default:
+      placesTold(input);
   }
   return 0;
 }

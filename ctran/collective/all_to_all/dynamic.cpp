@@ -11,7 +11,7 @@ int RowPaths::size() const {
 }
 
 int RowPaths::delegate(int host, int of) const {
-  const std::vector<int>& ranks = map.ranks(host);
+  const std::span<const int> ranks = map.ranks(host);
   return ranks[map.indexOf(of) % ranks.size()];
 }
 

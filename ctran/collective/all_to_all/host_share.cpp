@@ -2,7 +2,7 @@
 
 namespace ctran {
 
-HostShare::HostShare(const RowLists& lists, const std::vector<int>& ranks,
+HostShare::HostShare(const RowLists& lists, std::span<const int> ranks,
                      std::vector<uint32_t>& seen) {
   note.push_back(0);
   std::vector<size_t> first;  // position of each rank

@@ -20,7 +20,7 @@ struct HostShare {
 
   HostShare() = default;
   /// At the sender. `seen`: kUnseen for every row, and so again in the end.
-  HostShare(const RowLists& lists, const std::vector<int>& ranks, std::vector<uint32_t>& seen);
+  HostShare(const RowLists& lists, std::span<const int> ranks, std::vector<uint32_t>& seen);
   static constexpr uint32_t kUnseen = UINT32_MAX;
 
   size_t positionBytes() const { return positions.size() * sizeof(uint32_t); }

@@ -28,17 +28,11 @@ uint64_t idOf(int rank, uint32_t number) {
 
 /// Whether a rank is on this machine, as far as is known.
 bool TcpTransport::isOnThisMachine(int rank) const {
-  const auto boot = [this](int of) {
-    const auto& host = hosts_.places[of].host;
-    const std::string name(host.data(), ::strnlen(host.data(), host.size()));
-    return name.substr(0, name.find('/'));
-  };
-  return boot(rank) == boot(rank_);
+  return hosts_.places.areOnOneMachine(rank, rank_);
 }
 
 std::vector<NetAddress> TcpTransport::addressesOf(int rank) const {
-  const auto& addresses = hosts_.places[rank].addresses;
-  return byReach({addresses.begin(), addresses.end()}, ownAddresses_, isOnThisMachine(rank));
+  return byReach(hosts_.places.addressesOf(rank), ownAddresses_, isOnThisMachine(rank));
 }
 
 /// Begins to connect. What the connection is for has to be there already: a call may fail at once.
@@ -149,12 +143,16 @@ void TcpTransport::pollDoorman() {
                            connected(connection, std::move(socket), State::Accepted);
                          });
   } catch (const Error& error) {
-    const auto mayNeedIt = [this](const auto& peer) {
-      const bool itsCallCounts = rank_ > peer->rank;  // if both call: see State
-      return peer->rank != rank_ && (peer->state() == State::Unknown ||
-                                     (peer->state() == State::Calling && itsCallCounts));
+    const auto doesNotNeedIt = [this](const Peer& peer) {
+      const bool ownCallCounts = rank_ < peer.rank;  // if both call: see State
+      return peer.rank == rank_ ||
+             (peer.state() != State::Unknown && (peer.state() != State::Calling || ownCallCounts));
     };
-    if (error.op() != kMakingSockets || std::any_of(peers_.begin(), peers_.end(), mayNeedIt)) throw;
+    int mayNeedIt = size_;
+    peers_.forEach([&](int, const Peer& peer) { mayNeedIt -= doesNotNeedIt(peer) ? 1 : 0; });
+    // This rank itself is only there when it has sent itself something.
+    if (peers_.find(rank_) == nullptr) --mayNeedIt;
+    if (error.op() != kMakingSockets || mayNeedIt > 0) throw;
     // Whoever calls has a connection, or gets this rank's call, and goes on while it calls.
     log(LogComponent::Transport, LogLevel::Info, "rank %d hears no more callers: %s", rank_,
         error.what());
@@ -294,8 +292,10 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
   // Whoever shares the board has said there that it leaves.
-  const auto& state = board_.control(peer.rank).state;
-  if (state.load(std::memory_order_acquire) == Board::RankState::Left) return;
+  const Board::Control* const control = board_.find(peer.rank);
+  const bool hasLeft = control != nullptr &&
+                       control->state.load(std::memory_order_acquire) == Board::RankState::Left;
+  if (hasLeft) return;
   report(Error(ErrorKind::PeerLost,
                describe(peer.rank) + " is lost to rank " + std::to_string(rank_) + ": " + why,
                {peer.rank}, {},
@@ -317,23 +317,26 @@ void TcpTransport::handle(uint64_t id, uint32_t events) {
 
 int TcpTransport::connections() {
   const Lock lock(*this);
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
-                                        [](const auto& peer) { return peer->isThere(); }));
+  int count = 0;
+  peers_.forEach([&](int, const Peer& peer) { count += peer.isThere() ? 1 : 0; });
+  return count;
 }
 
 int TcpTransport::connections(int rank) {
   const Lock lock(*this);
-  return peerOf(rank).connectionsThere();
+  const Peer* const peer = peers_.find(rank);
+  return peer == nullptr ? 0 : peer->connectionsThere();
 }
 
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
-  const Peer& peer = peerOf(rank);
+  const Peer* const peer = peers_.find(rank);
+  if (peer == nullptr || peer->hasLeft) return false;
   const auto mayRead = [](const auto& rail) {
     return rail->reader.isThere() && !rail->reader.hasLeft;
   };
-  return !peer.hasLeft && (peer.connectionsThere() > 0 ||
-                           std::any_of(peer.rails.begin(), peer.rails.end(), mayRead));
+  return peer->connectionsThere() > 0 ||
+         std::any_of(peer->rails.begin(), peer->rails.end(), mayRead);
 }
 
 // --- The end -------------------------------------------------------------------------------------
@@ -363,17 +366,19 @@ void TcpTransport::tell(const Error& error) {
   if (told_) return;
   told_ = true;
   toldText_ = serializeFailure(error, rank_);
-  for (const auto& peer : peers_) {
-    if (peer->first().isOpen()) pushFailure(*peer);
-  }
+  peers_.forEach([this](int, Peer& peer) {
+    if (peer.first().isOpen()) pushFailure(peer);
+  });
   // The process may end in a moment, and would take with it what has not left. Who has just
   // accepted this rank's call, and does not know yet, would take this rank for the one that died.
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(kTelling).count();
   const auto pending = [this] {
-    return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      const Connection& first = peer->first();
-      return first.state == State::Calling || (first.isOpen() && first.link.hasOutput());
+    bool any = false;
+    peers_.forEach([&](int, const Peer& peer) {
+      const Connection& first = peer.first();
+      any |= first.state == State::Calling || (first.isOpen() && first.link.hasOutput());
     });
+    return any;
   };
   while (pending() && nowNanos() < giveUp) pollLocked(1);
 }
@@ -382,20 +387,20 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
   const Lock lock(*this);
   if (std::exchange(leaving_, true)) return;
   const int64_t giveUp = nowNanos() + std::chrono::nanoseconds(limit).count();
-  for (const auto& peer : peers_) {
+  peers_.forEach([this](int, Peer& peer) {
     // What a rail that has failed holds is still to go over the first connection, its goodbye last.
-    const bool isOwed = std::any_of(peer->rails.begin(), peer->rails.end(),
+    const bool isOwed = std::any_of(peer.rails.begin(), peer.rails.end(),
                                     [](const auto& rail) { return rail->sends && rail->saysLost; });
-    for (const auto& connection : peer->connections) {
+    for (const auto& connection : peer.connections) {
       if (connection->isOpen() && !(isOwed && connection->isFirst())) {
         say(*connection, FrameType::Goodbye);
       }
     }
-    for (const auto& rail : peer->rails) {
+    for (const auto& rail : peer.rails) {
       if (rail->sends) rail->link->push({FrameHeader{FrameType::Goodbye, 0, {}}});
     }
-    if (peer->isThere()) flush(*peer);
-  }
+    if (peer.isThere()) flush(peer);
+  });
   pollLocked(0);  // who has called, or has answered, hears it too
   // A socket that is closed while something is unread in it drops what it has not delivered yet: so
   // everything has to have arrived before. A call that nobody has answered yet needs no goodbye:
@@ -404,20 +409,24 @@ void TcpTransport::leave(std::chrono::milliseconds limit) {
     const Link& link = connection->link;
     return connection->isOpen() && (link.hasOutput() || link.socket().unacknowledged() > 0);
   };
-  const auto pending = [&holds](const auto& peer) {
-    // What a rail that has failed holds goes over the connection when the peer answers.
-    const auto writes = [&peer](const auto& rail) {
-      return rail->sends && rail->link->hasOutput() &&
-             (!rail->link->hasFailed() || (rail->saysLost && peer->first().isOpen()));
-    };
-    return std::any_of(peer->rails.begin(), peer->rails.end(), writes) ||
-           std::any_of(peer->connections.begin(), peer->connections.end(), holds);
+  const auto pending = [this, &holds] {
+    bool any = false;
+    peers_.forEach([&](int, const Peer& peer) {
+      // What a rail that has failed holds goes over the connection when the peer answers.
+      const auto writes = [&peer](const auto& rail) {
+        return rail->sends && rail->link->hasOutput() &&
+               (!rail->link->hasFailed() || (rail->saysLost && peer.first().isOpen()));
+      };
+      any |= std::any_of(peer.rails.begin(), peer.rails.end(), writes) ||
+             std::any_of(peer.connections.begin(), peer.connections.end(), holds);
+    });
+    return any;
   };
-  while (std::any_of(peers_.begin(), peers_.end(), pending) && nowNanos() < giveUp) pollLocked(1);
-  for (const auto& peer : peers_) {
-    for (const auto& connection : peer->connections) connection->close(State::Gone);
-    closeRdma(*peer, "this rank has left");
-  }
+  while (pending() && nowNanos() < giveUp) pollLocked(1);
+  peers_.forEach([this](int, Peer& peer) {
+    for (const auto& connection : peer.connections) connection->close(State::Gone);
+    closeRdma(peer, "this rank has left");
+  });
   hosts_.doorman.reset();
 }
 

@@ -58,6 +58,13 @@ class Parser {
   bool works_ = true;
 };
 
+/// Takes out the lines that begin so.
+void withoutLines(std::string& text, const std::string& begin) {
+  for (size_t at = text.find(begin); at != std::string::npos; at = text.find(begin, at)) {
+    text.erase(at, text.find('\n', at + 1) - at);
+  }
+}
+
 }  // namespace
 
 static_assert(kFailureBytes >= 4 * (3 + kMaxRanks) + 3 * (4 + kMaxText));
@@ -93,6 +100,7 @@ Error parseFailure(const std::string& text, int sender, int size) {
   std::string message = printable(parser.string());
   const std::string op = printable(parser.string());
   const std::string hint = printable(parser.string());
+  withoutLines(message, "\n  (passed on by rank ");
   // Whatever else it says, this end knows from whom it has it.
   const std::string who = " by rank " + std::to_string(sender) + ")";
   if (!message.ends_with("(reported" + who)) message += "\n  (passed on" + who;

@@ -50,7 +50,7 @@ bool Link::write(Frames& bulk, size_t enough, const std::function<void(void*, si
   message.msg_iov = parts;
   message.msg_iovlen = count;
   const ssize_t n = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-  traffic().count(n);
+  countSent(n);
   if (n < 0) {
     isBroken_ = errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
     return false;

@@ -94,9 +94,9 @@ void TcpTransport::withdraw(uint64_t number) {
   if (found == exposed_.end()) return;
   const std::span<std::byte> memory = found->second->memory();
   exposed_.erase(found);  // its keys go
-  for (const auto& peer : peers_) {
-    peer->first().link.divert(memory.data(), memory.data() + memory.size());
-  }
+  peers_.forEach([&](int, Peer& peer) {
+    peer.first().link.divert(memory.data(), memory.data() + memory.size());
+  });
 }
 
 /// Registered memory with all of that: what is exposed to peers, too.

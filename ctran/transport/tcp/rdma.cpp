@@ -193,14 +193,14 @@ bool TcpTransport::pollRdma() {
     device->arm();
     any |= device->poll();
   }
-  for (const auto& peer : peers_) {
-    for (const auto& rail : peer->rails) {
-      if (rail->link) pollRail(*peer, *rail);
+  peers_.forEach([this](int, Peer& peer) {
+    for (const auto& rail : peer.rails) {
+      if (rail->link) pollRail(peer, *rail);
     }
-    if (!peer->sendsOverRdma() || !peer->hasOutput()) continue;
-    flush(*peer);
+    if (!peer.sendsOverRdma() || !peer.hasOutput()) return;
+    flush(peer);
     lookAgain(kLook);  // whether a device has failed, if this rank is in no call then
-  }
+  });
   return any;
 }
 
@@ -263,13 +263,14 @@ void TcpTransport::closeRdma(Peer& peer, const std::string& why) {
 
 std::string TcpTransport::pathTo(int rank) {
   const Lock lock(*this);
-  const Peer& peer = peerOf(rank);
-  if (!peer.sendsOverRdma()) return peer.whyNoRdma.empty() ? "TCP" : "TCP: " + peer.whyNoRdma;
+  const Peer* const peer = peers_.find(rank);
+  if (peer == nullptr) return "TCP";
+  if (!peer->sendsOverRdma()) return peer->whyNoRdma.empty() ? "TCP" : "TCP: " + peer->whyNoRdma;
   std::string names;
-  for (const auto& rail : peer.rails) {
+  for (const auto& rail : peer->rails) {
     if (rail->sends) names += (names.empty() ? "" : ", ") + rail->link->device().name();
   }
-  const uint64_t placed = peer.messagesPlaced;
+  const uint64_t placed = peer->messagesPlaced;
   return "RDMA (" + names + ")" +
          (placed > 0 ? ", " + std::to_string(placed) + " messages sent without a copy" : "");
 }

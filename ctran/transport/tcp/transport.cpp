@@ -22,12 +22,9 @@ TcpTransport::TcpTransport(Board& board, Hosts hosts, Listener& listener,
       connectionsWanted_(wantedConnections()),
       failsOver_(failsOver),
       epoll_(::epoll_create1(EPOLL_CLOEXEC)),
-      urgent_(::epoll_create1(EPOLL_CLOEXEC)) {
+      urgent_(::epoll_create1(EPOLL_CLOEXEC)),
+      peers_(size_) {
   if (!epoll_ || !urgent_) throw systemError("epoll_create1", errno);
-  for (int r = 0; r < size_; ++r) {
-    peers_.push_back(std::make_unique<Peer>(*this, r));
-    peers_[r]->isNear = board_.isShared(r);
-  }
   watch(hosts_.doorman->fd(), kDoorman, EPOLLIN, true);
 }
 
@@ -35,6 +32,14 @@ TcpTransport::~TcpTransport() {
   peers_.clear();  // nothing is read or written by devices any more
   // Other transports may use the same memory.
   for (const auto& device : devices_) regions_.named().clearAt(*device);
+}
+
+TcpTransport::Peer& TcpTransport::peerOf(int rank) {
+  return peers_.get(rank, [this, rank] {
+    auto peer = std::make_unique<Peer>(*this, rank);
+    peer->isNear = board_.isShared(rank);
+    return peer;
+  });
 }
 
 void TcpTransport::watch(int fd, uint64_t id, uint32_t events, bool isNew) {
@@ -148,9 +153,10 @@ void TcpTransport::offer(const MessageName& name) {
 
 bool TcpTransport::hasOffer(const MessageName& name, int rank) {
   const Lock lock(*this);
-  const Peer& peer = peerOf(rank);
-  return peer.early.count(name) != 0 || peer.announced.count(name) != 0 ||
-         (rank == rank_ && peer.unready.count(name) != 0);
+  const Peer* const peer = peers_.find(rank);
+  if (peer == nullptr) return false;
+  return peer->early.count(name) != 0 || peer->announced.count(name) != 0 ||
+         (rank == rank_ && peer->unready.count(name) != 0);
 }
 
 void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& name, uint64_t offset,
@@ -442,9 +448,7 @@ void TcpTransport::heard(Peer& peer, const FrameHeader& frame) {
 }
 
 std::string TcpTransport::describe(int rank) const {
-  const Place& place = hosts_.places[rank];
-  const size_t length = ::strnlen(place.process.data(), place.process.size());
-  return "rank " + std::to_string(rank) + " on " + printable({place.process.data(), length});
+  return "rank " + std::to_string(rank) + " on " + hosts_.places.describe(rank);
 }
 
 uint64_t TcpTransport::refusedCallers() {

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/per_rank.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/trace/recording.h"
 #include "ctran/transport/board.h"
@@ -111,7 +112,8 @@ class TcpTransport final : public Transport {
   class Lock;
   class Waking;
 
-  Peer& peerOf(int rank) { return *peers_[rank]; }
+  /// Made when it is first asked for: with whom this rank has nothing to do it keeps nothing of.
+  Peer& peerOf(int rank);
   bool isOnThisMachine(int rank) const;
   std::vector<NetAddress> addressesOf(int rank) const;
   void ensure(Peer& peer);
@@ -226,7 +228,7 @@ class TcpTransport final : public Transport {
   std::map<uint64_t, std::shared_ptr<IbRegion>> exposed_;  // memory that peers write and read
   uint64_t lastExposed_ = 0;
   uint32_t lastFetch_ = 0;
-  std::vector<std::unique_ptr<Peer>> peers_;
+  PerRank<Peer> peers_;
   std::optional<Error> failure_;  // to be reported without the lock,
   std::vector<int> left_;         // and then who has left
   bool moved_ = false;

@@ -365,14 +365,17 @@ TEST(HandOver, RanksOfSeveralHostsAreToldEachOthersPlaces) {
     ASSERT_NE(group.hosts, nullptr);
     EXPECT_FALSE(group.memory);
     EXPECT_EQ(group.hosts->key, leader.address().key);
-    ASSERT_EQ(group.hosts->places.size(), static_cast<size_t>(kSize));
+    const Places& places = group.hosts->places;
+    ASSERT_EQ(places.size(), kSize);
     for (int r = 0; r < kSize; ++r) {
-      const Place& place = group.hosts->places[r];
-      EXPECT_EQ(std::string(place.host.data()), hostOf(r));
-      EXPECT_NE(place.addresses[0].port, 0);
+      EXPECT_EQ(places.siteOf(r).host, Site::at(hostOf(r), {}).host);
+      EXPECT_NE(places[r].port, 0);
+      EXPECT_EQ(places.addressesOf(r)[0].port, places[r].port);
     }
-    EXPECT_EQ(group.hosts->doorman->addresses()[0].port,
-              group.hosts->places[rank].addresses[0].port);
+    EXPECT_EQ(group.hosts->doorman->addresses()[0].port, places[rank].port);
+    EXPECT_EQ(group.hosts->neighbours.list(),
+              rank < 4 ? (std::vector{rank / 2 * 2, rank / 2 * 2 + 1}) : std::vector{4});
+    EXPECT_EQ(group.hosts->neighbours.port, places[rank / 2 * 2].port);
   });
 }
 
@@ -473,10 +476,11 @@ TEST(HandOver, LeaderThatHasNoDescriptorLeftIsNamedToAll) {
 
 /// An error of the system names nobody by itself; the others are to know of whom it is.
 TEST(ShareHost, NamesTheRankThatHasNoDescriptorLeft) {
-  Hosts hosts;
-  hosts.local = std::make_unique<Leader>(randomKey());
+  Hosts hosts = hostsOfOwn(randomKey(), 2, 6, localAddresses());
+  hosts.neighbours = neighboursAmong(std::vector{2, 5}, 2);
+  UniqueFd memory = createSharedMemory("test", kBytes);
   const NoDescriptors none;
-  const Error error = errorOf([&] { shareHost(hosts, {2, 5}, 2, kBytes, later()); });
+  const Error error = errorOf([&] { shareHost(hosts, 2, std::move(memory), later()); });
   EXPECT_EQ(error.kind(), ErrorKind::System) << error.what();
   EXPECT_EQ(error.ranks(), std::vector<int>{2}) << error.what();
 }

@@ -15,6 +15,7 @@
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/create.h"
 #include "ctran/transport/shm/arena.h"
 #include "tests/unit/support/ranks.h"
 #include "tests/unit/support/strangers.h"
@@ -133,6 +134,56 @@ TEST(Create, EachRankAsksTheStoreOnceHoweverManyThereAre) {
   }
 }
 
+/// Seventy ranks: six of them are below rank 1.
+constexpr int kInTree = 70;
+
+CommunicatorOptions optionsInTree(int rank, std::shared_ptr<Store> store) {
+  auto options = optionsFor(rank, kInTree, std::move(store));
+  options.hints["ctran::host"] = "host" + std::to_string(rank / 8);
+  return options;
+}
+
+TEST(Create, MoreRanksThanOneCanHearMeetInATree) {
+  const auto store = std::make_shared<MemoryStore>();
+  std::barrier together(kInTree);
+  runThreads(kInTree, [&](int rank) {
+    const auto counting = std::make_shared<CountingStore>(store);
+    const auto communicator = Communicator::create(optionsInTree(rank, counting));
+    // Rank 1 sets its address, and takes it away; those below it read it, too. Who comes before it
+    // looks again now and then.
+    EXPECT_GE(counting->calls, rank == 0 ? 2 : rank == 1 ? 3 : rank < 64 ? 1 : 2);
+    EXPECT_EQ(communicator->map().hosts(), (kInTree + 7) / 8);
+    expectWorks(*communicator);
+    std::vector<int> everyThird, host;
+    for (int r = rank % 3; r < kInTree; r += 3) everyThird.push_back(r);
+    for (int r = rank / 8 * 8; r < std::min(rank / 8 * 8 + 8, kInTree); ++r) host.push_back(r);
+    expectWorks(*communicator->split(everyThird, "thirds"));
+    const auto near = communicator->split(host, "hosts");
+    EXPECT_FALSE(near->spansHosts());
+    expectWorks(*near);
+    std::vector<int> all(kInTree);
+    std::iota(all.rbegin(), all.rend(), 0);
+    const auto backwards = communicator->split(all, "backwards");
+    EXPECT_EQ(backwards->rank(), kInTree - 1 - rank);
+    expectWorks(*backwards);
+    together.arrive_and_wait();
+  });
+}
+
+TEST(Create, MissingRankOfATreeIsNamedOnAllRanks) {
+  for (const int missing : {69, 1}) {
+    const auto store = std::make_shared<MemoryStore>();
+    runThreads(kInTree, [&](int rank) {
+      if (rank == missing) return;
+      auto options = optionsInTree(rank, store);
+      options.timeout = 3 * kArrival;
+      const Error error = errorOf([&] { Communicator::create(options); });
+      EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+      EXPECT_EQ(error.ranks(), std::vector<int>{missing}) << rank << ": " << error.what();
+    });
+  }
+}
+
 TEST(Create, RejectsWhatMakesNoSense) {
   const auto reject = [](const std::function<void(CommunicatorOptions&)>& change) {
     auto options = optionsFor(0, 2, std::make_shared<MemoryStore>());
@@ -142,7 +193,7 @@ TEST(Create, RejectsWhatMakesNoSense) {
   reject([](auto& options) { options.rank = 2; });
   reject([](auto& options) { options.rank = -1; });
   reject([](auto& options) { options.size = 0; });
-  reject([](auto& options) { options.size = 5000; });
+  reject([](auto& options) { options.size = kMaxRanks + 1; });
   reject([](auto& options) { options.store = nullptr; });
   reject([](auto& options) { options.timeout = std::chrono::nanoseconds(0); });
 }

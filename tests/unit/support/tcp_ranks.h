@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <array>
 #include <cstring>
 #include <functional>
 #include <initializer_list>
@@ -16,6 +16,18 @@
 
 namespace ctran::testing {
 
+/// Of a rank that says it is on host "somewhere", with process id 1.
+inline Places placeOf(int rank, const Doorman& doorman) {
+  Place place;
+  place.rank = rank;
+  place.pid = 1;
+  place.port = doorman.addresses().front().port;
+  Site site = Site::at("here/" + std::to_string(rank), doorman.addresses());
+  site.name = {};
+  std::strcpy(site.name.data(), "somewhere");
+  return {place, site};
+}
+
 /// Rank 0 of a world of two; rank 1 is the test, which speaks for itself.
 class TcpPair : public ::testing::Test, public TcpTransport::Listener {
  protected:
@@ -23,13 +35,15 @@ class TcpPair : public ::testing::Test, public TcpTransport::Listener {
     Hosts hosts;
     hosts.key = key_;
     hosts.doorman = std::make_unique<Doorman>(localAddresses(), key_, 0, 2);
-    hosts.places.resize(2);
-    const auto& addresses = hosts.doorman->addresses();
-    address_ = addresses.back();
-    std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
-                hosts.places[0].addresses.begin());
-    std::strcpy(hosts.places[1].process.data(), "somewhere (pid 1)");
-    const size_t bytes = Board::bytesFor(2);
+    address_ = hosts.doorman->addresses().back();
+    // Of the other nobody knows an address.
+    Site nowhere;
+    std::strcpy(nowhere.name.data(), "somewhere");
+    Place other;
+    other.rank = 1;
+    other.pid = 1;
+    hosts.places = Places::merged(std::array{placeOf(0, *hosts.doorman), Places(other, nowhere)});
+    const size_t bytes = Board::bytesFor(1);
     board_ = std::make_unique<Board>(SharedMapping::map(createSharedMemory("test", bytes), bytes),
                                      0, 2, false);
     transport_ = std::make_unique<TcpTransport>(*board_, std::move(hosts), *this);
@@ -122,13 +136,12 @@ class TcpSide : public TcpTransport::Listener {
   static void introduce(TcpSide& a, TcpSide& b) {
     const JobKey key = randomKey();
     std::unique_ptr<Doorman> doormen[2];
-    std::vector<Place> places(2);
+    std::vector<Places> parts;
     for (int r = 0; r < 2; ++r) {
       doormen[r] = std::make_unique<Doorman>(localAddresses(), key, r, 2);
-      const auto& addresses = doormen[r]->addresses();
-      std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
-                  places[r].addresses.begin());
+      parts.push_back(placeOf(r, *doormen[r]));
     }
+    const Places places = Places::merged(parts);
     for (TcpSide* side : {&a, &b}) {
       Hosts hosts;
       hosts.key = key;
@@ -144,10 +157,8 @@ class TcpSide : public TcpTransport::Listener {
     hosts.key = randomKey();
     hosts.doorman = std::make_unique<Doorman>(localAddresses(), hosts.key, rank_, 2);
     auto other = std::make_unique<Doorman>(localAddresses(), hosts.key, 1 - rank_, 2);
-    hosts.places.resize(2);
-    const auto& addresses = other->addresses();
-    std::copy_n(addresses.begin(), std::min(addresses.size(), kMaxAddresses),
-                hosts.places[1 - rank_].addresses.begin());
+    hosts.places =
+        Places::merged(std::array{placeOf(rank_, *hosts.doorman), placeOf(1 - rank_, *other)});
     transport_ = std::make_unique<TcpTransport>(board_, std::move(hosts), *this);
     return other;
   }
@@ -173,7 +184,7 @@ class TcpSide : public TcpTransport::Listener {
 
  private:
   static std::shared_ptr<SharedMapping> memory() {
-    const size_t bytes = Board::bytesFor(2);
+    const size_t bytes = Board::bytesFor(1);
     return SharedMapping::map(createSharedMemory("test", bytes), bytes);
   }
   void failed(const Error& what) override { error = std::make_unique<Error>(what); }

@@ -400,6 +400,10 @@ TEST(Failures, TravelAsTheyAre) {
   EXPECT_NE(std::string(same.what()).find("what happened"), std::string::npos);
   EXPECT_NE(std::string(same.what()).find("reported by rank 4"), std::string::npos);
   EXPECT_NE(std::string(same.what()).find("passed on by rank 9"), std::string::npos);
+  // However many have passed it on, the last is named.
+  const std::string twice = parseFailure(serializeFailure(same, 9), 7, 10).what();
+  EXPECT_EQ(twice.find("passed on by rank 9"), std::string::npos) << twice;
+  EXPECT_NE(twice.find("passed on by rank 7"), std::string::npos) << twice;
   const std::string told = parseFailure(serializeFailure(error, 9), 9, 10).what();
   EXPECT_EQ(told.find("passed on"), std::string::npos) << told;
 }

@@ -1,0 +1,147 @@
+#include "ctran/bootstrap/callers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ctran/bootstrap/hand_over_messages.h"
+#include "ctran/bootstrap/meeting_tree.h"
+
+namespace ctran::hand_over {
+namespace {
+
+constexpr size_t kMaxUnheard = 64;
+
+}  // namespace
+
+Callers::Callers(Doorman& local, Doorman* doorman, const JobKey& key, int size, int first,
+                 int count)
+    : local_(local),
+      doorman_(doorman),
+      size_(size),
+      first_(first),
+      guests_(static_cast<size_t>(count)) {
+  local_.expect(key);
+  if (doorman_ != nullptr) doorman_->expect(key, size, MeetingTree::parentOf(first));
+}
+
+bool Callers::isExpected(int rank) const {
+  return rank >= first_ && rank - first_ < static_cast<int>(guests_.size());
+}
+
+bool Callers::has(int rank) const {
+  const Guest& guest = guests_[static_cast<size_t>(rank - first_)];
+  return guest.near || guest.far;
+}
+
+std::vector<int> Callers::absent() const {
+  std::vector<int> ranks;
+  for (int r = first_; isExpected(r); ++r) {
+    if (!has(r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+std::vector<int> Callers::present() const {
+  std::vector<int> ranks;
+  for (int r = first_; isExpected(r); ++r) {
+    if (has(r)) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+bool Callers::anyIsFar() const {
+  return std::any_of(guests_.begin(), guests_.end(),
+                     [](const Guest& guest) { return static_cast<bool>(guest.far); });
+}
+
+const UniqueFd& Callers::socketOf(int rank) const {
+  const Guest& guest = guests_[static_cast<size_t>(rank - first_)];
+  return guest.near ? guest.near.fd() : guest.far.fd();
+}
+
+std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, int other) {
+  std::vector<int> sockets{local_.fd()};
+  const size_t unheard = unheard_.size();
+  for (const Socket& socket : unheard_) sockets.push_back(socket.get());
+  const std::vector<int> ranks = present();
+  for (const int r : ranks) sockets.push_back(socketOf(r).get());
+  // A descriptor that is none is left alone by poll.
+  sockets.push_back(doorman_ == nullptr ? -1 : doorman_->fd());
+  sockets.push_back(other);
+  std::vector<size_t> readable = waitReadable(sockets, deadline, interrupt);
+  std::vector<int> news;
+  // From the back, so that removing one does not move the others.
+  for (size_t i = readable.size(); i-- > 0;) {
+    const size_t index = readable[i];
+    if (index == 0) {
+      hearNear();
+    } else if (index <= unheard) {
+      Socket socket = std::move(unheard_[index - 1]);
+      unheard_.erase(unheard_.begin() + static_cast<std::ptrdiff_t>(index) - 1);
+      admit(std::move(socket));
+    } else if (index - 1 - unheard < ranks.size()) {
+      news.push_back(ranks[index - 1 - unheard]);
+    } else if (index - 1 - unheard == ranks.size()) {
+      hearFar();
+    } else {
+      news.push_back(-1);
+    }
+  }
+  return news;
+}
+
+/// Callers from other hosts.
+void Callers::hearFar() {
+  doorman_->poll(
+      [this](const Introduction& who) {
+        if (who.purpose != Purpose::Join) return Verdict::OtherTarget;
+        if (!isExpected(who.rank)) return Verdict::NoSuchRank;
+        return has(who.rank) ? Verdict::RankTaken : Verdict::Welcome;
+      },
+      [this](const Introduction& who, Socket socket) {
+        guest(who.rank).far = std::move(socket);
+        ++present_;
+      });
+}
+
+/// Callers of this host.
+void Callers::hearNear() {
+  local_.poll([](const Introduction&) { return Verdict::Welcome; },
+              [this](const Introduction&, Socket socket) {
+                unheard_.push_back(std::move(socket));
+                // One that says nothing must not keep the others out.
+                if (unheard_.size() > kMaxUnheard) unheard_.erase(unheard_.begin());
+              });
+}
+
+/// Who has proved the key: what follows are errors of our own ranks.
+void Callers::admit(Socket socket) {
+  HostHello hello{};
+  std::vector<UniqueFd> fds;
+  try {
+    // It is sent in one piece.
+    fds = receiveAll(socket.fd(), bytesOf(hello), 1, Deadline{});
+  } catch (const Error& error) {
+    if (error.op() != kNoDescriptors) return;
+    answer(socket.fd(), Reply::NoDescriptor, 0);  // that is no fault of the caller
+    throw;
+  }
+  if (hello.protocol != kProtocol) {
+    answer(socket.fd(), Reply::OtherVersion, 0);
+    throw versionError(hello.rank);
+  }
+  if (hello.size != size_) {
+    answer(socket.fd(), Reply::OtherSize, static_cast<uint64_t>(size_));
+    throw sizeError(hello.rank, hello.size, size_);
+  }
+  if (!isExpected(hello.rank)) return answer(socket.fd(), Reply::NoSuchRank, 0);
+  if (has(hello.rank)) return answer(socket.fd(), Reply::RankTaken, 0);
+  Guest& guest = this->guest(hello.rank);
+  guest.brought = std::move(fds[0]);
+  guest.pid = hello.pid;
+  guest.process = hello.process;
+  guest.near = std::move(socket);
+  ++present_;
+}
+
+}  // namespace ctran::hand_over

@@ -1,0 +1,197 @@
+// Ranks that meet in a tree, as more do than one can hear.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "ctran/bootstrap/hand_over.h"
+#include "ctran/bootstrap/hand_over_messages.h"
+#include "ctran/bootstrap/local_call.h"
+#include "ctran/bootstrap/meeting_tree.h"
+#include "ctran/os/process.h"
+#include "tests/unit/support/ranks.h"
+
+namespace ctran::testing {
+namespace {
+
+Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
+/// All others have come by then.
+Deadline soon() { return std::chrono::steady_clock::now() + 3 * kArrival; }
+
+TEST(MeetingTree, EachRankIsTheChildOfOne) {
+  for (const int size : {1, 2, 64, 65, 66, 127, 128, 4032, 4033, 5000, 131'072}) {
+    int children = 0;
+    for (int r = 0; r < size; ++r) {
+      const MeetingTree tree{r, size};
+      ASSERT_LE(tree.children(), MeetingTree::kChildren);
+      children += tree.children();
+      for (int c = 0; c < tree.children(); ++c) {
+        ASSERT_EQ(MeetingTree::parentOf(tree.firstChild() + c), r) << size;
+      }
+    }
+    EXPECT_EQ(children, size - 1);
+  }
+}
+
+TEST(MeetingTree, KnowsHowManyAreBelowAndWho) {
+  constexpr int kSize = 5000;
+  std::vector<int> below(kSize);
+  for (int r = 0; r < kSize; ++r) {
+    for (int above = r;; above = MeetingTree::parentOf(above)) {
+      ++below[above];
+      EXPECT_TRUE((MeetingTree{above, kSize}.isAbove(r)));
+      if (above == 0) break;
+    }
+  }
+  for (int r = 0; r < kSize; ++r) EXPECT_EQ((MeetingTree{r, kSize}.ranks()), below[r]) << r;
+  EXPECT_FALSE((MeetingTree{1, kSize}.isAbove(2)));
+  EXPECT_FALSE((MeetingTree{1, kSize}.isAbove(0)));
+  EXPECT_EQ((MeetingTree{0, 1}.levels()), 0);
+  EXPECT_EQ((MeetingTree{0, 64}.levels()), 1);
+  EXPECT_EQ((MeetingTree{0, 65}.levels()), 2);
+  EXPECT_EQ((MeetingTree{0, 131'072}.levels()), 3);
+  EXPECT_EQ((MeetingTree{64, 65}.levels()), 0);
+}
+
+/// Sixty-six ranks, eleven to a host: two of them are below rank 1.
+class Meeting66 : public ::testing::Test {
+ protected:
+  static constexpr int kSize = 66;
+  static constexpr int kPerHost = 11;
+
+  static std::string hostOf(int rank) {
+    return hostIdentity("host" + std::to_string(rank / kPerHost));
+  }
+
+  /// What is above a rank.
+  const Leader& above(int rank) const { return rank > MeetingTree::kChildren ? one_ : root_; }
+
+  std::optional<HostGroup> meet(int rank, Deadline deadline, const Interrupt& interrupt = nullptr) {
+    if (rank == 0) return root_.gather(kSize, {}, deadline, interrupt);
+    return join(above(rank).address(), rank, kSize, deadline, interrupt, nullptr, hostOf(rank),
+                openOwnPidFd(), rank == 1 ? &one_ : nullptr);
+  }
+
+  /// All but `absent` meet; rank 0 until `deadline`, the others for long. What they are told.
+  std::map<int, Error> errorsWithout(const std::vector<int>& absent, Deadline deadline) {
+    std::map<int, Error> errors;
+    std::mutex mutex;
+    runThreads(kSize, [&](int rank) {
+      if (std::find(absent.begin(), absent.end(), rank) != absent.end()) return;
+      const Error error = errorOf([&] { meet(rank, rank == 0 ? deadline : later()); });
+      const std::lock_guard lock(mutex);
+      errors.emplace(rank, error);
+    });
+    return errors;
+  }
+
+  static void expectAll(const std::map<int, Error>& errors, size_t count, ErrorKind kind,
+                        const std::vector<int>& ranks) {
+    EXPECT_EQ(errors.size(), count);
+    for (const auto& [rank, error] : errors) {
+      EXPECT_EQ(error.kind(), kind) << "rank " << rank << ": " << error.what();
+      EXPECT_EQ(error.ranks(), ranks) << "rank " << rank << ": " << error.what();
+    }
+  }
+
+  Leader root_{Leader::Reach::AllHosts, hostOf(0)};
+  Leader one_{Leader::Reach::AllHosts, hostOf(1), root_.address().key};
+};
+
+TEST_F(Meeting66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
+  std::vector<std::optional<HostGroup>> groups(kSize);
+  runThreads(kSize, [&](int rank) { groups[rank] = meet(rank, later()); });
+  for (int r = 0; r < kSize; ++r) {
+    ASSERT_TRUE(groups[r] && groups[r]->hosts) << r;
+    const Hosts& hosts = *groups[r]->hosts;
+    const int first = r / kPerHost * kPerHost;
+    std::vector<int> near(kPerHost);
+    for (int i = 0; i < kPerHost; ++i) near[i] = first + i;
+    EXPECT_EQ(hosts.neighbours.list(), near) << r;
+    EXPECT_EQ(hosts.neighbours.port, groups[first]->hosts->doorman->addresses()[0].port);
+    EXPECT_EQ(hosts.key, root_.address().key);
+    if (r != first) continue;
+    ASSERT_EQ(hosts.places.size(), kSize);
+    for (int other = 0; other < kSize; ++other) {
+      EXPECT_EQ(hosts.places[other].rank, other);
+      EXPECT_EQ(hosts.places[other].port, groups[other]->hosts->doorman->addresses()[0].port);
+      EXPECT_EQ(hosts.places.siteOf(other).host, Site::at(hostOf(other), {}).host);
+    }
+  }
+}
+
+TEST_F(Meeting66, ARankThatDoesNotComeIsNamedByAllThoughOthersWaitForIt) {
+  const auto errors = errorsWithout({65}, soon());
+  expectAll(errors, kSize - 1, ErrorKind::Timeout, {65});
+}
+
+TEST_F(Meeting66, RanksThatDoNotComeAreNamedTogether) {
+  auto errors = errorsWithout({7, 64}, soon());
+  // Those who told rank 0 of one of them know of that one.
+  std::map<int, Error> told;
+  for (const int r : {1, 65}) told.insert(errors.extract(r));
+  expectAll(told, 2, ErrorKind::Timeout, {64});
+  expectAll(errors, kSize - 4, ErrorKind::Timeout, {7, 64});
+}
+
+/// Rank 64 calls, proves the key, says who it is and then `what`, and hangs up.
+void sayAs64(const LeaderAddress& address, int size, std::span<const std::byte> what) {
+  const LocalCall call = callLocal(address.socketName.data(), address.key, later());
+  ASSERT_TRUE(call.socket);
+  hand_over::HostHello hello{hand_over::kProtocol, 64, size, ::getpid(), processToken()};
+  const UniqueFd brings = openOwnPidFd();
+  const int fds[] = {brings.get()};
+  sendAll(call.socket.fd(), hand_over::bytesOf(hello), fds, later());
+  if (!what.empty()) sendAll(call.socket.fd(), what, {}, later());
+}
+
+TEST_F(Meeting66, ARankThatDiesIsNamedByAll) {
+  std::thread dying([&] { sayAs64(one_.address(), kSize, {}); });
+  const auto errors = errorsWithout({64}, later());
+  dying.join();
+  expectAll(errors, kSize - 1, ErrorKind::PeerLost, {64});
+}
+
+/// A header of the tree's messages: protocol, word, bytes that follow.
+std::vector<std::byte> message(uint32_t word, uint64_t bytes, std::span<const std::byte> rest) {
+  std::vector<std::byte> all(16 + rest.size());
+  std::memcpy(all.data(), &hand_over::kProtocol, 4);
+  std::memcpy(all.data() + 4, &word, 4);
+  std::memcpy(all.data() + 8, &bytes, 8);
+  std::copy(rest.begin(), rest.end(), all.begin() + 16);
+  return all;
+}
+
+TEST_F(Meeting66, ARankThatTellsNonsenseIsNamedByAll) {
+  constexpr uint32_t kReport = 100, kFailed = 102;
+  Place of63, of64;
+  of63.rank = 63;
+  of64.rank = 64;
+  const Places wrong(of63, {});
+  std::vector<std::byte> failure(8 + 4 * hand_over::kMaxRanks);  // that names nobody
+  const std::vector<std::vector<std::byte>> lies{
+      message(kReport, uint64_t{1} << 60, {}),                // more than there can be
+      message(kReport, wrong.bytes().size(), wrong.bytes()),  // of a rank that is not below it
+      message(kReport, 4, std::vector<std::byte>(4)),
+      message(7, 0, {}),
+      message(kFailed, failure.size(), failure),
+  };
+  for (const auto& lie : lies) {
+    std::thread lying([&] { sayAs64(one_.address(), kSize, lie); });
+    const auto errors = errorsWithout({64}, later());
+    lying.join();
+    EXPECT_EQ(errors.size(), kSize - 1u);
+    for (const auto& [rank, error] : errors) {
+      const std::vector<int>& named = error.ranks();
+      EXPECT_EQ(named.size(), 1u) << error.what();
+      EXPECT_TRUE(named == std::vector<int>{64} || named == std::vector<int>{1}) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace ctran::testing
