@@ -28,6 +28,12 @@ double gainNeeded(const Collective& c, int size) {
   return size > 2 ? 1.25 : 1;
 }
 
+/// Bytes that a rank touches: fewer than these stay in a core's own caches, where its caller reads
+/// them next, and more than those no core finds in a cache that it shares, whatever size that has.
+constexpr size_t kFewestStreamed = 512 << 10, kMostCached = 8 << 20;
+/// How much faster an operation has to be that leaves its output in memory, not in the caches.
+constexpr double kGainOfOutput = 1.1;
+
 }  // namespace
 
 void ShmContext::begin(const Collective& collective) {
@@ -37,12 +43,19 @@ void ShmContext::begin(const Collective& collective) {
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
   const size_t touched = touchedBytes(collective, size);
-  streams_ = choice_.begin(touched, position_ >= Arena::kRingBytes, gainNeeded(collective, size));
-  streamsOutput_ = touched * size > lastLevelCacheBytes();
+  const bool isSettled = position_ >= Arena::kRingBytes;
+  streams_ = puts_.begin(touched, isSettled, gainNeeded(collective, size));
+  if (touched < kFewestStreamed || touched > kMostCached) {
+    streamsOutput_ = touched > kMostCached;
+  } else {
+    streamsOutput_ = touched * size > lastLevelCacheBytes() ||
+                     takes_.begin(touched, isSettled && !puts_.isTrial(), kGainOfOutput);
+  }
 }
 
 void ShmContext::end() {
-  choice_.end();
+  puts_.end();
+  takes_.end();
   if (!copies_.empty()) copies_ = {};
   if (streamsOutput_) streamFence();
   arena.control(rank).collectives.complete(record_);

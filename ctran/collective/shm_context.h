@@ -257,7 +257,7 @@ class ShmContext {
   uint64_t scratchAfter_ = 0;      // where all have to have drained before scratch is written
   bool hasRing_ = false;           // there is memory behind this rank's
   uint64_t allDrained_ = 0;        // all ranks are known to have drained up to here
-  StoreChoice choice_;
+  StoreChoice puts_, takes_;
   bool streams_ = false;        // what is put, past the caches
   bool streamsOutput_ = false;  // what is taken
   uint64_t signal_ = 0;
@@ -269,11 +269,13 @@ class ShmContext {
 };
 
 /// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a
-/// share is, and how many rounds a block of some size takes. The same on all ranks.
-inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes) {
-  // Two rounds or more, so that publishing and reading overlap; not below 16 KB over all shares.
-  const size_t round = std::clamp(std::bit_floor(blockBytes * shares / 2 + 1), Arena::kStepBytes,
-                                  Arena::kRoundBytes);
+/// share is, and how many rounds a block of some size takes. The same on all ranks. `fewest`: of a
+/// round over all shares, a power of two.
+inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes,
+                         size_t fewest = Arena::kStepBytes) {
+  // Two rounds or more, so that publishing and reading overlap.
+  const size_t round = std::clamp(std::bit_floor(blockBytes * shares / 2 + 1), fewest,
+                                  std::max(fewest, Arena::kRoundBytes));
   return std::max<size_t>(round / shares / 64 * 64, 64) / elementBytes * elementBytes;
 }
 

@@ -10,38 +10,48 @@
 
 namespace ctran {
 
-/// How a rank writes what others will read: through its caches, or past them.
+/// How a rank writes what it will not read itself: through its caches, or past them.
 ///
-/// Through the caches every line has to be taken from the caches of those who read it last, and is
-/// then fetched from this core's. Between cores that share a cache that is quick, provided that the
-/// lines have meanwhile been evicted to it; between others it is several times slower than to write
-/// past the caches. Which it is nobody tells, and a virtual machine's cores move. So both are tried
-/// in turn, now and then, on operations of about the same size, and the faster one is kept: past
-/// the caches where that is faster by much, as how long an operation takes depends on the others,
-/// too. The choice concerns nobody else.
+/// What others will read: through the caches every line has to be taken from the caches of those
+/// who read it last, and is then fetched from this core's. Between cores that share a cache that is
+/// quick, provided that the lines have meanwhile been evicted to it; between others it is several
+/// times slower than to write past the caches. The caller's output: through the caches every line
+/// is read before it is written, from memory where the cache has no room for it; and a virtual
+/// machine's cache may be a small part of the one it is said to have.
+///
+/// Which is faster nobody tells, and a virtual machine's cores move. So both are tried in turn, now
+/// and then, on operations of about the same size, and the faster one is kept: past the caches
+/// where that is faster by much, as how long an operation takes depends on the others, too. The
+/// choice concerns nobody else.
 class StoreChoice {
  public:
   static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
 
-  /// An operation of that many bytes begins; whether it is to write past the caches. `settled`: the
-  /// memory that it will write has all been touched; before that, times say nothing. `gain`: how
-  /// many times as fast it has to be past the caches.
-  bool begin(size_t bytes, bool settled, double gain = 1) {
+  /// An operation of that many bytes begins; whether it is to write past the caches. `tries`: it
+  /// may be a trial; not where times say nothing, as something else is being tried, or memory that
+  /// will be written has not been touched yet. `gain`: how many times as fast it has to be past the
+  /// caches.
+  bool begin(size_t bytes, bool tries, double gain = 1) {
     started_ = 0;
     gain_ = gain;
-    current_ = nullptr;
-    if (bytes < kFewestBytes || !settled) return false;
+    isTrial_ = false;
+    if (bytes < kFewestBytes) return false;
     current_ = &classes_[std::min<size_t>(std::bit_width(bytes / kFewestBytes), kClasses) - 1];
+    if (!tries) return current_->streams;
     if (current_->operations == current_->period) {
       current_->operations = 0;
       current_->period = std::min(2 * current_->period, kLongestPeriod);
     }
     const uint32_t phase = current_->operations++;
     if (phase >= 2 * kTrial) return current_->streams;
+    isTrial_ = true;
     if (phase == 0) current_->best = {INT64_MAX, INT64_MAX};
     if (phase % kTrial >= kWarmUp) started_ = nowNanos();
     return phase >= kTrial;
   }
+
+  /// Whether the operation that has begun is a trial.
+  bool isTrial() const { return isTrial_; }
 
   /// It has ended.
   void end() {
@@ -69,6 +79,7 @@ class StoreChoice {
   std::array<Class, kClasses> classes_;
   Class* current_ = nullptr;
   int64_t started_ = 0;
+  bool isTrial_ = false;
   double gain_ = 1;
 };
 

@@ -38,6 +38,16 @@ TEST(StoreChoice, NothingIsTriedOnMemoryThatNobodyHasTouched) {
   EXPECT_GT(streamed(choice, 1 << 20, 50, true), 0);
 }
 
+TEST(StoreChoice, WhatIsNoTrialIsAsChosenBefore) {
+  StoreChoice choice;
+  EXPECT_GT(streamed(choice, 4096, 50, false), 30);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_TRUE(choice.begin(4096, false));
+    EXPECT_FALSE(choice.isTrial());
+    choice.end();
+  }
+}
+
 TEST(StoreChoice, KeepsWhatIsFaster) {
   StoreChoice slow, fast;
   const int tried = streamed(slow, 4096, 200, true);

@@ -6,6 +6,16 @@
 #include "ctran/collective/shm_exchange.h"
 
 namespace ctran {
+namespace {
+
+/// Of a round. In each a rank looks twice at a counter of every other one, which takes as long as
+/// to read about half of what is to be read there then.
+size_t fewestBytes(int size) {
+  constexpr size_t kPartBytes = 8 << 10;
+  return std::max(Arena::kStepBytes, std::bit_ceil(kPartBytes * size));
+}
+
+}  // namespace
 
 /// Reduce-scatter, then all-gather, piece by piece, in one round each. A rank publishes the parts
 /// of its piece that others reduce; it reduces its own part straight from the others' buffers and
@@ -14,7 +24,7 @@ namespace ctran {
 /// piece is reduced the next one is already being published.
 Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root) {
   const size_t element = sizeOf(c.type);
-  const size_t share = shareBytes(c.blockBytes(), 1, element);
+  const size_t share = shareBytes(c.blockBytes(), 1, element, fewestBytes(shm.size));
   const uint64_t pieces = roundsFor(c.blockBytes(), share);
   const bool collects = root == kFromAll || root == shm.rank;
 
