@@ -80,10 +80,18 @@ set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/support/stand_ins.cpp
   APPEND PROPERTY COMPILE_DEFINITIONS
   STAND_IN_CUDA="$<TARGET_FILE:stand_in_cuda>" STAND_IN_NVRTC="$<TARGET_FILE:stand_in_nvrtc>")
 
+# What results are compared with is not what is tested, and takes sanitizers longer than all else.
+if(SANITIZE)
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/support/cases.cpp
+    APPEND PROPERTY COMPILE_OPTIONS ${sanitizer_flags_off})
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/tests/unit/support/cases.cpp
+    PROPERTY SKIP_PRECOMPILE_HEADERS ON)
+endif()
+
 set(environment
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=20)
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=20:no_huge_pages_for_shadow=0)
 
 if(SANITIZE STREQUAL "thread")
   # Older runtimes of ThreadSanitizer refuse the address space layout of newer kernels.
