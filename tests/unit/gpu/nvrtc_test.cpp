@@ -71,8 +71,8 @@ TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
 TEST(NvrtcTest, ReductionsCompileForEveryElementOperationAndWorld) {
   if (kThreadSanitizer || kAddressSanitizer) GTEST_SKIP() << "the compiler is not ours";
   REQUIRE_NVRTC();
-  // Each type and each operation, in some world: all kernels where everything is tested, else of one
-  // family after the other; what families have in common is all that depends on either.
+  // Each type and each operation, in some world: all kernels where everything is tested, else of
+  // one family after the other; what families have in common is all that depends on either.
   const auto familyOf = [](int i) { return testing::testsEverything() ? kAll : i % kFamilies; };
   int ranks = 1;
   for (int type = 0; type <= static_cast<int>(DataType::Complex128); ++type) {
