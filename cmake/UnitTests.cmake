@@ -91,7 +91,7 @@ endif()
 set(environment
   ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
   UBSAN_OPTIONS=print_stacktrace=1
-  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=20:no_huge_pages_for_shadow=0)
+  TSAN_OPTIONS=halt_on_error=1:second_deadlock_stack=1:die_after_fork=0:atexit_sleep_ms=20)
 
 if(SANITIZE STREQUAL "thread")
   # Older runtimes of ThreadSanitizer refuse the address space layout of newer kernels.
