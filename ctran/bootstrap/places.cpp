@@ -90,36 +90,40 @@ Places Places::merged(std::span<const Places> parts) {
   return {places, sites.all};
 }
 
+bool Places::makeSense(int size) const {
+  if (bytes_.size() < sizeof(Head)) return false;
+  const Checked expected = Checked(sizeof(Head)) + Checked(head().ranks) * sizeof(Place) +
+                           Checked(head().sites) * sizeof(Site);
+  if (!expected.isAtMost(bytes_.size()) || expected.atMost(SIZE_MAX, 0, "") != bytes_.size() ||
+      head().ranks == 0) {
+    return false;
+  }
+  for (int i = 0; i < this->size(); ++i) {
+    const Place& place = places()[i];
+    const int before = i == 0 ? -1 : places()[i - 1].rank;
+    if (place.rank <= before || place.rank >= size || place.site >= head().sites) return false;
+  }
+  return true;
+}
+
 Places Places::received(std::vector<std::byte> bytes, int size, int from) {
   const auto owner = std::make_shared<const std::vector<std::byte>>(std::move(bytes));
-  const Places places = shared(owner, *owner);
-  const auto makesSense = [&] {
-    if (owner->size() < sizeof(Head)) return false;
-    const Head& head = places.head();
-    const Checked expected = Checked(sizeof(Head)) + Checked(head.ranks) * sizeof(Place) +
-                             Checked(head.sites) * sizeof(Site);
-    if (!expected.isAtMost(owner->size()) || expected.atMost(SIZE_MAX, from, "") != owner->size() ||
-        head.ranks == 0) {
-      return false;
-    }
-    for (int i = 0; i < places.size(); ++i) {
-      const Place& place = places[i];
-      const int before = i == 0 ? -1 : places[i - 1].rank;
-      if (place.rank <= before || place.rank >= size || place.site >= head.sites) return false;
-    }
-    return true;
-  };
-  if (makesSense()) return places;
+  Places places;
+  places.bytes_ = *owner;
+  places.owner_ = owner;
+  if (places.makeSense(size)) return places;
   throw Error(ErrorKind::Mismatch,
               "rank " + std::to_string(from) + " tells places of ranks that make no sense", {from},
               "new_comm");
 }
 
-Places Places::shared(std::shared_ptr<const void> owner, std::span<const std::byte> bytes) {
+Places Places::shared(std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
+                      int size) {
   Places places;
   places.owner_ = std::move(owner);
   places.bytes_ = bytes;
-  return places;
+  if (places.makeSense(size) && places.size() == size) return places;
+  throw Error(ErrorKind::System, "the first rank of the host has shared other places");
 }
 
 size_t Places::mostBytes(int ranks) {

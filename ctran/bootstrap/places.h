@@ -45,8 +45,10 @@ class Places {
   /// Of bytes that rank `from` has sent. Throws Error(Mismatch) unless they list ranks below
   /// `size`, each once and in order.
   static Places received(std::vector<std::byte> bytes, int size, int from);
-  /// Of bytes in memory that this rank shares with the one that has put them there.
-  static Places shared(std::shared_ptr<const void> owner, std::span<const std::byte> bytes);
+  /// Of bytes in memory that this rank shares with the one that has put them there. Throws
+  /// Error(System) unless they list all ranks below `size`.
+  static Places shared(std::shared_ptr<const void> owner, std::span<const std::byte> bytes,
+                       int size);
   /// The most that those of so many ranks take.
   static size_t mostBytes(int ranks);
 
@@ -72,6 +74,8 @@ class Places {
     uint32_t ranks, sites;
   };
   Places(std::span<const Place> places, std::span<const Site> sites);
+  /// Ranks below `size`, each once and in order.
+  bool makeSense(int size) const;
   const Head& head() const { return *reinterpret_cast<const Head*>(bytes_.data()); }
   const Place* places() const {
     return reinterpret_cast<const Place*>(bytes_.data() + sizeof(Head));

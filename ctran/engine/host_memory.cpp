@@ -52,16 +52,16 @@ HostMap useTables(const std::shared_ptr<SharedMapping>& mapping, int ranks, int 
   std::memcpy(&head, at, sizeof head);
   const Checked needed = Checked(sizeof head) + Checked(head.placesBytes) + sizeof(int) +
                          Checked(head.mapNumbers) * sizeof(int);
-  if (!needed.isAtMost(room + sizeof(int)) || head.placesBytes < sizeof(uint64_t)) {
+  if (!needed.isAtMost(room + sizeof(int))) {
     throw Error(ErrorKind::System, "the first rank of the host has shared no places");
   }
   const std::byte* const placesAt = at + sizeof head;
-  places = Places::shared(mapping, {placesAt, head.placesBytes});
+  places = Places::shared(mapping, {placesAt, head.placesBytes}, size);
   const auto* const numbers =
       reinterpret_cast<const int*>(placesAt + roundedUp(head.placesBytes, sizeof(int)));
-  HostMap map(std::shared_ptr<const int[]>(mapping, numbers), head.mapNumbers, rank);
-  if (places.size() != size || map.size() != size) {
-    throw Error(ErrorKind::System, "the first rank of the host has shared other places");
+  HostMap map(std::shared_ptr<const int[]>(mapping, numbers), head.mapNumbers, rank, size);
+  if (std::ssize(map.local()) != ranks) {
+    throw Error(ErrorKind::System, "the first rank of the host has shared the map of others");
   }
   return map;
 }

@@ -61,15 +61,30 @@ HostMap::HostMap(std::span<const int> hosts, int rank, int most) : rank_(rank) {
   local_.assign(own.begin(), own.end());
 }
 
-HostMap::HostMap(std::shared_ptr<const int[]> memory, size_t count, int rank)
+HostMap::HostMap(std::shared_ptr<const int[]> memory, size_t count, int rank, int size)
     : rank_(rank), image_(std::move(memory)), count_(count) {
-  const auto isWhole = [this] {
-    if (count_ < kHead || size() < 1 || hosts() < 1 || rank_ >= size()) return false;
-    return count_ == kHead + 3 * static_cast<size_t>(size()) + static_cast<size_t>(hosts()) + 1;
-  };
-  if (!isWhole()) throw Error(ErrorKind::System, "the first rank of the host has shared no map");
+  if (!isSound(size))
+    throw Error(ErrorKind::System, "the first rank of the host has shared no map");
   const auto own = ranks(host());
   local_.assign(own.begin(), own.end());
+}
+
+/// Each rank is where it is said to be, so that no other is.
+bool HostMap::isSound(int size) const {
+  if (count_ < kHead || this->size() != size || hosts() < 1 || hosts() > size) return false;
+  if (count_ != kHead + 3 * static_cast<size_t>(size) + static_cast<size_t>(hosts()) + 1) {
+    return false;
+  }
+  if (first()[0] != 0 || first()[hosts()] != size || rails() < 1) return false;
+  for (int h = 0; h < hosts(); ++h) {
+    if (first()[h + 1] > size || first()[h + 1] - first()[h] < rails()) return false;
+  }
+  for (int r = 0; r < size; ++r) {
+    const int h = hostOf(r);
+    if (h < 0 || h >= hosts() || indexOf(r) < 0) return false;
+    if (indexOf(r) >= first()[h + 1] - first()[h] || at(placeOf(r)) != r) return false;
+  }
+  return true;
 }
 
 std::string HostMap::shape() const {

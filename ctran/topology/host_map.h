@@ -19,8 +19,9 @@ class HostMap {
   /// The same, of hosts that have numbers.
   HostMap(std::span<const int> hosts, int rank, int most);
 
-  /// As one that another rank has made, of whose `image` `memory` is a copy and the owner.
-  HostMap(std::shared_ptr<const int[]> memory, size_t count, int rank);
+  /// As one that another rank has made for `size` ranks, of whose `image` `memory` is a copy and
+  /// the owner. Throws Error(System) if it is none.
+  HostMap(std::shared_ptr<const int[]> memory, size_t count, int rank, int size);
   std::span<const int> image() const { return {image_.get(), count_}; }
 
   int size() const { return image_[kSize]; }  ///< ranks of all hosts
@@ -54,6 +55,8 @@ class HostMap {
   std::string shape() const;
 
  private:
+  bool isSound(int size) const;
+
   // The image: these numbers; per rank its host; per rank its index; per host where its ranks begin
   // in what follows, and the end of that; all ranks, host by host.
   enum Number : size_t { kSize, kHosts, kRails, kIsInOrder, kHead };

@@ -63,6 +63,17 @@ TEST(Places, TravelAsTheyAre) {
   EXPECT_EQ(bytesOf(came), bytesOf(sent));
 }
 
+TEST(Places, InSharedMemoryAreOfAllRanks) {
+  const Places sent = six();
+  const auto sharedOf = [&](std::span<const std::byte> bytes, int size) {
+    return errorOf([&] { Places::shared(nullptr, bytes, size); });
+  };
+  EXPECT_EQ(Places::shared(nullptr, sent.bytes(), 6).describe(5), "node (pid 1005)");
+  EXPECT_EQ(sharedOf(sent.bytes(), 7).kind(), ErrorKind::System);
+  EXPECT_EQ(sharedOf(sent.bytes().first(sent.bytes().size() - 1), 6).kind(), ErrorKind::System);
+  EXPECT_EQ(sharedOf({}, 6).kind(), ErrorKind::System);
+}
+
 TEST(Places, OfSomeRanksAreThoseOfASplit) {
   const Places places = six().selected(std::vector{5, 0, 2}, std::vector<uint16_t>{7, 8, 9});
   ASSERT_EQ(places.size(), 3);

@@ -52,16 +52,33 @@ TEST(HostMap, CanBeSharedByTheRanksOfAHost) {
   std::shared_ptr<int[]> memory(new int[image.size()]);
   std::copy(image.begin(), image.end(), memory.get());
   for (int rank = 0; rank < 50; ++rank) {
-    const HostMap same(memory, image.size(), rank);
+    const HostMap same(memory, image.size(), rank, 50);
     EXPECT_EQ(same.host(), first.hostOf(rank));
     EXPECT_EQ(same.local()[same.index()], rank);
     EXPECT_EQ(same.shape(), first.shape());
     EXPECT_EQ(same.rails(), first.rails());
   }
-  // Memory that holds something else.
-  EXPECT_EQ(errorOf([&] { HostMap(memory, image.size() - 1, 0); }).kind(), ErrorKind::System);
-  memory[0] = 1'000'000;
-  EXPECT_EQ(errorOf([&] { HostMap(memory, image.size(), 0); }).kind(), ErrorKind::System);
+}
+
+TEST(HostMap, ThatSomebodyHasChangedIsNotUsed) {
+  const HostMap first(uneven(50), 4, 8);
+  const auto image = first.image();
+  std::shared_ptr<int[]> memory(new int[image.size()]);
+  std::copy(image.begin(), image.end(), memory.get());
+  const auto kindOf = [&](size_t count, int size) {
+    return errorOf([&] { HostMap(memory, count, 0, size); }).kind();
+  };
+  EXPECT_EQ(kindOf(image.size() - 1, 50), ErrorKind::System);
+  EXPECT_EQ(kindOf(image.size(), 49), ErrorKind::System);
+  // Every number of it, but whether it is in order, which changes no more than the way.
+  for (size_t i = 0; i < image.size(); ++i) {
+    if (i == 3) continue;
+    for (const int other : {-1, image[i] + 1, 1'000'000}) {
+      memory[i] = other;
+      EXPECT_EQ(kindOf(image.size(), 50), ErrorKind::System) << i << ": " << other;
+    }
+    memory[i] = image[i];
+  }
 }
 
 }  // namespace
