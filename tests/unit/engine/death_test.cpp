@@ -296,6 +296,7 @@ class OutOfDescriptors : public ::testing::TestWithParam<bool> {};
 
 TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
   const TemporaryDirectory directory;
+  Shared<State> made;
   ForkedRanks ranks(3, [&](int rank) {
     const auto create = [&](const char* name) {
       auto options = optionsFor(rank, 3, std::make_shared<DirectoryStore>(directory.path()), name);
@@ -304,6 +305,7 @@ TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
     };
     const auto communicator = create("first");
     communicator->run({});
+    arrive(*made, 3);  // or who fails might tell those who have not heard the end of that
     {
       std::optional<NoDescriptors> none;
       if (rank == 1) none.emplace();
