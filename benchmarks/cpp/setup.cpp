@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <numeric>
 #include <vector>
 
+#include "benchmarks/cpp/resident.h"
 #include "ctran/os/traffic.h"
 
 namespace bench {
@@ -29,18 +29,6 @@ double reduced(ctran::Communicator& communicator, ctran::ReduceKind kind, double
 /// The largest of all ranks.
 double largest(ctran::Communicator& communicator, double own) {
   return reduced(communicator, ctran::ReduceKind::Max, own);
-}
-
-/// What this process has of memory, shared pages by the share of it.
-double residentKilobytes() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string word; file >> word;) {
-    if (word != "Pss:") continue;
-    double kilobytes = 0;
-    file >> kilobytes;
-    return kilobytes;
-  }
-  return 0;
 }
 
 /// What this process has written to sockets during each of several calls.

@@ -45,12 +45,10 @@ void ShmContext::begin(const Collective& collective) {
   const size_t touched = touchedBytes(collective, size);
   const bool isSettled = position_ >= Arena::kRingBytes;
   streams_ = puts_.begin(touched, isSettled, gainNeeded(collective, size));
-  if (touched < kFewestStreamed || touched > kMostCached) {
-    streamsOutput_ = touched > kMostCached;
-  } else {
-    streamsOutput_ = touched * size > lastLevelCacheBytes() ||
-                     takes_.begin(touched, isSettled && !puts_.isTrial(), kGainOfOutput);
-  }
+  streamsOutput_ = touched > kMostCached ||
+                   (touched >= kFewestStreamed &&
+                    (touched * size > lastLevelCacheBytes() ||
+                     takes_.begin(touched, isSettled && !puts_.isTrial(), kGainOfOutput)));
 }
 
 void ShmContext::end() {

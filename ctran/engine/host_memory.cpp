@@ -23,23 +23,23 @@ size_t roundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit *
 /// Where the tables begin.
 size_t beforeTables(int ranks) { return Arena::bytesFor(ranks) + Board::bytesFor(ranks); }
 
-size_t bytesOf(const TablesHead& head) {
-  return sizeof head + roundedUp(head.placesBytes, sizeof(int)) + head.mapNumbers * sizeof(int);
+/// From there, where the image is.
+size_t beforeImage(const TablesHead& head) {
+  return sizeof head + roundedUp(head.placesBytes, sizeof(int));
 }
 
 /// Of the first of several ranks of a host.
 UniqueFd memoryWith(const Places& places, const HostMap& map) {
   const auto ranks = static_cast<int>(map.local().size());
   const TablesHead head{places.bytes().size(), map.image().size()};
-  const size_t bytes =
-      beforeTables(ranks) + roundedUp(bytesOf(head), 4096) + Recording::bytesFor(ranks);
+  const size_t tables = beforeImage(head) + map.image().size_bytes();
+  const size_t bytes = beforeTables(ranks) + roundedUp(tables, 4096) + Recording::bytesFor(ranks);
   UniqueFd memory = createSharedMemory("ctran", bytes);
   const auto mapping = SharedMapping::map(memory, bytes);
   std::byte* to = mapping->data() + beforeTables(ranks);
   std::memcpy(to, &head, sizeof head);
   std::memcpy(to + sizeof head, places.bytes().data(), head.placesBytes);
-  std::memcpy(to + sizeof head + roundedUp(head.placesBytes, sizeof(int)), map.image().data(),
-              map.image().size_bytes());
+  std::memcpy(to + beforeImage(head), map.image().data(), map.image().size_bytes());
   return memory;
 }
 
@@ -55,10 +55,8 @@ HostMap useTables(const std::shared_ptr<SharedMapping>& mapping, int ranks, int 
   if (!needed.isAtMost(room + sizeof(int))) {
     throw Error(ErrorKind::System, "the first rank of the host has shared no places");
   }
-  const std::byte* const placesAt = at + sizeof head;
-  places = Places::shared(mapping, {placesAt, head.placesBytes}, size);
-  const auto* const numbers =
-      reinterpret_cast<const int*>(placesAt + roundedUp(head.placesBytes, sizeof(int)));
+  places = Places::shared(mapping, {at + sizeof head, head.placesBytes}, size);
+  const auto* const numbers = reinterpret_cast<const int*>(at + beforeImage(head));
   HostMap map(std::shared_ptr<const int[]>(mapping, numbers), head.mapNumbers, rank, size);
   if (std::ssize(map.local()) != ranks) {
     throw Error(ErrorKind::System, "the first rank of the host has shared the map of others");

@@ -6,27 +6,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
 #include <new>
 #include <stdexcept>
 
+#include "benchmarks/cpp/resident.h"
 #include "ctran/os/futex.h"
 #include "ctran/os/traffic.h"
 
 namespace ctran::testing {
 namespace {
-
-/// What this process has of memory, shared pages by the share of it.
-double residentKilobytes() {
-  std::ifstream file("/proc/self/smaps_rollup");
-  for (std::string word; file >> word;) {
-    if (word != "Pss:") continue;
-    double kilobytes = 0;
-    file >> kilobytes;
-    return kilobytes;
-  }
-  return 0;
-}
 
 double heapKilobytes() {
   const auto info = ::mallinfo2();
@@ -107,7 +95,8 @@ void Stage::watch(int process) {
 }
 
 Stage::Look Stage::lookNow() const {
-  return {traffic().messages.load(), traffic().bytes.load(), residentKilobytes(), heapKilobytes()};
+  return {traffic().messages.load(), traffic().bytes.load(), bench::residentKilobytes(),
+          heapKilobytes()};
 }
 
 std::atomic<uint32_t>& Stage::changesOf(const std::string& key) {
