@@ -197,9 +197,7 @@ bool TcpTransport::pollRdma() {
     for (const auto& rail : peer.rails) {
       if (rail->link) pollRail(peer, *rail);
     }
-    if (!peer.sendsOverRdma() || !peer.hasOutput()) return;
-    flush(peer);
-    lookAgain(kLook);  // whether a device has failed, if this rank is in no call then
+    if (peer.sendsOverRdma() && peer.hasOutput()) flush(peer);
   });
   return any;
 }
@@ -250,6 +248,8 @@ void TcpTransport::writeOverRdma(Peer& peer, const std::function<void(void*, siz
       if (rail->sends) any |= rail->link->writeOne(peer.bulk, written);
     }
   }
+  // Whether a device has failed is asked for also if this rank is in no call any more.
+  if (peer.sendsOverRdma() && peer.hasOutput()) lookAgain(kLook);
 }
 
 void TcpTransport::closeRdma(Peer& peer, const std::string& why) {

@@ -1,8 +1,10 @@
 // Two ranks over the stand-in for libibverbs: registered memory that they put to and get from, and
 // what happens to all that is on its way when a device fails.
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -27,6 +29,11 @@ bool holds(std::span<const std::byte> memory, uint64_t round) {
     if (memory[i] != valueAt(i, round)) return false;
   }
   return true;
+}
+
+bool isReadable(int fd) {
+  pollfd entry{fd, POLLIN, 0};
+  return ::poll(&entry, 1, 0) == 1;
 }
 
 /// Memory that devices use where it is.
@@ -276,6 +283,30 @@ TEST_F(RdmaPair, ADeviceThatIsRemovedAndACableThatIsPulledAreNoticedWithoutTraff
     EXPECT_EQ(ranks.a.error, nullptr);
     EXPECT_EQ(ranks.b.error, nullptr);
   }
+}
+
+/// A rank has sent, and is in no call any more: nobody polls until a descriptor tells it to.
+TEST_F(RdmaPair, ARequestThatFailsIsNoticedByARankThatIsInNoCall) {
+  constexpr int kRetryExceeded = 12;
+  set("CTRAN_IB_HCA", "=standin_0");
+  standIn->standInVerbsReset(1);
+  Ranks ranks;
+  ranks.sendOne(0, std::byte{1});
+  // What still wakes rank 0 because of what it has sent so far does so within a tenth of a second.
+  const auto quiet = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  ranks.until([&] { return std::chrono::steady_clock::now() > quiet; });
+  standIn->standInVerbsFail(0, 1, kRetryExceeded);
+  std::byte value{2}, got{};
+  const MessageName name{kMessageQueue, 0, 1};
+  const auto inbound = ranks.b.transport().receive(name, 0, &got, 1, {});
+  const auto outbound = ranks.a.transport().send(name, 1, &value, 1, {});
+  const auto giveUp = std::chrono::steady_clock::now() + kGuard;
+  while (!inbound->ended().holds() && std::chrono::steady_clock::now() < giveUp) {
+    standIn->standInVerbsStep();
+    ranks.b.poll(1);
+    if (isReadable(ranks.a.transport().urgentFd())) ranks.a.poll(1);
+  }
+  EXPECT_EQ(got, value);
 }
 
 TEST_F(RdmaPair, LargeMessagesGoOverSeveralDevicesTogether) {
