@@ -14,7 +14,7 @@ import pytest
 import torch
 from harness import Job, Rank, Ranks, devices
 from harness.failing import all_reduce, until, until_dead
-from harness.programs import stranger
+from harness.programs import served, stranger
 
 import torchcomms
 from torchcomms import ReduceOp
@@ -419,6 +419,76 @@ def test_the_commands(
     (communicator,) = json.loads(text)["communicators"]
     assert code == 1, "as it was then"
     assert communicator["verdicts"][0]["ranks"] == [0]
+
+
+def parts_of(kept: Path, folder: Path) -> list[Path]:
+    """What was kept, in a file for each of two hosts, of which each has booted at another time. In
+    what was kept they get names."""
+    whole = json.loads(kept.read_text())
+    for c in whole["communicators"]:
+        for rank in c["ranks"]:
+            rank["host"] = f"host{2 * rank['rank'] // c['size']}"
+    kept.write_text(json.dumps(whole))
+    files = []
+    for number in range(2):
+        part = json.loads(kept.read_text())
+        for c in part["communicators"]:
+            c["ranks"] = [rank for rank in c["ranks"] if rank["host"] == f"host{number}"]
+            for rank in c["ranks"]:
+                _boot_later(rank, number * 1_000_000_000_000)
+        files.append(folder / f"{number}.json")
+        files[-1].write_text(json.dumps(part))
+    return files
+
+
+def _boot_later(rank: dict[str, Any], nanos: int) -> None:
+    moments = {"now", "since", "called", "started", "first", "ended", "waits_since"}
+    rank["realtime_offset"] += nanos
+    for times in [rank, *rank["operations"]]:
+        for name in times.keys() & moments:
+            times[name] -= nanos if times[name] else 0
+
+
+def test_hosts_are_looked_at_together(
+    fresh_ranks: MakeRanks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = fresh_ranks(4).start(calls_except_one, 2, 1)
+    assert job.hear(1) == "absent"
+    wait_for(job, "missing_rank")
+    kept, more = tmp_path / "kept.json", ["--json", "--after", "0.1"]
+    run(["analyze", str(job.ranks.processes[0].pid), "--save", str(kept), *more], capsys)
+    job.say(1)
+    for rank in range(4):
+        assert job.hear(rank) == "done"
+        job.say(rank)
+    job.results()
+
+    here, there = map(str, parts_of(kept, tmp_path))
+
+    def analyzed(*of: str) -> tuple[list[dict[str, Any]], Any]:
+        code, text = run(["analyze", *of, *more], capsys)
+        (communicator,) = json.loads(text)["communicators"]
+        assert code == 1
+        return communicator["verdicts"], communicator["traffic"]
+
+    ((alone,), _), ((whole,), traffic) = analyzed(there), analyzed(str(kept))
+    assert alone["verdict"] == "missing_elsewhere"
+    assert (whole["verdict"], whole["ranks"]) == ("missing_rank", [1])
+    together = ([whole], traffic)
+    assert analyzed(here, there) == together
+    once = ["--times", "1", "--after", "0.1"]
+    _, screen = run(["top", str(kept), *once], capsys)
+    with served([there]) as address:
+        assert analyzed(here, address) == together
+        assert run(["top", here, address, *once], capsys) == (0, screen)
+        with served([here, address]) as both:
+            assert analyzed(both) == together
+        assert main(["analyze", here, f"{address}wrong"]) == 2
+        assert "the token is missing or wrong" in capsys.readouterr().err
+    assert main(["analyze", here, address]) == 2
+    error = capsys.readouterr().err
+    assert address.partition("?")[0] in error
+    assert "token" not in error
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import re
 import signal
-import subprocess
-import sys
 import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from urllib.error import HTTPError
 
 import pytest
 from harness import Rank, Ranks
 from harness.failing import all_reduce, until_dead
-from harness.programs import stranger
+from harness.programs import served, stranger
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
@@ -30,20 +27,6 @@ def works(rank: Rank) -> None:
     rank.say("ready")
     rank.listen()
     comm.finalize()
-
-
-@contextmanager
-def served(pid: int, *arguments: str) -> Iterator[str]:
-    """The address at which the job of a process is served."""
-    command = [sys.executable, "-m", "torchcomms", "analyze", str(pid), "--serve", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().strip()
-            process.send_signal(signal.SIGINT)
-            assert process.wait(timeout=GUARD_SECONDS) == 0
-        finally:
-            process.kill()
 
 
 def get(address: str, token: str = "") -> tuple[int, str]:
@@ -63,7 +46,7 @@ def test_a_job_is_served_to_whoever_has_the_token(fresh_ranks: MakeRanks) -> Non
         assert job.hear(rank) == "ready"
     pid = job.ranks.processes[0].pid
     assert pid is not None
-    with served(pid) as address:
+    with served([str(pid)]) as address:
         found = re.fullmatch(r"(http://127\.0\.0\.1:\d+)/\?token=([\w-]{20,})", address)
         assert found is not None, address
         root, token = found.groups()
@@ -108,10 +91,10 @@ def test_a_token_of_ones_own_and_none(fresh_ranks: MakeRanks) -> None:
         assert job.hear(rank) == "ready"
     pid = job.ranks.processes[0].pid
     assert pid is not None
-    with served(pid, "127.0.0.1:0", "--token", "mine") as address:
+    with served([str(pid)], "127.0.0.1:0", "--token", "mine") as address:
         assert address.endswith("/?token=mine")
         assert get(address)[0] == 200
-    with served(pid, "127.0.0.1:0", "--token", "") as address:
+    with served([str(pid)], "127.0.0.1:0", "--token", "") as address:
         assert get(address)[0] == 200
     assert main(["analyze", str(pid), "--serve", "nonsense"]) == 2
     for rank in range(4):

@@ -124,3 +124,17 @@ def stranger() -> Iterator[int]:
     finally:
         process.kill()
         process.communicate()
+
+
+@contextmanager
+def served(of: Sequence[str], *options: str) -> Iterator[str]:
+    """The address at which `torchcomms analyze --serve` serves a job; ends with exit code 0."""
+    command = [sys.executable, "-m", "torchcomms", "analyze", *of, "--serve", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(timeout=GUARD_SECONDS) == 0
+        finally:
+            process.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
-from torchcomms.cli.records import clocks, job, processes, serve, timeline, top, traffic
+from torchcomms.cli.records import job, serve, sources, timeline, top, traffic
 from torchcomms.cli.records.calls import current, named
 from torchcomms.cli.records.verdicts import judge, state_of
 
@@ -34,6 +34,9 @@ example:
 
   torchcomms analyze --serve
       a page that shows the job as it runs
+  torchcomms analyze 4711 'http://host1:9100/?token=...'
+      the ranks of this host and of another one, on which `torchcomms analyze --serve host1:9100`
+      runs and has printed that address
 
 exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
 """
@@ -47,6 +50,8 @@ _TOP_END = """\
 example:
   torchcomms top
       the only job of this user on this host, every second
+  torchcomms top 4711 'http://host1:9100/?token=...'
+      the ranks of another host, too, on which `torchcomms analyze --serve host1:9100` runs
   torchcomms top 4711 --interval 0.2 --times 50
       the job of that process, for ten seconds
   torchcomms top --times 1 --json
@@ -81,7 +86,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_ANALYZE_END,
         formatter_class=raw,
     )
-    analyze.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
+    _add_sources(analyze)
     analyze.add_argument("--json", action="store_true", help="print data, for programs")
     analyze.add_argument(
         "--serve",
@@ -103,7 +108,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_TOP_END,
         formatter_class=raw,
     )
-    live.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
+    _add_sources(live)
     live.add_argument(
         "--interval",
         type=_arguments.seconds,
@@ -123,7 +128,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         epilog=_TRACE_END,
         formatter_class=raw,
     )
-    trace.add_argument("of", nargs="*", metavar="PID|FILE", help="a process, or files")
+    _add_sources(trace)
     trace.add_argument(
         "-o",
         "--output",
@@ -137,6 +142,16 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
 
 
+def _add_sources(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "of",
+        nargs="*",
+        metavar="PID|FILE|URL",
+        help="a process of this host, files, and addresses that `torchcomms analyze --serve` has "
+        "printed on other hosts; together if there are several (default: the only job here)",
+    )
+
+
 def _add_after(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--after",
@@ -147,15 +162,6 @@ def _add_after(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _find(of: Sequence[str]) -> list[job.Communicator]:
-    if len(of) == 1 and of[0].isdecimal():
-        found = job.live(int(of[0]))
-    else:
-        found = job.load([Path(path) for path in of]) if of else job.live()
-    clocks.align(found)
-    return found
-
-
 def run(parsed: argparse.Namespace) -> int:
     """Returns the exit code."""
     try:
@@ -163,8 +169,9 @@ def run(parsed: argparse.Namespace) -> int:
             with suppress(KeyboardInterrupt):
                 _watch(parsed)
             return 0
-        communicators = _find(parsed.of)
-        if parsed.command == "analyze" and parsed.serve is not None:
+        serves = parsed.command == "analyze" and parsed.serve is not None
+        communicators = sources.find(parsed.of, stacks=parsed.command == "analyze" and not serves)
+        if serves:
             return _serve(parsed)
     except job.NotFoundError as error:
         print(error, file=sys.stderr)
@@ -191,7 +198,10 @@ def _watch(parsed: argparse.Namespace) -> None:
         return top.screen(communicators, parsed.after, rates, width)
 
     top.watch(
-        lambda: show(_find(parsed.of)), parsed.interval, parsed.times, as_screen=not parsed.json
+        lambda: show(sources.find(parsed.of)),
+        parsed.interval,
+        parsed.times,
+        as_screen=not parsed.json,
     )
 
 
@@ -218,7 +228,7 @@ def _serve(parsed: argparse.Namespace) -> int:
     try:
         with suppress(KeyboardInterrupt):
             serve.serve(
-                lambda: _find(parsed.of),
+                lambda: sources.find(parsed.of),
                 lambda found: _describe(found, parsed.after),
                 (host.strip("[]"), int(port)),
                 parsed.token,
@@ -239,11 +249,7 @@ def _report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> d
 
 def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> int:
     if parsed.save is not None:
-        for communicator in communicators:
-            for rank in communicator.ranks.values():
-                if rank["process"] is not None:
-                    rank["where"] = processes.where(rank["process"])
-        job.save(parsed.save, communicators)
+        parsed.save.write_text(json.dumps(job.records(communicators, stacks=True)))
     found = [(communicator, judge(communicator, parsed.after)) for communicator in communicators]
     if parsed.json:
         print(json.dumps(_report(found)))

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torchcomms.cli.records import native, processes
@@ -21,13 +19,21 @@ class NotFoundError(Exception):
 
 @dataclass
 class Communicator:
-    """Ranks of one communicator, on this host or in files; `ranks` are as in docs."""
+    """Ranks of one communicator, on this host or on others; `ranks` are as in docs.
+
+    Times of a rank are of its host's CLOCK_MONOTONIC, `now` too, at which it was looked at.
+    """
 
     group: str
     name: str
     size: int
-    now: int
     ranks: dict[int, dict[str, Any]] = field(default_factory=dict)
+
+    @property
+    def now(self) -> int:
+        """When the last of them was looked at, as of CLOCK_REALTIME."""
+        times = (rank["now"] + rank["realtime_offset"] for rank in self.ranks.values())
+        return max(times, default=0)
 
 
 @dataclass
@@ -155,53 +161,54 @@ def live(pid: int | None = None) -> list[Communicator]:
         for rank in content["ranks"]:
             at = _alive(rank, memory.holders)
             state = "left" if rank["left"] else "alive" if at is not None else "dead"
-            about = {**rank, "state": state, "process": at}
-            group = communicators.setdefault(
-                name, Communicator(name, rank["name"], rank["size"], content["now"])
-            )
+            about = {**rank, "state": state, "process": at, "now": content["now"]}
+            group = communicators.setdefault(name, Communicator(name, rank["name"], rank["size"]))
             group.size = max(group.size, rank["size"])  # NCCL before 2.27 does not tell
             group.ranks[rank["rank"]] = about
     return sorted(communicators.values(), key=lambda c: (c.name, c.group))
 
 
-def save(path: Path, communicators: Sequence[Communicator]) -> None:
-    """What `load` reads."""
+def described(communicators: Sequence[Communicator]) -> dict[str, Any]:
+    """What `merged` takes, on the host of the job."""
     rows = [
-        {
-            "group": c.group,
-            "name": c.name,
-            "size": c.size,
-            "now": c.now,
-            "ranks": list(c.ranks.values()),
-        }
+        {"group": c.group, "name": c.name, "size": c.size, "ranks": list(c.ranks.values())}
         for c in communicators
     ]
-    path.write_text(json.dumps({"torchcomms_recording": FORMAT, "communicators": rows}))
+    return {"torchcomms_recording": FORMAT, "communicators": rows}
 
 
-def load(paths: Sequence[Path]) -> list[Communicator]:
-    """The communicators of files that `save` has written, put together.
+def records(communicators: Sequence[Communicator], *, stacks: bool) -> dict[str, Any]:
+    """The same as JSON for other hosts, and for later: with where the ranks are now. `stacks`: also
+    in Python, which takes a moment."""
+    for c in communicators:
+        for rank in c.ranks.values():
+            if "where" not in rank:
+                at = rank["process"]
+                rank["where"] = [] if at is None else processes.where(at, stacks=stacks)
+    return described(communicators)
+
+
+def merged(contents: Iterable[tuple[str, Any]]) -> list[Communicator]:
+    """The communicators of what `records` has made, put together. `contents`: with where each is
+    from.
 
     Raises:
-        NotFoundError: a file is none of these.
+        NotFoundError: one of them is something else.
     """
     communicators: dict[str, Communicator] = {}
-    for path in paths:
+    for source, content in contents:
         try:
-            content = json.loads(path.read_text())
             if content["torchcomms_recording"] != FORMAT:
                 raise ValueError("another version has written it")
             for row in content["communicators"]:
                 group = communicators.setdefault(
-                    row["group"],
-                    Communicator(row["group"], row["name"], int(row["size"]), int(row["now"])),
+                    row["group"], Communicator(row["group"], row["name"], int(row["size"]))
                 )
                 for rank in row["ranks"]:
+                    rank["now"] = int(rank["now"])
                     group.ranks[int(rank["rank"])] = rank
-        except OSError as error:
-            raise NotFoundError(f"{path} cannot be read: {error.strerror}") from None
         except (ValueError, KeyError, TypeError) as error:
             raise NotFoundError(
-                f"{path} is no recording of `torchcomms analyze --save`: {error}"
+                f"{source} is no recording of `torchcomms analyze --save`: {error}"
             ) from None
     return sorted(communicators.values(), key=lambda c: (c.name, c.group))

@@ -22,7 +22,7 @@ def preparation(communicator: Communicator) -> Iterable[dict[str, Any]]:
         nanos = [op["prepared"] for op in own if op.get("prepared", 0) > 0]
         if len(nanos) < max(_LEAST_OPERATIONS, _LEAST_SHARE * len(own)):
             continue
-        passed = max(op["ended"] or communicator.now for op in own) - own[0]["called"]
+        passed = max(op["ended"] or rank["now"] for op in own) - own[0]["called"]
         found[r] = (min(sum(nanos) / max(passed, 1), 1), len(nanos))
         calls = max(calls, len(own))
     if not found:

@@ -50,13 +50,15 @@ def inner_pid(pid: int) -> int:
     return pid
 
 
-def where(pid: int) -> list[str]:
-    """What a process is doing, as far as this user may know: innermost first."""
+def where(pid: int, *, stacks: bool = True) -> list[str]:
+    """What a process is doing, as far as this user may know: innermost first. `stacks`: also in
+    Python."""
     lines = []
     fields = _stat(pid)
     if fields and fields[0] in _STATES:
         lines.append(_STATES[fields[0]])
-    lines += _python_stack(pid)
+    if stacks:
+        lines += _python_stack(pid)
     if not lines:
         with suppress(OSError), open(f"/proc/{pid}/wchan") as file:
             function = file.read().strip()

@@ -42,7 +42,7 @@ def metrics(communicators: Sequence[job.Communicator], verdicts: dict[str, Any])
             lines.append(f"torchcomms_{name}{{{text}}} {value}")
 
     ranks = [
-        ({"communicator": c.name, "group": c.group, "rank": r}, c, rank)
+        ({"communicator": c.name, "group": c.group, "rank": r}, rank)
         for c in communicators
         for r, rank in sorted(c.ranks.items())
     ]
@@ -50,25 +50,25 @@ def metrics(communicators: Sequence[job.Communicator], verdicts: dict[str, Any])
         "rank_alive",
         "gauge",
         "Whether the process of a rank lives.",
-        ((labels, int(rank["state"] == "alive")) for labels, _, rank in ranks),
+        ((labels, int(rank["state"] == "alive")) for labels, rank in ranks),
     )
     family(
         "calls_total",
         "counter",
         "Collectives that a rank has started.",
-        ((labels, rank["collectives"]) for labels, _, rank in ranks),
+        ((labels, rank["collectives"]) for labels, rank in ranks),
     )
     family(
         "messages_total",
         "counter",
         "Sends and receives that a rank has started.",
-        ((labels, rank["messages"]) for labels, _, rank in ranks),
+        ((labels, rank["messages"]) for labels, rank in ranks),
     )
     family(
         "in_operation_seconds",
         "gauge",
         "For how long a rank is in its operation; 0: in none.",
-        ((labels, _inside(c, rank)) for labels, c, rank in ranks),
+        ((labels, _inside(rank)) for labels, rank in ranks),
     )
     family(
         "link_sent_bytes_total",
@@ -110,11 +110,11 @@ def metrics(communicators: Sequence[job.Communicator], verdicts: dict[str, Any])
     return "\n".join(lines) + "\n"
 
 
-def _inside(communicator: job.Communicator, rank: dict[str, Any]) -> float:
+def _inside(rank: dict[str, Any]) -> float:
     operation = current(rank)
     if operation is None:
         return 0.0
-    return max(communicator.now - int(operation["started"]), 0) / 1e9
+    return max(int(rank["now"]) - int(operation["started"]), 0) / 1e9
 
 
 def _escaped(text: str) -> str:
@@ -135,8 +135,8 @@ def _recent(communicators: Sequence[job.Communicator]) -> list[dict[str, Any]]:
                         {
                             "kind": o["kind"],
                             "number": o["number"],
-                            "from": (c.now - o["started"]) / 1e9,
-                            "to": (c.now - (o["ended"] or c.now)) / 1e9,
+                            "from": (rank["now"] - o["started"]) / 1e9,
+                            "to": (rank["now"] - (o["ended"] or rank["now"])) / 1e9,
                         }
                         for o in last
                     ],
@@ -160,7 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         address = urlsplit(self.path)
-        given = parse_qs(address.query).get("token", [""])[0]
+        asked = parse_qs(address.query)
+        given = asked.get("token", [""])[0]
         scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer":
             given = bearer
@@ -170,7 +171,12 @@ class _Handler(BaseHTTPRequestHandler):
         if address.path == "/":
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_text())
             return
-        answers = {"/api/state": self._state, "/api/trace": self._trace, "/metrics": self._metrics}
+        answers = {
+            "/api/state": self._state,
+            "/api/trace": self._trace,
+            "/api/records": partial(self._records, asked.get("stacks") == ["1"]),
+            "/metrics": self._metrics,
+        }
         answer = answers.get(address.path)
         if answer is None:
             self._send(HTTPStatus.NOT_FOUND, "text/plain", "there is no such page\n")
@@ -187,6 +193,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _trace(self) -> tuple[str, str]:
         return "application/json", json.dumps(timeline.events(self._look(), _TRACE_SECONDS))
+
+    def _records(self, stacks: bool) -> tuple[str, str]:
+        return "application/json", json.dumps(job.records(self._look(), stacks=stacks))
 
     def _metrics(self) -> tuple[str, str]:
         found = self._look()

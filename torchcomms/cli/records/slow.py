@@ -48,7 +48,7 @@ def slowest(communicator: Communicator, nanos: int) -> tuple[int, int, int] | No
     for ops in _common(communicator).values():
         times = sorted((_called(communicator.ranks[r], op), r) for r, op in ops.items())
         some = times[-1][1]
-        if ops[some]["called"] >= communicator.now - nanos:
+        if ops[some]["called"] >= communicator.ranks[some]["now"] - nanos:
             delays[times[-1][1]].append(times[-1][0] - times[-2][0])
     if not delays:
         return None
@@ -132,7 +132,7 @@ def _links(communicator: Communicator) -> Iterable[dict[str, Any]]:
     speeds: dict[tuple[int, int], float] = {}
     shares: dict[tuple[int, int], float] = {}
     for r, rank in communicator.ranks.items():
-        passed = max(communicator.now - rank.get("since", 0), 1)
+        passed = max(rank["now"] - rank.get("since", 0), 1)
         for link in rank.get("links", []):
             if link["arrived"] < _LEAST_ARRIVED or link["busy"] == 0:
                 continue

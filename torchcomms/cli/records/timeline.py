@@ -35,8 +35,8 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
             out.append(_name("thread_name", r, index, communicator.name))
             out.append(_name("thread_name", r, index + _MESSAGES, f"{communicator.name}: messages"))
             for operation in rank["operations"]:
-                end = operation["ended"] or communicator.now
-                if last is not None and end < communicator.now - last * 1e9:
+                end = operation["ended"] or rank["now"]
+                if last is not None and end < rank["now"] - last * 1e9:
                     continue
                 out.append(_event(rank, operation, index, end, since))
                 shown.add(_key(End(r, operation)))

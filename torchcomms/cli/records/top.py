@@ -19,8 +19,8 @@ _SLOWEST_NANOS = 60 * _RATE_NANOS
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-def _row(communicator: Communicator, rank: dict[str, Any]) -> str:
-    now = communicator.now
+def _row(rank: dict[str, Any]) -> str:
+    now = rank["now"]
     recent = [o for o in collectives(rank).values() if o["ended"] > now - _RATE_NANOS]
     waited = sum(o["waited"] for o in recent)
     operation = current(rank)
@@ -60,7 +60,7 @@ def screen(
         lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
         lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
         for _, rank in sorted(communicator.ranks.items()):
-            lines.append(_row(communicator, rank))
+            lines.append(_row(rank))
         late = slowest(communicator, _SLOWEST_NANOS)
         if late is not None:
             who, last, calls = late

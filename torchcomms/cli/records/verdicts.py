@@ -112,8 +112,9 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
     if not inside:
         return
     number = max(op["number"] for op in inside.values())
-    longest = min((op for op in inside.values()), key=lambda op: op["started"])
-    seconds = (communicator.now - longest["started"]) / _SECOND
+    seconds = (
+        max(communicator.ranks[r]["now"] - op["started"] for r, op in inside.items()) / _SECOND
+    )
     if seconds < after:
         return
     model = next(op for op in inside.values() if op["number"] == number)
@@ -174,7 +175,7 @@ def _unmatched(communicator: Communicator, after: float) -> Iterable[dict[str, A
     """Messages whose other side does not come."""
     for r, rank in sorted(communicator.ranks.items()):
         for op in rank["operations"] if rank["state"] == "alive" else []:
-            seconds = (communicator.now - op["started"]) / _SECOND
+            seconds = (rank["now"] - op["started"]) / _SECOND
             if not op["message"] or op["ended"] or seconds < after:
                 continue
             if op["kind"] not in ("send", "recv"):
