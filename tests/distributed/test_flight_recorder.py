@@ -20,6 +20,7 @@ from harness.failing import until
 
 import torchcomms
 from torchcomms import ReduceOp
+from torchcomms.cli import main
 from torchcomms.hooks import FlightRecorderHook
 
 MakeRanks = Callable[[int], Ranks]
@@ -171,6 +172,73 @@ def test_the_analyzer_names_who_is_missing(fresh_ranks: MakeRanks, tmp_path: Pat
     said, _database = analyze(folder)
     assert "ctran:all_reduce" in said
     assert "missing ranks: {1}" in said, said
+
+
+def works_unprepared(rank: Rank, absent: int) -> None:
+    comm = rank.new_comm(BACKEND, "unprepared")
+    me, size = comm.get_rank(), comm.get_size()
+    t, whole = torch.zeros(4), torch.zeros(4 * size)
+    parts = [torch.zeros(4) for _ in range(size)]
+    comm.barrier(async_op=False)
+    comm.all_reduce(t, ReduceOp.SUM, async_op=False)
+    comm.broadcast(t, 1, async_op=False)
+    comm.reduce(t, 0, ReduceOp.SUM, async_op=False)
+    comm.all_gather_single(whole, t, async_op=False)
+    comm.all_gather_v(parts, t, async_op=False)
+    comm.reduce_scatter_single(t, whole, ReduceOp.SUM, async_op=False)
+    comm.all_to_all_single(whole, whole.clone(), async_op=False)
+    comm.gather(parts if me == 0 else [], t, 0, async_op=False)
+    comm.scatter(t, parts if me == 0 else [], 0, async_op=False)
+    pair = comm.split([2, 1] if me > 0 else [], "unprepared pair")
+    if pair is not None:
+        pair.all_reduce(t, ReduceOp.SUM, async_op=False)
+        if pair.get_rank() == 0:
+            pair.send(t, 1, async_op=False)
+        else:
+            pair.recv(t, 0, async_op=False)
+        pair.finalize()
+    rank.say("ready")
+    rank.listen()
+    if me != absent:
+        comm.all_reduce(t, ReduceOp.SUM, async_op=True)
+    rank.say("called")
+    rank.listen()
+    comm.finalize()
+
+
+@analyzed
+@pytest.mark.parametrize("absent", [-1, 1])
+def test_the_analyzer_reads_a_job_that_has_prepared_nothing(
+    fresh_ranks: MakeRanks, tmp_path: Path, absent: int
+) -> None:
+    job = fresh_ranks(3).start(works_unprepared, absent)
+    folder = tmp_path / "traces"
+    write = ["trace", "--format", "flight_recorder", "-o", str(folder)]
+    write += [str(job.ranks.processes[0].pid)]
+    for word in ("ready", "called"):
+        for rank in range(3):
+            assert job.hear(rank) == word
+        if word == "ready":
+            for rank in range(3):
+                job.say(rank)
+    assert main(write) == 0
+    assert sorted(os.listdir(folder)) == ["rank_0", "rank_1", "rank_2"]
+    said, database = analyze(folder)
+    done = [one for one in database.collectives if one.collective_state == "completed"]
+    assert all(one.pass_check for one in done), said
+    names = [one.collective_name for one in done if one.group_id == "unprepared"]
+    assert {name.removeprefix("ctran:") for name in names} >= {
+        *("barrier", "all_reduce", "broadcast", "reduce", "all_gather_single", "all_gather_v"),
+        *("reduce_scatter_single", "all_to_all_single", "gather", "scatter"),
+    }
+    of_pair = [one.collective_name for one in done if one.group_id.endswith("pair")]
+    assert "ctran:all_reduce" in of_pair
+    assert len(of_pair) == 2, "and a message"
+    assert "mismatch" not in said.lower()
+    if absent >= 0:
+        assert f"missing ranks: {{{absent}}}" in said, said
+    else:
+        assert "Not all ranks" not in said, said
 
 
 def loses_a_peer(rank: Rank, folder: str) -> None:

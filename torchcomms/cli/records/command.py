@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
-from torchcomms.cli.records import job, serve, sources, timeline, top, traffic
+from torchcomms.cli.records import flight_recorder, job, serve, sources, timeline, top, traffic
 from torchcomms.cli.records.calls import current, named
 from torchcomms.cli.records.verdicts import judge, state_of
 
@@ -62,7 +62,8 @@ exit code: 0; 2 if there is no such job or file
 _TRACE = """\
 Writes what the ranks have recorded as a time line, all ranks below each other, for
 https://ui.perfetto.dev or chrome://tracing. Arrows go from a send to its receive, and from the rank
-that came last to a collective to those that waited for it. The job goes on meanwhile.
+that came last to a collective to those that waited for it. Or as PyTorch's flight recorder does, a
+file for each rank, for its analyzer. The job goes on meanwhile.
 """
 _TRACE_END = """\
 example:
@@ -72,8 +73,11 @@ example:
       the last ten seconds of the job of that process
   torchcomms trace host0.json host1.json -o job.json
       what `torchcomms analyze --save` has kept on two hosts
+  torchcomms trace --format flight_recorder -o dumps
+  python -m torch.distributed.flight_recorder.fr_trace dumps
+      what PyTorch's analyzer says about a job in which nobody has registered a FlightRecorderHook
 
-exit code: 0; 2 if there is no such job or file, or the time line cannot be written
+exit code: 0; 2 if there is no such job or file, or the output cannot be written
 """
 
 
@@ -135,7 +139,13 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         type=Path,
         required=True,
         metavar="FILE",
-        help="where to write the time line, '-' for standard output",
+        help="where to write: a file, or '-' for standard output; of flight_recorder a folder",
+    )
+    trace.add_argument(
+        "--format",
+        choices=("perfetto", "flight_recorder"),
+        default="perfetto",
+        help="a time line, or a folder of files for PyTorch's analyzer (default: perfetto)",
     )
     trace.add_argument(
         "--last", type=_arguments.seconds, metavar="TIME", help="the last 10s, 500ms or 2min alone"
@@ -206,6 +216,14 @@ def _watch(parsed: argparse.Namespace) -> None:
 
 
 def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> None:
+    if parsed.format == "flight_recorder":
+        count = flight_recorder.write(parsed.output, communicators)
+        print(
+            f"{parsed.output}: {count} ranks; python -m torch.distributed.flight_recorder.fr_trace "
+            f"{parsed.output} judges them",
+            file=sys.stderr,
+        )
+        return
     text = json.dumps(timeline.events(communicators, parsed.last))
     if str(parsed.output) == "-":
         print(text)
