@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import json
 import os
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -26,37 +28,72 @@ def sources(*suffixes: str) -> list[Path]:
     return found
 
 
+# Files that clang-tidy reads as one: most of its time goes into the headers that they share.
+TOGETHER = 12
+
+
+def _tidy_groups(build: Path) -> dict[str, tuple[list[Path], list[str]]]:
+    """Files of one folder of ctran that are compiled alike, and how, by a name for them."""
+    alike: dict[tuple[Path, tuple[str, ...]], list[Path]] = {}
+    for entry in json.loads((build / "compile_commands.json").read_text()):
+        unit = Path(entry["file"])
+        if not unit.is_relative_to(ROOT / "ctran"):
+            continue
+        # Everything between the compiler and "-o OBJECT -c FILE".
+        flags = shlex.split(entry["command"])[1:]
+        flags = flags[: flags.index("-o")]
+        folder = Path(*unit.relative_to(ROOT).parts[:2])
+        alike.setdefault((folder, tuple(flags)), []).append(unit)
+    groups = {}
+    for (folder, flags_of_all), units in alike.items():
+        for first in range(0, len(units), TOGETHER):
+            name = f"{folder.name}-{len(groups)}"
+            groups[name] = (sorted(units)[first : first + TOGETHER], list(flags_of_all))
+    return groups
+
+
 def clang_tidy(environment: Environment, build: Path) -> None:
-    """clang-tidy on ctran; a file is looked at again when it, a header, or the list changed."""
+    """clang-tidy on ctran; files are looked at again when one of them, a header, or the list
+    changed."""
     say("==> clang-tidy on ctran/")
-    units = [file for file in sources(".cpp") if file.is_relative_to(ROOT / "ctran")]
     headers = [f for f in sources(".h", ".inl", ".cuh") if f.is_relative_to(ROOT / "ctran")]
     common = [ROOT / ".clang-tidy", ROOT / "requirements-dev.txt", *headers]
+    folder = build / "tidy"
+    folder.mkdir(exist_ok=True)
+    (folder / ".clang-tidy").write_text((ROOT / ".clang-tidy").read_text())
+    groups = _tidy_groups(build)
     stamps = {
-        unit: Stamp(build / "tidy" / str(unit.relative_to(ROOT)).replace("/", "-"), [unit, *common])
-        for unit in units
+        name: Stamp(folder / name, [*map(str, units), *flags, *units, *common])
+        for name, (units, flags) in groups.items()
     }
-    todo = [unit for unit in units if not stamps[unit].is_current()]
+    todo = [name for name in groups if not stamps[name].is_current()]
 
-    def look(unit: Path) -> tuple[Path, int, str]:
-        command = [environment.tool("clang-tidy"), "--quiet", "-p", str(build), str(unit)]
+    def look(name: str, units: list[Path], flags: list[str]) -> tuple[int, str]:
+        together = folder / f"{name}.cpp"
+        together.write_text("".join(f'#include "{unit}"\n' for unit in units))
+        command = [environment.tool("clang-tidy"), "--quiet", str(together), "--", *flags]
         result = subprocess.run(
             command, capture_output=True, text=True, env=environment.variables()
         )
-        return unit, result.returncode, result.stdout + result.stderr
+        if result.returncode and "clang-diagnostic-error" in result.stdout and len(units) > 1:
+            # What two of them call alike, each in a namespace of its own without a name, for example.
+            half = len(units) // 2
+            parts = [look(f"{name}{end}", units[a:b], flags) for end, a, b in (("a", 0, half), ("b", half, None))]
+            return max(code for code, _ in parts), "".join(output for _, output in parts)
+        return result.returncode, result.stdout + result.stderr
 
     failed = False
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        jobs = [pool.submit(look, unit) for unit in todo]
+        jobs = {pool.submit(look, name, *groups[name]): name for name in todo}
         for number, job in enumerate(concurrent.futures.as_completed(jobs), 1):
-            unit, code, output = job.result()
-            say(f"  [{number}/{len(todo)}] {unit.relative_to(ROOT)}")
+            (code, output), units = job.result(), groups[jobs[job]][0]
+            say(f"  [{number}/{len(todo)}] {len(units)} files from {units[0].relative_to(ROOT)} on")
             if code == 0:
-                stamps[unit].set()
+                stamps[jobs[job]].set()
             else:
                 failed = True
                 say(output)
-    say(f"  {len(todo)} files looked at, {len(units) - len(todo)} unchanged since they passed")
+    say(f"  {len(todo)} of {len(groups)} groups of files looked at, the others have not changed")
     if failed:
         raise CommandFailed("clang-tidy")
 
