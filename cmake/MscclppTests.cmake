@@ -5,7 +5,8 @@ add_executable(mscclpp_tests
   ${mscclpp_test_sources} ${PROJECT_SOURCE_DIR}/tests/unit/support/ranks.cpp
   ${PROJECT_SOURCE_DIR}/tests/unit/support/cases.cpp
   ${PROJECT_SOURCE_DIR}/tests/unit/support/stand_ins.cpp)
-add_dependencies(mscclpp_tests stand_in_cuda stand_in_nvrtc)
+add_dependencies(mscclpp_tests stand_in_cuda stand_in_nvrtc stand_in_verbs)
+target_compile_definitions(mscclpp_tests PRIVATE STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
 target_link_libraries(mscclpp_tests PRIVATE
   own_code mscclpp ctran ctran_api GTest::gtest GTest::gtest_main)
 target_compile_options(mscclpp_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)

@@ -43,8 +43,13 @@ T = TypeVar("T", bound=NativeObject)
 
 
 class Transport(IntEnum):
-    """How a rank reaches another. CudaIpc serves ranks of one host, on GPUs and without; the others
-    are not served."""
+    """How a rank reaches another.
+
+    CudaIpc: memory of one host, which others map; memory channels need it. Ethernet: messages, by
+    whatever network there is between two hosts, or within one; for port channels, connections and
+    semaphores. IB0 to IB7: the same, and an error where it is not RDMA; the engine chooses the
+    device (`CTRAN_IB_HCA`), whatever the number.
+    """
 
     Unknown = 0
     CudaIpc = 1
@@ -289,7 +294,7 @@ class MemoryChannel(_HasHandle):
         packet_buffer: where packets for this rank come, as an address.
 
     Raises:
-        ValueError: threads cannot reach `dst`.
+        ValueError: threads cannot reach `dst`, or the connection is not CudaIpc.
     """
 
     def __init__(

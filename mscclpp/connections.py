@@ -78,7 +78,7 @@ class Connections:
             A dict with a Connection for each rank.
 
         Raises:
-            ValueError: there is no such rank or transport.
+            ValueError: there is no such rank or transport, or no RDMA where IB0 to IB7 ask for it.
             CommError: a rank did not come.
         """
         ranks = [int(rank) for rank in all_ranks]
@@ -91,13 +91,18 @@ class Connections:
             )
             for rank in others
         }
-        return {rank: future.get() for rank, future in futures.items()}
+        connections = {rank: future.get() for rank, future in futures.items()}
+        for connection in connections.values():
+            if connection.transport() is not Transport.CudaIpc:
+                connection.flush()  # returns when the other end is there
+        return connections
 
     def register_local_memory(
         self, tensor: Any, connections: Mapping[int, Connection]
     ) -> RegisteredMemory:
         """Memory of this rank, for those connections. Kernels of others reach what comes from
-        RawGpuBuffer, or is on a GPU.
+        RawGpuBuffer, or is on a GPU. Over Ethernet and IB others write it as long as the result
+        lives, or a proxy that has been told of it.
 
         Args:
             tensor: of torch, cupy or numpy, contiguous; or a RawGpuBuffer.
@@ -184,6 +189,7 @@ class Connections:
         """A channel from this rank's tensor to each other rank's scratch, through the proxy."""
         semaphores = self.register_semaphore_with_proxy(proxy_service, connections)
         memories = self._exchanged(self._registered(scratch, connections), connections)
+        proxy_service.add_memory(memories[self.my_rank])  # others write it as long as it is known
         source = proxy_service.add_memory(self.register_local_memory(tensor, connections))
         return {
             rank: proxy_service.port_channel(

@@ -99,8 +99,9 @@ class MSCCLPP_API TcpBootstrap : public Bootstrap {
   const std::unique_ptr<Impl> impl_;
 };
 
-/// How a rank reaches another. CudaIpc: memory of one host, that others map. The others are not
-/// served yet.
+/// How a rank reaches another. CudaIpc: memory of one host, that others map. Ethernet: messages, by
+/// whatever network there is between the hosts of both, or within one. IB0 to IB7: the same, and an
+/// error unless it is RDMA; which device, the engine chooses (CTRAN_IB_HCA).
 enum class Transport { Unknown, CudaIpc, IB0, IB1, IB2, IB3, IB4, IB5, IB6, IB7, Ethernet };
 inline constexpr size_t kTransports = 11;
 
@@ -183,13 +184,14 @@ class MSCCLPP_API Endpoint {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// Memory that other ranks read or write. What a rank registers, and what others get of it.
+/// Memory that other ranks read or write. What a rank registers, and what others get of it. Over
+/// Ethernet and IB it is written as long as a copy lives of what registerMemory returned.
 class MSCCLPP_API RegisteredMemory {
  public:
   RegisteredMemory() = default;
 
   /// Where it is in this process. Throws Error(InvalidUsage) for memory of another process that
-  /// cannot be mapped here: its owner has to take it from GpuBuffer.
+  /// cannot be mapped here: it is on another host, or its owner has to take it from GpuBuffer.
   void* data() const;
   /// The same, where it comes from.
   void* originalDataPtr() const;
@@ -212,6 +214,10 @@ class Context;
 class Semaphore;
 
 /// From this rank to another: the proxy's side of channels. One thread at a time.
+///
+/// Both ends of an Ethernet or IB connection are made in any order; the first use waits for the
+/// other end. When the last copy of an end goes, the other end's uses fail, and waits for its
+/// semaphores end.
 class MSCCLPP_API Connection {
  public:
   Connection() = default;
@@ -223,7 +229,8 @@ class MSCCLPP_API Connection {
   /// the new value.
   void updateAndSync(const RegisteredMemory& dst, uint64_t dstOffset, uint64_t* src,
                      uint64_t newValue);
-  /// Returns when the sources of all that was written before may be changed.
+  /// Returns when the sources of all that was written before may be changed; over Ethernet and IB
+  /// they may be as soon as `write` returns.
   void flush(int64_t timeoutUsec = -1);
 
   Transport transport() const;
@@ -284,7 +291,8 @@ class MSCCLPP_API Context : public std::enable_shared_from_this<Context> {
 
   RegisteredMemory registerMemory(void* ptr, size_t size, TransportFlags transports);
   Endpoint createEndpoint(const EndpointConfig& config);
-  /// Throws Error(InvalidUsage) if these ends cannot reach each other.
+  /// Throws Error(InvalidUsage) if these ends cannot reach each other. An endpoint of Ethernet or
+  /// IB serves one connection.
   Connection connect(const Endpoint& localEndpoint, const Endpoint& remoteEndpoint);
 
  private:

@@ -19,7 +19,7 @@ MSCCLPP_DEVICE_INLINE bool waitUntil(const Done& done, WaitLimit* limit,
     }
     // A look at the clock and at the host's memory takes longer than many spins.
     if (limit == nullptr || spins % 4096 != 0) continue;
-    if (loadRelaxedSystem(&limit->failed) != 0) return false;
+    if (loadRelaxedSystem(&limit->failed) != 0) return done();
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (began == 0) began = now;

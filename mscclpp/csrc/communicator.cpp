@@ -1,4 +1,7 @@
+#include <exception>
+#include <functional>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "lines.h"
@@ -10,13 +13,16 @@
 namespace mscclpp {
 namespace {
 
-std::string ended(const WaitLimit& limit) {
-  const std::string rank = limit.peer < 0 ? "other ranks" : "rank " + std::to_string(limit.peer);
-  if (isReadable(limit.peerProcess)) {
-    return "a kernel on a GPU waited for " + rank + ", whose process has ended";
-  }
-  return "a kernel on a GPU waited for " + rank + ", for " +
-         std::to_string(limit.timeoutNanos / 1'000'000'000) +
+/// Whether the rank has gone, rather than not come.
+bool isGone(const WaitLimit& limit, WaitEnd end) {
+  return end == WaitEnd::Lost || end == WaitEnd::Closed || isReadable(limit.peerProcess);
+}
+
+std::string ended(const WaitLimit& limit, WaitEnd end) {
+  const std::string who = "a kernel on a GPU waited for " + named(limit, end);
+  if (end == WaitEnd::Lost || end == WaitEnd::Closed) return who;
+  if (isReadable(limit.peerProcess)) return who + ", whose process has ended";
+  return who + ", for " + std::to_string(limit.timeoutNanos / 1'000'000'000) +
          " s or until an earlier failure: does it execute the same? (MSCCLPP_TIMEOUT sets the "
          "limit)";
 }
@@ -65,8 +71,9 @@ Semaphore::Semaphore(const SemaphoreStub& local, const SemaphoreStub& remote)
                      remote,
                      newLimit(local.impl_->connection.device().type),
                      {}}) {
-  const std::shared_ptr<Descriptor>& process = impl_->connection.impl_->process;
-  if (process) impl_->limit->peerProcess = process->get();
+  const Connection::Impl& connection = *impl_->connection.impl_;
+  if (connection.process) impl_->limit->peerProcess = connection.process->get();
+  if (connection.link) connection.link->ends(impl_->limit);
 }
 
 Connection& Semaphore::connection() { return impl_->connection; }
@@ -82,6 +89,42 @@ void Semaphore::alsoEndsBy(std::shared_ptr<WaitLimit> limit) {
   impl_->others.push_back(std::move(limit));
 }
 
+namespace {
+
+/// A message to read.
+struct Step {
+  virtual ~Step() = default;
+  virtual void run() = 0;
+};
+
+/// Holds what was read only until somebody takes it, so that it lives as long as its users like.
+template <class T>
+struct Reading final : Step {
+  void run() override {
+    if (!read) return;
+    const std::function<T()> own = std::exchange(read, nullptr);
+    if (before) before->run();
+    before.reset();
+    try {
+      value = own();
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  T take() {
+    run();
+    if (error) std::rethrow_exception(error);
+    return *std::exchange(value, std::nullopt);
+  }
+
+  std::shared_ptr<Step> before;
+  std::function<T()> read;
+  std::optional<T> value;
+  std::exception_ptr error;
+};
+
+}  // namespace
+
 class Communicator::Impl {
  public:
   Impl(std::shared_ptr<Bootstrap> bootstrap, std::shared_ptr<Context> context)
@@ -92,23 +135,20 @@ class Communicator::Impl {
   /// all that was to be read before it.
   template <class T, class Read>
   std::shared_future<T> receive(int rank, int tag, Read read) {
-    std::shared_future<void>& last = last_[{rank, tag}];
-    std::shared_future<T> future = std::async(std::launch::deferred,
-                                              [bootstrap = bootstrap_, before = last, rank, tag,
-                                               read = std::move(read)]() -> T {
-                                                if (before.valid()) before.get();
-                                                std::vector<char> data;
-                                                bootstrap->recv(data, rank, tag);
-                                                return read(data);
-                                              })
-                                       .share();
-    last = std::async(std::launch::deferred, [future] { future.wait(); }).share();
-    return future;
+    std::shared_ptr<Step>& last = last_[{rank, tag}];
+    const auto step = std::make_shared<Reading<T>>();
+    step->before = std::exchange(last, step);
+    step->read = [bootstrap = bootstrap_, rank, tag, read = std::move(read)] {
+      std::vector<char> data;
+      bootstrap->recv(data, rank, tag);
+      return read(data);
+    };
+    return std::async(std::launch::deferred, [step] { return step->take(); }).share();
   }
 
   const std::shared_ptr<Bootstrap> bootstrap_;
   const std::shared_ptr<Context> context_;
-  std::map<std::pair<int, int>, std::shared_future<void>> last_;
+  std::map<std::pair<int, int>, std::shared_ptr<Step>> last_;
   struct Peer {
     int rank;
     int tag;
@@ -152,6 +192,7 @@ std::shared_future<Connection> Communicator::connect(const Endpoint& localEndpoi
       [context = impl_->context_, peers = impl_->peers_, localEndpoint, remoteRank,
        tag](const std::vector<char>& data) {
         Connection made = context->connect(localEndpoint, Endpoint::deserialize(data));
+        if (made.impl_->link) made.impl_->link->setPeer(remoteRank);
         (*peers)[made.impl_.get()] = {remoteRank, tag};
         return made;
       });
@@ -178,12 +219,12 @@ void Communicator::checkWaits() const {
   for (const std::weak_ptr<Semaphore::Impl>& known : *impl_->semaphores_) {
     const std::shared_ptr<Semaphore::Impl> semaphore = known.lock();
     if (!semaphore) continue;
-    if (storedFailed(*semaphore->limit)) {
-      const bool died = isReadable(semaphore->limit->peerProcess);
-      throw Error(ended(*semaphore->limit), died ? ErrorCode::RemoteError : ErrorCode::Timeout);
+    const WaitLimit& own = *semaphore->limit;
+    if (const WaitEnd end = storedEnd(own); end != WaitEnd::None) {
+      throw Error(ended(own, end), isGone(own, end) ? ErrorCode::RemoteError : ErrorCode::Timeout);
     }
     for (const std::shared_ptr<WaitLimit>& limit : semaphore->others) {
-      if (!storedFailed(*limit)) continue;
+      if (storedEnd(*limit) == WaitEnd::None) continue;
       throw Error(
           "a kernel on a GPU waited in vain for its proxy, which sends to rank " +
               std::to_string(semaphore->limit->peer) +

@@ -8,7 +8,9 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <fstream>
+#include <mutex>
 #include <string>
 
 #include "mscclpp/env.hpp"
@@ -26,8 +28,9 @@ std::string namespaceOf(const char* kind) {
 HostName nameOfHost() {
   std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
-  const std::string text =
-      boot + "/" + namespaceOf("pid") + "/" + std::to_string(::geteuid()) + "/" + env()->hostid;
+  const char* const simulated = std::getenv("CTRAN_HOST");  // the engine's: makes one host several
+  const std::string text = boot + "/" + namespaceOf("pid") + "/" + std::to_string(::geteuid()) +
+                           "/" + (simulated == nullptr ? "" : simulated) + "/" + env()->hostid;
   HostName name{};
   text.copy(name.data(), name.size() - 1);
   return name;
@@ -38,8 +41,13 @@ std::atomic<uint64_t> gToken{0};
 
 }  // namespace
 
-const HostName& ownHostName() {
-  static const HostName name = nameOfHost();
+HostName ownHostName() {
+  static std::mutex mutex;
+  static HostName name;
+  static uint64_t process = 0;  // a child made by fork may be elsewhere
+  const std::lock_guard lock(mutex);
+  if (process != ownProcessToken()) name = nameOfHost();
+  process = ownProcessToken();
   return name;
 }
 

@@ -8,7 +8,7 @@ namespace mscclpp {
 
 /// Names the host as far as memory can be mapped: equal for ranks that may map each other's.
 using HostName = std::array<char, 128>;
-const HostName& ownHostName();
+HostName ownHostName();
 
 /// A random number that the threads of this process share with nobody.
 uint64_t ownProcessToken();

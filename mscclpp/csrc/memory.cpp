@@ -88,6 +88,19 @@ std::string to_string(Transport transport) {
 
 void* RegisteredMemory::data() const {
   if (!impl_) throw Error("no memory was registered here", ErrorCode::InvalidUsage);
+  const ProcessName& owner = impl_->name.owner;
+  if (impl_->local == nullptr && !owner.isOwn() && !owner.isOfThisHost()) {
+    throw Error("memory of process " + std::to_string(owner.pid) +
+                    " is on another host, or another user's, and has no address here: "
+                    "Connection::write and port channels reach it",
+                ErrorCode::InvalidUsage);
+  }
+  const bool isMapped = impl_->name.exposed == 0 || transports().has(Transport::CudaIpc);
+  if (impl_->local == nullptr && !isMapped) {
+    throw Error("memory of process " + std::to_string(owner.pid) +
+                    " was not registered for CudaIpc, and has no address here",
+                ErrorCode::InvalidUsage);
+  }
   if (impl_->local == nullptr) {
     throw Error("memory of process " + std::to_string(impl_->name.owner.pid) +
                     " cannot be mapped by others: take it from GpuBuffer",
@@ -117,7 +130,11 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
   auto impl = std::make_shared<Impl>();
   impl->name = wire::unpacked<MemoryName>(data, "registered memory");
   const MemoryName& name = impl->name;
-  if (name.owner.isOwn()) {
+  const bool isMapped =
+      name.exposed == 0 || (name.transports >> static_cast<size_t>(Transport::CudaIpc) & 1) != 0;
+  if (!isMapped && !name.owner.isOwn()) {
+    // Messages go by its id.
+  } else if (name.owner.isOwn()) {
     impl->local = reinterpret_cast<char*>(name.address);
   } else if (name.owner.isOfThisHost() && name.descriptor >= 0) {
     if (!isInside(name.fileOffset, name.size, name.fileBytes)) {
@@ -146,6 +163,15 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
   name.size = size;
   name.transports = transports.to_ulong();
   name.gpu = ctran::api::gpuAllocationOf(ptr).device;
+  bool isForMessages = false;
+  for (size_t t = 0; t < kTransports; ++t) {
+    const auto transport = static_cast<Transport>(t);
+    isForMessages = isForMessages || (isBetweenHosts(transport) && transports.has(transport));
+  }
+  if (isForMessages) {
+    impl->exposed = std::make_unique<Exposed>(impl->local, size, transports, name.gpu);
+    name.exposed = impl->exposed->id();
+  }
   if (name.gpu >= 0) {
     ctran::api::SharedGpuMemory shared =
         translated([&] { return ctran::api::shareGpuMemory(ptr, size); });
@@ -176,21 +202,26 @@ std::vector<char> Endpoint::serialize() const { return wire::packed(impl_->name)
 Endpoint Endpoint::deserialize(const std::vector<char>& data) {
   auto impl = std::make_shared<Impl>();
   impl->name = wire::unpacked<EndpointName>(data, "endpoint");
-  if (impl->name.transport < 0 || impl->name.transport >= static_cast<int>(kTransports)) {
+  const EndpointName& name = impl->name;
+  const auto end = std::find(name.handle.begin(), name.handle.end(), '\0');
+  const bool isWord = end != name.handle.end() && std::all_of(name.handle.begin(), end, [](char c) {
+                        return c > ' ' && c <= '~';
+                      });
+  if (name.transport < 0 || name.transport >= static_cast<int>(kTransports) || !isWord ||
+      isBetweenHosts(name.transportOf()) != (end != name.handle.begin())) {
     throw Error("what was received is no endpoint", ErrorCode::InvalidUsage);
   }
-  const DeviceType type = impl->name.gpu >= 0 ? DeviceType::GPU : DeviceType::CPU;
-  impl->config = EndpointConfig(static_cast<Transport>(impl->name.transport),
-                                {type, impl->name.gpu}, impl->name.maxWriteQueueSize);
+  const DeviceType type = name.gpu >= 0 ? DeviceType::GPU : DeviceType::CPU;
+  impl->config = EndpointConfig(name.transportOf(), {type, name.gpu}, name.maxWriteQueueSize);
   Endpoint endpoint;
   endpoint.impl_ = std::move(impl);
   return endpoint;
 }
 
 Endpoint Context::createEndpoint(const EndpointConfig& config) {
-  if (config.transport != Transport::CudaIpc) {
+  if (config.transport != Transport::CudaIpc && !isBetweenHosts(config.transport)) {
     throw Error("there is no transport " + to_string(config.transport) +
-                    " yet: CudaIpc serves ranks of one host",
+                    ": CudaIpc serves ranks of one host, Ethernet and IB0 to IB7 those of several",
                 ErrorCode::InvalidUsage);
   }
   auto impl = std::make_shared<Endpoint::Impl>();
@@ -203,9 +234,28 @@ Endpoint Context::createEndpoint(const EndpointConfig& config) {
                          ? config.device.id
                          : translated([] { return ctran::api::currentGpu().value_or(0); });
   }
+  if (isBetweenHosts(config.transport)) {
+    impl->meeting = translated([] { return std::make_unique<ctran::api::Meeting>(); });
+    const std::string& handle = impl->meeting->handle();
+    if (handle.size() >= impl->name.handle.size()) {
+      throw Error("the engine's handle has " + std::to_string(handle.size()) + " bytes",
+                  ErrorCode::InternalError);
+    }
+    handle.copy(impl->name.handle.data(), handle.size());
+  }
   Endpoint endpoint;
   endpoint.impl_ = std::move(impl);
   return endpoint;
+}
+
+std::unique_ptr<ctran::api::Meeting> Endpoint::Impl::takeMeeting() const {
+  const std::lock_guard lock(mutex);
+  if (!meeting) {
+    throw Error("an endpoint of " + to_string(config.transport) +
+                    " serves one connection: make another one here for each",
+                ErrorCode::InvalidUsage);
+  }
+  return std::move(meeting);
 }
 
 Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remoteEndpoint) {
@@ -216,16 +266,23 @@ Connection Context::connect(const Endpoint& localEndpoint, const Endpoint& remot
                     ", the other " + to_string(remoteEndpoint.transport()),
                 ErrorCode::InvalidUsage);
   }
-  if (!remote.owner.isOwn() && !remote.owner.isOfThisHost()) {
-    throw Error("the other end of a CudaIpc connection is on another host, or another user's",
-                ErrorCode::InvalidUsage);
-  }
+  const bool isFar = !remote.owner.isOwn() && !remote.owner.isOfThisHost();
   auto impl = std::make_shared<Connection::Impl>();
   impl->context = shared_from_this();
   impl->local = local;
   impl->remote = remote;
-  if (!remote.owner.isOwn()) impl->process = openProcess(remote.owner.pid);
-  if (local.gpu >= 0) translated([&] { impl->stream(); });
+  if (isBetweenHosts(localEndpoint.transport())) {
+    impl->link = std::make_unique<Link>(localEndpoint.impl_->takeMeeting(), local, remote);
+  } else {
+    if (isFar) {
+      throw Error(
+          "the other end of a CudaIpc connection is on another host, or another user's: Ethernet "
+          "and IB0 to IB7 reach it",
+          ErrorCode::InvalidUsage);
+    }
+    if (!remote.owner.isOwn()) impl->process = openProcess(remote.owner.pid);
+    if (local.gpu >= 0) translated([&] { impl->stream(); });
+  }
   Connection connection;
   connection.impl_ = std::move(impl);
   return connection;
@@ -259,6 +316,9 @@ void Connection::write(const RegisteredMemory& dst, uint64_t dstOffset, const Re
   checkInside("destination", dstOffset, size, dst.size());
   checkInside("source", srcOffset, size, src.size());
   const char* from = static_cast<const char*>(src.data()) + srcOffset;
+  if (impl_->link) {
+    return impl_->link->write(dst.impl_->name, dstOffset, from, src.impl_->name.gpu, size);
+  }
   if (src.impl_->name.gpu >= 0 || dst.impl_->name.gpu >= 0) {
     char* const to = static_cast<char*>(dst.data()) + dstOffset;
     return translated([&] { impl_->stream().move(to, from, size); });
@@ -291,13 +351,17 @@ void Connection::updateAndSync(const RegisteredMemory& dst, uint64_t dstOffset, 
                                uint64_t newValue) {
   checkInside("destination", dstOffset, sizeof newValue, dst.size());
   *src = newValue;
+  if (impl_->link) return impl_->link->update(dst.impl_->name, dstOffset, newValue);
   auto* const word = reinterpret_cast<uint64_t*>(static_cast<char*>(dst.data()) + dstOffset);
   if (dst.impl_->name.gpu >= 0) return translated([&] { impl_->stream().set(word, newValue); });
   impl_->finishCopies();
   storeReleaseSystem(word, newValue);
 }
 
-// A write by this thread has ended when it returns.
-void Connection::flush(int64_t) { impl_->finishCopies(); }
+// A write by this thread has ended when it returns, and one over a link has left the source.
+void Connection::flush(int64_t) {
+  if (impl_->link) return impl_->link->flush();
+  impl_->finishCopies();
+}
 
 }  // namespace mscclpp

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "mscclpp/errors.hpp"
@@ -313,10 +314,6 @@ int64_t nowNanos() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
-std::string named(const WaitLimit& limit) {
-  return limit.peer < 0 ? "others" : "rank " + std::to_string(limit.peer);
-}
-
 }  // namespace
 
 void launch(dim3 grid, dim3 block, size_t sharedBytes, const std::function<void()>& kernel) {
@@ -376,22 +373,32 @@ void Waiting::pause() {
 
 void Waiting::look() {
   if (limit_ == nullptr) return;
-  if (__atomic_load_n(&limit_->failed, __ATOMIC_RELAXED) != 0) {
-    throw Error("waiting for " + named(*limit_) + ", after an earlier failure", ErrorCode::Aborted);
+  const WaitEnd end = storedEnd(*limit_);
+  // To look at a process takes a system call.
+  const bool looksAtProcess = spins_ % 1024 == 0;
+  const bool hasDied = looksAtProcess && isReadable(limit_->peerProcess);
+  if (end != WaitEnd::None || hasDied) {
+    // What is waited for may have come right before the end: it is looked at once more.
+    if (!std::exchange(hasSeenEnd_, true)) return;
+    if (end == WaitEnd::None) storeFailed(*limit_, WaitEnd::Failed);
+    if (hasDied) {
+      throw Error("waiting for rank " + std::to_string(limit_->peer) + ", whose process has ended",
+                  ErrorCode::RemoteError);
+    }
+    if (end != WaitEnd::Failed) {
+      throw Error("waiting for " + named(*limit_, end), ErrorCode::RemoteError);
+    }
+    throw Error("waiting for " + named(*limit_, end) + ", after an earlier failure",
+                ErrorCode::Aborted);
   }
   const int64_t now = nowNanos();
   if (began_ == 0) began_ = now;
   if (limit_->timeoutNanos > 0 && now - began_ > limit_->timeoutNanos) {
-    __atomic_store_n(&limit_->failed, 1, __ATOMIC_RELAXED);
+    storeFailed(*limit_, WaitEnd::Failed);
     throw Error("waited " + std::to_string(limit_->timeoutNanos / 1'000'000'000) + " s for " +
-                    named(*limit_) + ": does it execute the same? (MSCCLPP_TIMEOUT sets the limit)",
+                    named(*limit_, end) +
+                    ": does it execute the same? (MSCCLPP_TIMEOUT sets the limit)",
                 ErrorCode::Timeout);
-  }
-  // To look at a process takes a system call.
-  if (spins_ % 1024 == 0 && isReadable(limit_->peerProcess)) {
-    __atomic_store_n(&limit_->failed, 1, __ATOMIC_RELAXED);
-    throw Error("waiting for rank " + std::to_string(limit_->peer) + ", whose process has ended",
-                ErrorCode::RemoteError);
   }
 }
 

@@ -47,7 +47,14 @@ MemoryDevice2DeviceSemaphore::MemoryDevice2DeviceSemaphore(Communicator& communi
                                                            const Connection& connection)
     : MemoryDevice2DeviceSemaphore(build(communicator, connection)) {}
 MemoryDevice2DeviceSemaphore::MemoryDevice2DeviceSemaphore(const Semaphore& semaphore)
-    : semaphore_(semaphore), expected_(semaphore_.makeExpected()) {}
+    : semaphore_(semaphore), expected_(semaphore_.makeExpected()) {
+  if (const Transport transport = semaphore_.connection().transport();
+      transport != Transport::CudaIpc) {
+    throw Error("threads raise semaphores of CudaIpc connections alone, not of " +
+                    to_string(transport) + ": take a port channel, or Host2DeviceSemaphore",
+                ErrorCode::InvalidUsage);
+  }
+}
 Connection& MemoryDevice2DeviceSemaphore::connection() { return semaphore_.connection(); }
 MemoryDevice2DeviceSemaphore::DeviceHandle MemoryDevice2DeviceSemaphore::deviceHandle() const {
   DeviceHandle handle;

@@ -19,7 +19,25 @@ std::shared_ptr<WaitLimit> newLimit(DeviceType kernels) {
   return limit;
 }
 
-bool storedFailed(const WaitLimit& limit) { return loadRelaxedSystem(&limit.failed) != 0; }
+WaitEnd storedEnd(const WaitLimit& limit) {
+  return static_cast<WaitEnd>(__atomic_load_n(&limit.failed, __ATOMIC_ACQUIRE));
+}
+
+void storeFailed(WaitLimit& limit, WaitEnd why) {
+  __atomic_store_n(&limit.failed, static_cast<uint32_t>(why), __ATOMIC_RELEASE);
+}
+
+std::string named(const WaitLimit& limit, WaitEnd why) {
+  const std::string rank = limit.peer < 0 ? "others" : "rank " + std::to_string(limit.peer);
+  switch (why) {
+    case WaitEnd::Lost:
+      return rank + ", whose process has ended, or is not reached any more";
+    case WaitEnd::Closed:
+      return rank + ", which has closed the connection";
+    default:
+      return rank;
+  }
+}
 
 bool isReadable(int descriptor) {
   if (descriptor < 0) return false;

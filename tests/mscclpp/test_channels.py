@@ -7,15 +7,24 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from harness import Rank, Ranks
+from harness import Rank, Ranks, standins
 from harness.ports import free_port
-from mscclpp_ranks import CHECKS, Check, Place
+from mscclpp_ranks import (
+    CHECKS,
+    Check,
+    Place,
+    host_connections,
+    python_port_channels,
+    python_port_channels_with_scratch,
+    refused,
+)
 
 import mscclpp
 from mscclpp.utils import pack
@@ -41,6 +50,85 @@ def is_right(rank: Rank, check: Check, cache: str) -> None:
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_on_the_host(ranks: MakeRanks, check: Check, size: int, cache: str) -> None:
     ranks(size).run(is_right, check, cache)
+
+
+def between_hosts(
+    rank: Rank, checks: list[Check], transport: mscclpp.Transport, variables: dict[str, str]
+) -> None:
+    """Each rank is on a host of its own."""
+    os.environ.update({"CTRAN_HOST": f"host{rank.rank}"}, **variables)
+    with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
+        for check in checks:
+            check(group, Place("cpu", transport=transport))
+
+
+BETWEEN_HOSTS = [host_connections, python_port_channels, python_port_channels_with_scratch]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("transport", [mscclpp.Transport.Ethernet, mscclpp.Transport.IB1])
+def test_between_hosts(
+    fresh_ranks: MakeRanks, size: int, transport: mscclpp.Transport, cache: str
+) -> None:
+    variables = {"MSCCLPP_CACHE_DIR": cache}
+    if transport is not mscclpp.Transport.Ethernet:
+        variables["CTRAN_VERBS_LIBRARY"] = str(standins.verbs())
+    fresh_ranks(size).run(between_hosts, BETWEEN_HOSTS, transport, variables)
+
+
+def no_rdma(group: mscclpp.CommGroup, place: Place) -> None:
+    peer = 1 - group.my_rank
+    refused(
+        ValueError,
+        f"there is no IB0 to rank {peer}",
+        lambda: group.make_connection([peer], mscclpp.Transport.IB0),
+    )
+    group.barrier()
+
+
+def no_addresses(group: mscclpp.CommGroup, place: Place) -> None:
+    peer = 1 - group.my_rank
+    connections = group.make_connection([peer], place.endpoint)
+    semaphores = group.make_semaphores(connections)
+    memories = group.register_tensor_with_connections(place.zeros(8, torch.int32), connections)
+    refused(ValueError, "is on another host", memories[peer].data)
+    refused(
+        ValueError,
+        "of CudaIpc connections alone, not of Ethernet",
+        lambda: mscclpp.MemoryChannel(semaphores[peer], memories[peer], memories[group.my_rank]),
+    )
+    refused(
+        ValueError,
+        "the other end of a CudaIpc connection is on another host",
+        lambda: group.make_connection([peer], mscclpp.Transport.CudaIpc),
+    )
+    group.barrier()
+
+
+def test_what_hosts_do_not_have_is_refused(fresh_ranks: MakeRanks) -> None:
+    checks = [no_rdma, no_addresses]
+    ranks = fresh_ranks(2)
+    ranks.run(between_hosts, checks, mscclpp.Transport.Ethernet, {"CTRAN_IB": "0"})
+
+
+def says_nothing_for_long(group: mscclpp.CommGroup, place: Place) -> None:
+    """Longer than MSCCLPP_TIMEOUT, which is 1."""
+    peer = 1 - group.my_rank
+    connections = group.make_connection([peer], place.endpoint)
+    semaphore = mscclpp.Host2HostSemaphore(group.make_semaphores(connections)[peer])
+    time.sleep(2.5)
+    group.barrier()
+    semaphore.signal()
+    semaphore.wait()
+    if group.my_rank == 0:
+        refused(mscclpp.CommTimeoutError, "waited 1 s for rank 1", semaphore.wait)
+    group.barrier()
+
+
+def test_connections_live_while_nobody_uses_them(fresh_ranks: MakeRanks) -> None:
+    ranks = fresh_ranks(2)
+    variables = {"MSCCLPP_TIMEOUT": "1"}
+    ranks.run(between_hosts, [says_nothing_for_long], mscclpp.Transport.Ethernet, variables)
 
 
 @pytest.mark.parametrize("late", ["a_wait_in_vain_ends", "a_rank_that_dies_ends_the_wait"])
@@ -95,7 +183,9 @@ def refusals(rank: Rank) -> None:
     with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
         with pytest.raises(ValueError, match="there is no rank 2 among 2 ranks"):
             group.make_connection([2])
-        with pytest.raises(ValueError, match="there is no transport IB0 yet"):
+        with pytest.raises(ValueError, match="there is no transport Unknown"):
+            group.make_connection(range(2), mscclpp.Transport.Unknown)
+        with pytest.raises(ValueError, match="both ends are on one host"):
             group.make_connection(range(2), mscclpp.Transport.IB0)
         place = Place("cpu")
         connections = group.make_connection(range(2), place.endpoint)

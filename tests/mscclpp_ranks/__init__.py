@@ -44,11 +44,16 @@ CHECKS: list[Check] = []
 class Place:
     """Where kernels run: "cpu" or "cuda", and for which GPU they are compiled."""
 
-    def __init__(self, kind: str, arch: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        arch: str | None = None,
+        transport: mscclpp.Transport = mscclpp.Transport.CudaIpc,
+    ) -> None:
         self.kind, self.arch = kind, arch
         self.is_gpu = kind == "cuda"
         self.type = mscclpp.DeviceType.GPU if self.is_gpu else mscclpp.DeviceType.CPU
-        self.endpoint = mscclpp.EndpointConfig(mscclpp.Transport.CudaIpc, mscclpp.Device(self.type))
+        self.endpoint = mscclpp.EndpointConfig(transport, mscclpp.Device(self.type))
 
     def kernel(self, name: str) -> Kernel:
         builder = KernelBuilder(OWN_KERNELS, name, device=self.kind, arch=self.arch)
@@ -248,6 +253,26 @@ def python_port_channels(group: mscclpp.CommGroup, place: Place) -> None:
 
 
 @check
+def python_port_channels_with_scratch(group: mscclpp.CommGroup, place: Place) -> None:
+    rank, size, count = group.my_rank, group.nranks, 701
+    connections = group.make_connection(range(size), place.endpoint)
+    service = mscclpp.ProxyService(8, place.type)
+    tensor, scratch = (place.zeros(size * count, torch.int32) for _ in range(2))
+    channels = group.make_port_channels_with_scratch(service, tensor, scratch, connections)
+    handles = place.handles(channels)
+    service.start_proxy()
+    kernel = place.kernel("gather_by_proxy")
+    for turn in range(3):
+        for one in (tensor, scratch):
+            one[rank * count :][:count].copy_(values(rank, count, turn, torch.int32))
+        place.launch(kernel, 1, 32, handles, size - 1, rank, ctypes.c_size_t(4 * count))
+        expected = torch.cat([values(r, count, turn, torch.int32) for r in range(size)])
+        assert torch.equal(place.result(scratch), expected), turn
+        group.barrier()
+    service.stop_proxy()
+
+
+@check
 def python_switch_channel(group: mscclpp.CommGroup, place: Place) -> None:
     rank, size, count = group.my_rank, group.nranks, 4099
     tensor = place.zeros(count, torch.float32)
@@ -276,9 +301,8 @@ def host_connections(group: mscclpp.CommGroup, place: Place) -> None:
     """Copies by the host, and signals between hosts."""
     rank, size = group.my_rank, group.nranks
     # Signals between hosts are in the host's memory.
-    on_host = mscclpp.EndpointConfig(
-        mscclpp.Transport.CudaIpc, mscclpp.Device(mscclpp.DeviceType.CPU)
-    )
+    transport = place.endpoint.transport
+    on_host = mscclpp.EndpointConfig(transport, mscclpp.Device(mscclpp.DeviceType.CPU))
     connections = group.make_connection(range(size), on_host)
     semaphores = {
         r: mscclpp.Host2HostSemaphore(one) for r, one in group.make_semaphores(connections).items()
@@ -290,7 +314,7 @@ def host_connections(group: mscclpp.CommGroup, place: Place) -> None:
     assert memories[rank].size() == tensor.nbytes
     assert memories[rank].data() == tensor.data_ptr()
     for peer, connection in connections.items():
-        assert connection.transport() is mscclpp.Transport.CudaIpc
+        assert connection.transport() is transport
         connection.write(memories[peer], rank * 400, memories[rank], rank * 400, 400)
         connection.flush()
         semaphores[peer].signal()

@@ -52,7 +52,7 @@ class MSCCLPP_HOST_API Waiting {
  public:
   explicit Waiting(WaitLimit* limit) : limit_(limit) {}
   /// Lets others run. Throws Error when the limit has passed, when the peer's process has ended, or
-  /// when another thread of the launch has failed.
+  /// its connection, or when another thread of the launch has failed.
   void pause();
 
  private:
@@ -61,6 +61,7 @@ class MSCCLPP_HOST_API Waiting {
   WaitLimit* const limit_;
   uint64_t spins_ = 0;
   int64_t began_ = 0;
+  bool hasSeenEnd_ = false;
 };
 
 }  // namespace mscclpp::host

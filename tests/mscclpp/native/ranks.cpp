@@ -1,13 +1,18 @@
 #include "tests/mscclpp/native/ranks.h"
 
 #include <atomic>
+#include <cstdlib>
 
 namespace mscclpp::testing {
+namespace {
 
-void runRanks(int size, const std::function<void(Communicator&)>& body) {
+void runWorld(int size, bool onHosts, const std::function<void(Communicator&)>& body) {
   static std::atomic<int> worlds{0};
   const int world = worlds.fetch_add(1);
   const auto run = [&](const std::string& store, int rank) {
+    if (onHosts && !kThreadSanitizer) {
+      ::setenv("CTRAN_HOST", ("host" + std::to_string(rank)).c_str(), 1);
+    }
     const auto bootstrap = std::make_shared<TcpBootstrap>(rank, size);
     bootstrap->initializeByStore(store, 100);
     Communicator communicator(bootstrap);
@@ -23,12 +28,22 @@ void runRanks(int size, const std::function<void(Communicator&)>& body) {
   }
 }
 
-std::vector<Connection> connectAll(Communicator& communicator) {
+}  // namespace
+
+void runRanks(int size, const std::function<void(Communicator&)>& body) {
+  runWorld(size, false, body);
+}
+
+void runHosts(int size, const std::function<void(Communicator&)>& body) {
+  runWorld(size, true, body);
+}
+
+std::vector<Connection> connectAll(Communicator& communicator, const EndpointConfig& config) {
   const int size = communicator.bootstrap()->getNranks();
   const int rank = communicator.bootstrap()->getRank();
   std::vector<std::shared_future<Connection>> futures(size);
   for (int r = 0; r < size; ++r) {
-    if (r != rank) futures[r] = communicator.connect(Transport::CudaIpc, r);
+    if (r != rank) futures[r] = communicator.connect(config, r);
   }
   std::vector<Connection> connections(size);
   for (int r = 0; r < size; ++r) {

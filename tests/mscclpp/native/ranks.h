@@ -22,8 +22,12 @@ using ctran::testing::Shared;
 /// Calls `body` on `size` ranks with a communicator each: processes, but for race-detector builds.
 void runRanks(int size, const std::function<void(Communicator&)>& body);
 
+/// The same, where each rank is on a host of its own; in race-detector builds all are on this one.
+void runHosts(int size, const std::function<void(Communicator&)>& body);
+
 /// The connection to each other rank; an empty one to this rank.
-std::vector<Connection> connectAll(Communicator& communicator);
+std::vector<Connection> connectAll(Communicator& communicator,
+                                   const EndpointConfig& config = Transport::CudaIpc);
 
 /// The memory that each rank passes, in the order of ranks.
 std::vector<RegisteredMemory> exchange(Communicator& communicator, const RegisteredMemory& own);
