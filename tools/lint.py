@@ -44,7 +44,7 @@ def _tidy_groups(build: Path) -> dict[str, tuple[list[Path], list[str]]]:
         flags = flags[: flags.index("-o")]
         folder = Path(*unit.relative_to(ROOT).parts[:2])
         alike.setdefault((folder, tuple(flags)), []).append(unit)
-    groups = {}
+    groups: dict[str, tuple[list[Path], list[str]]] = {}
     for (folder, flags_of_all), units in alike.items():
         for first in range(0, len(units), TOGETHER):
             name = f"{folder.name}-{len(groups)}"
@@ -76,10 +76,11 @@ def clang_tidy(environment: Environment, build: Path) -> None:
             command, capture_output=True, text=True, env=environment.variables()
         )
         if result.returncode and "clang-diagnostic-error" in result.stdout and len(units) > 1:
-            # What two of them call alike, each in a namespace of its own without a name, for example.
+            # Two of them call something alike, each in a namespace of its own without a name.
             half = len(units) // 2
-            parts = [look(f"{name}{end}", units[a:b], flags) for end, a, b in (("a", 0, half), ("b", half, None))]
-            return max(code for code, _ in parts), "".join(output for _, output in parts)
+            code, output = look(f"{name}a", units[:half], flags)
+            other_code, other_output = look(f"{name}b", units[half:], flags)
+            return max(code, other_code), output + other_output
         return result.returncode, result.stdout + result.stderr
 
     failed = False

@@ -158,7 +158,8 @@ def _entries(
             name, *amounts = _COLLECTIVES.get(kind, (_EXCHANGES, _UNKNOWN, _UNKNOWN))
             if name == _EXCHANGES and not kind.startswith("all_to_all_v"):
                 continue  # the analyzer knows nothing like it
-            each = {_ONE: [[count]], _ALL: [[count * communicator.size]], _UNKNOWN: [[]]}
+            everything = count * communicator.size
+            each: dict[Any, list[list[int]]] = {_ONE: [[count]], _ALL: [[everything]], None: [[]]}
             sizes = [each[amount] for amount in amounts]
         else:
             continue

@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
         if address.path == "/":
             self._send(HTTPStatus.OK, "text/html; charset=utf-8", _PAGE.read_text())
             return
-        answers = {
+        answers: dict[str, Callable[[], tuple[str, str]]] = {
             "/api/state": self._state,
             "/api/trace": self._trace,
             "/api/records": partial(self._records, asked.get("stacks") == ["1"]),
