@@ -9,6 +9,5 @@ add_dependencies(mscclpp_tests stand_in_cuda stand_in_nvrtc stand_in_verbs)
 target_compile_definitions(mscclpp_tests PRIVATE STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
 target_link_libraries(mscclpp_tests PRIVATE
   own_code mscclpp ctran ctran_api GTest::gtest GTest::gtest_main)
-target_compile_options(mscclpp_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-g1>)
 add_test(NAME mscclpp_tests COMMAND ${launcher} $<TARGET_FILE:mscclpp_tests> --gtest_brief=1)
 set_tests_properties(mscclpp_tests PROPERTIES ENVIRONMENT "${environment}")

@@ -10,8 +10,7 @@ add_executable(ctran_rdma_tests ${rdma_sources} ${verbs_tests}/side.cpp ${verbs_
   ${support}/cases.cpp ${support}/ranks.cpp ${PROJECT_SOURCE_DIR}/tests/unit/rdma/transport_test.cpp)
 target_link_libraries(ctran_rdma_tests PRIVATE own_code ctran GTest::gtest GTest::gtest_main)
 target_precompile_headers(ctran_rdma_tests REUSE_FROM ctran_tests)
-target_compile_options(ctran_rdma_tests PRIVATE
-  $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
+target_compile_options(ctran_rdma_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
 
 file(GLOB verbs_bench_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/benchmarks/verbs/*.cpp)
 add_executable(ctran-verbs-bench ${verbs_bench_sources})

@@ -12,8 +12,7 @@ foreach(source ${torchcomms_tests})
   target_include_directories(${test} PRIVATE ${PROJECT_SOURCE_DIR}/include)
   target_link_libraries(${test} PRIVATE own_code torchcomms torch_libraries GTest::gtest
     GTest::gtest_main)
-  target_compile_options(${test} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>
-    $<$<CONFIG:RelWithDebInfo>:-g1>)
+  target_compile_options(${test} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
   if(test STREQUAL "RdmaTransportTest")
     add_dependencies(${test} stand_in_verbs)
     set_property(SOURCE ${source}

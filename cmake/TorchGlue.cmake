@@ -33,9 +33,6 @@ foreach(switch ${TORCHCOMMS_SWITCHES})
     message(STATUS "${switch} is off: csrc/${folders_of_${switch}} is left out")
   endif()
 endforeach()
-# Line tables are enough for backtraces; full debug information of torch's headers is 100 times
-# larger than the code.
-target_compile_options(glue_options INTERFACE $<$<CONFIG:RelWithDebInfo>:-g1>)
 
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/comms DESTINATION ${INSTALL_INCLUDE} OPTIONAL)
 set_property(SOURCE ${PROJECT_SOURCE_DIR}/torchcomms/csrc/bindings/module.cpp

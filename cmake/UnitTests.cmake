@@ -24,8 +24,7 @@ file(GLOB plugin_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/unit/nccl_p
 set_property(SOURCE ${plugin_tests}
   APPEND PROPERTY COMPILE_DEFINITIONS NCCL_PLUGIN="$<TARGET_FILE:nccl_plugin>")
 # A third of the time to compile; what they test has options of its own.
-target_compile_options(ctran_tests PRIVATE
-  $<$<CONFIG:RelWithDebInfo>:-O0> $<$<CONFIG:RelWithDebInfo>:-g1>)
+target_compile_options(ctran_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
 target_precompile_headers(ctran_tests PRIVATE
   <algorithm> <atomic> <functional> <map> <memory> <string> <thread> <vector> <gtest/gtest.h>)
 

@@ -25,8 +25,6 @@ using std::chrono::nanoseconds;
 constexpr milliseconds kGoodbye{2000};
 /// How long a failure to send waits for what the service thread knows better.
 constexpr milliseconds kReason{500};
-/// How long both ends wait for RDMA to be agreed.
-constexpr milliseconds kAgreement{10'000};
 /// Ranks say nothing for hours: the engine cuts this to what it can count.
 constexpr nanoseconds kForEver = nanoseconds::max();
 
@@ -194,7 +192,7 @@ void Link::requireRdma(Engine& engine) const {
   if (const std::vector<int> hosts = engine.hosts(); hosts[0] == hosts[1]) {
     refuse("both ends are on one host, where ranks share memory");
   }
-  const auto latest = std::chrono::steady_clock::now() + kAgreement;
+  const auto latest = std::chrono::steady_clock::now() + timeout();
   Breakable hooks(breaksOffReceive_);
   while (true) {
     std::array<Path, 2> paths;
@@ -213,7 +211,7 @@ void Link::requireRdma(Engine& engine) const {
     }
     if (paths[0].kind == Path::Rdma && paths[1].kind == Path::Rdma) return;
     if (paths[0].isLate != 0 || paths[1].isLate != 0) {
-      refuse("RDMA was not agreed within " + std::to_string(kAgreement.count() / 1000) + " s");
+      refuse("RDMA was not agreed within " + std::to_string(env()->timeoutSeconds) + " s");
     }
     std::this_thread::sleep_for(milliseconds(1));
   }
