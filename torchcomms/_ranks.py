@@ -49,8 +49,9 @@ def run(count: int, arguments: Sequence[str]) -> int:
         while any(rank.poll() is None for rank in ranks) and time.monotonic() < deadline:
             time.sleep(0.01)
     finally:
+        for rank in ranks:  # all of them, before one of them can hear that another has died
+            rank.kill()
         for rank in ranks:
-            if rank.poll() is None:
-                rank.kill()
             rank.wait()
-    return failed or next((rank.returncode for rank in ranks if rank.returncode), 0)
+    code = failed or next((rank.returncode for rank in ranks if rank.returncode), 0)
+    return code if code >= 0 else 128 - code  # as shells tell of a signal

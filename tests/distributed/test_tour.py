@@ -20,6 +20,7 @@ import torchcomms
 from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records import sources
 from torchcomms.cli.records.verdicts import judge
 
 MakeRanks = Callable[[int], Ranks]
@@ -96,7 +97,7 @@ def found(pid: int, folder: Path) -> list[dict[str, Any]]:
     live = judge(communicator, 0.2)
     file = folder / "job.json"
     main(["analyze", str(pid), "--save", str(file)])
-    (kept,) = recorded.load([file])
+    (kept,) = sources.find([str(file)])
     assert [v["verdict"] for v in judge(kept, 0.2)] == [v["verdict"] for v in live]
     assert [v["ranks"] for v in judge(kept, 0.2)] == [v["ranks"] for v in live]
     return live

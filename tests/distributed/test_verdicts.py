@@ -105,14 +105,14 @@ def trains(rank: Rank, how: str) -> None:
     comm = rank.comm("ctran")
     gradients = [torch.ones(1 << 20) for _ in range(4)]
     passed: list[float] = []
-    for _ in range(12):
+    for _ in range(24):
         works = []
         if how == "before":
             works = [comm.all_reduce(data, ReduceOp.SUM, async_op=True) for data in gradients]
         for data in gradients:
             # As long as most of them: a busy machine makes some take ten times as long.
-            usual = statistics.median(passed) if passed else 0.0
-            time.sleep(max(usual, 0.01) / len(gradients))
+            usual = statistics.median(passed) if passed else 0.01
+            time.sleep(max(usual, 0.002) / len(gradients))
             if how == "between":
                 comm.all_reduce(data, ReduceOp.SUM, async_op=False)
         begun = time.monotonic()

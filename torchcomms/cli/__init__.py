@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from torchcomms._errors import CommError
 from torchcomms.cli import bench, completion, doctor, env, records
 from torchcomms.plan import _cli as plan_cli
 from torchcomms.select import _cli as select_cli
@@ -23,6 +24,7 @@ example:
   source <(torchcomms completion bash)
       lets the Tab key complete all of this
 """
+_FAILED = 2
 _INTERRUPTED, _NO_READER = 130, 141  # as shells tell of SIGINT and SIGPIPE
 
 
@@ -73,6 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _run(parsed, given)
         sys.stdout.flush()
         return code
+    except CommError as error:
+        print(f"torchcomms {parsed.command}: {error}", file=sys.stderr)
+        return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
     except BrokenPipeError:

@@ -213,7 +213,7 @@ TEST(BetweenHosts, WhatIsNoneOfTheConnectionsMemoryIsRefusedAtOnce) {
       EXPECT_TRUE(has(errorOf([&] { pair.there.data(); }), "is on another host"));
     }
     // None of it has harmed the connection.
-    pair.connection.write(pair.there, 0, pair.own, 0, 1);
+    pair.connection.write(pair.there, 0, pair.own, 1, 1);
     pair.barrier();
   });
 }

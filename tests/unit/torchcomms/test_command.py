@@ -109,6 +109,21 @@ def test_ctrl_c_ends_it_without_a_traceback() -> None:
         assert "Traceback" not in process.stderr.read()
 
 
+def test_ranks_of_which_one_is_killed_say_so() -> None:
+    with _command("bench", "all_reduce", "-b", "8", "-n", "1000000000", "--no-check") as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert "torchcomms" in process.stdout.readline(), "it runs"
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+        _, second = map(int, children.split())
+        os.kill(second, signal.SIGKILL)
+        assert process.wait(timeout=100) in (2, 128 + signal.SIGKILL)
+        said = process.stderr.read()
+        assert "torchcomms bench: " in said
+        assert f"rank 1 (pid {second}) of communicator 'bench-ctran' died" in said
+        assert "Traceback" not in said
+
+
 BASH = """\
 source "$1"; shift
 COMP_WORDS=(torchcomms "$@"); COMP_CWORD=$#
