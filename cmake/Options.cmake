@@ -97,6 +97,8 @@ endif()
 # headers is 100 times larger than the code. Debug has all.
 add_compile_options($<$<CONFIG:RelWithDebInfo>:-g1>)
 if(SANITIZE)
+  string(TOUPPER ${SANITIZE} sanitizer)
+  add_compile_definitions($<$<CXX_COMPILER_ID:Clang>:__SANITIZE_${sanitizer}__>)  # as GCC does
   add_compile_options($<$<CONFIG:RelWithDebInfo>:-O1>)
   add_compile_options(${sanitizer_flags} ${sanitizer_warnings} -fno-omit-frame-pointer)
   add_link_options(${sanitizer_flags})

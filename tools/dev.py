@@ -64,8 +64,7 @@ def build_tests(
     compiler = ""
     if sanitizer:
         folder = ROOT / "build" / sanitizer
-        if sanitizer == "address":
-            compiler = system.compiler_with_fuzzer() or ""
+        compiler = system.clang() or ""
         options = ["-DBUILD_TESTS=ON", f"-DSANITIZE={sanitizer}"]
     else:
         folder = environment.build_folder()
@@ -170,7 +169,7 @@ PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
 
 def _tests(*selection: str, full: bool) -> None:
     environment = prepared(tests=True)
-    system.install_fuzzer()
+    system.install_clang()
     system.install_verbs_header()
     system.install_screens()
     parts: dict[str, Callable[[], None]] = {

@@ -71,16 +71,16 @@ def _has_googletest() -> bool:
     )
 
 
-def compiler_with_fuzzer() -> str | None:
-    """A Clang that brings libFuzzer, and can build the engine."""
-    clang = shutil.which("clang++")
+def clang() -> str | None:
+    """A Clang that brings libFuzzer and the sanitizers, and can build the engine."""
+    found = shutil.which("clang++")
     source = (
         "#include <coroutine>\n#include <cstddef>\n#include <cstdint>\n"
         'extern "C" int LLVMFuzzerTestOneInput(const uint8_t*, size_t) {\n'
         "  return std::noop_coroutine().done();\n}\n"
     )
     flags = "-fsanitize=address,undefined,fuzzer"
-    return clang if clang and _compiles(source, flags, compiler=clang) else None
+    return found if found and _compiles(source, flags, compiler=found) else None
 
 
 def _try_to_install(purpose: str, *packages: str) -> bool:
@@ -100,18 +100,18 @@ def _try_to_install(purpose: str, *packages: str) -> bool:
     return True
 
 
-def install_fuzzer() -> None:
+def install_clang() -> None:
     """Installs Clang and libFuzzer where that can be done; without them there is no fuzzing.
 
-    Clang then builds the tests with AddressSanitizer too, in half the time that GCC takes.
+    Clang then builds the tests with sanitizers too, in little more than half the time of GCC.
     """
     # The library is in a package of its own on newer systems.
     for packages in (["clang"], ["clang", "libclang-rt-dev"]):
-        if compiler_with_fuzzer() is not None:
+        if clang() is not None:
             return
         if not _try_to_install("tests/fuzz", *packages):
             break
-    if compiler_with_fuzzer() is None:
+    if clang() is None:
         say("no Clang with libFuzzer (Debian and Ubuntu: clang libclang-rt-dev): no fuzzing")
 
 

@@ -18,23 +18,9 @@
 #include "wait_limits.h"
 
 #if defined(__SANITIZE_THREAD__)
-#define MSCCLPP_TSAN
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define MSCCLPP_TSAN
-#endif
-#endif
-#if defined(MSCCLPP_TSAN)
 #include <sanitizer/tsan_interface.h>
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-#define MSCCLPP_ASAN
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define MSCCLPP_ASAN
-#endif
-#endif
-#if defined(MSCCLPP_ASAN)
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -115,12 +101,12 @@ class Carrier {
     context_.uc_stack.ss_sp = stack_;
     context_.uc_stack.ss_size = kStack;
     context_.uc_link = nullptr;
-#if defined(MSCCLPP_TSAN)
+#if defined(__SANITIZE_THREAD__)
     fiber_ = __tsan_create_fiber(0);
 #endif
   }
   ~Carrier() {
-#if defined(MSCCLPP_TSAN)
+#if defined(__SANITIZE_THREAD__)
     __tsan_destroy_fiber(fiber_);
 #endif
     Stacks::all().give(stack_);
@@ -194,7 +180,7 @@ class Block {
   Carrier* running_ = nullptr;
   ucontext_t home_{};
   void* homeFiber_ = nullptr;
-#if defined(MSCCLPP_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   const void* homeStack_ = nullptr;
   size_t homeStackBytes_ = 0;
 #endif
@@ -209,22 +195,22 @@ void Block::switchTo(Carrier* to) {
   if (from != nullptr) from->thread_ = threadIdx;
   running_ = to;
   if (to != nullptr) threadIdx = to->thread_;
-#if defined(MSCCLPP_TSAN)
+#if defined(__SANITIZE_THREAD__)
   __tsan_switch_to_fiber(to == nullptr ? homeFiber_ : to->fiber_, 0);
 #endif
-#if defined(MSCCLPP_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   void* fake = nullptr;
   __sanitizer_start_switch_fiber(&fake, to == nullptr ? homeStack_ : to->stack_,
                                  to == nullptr ? homeStackBytes_ : kStack);
 #endif
   ::swapcontext(from == nullptr ? &home_ : &from->context_, to == nullptr ? &home_ : &to->context_);
-#if defined(MSCCLPP_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
 #endif
 }
 
 void Block::enter() {
-#if defined(MSCCLPP_ASAN)
+#if defined(__SANITIZE_ADDRESS__)
   Block& block = *gBlock;
   const void* from = nullptr;
   size_t bytes = 0;
@@ -263,7 +249,7 @@ void Block::carry() {
 
 void Block::run() {
   gBlock = this;
-#if defined(MSCCLPP_TSAN)
+#if defined(__SANITIZE_THREAD__)
   homeFiber_ = __tsan_get_current_fiber();
 #endif
   yield();

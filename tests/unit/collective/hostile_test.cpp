@@ -176,7 +176,7 @@ TEST(Hostile, WhoAsksAndTakesNoAnswersIsRefused) {
 
 TEST(Hostile, MoreGetsThanAreAnsweredAtATimeAreRefusedAtTheCall) {
   // Each get that is open is looked at for each that ends.
-  if (kThreadSanitizer) GTEST_SKIP() << "it takes minutes, and is tested without";
+  if (kSanitizer) GTEST_SKIP() << "it takes minutes, and is tested without";
   runRanks(
       2,
       [](Communicator& communicator) {

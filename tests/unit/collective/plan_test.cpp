@@ -87,7 +87,7 @@ std::vector<Case> casesFor(const PlanAlgorithm& algorithm, int size, uint64_t se
                                DataType::Complex64, DataType::Bool});
   }
   if (!sums) types.push_back(DataType::Opaque16);
-  const size_t large = kThreadSanitizer || kAddressSanitizer ? 100'000 : 1'000'000;
+  const size_t large = kSanitizer ? 100'000 : 1'000'000;
   std::vector<Case> cases;
   for (const size_t bytes :
        {size_t{0}, size_t{1}, size_t{5}, size_t{64}, size_t{1000}, size_t{70'000}, large}) {
@@ -130,7 +130,7 @@ TEST(PlanScratch, IsFoundAtEveryPositionOfTheRings) {
       c.kind = plan.kind;
       c.seed = ++seed;
       c.type = DataType::Int32;
-      c.count = kThreadSanitizer || kAddressSanitizer ? std::min<size_t>(count, 600'000) : count;
+      c.count = kSanitizer ? std::min<size_t>(count, 600'000) : count;
       cases.push_back(c);
     }
     runCases({2}, cases, plan.name);
@@ -155,7 +155,7 @@ class PlanOf : public ::testing::TestWithParam<World> {};
 TEST_P(PlanOf, EveryPlanOfTheLibraryGivesWhatTheReferenceGives) {
   const World& world = GetParam();
   const int size = world.size;
-  if ((kThreadSanitizer || kAddressSanitizer) && size > 3) GTEST_SKIP();  // nothing new, slowly
+  if (kSanitizer && size > 3) GTEST_SKIP();  // nothing new, slowly
   if (size > 4 && !testsEverything()) GTEST_SKIP();
   uint64_t seed = 1;
   for (const plan::BuiltIn& builtIn : plan::library()) {

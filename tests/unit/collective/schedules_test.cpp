@@ -225,7 +225,7 @@ class Schedules : public ::testing::TestWithParam<Parameters> {
 
   static size_t howMany() {
     if (testsEverything()) return 10'000;
-    return kThreadSanitizer || kAddressSanitizer ? 100 : 500;
+    return kSanitizer ? 100 : 250;
   }
 
   /// Runs schedules until one goes wrong.

@@ -10,8 +10,7 @@
 namespace ctran::gpu {
 namespace {
 
-using testing::kAddressSanitizer;
-using testing::kThreadSanitizer;
+using testing::kSanitizer;
 
 /// Skips a test where there is no compiler; CI has one.
 #define REQUIRE_NVRTC()                              \
@@ -47,7 +46,7 @@ void expectReduces(const std::string& architecture, DataType type, ReduceKind op
 }
 
 TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
-  if (kThreadSanitizer || kAddressSanitizer) GTEST_SKIP() << "the compiler is not ours";
+  if (kSanitizer) GTEST_SKIP() << "the compiler is not ours";
   REQUIRE_NVRTC();
   const std::string signals = compileUncached(signalsRequest("sm_90"));
   for (const char* name : {"ctranSignal", "ctranAwaitSignal"}) {
@@ -69,7 +68,7 @@ TEST(NvrtcTest, MovingKernelsCompileForEveryWorld) {
 }
 
 TEST(NvrtcTest, ReductionsCompileForEveryElementOperationAndWorld) {
-  if (kThreadSanitizer || kAddressSanitizer) GTEST_SKIP() << "the compiler is not ours";
+  if (kSanitizer) GTEST_SKIP() << "the compiler is not ours";
   REQUIRE_NVRTC();
   // Each type and each operation, in some world: all kernels where everything is tested, else of
   // one family after the other; what families have in common is all that depends on either.

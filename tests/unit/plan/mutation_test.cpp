@@ -177,7 +177,7 @@ struct Tally {
 };
 
 TEST(Mutation, TheVerifierNoticesWhatMakesAPlanWrong) {
-  const bool few = testing::kThreadSanitizer || testing::kAddressSanitizer;
+  const bool few = testing::kSanitizer;
   std::vector<int> sizes{2, 3, 4};
   if (few) sizes = {2};
   if (testing::testsEverything()) sizes = {2, 3, 4, 5, 6, 8};

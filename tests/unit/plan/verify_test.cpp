@@ -44,7 +44,7 @@ void verifyLibrary(const std::vector<int>& sizes) {
 
 TEST(Library, EveryPlanIsRight) {
   std::vector<int> sizes{1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 33, 64};
-  if (testing::kThreadSanitizer || testing::kAddressSanitizer) sizes = {1, 2, 3, 5, 8};
+  if (testing::kSanitizer) sizes = {1, 2, 3, 5, 8};
   if (testing::testsEverything()) {
     sizes.clear();
     for (int n = 1; n <= 64; ++n) sizes.push_back(n);
@@ -82,7 +82,7 @@ TEST(Library, SaysWhyItHasNoPlan) {
 }
 
 TEST(Verifier, TakesUnderASecondForEightRanks) {
-  if (testing::kThreadSanitizer || testing::kAddressSanitizer) GTEST_SKIP();
+  if (testing::kSanitizer) GTEST_SKIP();
   const int64_t begin = nowNanos();
   for (const BuiltIn& builtIn : library()) {
     if (builtIn.kind == CollectiveKind::AllReduce) verify(builtIn.make({8, 0, 2, 2, 4}));

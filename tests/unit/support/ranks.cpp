@@ -116,7 +116,7 @@ int wrongOfSmallCalls(Communicator& communicator, CollectiveKind kind, int calls
   const bool hasBlocks = kind == Kind::AllGather || kind == Kind::AllToAll || kind == Kind::Gather;
   const auto end = result.begin() + (hasResult ? kCount * (hasBlocks ? size : 1) : 0);
   int wrong = 0;
-  for (int i = 0; i < (kThreadSanitizer || kAddressSanitizer ? calls / 20 : calls); ++i) {
+  for (int i = 0; i < (kSanitizer ? calls / 20 : calls); ++i) {
     std::fill(data.begin(), data.end(), i);
     if (kind == Kind::Broadcast && isRoot) result = data;
     communicator.run(c);

@@ -21,16 +21,12 @@ inline constexpr bool kThreadSanitizer = true;
 #else
 inline constexpr bool kThreadSanitizer = false;
 #endif
-#if defined(__has_feature)
-#define CTRAN_HAS_FEATURE(feature) __has_feature(feature)  // Clang's way to say so
-#else
-#define CTRAN_HAS_FEATURE(feature) 0
-#endif
-#if defined(__SANITIZE_ADDRESS__) || CTRAN_HAS_FEATURE(address_sanitizer)
+#if defined(__SANITIZE_ADDRESS__)
 inline constexpr bool kAddressSanitizer = true;
 #else
 inline constexpr bool kAddressSanitizer = false;
 #endif
+inline constexpr bool kSanitizer = kThreadSanitizer || kAddressSanitizer;
 
 /// A guard against hangs, far above what anything takes, also on a busy machine.
 inline constexpr std::chrono::seconds kGuard{120};

@@ -50,7 +50,7 @@ TEST(PlanSource, RefusesWhatGpusDoNotMap) {
 }
 
 TEST(PlanSource, EveryPlanOfTheLibraryIsACubin) {
-  if (ctran::testing::kThreadSanitizer || ctran::testing::kAddressSanitizer) {
+  if (ctran::testing::kSanitizer) {
     GTEST_SKIP() << "the compiler is not ours";
   }
   try {
