@@ -267,7 +267,12 @@ class Host2HostSemaphore(NativeObject):
         return bool(found)
 
     def wait(self, max_spin_count: int = -1) -> None:
-        """Waits for one more signal. Raises CommTimeoutError, PeerLostError."""
+        """Waits for one more signal: at most so many looks, unless that is -1.
+
+        Raises:
+            CommTimeoutError: there was none.
+            PeerLostError: the process of that rank has ended.
+        """
         checked(library().mscclpp_semaphore_wait(self._pointer, max_spin_count))
 
 
@@ -363,7 +368,9 @@ class ProxyService(NativeObject):
         return BasePortChannel(library().mscclpp_port_channel(self._pointer, semaphore_id, -1, -1))
 
     def port_channel(self, semaphore_id: int, dst: int, src: int) -> PortChannel:
-        """A channel between two memories."""
+        """A channel between two memories. Raises ValueError if there are none of these numbers."""
+        if dst < 0 or src < 0:
+            raise ValueError(f"a proxy service has no memory {min(dst, src)}")
         return PortChannel(library().mscclpp_port_channel(self._pointer, semaphore_id, dst, src))
 
 

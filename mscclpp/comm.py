@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
 from mscclpp.connections import Connections
+from mscclpp.native_communicator import known_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -141,6 +142,9 @@ class CommGroup(Connections):
     def abort(self, reason: str = "abort was called") -> None:
         """Ends every blocked and every later call of all ranks. Any thread."""
         self.communicator.abort(reason)
+        native = known_of(self.communicator)
+        if native is not None:
+            native.abort(reason)
 
     def finalize(self) -> None:
         """Leaves; later calls are errors. At the end of a `with` block, too."""

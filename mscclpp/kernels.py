@@ -11,7 +11,7 @@ from typing import Any
 
 from mscclpp.devices import extent, has_gpu
 from mscclpp.native import compiled
-from mscclpp.native_library import checked, library
+from mscclpp.native_library import checked, in_range, library
 
 __all__ = ["Kernel", "KernelBuilder", "pack"]
 
@@ -85,6 +85,7 @@ class Kernel:
         self._entry = getattr(self._library, _ENTRY)
         integer, size, pointer = ctypes.c_uint, ctypes.c_size_t, ctypes.c_void_p
         self._entry.argtypes = [ctypes.c_char_p, size, integer, integer, size, pointer]
+        self._call = in_range(self._entry, self._entry.argtypes)
 
     def launch_kernel(
         self, params: bytes, nblocks: int, nthreads: int, shared: int = 0, stream: Any = None
@@ -102,7 +103,7 @@ class Kernel:
         """
         for attribute in ("cuda_stream", "ptr"):
             stream = getattr(stream, attribute, stream)
-        checked(self._entry(params, len(params), nblocks, nthreads, shared, stream or None))
+        checked(self._call(params, len(params), nblocks, nthreads, shared, stream or None))
 
 
 class KernelBuilder:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from operator import index
 from typing import Any
 
 from mscclpp.algorithm import Algorithm, Constraint
 from mscclpp.native_communicator import NativeCommunicator, native_of
 from mscclpp.native_library import error_of_call, library
-from mscclpp.types import CollectiveBufferMode, ReduceOp
+from mscclpp.types import CollectiveBufferMode, DataType, ReduceOp
 
 __all__ = ["NativeAlgorithm", "NativeCommunicator"]
 
@@ -101,8 +102,15 @@ class NativeAlgorithm(Algorithm):
 
         Raises:
             ValueError: the arguments make no sense.
+            TypeError: `comm` is no communicator, or an address no number.
             CommError: it failed; see mscclpp.errors.
         """
+        for what, address, size in (
+            ("input", input_buffer, input_size),
+            ("output", output_buffer, output_size),
+        ):
+            if index(address) == 0 and size > 0:
+                raise ValueError(f"an {what} of {size} bytes has no address")
         named = extras or {}
         code: int = library().mscclpp_algorithm_execute(
             self._handle,
@@ -111,8 +119,8 @@ class NativeAlgorithm(Algorithm):
             output_buffer,
             input_size,
             output_size,
-            int(dtype),
-            int(op),
+            DataType(dtype),
+            ReduceOp(op),
             stream,
             nblocks,
             nthreads_per_block,
@@ -120,7 +128,7 @@ class NativeAlgorithm(Algorithm):
             len(named),
             (ctypes.c_char_p * len(named))(*(name.encode() for name in named)),
             (ctypes.c_uint64 * len(named))(*named.values()),
-            _AUTO if accum_dtype is None else int(accum_dtype),
+            _AUTO if accum_dtype is None else DataType(accum_dtype),
         )
         if code != 0 and library().mscclpp_last_error_code() >= 0:
             raise error_of_call()

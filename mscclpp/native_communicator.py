@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 import weakref
 from typing import Any, Protocol
 
+from mscclpp import _runtime
 from mscclpp.channels import (
     Connection,
     EndpointConfig,
@@ -19,7 +21,7 @@ from mscclpp.channels import (
 )
 from mscclpp.native_library import checked, error_of_call, library
 
-__all__ = ["NativeCommunicator", "native_of"]
+__all__ = ["NativeCommunicator", "known_of", "native_of"]
 
 _TAG = 0x6E617469  # of the message that has the unique id
 _ID_BYTES = 257  # in hexadecimal digits, with a zero
@@ -29,8 +31,12 @@ _TIMEOUT = 600
 class Channel(Protocol):
     """Whatever ranks send messages through: the communicator of a CommGroup, for example."""
 
-    rank: int
-    size: int
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def timeout(self) -> float: ...
 
     def send(self, buffer: Any, peer: int, tag: int, /) -> Any: ...
     def recv(self, buffer: Any, peer: int, tag: int, /) -> Any: ...
@@ -44,7 +50,7 @@ class NativeCommunicator:
     Args:
         where: how ranks find each other: "interface:address:port" or "address:port" of rank 0, or
             the URL of a store of the engine ("file:///DIRECTORY").
-        timeout: seconds that making it may take.
+        timeout: seconds that making it, and each later wait for a message, may take.
 
     Raises:
         CommError: it says who did not come, or what is wrong.
@@ -67,7 +73,8 @@ class NativeCommunicator:
                 channel.send(text, peer, _TAG)
         else:
             channel.recv(text, 0, _TAG)
-        return cls(channel.rank, channel.size, text.value.decode())
+        timeout = max(math.ceil(channel.timeout), 1)
+        return cls(channel.rank, channel.size, text.value.decode(), timeout)
 
     def connect(
         self, local_config: EndpointConfig | Transport, remote_rank: int, tag: int = 0
@@ -122,6 +129,10 @@ class NativeCommunicator:
         """
         checked(library().mscclpp_communicator_check(self.handle))
 
+    def abort(self, reason: str) -> None:
+        """Ends what waits for other ranks, here and there, now and later. Any thread."""
+        library().mscclpp_communicator_abort(self.handle, reason.encode())
+
     def __del__(self) -> None:
         # A forked child has none of its parent's threads.
         if getattr(self, "handle", None) and self._owner == os.getpid():
@@ -136,7 +147,17 @@ def native_of(communicator: Any) -> NativeCommunicator:
     """The one beside a communicator of a CommGroup. The first call is collective."""
     if isinstance(communicator, NativeCommunicator):
         return communicator
+    if not isinstance(communicator, _runtime.Communicator):
+        raise TypeError(
+            "comm must be a Communicator, as CommGroup.communicator is, or a NativeCommunicator, "
+            f"not {type(communicator).__name__}"
+        )
     known = _known.get(communicator)
     if known is None:
         known = _known[communicator] = NativeCommunicator.over(communicator)
     return known
+
+
+def known_of(communicator: Any) -> NativeCommunicator | None:
+    """The one beside a communicator, if it was made."""
+    return _known.get(communicator)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+from collections.abc import Callable, Sequence
+from operator import index
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from mscclpp import errors
 from mscclpp.native import get_lib
 
-__all__ = ["NativeObject", "checked", "error_of_call", "library"]
+__all__ = ["NativeObject", "checked", "error_of_call", "in_range", "library"]
 
 # By the numbers of mscclpp::ErrorCode; of the others, CommError.
 _ERRORS: dict[int, type[Exception]] = {
@@ -31,6 +34,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
     "last_error_code": (_integer, []),
     "unique_id": (_integer, [_text]),
     "communicator_create": (_pointer, [_integer, _integer, _text, _integer]),
+    "communicator_abort": (None, [_pointer, _text]),
     "communicator_free": (None, [_pointer]),
     "communicator_check": (_integer, [_pointer]),
     "algorithm_share": (_pointer, [_pointer]),
@@ -84,18 +88,67 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
 }
 
 
+# Of the integers that functions take: ctypes would take others for these.
+_RANGES = {
+    _integer: (-(2**31), 2**31 - 1),
+    ctypes.c_uint: (0, 2**32 - 1),
+    _number: (-(2**63), 2**63 - 1),
+    _word: (0, 2**64 - 1),
+    _size: (0, 2**64 - 1),
+    _pointer: (0, 2**64 - 1),
+}
+
+
+def in_range(function: Callable[..., Any], types: Sequence[Any]) -> Callable[..., Any]:
+    """A function of ctypes whose integers are what they seem: it raises ValueError for those that
+    do not fit, and TypeError for what is no integer."""
+    numbers = [(i, kind, *_RANGES[kind]) for i, kind in enumerate(types) if kind in _RANGES]
+
+    def call(*arguments: Any) -> Any:
+        for i, kind, least, most in numbers:
+            given = arguments[i]
+            if kind is _pointer and not isinstance(given, int):
+                continue
+            if not least <= index(given) <= most:
+                raise ValueError(f"{given} is not a number from {least} to {most}")
+        return function(*arguments)
+
+    return call
+
+
+# What a signal's handler has raised during a call on the main thread, which ends it.
+_raised: list[BaseException] = []
+
+
+def _is_interrupted() -> int:
+    try:
+        ctypes.pythonapi.PyErr_CheckSignals()
+    except BaseException as error:
+        _raised[:] = [error]
+        return 1
+    return 0
+
+
+_IS_INTERRUPTED = ctypes.CFUNCTYPE(_integer)(_is_interrupted)
+
+
 @functools.cache
-def library() -> ctypes.CDLL:
+def library() -> SimpleNamespace:
     """Loaded when it is first asked for."""
     loaded = ctypes.CDLL(str(Path(get_lib()) / "libmscclpp.so"))
+    functions = SimpleNamespace()
     for name, (result, arguments) in _SIGNATURES.items():
         function = getattr(loaded, f"mscclpp_{name}")
         function.restype, function.argtypes = result, arguments
-    return loaded
+        setattr(functions, f"mscclpp_{name}", in_range(function, arguments))
+    loaded.mscclpp_set_interruption(_IS_INTERRUPTED)
+    return functions
 
 
-def error_of_call() -> Exception:
+def error_of_call() -> BaseException:
     """The one of the call before."""
+    if _raised:
+        return _raised.pop()
     kind = _ERRORS.get(library().mscclpp_last_error_code(), errors.CommError)
     return kind(bytes(library().mscclpp_last_error()).decode(errors="replace"))
 

@@ -4,8 +4,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <mutex>
+#include <string>
+
+#include "ctran/base/error.h"
 
 namespace ctran {
 namespace {
@@ -35,6 +39,9 @@ constexpr size_t kPage = 4096;
 }  // namespace
 
 std::shared_ptr<SharedAllocation> SharedAllocation::allocate(size_t bytes) {
+  if (bytes > SIZE_MAX - kPage) {
+    throw Error(ErrorKind::InvalidArgument, std::to_string(bytes) + " bytes of shared memory");
+  }
   const size_t whole = std::max(kPage, (bytes + kPage - 1) / kPage * kPage);
   UniqueFd fd = createSharedMemory("ctran-allocation", whole);
   auto mapping = SharedMapping::map(fd, whole);

@@ -28,11 +28,18 @@ MSCCLPP_C_API int mscclpp_last_error_code(void);
 MSCCLPP_C_API int mscclpp_unique_id(char* text);
 
 /// Collective over `size` ranks. `where` is a unique id as above, "interface:address:port",
-/// "address:port", or the URL of a store ("file:///DIRECTORY", "memory://NAME").
+/// "address:port", or the URL of a store ("file:///DIRECTORY", "memory://NAME"). `timeout_seconds`
+/// is how long it, and each later message of another rank, is waited for.
 MSCCLPP_C_API mscclpp_communicator* mscclpp_communicator_create(int rank, int size,
                                                                 const char* where,
                                                                 int timeout_seconds);
+/// Ends what waits for other ranks, and what they wait for, now and later. Any thread.
+MSCCLPP_C_API void mscclpp_communicator_abort(mscclpp_communicator* communicator,
+                                              const char* reason);
 MSCCLPP_C_API void mscclpp_communicator_free(mscclpp_communicator* communicator);
+/// Waits on the main thread ask it about twenty times a second, and end if it returns something
+/// else than 0: an interpreter looks there at its signals.
+MSCCLPP_C_API void mscclpp_set_interruption(int (*is_interrupted)(void));
 
 /// Of what a capsule named "mscclpp::AlgorithmPtr" holds, a std::shared_ptr<mscclpp::Algorithm>*.
 MSCCLPP_C_API mscclpp_algorithm* mscclpp_algorithm_share(void* shared_ptr);

@@ -1,6 +1,8 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include <mscclpp/core.hpp>
 #include <mscclpp/gpu.hpp>
@@ -32,6 +34,14 @@ MSCCLPP_API std::shared_ptr<void> allocateLocal(size_t bytes, DeviceType kernels
 /// On a stream of its own, while others capture too; returns when it has ended.
 MSCCLPP_API void copy(void* to, const void* from, size_t bytes, DeviceType kernels);
 
+/// Of so many elements. Throws Error(InvalidUsage) if no memory has so many.
+template <class T>
+size_t bytesOf(size_t count) {
+  if (count <= SIZE_MAX / 2 / sizeof(T)) return count * sizeof(T);
+  throw Error(std::to_string(count) + " elements are more than any memory has",
+              ErrorCode::InvalidUsage);
+}
+
 }  // namespace detail
 
 /// `nelems` elements, zeros, that other ranks can map: of the GPU that is current, or of the host,
@@ -40,7 +50,7 @@ template <class T = char>
 class GpuBuffer {
  public:
   explicit GpuBuffer(size_t nelems)
-      : nelems_(nelems), memory_(detail::allocateMappable(nelems * sizeof(T), kKernelDevice)) {}
+      : nelems_(nelems), memory_(detail::allocateMappable(detail::bytesOf<T>(nelems), kKernelDevice)) {}
 
   size_t nelems() const { return nelems_; }
   size_t bytes() const { return nelems_ * sizeof(T); }
@@ -56,7 +66,7 @@ class GpuBuffer {
 /// `count` elements that kernels of this rank reach; zeros.
 template <class T>
 std::shared_ptr<T[]> gpuCallocShared(size_t count = 1) {
-  const std::shared_ptr<void> memory = detail::allocateLocal(count * sizeof(T), kKernelDevice);
+  const std::shared_ptr<void> memory = detail::allocateLocal(detail::bytesOf<T>(count), kKernelDevice);
   return {memory, static_cast<T*>(memory.get())};
 }
 

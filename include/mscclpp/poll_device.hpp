@@ -32,7 +32,7 @@ MSCCLPP_DEVICE_INLINE bool waitUntil(const Done& done, WaitLimit* limit,
 #else
   host::Waiting waiting(limit);
   for (int64_t spins = 0; !done(); ++spins) {
-    if (maxSpinCount >= 0 && spins > maxSpinCount) return false;
+    if (maxSpinCount >= 0 && spins > maxSpinCount) waiting.giveUp(spins);
     waiting.pause();
   }
 #endif

@@ -10,8 +10,10 @@
 #include "ctran/communicator.h"
 #include "engine_errors.h"
 #include "host.h"
+#include "interruption.h"
 #include "mscclpp/core.hpp"
 #include "mscclpp/env.hpp"
+#include "received.h"
 
 namespace mscclpp {
 namespace {
@@ -78,6 +80,8 @@ void checkInterface(const std::string& interface, const std::string& address) {
               ErrorCode::InvalidUsage);
 }
 
+constexpr size_t kPiece = 1 << 20;  // of a message whose length comes with it
+
 }  // namespace
 
 void Bootstrap::groupBarrier(const std::vector<int>& ranks) {
@@ -101,22 +105,43 @@ void Bootstrap::groupBarrier(const std::vector<int>& ranks) {
 void Bootstrap::send(const std::vector<char>& data, int peer, int tag) {
   auto bytes = static_cast<uint64_t>(data.size());
   send(&bytes, sizeof bytes, peer, tag);
-  if (!data.empty()) {
-    send(const_cast<char*>(data.data()), static_cast<int>(data.size()), peer, tag);
+  for (size_t at = 0; at < data.size(); at += kPiece) {
+    const size_t piece = std::min(kPiece, data.size() - at);
+    send(const_cast<char*>(data.data() + at), static_cast<int>(piece), peer, tag);
   }
 }
 
 void Bootstrap::recv(std::vector<char>& data, int peer, int tag) {
-  constexpr uint64_t kMost = 1 << 30;
+  constexpr size_t kMost = 1 << 30;
+  data = receive(*this, peer, tag, kMost);
+}
+
+std::vector<char> receive(Bootstrap& bootstrap, int peer, int tag, size_t most) {
   uint64_t bytes = 0;
-  recv(&bytes, sizeof bytes, peer, tag);
-  if (bytes > kMost) {
+  bootstrap.recv(&bytes, sizeof bytes, peer, tag);
+  if (bytes > most) {
     throw Error("rank " + std::to_string(peer) + " announces a message of " +
-                    std::to_string(bytes) + " bytes",
+                    std::to_string(bytes) + " bytes, and at most " + std::to_string(most) +
+                    " are expected",
                 ErrorCode::InvalidUsage);
   }
-  data.resize(bytes);
-  if (bytes > 0) recv(data.data(), static_cast<int>(bytes), peer, tag);
+  std::vector<char> data;
+  while (data.size() < bytes) {
+    const size_t at = data.size();
+    data.resize(at + std::min<size_t>(kPiece, bytes - at));
+    bootstrap.recv(data.data() + at, static_cast<int>(data.size() - at), peer, tag);
+  }
+  return data;
+}
+
+void checkOrigin(Bootstrap& bootstrap, int peer, const ProcessName& owner) {
+  const auto* const known = dynamic_cast<const TcpBootstrap*>(&bootstrap);
+  if (known == nullptr || owner.isOwn() || !owner.isOfThisHost()) return;
+  const std::vector<int> hosts = known->engine()->hosts();
+  if (hosts[peer] == hosts[bootstrap.getRank()]) return;
+  throw Error("rank " + std::to_string(peer) +
+                  ", which is on another host, names a process of this one",
+              ErrorCode::RemoteError);
 }
 
 class TcpBootstrap::Impl {
@@ -190,7 +215,12 @@ class TcpBootstrap::Impl {
     std::vector<HostName> hosts(size_);
     hosts[rank_] = ownHostName();
     allGather(hosts.data(), sizeof(HostName));
-    perNode_ = static_cast<int>(std::count(hosts.begin(), hosts.end(), ownHostName()));
+    // What a rank says of its host counts only where the engine has found it on this one.
+    const std::vector<int> found = engine_->hosts();
+    perNode_ = 0;
+    for (int r = 0; r < size_; ++r) {
+      perNode_ += found[r] == found[rank_] && hosts[r] == hosts[rank_] ? 1 : 0;
+    }
   }
 
   const std::shared_ptr<Engine>& shared() const {
@@ -213,7 +243,7 @@ class TcpBootstrap::Impl {
     checkPeer(peer);
     Call call = message(ctran::CollectiveKind::Recv, bytes, peer, tag);
     call.output = data;
-    translated([&] { engine().run(call); });
+    run(call);
   }
 
   void allGather(void* all, size_t bytes) {
@@ -222,16 +252,21 @@ class TcpBootstrap::Impl {
     call.count = bytes;
     call.output = all;
     call.input = static_cast<char*>(all) + bytes * static_cast<size_t>(rank_);
-    translated([&] { engine().run(call); });
+    run(call);
   }
 
   void barrier() {
     Call call;
     call.kind = ctran::CollectiveKind::Barrier;
-    translated([&] { engine().run(call); });
+    run(call);
   }
 
  private:
+  void run(const Call& call) {
+    Interruptible hooks;
+    translated([&] { engine().run(call, {}, &hooks); });
+  }
+
   void meet(Rendezvous* listener, const std::vector<std::string>& addresses,
             const std::string& secret, std::chrono::seconds timeout) {
     translated([&] {

@@ -1,6 +1,10 @@
 #include "c_api.h"
 
+#include <chrono>
 #include <string_view>
+
+#include "ctran/communicator.h"
+#include "interruption.h"
 
 struct mscclpp_algorithm {
   std::shared_ptr<mscclpp::Algorithm> algorithm;
@@ -58,8 +62,21 @@ mscclpp_communicator* mscclpp_communicator_create(int rank, int size, const char
     } else {
       bootstrap->initialize(text, timeout_seconds);
     }
+    bootstrap->engine()->setTimeout(std::chrono::seconds(timeout_seconds));
     return new mscclpp_communicator{std::make_shared<mscclpp::Communicator>(bootstrap)};
   });
+}
+
+void mscclpp_communicator_abort(mscclpp_communicator* communicator, const char* reason) {
+  guarded([&] {
+    const auto bootstrap = communicator->communicator->bootstrap();
+    dynamic_cast<const mscclpp::TcpBootstrap&>(*bootstrap).engine()->abort(reason);
+    return CommResult::CommSuccess;
+  });
+}
+
+void mscclpp_set_interruption(int (*is_interrupted)(void)) {
+  mscclpp::setInterruption(is_interrupted);
 }
 
 void mscclpp_communicator_free(mscclpp_communicator* communicator) { delete communicator; }

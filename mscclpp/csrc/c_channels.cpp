@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <variant>
 
 #include "c_api.h"
@@ -245,7 +248,11 @@ mscclpp_object* mscclpp_port_channel(mscclpp_object* service, uint32_t semaphore
                                      int64_t from) {
   return objectOr([&]() -> Value {
     ProxyService& proxy = *as<Service>(service);
-    if (to < 0) return proxy.basePortChannel(semaphore);
+    if (to < 0 && from < 0) return proxy.basePortChannel(semaphore);
+    constexpr int64_t kMost = std::numeric_limits<MemoryId>::max();
+    if (std::min(to, from) < 0 || std::max(to, from) > kMost) {
+      throw Error("memories of a proxy service are numbered from 0 on", ErrorCode::InvalidUsage);
+    }
     return proxy.portChannel(semaphore, static_cast<MemoryId>(to), static_cast<MemoryId>(from));
   });
 }

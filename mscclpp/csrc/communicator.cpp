@@ -1,17 +1,30 @@
+#include <cstddef>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <map>
 #include <optional>
 #include <utility>
 
+#include "interruption.h"
 #include "lines.h"
 #include "memory.h"
 #include "mscclpp/atomic_device.hpp"
+#include "received.h"
 #include "wait_limits.h"
 #include "wire.h"
 
 namespace mscclpp {
 namespace {
+
+/// Whose it is, of a memory's name or an endpoint's. Others are refused where they are read.
+ProcessName ownerOf(const std::vector<char>& name) {
+  static_assert(offsetof(MemoryName, owner) == offsetof(EndpointName, owner));
+  ProcessName owner;
+  if (name.size() < offsetof(MemoryName, owner) + sizeof owner) return owner;
+  std::memcpy(&owner, name.data() + offsetof(MemoryName, owner), sizeof owner);
+  return owner;
+}
 
 /// Whether the rank has gone, rather than not come.
 bool isGone(const WaitLimit& limit, WaitEnd end) {
@@ -36,6 +49,8 @@ struct SemaphoreStub::Impl {
 };
 
 struct Semaphore::Impl {
+  ~Impl() { endsNoMore(limit.get()); }
+
   Connection connection;
   SemaphoreStub local;
   SemaphoreStub remote;
@@ -139,8 +154,9 @@ class Communicator::Impl {
     const auto step = std::make_shared<Reading<T>>();
     step->before = std::exchange(last, step);
     step->read = [bootstrap = bootstrap_, rank, tag, read = std::move(read)] {
-      std::vector<char> data;
-      bootstrap->recv(data, rank, tag);
+      constexpr size_t kMost = 4096;  // of a name
+      const std::vector<char> data = mscclpp::receive(*bootstrap, rank, tag, kMost);
+      checkOrigin(*bootstrap, rank, ownerOf(data));
       return read(data);
     };
     return std::async(std::launch::deferred, [step] { return step->take(); }).share();
@@ -204,9 +220,13 @@ std::shared_future<Semaphore> Communicator::buildSemaphore(const Connection& con
   impl_->bootstrap_->send(local.serialize(), remoteRank, tag);
   return impl_->receive<Semaphore>(
       remoteRank, tag,
-      [local, remoteRank, all = impl_->semaphores_](const std::vector<char>& data) {
+      [local, remoteRank, bootstrap = impl_->bootstrap_,
+       all = impl_->semaphores_](const std::vector<char>& data) {
         Semaphore made(local, SemaphoreStub::deserialize(data));
         made.limit()->peer = remoteRank;
+        if (const auto* const known = dynamic_cast<const TcpBootstrap*>(bootstrap.get())) {
+          endsWith(made.limit(), known->engine());
+        }
         if (made.connection().device().type == DeviceType::GPU) {
           std::erase_if(*all, [](const auto& known) { return known.expired(); });
           all->push_back(made.impl_);

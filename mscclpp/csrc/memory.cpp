@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "ctran/window.h"
 #include "engine_errors.h"
@@ -55,6 +56,40 @@ std::shared_ptr<void> openMemoryOfGpu(const MemoryName& name) {
   }
 }
 
+/// What is registered here, while it is: what others send back counts only by its number.
+class Registrations {
+ public:
+  static Registrations& all() {
+    static auto& one = *new Registrations;
+    return one;
+  }
+
+  /// Returns its number.
+  uint64_t add(const std::shared_ptr<void>& memory) {
+    uint64_t number = 0;
+    while (number == 0) fillRandom(&number, sizeof number);
+    const std::lock_guard lock(mutex_);
+    byNumber_[number] = memory;
+    return number;
+  }
+
+  void remove(uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    byNumber_.erase(number);
+  }
+
+  /// Null if it is not registered, or not any more.
+  std::shared_ptr<void> find(uint64_t number) {
+    const std::lock_guard lock(mutex_);
+    const auto found = byNumber_.find(number);
+    return found == byNumber_.end() ? nullptr : found->second.lock();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, std::weak_ptr<void>> byNumber_;
+};
+
 void checkInside(const char* what, uint64_t offset, uint64_t bytes, uint64_t size) {
   if (isInside(offset, bytes, size)) return;
   throw Error(std::string("bytes ") + std::to_string(offset) + " to " +
@@ -84,6 +119,10 @@ std::string to_string(Transport transport) {
     default:
       return "IB" + std::to_string(static_cast<int>(transport) - static_cast<int>(Transport::IB0));
   }
+}
+
+RegisteredMemory::Impl::~Impl() {
+  if (name.owner.isOwn()) Registrations::all().remove(name.registration);
 }
 
 void* RegisteredMemory::data() const {
@@ -127,15 +166,24 @@ std::vector<char> RegisteredMemory::serialize() const {
 }
 
 RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
+  RegisteredMemory memory;
+  const auto name = wire::unpacked<MemoryName>(data, "registered memory");
+  if (name.owner.isOwn()) {
+    memory.impl_ = std::static_pointer_cast<Impl>(Registrations::all().find(name.registration));
+    if (memory.impl_) return memory;
+    throw Error("memory of this process was received that is not registered, or not any more",
+                ErrorCode::InvalidUsage);
+  }
+  if (name.owner.isOfThisHost() && name.owner.pid == ::getpid()) {
+    throw Error("what was received names this process, and is not from it",
+                ErrorCode::InvalidUsage);
+  }
   auto impl = std::make_shared<Impl>();
-  impl->name = wire::unpacked<MemoryName>(data, "registered memory");
-  const MemoryName& name = impl->name;
+  impl->name = name;
   const bool isMapped =
       name.exposed == 0 || (name.transports >> static_cast<size_t>(Transport::CudaIpc) & 1) != 0;
-  if (!isMapped && !name.owner.isOwn()) {
+  if (!isMapped) {
     // Messages go by its id.
-  } else if (name.owner.isOwn()) {
-    impl->local = reinterpret_cast<char*>(name.address);
   } else if (name.owner.isOfThisHost() && name.descriptor >= 0) {
     if (!isInside(name.fileOffset, name.size, name.fileBytes)) {
       throw Error("what was received is no registered memory", ErrorCode::InvalidUsage);
@@ -146,7 +194,6 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
     impl->held = openMemoryOfGpu(name);
     impl->local = static_cast<char*>(impl->held.get());
   }
-  RegisteredMemory memory;
   memory.impl_ = std::move(impl);
   return memory;
 }
@@ -155,10 +202,15 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
   if (ptr == nullptr && size > 0) {
     throw Error("a null pointer was registered", ErrorCode::InvalidUsage);
   }
+  if (size > UINTPTR_MAX - reinterpret_cast<uintptr_t>(ptr)) {
+    throw Error("memory of " + std::to_string(size) + " bytes ends beyond all addresses",
+                ErrorCode::InvalidUsage);
+  }
   auto impl = std::make_shared<RegisteredMemory::Impl>();
   impl->local = static_cast<char*>(ptr);
   MemoryName& name = impl->name;
   name.owner = ProcessName::own();
+  name.registration = Registrations::all().add(impl);
   name.address = reinterpret_cast<uintptr_t>(ptr);
   name.size = size;
   name.transports = transports.to_ulong();
@@ -350,6 +402,12 @@ void Connection::write(const RegisteredMemory& dst, uint64_t dstOffset, const Re
 void Connection::updateAndSync(const RegisteredMemory& dst, uint64_t dstOffset, uint64_t* src,
                                uint64_t newValue) {
   checkInside("destination", dstOffset, sizeof newValue, dst.size());
+  const auto isWord = [](uint64_t address) { return address % sizeof newValue == 0; };
+  if (src == nullptr || !isWord(reinterpret_cast<uintptr_t>(src)) ||
+      !isWord(dst.impl_->name.address + dstOffset)) {
+    throw Error("updateAndSync needs a word at each end, at an address that 8 divides",
+                ErrorCode::InvalidUsage);
+  }
   *src = newValue;
   if (impl_->link) return impl_->link->update(dst.impl_->name, dstOffset, newValue);
   auto* const word = reinterpret_cast<uint64_t*>(static_cast<char*>(dst.data()) + dstOffset);

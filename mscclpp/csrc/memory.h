@@ -13,6 +13,11 @@
 namespace mscclpp {
 
 struct RegisteredMemory::Impl {
+  Impl() = default;
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
   MemoryName name;
   char* local = nullptr;             // null: it is not mapped here
   std::shared_ptr<void> held;        // the mapping, or what else keeps `local` alive

@@ -39,6 +39,9 @@ class ProxyService::Impl {
     return static_cast<MemoryId>(memories_.size());
   }
 
+  /// Throws Error(InvalidUsage) if it has no such memory.
+  void checkMemory(MemoryId id) const { memoryAt(id); }
+
   std::shared_ptr<Host2DeviceSemaphore> semaphoreAt(SemaphoreId id) const {
     const std::lock_guard lock(mutex_);
     return at(semaphores_, id, "semaphore");
@@ -99,6 +102,8 @@ BasePortChannel ProxyService::basePortChannel(SemaphoreId id) {
   return {id, semaphore(id), proxy_};
 }
 PortChannel ProxyService::portChannel(SemaphoreId id, MemoryId dst, MemoryId src) {
+  impl_->checkMemory(dst);
+  impl_->checkMemory(src);
   return {id, semaphore(id), proxy_, dst, src};
 }
 

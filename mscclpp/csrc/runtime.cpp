@@ -4,16 +4,20 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "interruption.h"
 #include "mscclpp/errors.hpp"
 #include "wait_limits.h"
 
@@ -295,6 +299,12 @@ uint64_t Block::shuffle(uint64_t value, int lane) {
   return result;
 }
 
+/// Of all three, or something larger than `most` if that is larger.
+uint64_t product(dim3 size, uint64_t most) {
+  const uint64_t plane = uint64_t{size.x} * size.y;  // each has 32 bits
+  return plane > most ? plane : plane * size.z;
+}
+
 int64_t nowNanos() {
   const auto time = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
@@ -306,23 +316,40 @@ void launch(dim3 grid, dim3 block, size_t sharedBytes, const std::function<void(
   if (gBlock != nullptr) {
     throw Error("a kernel of the host cannot launch another", ErrorCode::InvalidUsage);
   }
-  const unsigned blocks = grid.x * grid.y * grid.z;
-  if (blocks == 0 || block.x * block.y * block.z == 0) {
+  constexpr uint64_t kMostBlocks = (uint64_t{1} << 31) - 1, kMostThreads = 1024;
+  constexpr size_t kMostShared = size_t{1} << 30;
+  const uint64_t blocks = product(grid, kMostBlocks);
+  const uint64_t threads = product(block, kMostThreads);
+  if (blocks == 0 || threads == 0) {
     throw Error("a launch needs at least one block of one thread", ErrorCode::InvalidUsage);
   }
+  if (blocks > kMostBlocks || threads > kMostThreads || sharedBytes > kMostShared) {
+    throw Error("a launch has at most 2^31 - 1 blocks, of 1024 threads and 1 GiB of shared memory",
+                ErrorCode::InvalidUsage);
+  }
   Launched launched(kernel);
-  const auto runBlock = [&](unsigned number) {
+  const auto runBlock = [&](uint64_t number) {
     try {
-      const uint3 index{number % grid.x, number / grid.x % grid.y, number / (grid.x * grid.y)};
+      const auto n = static_cast<unsigned>(number);
+      const uint3 index{n % grid.x, n / grid.x % grid.y, n / grid.x / grid.y};
       const size_t words = (sharedBytes + sizeof(std::max_align_t) - 1) / sizeof(std::max_align_t);
       Block(launched, grid, block, index, words).run();
     } catch (...) {
       launched.fail(std::current_exception());
     }
   };
+  // As on a GPU, so many run at a time, and others as soon as one of them has ended.
+  constexpr uint64_t kResident = 1024;
+  std::atomic<uint64_t> next{0};
+  const auto run = [&] {
+    for (uint64_t b; (b = next.fetch_add(1)) < blocks && !launched.failed;) runBlock(b);
+  };
   std::vector<std::thread> others;
-  for (unsigned b = 1; b < blocks; ++b) others.emplace_back(runBlock, b);
-  runBlock(0);
+  try {
+    while (others.size() + 1 < std::min(blocks, kResident)) others.emplace_back(run);
+  } catch (const std::system_error&) {  // this host has no more: there are fewer at a time
+  }
+  run();
   for (std::thread& other : others) other.join();
   if (launched.error) std::rethrow_exception(launched.error);
 }
@@ -357,7 +384,24 @@ void Waiting::pause() {
   look();
 }
 
+void Waiting::giveUp(int64_t spins) const {
+  throw Error("waited in vain, " + std::to_string(spins) + " spins long, for " +
+                  (limit_ == nullptr ? "others" : named(*limit_, WaitEnd::None)),
+              ErrorCode::Timeout);
+}
+
 void Waiting::look() {
+  constexpr int64_t kBetweenChecks = 50'000'000;
+  const int64_t now = nowNanos();
+  if (checked_ == 0) checked_ = now;
+  if (now - checked_ > kBetweenChecks) {
+    checked_ = now;
+    checkInterruption();
+    if (isAborted(limit_)) {
+      throw Error("waiting for " + named(*limit_, WaitEnd::None) + ", when a rank called abort",
+                  ErrorCode::Aborted);
+    }
+  }
   if (limit_ == nullptr) return;
   const WaitEnd end = storedEnd(*limit_);
   // To look at a process takes a system call.
@@ -377,7 +421,6 @@ void Waiting::look() {
     throw Error("waiting for " + named(*limit_, end) + ", after an earlier failure",
                 ErrorCode::Aborted);
   }
-  const int64_t now = nowNanos();
   if (began_ == 0) began_ = now;
   if (limit_->timeoutNanos > 0 && now - began_ > limit_->timeoutNanos) {
     storeFailed(*limit_, WaitEnd::Failed);

@@ -54,6 +54,8 @@ class MSCCLPP_HOST_API Waiting {
   /// Lets others run. Throws Error when the limit has passed, when the peer's process has ended, or
   /// its connection, or when another thread of the launch has failed.
   void pause();
+  /// Throws Error, as so many spins were all that the wait may take.
+  [[noreturn]] void giveUp(int64_t spins) const;
 
  private:
   void look();
@@ -61,6 +63,7 @@ class MSCCLPP_HOST_API Waiting {
   WaitLimit* const limit_;
   uint64_t spins_ = 0;
   int64_t began_ = 0;
+  int64_t checked_ = 0;
   bool hasSeenEnd_ = false;
 };
 

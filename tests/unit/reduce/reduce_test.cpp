@@ -81,19 +81,19 @@ std::string hex(const std::byte* p, size_t size) {
   return text;
 }
 
-testing::AssertionResult sameElements(DataType type, const std::byte* got, const std::byte* want,
+::testing::AssertionResult sameElements(DataType type, const std::byte* got, const std::byte* want,
                                       size_t count) {
   const size_t size = sizeOf(type);
   for (size_t i = 0; i < count; ++i) {
     if (reference::same(type, got + i * size, want + i * size)) continue;
-    return testing::AssertionFailure()
+    return ::testing::AssertionFailure()
            << "element " << i << " of " << count << " is 0x" << hex(got + i * size, size)
            << ", should be 0x" << hex(want + i * size, size);
   }
-  return testing::AssertionSuccess();
+  return ::testing::AssertionSuccess();
 }
 
-class Reduce : public testing::TestWithParam<std::tuple<Isa, DataType>> {
+class Reduce : public ::testing::TestWithParam<std::tuple<Isa, DataType>> {
  protected:
   void SetUp() override {
     if (!isAvailable(isa())) GTEST_SKIP() << "this machine has no " << nameOf(isa());
@@ -110,7 +110,7 @@ class Reduce : public testing::TestWithParam<std::tuple<Isa, DataType>> {
       if (!isSupported(kind, type())) continue;
       SCOPED_TRACE(std::string(nameOf(kind)));
       body(kind, reduceFnFor(isa(), kind, type()));
-      if (testing::Test::HasFailure()) return;
+      if (::testing::Test::HasFailure()) return;
     }
   }
 
@@ -279,10 +279,10 @@ std::vector<DataType> typesWith(ReduceKind kind) {
 }
 
 auto onAllIsas(ReduceKind kind) {
-  return testing::Combine(testing::ValuesIn(kAllIsas), testing::ValuesIn(typesWith(kind)));
+  return ::testing::Combine(::testing::ValuesIn(kAllIsas), ::testing::ValuesIn(typesWith(kind)));
 }
 
-std::string nameOfTest(const testing::TestParamInfo<std::tuple<Isa, DataType>>& info) {
+std::string nameOfTest(const ::testing::TestParamInfo<std::tuple<Isa, DataType>>& info) {
   const auto [isa, type] = info.param;
   return std::string(nameOf(isa)) + "_" + std::string(nameOf(type));
 }
@@ -307,7 +307,7 @@ const reference::SmallFormat& formatOf(DataType type) {
   }
 }
 
-class SmallFloats : public testing::TestWithParam<Isa> {
+class SmallFloats : public ::testing::TestWithParam<Isa> {
  protected:
   void SetUp() override {
     if (!isAvailable(GetParam())) GTEST_SKIP() << "this machine has no " << nameOf(GetParam());
@@ -363,7 +363,7 @@ TEST_P(SmallFloats, RoundToNearestEven) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, SmallFloats, testing::ValuesIn(kAllIsas),
+INSTANTIATE_TEST_SUITE_P(All, SmallFloats, ::testing::ValuesIn(kAllIsas),
                          [](const auto& info) { return std::string(nameOf(info.param)); });
 
 float sumOfTwo(DataType type, double a, double b) {

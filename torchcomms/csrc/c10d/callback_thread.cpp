@@ -3,73 +3,132 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 
+#include "ctran/base/error.h"
 #include "ctran/os/process.h"
 
 namespace torch::comms {
 
 namespace {
 
-class CallbackThread {
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+/// For how long the tasks behind one that runs wait for its end, before another thread serves them:
+/// it may wait for one of theirs.
+constexpr milliseconds kPatience{10};
+/// How long a thread that is not the last one stays without a task.
+constexpr milliseconds kIdle{1000};
+constexpr size_t kMostThreads = 64;
+
+thread_local bool gIsServing = false;
+
+/// One thread, and others while its task blocks.
+class CallbackThreads {
  public:
   void start() {
     if (runs_.load(std::memory_order_acquire)) return;
     const std::lock_guard lock(mutex_);
-    if (!runs_) ctran::startThread("comms-callbacks", [this] { serve(); });
+    if (threads_ == 0) startOne();
     runs_ = true;
   }
 
-  void post(std::function<void()> task) {
+  void post(std::function<void()> task, bool isAwaited) {
     const std::lock_guard lock(mutex_);
-    tasks_.push_back(std::move(task));
+    if (isAwaited) {
+      awaited_.push_back(std::move(task));
+    } else {
+      if (tasks_.empty()) since_ = Clock::now();
+      tasks_.push_back(std::move(task));
+    }
+    standBy();
     posted_.notify_one();
   }
 
  private:
+  void startOne() {
+    ctran::startThread("comms-callbacks", [this] { serve(); });
+    ++threads_;
+  }
+
+  /// There is a thread for what is posted, should those that run all block.
+  void standBy() {
+    if (running_ < threads_ || threads_ == kMostThreads) return;
+    if (awaited_.empty() && tasks_.empty()) return;
+    try {
+      startOne();
+    } catch (const ctran::Error&) {  // those that are there go on
+    }
+  }
+
   void serve() {
+    gIsServing = true;
     std::unique_lock lock(mutex_);
     while (true) {
-      posted_.wait(lock, [&] { return !tasks_.empty(); });
-      std::function<void()> task = std::move(tasks_.front());
-      tasks_.pop_front();
+      if (awaited_.empty() && tasks_.empty()) {
+        const bool isIdle = posted_.wait_for(lock, kIdle) == std::cv_status::timeout;
+        if (!isIdle || threads_ == 1 || !awaited_.empty() || !tasks_.empty()) continue;
+        --threads_;
+        return;
+      }
+      if (awaited_.empty() && running_ > 0 && Clock::now() < since_ + kPatience) {
+        posted_.wait_until(lock, since_ + kPatience);
+        continue;
+      }
+      std::deque<std::function<void()>>& from = awaited_.empty() ? tasks_ : awaited_;
+      std::function<void()> task = std::move(from.front());
+      from.pop_front();
+      since_ = Clock::now();
+      ++running_;
+      standBy();
       lock.unlock();
       task();
       task = nullptr;
       lock.lock();
+      --running_;
     }
   }
 
   std::mutex mutex_;
   std::condition_variable posted_;
   std::deque<std::function<void()>> tasks_;
+  std::deque<std::function<void()>> awaited_;  // a task that runs may wait for them
+  Clock::time_point since_;                    // the first of `tasks_` could have been begun
+  size_t threads_ = 0;
+  size_t running_ = 0;
   std::atomic<bool> runs_{false};
 };
 
-// Never destroyed: the thread runs until the process ends. A forked child starts without.
-std::atomic<CallbackThread*> gThread{nullptr};
+// Never destroyed: threads run until the process ends. A forked child starts without.
+std::atomic<CallbackThreads*> gThreads{nullptr};
 [[maybe_unused]] const int gAtFork =
-    pthread_atfork(nullptr, nullptr, [] { gThread.store(nullptr, std::memory_order_release); });
+    pthread_atfork(nullptr, nullptr, [] { gThreads.store(nullptr, std::memory_order_release); });
 
-CallbackThread& callbackThread() {
-  CallbackThread* thread = gThread.load(std::memory_order_acquire);
-  if (thread == nullptr) {
-    auto* fresh = new CallbackThread;
-    if (gThread.compare_exchange_strong(thread, fresh, std::memory_order_acq_rel)) {
-      thread = fresh;
+CallbackThreads& callbackThreads() {
+  CallbackThreads* threads = gThreads.load(std::memory_order_acquire);
+  if (threads == nullptr) {
+    auto* fresh = new CallbackThreads;
+    if (gThreads.compare_exchange_strong(threads, fresh, std::memory_order_acq_rel)) {
+      threads = fresh;
     } else {
       delete fresh;
     }
   }
-  return *thread;
+  return *threads;
 }
 
 }  // namespace
 
-void startCallbacks() { callbackThread().start(); }
+void startCallbacks() { callbackThreads().start(); }
 
-void postCallback(std::function<void()> task) { callbackThread().post(std::move(task)); }
+bool isCallbackThread() { return gIsServing; }
+
+void postCallback(std::function<void()> task, bool isAwaited) {
+  callbackThreads().post(std::move(task), isAwaited);
+}
 
 }  // namespace torch::comms

@@ -7,10 +7,14 @@ namespace torch::comms {
 /// Starts the thread of postCallback, if it does not run yet. Throws ctran::Error if that fails.
 void startCallbacks();
 
-/// Runs `task`, in the order of the calls, on a thread that this process has for the callbacks of
-/// works: they may take locks (the interpreter's) and wait for other operations, which threads that
-/// make operations progress must not do. `task` must not throw. Any thread, after
-/// startCallbacks.
-void postCallback(std::function<void()> task);
+/// Runs `task` on a thread that this process has for the callbacks of works: they may take locks
+/// (the interpreter's) and wait for other operations, which threads that make operations progress
+/// must not do. Tasks begin in the order of the calls, and one ends before the next begins, unless
+/// it takes long: it may wait for what another task does. One that is awaited by a callback that
+/// runs begins at once. `task` must not throw. Any thread, after startCallbacks.
+void postCallback(std::function<void()> task, bool isAwaited);
+
+/// Whether this thread runs callbacks.
+bool isCallbackThread();
 
 }  // namespace torch::comms

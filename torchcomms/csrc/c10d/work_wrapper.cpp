@@ -33,13 +33,14 @@ c10d::WorkResult resultOf(const TorchWork& work) {
   }
 }
 
-/// Calls `end` once the work has ended: at once if it has, else on the thread of callbacks.
+/// Calls `end` once the work has ended: at once if it has, else on a thread of callbacks.
 void whenEnded(const c10::intrusive_ptr<TorchWork>& work, std::function<void()> end) {
   if (work->isCompleted()) return end();
   startCallbacks();
   // The work lives until it has ended: what waits for the future shall learn of its error.
-  work->setCallback([work, end = std::move(end)]() mutable {
-    postCallback([work, end = std::move(end)] { end(); });
+  // What a callback asks for it will wait for.
+  work->setCallback([work, end = std::move(end), isAwaited = isCallbackThread()]() mutable {
+    postCallback([work, end = std::move(end)] { end(); }, isAwaited);
   });
 }
 

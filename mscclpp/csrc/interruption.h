@@ -1,0 +1,30 @@
+#pragma once
+
+#include <memory>
+
+#include "ctran/base/work.h"
+#include "ctran/communicator.h"
+#include "mscclpp/core.hpp"
+
+namespace mscclpp {
+
+/// From now on `isInterrupted` is asked about twenty times a second by waits on the main thread,
+/// and ends them if it returns something else than 0. Python's look at its signals.
+void setInterruption(int (*isInterrupted)());
+
+/// Throws Error(Aborted) if waits on this thread are to end.
+void checkInterruption();
+
+/// For what the engine waits for.
+class Interruptible final : public ctran::WaitHooks {
+ public:
+  void interrupted() override { checkInterruption(); }
+};
+
+/// Waits with that limit end when the engine's communicator is aborted, by whichever rank.
+void endsWith(const WaitLimit* limit, const std::shared_ptr<ctran::api::Communicator>& engine);
+/// Before the limit goes.
+void endsNoMore(const WaitLimit* limit);
+bool isAborted(const WaitLimit* limit);
+
+}  // namespace mscclpp
