@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from mscclpp import errors
+from mscclpp import _runtime, errors
 from mscclpp.native import get_lib
 
 __all__ = ["NativeObject", "checked", "error_of_call", "in_range", "library"]
@@ -116,22 +116,6 @@ def in_range(function: Callable[..., Any], types: Sequence[Any]) -> Callable[...
     return call
 
 
-# What a signal's handler has raised during a call on the main thread, which ends it.
-_raised: list[BaseException] = []
-
-
-def _is_interrupted() -> int:
-    try:
-        ctypes.pythonapi.PyErr_CheckSignals()
-    except BaseException as error:
-        _raised[:] = [error]
-        return 1
-    return 0
-
-
-_IS_INTERRUPTED = ctypes.CFUNCTYPE(_integer)(_is_interrupted)
-
-
 @functools.cache
 def library() -> SimpleNamespace:
     """Loaded when it is first asked for."""
@@ -141,14 +125,16 @@ def library() -> SimpleNamespace:
         function = getattr(loaded, f"mscclpp_{name}")
         function.restype, function.argtypes = result, arguments
         setattr(functions, f"mscclpp_{name}", in_range(function, arguments))
-    loaded.mscclpp_set_interruption(_IS_INTERRUPTED)
+    # Waits on the main thread end with what a signal's handler raises.
+    loaded.mscclpp_set_interruption(ctypes.c_void_p(_runtime.is_interrupted()))
     return functions
 
 
 def error_of_call() -> BaseException:
     """The one of the call before."""
-    if _raised:
-        return _raised.pop()
+    raised = _runtime.take_raised()
+    if raised is not None:
+        return raised
     kind = _ERRORS.get(library().mscclpp_last_error_code(), errors.CommError)
     return kind(bytes(library().mscclpp_last_error()).decode(errors="replace"))
 

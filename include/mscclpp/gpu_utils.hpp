@@ -50,7 +50,8 @@ template <class T = char>
 class GpuBuffer {
  public:
   explicit GpuBuffer(size_t nelems)
-      : nelems_(nelems), memory_(detail::allocateMappable(detail::bytesOf<T>(nelems), kKernelDevice)) {}
+      : nelems_(nelems),
+        memory_(detail::allocateMappable(detail::bytesOf<T>(nelems), kKernelDevice)) {}
 
   size_t nelems() const { return nelems_; }
   size_t bytes() const { return nelems_ * sizeof(T); }
@@ -66,7 +67,8 @@ class GpuBuffer {
 /// `count` elements that kernels of this rank reach; zeros.
 template <class T>
 std::shared_ptr<T[]> gpuCallocShared(size_t count = 1) {
-  const std::shared_ptr<void> memory = detail::allocateLocal(detail::bytesOf<T>(count), kKernelDevice);
+  const std::shared_ptr<void> memory =
+      detail::allocateLocal(detail::bytesOf<T>(count), kKernelDevice);
   return {memory, static_cast<T*>(memory.get())};
 }
 

@@ -392,13 +392,15 @@ void Waiting::giveUp(int64_t spins) const {
 
 void Waiting::look() {
   constexpr int64_t kBetweenChecks = 50'000'000;
+  constexpr int64_t kReason = 500'000'000;  // may take the news that the peer has died
   const int64_t now = nowNanos();
   if (checked_ == 0) checked_ = now;
   if (now - checked_ > kBetweenChecks) {
     checked_ = now;
     checkInterruption();
-    if (isAborted(limit_)) {
-      throw Error("waiting for " + named(*limit_, WaitEnd::None) + ", when a rank called abort",
+    if (isAborted(limit_) && ++abortedChecks_ * kBetweenChecks > kReason) {
+      throw Error("waiting for " + named(*limit_, WaitEnd::None) +
+                      ", when a rank had called abort, or had gone",
                   ErrorCode::Aborted);
     }
   }

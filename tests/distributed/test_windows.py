@@ -128,6 +128,8 @@ def allocates(rank: Rank, count: int, hosts: int) -> None:
     own = window.get_tensor(rank.rank, [count * rank.size], torch.float32)
     assert own is not None
     assert not own.any()
+    with pytest.raises(torchcomms.CommError, match="no scales for a quantized type"):
+        window.get_tensor(rank.rank, [1], torch.quint8)
     comm.barrier(False)
     _exchange(comm, window, own)
     comm.barrier(False)

@@ -193,7 +193,7 @@ def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
         from mscclpp.native_algorithm import NativeAlgorithm, NativeCommunicator
         comm = NativeCommunicator(int(sys.argv[1]), 2, {f"file://{tmp_path}"!r}, 100)
         module = compile_native("small", {str(small)!r}, defines={{"TWO": 2}}, device="cpu")
-        arguments = (comm, 0, 0, 16, 16, 0)
+        arguments = (comm, 64, 64, 16, 16, 0)
         eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
         print(eleven.execute(*arguments, extras={{"code": 6}}))
         print(twelve.execute(*arguments, accum_dtype=mscclpp.DataType.float64))

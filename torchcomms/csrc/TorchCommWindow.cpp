@@ -159,6 +159,7 @@ at::Tensor TorchCommWindow::get_tensor(int rank, at::IntArrayRef sizes, at::Scal
                                        int64_t offset) {
   checkOpen();
   checkRank(rank);
+  if (c10::isQIntType(dtype)) reject("get_tensor: memory has no scales for a quantized type");
   int64_t count = 1;
   for (const int64_t size : sizes) {
     if (size < 0) reject("get_tensor: sizes must not be negative");

@@ -64,6 +64,7 @@ class MSCCLPP_HOST_API Waiting {
   uint64_t spins_ = 0;
   int64_t began_ = 0;
   int64_t checked_ = 0;
+  int abortedChecks_ = 0;
   bool hasSeenEnd_ = false;
 };
 

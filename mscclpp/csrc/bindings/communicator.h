@@ -54,6 +54,7 @@ bool addOperation(PyObject* module);
 bool addMeeting(PyObject* module);
 bool addGpu(PyObject* module);
 bool addMemory(PyObject* module);
+bool addSignals(PyObject* module);
 
 /// Of the names and order that mscclpp.types gives them; raises ValueError for others.
 ctran::DataType dataType(int64_t number);

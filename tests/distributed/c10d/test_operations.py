@@ -280,6 +280,29 @@ def works(rank: Rank, backend: str) -> None:
             same(value, of(8, 4))
 
 
+def awaits_in_callbacks(rank: Rank, backend: str) -> None:
+    """As PowerSGD does: what a callback waits for ends although it blocks."""
+    with process_group(rank, backend):
+
+        def again(done: torch.futures.Future[list[torch.Tensor]]) -> list[torch.Tensor]:
+            work = dist.all_reduce(done.value()[0], async_op=True)
+            assert work is not None
+            return work.get_future().wait()
+
+        works = [dist.all_reduce(torch.ones(1 << 18), async_op=True) for _ in range(8)]
+        futures = [work.get_future() for work in works if work is not None]
+        ends = [future.then(again).then(again) for future in futures]
+        for end in ends:
+            same(end.wait()[0], torch.full((1 << 18,), float(rank.size**3)))
+        # A future that was there before the callback that waits for it.
+        first = dist.all_reduce(of(rank.rank, 4), async_op=True)
+        last = dist.all_reduce(of(rank.rank, 4), async_op=True)
+        assert first is not None
+        assert last is not None
+        later = last.get_future()
+        same(first.get_future().then(lambda _: later.wait()).wait()[0], total(4))
+
+
 def counts(rank: Rank, backend: str) -> bool:
     """False if torch has no numbers for backends that are not its own."""
     with process_group(rank, backend):
@@ -338,7 +361,7 @@ def groups(rank: Rank, backend: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [reductions, movements, aliased, several_at_once, messages, works, groups],
+    [reductions, movements, aliased, several_at_once, messages, works, awaits_in_callbacks, groups],
     ids=lambda f: f.__name__,
 )
 def test_on_all_ranks(ranks: MakeRanks, backend: str, case: Callable[[Rank, str], None]) -> None:

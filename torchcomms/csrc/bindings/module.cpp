@@ -5,6 +5,7 @@
 #include "torchcomms/csrc/bindings/backends/python/backend.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
+#include "torchcomms/csrc/c10d/callback_thread.hpp"
 #include "torchcomms/csrc/hooks/debug_server.hpp"
 
 namespace torch::comms {
@@ -40,6 +41,7 @@ PYBIND11_MODULE(_comms, module) {
     ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
     TaskQueue::settleAll(std::chrono::seconds(1));
+    retireCallbacks(std::chrono::seconds(1));
   });
 }
 

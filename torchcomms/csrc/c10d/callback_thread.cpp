@@ -49,6 +49,13 @@ class CallbackThreads {
     posted_.notify_one();
   }
 
+  void retire(milliseconds limit) {
+    std::unique_lock lock(mutex_);
+    ended_.wait_for(lock, limit,
+                    [&] { return running_ == 0 && awaited_.empty() && tasks_.empty(); });
+    isRetired_ = true;
+  }
+
  private:
   void startOne() {
     ctran::startThread("comms-callbacks", [this] { serve(); });
@@ -69,9 +76,10 @@ class CallbackThreads {
     gIsServing = true;
     std::unique_lock lock(mutex_);
     while (true) {
-      if (awaited_.empty() && tasks_.empty()) {
+      if (isRetired_ || (awaited_.empty() && tasks_.empty())) {
         const bool isIdle = posted_.wait_for(lock, kIdle) == std::cv_status::timeout;
-        if (!isIdle || threads_ == 1 || !awaited_.empty() || !tasks_.empty()) continue;
+        if (isRetired_ || !isIdle || threads_ == 1 || !awaited_.empty() || !tasks_.empty())
+          continue;
         --threads_;
         return;
       }
@@ -90,16 +98,19 @@ class CallbackThreads {
       task = nullptr;
       lock.lock();
       --running_;
+      ended_.notify_all();
     }
   }
 
   std::mutex mutex_;
   std::condition_variable posted_;
+  std::condition_variable ended_;
   std::deque<std::function<void()>> tasks_;
   std::deque<std::function<void()>> awaited_;  // a task that runs may wait for them
   Clock::time_point since_;                    // the first of `tasks_` could have been begun
   size_t threads_ = 0;
   size_t running_ = 0;
+  bool isRetired_ = false;
   std::atomic<bool> runs_{false};
 };
 
@@ -124,6 +135,11 @@ CallbackThreads& callbackThreads() {
 }  // namespace
 
 void startCallbacks() { callbackThreads().start(); }
+
+void retireCallbacks(milliseconds limit) {
+  CallbackThreads* const threads = gThreads.load(std::memory_order_acquire);
+  if (threads != nullptr) threads->retire(limit);
+}
 
 bool isCallbackThread() { return gIsServing; }
 

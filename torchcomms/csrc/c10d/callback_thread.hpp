@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <functional>
 
 namespace torch::comms {
@@ -13,6 +14,10 @@ void startCallbacks();
 /// it takes long: it may wait for what another task does. One that is awaited by a callback that
 /// runs begins at once. `task` must not throw. Any thread, after startCallbacks.
 void postCallback(std::function<void()> task, bool isAwaited);
+
+/// At the end of the process, before the interpreter's: lets those tasks end that there are, for as
+/// long as that; none begins any more.
+void retireCallbacks(std::chrono::milliseconds limit);
 
 /// Whether this thread runs callbacks.
 bool isCallbackThread();

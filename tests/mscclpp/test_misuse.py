@@ -1,0 +1,226 @@
+"""Connections, semaphores and kernels in wrong hands, and waits whose program wants out."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from harness import Rank, Ranks
+from mscclpp_ranks import refused
+
+import mscclpp
+from mscclpp.native_algorithm import NativeAlgorithm
+from mscclpp.utils import KernelBuilder, pack
+
+MakeRanks = Callable[[int], Ranks]
+TRANSPORTS = [mscclpp.Transport.CudaIpc, mscclpp.Transport.Ethernet]
+KERNEL = """
+#include <cuda_runtime.h>
+__global__ void count(int* counted) { atomicAdd(counted, 1); }
+"""
+
+
+def connected(
+    rank: Rank, transport: mscclpp.Transport, timeout: float = 60
+) -> tuple[mscclpp.CommGroup, mscclpp.Connection, mscclpp.Host2HostSemaphore]:
+    group = mscclpp.CommGroup(
+        store=rank.store("m"), rank=rank.rank, size=rank.size, timeout=timeout
+    )
+    peer = 1 - rank.rank
+    connections = group.make_connection([peer], transport)
+    semaphore = mscclpp.Host2HostSemaphore(group.make_semaphores(connections)[peer])
+    return group, connections[peer], semaphore
+
+
+def passes_what_makes_no_sense(rank: Rank, transport: mscclpp.Transport) -> None:
+    group, connection, semaphore = connected(rank, transport)
+    with group:
+        data = torch.zeros(8, dtype=torch.int64)
+        memories = group.register_tensor_with_connections(data, {1 - rank.rank: connection})
+        own, there = memories[rank.rank], memories[1 - rank.rank]
+        group.barrier()
+        for offset, size in [(2**64 + 8, 4), (8, 2**64 + 4), (-8, 4), (8, -4), (2**63, 2**63)]:
+            refused(ValueError, "", lambda o=offset, s=size: connection.write(there, o, own, 0, s))
+        refused(TypeError, "", lambda: connection.write(there, "8", own, 0, 4))  # type: ignore[arg-type]
+        word = data.data_ptr()
+        for source, offset in [(0, 0), (word + 1, 0), (word, 4)]:
+            refused(
+                ValueError,
+                "a word at each end",
+                lambda s=source, o=offset: connection.update_and_sync(there, o, s, 5),
+            )
+        for size in (-1, 2**64, 2**64 - 1):
+            refused(ValueError, "", lambda s=size: group.native.register_memory(word, s, transport))
+        refused(ValueError, "", lambda: group.native.recv_memory(1 - rank.rank, 2**32))
+        refused(mscclpp.CommTimeoutError, f"rank {1 - rank.rank}", lambda: semaphore.wait(10))
+        group.barrier()
+        assert data.tolist() == [0] * 8
+        semaphore.signal()
+        semaphore.wait()
+        group.barrier()
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_makes_no_sense_is_refused(ranks: MakeRanks, transport: mscclpp.Transport) -> None:
+    ranks(2).run(passes_what_makes_no_sense, transport)
+
+
+def numbers_memories_wrongly(rank: Rank) -> None:
+    group, connection, _ = connected(rank, mscclpp.Transport.CudaIpc)
+    with group:
+        peer = 1 - rank.rank
+        data = torch.zeros(8)
+        memories = group.register_tensor_with_connections(data, {peer: connection})
+        service = mscclpp.ProxyService()
+        semaphore = service.build_and_add_semaphore(group.native, connection)
+        there, own = service.add_memory(memories[peer]), service.add_memory(memories[rank.rank])
+        for to, source in [(1 << 20, own), (there, 2), (-1, -1), (there, -1), (2**32, own)]:
+            refused(
+                ValueError, "memor", lambda t=to, s=source: service.port_channel(semaphore, t, s)
+            )
+        refused(ValueError, "", lambda: service.port_channel(2**32, there, own))
+        service.port_channel(semaphore, there, own)
+        group.barrier()
+
+
+def test_port_channels_are_of_memories_that_are_there(ranks: MakeRanks) -> None:
+    ranks(2).run(numbers_memories_wrongly)
+
+
+def test_launches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MSCCLPP_CACHE_DIR", str(tmp_path))
+    file = tmp_path / "count.cu"
+    file.write_text(KERNEL)
+    kernel = KernelBuilder(str(file), "count", device="cpu").get_compiled_kernel()
+    counted = np.zeros(1, np.int32)
+    arguments = pack(counted)
+    # More than a host has threads for: some blocks follow others, as on a GPU.
+    kernel.launch_kernel(arguments, 65536, 2)
+    assert counted[0] == 131072
+    for blocks, threads, shared in [(-1, 1, 0), (1, -1, 0), (1, 1, -1), (1, 1025, 0), (0, 1, 0)]:
+        with pytest.raises(ValueError, match=r"not a number|at least one|at most"):
+            kernel.launch_kernel(arguments, blocks, threads, shared)
+    with pytest.raises(ValueError, match="1 GiB of shared memory"):
+        kernel.launch_kernel(arguments, 1, 1, 2**64 - 1)
+    assert counted[0] == 131072
+
+
+def executes_wrongly(rank: Rank, file: str, folder: str) -> None:
+    os.environ["MSCCLPP_CACHE_DIR"] = folder
+    module = mscclpp.compile_native("small", file, device="cpu")
+    algorithm = NativeAlgorithm(module.create())
+    with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
+        data = torch.zeros(4, dtype=torch.int32)
+        address, types = data.data_ptr(), mscclpp.DataType
+        comm = group.communicator
+        for arguments, error in [
+            ((comm, 0, address, 16, 16, types.int32), ValueError),
+            ((comm, address, 0, 16, 16, types.int32), ValueError),
+            ((comm, address, address, -1, 16, types.int32), ValueError),
+            ((comm, address, address, 2**64 + 16, 16, types.int32), ValueError),
+            ((comm, address, address, 16, 16, 99), ValueError),
+            ((comm, address, address, 16, 16, types.int32, 99), ValueError),
+            ((comm, "address", address, 16, 16, types.int32), TypeError),
+            ((None, address, address, 16, 16, types.int32), TypeError),
+        ]:
+            refused(error, "", lambda a=arguments: algorithm.execute(*a))
+        assert algorithm.execute(comm, address, address, 16, 16, types.int32) == 0
+        group.barrier()
+
+
+ALGORITHM = """
+#include <Python.h>
+#include <mscclpp/algorithm.hpp>
+#include <pybind11/pybind11.h>
+
+using namespace mscclpp;
+
+PYBIND11_MODULE(small, m) {
+  m.def("create", [] {
+    auto* made = new std::shared_ptr<Algorithm>(std::make_shared<NativeAlgorithm>(
+        "small", "allreduce", nullptr,
+        [](const std::shared_ptr<void>, const void*, void*, size_t, size_t, DataType, ReduceOp,
+           cudaStream_t, int, int, const std::unordered_map<std::string, uintptr_t>&) {
+          return CommResult::CommSuccess;
+        },
+        [](std::shared_ptr<Communicator>, const void*, void*, size_t, size_t, DataType) {
+          return std::make_shared<int>(1);
+        },
+        [](const void*, void*, size_t, size_t, DataType, bool) { return AlgorithmCtxKey(); }));
+    return pybind11::reinterpret_steal<pybind11::object>(
+        PyCapsule_New(made, "mscclpp::AlgorithmPtr", nullptr));
+  });
+}
+"""
+
+
+def test_arguments_of_native_algorithms(ranks: MakeRanks, tmp_path: Path) -> None:
+    file = tmp_path / "small.cu"
+    file.write_text(ALGORITHM)
+    ranks(2).run(executes_wrongly, str(file), str(tmp_path))
+
+
+def aborts_while_all_wait(rank: Rank, transport: mscclpp.Transport) -> float:
+    group, _, semaphore = connected(rank, transport)
+    group.barrier()
+    if rank.rank == 0:
+        threading.Timer(0.5, group.abort, ["enough"]).start()
+    begun = time.monotonic()
+    refused(mscclpp.AbortedError, "", semaphore.wait)
+    ended = time.monotonic() - begun
+    refused(mscclpp.AbortedError, "enough", lambda: group.make_connection([1 - rank.rank]))
+    return ended
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_abort_ends_waits_of_all_ranks(
+    fresh_ranks: MakeRanks, transport: mscclpp.Transport
+) -> None:
+    """Each would last for MSCCLPP_TIMEOUT, a minute."""
+    assert all(ended < 30 for ended in fresh_ranks(2).run(aborts_while_all_wait, transport))
+
+
+def is_interrupted(rank: Rank) -> None:
+    group, _, semaphore = connected(rank, mscclpp.Transport.CudaIpc)
+    if rank.rank == 1:
+        rank.listen()
+        return
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for call in (semaphore.wait, lambda: group.make_connection([1])):
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            call()
+        assert time.monotonic() - begun < 30
+    rank.say("interrupted")
+
+
+def test_ctrl_c_ends_waits(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(2).start(is_interrupted)
+    assert job.hear(0) == "interrupted"
+    job.say(1)
+    job.results()
+
+
+def comes_too_late(rank: Rank) -> None:
+    group = mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size, timeout=2)
+    assert group.native.size == 2
+    if rank.rank == 0:
+        refused(mscclpp.CommTimeoutError, "rank 1", lambda: group.make_connection([1]))
+        rank.say("it has ended")
+    else:
+        rank.listen()
+
+
+def test_timeouts_of_groups_count_for_connections(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(2).start(comes_too_late)
+    assert job.hear(0) == "it has ended"
+    job.say(1)
+    job.results()
