@@ -134,14 +134,11 @@ std::vector<char> receive(Bootstrap& bootstrap, int peer, int tag, size_t most) 
   return data;
 }
 
-void checkOrigin(Bootstrap& bootstrap, int peer, const ProcessName& owner) {
+bool isOnThisHost(const Bootstrap& bootstrap, int peer) {
   const auto* const known = dynamic_cast<const TcpBootstrap*>(&bootstrap);
-  if (known == nullptr || owner.isOwn() || !owner.isOfThisHost()) return;
+  if (known == nullptr) return true;
   const std::vector<int> hosts = known->engine()->hosts();
-  if (hosts[peer] == hosts[bootstrap.getRank()]) return;
-  throw Error("rank " + std::to_string(peer) +
-                  ", which is on another host, names a process of this one",
-              ErrorCode::RemoteError);
+  return hosts[peer] == hosts[known->getRank()];
 }
 
 class TcpBootstrap::Impl {

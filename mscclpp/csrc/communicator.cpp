@@ -17,13 +17,17 @@
 namespace mscclpp {
 namespace {
 
-/// Whose it is, of a memory's name or an endpoint's. Others are refused where they are read.
-ProcessName ownerOf(const std::vector<char>& name) {
-  static_assert(offsetof(MemoryName, owner) == offsetof(EndpointName, owner));
+/// A memory's name or an endpoint's from a rank of another host: of no process of this host, also
+/// where it says so. Its memory would be mapped, or written.
+void makeFar(std::vector<char>& name) {
+  constexpr size_t kAt = offsetof(MemoryName, owner);
+  static_assert(kAt == offsetof(EndpointName, owner));
   ProcessName owner;
-  if (name.size() < offsetof(MemoryName, owner) + sizeof owner) return owner;
-  std::memcpy(&owner, name.data() + offsetof(MemoryName, owner), sizeof owner);
-  return owner;
+  if (name.size() < kAt + sizeof owner) return;  // refused where it is read
+  std::memcpy(&owner, name.data() + kAt, sizeof owner);
+  if (owner.isOwn() || !owner.isOfThisHost()) return;
+  owner.host = {};
+  std::memcpy(name.data() + kAt, &owner, sizeof owner);
 }
 
 /// Whether the rank has gone, rather than not come.
@@ -155,8 +159,8 @@ class Communicator::Impl {
     step->before = std::exchange(last, step);
     step->read = [bootstrap = bootstrap_, rank, tag, read = std::move(read)] {
       constexpr size_t kMost = 4096;  // of a name
-      const std::vector<char> data = mscclpp::receive(*bootstrap, rank, tag, kMost);
-      checkOrigin(*bootstrap, rank, ownerOf(data));
+      std::vector<char> data = mscclpp::receive(*bootstrap, rank, tag, kMost);
+      if (!isOnThisHost(*bootstrap, rank)) makeFar(data);
       return read(data);
     };
     return std::async(std::launch::deferred, [step] { return step->take(); }).share();

@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "mscclpp/core.hpp"
-#include "names.h"
 
 namespace mscclpp {
 
@@ -12,8 +11,8 @@ namespace mscclpp {
 /// bytes; what is announced takes no memory before it comes.
 std::vector<char> receive(Bootstrap& bootstrap, int peer, int tag, size_t most);
 
-/// Throws Error(RemoteError) if a rank of another host, which the engine has found to be there,
-/// names a process of this host: its memory would be written.
-void checkOrigin(Bootstrap& bootstrap, int peer, const ProcessName& owner);
+/// Whether the engine has found that rank on this host, whatever it says itself; true where ranks
+/// have met without the engine.
+bool isOnThisHost(const Bootstrap& bootstrap, int peer);
 
 }  // namespace mscclpp
