@@ -51,12 +51,13 @@ class CallbackThreads {
 
   void retire(milliseconds limit) {
     std::unique_lock lock(mutex_);
-    ended_.wait_for(lock, limit,
-                    [&] { return running_ == 0 && awaited_.empty() && tasks_.empty(); });
+    ended_.wait_for(lock, limit, [&] { return running_ == 0 && isIdle(); });
     isRetired_ = true;
   }
 
  private:
+  bool isIdle() const { return awaited_.empty() && tasks_.empty(); }
+
   void startOne() {
     ctran::startThread("comms-callbacks", [this] { serve(); });
     ++threads_;
@@ -64,8 +65,7 @@ class CallbackThreads {
 
   /// There is a thread for what is posted, should those that run all block.
   void standBy() {
-    if (running_ < threads_ || threads_ == kMostThreads) return;
-    if (awaited_.empty() && tasks_.empty()) return;
+    if (isIdle() || running_ < threads_ || threads_ == kMostThreads) return;
     try {
       startOne();
     } catch (const ctran::Error&) {  // those that are there go on
@@ -76,10 +76,13 @@ class CallbackThreads {
     gIsServing = true;
     std::unique_lock lock(mutex_);
     while (true) {
-      if (isRetired_ || (awaited_.empty() && tasks_.empty())) {
-        const bool isIdle = posted_.wait_for(lock, kIdle) == std::cv_status::timeout;
-        if (isRetired_ || !isIdle || threads_ == 1 || !awaited_.empty() || !tasks_.empty())
-          continue;
+      if (isRetired_ || (isIdle() && threads_ == 1)) {
+        posted_.wait(lock);
+        continue;
+      }
+      if (isIdle()) {
+        const bool isLong = posted_.wait_for(lock, kIdle) == std::cv_status::timeout;
+        if (!isLong || !isIdle() || threads_ == 1) continue;
         --threads_;
         return;
       }
