@@ -1,7 +1,9 @@
 #include "torchcomms/csrc/c10d/callback_thread.hpp"
 
 #include <pthread.h>
+#include <time.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -18,9 +20,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-/// For how long the tasks behind one that runs wait for its end, before another thread serves them:
-/// it may wait for one of theirs.
-constexpr milliseconds kPatience{10};
+/// A task that sleeps for so long, and waits for no work of its own, waits for one of the tasks
+/// behind it: another thread serves them. They would begin in another order on other ranks if any
+/// task that takes long let them.
+constexpr milliseconds kPatience{1000};
 /// How long a thread that is not the last one stays without a task.
 constexpr milliseconds kIdle{1000};
 constexpr size_t kMostThreads = 64;
@@ -40,6 +43,7 @@ class CallbackThreads {
   void post(std::function<void()> task, bool isAwaited) {
     const std::lock_guard lock(mutex_);
     if (isAwaited) {
+      --expected_;
       awaited_.push_back(std::move(task));
     } else {
       if (tasks_.empty()) since_ = Clock::now();
@@ -47,6 +51,11 @@ class CallbackThreads {
     }
     standBy();
     posted_.notify_one();
+  }
+
+  void expect() {
+    const std::lock_guard lock(mutex_);
+    ++expected_;
   }
 
   void retire(milliseconds limit) {
@@ -72,6 +81,23 @@ class CallbackThreads {
     }
   }
 
+  /// How long the thread of the task that was begun last has computed.
+  std::chrono::nanoseconds workOfRunning() const {
+    timespec time{};
+    ::clock_gettime(clock_, &time);
+    return std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  }
+
+  bool isStuck() {
+    const Clock::time_point now = Clock::now();
+    if (now < since_ + kPatience) return false;
+    const auto worked = workOfRunning();
+    const bool sleeps = worked - worked_ < kPatience / 10;
+    since_ = now;
+    worked_ = worked;
+    return sleeps && expected_ == 0;
+  }
+
   void serve() {
     gIsServing = true;
     std::unique_lock lock(mutex_);
@@ -86,14 +112,16 @@ class CallbackThreads {
         --threads_;
         return;
       }
-      if (awaited_.empty() && running_ > 0 && Clock::now() < since_ + kPatience) {
-        posted_.wait_until(lock, since_ + kPatience);
+      if (awaited_.empty() && running_ > 0 && !isStuck()) {
+        posted_.wait_until(lock, std::max(since_, Clock::now() - kPatience / 2) + kPatience);
         continue;
       }
+      if (awaited_.empty()) ::pthread_getcpuclockid(::pthread_self(), &clock_);
       std::deque<std::function<void()>>& from = awaited_.empty() ? tasks_ : awaited_;
       std::function<void()> task = std::move(from.front());
       from.pop_front();
       since_ = Clock::now();
+      worked_ = workOfRunning();
       ++running_;
       standBy();
       lock.unlock();
@@ -110,7 +138,12 @@ class CallbackThreads {
   std::condition_variable ended_;
   std::deque<std::function<void()>> tasks_;
   std::deque<std::function<void()>> awaited_;  // a task that runs may wait for them
-  Clock::time_point since_;                    // the first of `tasks_` could have been begun
+  size_t expected_ = 0;                        // works that tasks have begun, which go on
+  // When the first of `tasks_` could have been begun, or the last look at the task before it; and
+  // how long its thread had computed then.
+  Clock::time_point since_;
+  std::chrono::nanoseconds worked_{0};
+  clockid_t clock_ = CLOCK_THREAD_CPUTIME_ID;
   size_t threads_ = 0;
   size_t running_ = 0;
   bool isRetired_ = false;
@@ -144,7 +177,10 @@ void retireCallbacks(milliseconds limit) {
   if (threads != nullptr) threads->retire(limit);
 }
 
-bool isCallbackThread() { return gIsServing; }
+bool expectCallback() {
+  if (gIsServing) callbackThreads().expect();
+  return gIsServing;
+}
 
 void postCallback(std::function<void()> task, bool isAwaited) {
   callbackThreads().post(std::move(task), isAwaited);

@@ -38,8 +38,7 @@ void whenEnded(const c10::intrusive_ptr<TorchWork>& work, std::function<void()> 
   if (work->isCompleted()) return end();
   startCallbacks();
   // The work lives until it has ended: what waits for the future shall learn of its error.
-  // What a callback asks for it will wait for.
-  work->setCallback([work, end = std::move(end), isAwaited = isCallbackThread()]() mutable {
+  work->setCallback([work, end = std::move(end), isAwaited = expectCallback()]() mutable {
     postCallback([work, end = std::move(end)] { end(); }, isAwaited);
   });
 }
