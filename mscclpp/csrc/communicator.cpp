@@ -17,16 +17,16 @@
 namespace mscclpp {
 namespace {
 
-/// A memory's name or an endpoint's from a rank of another host: of no process of this host, also
-/// where it says so. Its memory would be mapped, or written.
+/// A memory's name or an endpoint's from a rank of another host: of no process of this host, this
+/// one included, also where it says so. Its memory would be mapped, or written.
 void makeFar(std::vector<char>& name) {
   constexpr size_t kAt = offsetof(MemoryName, owner);
   static_assert(kAt == offsetof(EndpointName, owner));
   ProcessName owner;
   if (name.size() < kAt + sizeof owner) return;  // refused where it is read
   std::memcpy(&owner, name.data() + kAt, sizeof owner);
-  if (owner.isOwn() || !owner.isOfThisHost()) return;
-  owner.host = {};
+  if (!owner.isOwn() && !owner.isOfThisHost()) return;
+  owner = {};
   std::memcpy(name.data() + kAt, &owner, sizeof owner);
 }
 

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <unordered_map>
 
 #include "ctran/window.h"
 #include "engine_errors.h"
@@ -56,40 +55,6 @@ std::shared_ptr<void> openMemoryOfGpu(const MemoryName& name) {
   }
 }
 
-/// What is registered here, while it is: what others send back counts only by its number.
-class Registrations {
- public:
-  static Registrations& all() {
-    static auto& one = *new Registrations;
-    return one;
-  }
-
-  /// Returns its number.
-  uint64_t add(const std::shared_ptr<void>& memory) {
-    uint64_t number = 0;
-    while (number == 0) fillRandom(&number, sizeof number);
-    const std::lock_guard lock(mutex_);
-    byNumber_[number] = memory;
-    return number;
-  }
-
-  void remove(uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    byNumber_.erase(number);
-  }
-
-  /// Null if it is not registered, or not any more.
-  std::shared_ptr<void> find(uint64_t number) {
-    const std::lock_guard lock(mutex_);
-    const auto found = byNumber_.find(number);
-    return found == byNumber_.end() ? nullptr : found->second.lock();
-  }
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<uint64_t, std::weak_ptr<void>> byNumber_;
-};
-
 void checkInside(const char* what, uint64_t offset, uint64_t bytes, uint64_t size) {
   if (isInside(offset, bytes, size)) return;
   throw Error(std::string("bytes ") + std::to_string(offset) + " to " +
@@ -119,10 +84,6 @@ std::string to_string(Transport transport) {
     default:
       return "IB" + std::to_string(static_cast<int>(transport) - static_cast<int>(Transport::IB0));
   }
-}
-
-RegisteredMemory::Impl::~Impl() {
-  if (name.owner.isOwn()) Registrations::all().remove(name.registration);
 }
 
 void* RegisteredMemory::data() const {
@@ -168,13 +129,7 @@ std::vector<char> RegisteredMemory::serialize() const {
 RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
   RegisteredMemory memory;
   const auto name = wire::unpacked<MemoryName>(data, "registered memory");
-  if (name.owner.isOwn()) {
-    memory.impl_ = std::static_pointer_cast<Impl>(Registrations::all().find(name.registration));
-    if (memory.impl_) return memory;
-    throw Error("memory of this process was received that is not registered, or not any more",
-                ErrorCode::InvalidUsage);
-  }
-  if (name.owner.isOfThisHost() && name.owner.pid == ::getpid()) {
+  if (!name.owner.isOwn() && name.owner.isOfThisHost() && name.owner.pid == ::getpid()) {
     throw Error("what was received names this process, and is not from it",
                 ErrorCode::InvalidUsage);
   }
@@ -182,8 +137,10 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
   impl->name = name;
   const bool isMapped =
       name.exposed == 0 || (name.transports >> static_cast<size_t>(Transport::CudaIpc) & 1) != 0;
-  if (!isMapped) {
+  if (!isMapped && !name.owner.isOwn()) {
     // Messages go by its id.
+  } else if (name.owner.isOwn()) {
+    impl->local = reinterpret_cast<char*>(name.address);
   } else if (name.owner.isOfThisHost() && name.descriptor >= 0) {
     if (!isInside(name.fileOffset, name.size, name.fileBytes)) {
       throw Error("what was received is no registered memory", ErrorCode::InvalidUsage);
@@ -210,7 +167,6 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
   impl->local = static_cast<char*>(ptr);
   MemoryName& name = impl->name;
   name.owner = ProcessName::own();
-  name.registration = Registrations::all().add(impl);
   name.address = reinterpret_cast<uintptr_t>(ptr);
   name.size = size;
   name.transports = transports.to_ulong();
@@ -229,18 +185,16 @@ RegisteredMemory Context::registerMemory(void* ptr, size_t size, TransportFlags 
         translated([&] { return ctran::api::shareGpuMemory(ptr, size); });
     name.onGpu = shared.name;
     impl->held = std::move(shared.held);
-    RegisteredMemory memory;
-    memory.impl_ = std::move(impl);
-    return memory;
-  }
-  const ctran::api::SharedFile file = ctran::api::sharedFileOf(ptr, size);
-  struct stat status {};
-  if (file.descriptor >= 0 && ::fstat(file.descriptor, &status) == 0) {
-    name.descriptor = file.descriptor;
-    name.device = status.st_dev;
-    name.inode = status.st_ino;
-    name.fileBytes = file.bytes;
-    name.fileOffset = file.offset;
+  } else {
+    const ctran::api::SharedFile file = ctran::api::sharedFileOf(ptr, size);
+    struct stat status {};
+    if (file.descriptor >= 0 && ::fstat(file.descriptor, &status) == 0) {
+      name.descriptor = file.descriptor;
+      name.device = status.st_dev;
+      name.inode = status.st_ino;
+      name.fileBytes = file.bytes;
+      name.fileOffset = file.offset;
+    }
   }
   RegisteredMemory memory;
   memory.impl_ = std::move(impl);

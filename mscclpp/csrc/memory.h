@@ -13,12 +13,8 @@
 namespace mscclpp {
 
 struct RegisteredMemory::Impl {
-  Impl() = default;
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
   MemoryName name;
+  bool isRegistration = false;       // of this process, while it lives
   char* local = nullptr;             // null: it is not mapped here
   std::shared_ptr<void> held;        // the mapping, or what else keeps `local` alive
   std::unique_ptr<Exposed> exposed;  // of its owner, if it is for connections between hosts

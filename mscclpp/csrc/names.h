@@ -27,8 +27,7 @@ struct MemoryName {
   uint64_t address = 0;
   uint64_t size = 0;
   uint64_t transports = 0;
-  uint64_t registration = 0;  // by which its owner knows it: a random number
-  uint64_t exposed = 0;       // its id for connections between hosts; 0: it is for none
+  uint64_t exposed = 0;  // its id for connections between hosts; 0: it is for none
   // The file behind it, if there is one.
   int32_t descriptor = -1;  // of the owner
   int32_t gpu = -1;         // whose memory it is

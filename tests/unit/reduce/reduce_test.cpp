@@ -82,7 +82,7 @@ std::string hex(const std::byte* p, size_t size) {
 }
 
 ::testing::AssertionResult sameElements(DataType type, const std::byte* got, const std::byte* want,
-                                      size_t count) {
+                                        size_t count) {
   const size_t size = sizeOf(type);
   for (size_t i = 0; i < count; ++i) {
     if (reference::same(type, got + i * size, want + i * size)) continue;
