@@ -18,15 +18,15 @@ Agreement::Agreement(Communicator& communicator) : bootstrap_(communicator.boots
   const int rank = bootstrap_->getRank();
   if (bootstrap_->getNranksPerNode() < size) return;
   std::vector<std::shared_future<Connection>> connections;
+  std::vector<RegisteredMemory> words;
   for (std::shared_ptr<uint64_t>& word : own_) {
     word = allocateLine<uint64_t>(LineKind::Shared);
-    registered_.push_back(
-        communicator.registerMemory(word.get(), sizeof(uint64_t), Transport::CudaIpc));
+    words.push_back(communicator.registerMemory(word.get(), sizeof(uint64_t), Transport::CudaIpc));
   }
   for (int r = 0; r < size; ++r) {
     if (r == rank) continue;
     connections.push_back(communicator.connect(Transport::CudaIpc, r, kTag));
-    for (const RegisteredMemory& word : registered_) communicator.sendMemory(word, r, kTag);
+    for (const RegisteredMemory& word : words) communicator.sendMemory(word, r, kTag);
   }
   for (int r = 0, p = 0; r < size; ++r) {
     if (r == rank) continue;

@@ -29,7 +29,6 @@ class Agreement {
 
   const std::shared_ptr<Bootstrap> bootstrap_;
   std::shared_ptr<uint64_t> own_[2];
-  std::vector<RegisteredMemory> registered_;
   std::vector<Peer> peers_;  // empty if they are on several hosts
   uint64_t calls_ = 0;
 };

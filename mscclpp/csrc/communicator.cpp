@@ -26,7 +26,8 @@ void makeFar(std::vector<char>& name) {
   if (name.size() < kAt + sizeof owner) return;  // refused where it is read
   std::memcpy(&owner, name.data() + kAt, sizeof owner);
   if (!owner.isOwn() && !owner.isOfThisHost()) return;
-  owner = {};
+  if (owner.isOwn()) owner.token = 0;
+  owner.host = {};
   std::memcpy(name.data() + kAt, &owner, sizeof owner);
 }
 

@@ -127,14 +127,13 @@ std::vector<char> RegisteredMemory::serialize() const {
 }
 
 RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
-  RegisteredMemory memory;
-  const auto name = wire::unpacked<MemoryName>(data, "registered memory");
+  auto impl = std::make_shared<Impl>();
+  impl->name = wire::unpacked<MemoryName>(data, "registered memory");
+  const MemoryName& name = impl->name;
   if (!name.owner.isOwn() && name.owner.isOfThisHost() && name.owner.pid == ::getpid()) {
     throw Error("what was received names this process, and is not from it",
                 ErrorCode::InvalidUsage);
   }
-  auto impl = std::make_shared<Impl>();
-  impl->name = name;
   const bool isMapped =
       name.exposed == 0 || (name.transports >> static_cast<size_t>(Transport::CudaIpc) & 1) != 0;
   if (!isMapped && !name.owner.isOwn()) {
@@ -151,6 +150,7 @@ RegisteredMemory RegisteredMemory::deserialize(const std::vector<char>& data) {
     impl->held = openMemoryOfGpu(name);
     impl->local = static_cast<char*>(impl->held.get());
   }
+  RegisteredMemory memory;
   memory.impl_ = std::move(impl);
   return memory;
 }

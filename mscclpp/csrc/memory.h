@@ -14,7 +14,6 @@ namespace mscclpp {
 
 struct RegisteredMemory::Impl {
   MemoryName name;
-  bool isRegistration = false;       // of this process, while it lives
   char* local = nullptr;             // null: it is not mapped here
   std::shared_ptr<void> held;        // the mapping, or what else keeps `local` alive
   std::unique_ptr<Exposed> exposed;  // of its owner, if it is for connections between hosts

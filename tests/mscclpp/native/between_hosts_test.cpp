@@ -21,10 +21,6 @@ namespace {
 constexpr Transport kEthernet = Transport::Ethernet;
 constexpr size_t kMegabyte = 1 << 20;
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes) {
   const unsigned p = threadIdx.x;
   if (p >= static_cast<unsigned>(peers)) return;

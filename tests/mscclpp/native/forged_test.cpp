@@ -12,10 +12,6 @@
 namespace mscclpp::testing {
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
-
 /// Rank 1, of another host, sends rank 0 back what rank 0 has sent, as that of the process of rank
 /// 0's host that has the token; 0: of rank 0 itself.
 void testForged(bool isEndpoint, uint64_t token, const std::string& why) {

@@ -41,4 +41,8 @@ inline uint32_t pattern(int rank, size_t position, int round) {
 /// What `body` throws, as text; fails the test if it throws nothing.
 std::string errorOf(const std::function<void()>& body);
 
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 }  // namespace mscclpp::testing
