@@ -1,12 +1,33 @@
 #include "ctran/base/error.h"
 
+#include <algorithm>
+#include <cerrno>
+#include <iterator>
 #include <system_error>
 
 namespace ctran {
 
+namespace {
+
+struct Remedy {
+  int errnum;
+  const char* hint;
+};
+constexpr Remedy kRemedies[] = {
+    {EMFILE, "raise the limit of descriptors (ulimit -n), or see what the process keeps open"},
+    {ENFILE, "the host has no descriptor left: see what keeps them open, or raise fs.file-max"},
+    {EFBIG, "raise the limit of file sizes (ulimit -f)"},
+    {ENOMEM, "free memory, or raise the limit of it (ulimit -v, or that of the container)"},
+};
+
+}  // namespace
+
 Error systemError(const std::string& what, int errnum) {
+  const auto* const remedy = std::find_if(std::begin(kRemedies), std::end(kRemedies),
+                                          [&](const Remedy& one) { return one.errnum == errnum; });
   // Not strerror(): its buffer is shared between threads.
-  return Error(ErrorKind::System, what + ": " + std::generic_category().message(errnum));
+  return Error(ErrorKind::System, what + ": " + std::generic_category().message(errnum), {}, {},
+               remedy == std::end(kRemedies) ? "" : remedy->hint);
 }
 
 }  // namespace ctran

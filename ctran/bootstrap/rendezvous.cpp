@@ -90,6 +90,8 @@ Rendezvous::Rendezvous(std::vector<NetAddress> addresses, std::string_view key)
 std::vector<std::string> Rendezvous::gather(int size, const std::string& word, Deadline deadline,
                                             const Interrupt& interrupt) {
   checkWord(word);
+  if (size < 1)
+    throw Error(ErrorKind::InvalidArgument, "a rendezvous has at least one rank", {}, kOp);
   doorman_.expect(key_, size);
   std::vector<Socket> sockets(size);
   int missing = size - 1;

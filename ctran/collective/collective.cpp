@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/reduce/weighted_sum.h"
 
@@ -50,6 +51,19 @@ void checkPointer(const Collective& c, const char* name, const std::byte* data,
   }
 }
 
+/// What a call names fits into an address space.
+void checkBytes(const Collective& c, int size) {
+  if (static_cast<int>(c.type) >= kDataTypeCount) reject(c, "there is no such data type");
+  const auto fits = [&](Checked count) { return (count * sizeOf(c.type)).isAtMost(PTRDIFF_MAX); };
+  bool all = fits(Checked(c.count) * static_cast<size_t>(size));
+  for (const auto* blocks : {&c.inputs, &c.outputs}) {
+    Checked sum = 0;
+    for (const Block& block : *blocks) sum = sum + block.count;
+    all &= fits(sum);
+  }
+  if (!all) reject(c, "no memory is as large as its counts say");
+}
+
 void checkRows(const Collective& c, int size) {
   if (c.rows == nullptr) reject(c, "rows are not described");
   const RowExchange& x = *c.rows;
@@ -76,6 +90,7 @@ void validate(const Collective& c, int rank, int size) {
     }
     return c.root == rank;
   };
+  checkBytes(c, size);
   const auto reduces = [&] {
     if (!isSupported(c.op.kind, c.type)) reject(c, whyUnsupported(c.op.kind, c.type));
   };

@@ -28,7 +28,8 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
       // Across hosts a rank hears only of collectives in which the peer sends it something.
       peerText += "; but they parted before that, this rank's being " + describe(*before);
     } else if (ownText == peerText) {
-      peerText += " with other counts per rank, or by another plan";
+      peerText +=
+          " with other counts per rank, or by another algorithm (see ctran::algorithm) or plan";
     }
     break;
   }

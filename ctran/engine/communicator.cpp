@@ -47,13 +47,14 @@ size_t bytesOf(const Collective& collective) {
 
 using Hints = std::map<std::string, std::string>;
 
-/// Without those that say how a communicator is created, which does not change.
+/// The hints that say how a communicator is created, which does not change.
+constexpr const char* kOfCreation[] = {"ctran::host", "ctran::ib_fail_over", "ctran::stand_in",
+                                       "ctran::through_host"};
+
+/// Without those.
 Hints ofCalls(const Hints& hints) {
   Hints left = hints;
-  for (const char* key :
-       {"ctran::host", "ctran::ib_fail_over", "ctran::stand_in", "ctran::through_host"}) {
-    left.erase(key);
-  }
+  for (const char* key : kOfCreation) left.erase(key);
   return left;
 }
 
@@ -99,6 +100,18 @@ void goOn(Communicator& communicator, OperationQueue& queue, Progress::When when
 }
 
 }  // namespace
+
+void checkHints(const std::map<std::string, std::string>& hints) {
+  for (const auto& [key, value] : ofCalls(hints)) {
+    if (!key.starts_with("ctran::") || key == "ctran::algorithm" || key == "ctran::deterministic") {
+      continue;
+    }
+    throw Error(ErrorKind::InvalidArgument,
+                "a communicator knows no hint " + key +
+                    "; there are ctran::algorithm, ctran::deterministic, ctran::host and "
+                    "ctran::ib_fail_over");
+  }
+}
 
 Deadline deadlineAfter(std::chrono::nanoseconds timeout) {
   return std::chrono::steady_clock::now() +
@@ -298,6 +311,9 @@ std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& col
 
 Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
                                   std::shared_ptr<const CallHints> hints) const {
+  if (kind > CollectiveKind::AllToAllVCombine || static_cast<int>(type) >= kDataTypeCount) {
+    throw Error(ErrorKind::InvalidArgument, "explain: there is no such operation, or data type");
+  }
   if (!hints) hints = standing_;
   Collective call;
   call.kind = kind;

@@ -225,6 +225,7 @@ std::shared_ptr<Communicator> Communicator::create(const CommunicatorOptions& op
   if (options.timeout <= std::chrono::nanoseconds(0)) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
+  checkHints(options.hints);
   checkConfig({"CTRAN_"});
   const Deadline deadline = deadlineAfter(options.timeout);
   static std::atomic<bool> isFirst{true};

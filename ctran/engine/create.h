@@ -12,6 +12,9 @@ namespace ctran {
 /// A bound for what others say. A host keeps some ten bytes for each rank.
 inline constexpr int kMaxRanks = 1 << 20;
 
+/// Throws Error(InvalidArgument) if a hint that begins with "ctran::" is none of a communicator's.
+void checkHints(const std::map<std::string, std::string>& hints);
+
 /// Where this rank is, as the hint ctran::host or the environment say: see hostIdentity.
 std::string hostOf(const std::map<std::string, std::string>& hints);
 

@@ -4,15 +4,25 @@
 #include <map>
 #include <set>
 
+#include "ctran/plan/verify.h"
+
 namespace ctran::plan {
 namespace {
 
+/// How often the lanes of a rank meet on account of copies.
+enum class Meetings {
+  Fewer,   ///< Not even where the plan has them meet in the end.
+  NoMore,  ///< As in the plan: each copies what it, or a lane that it signals or hears, reaches.
+  More,    ///< After copies to scratch, and before those from it; each copies as much.
+};
+
 class Staging {
  public:
-  explicit Staging(const Plan& plan) : plan_(plan), result_(plan) {}
+  Staging(const Plan& plan, Meetings meetings) : plan_(plan), meetings_(meetings), result_(plan) {}
 
   Plan run() {
     findReached();
+    if (meetings_ != Meetings::More) findOwners();
     for (const auto& [buffer, chunks] : reached_) {
       first_[buffer] = result_.scratch;
       result_.scratch += plan_.size(buffer);
@@ -34,11 +44,12 @@ class Staging {
   template <class Visit>
   void forEachPlace(const Visit& visit) const {
     for (int rank = 0; rank < plan_.ranks; ++rank) {
-      for (const Lane& lane : plan_.programs[rank]) {
-        for (const Step& step : lane) {
+      const auto& lanes = plan_.programs[rank];
+      for (int lane = 0; lane < static_cast<int>(lanes.size()); ++lane) {
+        for (const Step& step : lanes[lane]) {
           for (const auto* places : {&step.from, &step.to}) {
             for (const Place& place : *places) {
-              if (place.buffer != Buffer::Scratch) visit(rank, place, step.count);
+              if (place.buffer != Buffer::Scratch) visit(LaneId{rank, lane}, place, step.count);
             }
           }
         }
@@ -51,11 +62,31 @@ class Staging {
     bool hasMore = true;
     for (bool isFirst = true; hasMore; isFirst = false) {
       hasMore = false;
-      forEachPlace([&](int rank, const Place& place, int count) {
-        const bool is = isFirst ? place.rank != rank : isReached(place, count);
+      forEachPlace([&](LaneId lane, const Place& place, int count) {
+        const bool is = isFirst ? place.rank != lane.rank : isReached(place, count);
         if (!is) return;
         auto& chunks = reached_[place.buffer][place.rank];
         for (int i = 0; i < count; ++i) hasMore |= chunks.insert(place.index + i).second;
+      });
+    }
+  }
+
+  /// The lanes that copy chunks, where one has to do with them.
+  void findOwners() {
+    std::map<std::pair<int, LaneId>, int> partners;  // of a lane of another rank, on a rank
+    for (const Channel& channel : plan_.channels) {
+      partners.try_emplace({channel.from.rank, channel.to}, channel.from.lane);
+      partners.try_emplace({channel.to.rank, channel.from}, channel.to.lane);
+    }
+    for (const bool isOwn : {true, false}) {
+      forEachPlace([&](LaneId lane, const Place& place, int count) {
+        if ((place.rank == lane.rank) != isOwn) return;
+        const auto partner = partners.find({place.rank, lane});
+        if (!isOwn && partner == partners.end()) return;
+        for (int i = 0; i < count; ++i) {
+          owners_.try_emplace({place.buffer, place.rank, place.index + i},
+                              isOwn ? lane.lane : partner->second);
+        }
       });
     }
   }
@@ -75,9 +106,8 @@ class Staging {
     place = {place.rank, Buffer::Scratch, first_.at(place.buffer) + place.index};
   }
 
-  /// Each lane copies a share of what there is, and begins when all have; and of the output, when
-  /// all have ended. Its shares are of the same chunks, so that in the next execution it may begin
-  /// again.
+  /// Each lane copies a share of what there is before it begins, and of the output when it has
+  /// ended. Its shares are of the same chunks, so that in the next execution it may begin again.
   void addCopies(int rank) {
     auto& lanes = result_.programs[rank];
     const int count = static_cast<int>(lanes.size());
@@ -86,16 +116,32 @@ class Staging {
       addCopies(before[lane], {rank, lane}, plan_.inPlace ? Buffer::Output : Buffer::Input, true);
       addCopies(after[lane], {rank, lane}, Buffer::Output, false);
     }
-    addMeeting(rank, before);
     std::vector<Lane> ends(count);
-    addMeeting(rank, ends);
-    for (int lane = 0; lane < count; ++lane) {
-      Lane& all = before[lane];
-      for (const Lane* part : {&lanes[lane], &ends[lane], &after[lane]}) {
-        all.insert(all.end(), part->begin(), part->end());
-      }
-      lanes[lane] = std::move(all);
+    if (meetings_ == Meetings::More) {
+      addMeeting(rank, before);
+      addMeeting(rank, ends);
     }
+    for (int lane = 0; lane < count; ++lane) {
+      Lane& all = lanes[lane];
+      all.insert(all.end(), ends[lane].begin(), ends[lane].end());
+      auto end = meetings_ == Meetings::More ? all.end() : meetingAtTheEnd(all);
+      if (meetings_ == Meetings::Fewer) end = all.erase(end, all.end());
+      all.insert(end, after[lane].begin(), after[lane].end());
+      all.insert(all.begin(), before[lane].begin(), before[lane].end());
+    }
+  }
+
+  /// The steps at the end in which a lane waits for nothing but lanes of its rank.
+  Lane::iterator meetingAtTheEnd(Lane& lane) const {
+    const auto meets = [&](const Step& step) {
+      return !step.moves() && std::all_of(step.waits.begin(), step.waits.end(), [&](Wait wait) {
+        const Channel& channel = plan_.channels[wait.channel];
+        return channel.from.rank == channel.to.rank;
+      });
+    };
+    auto first = lane.end();
+    while (first != lane.begin() && meets(*std::prev(first))) --first;
+    return first;
   }
 
   /// The lanes of a rank meet: all tell the first, which tells all.
@@ -126,11 +172,16 @@ class Staging {
     const std::set<int>& chunks = reached->second.at(id.rank);
     const std::vector<int> all(chunks.begin(), chunks.end());
     const size_t lanes = plan_.programs[id.rank].size();
-    const size_t begin = all.size() * id.lane / lanes, end = all.size() * (id.lane + 1) / lanes;
-    for (size_t i = begin; i < end; ++i) {
+    const auto laneOf = [&](size_t i) {
+      const auto owner = owners_.find({buffer, id.rank, all[i]});
+      return owner != owners_.end() ? owner->second : static_cast<int>(i * lanes / all.size());
+    };
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (laneOf(i) != id.lane) continue;
       const int chunk = all[i], part = chunk % plan_.chunks;
       if (toScratch && !isFilled(id.rank, chunk / plan_.chunks)) continue;
-      const bool follows = i > begin && all[i - 1] == chunk - 1 && part > 0 && !lane.empty();
+      const bool follows =
+          i > 0 && all[i - 1] == chunk - 1 && laneOf(i - 1) == id.lane && part > 0 && !lane.empty();
       if (follows) {
         ++lane.back().count;
         continue;
@@ -152,13 +203,27 @@ class Staging {
   }
 
   const Plan& plan_;
+  const Meetings meetings_;
   Plan result_;
   std::map<Buffer, std::map<int, std::set<int>>> reached_;  // chunks of a rank's buffer
+  std::map<std::tuple<Buffer, int, int>, int> owners_;      // lanes, of such chunks
   std::map<Buffer, int> first_;  // chunk of scratch that a buffer begins at
 };
 
 }  // namespace
 
-Plan staged(const Plan& plan) { return Staging(plan).run(); }
+Plan staged(const Plan& plan) {
+  // A meeting takes as long as a small message: lanes that are right without go without.
+  const bool areSeveral =
+      std::any_of(plan.programs.begin(), plan.programs.end(),
+                  [](const std::vector<Lane>& lanes) { return lanes.size() > 1; });
+  if (areSeveral) {
+    for (const Meetings meetings : {Meetings::Fewer, Meetings::NoMore}) {
+      Plan made = Staging(plan, meetings).run();
+      if (made == plan || verify(made).ok()) return made;
+    }
+  }
+  return Staging(plan, Meetings::More).run();
+}
 
 }  // namespace ctran::plan

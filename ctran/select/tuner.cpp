@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/error.h"
 
 namespace ctran {
 namespace {
@@ -130,6 +131,9 @@ std::vector<double> measure(const Point& point, int size, Tunable& selector, con
 }  // namespace
 
 TuningTable tune(TuningTable table, Tunable& selector, const Run& run, const TuneOptions& options) {
+  if (!(options.seconds >= 0)) {  // not a number is neither
+    throw Error(ErrorKind::InvalidArgument, "tune: the time must not be negative");
+  }
   selector.use({});
   const int size = table.ranks;
   const std::vector<Point> points = size > 1 ? pointsFor(selector) : std::vector<Point>{};

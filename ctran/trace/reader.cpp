@@ -33,8 +33,10 @@ void readAt(int fd, uint64_t offset, void* to, size_t bytes) {
 
 template <size_t N>
 std::string textOf(const char (&text)[N]) {
-  // What is shown on a terminal must not be able to steer it.
-  return printable({text, ::strnlen(text, N)});
+  // What is shown on a terminal must not be able to steer it, nor look like another line.
+  std::string line = printable({text, ::strnlen(text, N)});
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  return line;
 }
 
 /// The same file as words that nobody changes any more.

@@ -13,6 +13,10 @@ WaitQueue* addWaitQueue(Communicator& communicator, WindowSignals& board) {
       &communicator.addQueue(std::make_unique<WaitQueue>(communicator.core(), board)));
 }
 
+void checkPointer(const void* data, const char* whatIsNull) {
+  if (data == nullptr) throw Error(ErrorKind::InvalidArgument, whatIsNull);
+}
+
 }  // namespace
 
 QueueWindow::QueueWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
@@ -89,6 +93,7 @@ Window::WorkPtr QueueWindow::put(int target, size_t offset, std::span<const std:
                                  Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, source.size(), "put");
   if (source.empty()) return nullptr;
+  checkPointer(source.data(), "put: the source is null");
   const Region& memory = region(target);
   if (!memory.direct) {
     if (auto transfer = service_->putDirectly(target, offset, source)) {
@@ -104,6 +109,7 @@ Window::WorkPtr QueueWindow::get(int target, size_t offset, std::span<std::byte>
                                  Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, destination.size(), "get");
   if (destination.empty()) return nullptr;
+  checkPointer(destination.data(), "get: the destination is null");
   const Region& memory = region(target);
   if (!memory.direct) {
     if (auto transfer = service_->getDirectly(target, offset, destination)) {
@@ -178,6 +184,9 @@ Window::WorkPtr QueueWindow::waitSignal(int origin, Timeout timeout) {
 Window::WorkPtr QueueWindow::waitWord(size_t word, Comparison comparison, uint64_t value,
                                       Timeout timeout) {
   checkWord(rank(), word);
+  if (comparison > Comparison::GreaterEqual) {
+    throw Error(ErrorKind::InvalidArgument, "wait_signal: there is no such comparison");
+  }
   const uint64_t now = board_.word(rank(), word).load(std::memory_order_acquire);
   if (wordQueue_->idle() && compare(now, comparison, value)) return nullptr;
   const std::string what = "signal " + std::to_string(word) + " " +

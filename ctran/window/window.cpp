@@ -1,6 +1,7 @@
 #include "ctran/window/window.h"
 
 #include <cstdint>
+#include <iterator>
 #include <numeric>
 
 #include "ctran/base/checked.h"
@@ -36,7 +37,8 @@ std::shared_ptr<std::byte> mapRegion(const Announcement& region, const UniqueFd&
 
 std::string_view nameOf(Comparison comparison) {
   static constexpr std::string_view kNames[] = {"==", "!=", "<", "<=", ">", ">="};
-  return kNames[static_cast<size_t>(comparison)];
+  const auto index = static_cast<size_t>(comparison);
+  return index < std::size(kNames) ? kNames[index] : "unknown comparison";
 }
 
 bool compare(uint64_t word, Comparison comparison, uint64_t value) {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -378,6 +378,57 @@ def run(arguments: Sequence[str], capsys: pytest.CaptureFixture[str]) -> tuple[i
     return code, capsys.readouterr().out
 
 
+def damages(recording: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """What somebody else may send, one thing wrong in each."""
+
+    def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        copy = json.loads(json.dumps(recording))
+        change(copy["communicators"][0])
+        return copy
+
+    yield changed(lambda c: c.update(name=None))
+    yield changed(lambda c: c.update(name="world\n\x1b[31mred"))
+    yield changed(lambda c: c.update(size=2.5))
+    yield changed(lambda c: c["ranks"][0].pop("host"))
+    yield changed(lambda c: c["ranks"][0].update(operations="many"))
+    yield changed(lambda c: c["ranks"][0]["operations"].append({}))
+
+
+def calls_of_halves(rank: Rank) -> None:
+    """Rank 2 does not come to the second call of its half; rank 0 waits for it there."""
+    comm = rank.comm("ctran", 1)
+    half = comm.split([0, 2] if rank.rank % 2 == 0 else [1, 3], "half")
+    assert half is not None
+    for each in (comm, half):
+        all_reduce(each, 1000)
+    if rank.rank == 2:
+        rank.say("absent")
+        rank.listen()
+    all_reduce(half, 1000)
+    all_reduce(comm, 1000)
+    half.finalize()
+    comm.finalize()
+
+
+def test_a_rank_that_waits_in_another_communicator_is_not_to_blame(fresh_ranks: MakeRanks) -> None:
+    job = fresh_ranks(4).start(calls_of_halves)
+    assert job.hear(2) == "absent"
+
+    def verdicts() -> list[dict[str, Any]]:
+        found = recorded.live(job.ranks.processes[0].pid)
+        (world,) = (c for c in found if c.size == 4)
+        return judge(world, 0.2, found)
+
+    until(lambda: any("rank 0 is in" in verdict["text"] for verdict in verdicts()), "both")
+    (verdict,) = verdicts()
+    assert verdict["ranks"] == [2]
+    assert verdict["waiting"] == [1, 3]
+    assert "rank 2 has not called all_reduce #3 (4000 B) (rank 2, process" in verdict["text"]
+    assert "; rank 0 is in all_reduce #2 (4000 B) of" in verdict["text"]
+    job.say(2)
+    job.results()
+
+
 def test_the_commands(
     fresh_ranks: MakeRanks, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -418,6 +469,10 @@ def test_the_commands(
     code, text = run(["analyze", str(kept), "--json", *more], capsys)
     (communicator,) = json.loads(text)["communicators"]
     assert code == 1, "as it was then"
+    for command in (["analyze"], ["top", "--times", "1"], ["trace", "-o", str(line)]):
+        for damaged in damages(json.loads(kept.read_text())):
+            kept.write_text(json.dumps(damaged))
+            assert run([*command, str(kept)], capsys)[0] == 2, damaged
     assert communicator["verdicts"][0]["ranks"] == [0]
 
 
@@ -495,7 +550,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     with stranger() as pid:
         assert main(["analyze", str(pid)]) == 2
     assert "has no communicator" in capsys.readouterr().err
-    bad = tmp_path / "bad.json"
-    bad.write_text("{}")
-    assert main(["analyze", str(bad)]) == 2
-    assert "is no recording" in capsys.readouterr().err
+    for text in ("{}", "[", "[" * 100_000, "null"):
+        bad = tmp_path / "bad.json"
+        bad.write_text(text)
+        assert main(["analyze", str(bad)]) == 2
+        assert "is no recording" in capsys.readouterr().err

@@ -106,6 +106,29 @@ def test_members_change(ranks: MakeRanks, per_host: int) -> None:
     ranks(4).run(changes, per_host)
 
 
+def leaves_work(rank: Rank, per_host: int) -> None:
+    store = rank.store(f"leaves work {per_host}")
+    comm = open_comm(rank, per_host)
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    comm.reconfigure("before", handles)
+    works = [comm.recv(torch.ones(4), (rank.rank + 1) % rank.size, async_op=True)]
+    if rank.rank == 0:
+        works.append(comm.all_reduce(torch.ones(1 << 20), ReduceOp.SUM, async_op=True))
+    comm.reconfigure("after", handles)
+    for work in works:
+        with pytest.raises(torchcomms.AbortedError, match="has changed its members"):
+            work.wait()
+    assert members(comm, rank) == list(range(rank.size))
+    assert not comm.is_aborted()
+    comm.finalize()
+
+
+@HOSTS
+def test_what_was_in_flight_fails(ranks: MakeRanks, per_host: int) -> None:
+    ranks(4).run(leaves_work, per_host)
+
+
 def survives(rank: Rank, per_host: int) -> list[int] | None:
     store = rank.store("survives")
     comm = open_comm(rank, per_host)

@@ -97,13 +97,15 @@ c10::intrusive_ptr<TorchWork> HookRegistry::around(
 }
 
 void HookRegistry::before(OpName op, uint64_t id, const PreHookArgs& args) const {
-  for (const auto& entry : *snapshot(pre_)) {
+  const auto entries = snapshot(pre_);
+  for (const auto& entry : *entries) {
     if (!entry->removed) entry->hook(op, id, args);
   }
 }
 
 void HookRegistry::after(uint64_t id, const PostHookArgs& args) const {
-  for (const auto& entry : *snapshot(post_)) {
+  const auto entries = snapshot(post_);
+  for (const auto& entry : *entries) {
     if (!entry->removed) entry->hook(id, args);
   }
 }
@@ -135,7 +137,8 @@ void HookRegistry::broken(bool processEnds) {
 }
 
 void HookRegistry::callAbortHooks() {
-  for (const auto& entry : *snapshot(abort_)) {
+  const auto entries = snapshot(abort_);
+  for (const auto& entry : *entries) {
     if (entry->removed) continue;
     try {
       entry->hook();

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torchcomms._comms import ReduceOp, TorchComm
 from torchcomms.functional._async_tensor import AsyncTensor
@@ -36,6 +37,15 @@ for _function in _constants:
     _function._dynamo_marked_constant = True
 
 
+def _refuse_tangents(name: str, read: Sequence[Tensor]) -> None:
+    # Custom operations would drop them without a word.
+    unpack: Any = forward_ad.unpack_dual  # which has no types
+    if any(unpack(tensor).tangent is not None for tensor in read):
+        raise NotImplementedError(
+            f"{name} has gradients in reverse mode (backward), not in forward mode (jvp, jacfwd)"
+        )
+
+
 def _run(
     name: str,
     comm: Comm,
@@ -46,6 +56,8 @@ def _run(
     timeout: Timeout,
     *rest: Any,
 ) -> Any:
+    if not torch.compiler.is_compiling():
+        _refuse_tangents(name, read)
     owner = comm if isinstance(comm, str) else register(comm)
     flat = [word for pair in hints.items() for word in pair] if hints else None
     limit = _milliseconds(timeout) if timeout is not None else 0

@@ -10,6 +10,7 @@ import torch
 from compile_ranks import compiled, run
 from harness import Rank, Ranks
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from torchcomms import ReduceOp, TorchComm, functional
 
@@ -253,3 +254,21 @@ def refuses_without_gradient(rank: Rank) -> None:
 
 def test_errors(ranks: MakeRanks) -> None:
     run(ranks(2), refuses_without_gradient)
+
+
+def refuses_tangents(rank: Rank) -> None:
+    comm, x = rank.comm("ctran"), torch.arange(4.0)
+    for operation in (
+        lambda y: functional.all_reduce(comm, y, ReduceOp.SUM),
+        lambda y: functional.broadcast(comm, y, 0),
+        lambda y: functional.all_gather_single(comm, y),
+    ):
+        with pytest.raises(NotImplementedError, match="not in forward mode"):
+            torch.func.jvp(operation, (x,), (torch.ones(4),))
+        with forward_ad.dual_level(), pytest.raises(NotImplementedError):
+            operation(forward_ad.make_dual(x, torch.ones(4)))
+        operation(x)
+
+
+def test_forward_mode_is_refused(ranks: MakeRanks) -> None:
+    ranks(2).run(refuses_tangents)

@@ -191,6 +191,7 @@ TEST(Create, RejectsWhatMakesNoSense) {
     EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
   };
   reject([](auto& options) { options.rank = 2; });
+  reject([](auto& options) { options.hints = {{"ctran::colour", "red"}}; });
   reject([](auto& options) { options.rank = -1; });
   reject([](auto& options) { options.size = 0; });
   reject([](auto& options) { options.size = kMaxRanks + 1; });

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <barrier>
+#include <cmath>
 #include <mutex>
 #include <stdexcept>
 #include <thread>
@@ -406,6 +407,25 @@ TEST(WrongCalls, LeaveTheCommunicatorAlone) {
     rejected([](Collective& c) { c.output = nullptr; });
     rejected([](Collective& c) { c.op.kind = ReduceKind::PremulSum; });
     rejected([](Collective& c) { c.type = DataType::Opaque4; });
+    for (const auto kind : {CollectiveKind::AllReduce, CollectiveKind::Broadcast,
+                            CollectiveKind::AllGather, CollectiveKind::Send}) {
+      for (const size_t count : {SIZE_MAX, SIZE_MAX / 4 + 2, size_t{1} << 61}) {
+        rejected([&](Collective& c) {
+          c.kind = kind;
+          c.root = 0;
+          c.count = count;
+        });
+      }
+      rejected([&](Collective& c) {
+        c.kind = kind;
+        c.root = 0;
+        c.type = static_cast<DataType>(99);
+      });
+    }
+    rejected([](Collective& c) {
+      c.kind = CollectiveKind::AllToAllV;
+      c.inputs = c.outputs = {{c.output, SIZE_MAX / 8}, {c.output, SIZE_MAX / 2}};
+    });
     for (const auto kind :
          {CollectiveKind::Broadcast, CollectiveKind::Reduce, CollectiveKind::Scatter,
           CollectiveKind::Gather, CollectiveKind::Send, CollectiveKind::Recv}) {
@@ -438,6 +458,19 @@ TEST(WrongCalls, LeaveTheCommunicatorAlone) {
               ErrorKind::InvalidArgument);
     EXPECT_EQ(errorOf([&] { communicator.setTimeout(std::chrono::nanoseconds(0)); }).kind(),
               ErrorKind::InvalidArgument);
+    const auto explain = [&](CollectiveKind kind, DataType type) {
+      return errorOf([&] { communicator.explain(kind, 8, type); }).kind();
+    };
+    EXPECT_EQ(explain(static_cast<CollectiveKind>(99), DataType::Float32),
+              ErrorKind::InvalidArgument);
+    EXPECT_EQ(explain(CollectiveKind::AllReduce, static_cast<DataType>(99)),
+              ErrorKind::InvalidArgument);
+    for (const double seconds : {-1.0, std::nan("")}) {
+      EXPECT_EQ(errorOf([&] {
+                  communicator.tune({seconds, nullptr});
+                }).kind(),
+                ErrorKind::InvalidArgument);
+    }
     EXPECT_FALSE(communicator.isAborted());
     communicator.run(allReduce(data));
     EXPECT_EQ(data[3], 2);

@@ -61,9 +61,56 @@ TEST(Staging, ReachesScratchInPlaceOfBuffers) {
     const Plan made = staged(plan);
     EXPECT_EQ(made.scratch, 4);
     EXPECT_FALSE(needsOf(made).remoteOutput);
+    EXPECT_EQ(made.channels, plan.channels) << "lanes meet without need";
     EXPECT_TRUE(verify(made).ok()) << verify(made).toText() << toText(made);
     for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(made, 4, seed), "");
   }
+}
+
+/// All-gather of two ranks, in place; the first lanes speak with the other rank for the second,
+/// too.
+Plan spokenForPlan() {
+  Plan plan;
+  plan.name = "spoken for";
+  plan.kind = CollectiveKind::AllGather;
+  plan.ranks = 2;
+  plan.chunks = 2;
+  plan.inPlace = true;
+  for (int rank = 0; rank < 2; ++rank) {
+    plan.channels.push_back({{rank, 0}, {1 - rank, 0}, 0});
+    plan.channels.push_back({{rank, 0}, {rank, 1}, 0});
+    plan.channels.push_back({{rank, 1}, {rank, 0}, 0});
+  }
+  for (int rank = 0; rank < 2; ++rank) {
+    const int out = rank * 3, in = (1 - rank) * 3, there = rank * 3 + 1, back = rank * 3 + 2;
+    const auto get = [&](int lane) {
+      Step step;
+      step.from = {{1 - rank, Buffer::Output, (1 - rank) * 2 + lane}};
+      step.to = {{rank, Buffer::Output, (1 - rank) * 2 + lane}};
+      step.part = lane;
+      return step;
+    };
+    Step hello, heard, first = get(0), second = get(1), bye, end;
+    hello.signals = {out};
+    heard.waits = {{in, 1}};
+    heard.signals = {there};
+    second.waits = {{there, 1}};
+    second.signals = {back};
+    bye.waits = {{back, 1}};
+    bye.signals = {out};
+    end.waits = {{in, 1}};
+    plan.programs.push_back({{hello, heard, first, bye, end}, {second}});
+  }
+  return plan;
+}
+
+TEST(Staging, MakesLanesMeetWhereTheirSignalsAreNotEnough) {
+  const Plan plan = spokenForPlan();
+  ASSERT_TRUE(verify(plan).ok()) << verify(plan).toText();
+  const Plan made = staged(plan);
+  EXPECT_GT(made.channels.size(), plan.channels.size());
+  EXPECT_TRUE(verify(made).ok()) << verify(made).toText() << toText(made);
+  for (uint64_t seed = 1; seed <= 20; ++seed) EXPECT_EQ(runUnkindly(made, 4, seed), "");
 }
 
 }  // namespace

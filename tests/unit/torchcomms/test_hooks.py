@@ -246,6 +246,22 @@ def test_a_hook_may_remove_hooks(fake: Fake) -> None:
     assert order == ["first"]
 
 
+@pytest.mark.parametrize("kind", ["pre", "post"])
+def test_a_hook_may_register_hooks(fake: Fake, kind: str) -> None:
+    comm = fake()
+    calls: list[str] = []
+    register = getattr(comm, f"register_{kind}_hook")
+
+    def first(*_args: object) -> None:
+        calls.append("first")
+        register(lambda *_args: calls.append("later"))
+
+    register(first)
+    for _ in range(3):  # what is registered in a call is called in the next one
+        comm.barrier(False)
+    assert calls == ["first", "first", "later", "first", "later", "later"]
+
+
 def test_numbers_count_the_operations_of_all_communicators(fake: Fake) -> None:
     numbers: list[int] = []
     comms = [fake(), fake()]

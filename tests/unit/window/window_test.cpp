@@ -218,6 +218,9 @@ TEST_P(Windows, RefuseWhatIsOutside) {
     rejected([&] { window.put(other, SIZE_MAX - 4, ten); });
     rejected([&] { window.get(other, 101, std::span(ten).subspan(0, 0)); });
     rejected([&] { window.put(size(), 0, ten); });
+    rejected([&] { window.put(other, 0, std::span(static_cast<std::byte*>(nullptr), 4)); });
+    rejected([&] { window.get(other, 0, std::span(static_cast<std::byte*>(nullptr), 4)); });
+    rejected([&] { window.waitWord(0, static_cast<Comparison>(77), 1); });
     rejected([&] { window.signal(-1); });
     rejected([&] { window.setWord(other, 4, 1); });
     rejected([&] { window.waitWord(4, Comparison::Equal, 1); });

@@ -12,7 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms import _arguments
-from torchcomms.cli.records import flight_recorder, job, serve, sources, timeline, top, traffic
+from torchcomms.cli.records import (
+    flight_recorder,
+    job,
+    recording,
+    serve,
+    sources,
+    timeline,
+    top,
+    traffic,
+)
 from torchcomms.cli.records.calls import current, named
 from torchcomms.cli.records.verdicts import judge, state_of
 
@@ -257,18 +266,24 @@ def _serve(parsed: argparse.Namespace) -> int:
     return 0
 
 
+def _judged(
+    communicators: Sequence[job.Communicator], after: float
+) -> list[tuple[job.Communicator, list[dict[str, Any]]]]:
+    return [(one, judge(one, after, communicators)) for one in communicators]
+
+
 def _describe(communicators: Sequence[job.Communicator], after: float) -> dict[str, Any]:
-    return _report([(one, judge(one, after)) for one in communicators])
+    return _report(_judged(communicators, after))
 
 
 def _report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> dict[str, Any]:
-    return {"format": job.FORMAT, "communicators": [_data(*one) for one in found]}
+    return {"format": recording.FORMAT, "communicators": [_data(*one) for one in found]}
 
 
 def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> int:
     if parsed.save is not None:
         parsed.save.write_text(json.dumps(job.records(communicators, stacks=True)))
-    found = [(communicator, judge(communicator, parsed.after)) for communicator in communicators]
+    found = _judged(communicators, parsed.after)
     if parsed.json:
         print(json.dumps(_report(found)))
     else:

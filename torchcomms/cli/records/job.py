@@ -8,9 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from torchcomms.cli.records import native, processes
-
-FORMAT = 1
+from torchcomms.cli.records import native, processes, recording
 
 
 class NotFoundError(Exception):
@@ -174,7 +172,7 @@ def described(communicators: Sequence[Communicator]) -> dict[str, Any]:
         {"group": c.group, "name": c.name, "size": c.size, "ranks": list(c.ranks.values())}
         for c in communicators
     ]
-    return {"torchcomms_recording": FORMAT, "communicators": rows}
+    return {"torchcomms_recording": recording.FORMAT, "communicators": rows}
 
 
 def records(communicators: Sequence[Communicator], *, stacks: bool) -> dict[str, Any]:
@@ -198,17 +196,15 @@ def merged(contents: Iterable[tuple[str, Any]]) -> list[Communicator]:
     communicators: dict[str, Communicator] = {}
     for source, content in contents:
         try:
-            if content["torchcomms_recording"] != FORMAT:
-                raise ValueError("another version has written it")
-            for row in content["communicators"]:
-                group = communicators.setdefault(
-                    row["group"], Communicator(row["group"], row["name"], int(row["size"]))
-                )
-                for rank in row["ranks"]:
-                    rank["now"] = int(rank["now"])
-                    group.ranks[int(rank["rank"])] = rank
-        except (ValueError, KeyError, TypeError) as error:
+            recording.check(content)
+        except ValueError as error:
             raise NotFoundError(
                 f"{source} is no recording of `torchcomms analyze --save`: {error}"
             ) from None
+        for row in content["communicators"]:
+            group = communicators.setdefault(
+                row["group"], Communicator(row["group"], row["name"], row["size"])
+            )
+            for rank in row["ranks"]:
+                group.ranks[rank["rank"]] = rank
     return sorted(communicators.values(), key=lambda c: (c.name, c.group))

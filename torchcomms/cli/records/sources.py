@@ -58,7 +58,7 @@ def _read(path: Path) -> Any:
         return json.loads(path.read_text())
     except OSError as error:
         raise job.NotFoundError(f"{path} cannot be read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise job.NotFoundError(
             f"{path} is no recording of `torchcomms analyze --save`: {error}"
         ) from None
@@ -95,6 +95,6 @@ def _fetch(url: str, stacks: bool) -> Any:
         why = error.read(1000).decode(errors="replace").strip()
     except URLError as error:
         why = str(error.reason)
-    except (OSError, HTTPException, ValueError) as error:
+    except (OSError, HTTPException, ValueError, RecursionError) as error:
         why = str(error)
     raise job.NotFoundError(f"{_shown(url)}: {why or 'there is no answer'}") from None

@@ -69,7 +69,7 @@ def screen(
         if fastest:
             lines.append(f"  MB/s: {fastest}")
         lines = [line[:width] for line in lines]
-        for verdict in judge(communicator, after):
+        for verdict in judge(communicator, after, communicators):
             lines += textwrap.wrap(f"  ! {verdict['text']}", width, subsequent_indent="    ")
         lines.append("")
     return "\n".join(lines)

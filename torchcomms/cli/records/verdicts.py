@@ -35,11 +35,14 @@ def _described(operation: dict[str, Any]) -> str:
     return f"{operation['kind']} #{operation['number']} ({size:.4g} {unit})"
 
 
-def judge(communicator: Communicator, after: float = 1.0) -> list[dict[str, Any]]:
-    """What is wrong, most telling first. Operations may take `after` seconds."""
+def judge(
+    communicator: Communicator, after: float = 1.0, job: Sequence[Communicator] = ()
+) -> list[dict[str, Any]]:
+    """What is wrong, most telling first. Operations may take `after` seconds. `job`: all
+    communicators, as a rank that is in an operation of one cannot call those of another."""
     verdicts = [*_dead(communicator), *_different(communicator)]
     if not verdicts:
-        verdicts = [*_missing(communicator, after), *_unmatched(communicator, after)]
+        verdicts = [*_missing(communicator, after, job), *_unmatched(communicator, after)]
     if not verdicts:
         verdicts = [*_failed(communicator), *slow(communicator), *lost_overlap(communicator)]
         verdicts += preparation(communicator)
@@ -102,7 +105,22 @@ def _agreed(operation: dict[str, Any]) -> tuple[Any, ...]:
     return (operation["kind"], words, operation["count"])
 
 
-def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any]]:
+def _elsewhere(communicator: Communicator, job: Sequence[Communicator]) -> dict[int, str]:
+    """The operations of other communicators in which ranks of this one are."""
+    operations = {
+        (rank["host"], rank["pid"]): f"in {_described(operation)} of {other.name}"
+        for other in job
+        if other.group != communicator.group
+        for rank in other.ranks.values()
+        if (operation := current(rank)) is not None
+    }
+    places = {r: (rank["host"], rank["pid"]) for r, rank in communicator.ranks.items()}
+    return {r: operations[place] for r, place in places.items() if place in operations}
+
+
+def _missing(
+    communicator: Communicator, after: float, job: Sequence[Communicator]
+) -> Iterable[dict[str, Any]]:
     inside = {
         r: op
         for r, rank in communicator.ranks.items()
@@ -129,16 +147,25 @@ def _missing(communicator: Communicator, after: float) -> Iterable[dict[str, Any
         yield verdict("left", left, text, number=number, waiting=sorted(inside))
         return
     if missing:
-        places = {r: _where(communicator.ranks[r]) for r in missing}
-        text = f"{named(missing)} {'has' if len(missing) == 1 else 'have'} not called "
+        elsewhere = _elsewhere(communicator, job)
+        # Ranks that are in other operations come when these end, whose own verdicts say why not.
+        to_blame = [r for r in missing if r not in elsewhere] or missing
+        places = {
+            r: [elsewhere[r]] if r in elsewhere else _where(communicator.ranks[r]) for r in missing
+        }
+        text = f"{named(to_blame)} {'has' if len(to_blame) == 1 else 'have'} not called "
         text += f"{_described(model)}"
-        first = next((f"rank {r}: {lines[0]}" for r, lines in places.items() if lines), None)
-        if first:
-            text += f" ({first})"
+        first = next((r for r in to_blame if places[r]), None)
+        if first is not None:
+            pid = communicator.ranks[first]["pid"]
+            text += f" (rank {first}, process {pid}: {places[first][0]})"
+        for r in missing:
+            if r not in to_blame:
+                text += f"; rank {r} is {places[r][0]}"
         text += f"; {named(inside)} {'waits' if len(inside) == 1 else 'wait'} for {seconds:.1f} s"
         yield verdict(
             "missing_rank",
-            missing,
+            to_blame,
             text,
             number=number,
             seconds=round(seconds, 3),

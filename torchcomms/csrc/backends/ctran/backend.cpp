@@ -29,20 +29,6 @@ bool usesStandIn(at::Device device, const Hints& hints) {
          ctran::gpu::Driver::get().currentHostStream;
 }
 
-void refuseUnknown(const Hints& hints) {
-  constexpr std::string_view kKnown[] = {"algorithm",    "deterministic", "host",
-                                         "ib_fail_over", "stand_in",      "through_host"};
-  for (const auto& [key, value] : hints) {
-    if (!key.starts_with("ctran::")) continue;
-    const std::string_view name = std::string_view(key).substr(7);
-    if (std::find(std::begin(kKnown), std::end(kKnown), name) != std::end(kKnown)) continue;
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                       "backend ctran knows no hint " + key +
-                           "; there are ctran::algorithm, ctran::deterministic, ctran::host and "
-                           "ctran::ib_fail_over");
-  }
-}
-
 }  // namespace
 
 CtranBackend::~CtranBackend() {
@@ -55,7 +41,7 @@ CtranBackend::~CtranBackend() {
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
-  refuseUnknown(options.hints);
+  ctran::checkHints({options.hints.begin(), options.hints.end()});
   const bool onGpu = device.is_cuda() || usesStandIn(device, options.hints);
   if (!device.is_cpu() && !onGpu) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
@@ -145,7 +131,9 @@ void CtranBackend::reconfigure(const ReconfigureOptions& options) {
   // What is in flight on the communicator so far fails without surprise.
   members_->monitor->listen(nullptr);
   members_->monitor->seen();
+  const std::shared_ptr<ctran::Communicator> before = members_->comm;
   adopt(std::move(formed), device_, changed);
+  if (before && !before->idle()) before->abort("reconfigure() has changed its members");
 }
 
 std::shared_ptr<const ctran::CallHints> CtranBackend::hintsOf(const OpOptions& options) const {

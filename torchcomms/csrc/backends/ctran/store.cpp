@@ -1,5 +1,7 @@
 #include "torchcomms/csrc/backends/ctran/store.hpp"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <comms/torchcomms/TorchWork.hpp>
 #include <thread>
@@ -19,12 +21,19 @@ constexpr std::chrono::milliseconds kLastPause{50};
 /// Runs `call`; what the store throws becomes an Error of the engine.
 template <typename Call>
 auto translated(const char* what, const std::string& key, Call call) {
+  const auto error = [&](const char* why) {
+    return ctran::Error(ctran::ErrorKind::System,
+                        std::string("The store could not ") + what + " '" + key + "': " + why, {},
+                        {},
+                        "the process that hosts the store, often rank 0, may have ended: see what "
+                        "it says");
+  };
   try {
     return call();
+  } catch (const c10::Error& e) {
+    throw error(e.what_without_backtrace());
   } catch (const std::exception& e) {
-    throw ctran::Error(ctran::ErrorKind::System,
-                       std::string("The store could not ") + what + " '" + key + "': " + e.what(),
-                       {}, {}, "does the process that hosts the store still run?");
+    throw error(e.what());
   }
 }
 
