@@ -552,10 +552,16 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size,
   check.require(!cpu_buf || device_.is_cpu(),
                 "window_allocate: memory of the host is only for communicators of the CPU");
   check.require(window_size >= 0, "window_allocate: window_size must not be negative");
-  check.require(signal_size.value_or(0) >= 0, "window_allocate: signal_size must not be negative");
   constexpr int64_t kSignals = 64;
+  constexpr int64_t kSignalBytes = 8;
+  const int64_t signalBytes = signal_size.value_or(kSignals * kSignalBytes);
+  check.require(signalBytes >= 0, "window_allocate: signal_size must not be negative");
+  if (signalBytes % kSignalBytes != 0) {
+    check.fail("window_allocate: signal_size must be a multiple of 8 bytes, one signal, but got " +
+               std::to_string(signalBytes));
+  }
   return makeWindow({}, [&](TorchCommWindow& window) {
-    window.allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+    window.allocate(window_size, signalBytes / kSignalBytes);
   });
 }
 
