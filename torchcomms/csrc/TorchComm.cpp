@@ -84,10 +84,17 @@ void TorchComm::finalize() {
   begin(OpName::finalize);
   hooks_->before(OpName::finalize, HookRegistry::kNoOpId, FinalizePreHookArgs{});
   finalized_ = true;
-  impl_->finalize();
+  std::exception_ptr mismatch;
+  try {
+    impl_->finalize();
+  } catch (const ctran::Error& error) {
+    if (error.kind() != ctran::ErrorKind::Mismatch) throw;
+    mismatch = std::current_exception();  // it is finalized all the same
+  }
   if (hooks_->recorder() != nullptr) hooks_->recorder()->left();
   hooks_->after(HookRegistry::kNoOpId, FinalizePostHookArgs{});
   hooks_->clear();  // nothing calls them any more, and they may hold this communicator
+  if (mismatch) std::rethrow_exception(mismatch);
 }
 
 RemovableHandle TorchComm::registerPreHook(PreHook hook) {
