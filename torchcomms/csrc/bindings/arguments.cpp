@@ -21,11 +21,12 @@ std::string typeName(PyObject* object) { return Py_TYPE(object)->tp_name; }
 
 std::string textOf(const Integer& value) { return py::str(value.number).cast<std::string>(); }
 
-[[noreturn]] void outOfRange(const std::string& what, const std::string& end, const Integer& value,
+[[noreturn]] void outOfRange(const char* what, const std::string& end, const Integer& value,
                              const char* operation) {
-  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                     what + " must be in range [0, " + end + "), but got " + textOf(value), {},
-                     operation);
+  throw ctran::Error(
+      ctran::ErrorKind::InvalidArgument,
+      std::string(what) + " must be in range [0, " + end + "), but got " + textOf(value), {},
+      operation);
 }
 
 }  // namespace
@@ -37,13 +38,13 @@ std::optional<int> Integer::small() const {
   return static_cast<int>(result);
 }
 
-int Integer::rank(const std::string& what, int size, const char* operation) const {
+int Integer::rank(const char* what, int size, const char* operation) const {
   const std::optional<int> rank = small();
   if (!rank) outOfRange(what, std::to_string(size), *this, operation);
   return *rank;
 }
 
-uint64_t Integer::unsigned64(const std::string& what, const char* operation) const {
+uint64_t Integer::unsigned64(const char* what, const char* operation) const {
   const auto result = PyLong_AsUnsignedLongLong(number.ptr());
   if (result == ~0ULL && PyErr_Occurred() != nullptr) {
     PyErr_Clear();

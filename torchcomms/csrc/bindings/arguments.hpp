@@ -21,10 +21,10 @@ struct Integer {
   /// None if it does not fit.
   std::optional<int> small() const;
   /// Throws ctran::Error(InvalidArgument) that names `what` if it does not fit.
-  uint64_t unsigned64(const std::string& what, const char* operation) const;
+  uint64_t unsigned64(const char* what, const char* operation) const;
   /// A rank below `size`: what does not fit an int is out of range like any other that is too
   /// large, which is not checked here.
-  int rank(const std::string& what, int size, const char* operation) const;
+  int rank(const char* what, int size, const char* operation) const;
 };
 
 /// A parameter of a method; the second name is another spelling of the first.

@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <climits>
 
 #include <comms/torchcomms/TorchCommPlugin.hpp>
 
