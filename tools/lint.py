@@ -115,6 +115,12 @@ def checks(environment: Environment, build: Path) -> dict[str, Callable[[], None
         "ruff": command("ruff check", environment.tool("ruff"), "check", "."),
         "ruff format": command("ruff format", environment.tool("ruff"), "format", "--check", "."),
         "mypy": command("mypy --strict", environment.tool("mypy")),
+        "mypy of tests": command(
+            "mypy on the names that tests, examples and benchmarks use",
+            environment.tool("mypy"),
+            "--config-file",
+            ROOT / "tests/mypy.toml",
+        ),
         "docs": command("The site has no warnings", *site.command(environment)),
         "stubs": command("Stubs against the binary", python, ROOT / "tools/check_stubs.py"),
         "clang-tidy": lambda: clang_tidy(environment, build),

@@ -2016,6 +2016,9 @@ def new_comm(
         CommError: no such backend, or the ranks did not come together.
     """
 
+def _check_reducible(dtype: torch.dtype, op: str) -> None:
+    """Raises what the operation `op` raises if no reduction takes `dtype`."""
+
 def _choose_device(device: torch.device, rank: int) -> torch.device:
     """The device on which new_comm() makes a communicator of `device` on rank `rank`; it is made
     current where new_comm() does so."""

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/log.h"
 #include "ctran/base/sha256.h"
 #include "ctran/collective/plan/run.h"
 #include "ctran/collective/preference.h"
@@ -240,7 +241,13 @@ void Communicator::record(uint64_t group) {
 }
 
 Communicator::~Communicator() {
-  if (core_.belongsHere()) leave();
+  if (core_.belongsHere()) {
+    if (const auto error = finalized_ ? std::nullopt : disagreement()) {
+      log(LogComponent::Engine, LogLevel::Error, "communicator '%s': %s", name().c_str(),
+          error->what());
+    }
+    leave();
+  }
   // The queues refer to what is destroyed after them.
   const auto release = [](std::atomic<OperationQueue*>& queues) {
     const OperationQueue* queue = queues.exchange(nullptr, std::memory_order_acq_rel);
@@ -617,9 +624,25 @@ void Communicator::finalize(WaitHooks* hooks) {
         // The communicator is broken; progress() ends what is queued with the same error.
       }
     }
+    const std::optional<Error> error = disagreement();
     leave();
+    finalized_.store(true, std::memory_order_relaxed);
+    if (error) throw *error;
   }
   finalized_.store(true, std::memory_order_relaxed);
+}
+
+std::optional<Error> Communicator::disagreement() {
+  if (gpus_ || core_.failed() || !idle()) return std::nullopt;
+  // Of two ranks that record a collective and then come here, at least one sees the other's record.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  try {
+    core_.poll();  // what other hosts have said
+    collectives_->checkPeers();
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::Mismatch) return error;
+  }
+  return std::nullopt;
 }
 
 std::unique_ptr<OperationQueue> Communicator::makeSendQueue(int peer) {

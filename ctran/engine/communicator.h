@@ -126,7 +126,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   /// Waits for everything posted, then leaves. Peers that still need this rank get an error that
   /// names it. Later calls throw. Idempotent. `hooks` as for `run`; when they end the wait, the
-  /// communicator is as before.
+  /// communicator is as before. Throws Error(Mismatch), after leaving, if another rank is known to
+  /// have called another last collective.
   void finalize(WaitHooks* hooks = nullptr);
 
   /// What would serve a call in which every rank contributes that many bytes (see
@@ -188,7 +189,9 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   // For the progress thread; they concern the queues in which nobody waits.
   Core& core() { return core_; }
-  bool idle();         ///< whether nothing is queued in any queue
+  bool idle();  ///< whether nothing is queued in any queue
+  /// Error(Mismatch) if another rank is known to have called another last collective. On CPUs.
+  std::optional<Error> disagreement();
   bool needsDriver();  ///< whether something is queued in which nobody waits
   bool progress();     ///< goes as far as possible; whether something happened
   int awaited();       ///< the only rank that can let it go on, or -1

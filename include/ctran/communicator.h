@@ -147,7 +147,8 @@ class CTRAN_API Communicator final {
   void abort(const std::string& reason);
   /// Whether the communicator is broken. Any thread.
   bool isAborted() const;
-  /// Waits for everything posted, then leaves. Later calls throw. Idempotent.
+  /// Waits for everything posted, then leaves. Later calls throw. Idempotent. Throws
+  /// Error(Mismatch), after leaving, if another rank has called another last collective.
   void finalize(WaitHooks* hooks = nullptr);
 
   /// What would serve a call in which every rank contributes that many bytes of that type.

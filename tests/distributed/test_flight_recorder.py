@@ -41,7 +41,7 @@ analyzed = pytest.mark.skipif(
 )
 
 
-def analyze(folder: Path, *arguments: str) -> tuple[str, dict[str, Any]]:
+def analyze(folder: Path, *arguments: str) -> tuple[str, Any]:
     """What fr_trace says, and its tables."""
     tables = folder.parent / "tables"
     done = subprocess.run(

@@ -106,6 +106,28 @@ def test_disagreement_is_told_with_both_sides(fresh_ranks: MakeRanks, about: str
         assert re.search(rf"rank [02] called {re.escape(usual)}", message), message
 
 
+def parts_at_the_end(rank: Rank) -> tuple[list[int], str] | None:
+    comm = rank.new_comm(BACKEND, "parted")
+    comm.broadcast(_ones(8), rank.rank, async_op=False)  # a root waits for nobody
+    told = None
+    try:
+        comm.finalize()
+    except torchcomms.MismatchError as error:
+        told = error.ranks, str(error)
+    with pytest.raises(torchcomms.CommError, match="already finalized"):
+        barrier(comm)
+    return told
+
+
+def test_disagreement_about_the_last_call_is_told_by_finalize(fresh_ranks: MakeRanks) -> None:
+    told = [what for what in fresh_ranks(2).run(parts_at_the_end) if what]
+    assert told
+    for ranks, message in told:
+        assert sorted(ranks) == [0, 1]
+        assert "root 0" in message
+        assert "root 1" in message
+
+
 def disagrees_about_splits(rank: Rank) -> str:
     comm = rank.comm(BACKEND)
     sends = [3, 4]

@@ -18,7 +18,7 @@ PROGRAMS = Path(__file__).parents[1] / "mscclpp" / "programs"
 COUNTS = (1, 7, 1000, 70_001)
 
 
-def compiled(name: str, **settings: object) -> mscclpp.Algorithm:
+def compiled(name: str, **settings: object) -> mscclpp.DslAlgorithm:
     return mscclpp.compile(runpy.run_path(str(PROGRAMS / f"{name}.py"))["program"], **settings)
 
 

@@ -247,6 +247,14 @@ def refuses(rank: Rank, hosts: int) -> None:
     rejected("contiguous", lambda: window.put(torch.zeros(4, 2)[:, 0], other, 0, False))
     rejected("rank must be in range", lambda: window.put(tensor, rank.size, 0, False))
     rejected("rank must be in range", lambda: window.signal(-1, False))
+    rejected(
+        rf"rank must be in range \[0, {rank.size}\), but got {2**40}",
+        lambda: window.get_attr(2**40),
+    )
+    rejected(
+        r"signal_val must be in range \[0, 2\*\*64\), but got -1",
+        lambda: window.signal(0, -1, other, False),
+    )
     rejected("signal_disp must be in range", lambda: window.signal(8, 1, other, False))
     rejected(
         "signal_disp must be in range", lambda: window.wait_signal(-1, 1, SignalCmpOp.EQ, False)
@@ -258,6 +266,10 @@ def refuses(rank: Rank, hosts: int) -> None:
     window.tensor_deregister()
     rejected("window_size must not be negative", lambda: comm.window_allocate(-1))
     rejected("signal_size must not be negative", lambda: comm.window_allocate(8, signal_size=-8))
+    rejected(
+        "signal_size must be a multiple of 8 bytes, one signal, but got 7",
+        lambda: comm.window_allocate(8, signal_size=7),
+    )
 
 
 @HOSTS

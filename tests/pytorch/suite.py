@@ -44,7 +44,7 @@ def prepared(backend: str, ranks: int) -> Any:
     )
     from torch.testing._internal.distributed import distributed_test as module
 
-    module.Barrier.sync.__func__.__defaults__ = (None, MEETING)
+    module.Barrier.sync.__func__.__defaults__ = (None, MEETING)  # type: ignore[attr-defined]
     if backend != "gloo":
         importlib.import_module("torchcomms")  # makes its backends known to torch
         module.BACKEND = AsGloo(backend)

@@ -84,10 +84,17 @@ void TorchComm::finalize() {
   begin(OpName::finalize);
   hooks_->before(OpName::finalize, HookRegistry::kNoOpId, FinalizePreHookArgs{});
   finalized_ = true;
-  impl_->finalize();
+  std::exception_ptr mismatch;
+  try {
+    impl_->finalize();
+  } catch (const ctran::Error& error) {
+    if (error.kind() != ctran::ErrorKind::Mismatch) throw;
+    mismatch = std::current_exception();  // it is finalized all the same
+  }
   if (hooks_->recorder() != nullptr) hooks_->recorder()->left();
   hooks_->after(HookRegistry::kNoOpId, FinalizePostHookArgs{});
   hooks_->clear();  // nothing calls them any more, and they may hold this communicator
+  if (mismatch) std::rethrow_exception(mismatch);
 }
 
 RemovableHandle TorchComm::registerPreHook(PreHook hook) {
@@ -552,10 +559,16 @@ std::shared_ptr<TorchCommWindow> TorchComm::window_allocate(int64_t window_size,
   check.require(!cpu_buf || device_.is_cpu(),
                 "window_allocate: memory of the host is only for communicators of the CPU");
   check.require(window_size >= 0, "window_allocate: window_size must not be negative");
-  check.require(signal_size.value_or(0) >= 0, "window_allocate: signal_size must not be negative");
   constexpr int64_t kSignals = 64;
+  constexpr int64_t kSignalBytes = 8;
+  const int64_t signalBytes = signal_size.value_or(kSignals * kSignalBytes);
+  check.require(signalBytes >= 0, "window_allocate: signal_size must not be negative");
+  if (signalBytes % kSignalBytes != 0) {
+    check.fail("window_allocate: signal_size must be a multiple of 8 bytes, one signal, but got " +
+               std::to_string(signalBytes));
+  }
   return makeWindow({}, [&](TorchCommWindow& window) {
-    window.allocate(window_size, signal_size ? (*signal_size + 7) / 8 : kSignals);
+    window.allocate(window_size, signalBytes / kSignalBytes);
   });
 }
 

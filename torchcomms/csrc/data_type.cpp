@@ -52,10 +52,10 @@ std::optional<DataType> namedType(c10::ScalarType type) {
   }
 }
 
-[[noreturn]] void unsupportedType(const at::Tensor& tensor, const std::string& why) {
-  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
-                     std::string("Unsupported scalar data type ") +
-                         c10::toString(tensor.scalar_type()) + ": " + why);
+[[noreturn]] void unsupportedType(c10::ScalarType type, const std::string& why) {
+  throw ctran::Error(
+      ctran::ErrorKind::InvalidArgument,
+      std::string("Unsupported scalar data type ") + c10::toString(type) + ": " + why);
 }
 
 }  // namespace
@@ -63,16 +63,21 @@ std::optional<DataType> namedType(c10::ScalarType type) {
 DataType movedType(const at::Tensor& tensor) {
   if (const auto named = namedType(tensor.scalar_type())) return *named;
   if (const auto opaque = ctran::opaqueOfSize(tensor.element_size())) return *opaque;
-  unsupportedType(tensor, "elements of " + std::to_string(tensor.element_size()) + " bytes");
+  unsupportedType(tensor.scalar_type(),
+                  "elements of " + std::to_string(tensor.element_size()) + " bytes");
+}
+
+DataType reducibleType(c10::ScalarType type) {
+  if (const auto named = namedType(type)) return *named;
+  unsupportedType(type, "it can be moved, but not reduced");
 }
 
 DataType reducedType(const at::Tensor& tensor, ctran::ReduceKind op) {
-  const auto named = namedType(tensor.scalar_type());
-  if (!named) unsupportedType(tensor, "it can be moved, but not reduced");
-  if (!ctran::isSupported(op, *named)) [[unlikely]] {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument, ctran::whyUnsupported(op, *named));
+  const DataType named = reducibleType(tensor.scalar_type());
+  if (!ctran::isSupported(op, named)) [[unlikely]] {
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, ctran::whyUnsupported(op, named));
   }
-  return *named;
+  return named;
 }
 
 ctran::ReduceOp engineOp(const ReduceOp& op) {

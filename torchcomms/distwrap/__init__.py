@@ -10,7 +10,7 @@ ProcessGroup, so DDP, FSDP and the rest work on it too. Without it the same func
 with what its gloo lacks added. What is not listed here is torch.distributed's own.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed
 
@@ -90,10 +90,9 @@ __all__ = [
     "torchcomms_is_enabled",
 ]
 
-if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> Any:
-        try:
-            return getattr(torch.distributed, name)
-        except AttributeError:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+def __getattr__(name: str) -> Any:
+    try:
+        return getattr(torch.distributed, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -20,6 +20,7 @@ __all__ = ["Alternative", "Explanation", "explain", "host"]
 
 _INVALID_ARGUMENT = 0  # ctran::ErrorKind
 _SHORT = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # as torch and ctran call them
+_REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _IN_BLOCKS = ("reduce_scatter", "scatter", "all_to_all")  # a block of the bytes for each rank
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
 
@@ -111,8 +112,10 @@ def _explanation(collective: str, nbytes: int, answer: dict[str, Any]) -> Explan
     )
 
 
-def _type_of(dtype: torch.dtype | None) -> dict[str, Any]:
+def _type_of(collective: str, dtype: torch.dtype | None) -> dict[str, Any]:
     """What to say of it: floats of few digits are summed up by other algorithms between hosts."""
+    if dtype is not None and collective in _REDUCES:
+        _comms._check_reducible(dtype, collective)
     name = str(dtype).removeprefix("torch.")
     return {"type": name} if name in _SHORT else {}
 
@@ -132,6 +135,7 @@ def explain(
 
     Raises:
         ValueError: there is no such collective, or no such size.
+        CommError: no reduction takes the dtype.
     """
     answer = _call(
         "explain",
@@ -139,7 +143,7 @@ def explain(
         bytes=nbytes,
         ranks=ranks,
         hosts=hosts,
-        **_type_of(dtype),
+        **_type_of(collective, dtype),
     )
     return _explanation(collective, nbytes, answer)
 
@@ -167,6 +171,7 @@ def comm_explain(
     Raises:
         ValueError: there is no such collective, the communicator is not one of ctran or ncclx, or
             a hint names what cannot serve the call on its GPUs.
+        CommError: no reduction takes the dtype.
     """
     of_call: dict[str, Any] = {"hints": dict(hints)} if hints else {}
     answer = _call(
@@ -175,7 +180,7 @@ def comm_explain(
         bytes=nbytes,
         communicator=self.get_name(),
         rank=self.get_rank(),
-        **_type_of(dtype),
+        **_type_of(op, dtype),
         **of_call,
     )
     return _explanation(op, nbytes, answer)

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <comms/torchcomms/TorchComm.hpp>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,14 +21,16 @@
 namespace torch::comms {
 
 struct CompletionHooks;
+class OutputCopy;
+class StagedOutputs;
 
 /// A TorchComm as a backend of torch.distributed.
 ///
 /// Every collective of c10d, its coalesced form, and its form for several tensors at once, which is
 /// that many operations with one work. A call issues its operation and returns; with `asyncOp`
-/// false it then waits for the end. Tensors that are not contiguous are copied: then the call waits
-/// too. Between startCoalescing and endCoalescing sends and receives are collected and issued
-/// together at the end, so that none waits for another; collectives start at once.
+/// false it then waits for the end. Tensors that are not contiguous are copied. Between
+/// startCoalescing and endCoalescing sends and receives are collected and issued together at the
+/// end, so that none waits for another; collectives start at once.
 ///
 /// Unlike a TorchComm, a wrapper may be used by several threads. They issue one after another; what
 /// they wait for does not hold the others up.
@@ -142,11 +145,22 @@ class BackendWrapper final : public c10d::Backend {
   WorkPtr wrap(const Call& call, uint64_t sequence, Tensors results,
                c10::intrusive_ptr<TorchWork> work);
 
+  // With issuing_ held:
+  /// A work that ends when the outputs have been copied back.
+  c10::intrusive_ptr<TorchWork> copyLater(c10::intrusive_ptr<TorchWork> work,
+                                          StagedOutputs outputs);
+  /// Waits for operations that will copy into the memory of `tensor`.
+  void settle(const at::Tensor& tensor);
+  /// Contiguous, with what earlier calls write.
+  at::Tensor readable(const at::Tensor& tensor);
+  Tensors readable(const Tensors& tensors);
+
   const std::shared_ptr<TorchComm> comm_;
   const c10::intrusive_ptr<Options> options_;
   std::mutex issuing_;  ///< guards calls of comm_ and what follows
   std::unique_ptr<Coalescing> coalescing_;
-  std::map<PoolId, Tensors> pools_;  ///< registered segments
+  std::map<PoolId, Tensors> pools_;              ///< registered segments
+  std::list<std::weak_ptr<OutputCopy>> copies_;  ///< of operations that may go on
   uint64_t sequence_ = 0;
   uint64_t monitoredBarriers_ = 0;
   const std::shared_ptr<CompletionHooks> hooks_;

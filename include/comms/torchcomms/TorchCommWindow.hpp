@@ -89,6 +89,8 @@ class TorchCommWindow : public std::enable_shared_from_this<TorchCommWindow> {
   /// Bytes that this rank exposes.
   int64_t get_size() const;
   const at::Device& get_device() const { return device_; }
+  /// The number of ranks.
+  int getSize() const { return size_; }
   /// The registered tensor, if the window holds it.
   const std::optional<at::Tensor>& get_tensor() const { return tensor_; }
   at::ScalarType dtype() const;

@@ -164,6 +164,57 @@ def aliased(rank: Rank, backend: str) -> None:
         same(buffer, of(10 * last + rank.rank, 4))
 
 
+def goes_on_alone(rank: Rank, backend: str) -> None:
+    """With tensors that are not contiguous: the call returns before others call too."""
+    with process_group(rank, backend):
+        last = SIZE - 1
+
+        def after_call(begin: Callable[[], dist.Work | None]) -> dist.Work:
+            # The last rank begins when it has a message that the others send after their calls.
+            token = torch.zeros(1)
+            if rank.rank == last:
+                for r in range(last):
+                    dist.recv(token, src=r)
+            work = begin()
+            assert work is not None
+            if rank.rank != last:
+                assert not work.is_completed()
+                dist.send(token, dst=last)
+            return work
+
+        value = strided(of(rank.rank, 4, 5))
+        after_call(lambda: dist.all_reduce(value, async_op=True)).wait()
+        same(value, total(4, 5))
+        value = strided(of(rank.rank, 4, 5))
+        work = after_call(lambda: dist.all_reduce(value, async_op=True))
+        same(work.get_future().wait()[0], total(4, 5))
+        assert work.is_completed()
+        same(value, total(4, 5))
+        # What follows on the same memory sees the result before.
+        value = strided(of(rank.rank, 4, 5))
+        copy = torch.zeros(SIZE * 4, 5)
+        after_call(lambda: dist.all_reduce(value, async_op=True))
+        dist.all_reduce(value, async_op=True)
+        dist.all_gather_into_tensor(copy, value)
+        same(copy, torch.cat([total(4, 5) * SIZE] * SIZE))
+        # Outputs that share memory, and a work that nobody keeps.
+        buffer = torch.zeros(4)
+        outputs = [buffer] * SIZE
+        after_call(lambda: dist.all_gather(outputs, of(rank.rank, 4), async_op=True)).wait()
+        same(buffer, of(last, 4))
+        value = strided(of(rank.rank, 4, 5))
+        done = threading.Event()
+        work = after_call(lambda: dist.all_reduce(value, async_op=True))
+        work.get_future().then(lambda _: done.set())
+        del work
+        assert done.wait(TIMEOUT.total_seconds())
+        same(value, total(4, 5))
+        # Two elements in one place cannot both get their result.
+        with pytest.raises(RuntimeError, match="single memory location"):
+            dist.all_reduce(torch.zeros(1).expand(4), async_op=True)
+        dist.barrier()
+
+
 def several_at_once(rank: Rank, backend: str) -> None:
     with process_group(rank, backend):
         world = dist.group.WORLD
@@ -265,7 +316,7 @@ def works(rank: Rank, backend: str) -> None:
         assert work.is_success()
         same(work.result()[0], total(4))
         same(future.wait()[0], total(4))
-        assert work.get_future_result().wait() == 0
+        assert work.get_future_result().wait() == 0  # type: ignore[attr-defined]
         # A wait that is too short leaves the operation alone.
         if rank.rank == 0:
             work = dist.irecv(value, src=1)
@@ -309,13 +360,13 @@ def counts(rank: Rank, backend: str) -> bool:
         world = dist.group.WORLD
         assert world is not None
         try:
-            before = world._get_sequence_number_for_group()
+            before = world._get_sequence_number_for_group()  # type: ignore[attr-defined]
         except RuntimeError as error:
             if "custom does not yet support sequence numbers" in str(error):
                 return False
             raise
         dist.barrier()
-        assert world._get_sequence_number_for_group() == before + 1
+        assert world._get_sequence_number_for_group() == before + 1  # type: ignore[attr-defined]
         return True
 
 
@@ -361,7 +412,17 @@ def groups(rank: Rank, backend: str) -> None:
 
 @pytest.mark.parametrize(
     "case",
-    [reductions, movements, aliased, several_at_once, messages, works, awaits_in_callbacks, groups],
+    [
+        reductions,
+        movements,
+        aliased,
+        goes_on_alone,
+        several_at_once,
+        messages,
+        works,
+        awaits_in_callbacks,
+        groups,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_on_all_ranks(ranks: MakeRanks, backend: str, case: Callable[[Rank, str], None]) -> None:
@@ -400,7 +461,7 @@ def monitored_barrier(
     group = group or dist.group.WORLD
     assert group is not None
     if "only implemented for GLOO" in inspect.getsource(dist.monitored_barrier):
-        group.monitored_barrier(timeout, wait_all_ranks)
+        group.monitored_barrier(timeout, wait_all_ranks)  # type: ignore[attr-defined]
     else:
         dist.monitored_barrier(group, timeout, wait_all_ranks)
 
@@ -520,12 +581,22 @@ def aborts(rank: Rank) -> None:
         assert world is not None
         work = dist.irecv(torch.zeros(1), src=(rank.rank + 1) % SIZE)
         assert work is not None
+        value = strided(of(rank.rank, 4, 5))
+        copied = None if rank.rank == 0 else dist.all_reduce(value, async_op=True)
         rank.say("waiting")
         if rank.rank == 0:
             rank.listen()
             world.abort()
         with pytest.raises(torchcomms.AbortedError, match="aborted by rank 0"):
             work.wait()
+        if copied is not None:
+            with pytest.raises(torchcomms.AbortedError):
+                copied.get_future().wait()
+            with pytest.raises(torchcomms.AbortedError):
+                copied.wait()
+            assert copied.is_completed()
+            assert not copied.is_success()
+            same(value, of(rank.rank, 4, 5))
         with pytest.raises(torchcomms.AbortedError):
             dist.barrier()
 

@@ -175,7 +175,7 @@ def errors_are_those_of_methods(rank: Rank) -> None:
     traced, _ = compiled(lambda x: functional.broadcast(comm, x, 7))
     with pytest.raises(RuntimeError, match=r"root must be in range \[0, 2\)"):
         traced(torch.ones(2))
-    breaks = torch.compile(lambda x: comm.all_reduce(x, ReduceOp.SUM), backend="eager")
+    breaks = torch.compile(lambda x: comm.all_reduce(x, ReduceOp.SUM), backend="eager")  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="async_op"):
         breaks(torch.ones(2))
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "ctran/collective/signature.h"
 #include "tests/unit/support/ranks.h"
@@ -217,6 +218,25 @@ TEST(Mismatch, OfACallThatHadReturnedNamesThatCall) {
     EXPECT_NE(std::string(error.what()).find("collective 3 differs"), std::string::npos)
         << error.what();
   });
+}
+
+TEST(Mismatch, OfTheLastCallIsToldByFinalize) {
+  std::atomic<int> told{0};
+  runRanks(2, [&](Communicator& communicator) {
+    Call call(Kind::Broadcast, kSmall, 2);
+    call.collective.root = communicator.rank();
+    communicator.run(call.collective);
+    try {
+      communicator.finalize();
+    } catch (const Error& error) {
+      ++told;
+      EXPECT_EQ(error.kind(), ErrorKind::Mismatch);
+      EXPECT_NE(std::string(error.what()).find("root 0"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("root 1"), std::string::npos) << error.what();
+    }
+    communicator.finalize();  // it has left all the same
+  });
+  EXPECT_GE(told, 1);
 }
 
 TEST(Mismatch, OfPremulFactorsIsNone) {

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
+import torchcomms
 from torchcomms import cli
 from torchcomms.cli import completion
 
@@ -78,6 +80,24 @@ def test_what_is_wrong_is_said_in_words(
         cli.main(arguments)
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+def test_explain_says_the_refusal_of_the_call(capsys: pytest.CaptureFixture[str]) -> None:
+    comm = torchcomms.new_comm("ctran", "cpu", name="refuses")
+    for op, call in (
+        ("all_reduce", lambda t: comm.all_reduce(t, torchcomms.ReduceOp.SUM, False)),
+        ("reduce", lambda t: comm.reduce(t, 0, torchcomms.ReduceOp.SUM, False)),
+    ):
+        with pytest.raises(torchcomms.CommError, match="ComplexHalf") as refusal:
+            call(torch.zeros(2, dtype=torch.complex32))
+        assert cli.main(["explain", op, "8", "--dtype", "complex32"]) == 2
+        assert str(refusal.value) in capsys.readouterr().err
+        with pytest.raises(torchcomms.CommError) as explained:
+            comm.explain(op, 8, torch.complex32)
+        assert str(explained.value) == str(refusal.value)
+    comm.finalize()
+    # Moving is served.
+    assert cli.main(["explain", "broadcast", "8", "--dtype", "complex32"]) == 0
 
 
 def _command(*arguments: str) -> subprocess.Popen[str]:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+import torchcomms
+
 PROGRAM = """
 import logging, sys
 import torch, torchcomms
@@ -26,12 +28,19 @@ for _ in range(2):
 comm.finalize()
 """
 
+HINTS = """
+import torch, torchcomms
+
+hints = {"persistent_store": "true", "nonsense": "1"}
+torchcomms.new_comm("gloo", torch.device("cpu"), hints=hints).finalize()
+"""
+
 
 def ranks(
-    folder: Path, count: int, *arguments: str, **environment: str
+    folder: Path, count: int, *arguments: str, text: str = PROGRAM, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     program = folder / "program.py"
-    program.write_text(PROGRAM)
+    program.write_text(text)
     launcher = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={count}")
     ours = ("TORCHCOMM", "CTRAN")
     clean = {k: v for k, v in os.environ.items() if not k.startswith(ours)}
@@ -45,6 +54,15 @@ def ranks(
     )
     assert done.returncode == 0, done.stderr
     return done
+
+
+def test_hints_that_no_backend_knows_are_told(tmp_path: Path) -> None:
+    """But not the one that torch.distributed passes to all."""
+    if not torchcomms.is_backend_built("gloo"):
+        pytest.skip("built with USE_GLOO=0")
+    said = ranks(tmp_path, 1, text=HINTS).stderr
+    assert "backend gloo does not know the hint 'nonsense'" in said
+    assert "persistent_store" not in said
 
 
 def test_nothing_is_written_unless_something_is_wrong(tmp_path: Path) -> None:

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <climits>
 
+#include "ctran/base/error.h"
+
 namespace py = pybind11;
 
 namespace torch::comms {
@@ -17,7 +19,39 @@ PyTypeObject* reduceOpClass = nullptr;
 
 std::string typeName(PyObject* object) { return Py_TYPE(object)->tp_name; }
 
+std::string textOf(const Integer& value) { return py::str(value.number).cast<std::string>(); }
+
+[[noreturn]] void outOfRange(const char* what, const std::string& end, const Integer& value,
+                             const char* operation) {
+  throw ctran::Error(
+      ctran::ErrorKind::InvalidArgument,
+      std::string(what) + " must be in range [0, " + end + "), but got " + textOf(value), {},
+      operation);
+}
+
 }  // namespace
+
+std::optional<int> Integer::small() const {
+  int overflow = 0;
+  const long result = PyLong_AsLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0 || result > INT_MAX || result < INT_MIN) return std::nullopt;
+  return static_cast<int>(result);
+}
+
+int Integer::rank(const char* what, int size, const char* operation) const {
+  const std::optional<int> rank = small();
+  if (!rank) outOfRange(what, std::to_string(size), *this, operation);
+  return *rank;
+}
+
+uint64_t Integer::unsigned64(const char* what, const char* operation) const {
+  const auto result = PyLong_AsUnsignedLongLong(number.ptr());
+  if (result == ~0ULL && PyErr_Occurred() != nullptr) {
+    PyErr_Clear();
+    outOfRange(what, "2**64", *this, operation);
+  }
+  return result;
+}
 
 void prepareArguments() {
   PyDateTime_IMPORT;
@@ -137,17 +171,28 @@ std::vector<at::Tensor> Call::tensorsOrNone(int index) const {
   return values_[index] == Py_None ? std::vector<at::Tensor>() : tensors(index);
 }
 
-int Call::integer(int index) const {
+int64_t Call::integer(int index) const {
+  const Integer value = number(index);
+  int overflow = 0;
+  const long long result = PyLong_AsLongLongAndOverflow(value.number.ptr(), &overflow);
+  if (overflow != 0) {
+    throw std::invalid_argument(std::string(signature_.function()) + "(): argument '" +
+                                signature_.nameOf(index) +
+                                "' does not fit 64 bits: " + textOf(value));
+  }
+  return result;
+}
+
+int Call::rank(int index, int size) const {
+  return number(index).rank(signature_.nameOf(index), size, signature_.function());
+}
+
+Integer Call::number(int index) const {
   PyObject* value = values_[index];
   if (!PyIndex_Check(value) || THPVariable_Check(value)) wrongType(index, "int");
-  const auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value));
+  auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value));
   if (!number) throw py::error_already_set();
-  int overflow = 0;
-  const long result = PyLong_AsLongAndOverflow(number.ptr(), &overflow);
-  // A rank that does not fit is out of range like any other that is too large.
-  if (overflow > 0 || result > INT_MAX) return INT_MAX;
-  if (overflow < 0 || result < INT_MIN) return INT_MIN;
-  return static_cast<int>(result);
+  return {std::move(number)};
 }
 
 std::vector<uint64_t> Call::sizes(int index) const {

@@ -7,10 +7,25 @@
 #include <comms/torchcomms/TorchCommOptions.hpp>
 #include <comms/torchcomms/TorchCommTypes.hpp>
 #include <initializer_list>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace torch::comms {
+
+/// An int of Python, of any size.
+struct Integer {
+  pybind11::object number;
+
+  /// None if it does not fit.
+  std::optional<int> small() const;
+  /// Throws ctran::Error(InvalidArgument) that names `what` if it does not fit.
+  uint64_t unsigned64(const char* what, const char* operation) const;
+  /// A rank below `size`: what does not fit an int is out of range like any other that is too
+  /// large, which is not checked here.
+  int rank(const char* what, int size, const char* operation) const;
+};
 
 /// A parameter of a method; the second name is another spelling of the first.
 struct Parameter {
@@ -63,7 +78,9 @@ class Call {
   std::vector<at::Tensor> tensors(int index) const;
   /// As `tensors`; None is an empty list.
   std::vector<at::Tensor> tensorsOrNone(int index) const;
-  int integer(int index) const;
+  int64_t integer(int index) const;
+  /// See Integer.
+  int rank(int index, int size) const;
   std::vector<uint64_t> sizes(int index) const;
   const ReduceOp& reduceOp(int index) const;
   bool asyncOp() const;
@@ -87,6 +104,7 @@ class Call {
   void overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const;
   /// Something that PySequence_Fast_GET_ITEM takes, kept alive.
   pybind11::object sequence(int index, const char* expected) const;
+  Integer number(int index) const;
   [[noreturn]] void wrongType(int index, const char* expected) const;
 
   const Signature& signature_;
@@ -122,6 +140,18 @@ void prepareArguments();
 }  // namespace torch::comms
 
 namespace pybind11::detail {
+
+template <>
+struct type_caster<torch::comms::Integer> {
+  PYBIND11_TYPE_CASTER(torch::comms::Integer, const_name("int"));
+
+  bool load(handle source, bool /*convert*/) {
+    if (PyIndex_Check(source.ptr()) == 0) return false;
+    value.number = reinterpret_steal<object>(PyNumber_Index(source.ptr()));
+    if (!value.number) throw error_already_set();
+    return true;
+  }
+};
 
 /// As of any other map, but what is none is an error that says so.
 template <>

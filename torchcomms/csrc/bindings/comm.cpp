@@ -2,7 +2,6 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <climits>
 
 #include <comms/torchcomms/TorchCommPlugin.hpp>
 
@@ -106,28 +105,35 @@ bool isList(py::handle object) {
                        Py_TYPE(found.ptr())->tp_name);
 }
 
-std::vector<int> ranksOf(const char* argument, py::handle list) {
+std::vector<int> ranksOf(const char* argument, py::handle list, const TorchComm& comm) {
   std::vector<int> ranks;
   for (const py::handle rank : list) {
     if (!PyIndex_Check(rank.ptr())) wrongRanks(argument, rank);
-    // What is too large is out of range like others.
-    const Py_ssize_t number = PyNumber_AsSsize_t(rank.ptr(), nullptr);
-    if (number == -1 && PyErr_Occurred() != nullptr) throw py::error_already_set();
-    ranks.push_back(static_cast<int>(std::clamp<Py_ssize_t>(number, INT_MIN, INT_MAX)));
+    const auto number = rank.cast<Integer>();
+    if (const std::optional<int> fits = number.small()) {
+      ranks.push_back(*fits);
+      continue;
+    }
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "Invalid rank " + py::str(number.number).cast<std::string>() +
+                           " in ranks. Valid ranks are 0 to " + std::to_string(comm.getSize() - 1),
+                       {}, "split");
   }
   return ranks;
 }
 
-/// The list of ranks of `rank` in either form: one group, or several of which it is in at most one.
-std::vector<int> ownGroup(const char* argument, const py::object& ranks, int rank) {
+/// The ranks of this rank's group, from either form: one group, or several of which it is in at
+/// most one.
+std::vector<int> ownGroup(const char* argument, const py::object& ranks, const TorchComm& comm) {
+  const int rank = comm.getRank();
   if (!isList(ranks)) wrongRanks(argument, ranks);
   const py::list list(ranks);
   const bool several = !list.empty() && !PyIndex_Check(list[0].ptr());
-  if (!several) return ranksOf(argument, list);
+  if (!several) return ranksOf(argument, list, comm);
   std::vector<int> own;
   for (const py::handle part : list) {
     if (!isList(part)) wrongRanks(argument, part);
-    const std::vector<int> group = ranksOf(argument, part);
+    const std::vector<int> group = ranksOf(argument, part, comm);
     if (std::find(group.begin(), group.end(), rank) == group.end()) continue;
     if (!own.empty()) {
       throw ctran::Error(ctran::ErrorKind::InvalidArgument,
@@ -149,9 +155,9 @@ std::shared_ptr<TorchComm> split(TorchComm& self, const std::optional<py::object
   CommOptions options = self.getOptions();
   if (hints) options.hints = std::move(*hints);
   if (timeout) options.timeout = toTimeout(*timeout);
-  return self.split(ranks ? ownGroup("ranks", *ranks, self.getRank())
-                          : ownGroup("rank_groups", *rankGroups, self.getRank()),
-                    name, options);
+  return self.split(
+      ranks ? ownGroup("ranks", *ranks, self) : ownGroup("rank_groups", *rankGroups, self), name,
+      options);
 }
 
 void bindBatch(py::module_& module) {
@@ -179,15 +185,17 @@ void bindBatch(py::module_& module) {
       "Sends and receives that are issued together, so that none waits for another.")
       .def(
           "send",
-          [](BatchSendRecv& self, const py::object& tensor, int dst, int tag) {
-            self.send(toTensor("send", "tensor", tensor), dst, tag);
+          [](BatchSendRecv& self, const py::object& tensor, const Integer& dst, int tag) {
+            self.send(toTensor("send", "tensor", tensor),
+                      dst.rank("dst", self.comm()->getSize(), "batch_op_issue"), tag);
           },
           py::arg("tensor"), py::arg("dst"), py::arg("tag") = 0,
           "Adds a send of `tensor` to rank `dst`.")
       .def(
           "recv",
-          [](BatchSendRecv& self, const py::object& tensor, int src, int tag) {
-            self.recv(toTensor("recv", "tensor", tensor), src, tag);
+          [](BatchSendRecv& self, const py::object& tensor, const Integer& src, int tag) {
+            self.recv(toTensor("recv", "tensor", tensor),
+                      src.rank("src", self.comm()->getSize(), "batch_op_issue"), tag);
           },
           py::arg("tensor"), py::arg("src"), py::arg("tag") = 0,
           "Adds a receive into `tensor` of what rank `src` sends.")

@@ -37,21 +37,22 @@ using Args = PyObject* const*;
 PyObject* send(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("send", {{"tensor"}, {"dst"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.send(c.tensor(0), c.integer(1), c.asyncOp(), c.options<SendOptions>());
+    return comm.send(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(), c.options<SendOptions>());
   });
 }
 
 PyObject* recv(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("recv", {{"tensor"}, {"src"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.recv(c.tensor(0), c.integer(1), c.asyncOp(), c.options<RecvOptions>());
+    return comm.recv(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(), c.options<RecvOptions>());
   });
 }
 
 PyObject* broadcast(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("broadcast", {{"tensor"}, {"root"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.broadcast(c.tensor(0), c.integer(1), c.asyncOp(), c.options<BroadcastOptions>());
+    return comm.broadcast(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(),
+                          c.options<BroadcastOptions>());
   });
 }
 
@@ -65,7 +66,7 @@ PyObject* allReduce(PyObject* self, Args args, Py_ssize_t count, PyObject* names
 PyObject* reduce(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("reduce", {{"tensor"}, {"root"}, {"op"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.reduce(c.tensor(0), c.integer(1), c.reduceOp(2), c.asyncOp(),
+    return comm.reduce(c.tensor(0), c.rank(1, comm.getSize()), c.reduceOp(2), c.asyncOp(),
                        c.options<ReduceOptions>());
   });
 }
@@ -239,7 +240,7 @@ PyObject* scatter(PyObject* self, Args args, Py_ssize_t count, PyObject* names) 
   static const Signature signature(
       "scatter", {{"output_tensor", "output"}, {"input_tensor_list", "input_list"}, {"root"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.scatter(c.tensor(0), c.tensorsOrNone(1), c.integer(2), c.asyncOp(),
+    return comm.scatter(c.tensor(0), c.tensorsOrNone(1), c.rank(2, comm.getSize()), c.asyncOp(),
                         c.options<ScatterOptions>());
   });
 }
@@ -248,7 +249,7 @@ PyObject* gather(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature(
       "gather", {{"output_tensor_list", "output_list"}, {"input_tensor", "input"}, {"root"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.gather(c.tensorsOrNone(0), c.tensor(1), c.integer(2), c.asyncOp(),
+    return comm.gather(c.tensorsOrNone(0), c.tensor(1), c.rank(2, comm.getSize()), c.asyncOp(),
                        c.options<GatherOptions>());
   });
 }
@@ -256,7 +257,7 @@ PyObject* gather(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
 PyObject* gatherSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("gather_single", {{"output"}, {"input"}, {"root"}});
   return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
-    return comm.gather_single(c.tensor(0), c.tensor(1), c.integer(2), c.asyncOp(),
+    return comm.gather_single(c.tensor(0), c.tensor(1), c.rank(2, comm.getSize()), c.asyncOp(),
                               c.options<GatherSingleOptions>());
   });
 }

@@ -1,6 +1,9 @@
 #include <pybind11/stl.h>
+#include <torch/csrc/Dtype.h>
 
 #include "torchcomms/csrc/bindings/bindings.hpp"
+#include "torchcomms/csrc/bindings/errors.hpp"
+#include "torchcomms/csrc/data_type.hpp"
 
 namespace py = pybind11;
 
@@ -97,6 +100,20 @@ void bindTypes(py::module_& module) {
   for (const RedOpType type : kPlainTypes) {
     op.attr(std::string(toString(type)).c_str()) = py::cast(ReduceOp(type));
   }
+  module.def(
+      "_check_reducible",
+      [](const py::object& dtype, const std::string& op) {
+        try {
+          if (THPDtype_Check(dtype.ptr())) {
+            reducibleType(reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type);
+          }
+        } catch (...) {
+          setPythonError(std::current_exception(), op.c_str());
+          throw py::error_already_set();
+        }
+      },
+      py::arg("dtype"), py::arg("op"),
+      "Raises what the operation `op` raises if no reduction takes `dtype`.");
 }
 
 }  // namespace torch::comms

@@ -33,17 +33,27 @@ at::ScalarType scalarType(const py::object& dtype) {
   return reinterpret_cast<THPDtype*>(dtype.ptr())->scalar_type;
 }
 
+int rankOf(const TorchCommWindow& window, const Integer& rank) {
+  return rank.rank("[TorchCommWindow]: rank", window.getSize(), "window");
+}
+
+uint64_t signalOf(const Integer& value) {
+  return value.unsigned64("[TorchCommWindow]: signal_val", "window");
+}
+
 void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>>& window) {
   const auto hints = py::arg("hints") = py::none();
   const auto timeout = py::arg("timeout") = py::none();
-  const auto put = [](TorchCommWindow& self, const py::object& tensor, int dst, int64_t offset,
-                      bool asyncOp, OptionalHints given, const OptionalTimeout& limit) {
-    return wrap(self.put(toTensor("put", "tensor", tensor), dst, offset, asyncOp,
+  const auto put = [](TorchCommWindow& self, const py::object& tensor, const Integer& dst,
+                      int64_t offset, bool asyncOp, OptionalHints given,
+                      const OptionalTimeout& limit) {
+    return wrap(self.put(toTensor("put", "tensor", tensor), rankOf(self, dst), offset, asyncOp,
                          optionsOf<PutOptions>(std::move(given), limit)));
   };
-  const auto signal = [](TorchCommWindow& self, int dst, bool asyncOp, OptionalHints given,
-                         const OptionalTimeout& limit) {
-    return wrap(self.signal(dst, asyncOp, optionsOf<SignalOptions>(std::move(given), limit)));
+  const auto signal = [](TorchCommWindow& self, const Integer& dst, bool asyncOp,
+                         OptionalHints given, const OptionalTimeout& limit) {
+    return wrap(
+        self.signal(rankOf(self, dst), asyncOp, optionsOf<SignalOptions>(std::move(given), limit)));
   };
   window
       .def("put", put, py::arg("tensor"), py::arg("dst_rank"), py::arg("target_offset_nelems"),
@@ -56,10 +66,10 @@ void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>
            py::arg("async_op"), hints, timeout, "The same; `offset` counts elements.")
       .def(
           "get",
-          [](TorchCommWindow& self, const py::object& tensor, int src, int64_t offset, bool asyncOp,
-             OptionalHints given, const OptionalTimeout& limit) {
+          [](TorchCommWindow& self, const py::object& tensor, const Integer& src, int64_t offset,
+             bool asyncOp, OptionalHints given, const OptionalTimeout& limit) {
             at::Tensor output = toTensor("get", "tensor", tensor);
-            return wrap(self.get(output, src, offset, asyncOp,
+            return wrap(self.get(output, rankOf(self, src), offset, asyncOp,
                                  optionsOf<GetOptions>(std::move(given), limit)));
           },
           py::arg("tensor"), py::arg("src_rank"), py::arg("source_offset_nelems"),
@@ -68,9 +78,10 @@ void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>
           "`source_offset_nelems`, counted in elements of `tensor`.")
       .def(
           "flush",
-          [](TorchCommWindow& self, int dst, bool asyncOp, OptionalHints given,
+          [](TorchCommWindow& self, const Integer& dst, bool asyncOp, OptionalHints given,
              const OptionalTimeout& limit) {
-            return wrap(self.flush(dst, asyncOp, optionsOf<FlushOptions>(std::move(given), limit)));
+            return wrap(self.flush(rankOf(self, dst), asyncOp,
+                                   optionsOf<FlushOptions>(std::move(given), limit)));
           },
           py::arg("dst_rank"), py::arg("async_op"), hints, timeout,
           "Ends when everything that was put to rank `dst_rank` before is visible there.")
@@ -79,27 +90,27 @@ void bindOperations(py::class_<TorchCommWindow, std::shared_ptr<TorchCommWindow>
       .def("signal", signal, py::arg("dst_rank"), py::arg("async_op"), hints, timeout, "The same.")
       .def(
           "signal",
-          [](TorchCommWindow& self, int64_t index, uint64_t value, int dst, bool asyncOp,
-             OptionalHints given, const OptionalTimeout& limit) {
-            return wrap(self.signal(index, value, dst, asyncOp,
+          [](TorchCommWindow& self, int64_t index, const Integer& value, const Integer& dst,
+             bool asyncOp, OptionalHints given, const OptionalTimeout& limit) {
+            return wrap(self.signal(index, signalOf(value), rankOf(self, dst), asyncOp,
                                     optionsOf<SignalOptions>(std::move(given), limit)));
           },
           py::arg("signal_disp"), py::arg("signal_val"), py::arg("dst_rank"), py::arg("async_op"),
           hints, timeout, "Sets signal number `signal_disp` of rank `dst_rank` to `signal_val`.")
       .def(
           "wait_signal",
-          [](TorchCommWindow& self, int peer, bool asyncOp, OptionalHints given,
+          [](TorchCommWindow& self, const Integer& peer, bool asyncOp, OptionalHints given,
              const OptionalTimeout& limit) {
-            return wrap(self.wait_signal(peer, asyncOp,
+            return wrap(self.wait_signal(rankOf(self, peer), asyncOp,
                                          optionsOf<WaitSignalOptions>(std::move(given), limit)));
           },
           py::arg("peer_rank"), py::arg("async_op"), hints, timeout,
           "Waits for one more signal of rank `peer_rank` than was waited for before.")
       .def(
           "wait_signal",
-          [](TorchCommWindow& self, int64_t index, uint64_t value, SignalCmpOp op, bool asyncOp,
-             OptionalHints given, const OptionalTimeout& limit) {
-            return wrap(self.wait_signal(index, value, op, asyncOp,
+          [](TorchCommWindow& self, int64_t index, const Integer& value, SignalCmpOp op,
+             bool asyncOp, OptionalHints given, const OptionalTimeout& limit) {
+            return wrap(self.wait_signal(index, signalOf(value), op, asyncOp,
                                          optionsOf<WaitSignalOptions>(std::move(given), limit)));
           },
           py::arg("signal_disp"), py::arg("signal_val"), py::arg("cmp_op"), py::arg("async_op"),
@@ -146,18 +157,23 @@ void bindWindow(py::module_& module) {
           "the window holds the tensor, otherwise the caller does until tensor_deregister().")
       .def("tensor_deregister", &TorchCommWindow::tensor_deregister,
            "Collective: afterwards nobody touches the tensor.")
-      .def("map_remote_tensor", &TorchCommWindow::map_remote_tensor, py::arg("rank"),
-           "The registered tensor of that rank, without a copy. Raises where get_attr() says "
-           "SEPARATE.")
+      .def(
+          "map_remote_tensor",
+          [](TorchCommWindow& self, const Integer& rank) {
+            return self.map_remote_tensor(rankOf(self, rank));
+          },
+          py::arg("rank"),
+          "The registered tensor of that rank, without a copy. Raises where get_attr() says "
+          "SEPARATE.")
       .def(
           "get_tensor",
-          [](TorchCommWindow& self, const std::optional<int>& rank,
+          [](TorchCommWindow& self, const std::optional<Integer>& rank,
              const std::optional<std::vector<int64_t>>& sizes,
              const std::optional<py::object>& dtype, int64_t offset) -> std::optional<at::Tensor> {
             if (!rank) return self.get_tensor();
             const at::ScalarType type = dtype ? scalarType(*dtype) : self.dtype();
-            if (sizes) return self.get_tensor(*rank, *sizes, type, offset);
-            return self.map_remote_tensor(*rank);
+            if (sizes) return self.get_tensor(rankOf(self, *rank), *sizes, type, offset);
+            return self.map_remote_tensor(rankOf(self, *rank));
           },
           py::arg("rank") = py::none(), py::arg("sizes") = py::none(),
           py::arg("dtype") = py::none(), py::arg("offset") = 0,
@@ -174,8 +190,12 @@ void bindWindow(py::module_& module) {
             return self;
           },
           py::arg("memo"))
-      .def("get_attr", &TorchCommWindow::get_attr, py::arg("peer_rank"),
-           "How the memory of that rank is reached.")
+      .def(
+          "get_attr",
+          [](const TorchCommWindow& self, const Integer& rank) {
+            return self.get_attr(rankOf(self, rank));
+          },
+          py::arg("peer_rank"), "How the memory of that rank is reached.")
       .def("get_size", &TorchCommWindow::get_size, "Bytes that this rank exposes.")
       .def("get_device", &TorchCommWindow::get_device, "The torch.device of the memory.")
       .def_property_readonly("device", &TorchCommWindow::get_device, "get_device().")

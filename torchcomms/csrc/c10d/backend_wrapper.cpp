@@ -43,6 +43,33 @@ BackendWrapper::WorkPtr BackendWrapper::wrap(const Call& call, uint64_t sequence
   return made;
 }
 
+c10::intrusive_ptr<TorchWork> BackendWrapper::copyLater(c10::intrusive_ptr<TorchWork> work,
+                                                        StagedOutputs outputs) {
+  auto copied = c10::make_intrusive<CopiedWork>(std::move(work), std::move(outputs));
+  copies_.push_back(copied->copy());
+  return copied;
+}
+
+void BackendWrapper::settle(const at::Tensor& tensor) {
+  copies_.remove_if([](const auto& copy) { return copy.expired(); });
+  for (const auto& weak : copies_) {
+    const auto copy = weak.lock();
+    if (copy && copy->outputs.include(tensor)) copy->wait();
+  }
+}
+
+at::Tensor BackendWrapper::readable(const at::Tensor& tensor) {
+  settle(tensor);
+  return contiguousInput(tensor);
+}
+
+BackendWrapper::Tensors BackendWrapper::readable(const Tensors& tensors) {
+  Tensors inputs;
+  inputs.reserve(tensors.size());
+  for (const at::Tensor& t : tensors) inputs.push_back(readable(t));
+  return inputs;
+}
+
 void BackendWrapper::startCoalescing() {
   const std::lock_guard lock(issuing_);
   // One that was never ended, as an error got in between, is forgotten.
@@ -73,9 +100,9 @@ BackendWrapper::WorkPtr BackendWrapper::exchange(P2POp::Type type, const Tensors
         ctran::ErrorKind::InvalidArgument,
         std::string(toString(name)) + " takes one tensor, got " + std::to_string(tensors.size()));
   }
-  at::Tensor tensor = sends ? contiguousInput(tensors[0]) : tensors[0];
   const Call call{sends ? c10d::OpType::SEND : c10d::OpType::RECV, name, kNoTimeout, true};
   const std::lock_guard lock(issuing_);
+  at::Tensor tensor = sends ? readable(tensors[0]) : tensors[0];
   c10::intrusive_ptr<TorchWork> work;
   if (coalescing_) {
     auto deferred = c10::make_intrusive<DeferredWork>();

@@ -182,8 +182,8 @@ BackendWrapper::WorkPtr BackendWrapper::allgather(std::vector<Tensors>& outputs,
     const std::vector<Tensors> lists = inLists(all, outputs);
     Works works;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      works.push_back(gatherAll(*comm_, lists[i], contiguousInput(inputs[i]),
-                                call.options<AllGatherOptions>()));
+      works.push_back(
+          gatherAll(*comm_, lists[i], readable(inputs[i]), call.options<AllGatherOptions>()));
     }
     return CombinedWork::of(std::move(works));
   });
@@ -201,8 +201,8 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_coalesced(std::vector<Tensors>
     for (size_t i = 0; i < inputs.size(); ++i) {
       Tensors ofAllRanks;
       for (const Tensors& list : lists) ofAllRanks.push_back(list[i]);
-      works.push_back(gatherAll(*comm_, ofAllRanks, contiguousInput(inputs[i]),
-                                call.options<AllGatherOptions>()));
+      works.push_back(
+          gatherAll(*comm_, ofAllRanks, readable(inputs[i]), call.options<AllGatherOptions>()));
     }
     return CombinedWork::of(std::move(works));
   });
@@ -212,7 +212,7 @@ BackendWrapper::WorkPtr BackendWrapper::_allgather_base(at::Tensor& output, at::
                                                         const c10d::AllgatherOptions& opts) {
   const Call call = Call::of(OpType::_ALLGATHER_BASE, OpName::all_gather_single, opts);
   return collective(call, {output}, [&](Tensors& outputs) {
-    return comm_->all_gather_single(outputs[0], contiguousInput(input), true,
+    return comm_->all_gather_single(outputs[0], readable(input), true,
                                     call.options<AllGatherSingleOptions>());
   });
 }
@@ -224,7 +224,7 @@ BackendWrapper::WorkPtr BackendWrapper::allgather_into_tensor_coalesced(
   return collective(call, outputs, [&](Tensors& staged) {
     size_t i = 0;
     return forEach(staged, [&](at::Tensor& t) {
-      return comm_->all_gather_single(t, contiguousInput(inputs[i++]), true,
+      return comm_->all_gather_single(t, readable(inputs[i++]), true,
                                       call.options<AllGatherSingleOptions>());
     });
   });
@@ -240,7 +240,7 @@ BackendWrapper::WorkPtr BackendWrapper::gather(std::vector<Tensors>& outputs, Te
     const std::vector<Tensors> lists = inLists(all, outputs);
     Works works;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      works.push_back(comm_->gather(isRoot ? lists[i] : Tensors(), contiguousInput(inputs[i]),
+      works.push_back(comm_->gather(isRoot ? lists[i] : Tensors(), readable(inputs[i]),
                                     static_cast<int>(opts.rootRank), true,
                                     call.options<GatherOptions>()));
     }
@@ -256,7 +256,7 @@ BackendWrapper::WorkPtr BackendWrapper::gather_into_tensor(at::Tensor& output, a
   Tensors results;
   if (opts.rootRank == rank_) results.push_back(output);
   return collective(call, results, [&](Tensors& outputs) {
-    return comm_->gather_single(outputs.empty() ? output : outputs[0], contiguousInput(input),
+    return comm_->gather_single(outputs.empty() ? output : outputs[0], readable(input),
                                 static_cast<int>(opts.rootRank), true,
                                 call.options<GatherSingleOptions>());
   });
@@ -272,7 +272,7 @@ BackendWrapper::WorkPtr BackendWrapper::scatter(Tensors& outputs, std::vector<Te
   return collective(call, outputs, [&](Tensors& staged) {
     size_t i = 0;
     return forEach(staged, [&](at::Tensor& t) {
-      const Tensors parts = isRoot ? contiguousInputs(inputs[i++]) : Tensors();
+      const Tensors parts = isRoot ? readable(inputs[i++]) : Tensors();
       return comm_->scatter(t, parts, static_cast<int>(opts.rootRank), true,
                             call.options<ScatterOptions>());
     });
@@ -288,7 +288,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter(Tensors& outputs,
   return collective(call, outputs, [&](Tensors& staged) {
     size_t i = 0;
     return forEach(staged, [&](at::Tensor& t) {
-      const Tensors parts = contiguousInputs(inputs[i++]);
+      const Tensors parts = readable(inputs[i++]);
       const auto options = call.options<ReduceScatterOptions>();
       return differInSize(parts) ? comm_->reduce_scatter_v(t, parts, op, true, options)
                                  : comm_->reduce_scatter(t, parts, op, true, options);
@@ -312,7 +312,7 @@ BackendWrapper::WorkPtr BackendWrapper::reduce_scatter_tensor_coalesced(
   return collective(call, outputs, [&](Tensors& staged) {
     size_t i = 0;
     return forEach(staged, [&](at::Tensor& t) {
-      return comm_->reduce_scatter_single(t, contiguousInput(inputs[i++]), op, true,
+      return comm_->reduce_scatter_single(t, readable(inputs[i++]), op, true,
                                           call.options<ReduceScatterSingleOptions>());
     });
   });
@@ -326,7 +326,7 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall_base(at::Tensor& output, at::Te
   const Call call = Call::of(OpType::ALLTOALL_BASE,
                              even ? OpName::all_to_all_single : OpName::all_to_all_v_single, opts);
   return collective(call, {output}, [&](Tensors& outputs) {
-    const at::Tensor from = contiguousInput(input);
+    const at::Tensor from = readable(input);
     if (even) {
       return comm_->all_to_all_single(outputs[0], from, true,
                                       call.options<AllToAllSingleOptions>());
@@ -341,8 +341,7 @@ BackendWrapper::WorkPtr BackendWrapper::alltoall(Tensors& outputs, Tensors& inpu
                                                  const c10d::AllToAllOptions& opts) {
   const Call call = Call::of(OpType::ALLTOALL, OpName::all_to_all, opts);
   return collective(call, outputs, [&](Tensors& staged) {
-    return comm_->all_to_all(staged, contiguousInputs(inputs), true,
-                             call.options<AllToAllOptions>());
+    return comm_->all_to_all(staged, readable(inputs), true, call.options<AllToAllOptions>());
   });
 }
 

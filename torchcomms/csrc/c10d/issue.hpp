@@ -3,8 +3,12 @@
 #include <chrono>
 #include <comms/torchcomms/BackendWrapper.hpp>
 #include <mutex>
+#include <optional>
+#include <utility>
 #include <vector>
 
+#include "torchcomms/csrc/c10d/callback_thread.hpp"
+#include "torchcomms/csrc/c10d/copied_work.hpp"
 #include "torchcomms/csrc/c10d/staging.hpp"
 #include "torchcomms/csrc/c10d/work_wrapper.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
@@ -40,23 +44,26 @@ struct BackendWrapper::Coalescing {
 
 template <typename Issue>
 BackendWrapper::WorkPtr BackendWrapper::collective(const Call& call, Tensors results, Issue issue) {
-  StagedOutputs outputs(results, /*read=*/true);
   c10::intrusive_ptr<TorchWork> work;
   uint64_t sequence;
-  bool coalesced = false;
+  std::optional<StagedOutputs> outputs;
+  bool waits;
   {
     const std::lock_guard lock(issuing_);
+    for (const at::Tensor& t : results) settle(t);
+    outputs.emplace(results, /*read=*/true);
+    waits = !call.asyncOp && !coalescing_;
+    // On a GPU a wait does not block, but orders the current stream.
+    const bool copiesLater = outputs->needed() && !waits && comm_->getDevice().is_cpu();
+    if (copiesLater) startCallbacks();
     sequence = ++sequence_;
-    work = issue(outputs.tensors());
-    coalesced = coalescing_ != nullptr;
-    if (coalesced) coalescing_->works.push_back(work);
+    work = issue(outputs->tensors());
+    if (copiesLater) work = copyLater(std::move(work), *std::exchange(outputs, std::nullopt));
+    if (coalescing_) coalescing_->works.push_back(work);
   }
-  if (outputs.needed()) {
-    work->wait();
-    outputs.copyBack();
-  } else if (!call.asyncOp && !coalesced) {
-    work->wait();
-  }
+  const bool copies = outputs && outputs->needed();
+  if (waits || copies) work->wait();
+  if (copies) outputs->copyBack();
   return wrap(call, sequence, std::move(results), std::move(work));
 }
 

@@ -1,6 +1,7 @@
 #include "torchcomms/csrc/c10d/staging.hpp"
 
 #include <ATen/ATen.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
@@ -35,23 +36,22 @@ at::Tensor contiguousInput(const at::Tensor& tensor) {
   return tensor.contiguous();
 }
 
-std::vector<at::Tensor> contiguousInputs(const std::vector<at::Tensor>& tensors) {
-  std::vector<at::Tensor> inputs;
-  inputs.reserve(tensors.size());
-  for (const at::Tensor& t : tensors) inputs.push_back(contiguousInput(t));
-  return inputs;
-}
-
 StagedOutputs::StagedOutputs(const std::vector<at::Tensor>& tensors, bool read)
     : tensors_(tensors), staged_(tensors) {
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
   const bool all = shareMemory(tensors);
   for (at::Tensor& t : staged_) {
     if (t.is_contiguous() && !all) continue;
+    at::assert_no_internal_overlap(t);
     t = read ? t.clone(at::MemoryFormat::Contiguous)
              : at::empty_like(t, at::MemoryFormat::Contiguous);
     needed_ = true;
   }
+}
+
+bool StagedOutputs::include(const at::Tensor& tensor) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const at::Tensor& t) { return t.is_alias_of(tensor); });
 }
 
 void StagedOutputs::copyBack() const {

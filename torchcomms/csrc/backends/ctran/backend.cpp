@@ -151,10 +151,19 @@ void CtranBackend::finalize() {
   place_->drain();
   const HostWait wait;
   EngineWaitHooks hooks;
-  visibly(*members_->monitor, [&] { members_->comm->finalize(&hooks); });
+  std::exception_ptr mismatch;
+  visibly(*members_->monitor, [&] {
+    try {
+      members_->comm->finalize(&hooks);
+    } catch (const ctran::Error& error) {
+      if (error.kind() != ctran::ErrorKind::Mismatch) throw;
+      mismatch = std::current_exception();  // it has left
+    }
+  });
   if (place_->gpu()) place_->gpu()->leave();
   registered_.clear();  // its owner may unmap it from now on
   finalized_ = true;
+  if (mismatch) std::rethrow_exception(mismatch);
 }
 
 TorchCommBackend::WorkPtr CtranBackend::issue(const Call& call) {

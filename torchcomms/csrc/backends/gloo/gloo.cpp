@@ -6,8 +6,8 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
-#include "ctran/base/log.h"
 #include "torchcomms/csrc/backends/staged/backend.hpp"
+#include "torchcomms/csrc/backends/unknown_hint.hpp"
 
 namespace torch::comms {
 
@@ -72,8 +72,7 @@ GlooDevice glooDevice(const Hints& hints) {
     } else if (key == "lazy") {
       device.lazy = parseBool(key, value);
     } else {
-      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
-                 "backend gloo does not know the hint '%s'", key.c_str());
+      noteUnknownHint("gloo", key);
     }
   }
   if (device.hostname.empty() && device.interface.empty()) {

@@ -5,7 +5,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "ctran/base/log.h"
+#include "torchcomms/csrc/backends/unknown_hint.hpp"
 
 namespace torch::comms::nccl {
 
@@ -102,8 +102,7 @@ Hints parseHints(const torch::comms::Hints& hints, const Library& library) {
       if (library.version < 22700) library.tooOld("Hint commName", 22700);
       parsed.commName = value;
     } else {
-      ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
-                 "backend %s does not know the hint '%s'", library.vendor->backend, key.c_str());
+      noteUnknownHint(library.vendor->backend, key);
     }
   }
   return parsed;

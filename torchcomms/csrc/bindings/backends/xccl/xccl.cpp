@@ -6,8 +6,8 @@
 #include <comms/torchcomms/TorchCommFactory.hpp>
 
 #include "ctran/base/error.h"
-#include "ctran/base/log.h"
 #include "torchcomms/csrc/backends/c10d/backend.hpp"
+#include "torchcomms/csrc/backends/unknown_hint.hpp"
 
 #include <pybind11/chrono.h>
 
@@ -33,8 +33,7 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
                                        int size, std::chrono::milliseconds timeout,
                                        const Hints& hints) {
   for (const auto& [key, value] : hints) {
-    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
-               "backend xccl does not know the hint '%s'", key.c_str());
+    noteUnknownHint("xccl", key);
   }
   const py::gil_scoped_acquire lock;
   const py::object group = processGroupClass();
