@@ -394,7 +394,7 @@ class Fifo(_HasHandle):
         return words[0], words[1], words[2], words[3]
 
     def pop(self) -> None:
-        """Frees its place: it has been handled."""
+        """Frees its place: it has been handled. Raises ValueError if there is none."""
         checked(library().mscclpp_fifo_pop(self._pointer))
 
 
