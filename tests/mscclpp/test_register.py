@@ -98,3 +98,9 @@ def of_one_communicator(rank: Rank) -> None:
 
 def test_registration_is_of_a_communicator(ranks: MakeRanks) -> None:
     ranks(2).run(of_one_communicator)
+
+
+def test_a_program_is_compiled_before_it_is_registered() -> None:
+    program = runpy.run_path(str(PROGRAMS / "all_reduce_two_shot.py"))["program"](ranks=2)
+    with pytest.raises(TypeError, match=r"is not compiled: register mscclpp.compile\(program\)"):
+        mscclpp.register(program)
