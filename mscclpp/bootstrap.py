@@ -199,12 +199,31 @@ def by_environment(timeout: float) -> Place | None:
     address = environment.get("MSCCLPP_MASTER_ADDR")
     port = environment.get("MSCCLPP_MASTER_PORT")
     if address and port and "RANK" in environment and "WORLD_SIZE" in environment:
-        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-        return by_address(f"{socket.gethostbyname(address)}:{port}", rank, size, timeout)
+        rank, size = _number("RANK"), _number("WORLD_SIZE")
+        return by_address(
+            f"{_resolved(address)}:{_number('MSCCLPP_MASTER_PORT')}", rank, size, timeout
+        )
     from torchcomms._rendezvous import resolve
 
     rank, size, store = resolve("mscclpp", None, timedelta(seconds=timeout))
     return None if store is None else by_store(store, rank, size, timeout)
+
+
+def _number(variable: str) -> int:
+    value = os.environ[variable]
+    if not value.isdecimal():
+        raise ValueError(f"the environment variable {variable} must be a number, but is {value!r}")
+    return int(value)
+
+
+def _resolved(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise ValueError(
+            f"MSCCLPP_MASTER_ADDR is {host!r}, which cannot be found ({error}): set it to the host "
+            f"of rank 0"
+        ) from error
 
 
 def _divided(text: bytes, size: int) -> list[str]:

@@ -194,6 +194,25 @@ def test_an_address_that_makes_no_sense_is_named(trio: str, says: str) -> None:
         mscclpp.CommGroup(interfaceIpPortTrio=trio, rank=0, size=2)
 
 
+@pytest.mark.parametrize(
+    ("variable", "value", "says"),
+    [
+        ("MSCCLPP_MASTER_ADDR", "nohost.invalid", "is 'nohost.invalid', which cannot be found"),
+        ("MSCCLPP_MASTER_PORT", "p", "must be a number, but is 'p'"),
+        ("WORLD_SIZE", "x", "must be a number, but is 'x'"),
+        ("RANK", "", "must be a number, but is ''"),
+    ],
+)
+def test_variables_that_make_no_sense_are_named(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
+) -> None:
+    right = {"MSCCLPP_MASTER_ADDR": "127.0.0.1", "MSCCLPP_MASTER_PORT": "50000", "RANK": "0"}
+    for name, text in {**right, "WORLD_SIZE": "2", variable: value}.items():
+        monkeypatch.setenv(name, text)
+    with pytest.raises(ValueError, match=f"{variable} {says}"):
+        mscclpp.CommGroup()
+
+
 def test_ranks_that_make_no_sense_are_named() -> None:
     with pytest.raises(ValueError, match="there is no rank 2 among 2 ranks"):
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank=2, size=2)
