@@ -24,6 +24,8 @@ _ERRORS: dict[int, type[Exception]] = {
     5: errors.AbortedError,
 }
 
+_INTERRUPTED = 100
+
 _pointer, _text, _integer, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _word, _number = ctypes.c_uint64, ctypes.c_int64
 _words = ctypes.POINTER(_word)
@@ -132,10 +134,12 @@ def library() -> SimpleNamespace:
 
 def error_of_call() -> BaseException:
     """The one of the call before."""
+    code = library().mscclpp_last_error_code()
+    # A module of C++ may have been interrupted before: that is not of this call.
     raised = _runtime.take_raised()
-    if raised is not None:
+    if raised is not None and code == _INTERRUPTED:
         return raised
-    kind = _ERRORS.get(library().mscclpp_last_error_code(), errors.CommError)
+    kind = _ERRORS.get(code, errors.CommError)
     return kind(bytes(library().mscclpp_last_error()).decode(errors="replace"))
 
 

@@ -210,6 +210,27 @@ def test_ctrl_c_ends_waits(fresh_ranks: MakeRanks) -> None:
     job.results()
 
 
+def test_an_interruption_of_cpp_is_not_of_the_next_call(tmp_path: Path) -> None:
+    file = tmp_path / "waits.cu"
+    file.write_text(
+        "#include <mscclpp/concurrency_device.hpp>\n"
+        "#include <pybind11/pybind11.h>\n"
+        "__global__ void wait(mscclpp::DeviceSemaphore* never) { never->acquire(); }\n"
+        "PYBIND11_MODULE(waits, m) {\n"
+        '  m.def("wait", [] { mscclpp::DeviceSemaphore never; wait<<<1, 1>>>(&never); });\n'
+        "}\n"
+    )
+    module = mscclpp.compile_native("waits", file, device="cpu")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(RuntimeError, match="interrupted by a signal"):
+            module.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    refused(ValueError, "at least one place", lambda: mscclpp.Fifo(0, mscclpp.DeviceType.CPU))
+
+
 def comes_too_late(rank: Rank) -> None:
     group = mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size, timeout=2)
     assert group.native.size == 2
