@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -146,8 +147,7 @@ def by_store(store: Any, rank: object, size: object, timeout: float) -> Place:
         for other in range(size):
             key = f"mscclpp/{size}/{occasion}/{other}"
             try:
-                if hasattr(store, "wait"):
-                    store.wait([key], timedelta(seconds=timeout))
+                _await(store, key, timeout)
                 words.append(bytes(store.get(key)).decode("ascii"))
             except Exception as error:
                 raise CommTimeoutError(
@@ -159,6 +159,19 @@ def by_store(store: Any, rank: object, size: object, timeout: float) -> Place:
         return words
 
     return Place(rank, size, exchange)
+
+
+def _await(store: Any, key: str, timeout: float) -> None:
+    """Waits for a key, so that Ctrl-C ends it, unlike the wait of torch's stores."""
+    if not hasattr(store, "check"):
+        return
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{timeout} s have passed")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 def by_mpi(comm: Any) -> Place:

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from harness.ports import free_port
 from harness.programs import finish, start
 
 import mscclpp
+from mscclpp.native_communicator import NativeCommunicator
+from mscclpp.native_library import library
 
 MakeRanks = Callable[[int], Ranks]
 
@@ -352,6 +355,29 @@ def test_ctrl_c_ends_a_wait(fresh_ranks: MakeRanks) -> None:
     ranks.processes[0].signal(signal.SIGINT)
     job.say(1)
     assert job.results() == ["interrupted", ""]
+
+
+@pytest.mark.parametrize("way", ["address", "store", "native by address", "native by store"])
+def test_ctrl_c_ends_a_meeting(way: str, tmp_path: Path) -> None:
+    where = f"127.0.0.1:{free_port()}"
+    meet: dict[str, Callable[[], object]] = {
+        "address": lambda: mscclpp.CommGroup(None, None, where, 0, 2, timeout=60),
+        "store": lambda: mscclpp.CommGroup(
+            store=dist.FileStore(str(tmp_path / "store"), 2), rank=0, size=2, timeout=60
+        ),
+        "native by address": lambda: NativeCommunicator(0, 2, where, 60),
+        "native by store": lambda: NativeCommunicator(0, 2, f"file://{tmp_path}", 60),
+    }
+    library()  # so that the signal comes later than its loading
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    begun = time.monotonic()
+    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            meet[way]()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert time.monotonic() - begun < 30
 
 
 def from_two_threads(rank: Rank) -> None:
