@@ -11,6 +11,7 @@ import ipaddress
 import os
 import re
 import socket
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -146,8 +147,7 @@ def by_store(store: Any, rank: object, size: object, timeout: float) -> Place:
         for other in range(size):
             key = f"mscclpp/{size}/{occasion}/{other}"
             try:
-                if hasattr(store, "wait"):
-                    store.wait([key], timedelta(seconds=timeout))
+                _await(store, key, timeout)
                 words.append(bytes(store.get(key)).decode("ascii"))
             except Exception as error:
                 raise CommTimeoutError(
@@ -159,6 +159,19 @@ def by_store(store: Any, rank: object, size: object, timeout: float) -> Place:
         return words
 
     return Place(rank, size, exchange)
+
+
+def _await(store: Any, key: str, timeout: float) -> None:
+    """Waits for a key, so that Ctrl-C ends it, unlike the wait of torch's stores."""
+    if not hasattr(store, "check"):
+        return
+    deadline = time.monotonic() + timeout
+    pause = 0.001
+    while not store.check([key]):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{timeout} s have passed")
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
 
 
 def by_mpi(comm: Any) -> Place:
@@ -199,12 +212,31 @@ def by_environment(timeout: float) -> Place | None:
     address = environment.get("MSCCLPP_MASTER_ADDR")
     port = environment.get("MSCCLPP_MASTER_PORT")
     if address and port and "RANK" in environment and "WORLD_SIZE" in environment:
-        rank, size = int(environment["RANK"]), int(environment["WORLD_SIZE"])
-        return by_address(f"{socket.gethostbyname(address)}:{port}", rank, size, timeout)
+        rank, size = _number("RANK"), _number("WORLD_SIZE")
+        return by_address(
+            f"{_resolved(address)}:{_number('MSCCLPP_MASTER_PORT')}", rank, size, timeout
+        )
     from torchcomms._rendezvous import resolve
 
     rank, size, store = resolve("mscclpp", None, timedelta(seconds=timeout))
     return None if store is None else by_store(store, rank, size, timeout)
+
+
+def _number(variable: str) -> int:
+    value = os.environ[variable]
+    if not value.isdecimal():
+        raise ValueError(f"the environment variable {variable} must be a number, but is {value!r}")
+    return int(value)
+
+
+def _resolved(host: str) -> str:
+    try:
+        return socket.gethostbyname(host)
+    except OSError as error:
+        raise ValueError(
+            f"MSCCLPP_MASTER_ADDR is {host!r}, which cannot be found ({error}): set it to the host "
+            f"of rank 0"
+        ) from error
 
 
 def _divided(text: bytes, size: int) -> list[str]:

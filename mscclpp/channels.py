@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from mscclpp.devices import has_gpu
-from mscclpp.native_library import NativeObject, checked, error_of_call, library
+from mscclpp.native_library import NativeObject, Use, checked, error_of_call, library
 
 __all__ = [
     "BaseMemoryChannel",
@@ -153,15 +153,15 @@ class _HasHandle(NativeObject):
 class Future(NativeObject, Generic[T]):
     """What another rank sends."""
 
-    def __init__(self, kind: type[T], pointer: int | None, rank: int, tag: int) -> None:
-        super().__init__(pointer)
+    def __init__(self, kind: type[T], pointer: int | None, rank: int, tag: int, use: Use) -> None:
+        super().__init__(pointer, use)
         self._kind, self._rank, self._tag = kind, rank, tag
         self._value: T | None = None
 
     def get(self) -> T:
         """Waits for it, and for what that rank sent before with the same tag. Raises CommError."""
         if self._value is None:
-            self._value = self._kind(library().mscclpp_future_get(self._pointer))
+            self._value = self._kind(library().mscclpp_future_get(self._pointer), self._use)
             if isinstance(self._value, Connection):
                 self._value.remote_rank, self._value.tag = self._rank, self._tag
         return self._value
@@ -242,7 +242,8 @@ class Host2DeviceSemaphore(_HasHandle):
     """Signals from the host of one rank to kernels of the other."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        super().__init__(library().mscclpp_host_to_device_semaphore(semaphore._pointer))
+        pointer = library().mscclpp_host_to_device_semaphore(semaphore._pointer)
+        super().__init__(pointer, semaphore._use)
 
     def signal(self) -> None:
         """Counts one signal at the other end."""
@@ -253,7 +254,8 @@ class Host2HostSemaphore(NativeObject):
     """Signals between hosts of ranks."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        super().__init__(library().mscclpp_host_to_host_semaphore(semaphore._pointer))
+        pointer = library().mscclpp_host_to_host_semaphore(semaphore._pointer)
+        super().__init__(pointer, semaphore._use)
 
     def signal(self) -> None:
         """Counts one signal at the other end."""
@@ -280,14 +282,16 @@ class MemoryDevice2DeviceSemaphore(_HasHandle):
     """Signals between kernels of both ranks."""
 
     def __init__(self, semaphore: Semaphore) -> None:
-        super().__init__(library().mscclpp_device_to_device_semaphore(semaphore._pointer))
+        pointer = library().mscclpp_device_to_device_semaphore(semaphore._pointer)
+        super().__init__(pointer, semaphore._use)
 
 
 class BaseMemoryChannel(_HasHandle):
     """Signals between kernels of two ranks."""
 
     def __init__(self, semaphore: Semaphore | MemoryDevice2DeviceSemaphore) -> None:
-        super().__init__(library().mscclpp_memory_channel(semaphore._pointer, None, None, None))
+        pointer = library().mscclpp_memory_channel(semaphore._pointer, None, None, None)
+        super().__init__(pointer, semaphore._use)
 
 
 class MemoryChannel(_HasHandle):
@@ -312,7 +316,7 @@ class MemoryChannel(_HasHandle):
         pointer = library().mscclpp_memory_channel(
             semaphore._pointer, dst._pointer, src._pointer, packet_buffer
         )
-        super().__init__(pointer)
+        super().__init__(pointer, semaphore._use)
 
 
 class BasePortChannel(_HasHandle):
@@ -394,20 +398,20 @@ class Fifo(_HasHandle):
         return words[0], words[1], words[2], words[3]
 
     def pop(self) -> None:
-        """Frees its place: it has been handled."""
+        """Frees its place: it has been handled. Raises ValueError if there is none."""
         checked(library().mscclpp_fifo_pop(self._pointer))
 
 
 class SwitchChannel(_HasHandle):
     """Buffers of several ranks, which each of them reduces from and stores to."""
 
-    def __init__(self, pointer: int | None, own: int) -> None:
-        super().__init__(pointer)
-        self._own = own
+    def __init__(self, pointer: int | None, buffer: int, use: Use | None) -> None:
+        super().__init__(pointer, use)
+        self._buffer = buffer
 
     def get_device_ptr(self) -> int:
         """Of this rank's buffer."""
-        return self._own
+        return self._buffer
 
 
 class NvlsConnection(NativeObject):
@@ -418,12 +422,14 @@ class NvlsConnection(NativeObject):
         """A channel of buffers that all ranks bind, each as many bytes of a RawGpuBuffer.
         Collective. Raises ValueError if the sizes differ."""
         pointer = library().mscclpp_bind_memory(self._pointer, device_ptr, size)
-        return SwitchChannel(pointer, device_ptr)
+        return SwitchChannel(pointer, device_ptr, self._use)
 
 
-def connected(communicator_handle: int, ranks: Sequence[int], size: int) -> NvlsConnection:
+def connected(
+    communicator_handle: int, ranks: Sequence[int], size: int, use: Use
+) -> NvlsConnection:
     """Of those ranks of a communicator of C++; at most `size` bytes are bound."""
     numbers = (ctypes.c_int * len(ranks))(*ranks)
     return NvlsConnection(
-        library().mscclpp_connect_nvls(communicator_handle, numbers, len(ranks), size)
+        library().mscclpp_connect_nvls(communicator_handle, numbers, len(ranks), size), use
     )

@@ -147,8 +147,12 @@ class CommGroup(Connections):
             native.abort(reason)
 
     def finalize(self) -> None:
-        """Leaves; later calls are errors. At the end of a `with` block, too."""
+        """Leaves; later calls are errors, also those on connections, semaphores and channels. At
+        the end of a `with` block, too."""
         self.communicator.finalize()
+        native = known_of(self.communicator)
+        if native is not None:
+            native.finalize()
 
     def __enter__(self) -> CommGroup:
         return self

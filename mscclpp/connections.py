@@ -40,7 +40,8 @@ def connect_nvls_collective(
         communicator: `CommGroup.communicator`.
         size: the most bytes that are bound.
     """
-    return connected(native_of(communicator).handle, all_ranks, size)
+    native = native_of(communicator)
+    return connected(native.handle, all_ranks, size, native.use)
 
 
 class Connections:

@@ -172,7 +172,10 @@ def _host_compiler() -> _Compiler:
         if found is None:
             raise FileNotFoundError("there is no C++ compiler: install g++, or set CXX")
         words = [found]
-    return _Compiler((*words, "-O2"), _said_by(*words, "--version"), False)
+    # Each page of a stack is touched in turn, so none skips the guard below the stack.
+    return _Compiler(
+        (*words, "-O2", "-fstack-clash-protection"), _said_by(*words, "--version"), False
+    )
 
 
 @functools.cache
@@ -302,7 +305,8 @@ class _Job:
             made.write_text(f'#include "{file}"\n{epilogue}')
         else:
             made = work / f"{number}.cpp"
-            made.write_text(f"{rewrite(file.read_text(), str(file))}\n{epilogue}")
+            source = rewrite(file.read_text(), str(file))
+            made.write_text(f"#include <cuda_runtime.h>\n{source}\n{epilogue}")  # as nvcc does
         return made
 
     def _compile_flags(self, file: Path) -> list[str]:

@@ -19,7 +19,7 @@ from mscclpp.channels import (
     TransportFlags,
     bits_of,
 )
-from mscclpp.native_library import checked, error_of_call, library
+from mscclpp.native_library import Use, checked, error_of_call, library
 
 __all__ = ["NativeCommunicator", "known_of", "native_of"]
 
@@ -59,8 +59,9 @@ class NativeCommunicator:
     def __init__(self, rank: int, size: int, where: str, timeout: int = _TIMEOUT) -> None:
         self.rank, self.size = rank, size
         self._owner = os.getpid()
-        self.handle = library().mscclpp_communicator_create(rank, size, where.encode(), timeout)
-        if not self.handle:
+        self.use = Use()
+        self._own: int = library().mscclpp_communicator_create(rank, size, where.encode(), timeout)
+        if not self._own:
             raise error_of_call()
 
     @classmethod
@@ -75,6 +76,12 @@ class NativeCommunicator:
             channel.recv(text, 0, _TAG)
         timeout = max(math.ceil(channel.timeout), 1)
         return cls(channel.rank, channel.size, text.value.decode(), timeout)
+
+    @property
+    def handle(self) -> int:
+        """Of C++. Raises ValueError after `finalize`."""
+        self.use.check()
+        return self._own
 
     def connect(
         self, local_config: EndpointConfig | Transport, remote_rank: int, tag: int = 0
@@ -92,7 +99,7 @@ class NativeCommunicator:
             config.device.id,
             config.max_write_queue_size,
         )
-        return Future(Connection, pointer, remote_rank, tag)
+        return Future(Connection, pointer, remote_rank, tag, self.use)
 
     def register_memory(
         self, ptr: int, size: int, transports: TransportFlags | Transport
@@ -108,7 +115,7 @@ class NativeCommunicator:
     def recv_memory(self, remote_rank: int, tag: int = 0) -> Future[RegisteredMemory]:
         """What that rank sends."""
         pointer = library().mscclpp_receive_memory(self.handle, remote_rank, tag)
-        return Future(RegisteredMemory, pointer, remote_rank, tag)
+        return Future(RegisteredMemory, pointer, remote_rank, tag, self.use)
 
     def build_semaphore(
         self, connection: Connection, remote_rank: int, tag: int = 0
@@ -117,7 +124,7 @@ class NativeCommunicator:
         pointer = library().mscclpp_build_semaphore(
             self.handle, connection._pointer, remote_rank, tag
         )
-        return Future(Semaphore, pointer, remote_rank, tag)
+        return Future(Semaphore, pointer, remote_rank, tag, self.use)
 
     def check_waits(self) -> None:
         """Raises the error of a wait in a kernel on a GPU that has ended in vain: kernels cannot
@@ -131,12 +138,17 @@ class NativeCommunicator:
 
     def abort(self, reason: str) -> None:
         """Ends what waits for other ranks, here and there, now and later. Any thread."""
-        library().mscclpp_communicator_abort(self.handle, reason.encode())
+        library().mscclpp_communicator_abort(self._own, reason.encode())
+
+    def finalize(self) -> None:
+        """Later calls are errors, also those on what it has made. What this rank has of others
+        stays mapped as long as its objects live."""
+        self.use.is_over = True
 
     def __del__(self) -> None:
         # A forked child has none of its parent's threads.
-        if getattr(self, "handle", None) and self._owner == os.getpid():
-            library().mscclpp_communicator_free(self.handle)
+        if getattr(self, "_own", None) and self._owner == os.getpid():
+            library().mscclpp_communicator_free(self._own)
 
 
 # The native communicator beside each communicator: made in the first call of all ranks.

@@ -14,7 +14,7 @@ from typing import Any
 from mscclpp import _runtime, errors
 from mscclpp.native import get_lib
 
-__all__ = ["NativeObject", "checked", "error_of_call", "in_range", "library"]
+__all__ = ["NativeObject", "Use", "checked", "error_of_call", "in_range", "library"]
 
 # By the numbers of mscclpp::ErrorCode; of the others, CommError.
 _ERRORS: dict[int, type[Exception]] = {
@@ -23,6 +23,8 @@ _ERRORS: dict[int, type[Exception]] = {
     4: errors.CommTimeoutError,
     5: errors.AbortedError,
 }
+
+_INTERRUPTED = 100
 
 _pointer, _text, _integer, _size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int, ctypes.c_size_t
 _word, _number = ctypes.c_uint64, ctypes.c_int64
@@ -132,10 +134,12 @@ def library() -> SimpleNamespace:
 
 def error_of_call() -> BaseException:
     """The one of the call before."""
+    code = library().mscclpp_last_error_code()
+    # A module of C++ may have been interrupted before: that is not of this call.
     raised = _runtime.take_raised()
-    if raised is not None:
+    if raised is not None and code == _INTERRUPTED:
         return raised
-    kind = _ERRORS.get(library().mscclpp_last_error_code(), errors.CommError)
+    kind = _ERRORS.get(code, errors.CommError)
     return kind(bytes(library().mscclpp_last_error()).decode(errors="replace"))
 
 
@@ -145,16 +149,37 @@ def checked(code: int) -> None:
         raise error_of_call()
 
 
-class NativeObject:
-    """What the library made: the pointer is this one's."""
+class Use:
+    """Of a communicator: shared by what it has made, until it is finalized."""
 
-    def __init__(self, pointer: int | None) -> None:
+    is_over = False
+
+    def check(self) -> None:
+        if self.is_over:
+            raise ValueError("the group has been finalized: its objects are of no more use")
+
+
+class NativeObject:
+    """What the library made: the pointer is this one's.
+
+    Args:
+        use: of the communicator by which it reaches other ranks, if it does.
+    """
+
+    def __init__(self, pointer: int | None, use: Use | None = None) -> None:
         self._owner = os.getpid()
-        self._pointer = pointer
+        self._own = pointer
+        self._use = use
         if not pointer:
             raise error_of_call()
 
+    @property
+    def _pointer(self) -> int | None:
+        if self._use is not None:
+            self._use.check()
+        return self._own
+
     def __del__(self) -> None:
         # A forked child has none of its parent's threads.
-        if getattr(self, "_pointer", None) and self._owner == os.getpid():
-            library().mscclpp_object_free(self._pointer)
+        if getattr(self, "_own", None) and self._owner == os.getpid():
+            library().mscclpp_object_free(self._own)

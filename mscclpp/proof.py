@@ -107,7 +107,10 @@ def prove_plan(plan: Plan, location: Location | None = None, *, instances: int =
         location: where it is written, as a whole.
         instances: chunks of the plan in one that the author named.
     """
-    answer = engine.call("prove", program=json.loads(write(plan)))
+    try:
+        answer = engine.call("prove", program=json.loads(write(plan)))
+    except ValueError as error:
+        raise ProgramError(str(error), *([location] if location else [])) from error
     if "refused" in answer:
         raise _refusal(plan, answer["refused"], location)
     factor = answer["factor"] * instances

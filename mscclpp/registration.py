@@ -6,6 +6,7 @@ from typing import Any
 
 from mscclpp.algorithm import Algorithm
 from mscclpp.compiler import PlanAlgorithm, Registration
+from mscclpp.language.program import CollectiveProgram
 
 __all__ = ["register"]
 
@@ -27,10 +28,15 @@ def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) ->
         What takes it away again, by `remove` or at the end of a `with`.
 
     Raises:
-        TypeError: it is one of the engine's own, which serve already.
+        TypeError: it is one of the engine's own, which serve already, or no algorithm: a program
+            is compiled first.
         ValueError: it is wrong, as it may be if it was not verified.
         EngineError: it cannot be executed here.
     """
+    if isinstance(algorithm, CollectiveProgram):
+        raise TypeError(
+            f"the program {algorithm.name!r} is not compiled: register mscclpp.compile(program)"
+        )
     if not isinstance(algorithm, PlanAlgorithm):
         raise TypeError(
             f"{algorithm!r} is no program or plan; the engine's own algorithms serve already, and "

@@ -27,6 +27,8 @@ constexpr uint64_t kProven = uint64_t{1}
                              << 32;  // those who wait for a decision their rank beside it
 constexpr int kRetries = 8;
 constexpr const char* kHungUp = "it hung up during the handshake";
+constexpr const char* kHungUpOnProof =
+    "it hung up during the handshake, as one does that has another key";
 
 static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 88 && sizeof(VerdictMessage) == 40);
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Introduction>);
@@ -200,6 +202,7 @@ void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
   if (std::memcmp(&seat.hello, &own, known) != 0) return turnAway(seat);
   if (seat.heard < sizeof seat.hello) return;
   if (!sameDigest(seat.hello.proof, proofOf(key_, seat.challenge, seat.hello))) {
+    if (!isLocal_) stranger_ = peerOf(seat.socket);
     return turnAway(seat);
   }
   if (decide(seat, admit, take)) return;
@@ -318,7 +321,7 @@ Caller::State Caller::poll() {
         (read.end == IoResult::End::Failed && read.error == ECONNRESET)) {
       // It may have been in a hurry with too many callers. If it is no more, the next call shows.
       hungUp_ = true;
-      return fail(kHungUp, /*again=*/++retries_ <= kRetries);
+      return fail(challenged ? kHungUpOnProof : kHungUp, /*again=*/++retries_ <= kRetries);
     }
     if (read.end == IoResult::End::Failed) {  // also when there was no connection
       hungUp_ = false;

@@ -112,6 +112,8 @@ class Doorman {
   void poll(const Admit& admit, const Take& take);
 
   uint64_t refused() const { return refused_; }
+  /// Where the last caller with another key called from; none if all had this one.
+  const NetAddress& stranger() const { return stranger_; }
 
   /// Whether there is a descriptor left beside that of the caller who is being decided about.
   bool hasSpare() const { return static_cast<bool>(spare_); }
@@ -147,6 +149,7 @@ class Doorman {
   std::array<Seat, kSeats> seats_;
   std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
   uint64_t refused_ = 0;
+  NetAddress stranger_;
 };
 
 /// The calling side of one connection.

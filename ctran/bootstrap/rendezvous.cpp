@@ -7,9 +7,11 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
 #include "ctran/bootstrap/local_call.h"
 
@@ -17,6 +19,7 @@ namespace ctran {
 namespace {
 
 constexpr const char* kOp = "rendezvous";
+constexpr const char* kSecret = "MSCCLPP_SECRET";  // where mscclpp has the secret from
 constexpr std::chrono::milliseconds kPause{10};
 
 JobKey keyOf(std::string_view secret) {
@@ -102,18 +105,27 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
     sockets[who.rank] = std::move(socket);
     --missing;
   };
+  bool isWarned = false;
   while (missing > 0) {
     doorman_.poll(admit, take);
     if (missing == 0) break;
+    const NetAddress stranger = doorman_.stranger();
+    if (stranger.family != 0 && !std::exchange(isWarned, true)) {
+      log(LogComponent::Bootstrap, LogLevel::Warn, "a caller from %s has another secret (%s)",
+          stranger.text().c_str(), kSecret);
+    }
     if (std::chrono::steady_clock::now() >= deadline) {
       std::vector<int> absent;
       for (int r = 1; r < size; ++r) {
         if (!sockets[r]) absent.push_back(r);
       }
-      throw Error(ErrorKind::Timeout,
-                  "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) +
-                      " of " + std::to_string(size) + ", who did not come",
-                  absent, kOp, "see whether they run, with this address");
+      throw Error(
+          ErrorKind::Timeout,
+          "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
+              std::to_string(size) + ", who did not come" +
+              (isWarned ? "; a caller from " + stranger.text() + " has another secret" : ""),
+          absent, kOp,
+          std::string("see whether they run, with this address and this secret (") + kSecret + ")");
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kPause / 10);
@@ -144,9 +156,19 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
                                           const std::string& word, Deadline deadline,
                                           const Interrupt& interrupt) {
   checkWord(word);
+  std::string why;
   while (true) {
     Caller caller(addresses, keyOf(key), {rank, size, 0, Purpose::Join});
-    const Caller::State state = awaitVerdict(caller, deadline, interrupt);
+    Caller::State state = Caller::State::Pending;
+    try {
+      state = awaitVerdict(caller, deadline, interrupt);
+      // That it has gone since says less than why it hung up.
+      const bool isFailed = state == Caller::State::Failed;
+      if (isFailed && (why.empty() || caller.somebodyListens())) why = caller.why();
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Timeout) throw;
+      if (why.empty()) why = error.what();
+    }
     if (state == Caller::State::Refused) {
       throw Error(ErrorKind::InvalidArgument,
                   "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
@@ -165,9 +187,10 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
       }
     }
     if (std::chrono::steady_clock::now() >= deadline) {
-      throw Error(ErrorKind::Timeout,
-                  "rank " + std::to_string(rank) + " found no rank 0: " + caller.why(), {0}, kOp,
-                  "see whether rank 0 runs, with this address");
+      throw Error(ErrorKind::Timeout, "rank " + std::to_string(rank) + " found no rank 0: " + why,
+                  {0}, kOp,
+                  std::string("see whether rank 0 runs, with this address and this secret (") +
+                      kSecret + ")");
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kPause);

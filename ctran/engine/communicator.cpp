@@ -70,6 +70,24 @@ Preferences checked(Preferences wanted, bool gpus) {
   return wanted;
 }
 
+/// Throws Error(InvalidArgument) if a plan is wanted that nobody has registered.
+void checkPlans(const std::string& wanted) {
+  if (wanted.find("plan:") == std::string::npos) return;
+  const RegisteredPlans& plans = registeredPlans();
+  for (const WantedAlgorithm& one : parseAlgorithms(wanted, kByHint)) {
+    const auto isNamed = [&](const RegisteredPlan& plan) { return plan.name == one.name; };
+    if (!one.name.starts_with("plan:") || std::any_of(plans.begin(), plans.end(), isNamed)) {
+      continue;
+    }
+    std::string names;
+    for (const RegisteredPlan& plan : plans) names += (names.empty() ? "" : ", ") + plan.name;
+    throw Error(ErrorKind::InvalidArgument,
+                std::string(kByHint) + " asks for '" + one.name +
+                    "', but no plan of that name is registered",
+                {}, {}, names.empty() ? "none is registered" : "there are: " + names);
+  }
+}
+
 std::shared_ptr<SharedMapping> privateMemory(size_t bytes) {
   return SharedMapping::map(createSharedMemory("ctran", bytes), bytes);
 }
@@ -289,6 +307,9 @@ void Communicator::setHints(const std::map<std::string, std::string>& hints) {
 
 std::shared_ptr<const CallHints> Communicator::hintsOfCall(
     const std::map<std::string, std::string>& hints) const {
+  // Those of the communicator may name a plan that is registered later.
+  const auto algorithm = hints.find("ctran::algorithm");
+  if (algorithm != hints.end()) checkPlans(algorithm->second);
   if (!standing_) return checkedHints(hints, false);
   std::map<std::string, std::string> all = hints;
   all.merge(ofCalls(hints_));

@@ -112,4 +112,11 @@ TcpSocket acceptTcp(const TcpSocket& listener) {
   return socket;
 }
 
+NetAddress peerOf(const TcpSocket& socket) {
+  sockaddr_storage name{};
+  socklen_t length = sizeof name;
+  ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&name), &length);
+  return NetAddress::from(reinterpret_cast<const sockaddr*>(&name));
+}
+
 }  // namespace ctran

@@ -23,4 +23,7 @@ TcpSocket beginConnect(const NetAddress& address, const NetAddress& from = {});
 /// acceptOne, of TCP.
 TcpSocket acceptTcp(const TcpSocket& listener);
 
+/// The address at the other end; none if there is no connection.
+NetAddress peerOf(const TcpSocket& socket);
+
 }  // namespace ctran

@@ -21,7 +21,8 @@ typedef struct mscclpp_algorithm mscclpp_algorithm;
 
 /// What went wrong last on this thread.
 MSCCLPP_C_API const char* mscclpp_last_error(void);
-/// Its kind, as a number of mscclpp::ErrorCode; -1: no exception was thrown in the last call.
+/// Its kind, as a number of mscclpp::ErrorCode; 100: what mscclpp_set_interruption asks has ended
+/// a wait; -1: no exception was thrown in the last call.
 MSCCLPP_C_API int mscclpp_last_error_code(void);
 
 /// Writes a unique id, as 256 hexadecimal digits and a zero. Rank 0's process calls it.

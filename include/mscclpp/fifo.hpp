@@ -18,7 +18,7 @@ class MSCCLPP_API Fifo {
   int size() const;
   /// The oldest trigger, if there is one.
   bool poll(ProxyTrigger& trigger) const;
-  /// Frees its place: it has been handled.
+  /// Frees its place: it has been handled. Throws Error if there is none.
   void pop();
 
   using DeviceHandle = FifoDeviceHandle;

@@ -203,7 +203,8 @@ class TcpBootstrap::Impl {
       options.name = "mscclpp";
       options.timeout = timeout;
       if (size_ > 1) options.store = ctran::api::openStore(url);
-      begin(Engine::create(options));
+      Interruptible hooks;
+      begin(Engine::create(options, &hooks));
     });
   }
 
@@ -272,10 +273,12 @@ class TcpBootstrap::Impl {
       options.timeout = timeout;
       if (size_ == 1) return begin(Engine::create(options));
       Meeting meeting;
-      const auto handles = listener != nullptr ? listener->gather(size_, meeting.handle(), timeout)
-                                               : Rendezvous::join(addresses, secret, rank_, size_,
-                                                                  meeting.handle(), timeout);
-      begin(meeting.form(handles, "mscclpp", options));
+      Interruptible hooks;
+      const auto handles = listener != nullptr
+                               ? listener->gather(size_, meeting.handle(), timeout, &hooks)
+                               : Rendezvous::join(addresses, secret, rank_, size_, meeting.handle(),
+                                                  timeout, &hooks);
+      begin(meeting.form(handles, "mscclpp", options, &hooks));
     });
   }
 

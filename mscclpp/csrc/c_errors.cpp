@@ -1,10 +1,14 @@
 #include "c_api.h"
 
+#include "interruption.h"
+
 namespace mscclpp {
 namespace {
 
 thread_local std::string gError;
 thread_local int gErrorCode = -1;
+
+constexpr auto kInterrupted = static_cast<ErrorCode>(100);  // what no Error has
 
 CommResult failed(const char* why, ErrorCode code, CommResult result) {
   gError = why;
@@ -34,6 +38,8 @@ CommResult resultOf(ErrorCode code) {
 CommResult c_api::noteException() {
   try {
     throw;
+  } catch (const Interrupted& error) {
+    return failed(error.what(), kInterrupted, CommResult::CommRemoteError);
   } catch (const Error& error) {
     return failed(error.what(), error.getErrorCode(), resultOf(error.getErrorCode()));
   } catch (const CudaError& error) {

@@ -41,7 +41,11 @@ bool Fifo::poll(ProxyTrigger& trigger) const {
   return true;
 }
 
-void Fifo::pop() { storeReleaseSystem(state_->tail.get(), *state_->tail.get() + 1); }
+void Fifo::pop() {
+  ProxyTrigger oldest;
+  if (!poll(oldest)) throw Error("there is no request to pop", ErrorCode::InvalidUsage);
+  storeReleaseSystem(state_->tail.get(), *state_->tail.get() + 1);
+}
 
 Fifo::DeviceHandle Fifo::deviceHandle() const {
   return {state_->slots.get(), state_->head.get(), state_->tail.get(), state_->size, limit().get()};

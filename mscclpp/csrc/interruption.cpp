@@ -31,7 +31,7 @@ void checkInterruption() {
   int (*const isInterrupted)() = gIsInterrupted.load();
   const bool isMainThread = ::syscall(SYS_gettid) == ::getpid();
   if (isInterrupted == nullptr || !isMainThread || isInterrupted() == 0) return;
-  throw Error("interrupted by a signal", ErrorCode::Aborted);
+  throw Interrupted();
 }
 
 void endsWith(const WaitLimit* limit, const std::shared_ptr<ctran::api::Communicator>& engine) {

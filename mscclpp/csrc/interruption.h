@@ -5,6 +5,7 @@
 #include "ctran/base/work.h"
 #include "ctran/communicator.h"
 #include "mscclpp/core.hpp"
+#include "mscclpp/errors.hpp"
 
 namespace mscclpp {
 
@@ -12,7 +13,11 @@ namespace mscclpp {
 /// and ends them if it returns something else than 0. Python's look at its signals.
 void setInterruption(int (*isInterrupted)());
 
-/// Throws Error(Aborted) if waits on this thread are to end.
+struct Interrupted final : Error {
+  Interrupted() : Error("interrupted by a signal", ErrorCode::Aborted) {}
+};
+
+/// Throws Interrupted if waits on this thread are to end.
 void checkInterruption();
 
 /// For what the engine waits for.

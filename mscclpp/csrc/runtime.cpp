@@ -36,7 +36,8 @@ thread_local constinit dim3 gridDim{};
 namespace mscclpp::host {
 namespace {
 
-constexpr size_t kStack = 256 << 10;  // bytes; pages cost memory once touched
+constexpr size_t kStack = 1 << 20;   // bytes; pages cost memory once touched
+constexpr size_t kGuard = 64 << 10;  // below each stack; the largest page of arm64
 constexpr unsigned kWarp = 32;
 
 /// What all blocks of one launch share.
@@ -75,10 +76,11 @@ class Stacks {
         return stack;
       }
     }
-    void* const stack = ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
-                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-    if (stack == MAP_FAILED) throw Error("no memory for a stack", ErrorCode::SystemError);
-    return stack;
+    void* const mapped = ::mmap(nullptr, kGuard + kStack, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+    if (mapped == MAP_FAILED) throw Error("no memory for a stack", ErrorCode::SystemError);
+    guard(mapped);
+    return static_cast<char*>(mapped) + kGuard;
   }
 
   void give(void* stack) {
@@ -86,12 +88,19 @@ class Stacks {
     if (free_.size() < kMost) {
       free_.push_back(stack);
     } else {
-      ::munmap(stack, kStack);
+      ::munmap(static_cast<char*>(stack) - kGuard, kGuard + kStack);
     }
   }
 
  private:
   static constexpr size_t kMost = 1024;
+
+  /// Whoever touches the guard gets SIGSEGV. `mprotect` divides a mapping, of which a process has
+  /// vm.max_map_count; where there are no more, the launch goes on without the guard.
+  static void guard(void* mapped) {
+    constexpr int kGuardInstall = 102;  // MADV_GUARD_INSTALL, since Linux 6.13
+    if (::madvise(mapped, kGuard, kGuardInstall) != 0) ::mprotect(mapped, kGuard, PROT_NONE);
+  }
 
   std::mutex mutex_;
   std::vector<void*> free_;

@@ -16,6 +16,7 @@ from mscclpp.language.record import Record, close_record, open_record
 from mscclpp.language.replication import replicated
 from mscclpp.language.source import Call
 from mscclpp.language.syncs import syncs
+from mscclpp.language.thread_block_group import MOST_BLOCKS
 from mscclpp.language.utils import AlgoSpec, ReplicationPolicy
 from mscclpp.language.writer import write
 
@@ -79,6 +80,8 @@ class CollectiveProgram:
             call.fail(f"the collective is one of {collective.num_ranks} ranks, not of {num_ranks}")
         if isinstance(instances, bool) or not isinstance(instances, int) or instances < 1:
             call.fail(f"instances must be a positive integer, not {instances!r}")
+        if instances > MOST_BLOCKS:
+            call.fail(f"{instances} instances: a rank has at most {MOST_BLOCKS} thread blocks")
         if protocol not in ("Simple", "LL"):
             call.fail(f"protocol must be 'Simple' or 'LL', not {protocol!r}")
         if not isinstance(replication_policy, ReplicationPolicy):

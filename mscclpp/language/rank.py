@@ -21,6 +21,8 @@ __all__ = [
     "ThreadBlockGroup",
 ]
 
+_MOST = 1 << 24  # of chunks, and of a semaphore's counts: what the engine takes
+
 
 class BaseBuffer:
     """`size` chunks of a buffer of a rank. `buffer[a:b]` names some of them."""
@@ -57,6 +59,8 @@ class Buffer(BaseBuffer):
         of_rank = record.ranks[record.rank(call, rank)]
         if isinstance(size, bool) or not isinstance(size, int) or size < 1:
             call.fail(f"size must be a positive number of chunks, not {size!r}")
+        if of_rank.scratch_chunks + size > _MOST:
+            call.fail(f"a rank has at most {_MOST} chunks of scratch; this makes more")
         super().__init__(rank, BufferType.scratch, of_rank.scratch_chunks, size)
         of_rank.scratch_chunks += size
 
@@ -72,6 +76,8 @@ class Semaphore:
             call.fail(f"initial_value must be an integer, not {initial_value!r}")
         if initial_value < 0:
             call.fail(f"initial_value must not be negative: {initial_value}")
+        if initial_value > _MOST:
+            call.fail(f"initial_value must not be above {_MOST}: {initial_value}")
         self.initial_value = initial_value
         semaphores = self._record.ranks[rank].semaphores
         self.id = len(semaphores)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from mscclpp.language.source import Call
 
-__all__ = ["ThreadBlockGroup"]
+__all__ = ["MOST_BLOCKS", "ThreadBlockGroup"]
+
+MOST_BLOCKS = 1024  # of a rank: all of them run at the same time
 
 
 class ThreadBlockGroup:
@@ -35,4 +37,6 @@ def checked_blocks(call: Call, tb_list: Sequence[int]) -> tuple[int, ...]:
 def checked_block(call: Call, tb: object) -> int:
     if isinstance(tb, bool) or not isinstance(tb, int) or tb < 0:
         call.fail(f"tb must be the number of a thread block, not {tb!r}")
+    if tb >= MOST_BLOCKS:
+        call.fail(f"there is no thread block {tb}: a rank has at most {MOST_BLOCKS} thread blocks")
     return tb

@@ -234,7 +234,7 @@ def _hinted(rank: Rank) -> None:
     total = rank.size * (rank.size - 1) / 2
     assert torch.equal(tensor.cpu(), rank.size * torch.arange(1001.0) + total)
     told = error_of(call)
-    assert "no registered plan of that name can" in str(told), told
+    assert "plan of that name" in str(told), told
 
 
 @case(world=2)

@@ -221,6 +221,8 @@ def test_a_buffer_is_an_array() -> None:
 def test_requests_of_kernels_are_polled() -> None:
     fifo = mscclpp.Fifo(4, mscclpp.DeviceType.CPU)
     assert fifo.poll() is None
+    with pytest.raises(ValueError, match="there is no request to pop"):
+        fifo.pop()
     assert len(fifo.device_handle().raw) == 40
     with pytest.raises(ValueError, match="at least one place"):
         mscclpp.Fifo(0, mscclpp.DeviceType.CPU)

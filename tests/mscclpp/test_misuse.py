@@ -210,6 +210,60 @@ def test_ctrl_c_ends_waits(fresh_ranks: MakeRanks) -> None:
     job.results()
 
 
+def test_an_interruption_of_cpp_is_not_of_the_next_call(tmp_path: Path) -> None:
+    file = tmp_path / "waits.cu"
+    file.write_text(
+        "#include <mscclpp/concurrency_device.hpp>\n"
+        "#include <pybind11/pybind11.h>\n"
+        "__global__ void wait(mscclpp::DeviceSemaphore* never) { never->acquire(); }\n"
+        "PYBIND11_MODULE(waits, m) {\n"
+        '  m.def("wait", [] { mscclpp::DeviceSemaphore never; wait<<<1, 1>>>(&never); });\n'
+        "}\n"
+    )
+    module = mscclpp.compile_native("waits", file, device="cpu")
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+        with pytest.raises(RuntimeError, match="interrupted by a signal"):
+            module.wait()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    refused(ValueError, "at least one place", lambda: mscclpp.Fifo(0, mscclpp.DeviceType.CPU))
+
+
+def uses_what_is_finalized(rank: Rank, transport: mscclpp.Transport) -> None:
+    group, connection, semaphore = connected(rank, transport)
+    peer = 1 - rank.rank
+    data = torch.zeros(8, dtype=torch.int64)
+    memories = group.register_tensor_with_connections(data, {peer: connection})
+    native, own, there = group.native, memories[rank.rank], memories[peer]
+    semaphores = group.make_semaphores({peer: connection})
+    group.barrier()
+    group.finalize()
+    for use in (
+        semaphore.signal,
+        semaphore.poll,
+        semaphore.wait,
+        connection.flush,
+        lambda: connection.write(there, 0, own, 0, 8),
+        lambda: native.connect(transport, peer),
+        lambda: native.send_memory(own, peer),
+        lambda: mscclpp.Host2DeviceSemaphore(semaphores[peer]),
+        there.data,
+        group.check_waits,
+    ):
+        refused(ValueError, "the group has been finalized", use)
+    refused(ValueError, "finalized", group.barrier)
+    refused(ValueError, "finalized", lambda: group.make_connection([peer]))
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_what_a_finalized_group_has_made_is_refused(
+    ranks: MakeRanks, transport: mscclpp.Transport
+) -> None:
+    ranks(2).run(uses_what_is_finalized, transport)
+
+
 def comes_too_late(rank: Rank) -> None:
     group = mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size, timeout=2)
     assert group.native.size == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -231,6 +232,29 @@ def test_errors_of_the_compiler_are_shown(tmp_path: Path) -> None:
         compile_native("wrong", file, device="tpu")
 
 
+def test_stacks_of_kernels_end_at_a_guard(tmp_path: Path) -> None:
+    file = tmp_path / "deep.cu"
+    file.write_text(
+        "#include <pybind11/pybind11.h>\n"
+        "__global__ void deep(size_t bytes) {\n"
+        "  __syncthreads();\n"
+        "  volatile char* locals = static_cast<char*>(__builtin_alloca(bytes));\n"
+        "  if (threadIdx.x == 0) locals[0] = 1;\n"
+        "}\n"
+        'PYBIND11_MODULE(deep, m) { m.def("run", [](size_t b) { deep<<<1, 16>>>(b); }); }\n'
+    )
+    program = f"""
+        from mscclpp import compile_native
+        made = compile_native("deep", {str(file)!r}, device="cpu")
+        made.run(900 << 10)
+        print("so far", flush=True)
+        made.run(4 << 20)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(program)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGSEGV, "so far\n"), ended.stderr
+
+
 def test_processes_of_a_host_compile_once(small: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     compiler = tmp_path / "compiler"
@@ -254,11 +278,10 @@ def test_several_sources(tmp_path: Path) -> None:
         'PYBIND11_MODULE(several, m) { m.def("f", [] { return two(20); }); }\n'
     )
     (tmp_path / "two.cu").write_text(
-        "#include <cuda_runtime.h>\n"
         "__global__ void twice(int* x) { atomicAdd(x, static_cast<int>(threadIdx.x)); }\n"
         "int two(int x) { twice<<<1, dim3(7)>>>(&x); return x; }\n"
     )
-    sources = [tmp_path / "two.cu"]
+    sources = [tmp_path / "two.cu"]  # without cuda_runtime.h, which .cu files have anyway
     module = compile_native("several", tmp_path / "one.cu", sources=sources, device="cpu")
     assert module.f() == 41
 

@@ -98,3 +98,28 @@ def of_one_communicator(rank: Rank) -> None:
 
 def test_registration_is_of_a_communicator(ranks: MakeRanks) -> None:
     ranks(2).run(of_one_communicator)
+
+
+def names_what_is_not_registered(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    mine = torch.ones(4)
+    hints = {"ctran::algorithm": "plan:unknown"}
+    with (
+        mscclpp.register(two_shot(2), comm),
+        pytest.raises(Exception, match="registered") as raised,
+    ):
+        comm.all_reduce(mine, ReduceOp.SUM, async_op=False, hints=hints)
+    assert "'plan:unknown'" in str(raised.value)
+    assert "there are: plan:two_shot" in str(raised.value)
+    comm.all_reduce(mine, ReduceOp.SUM, async_op=False)
+    assert mine.tolist() == [2] * 4
+
+
+def test_a_hint_that_names_no_registered_plan_is_refused(ranks: MakeRanks) -> None:
+    ranks(2).run(names_what_is_not_registered)
+
+
+def test_a_program_is_compiled_before_it_is_registered() -> None:
+    program = runpy.run_path(str(PROGRAMS / "all_reduce_two_shot.py"))["program"](ranks=2)
+    with pytest.raises(TypeError, match=r"is not compiled: register mscclpp.compile\(program\)"):
+        mscclpp.register(program)

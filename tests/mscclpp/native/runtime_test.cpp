@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <numeric>
 #include <stdexcept>
 #include <vector>
@@ -85,6 +86,35 @@ TEST(HostKernel, BlocksHaveDynamicSharedMemoryOfTheirOwn) {
     if (threadIdx.x == 0) sums[blockIdx.x] = std::accumulate(values, values + 16, 0U);
   });
   EXPECT_EQ(sums, (std::vector<unsigned>{0, 16, 32, 48}));
+}
+
+/// Writes that many KiB of stack.
+[[gnu::noinline]] unsigned deep(unsigned kilobytes, const volatile char* above = nullptr) {
+  volatile char locals[1024];
+  for (volatile char& local : locals) local = above == nullptr ? '\0' : *above;
+  return kilobytes == 1 ? 1 : deep(kilobytes - 1, locals) + 1;
+}
+
+TEST(HostKernel, ThreadsHaveOneMebibyteOfStack) {
+  std::vector<unsigned> got(16);
+  host::launch(1, 16, 0, [&] {
+    __syncthreads();
+    got[threadIdx.x] = deep(600);
+    __syncthreads();
+  });
+  EXPECT_EQ(got, std::vector<unsigned>(16, 600));
+}
+
+TEST(HostKernelDeathTest, AStackThatOverflowsEndsTheProcess) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto overflow = [] {
+    host::launch(1, 16, 0, [] {
+      __syncthreads();
+      if (threadIdx.x == 0) std::_Exit(deep(1040) == 0 ? 1 : 0);  // as if all were well
+      __syncthreads();
+    });
+  };
+  EXPECT_DEATH(overflow(), "");
 }
 
 TEST(HostKernel, EndsWithinALimit) {
