@@ -85,7 +85,7 @@ class CommGroup(Connections):
     def from_comm(cls, comm: Any) -> CommGroup:
         """The group of a `torchcomms` communicator of backend ctran: the same ranks, and the same
         communicator, so calls through either come in one order."""
-        found = _runtime.find(comm.get_name(), comm.get_rank())
+        found = _runtime.find(comm._engine_token)
         if found is None:
             raise ValueError(
                 f"communicator {comm.get_name()!r} of backend {comm.get_backend()!r} is none of "

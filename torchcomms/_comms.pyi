@@ -688,6 +688,8 @@ class TorchComm:
         """The version of the backend."""
     def get_options(self) -> CommOptions:
         """A copy of the options in force."""
+    @property
+    def _engine_token(self) -> int: ...
     def get_backend_impl(self) -> TorchCommBackend:
         """The backend."""
     def unsafe_get_backend(self) -> TorchCommBackend:

@@ -128,9 +128,20 @@ std::string Communicator::tune(double seconds,
   return engine_->tune({seconds, progress}).toJson().print();
 }
 
-std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
-  auto engine = ctran::findCommunicator(name, rank);
+namespace {
+
+std::shared_ptr<Communicator> around(std::shared_ptr<ctran::Communicator> engine) {
   return engine ? std::make_shared<Communicator>(std::move(engine)) : nullptr;
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
+  return around(ctran::findCommunicator(name, rank));
+}
+
+std::shared_ptr<Communicator> findCommunicator(uint64_t token) {
+  return around(ctran::findCommunicator(token));
 }
 
 Meeting::Meeting() : point_(std::make_unique<InitPoint>()) {}

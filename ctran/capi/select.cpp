@@ -16,16 +16,16 @@ namespace {
 
 using Progress = void (*)(double, const char*);
 
+uint64_t tokenOf(const Json& request) { return static_cast<uint64_t>(request.at("token").asInt()); }
+
 std::shared_ptr<Communicator> communicatorOf(const Json& request) {
-  const std::string& name = request.at("communicator").asString();
-  auto communicator = findCommunicator(name, static_cast<int>(request.at("rank").asInt()));
-  if (communicator) return communicator;
-  throw Error(ErrorKind::InvalidArgument, "there is no communicator '" + name + "' of ctran");
+  if (auto communicator = findCommunicator(tokenOf(request))) return communicator;
+  throw Error(ErrorKind::InvalidArgument,
+              "there is no communicator '" + request.at("communicator").asString() + "' of ctran");
 }
 
 std::shared_ptr<Explainer> explainerOf(const Json& request) {
-  return findExplainer(request.at("communicator").asString(),
-                       static_cast<int>(request.at("rank").asInt()));
+  return findExplainer(tokenOf(request));
 }
 
 /// "type", where it is given.
@@ -88,8 +88,7 @@ Json explained(const Json& request) {
     if (const auto explainer = explainerOf(request)) {
       std::shared_ptr<const CallHints> hints;
       // That of ncclx without GPUs that reach each other has none of ctran.
-      const auto known = findCommunicator(request.at("communicator").asString(),
-                                          static_cast<int>(request.at("rank").asInt()));
+      const auto known = findCommunicator(tokenOf(request));
       if (known) hints = known->hintsOfCall(hintsOf(request));
       return explainer->explain(*kind, bytes, type, hints.get()).toJson();
     }

@@ -60,6 +60,9 @@ struct PartOptions {
 
 struct HostMemory;
 
+/// A number that no other communicator of this process has; not 0.
+uint64_t newToken();
+
 /// A group of ranks and the operations among them.
 ///
 /// What it is made of depends on where its ranks are. All on one host share an arena, and are each
@@ -82,6 +85,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   int rank() const { return core_.rank(); }
   int size() const { return core_.size(); }
   const std::string& name() const { return core_.name; }
+  uint64_t token() const { return token_; }
   std::chrono::nanoseconds timeout() const;
   void setTimeout(std::chrono::nanoseconds timeout);
   /// From now on these count instead of those of creation. All ranks set the same ones between the
@@ -286,6 +290,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::optional<NamedPlans> namedPlans_;  // of one host
   LocalWatch localWatch_;
   std::mutex tellMutex_;
+  const uint64_t token_ = newToken();
   std::atomic<bool> told_{false};  // of the failure, to the end
   uint64_t watch_ = 0;             // of the transport
   uint64_t urgentWatch_ = 0;       // likewise

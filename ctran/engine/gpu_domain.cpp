@@ -128,7 +128,7 @@ std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> contr
   const bool isPart = !names.empty();
   std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device, std::move(names)));
   made->connect(fallback, hooks);
-  if (!isPart) announceExplainer(made->control_->name(), made->control_->rank(), made);
+  if (!isPart) announceExplainer(made->control_->token(), made);
   return made;
 }
 

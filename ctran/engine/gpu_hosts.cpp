@@ -138,7 +138,7 @@ std::shared_ptr<GpuHosts> GpuHosts::create(std::shared_ptr<Communicator> control
   }
   std::shared_ptr<GpuHosts> made(new GpuHosts(std::move(control), device));
   made->connect(hooks, fallback);
-  announceExplainer(made->control_->name(), made->control_->rank(), made);
+  announceExplainer(made->control_->token(), made);
   return made;
 }
 

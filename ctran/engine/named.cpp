@@ -1,8 +1,10 @@
 #include "ctran/engine/named.h"
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <utility>
+#include <vector>
 
 #include "ctran/base/error.h"
 
@@ -11,8 +13,8 @@ namespace {
 
 struct Named {
   std::mutex mutex;
-  std::map<std::pair<std::string, int>, std::weak_ptr<Communicator>> byName;
-  std::map<std::pair<std::string, int>, std::weak_ptr<Explainer>> explainers;
+  std::map<uint64_t, std::weak_ptr<Communicator>> communicators;
+  std::map<uint64_t, std::weak_ptr<Explainer>> explainers;
 };
 
 Named& named() {
@@ -24,16 +26,30 @@ Named& named() {
 
 void announce(const std::shared_ptr<Communicator>& communicator) {
   std::lock_guard lock(named().mutex);
-  std::erase_if(named().byName, [](const auto& entry) { return entry.second.expired(); });
-  named().byName[{communicator->name(), communicator->rank()}] = communicator;
+  std::erase_if(named().communicators, [](const auto& entry) { return entry.second.expired(); });
+  named().communicators[communicator->token()] = communicator;
+}
+
+std::shared_ptr<Communicator> findCommunicator(uint64_t token) {
+  std::lock_guard lock(named().mutex);
+  const auto entry = named().communicators.find(token);
+  return entry == named().communicators.end() ? nullptr : entry->second.lock();
 }
 
 std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank) {
-  std::shared_ptr<Communicator> found;  // let go of after the lock
+  std::vector<std::shared_ptr<Communicator>> all;  // let go of after the lock
   std::lock_guard lock(named().mutex);
-  const auto entry = named().byName.find({name, rank});
-  if (entry != named().byName.end()) found = entry->second.lock();
-  return found;
+  for (auto entry = named().communicators.rbegin(); entry != named().communicators.rend();
+       ++entry) {
+    all.push_back(entry->second.lock());
+    if (all.back() && all.back()->name() == name && all.back()->rank() == rank) return all.back();
+  }
+  return nullptr;
+}
+
+uint64_t newToken() {
+  static std::atomic<uint64_t> next{1};
+  return next.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Explainer::prepareCall(CollectiveKind, size_t, DataType, ReduceKind,
@@ -50,18 +66,16 @@ TuningTable Explainer::use(TuningTable table) {
   return table;
 }
 
-void announceExplainer(const std::string& name, int rank, std::weak_ptr<Explainer> explainer) {
+void announceExplainer(uint64_t token, std::weak_ptr<Explainer> explainer) {
   std::lock_guard lock(named().mutex);
   std::erase_if(named().explainers, [](const auto& entry) { return entry.second.expired(); });
-  named().explainers[{name, rank}] = std::move(explainer);
+  named().explainers[token] = std::move(explainer);
 }
 
-std::shared_ptr<Explainer> findExplainer(const std::string& name, int rank) {
-  std::shared_ptr<Explainer> found;  // let go of after the lock
+std::shared_ptr<Explainer> findExplainer(uint64_t token) {
   std::lock_guard lock(named().mutex);
-  const auto entry = named().explainers.find({name, rank});
-  if (entry != named().explainers.end()) found = entry->second.lock();
-  return found;
+  const auto entry = named().explainers.find(token);
+  return entry == named().explainers.end() ? nullptr : entry->second.lock();
 }
 
 }  // namespace ctran

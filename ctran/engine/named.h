@@ -8,10 +8,11 @@
 
 namespace ctran {
 
-/// The communicators of this process by name and rank, for interfaces that pass no pointers. The
-/// last one of a name stands.
+/// The communicators of this process by their tokens, for interfaces that pass no pointers.
 void announce(const std::shared_ptr<Communicator>& communicator);
 /// Null if there is none, or it is gone.
+std::shared_ptr<Communicator> findCommunicator(uint64_t token);
+/// The same by name and rank; of several the last one.
 std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
 
 /// Knows what serves the calls of a communicator whose tensors are not the CPU's.
@@ -33,8 +34,8 @@ class Explainer {
   virtual TuningTable use(TuningTable table);
 };
 
-/// The last one of a name stands.
-void announceExplainer(const std::string& name, int rank, std::weak_ptr<Explainer> explainer);
-std::shared_ptr<Explainer> findExplainer(const std::string& name, int rank);
+/// By the token of the communicator; the last one stands.
+void announceExplainer(uint64_t token, std::weak_ptr<Explainer> explainer);
+std::shared_ptr<Explainer> findExplainer(uint64_t token);
 
 }  // namespace ctran

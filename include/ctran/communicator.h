@@ -169,6 +169,8 @@ class CTRAN_API Communicator final {
 /// The communicator of this process that has the name and the rank, whoever has made it: the last
 /// one, if there are several. Null if there is none. Any thread.
 CTRAN_API std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
+/// The same by its token, which no other one of this process has.
+CTRAN_API std::shared_ptr<Communicator> findCommunicator(uint64_t token);
 
 /// Where a process can be reached by others that want to form a communicator with it, without a
 /// store.

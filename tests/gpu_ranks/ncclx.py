@@ -33,7 +33,7 @@ def _made(rank: Rank, name: str, **options: Any) -> torchcomms.TorchComm:
     from torchcomms.select import _call
 
     comm = rank.new_comm(BACKEND, name, **options)
-    _call("use", measured=CROSSING, save=False, communicator=name, rank=rank.rank)
+    _call("use", measured=CROSSING, save=False, communicator=name, token=comm._engine_token)
     return comm
 
 

@@ -125,6 +125,31 @@ def of_torchcomms(rank: Rank) -> None:
         mscclpp.CommGroup.from_comm(rank.comm("gloo"))
 
 
+def of_one_name(rank: Rank) -> None:
+    """The rows and the columns of a mesh have one name."""
+    world = rank.comm("ctran")
+    pairs = [[0, 1], [2, 3]], [[0, 2], [1, 3]]
+    own = [next(pair for pair in one if rank.rank in pair) for one in pairs]
+    comms = [world.split(pair, "same") for pair in own]
+    for pair, comm in zip(own, comms, strict=True):
+        assert comm is not None
+        group = mscclpp.CommGroup.from_comm(comm)
+        theirs, peer = torch.zeros(1), 1 - group.my_rank
+        for _ in range(2):
+            if group.my_rank == 0:
+                group.send(torch.tensor([float(rank.rank)]), peer)
+                group.recv(theirs, peer)
+            else:
+                group.recv(theirs, peer)
+                group.send(torch.tensor([float(rank.rank)]), peer)
+            assert theirs.item() == pair[peer]
+        assert comm.explain("all_reduce", 8).algorithm
+
+
+def test_communicators_of_one_name_are_told_apart(ranks: MakeRanks) -> None:
+    ranks(4).run(of_one_name)
+
+
 def torch_sum() -> object:
     from torchcomms import ReduceOp
 

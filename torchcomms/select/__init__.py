@@ -178,12 +178,16 @@ def comm_explain(
         "explain",
         collective=op,
         bytes=nbytes,
-        communicator=self.get_name(),
-        rank=self.get_rank(),
+        **_name_of(self),
         **_type_of(op, dtype),
         **of_call,
     )
     return _explanation(op, nbytes, answer)
+
+
+def _name_of(comm: _comms.TorchComm) -> dict[str, Any]:
+    """By which the engine finds it: several communicators of a process may have one name."""
+    return {"communicator": comm.get_name(), "token": comm._engine_token}
 
 
 def _run_once(
@@ -259,8 +263,7 @@ def comm_prepare(
         "prepare",
         collective=op,
         bytes=nbytes,
-        communicator=self.get_name(),
-        rank=self.get_rank(),
+        **_name_of(self),
         type=name,
         reduction="sum" if reduction is None else str(reduction.type).rsplit(".", 1)[-1].lower(),
         **of_call,
@@ -305,7 +308,7 @@ def comm_tune(
     """
     if not seconds > 0:
         raise ValueError("the time to tune in must be positive")
-    who: dict[str, Any] = {"communicator": self.get_name(), "rank": self.get_rank()}
+    who = _name_of(self)
     if self.get_backend() == "ncclx":
         rows = _members.measure(
             self, seconds, lambda member: _call("force", algorithm=member, **who), progress

@@ -181,6 +181,9 @@ class TorchCommBackend {
   /// was before. Rank, size and options are the new ones.
   virtual void reconfigure(const ReconfigureOptions& options);
 
+  /// By which the engine ctran knows its communicator in this process; 0: there is none.
+  virtual uint64_t engineToken() const { return 0; }
+
   /// `listener` is to be called, on any thread, when an operation has failed so that the
   /// communicator is broken, and with true just before the backend ends the process for that. By
   /// default nobody is told.

@@ -142,10 +142,9 @@ PyObject* useGpu(PyObject* object, PyObject* device) {
 
 PyObject* find(PyObject*, PyObject* arguments) {
   return guarded([&] {
-    const char* name = nullptr;
-    int rank = 0;
-    if (!PyArg_ParseTuple(arguments, "si", &name, &rank)) throw PythonError();
-    auto found = ctran::api::findCommunicator(name, rank);
+    unsigned long long token = 0;
+    if (!PyArg_ParseTuple(arguments, "K", &token)) throw PythonError();
+    auto found = ctran::api::findCommunicator(token);
     return found ? newCommunicator(std::move(found)) : Py_NewRef(Py_None);
   });
 }
@@ -195,7 +194,7 @@ PyMemberDef members[] = {
 };
 
 PyMethodDef functions[] = {
-    {"find", find, METH_VARARGS, "find(name, rank): a communicator of this process, or None"},
+    {"find", find, METH_VARARGS, "find(token): a communicator of this process, or None"},
     {"alone", alone, METH_O, "alone(name): a communicator of one rank"},
     {},
 };

@@ -43,8 +43,8 @@ class SelectCalls : public ::testing::Test {
 std::string explainOn(const Communicator& communicator, const std::string& collective,
                       size_t bytes) {
   return R"({"do": "explain", "collective": ")" + collective + R"(", "bytes": )" +
-         std::to_string(bytes) + R"(, "communicator": ")" + communicator.name() + R"(", "rank": )" +
-         std::to_string(communicator.rank()) + "}";
+         std::to_string(bytes) + R"(, "communicator": ")" + communicator.name() +
+         R"(", "token": )" + std::to_string(communicator.token()) + "}";
 }
 
 TEST_F(SelectCalls, ExplainWithoutACommunicator) {
@@ -56,18 +56,19 @@ TEST_F(SelectCalls, ExplainWithoutACommunicator) {
 }
 
 TEST_F(SelectCalls, NonsenseIsAnsweredWithAnError) {
-  for (const char* bad : {"", R"({"do": "dance"})", R"({"do": "explain"})",
-                          R"({"do": "explain", "collective": "sum", "bytes": 1, "ranks": 2})",
-                          R"({"do": "explain", "collective": "send", "bytes": 1, "ranks": 2})",
-                          R"({"do": "explain", "collective": "reduce", "bytes": -1, "ranks": 2})",
-                          R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 0})",
-                          R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
+  for (const char* bad :
+       {"", R"({"do": "dance"})", R"({"do": "explain"})",
+        R"({"do": "explain", "collective": "sum", "bytes": 1, "ranks": 2})",
+        R"({"do": "explain", "collective": "send", "bytes": 1, "ranks": 2})",
+        R"({"do": "explain", "collective": "reduce", "bytes": -1, "ranks": 2})",
+        R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 0})",
+        R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
                               "hosts": 0})",
-                          R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
+        R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
                               "hosts": 1000000000})",
-                          R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
+        R"({"do": "explain", "collective": "reduce", "bytes": 1, "ranks": 2,
                               "type": "float"})",
-                          R"({"do": "tune", "communicator": "nobody", "rank": 0, "seconds": 1})"}) {
+        R"({"do": "tune", "communicator": "nobody", "token": 0, "seconds": 1})"}) {
     const Json answer = call(bad);
     EXPECT_EQ(answer.at("kind").asInt(), static_cast<int>(ErrorKind::InvalidArgument)) << bad;
   }
@@ -75,7 +76,7 @@ TEST_F(SelectCalls, NonsenseIsAnsweredWithAnError) {
 
 std::string tuneOn(const Communicator& communicator, double seconds) {
   return R"({"do": "tune", "seconds": )" + std::to_string(seconds) + R"(, "communicator": ")" +
-         communicator.name() + R"(", "rank": )" + std::to_string(communicator.rank()) + "}";
+         communicator.name() + R"(", "token": )" + std::to_string(communicator.token()) + "}";
 }
 
 std::atomic<int> gReports{0};

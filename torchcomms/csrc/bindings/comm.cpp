@@ -278,6 +278,9 @@ void bindComm(py::module_& module) {
       .def("get_backend_version", &TorchComm::getBackendVersion, "The version of the backend.")
       .def("get_options", &TorchComm::getOptions, py::return_value_policy::copy,
            "A copy of the CommOptions in force.")
+      .def_property_readonly(
+          "_engine_token",
+          [](const TorchComm& self) { return self.getBackendImpl()->engineToken(); })
       .def("get_backend_impl", &TorchComm::getBackendImpl, "The TorchCommBackend.")
       .def("unsafe_get_backend", &unsafeBackend, "Deprecated: get_backend_impl().")
       .def("batch_op_create", &TorchComm::batch_op_create, "An empty BatchSendRecv.")

@@ -62,6 +62,7 @@ class CtranBackend final : public BuiltinBackend {
 
   /// Null on the CPU.
   const std::shared_ptr<ctran::GpuCommunicator>& gpu() const { return place_->gpu(); }
+  uint64_t engineToken() const override { return members_->comm ? members_->comm->token() : 0; }
   /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
   ctran::Communicator& engine() const { return members_->engine(); }
   /// The same; null where there are none yet.

@@ -131,7 +131,8 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
       std::make_shared<ncclx::Choice>(std::move(noEngine), std::move(noVendor), machine, getSize());
   choice_->prefer(options_.hints);
   if (engine_ && vendor_) chooseTable();
-  ctran::announceExplainer(options_.name, getRank(), choice_);
+  token_ = engine_ ? engine_->engineToken() : ctran::newToken();
+  ctran::announceExplainer(token_, choice_);
   connectFailures();
 }
 

@@ -47,6 +47,7 @@ class NcclxBackend final : public BuiltinBackend {
                                 const OpOptions& options) override;
   void tensorDeregister(const at::Tensor& tensor) override;
   void setFailureListener(std::function<void(bool)> listener) override;
+  uint64_t engineToken() const override { return token_; }
 
  private:
   using Kind = ctran::CollectiveKind;
@@ -66,6 +67,7 @@ class NcclxBackend final : public BuiltinBackend {
   std::shared_ptr<CtranBackend> engine_;  ///< null: the GPUs do not reach each other
   std::shared_ptr<NcclBackend> vendor_;   ///< null: some rank has no library, or shares its GPU
   std::shared_ptr<ncclx::Choice> choice_;
+  uint64_t token_ = 0;
   bool lastWasVendor_ = false;  ///< the member of the last call that was not captured
   std::function<void(bool)> listener_;
 };
