@@ -176,6 +176,8 @@ def _await(store: Any, key: str, timeout: float) -> None:
 
 def by_mpi(comm: Any) -> Place:
     """By a communicator of mpi4py: only buffers are sent."""
+    if not hasattr(comm, "Get_rank"):
+        raise TypeError(f"mpi_comm must be a communicator of mpi4py, not {comm!r}")
     rank, size = _checked(comm.Get_rank(), comm.Get_size())
 
     def exchange(word: str) -> list[str]:
@@ -192,6 +194,10 @@ def by_torch_group(group: Any) -> Place:
     import torch
     import torch.distributed as dist
 
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError("this process is no member of torch_group")
+    if not isinstance(group, dist.ProcessGroup):
+        raise TypeError(f"torch_group must be a group of torch.distributed, not {group!r}")
     rank, size = _checked(dist.get_rank(group), dist.get_world_size(group))
 
     def exchange(word: str) -> list[str]:

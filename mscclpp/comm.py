@@ -64,6 +64,10 @@ class CommGroup(Connections):
             raise TypeError(
                 "a CommGroup takes one of mpi_comm, torch_group, interfaceIpPortTrio and store"
             )
+        if not isinstance(timeout, int | float) or isinstance(timeout, bool):
+            raise TypeError(f"timeout must be a number of seconds, not {timeout!r}")
+        if not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         place: bootstrap.Place | None
         if mpi_comm is not None:
             place = bootstrap.by_mpi(mpi_comm)

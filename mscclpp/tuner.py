@@ -74,7 +74,9 @@ class Tuning:
 
     def best_config(self, collective: str, nbytes: int) -> TunedConfig:
         """The same, with the thread blocks and their threads; of the CPU they are 0."""
-        by_size = self.seconds[collective]
+        by_size = self.seconds.get(collective)
+        if by_size is None:
+            raise ValueError(f"{collective!r} was not measured: {', '.join(self.seconds)} was")
         size = min((s for s in by_size if s >= nbytes), default=max(by_size))
         fastest = min(by_size[size], key=by_size[size].__getitem__)
         shaped = None if fastest in self.algorithms else _SHAPED.fullmatch(fastest)
@@ -131,6 +133,9 @@ def tune(
     named = {algorithm.name: algorithm for algorithm in given}
     if len(named) < len(given):
         raise ValueError("two of the algorithms have the same name")
+    sizes = None if sizes is None else list(sizes)
+    if any(size < 1 for size in sizes or []):
+        raise ValueError(f"sizes must be positive numbers of bytes, not {sizes}")
     unit = 4 * communicator.size
     bench = CpuBench(_processor()) if communicator.gpu is None else GpuBench(communicator.gpu)
     usual = _SIZES if communicator.gpu is None else _SIZES_OF_GPUS

@@ -250,6 +250,16 @@ def test_ranks_that_make_no_sense_are_named() -> None:
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank="0", size=2)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="by which ranks find each other"):
         mscclpp.CommGroup(rank=0, size=2)
+    with pytest.raises(TypeError, match="mpi_comm must be a communicator of mpi4py"):
+        mscclpp.CommGroup(mpi_comm=object())
+    with pytest.raises(TypeError, match="torch_group must be a group of torch"):
+        mscclpp.CommGroup(torch_group=object())
+    with pytest.raises(ValueError, match="no member of torch_group"):
+        mscclpp.CommGroup(torch_group=dist.GroupMember.NON_GROUP_MEMBER)
+    with pytest.raises(ValueError, match="positive number of seconds, not 0"):
+        mscclpp.CommGroup(timeout=0)
+    with pytest.raises(TypeError, match="a number of seconds, not 'x'"):
+        mscclpp.CommGroup(timeout="x")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="takes one of"):
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", store=object(), rank=0, size=2)
 

@@ -63,6 +63,8 @@ def measures(rank: Rank, folder: str) -> dict[str, object]:
             assert times[fastest.name] == min(times.values())
             assert len(times) == sum(a.collective == collective for a in tuned.algorithms.values())
         assert tuned.best(collective, 1 << 40) is tuned.best(collective, SIZES[-1] // unit * unit)
+    with pytest.raises(ValueError, match="'nothing' was not measured: "):
+        tuned.best("nothing", 8)
     return dict(tuned.seconds)
 
 
@@ -113,6 +115,8 @@ def finds_out(rank: Rank, folder: str) -> None:
             wrong = Wrong(name)
             with pytest.raises(mscclpp.CommError, match="'wrong' gives wrong results at 4096 byt"):
                 mscclpp.tune(group, [wrong.collective], [4096], 0.2, algorithms=[wrong])
+        with pytest.raises(ValueError, match="sizes must be positive"):
+            mscclpp.tune(group, sizes=[1024, -4])
         with pytest.raises(ValueError, match="no algorithm for 'gather' to measure"):
             mscclpp.tune(group, ["gather"])
         with pytest.raises(ValueError, match="must be positive"):
