@@ -29,7 +29,8 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
       peerText += "; but they parted before that, this rank's being " + describe(*before);
     } else if (ownText == peerText) {
       peerText +=
-          " with other counts per rank, or by another algorithm (see ctran::algorithm) or plan";
+          " with other counts per rank, by another algorithm (see ctran::algorithm), or by another "
+          "plan";
     }
     break;
   }

@@ -141,4 +141,4 @@ def disagrees(rank: Rank) -> str:
 
 def test_ranks_with_other_plans_are_told(fresh_ranks: Any) -> None:
     for message in fresh_ranks(2).run(disagrees):
-        assert "by another algorithm" in message
+        assert "by another plan" in message
