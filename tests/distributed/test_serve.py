@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import signal
+import socket
+import threading
 import urllib.request
 from collections.abc import Callable
 from urllib.error import HTTPError
@@ -16,6 +18,7 @@ from harness.programs import served, stranger
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
+from torchcomms.cli.records import serve
 
 MakeRanks = Callable[[int], Ranks]
 
@@ -106,3 +109,17 @@ def test_there_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
     with stranger() as pid:
         assert main(["analyze", str(pid), "--serve"]) == 2
     assert "no communicator" in capsys.readouterr().err
+
+
+def test_requests_that_are_none_are_answered_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serve._Handler, "timeout", 0.2)
+    with serve.server(list, lambda _: {}, ("127.0.0.1", 0), "secret") as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for request, answer in (
+            (b"GET http://[?token=x HTTP/1.1\r\n\r\n", b"HTTP/1.0 400 "),
+            (b"GET / HT", b""),  # and no more
+        ):
+            with socket.create_connection(server.server_address[:2], GUARD_SECONDS) as client:
+                client.sendall(request)
+                assert client.recv(1000)[: len(b"HTTP/1.0 400 ")] == answer
+        server.shutdown()

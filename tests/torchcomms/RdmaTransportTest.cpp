@@ -89,7 +89,7 @@ TEST(RdmaTransport, RunsTheSeedsProgram) {
 
   // And back, by a read
   peerBuffer[17] = 'r';
-  EXPECT_EQ(transport->read(rdmaMemory.createMutableView(size_t{0}, 100), remoteBuffer).get(),
+  EXPECT_EQ(transport->read(rdmaMemory.createMutableView(0, 100), remoteBuffer).get(),
             commSuccess);
   EXPECT_EQ(buffer[17], 'r');
 }

@@ -145,9 +145,19 @@ def _recent(communicators: Sequence[job.Communicator]) -> list[dict[str, Any]]:
     return rows
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 128
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone is no news
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server_version = "torchcomms"
     sys_version = ""
+    timeout = 10.0  # for a request: who sends half of one is not kept
 
     def __init__(self, look: Look, describe: Describe, token: str, *rest: Any) -> None:
         self._look = look
@@ -159,7 +169,11 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        address = urlsplit(self.path)
+        try:
+            address = urlsplit(self.path)
+        except ValueError:
+            self._send(HTTPStatus.BAD_REQUEST, "text/plain", "that is no address\n")
+            return
         asked = parse_qs(address.query)
         given = asked.get("token", [""])[0]
         scheme, _, bearer = self.headers.get("Authorization", "").partition(" ")
@@ -217,9 +231,7 @@ def server(
     look: Look, describe: Describe, address: tuple[str, int], token: str
 ) -> ThreadingHTTPServer:
     """Ready to serve; an empty token asks for none."""
-    made = ThreadingHTTPServer(address, partial(_Handler, look, describe, token))
-    made.daemon_threads = True
-    return made
+    return _Server(address, partial(_Handler, look, describe, token))
 
 
 def serve(look: Look, describe: Describe, address: tuple[str, int], token: str | None) -> None:

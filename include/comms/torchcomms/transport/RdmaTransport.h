@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <concepts>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -136,9 +137,18 @@ class RdmaMemory {
   /// [offset, offset + length). Throws std::exception if that is not inside.
   View createView(size_t offset, size_t length) const;
   View createView(const void* ptr, size_t length) const;
+  /// Of other integers, a literal 0 too, which would do for a pointer as well.
+  template <std::integral Offset>
+  View createView(Offset offset, size_t length) const {
+    return createView(static_cast<size_t>(offset), length);
+  }
   View createView() const { return createView(size_t{0}, length()); }
   MutableView createMutableView(size_t offset, size_t length);
   MutableView createMutableView(void* ptr, size_t length);
+  template <std::integral Offset>
+  MutableView createMutableView(Offset offset, size_t length) {
+    return createMutableView(static_cast<size_t>(offset), length);
+  }
   MutableView createMutableView() { return createMutableView(size_t{0}, length()); }
 
   bool contains(const void* ptr, size_t len) const;
