@@ -21,13 +21,17 @@ int leaderOf(int rank, int size) {
   return size > MeetingTree::kMostInOneLevel ? MeetingTree::parentOf(rank) : 0;
 }
 
-/// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
-Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                  const Interrupt& interrupt, NotJoined& notJoined) {
+std::vector<NetAddress> addressesByReach(const LeaderAddress& leader) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
   const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
-  Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
+  return byReach(addresses, localAddresses(), sameMachine);
+}
+
+/// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
+Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                  const Interrupt& interrupt, NotJoined& notJoined) {
+  Caller caller(addressesByReach(leader), leader.key,
                 {rank, size, leaderOf(rank, size), Purpose::Join});
   Caller::State state{};
   try {
@@ -120,6 +124,16 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
+bool LeaderAddress::isDeserted(const std::string& fromHost) const {
+  constexpr std::chrono::milliseconds kPatience{100};
+  try {
+    if (fromHost != textOf(host)) return refuse(addressesByReach(*this), kPatience);
+    return !connectAbstract(textOf(socketName), Deadline{});
+  } catch (const Error&) {  // too many call it, or there is no network: who knows
+    return false;
+  }
+}
+
 Leader::Leader(const JobKey& key, const std::string& socketName) {
   copyText(address_.socketName, socketName);
   address_.key = key;
@@ -146,7 +160,7 @@ Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
   return hand_over::gather(*local_, doorman_.get(), address_.forOccasion(occasion), size,
-                           std::move(memory), std::move(brings), deadline, interrupt);
+                           std::move(memory), std::move(brings), deadline, interrupt, hasEnded_);
 }
 
 Hosts hostsOfOwn(const JobKey& key, int rank, int size, const std::vector<NetAddress>& addresses) {
@@ -249,6 +263,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       if (tree.children() > 0) {
         callers.emplace(own->local(), own->doorman(), leader.key, size, tree.firstChild(),
                         tree.children());
+        callers->watch(own->watched());
       }
       return meetInTree(callers ? &*callers : nullptr, tree, std::move(socket), leader.key, host,
                         deadline, interrupt);

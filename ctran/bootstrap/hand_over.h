@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/bootstrap/callers.h"
 #include "ctran/bootstrap/handshake.h"
 #include "ctran/bootstrap/places.h"
 #include "ctran/os/process.h"
@@ -31,6 +32,9 @@ struct LeaderAddress {
 
   /// As it is for callers on one of several occasions: the leader turns those of others away.
   LeaderAddress forOccasion(std::string_view occasion) const;
+
+  /// Whether nobody listens there any more, as a process of `fromHost` sees it.
+  bool isDeserted(const std::string& fromHost) const;
 };
 
 /// The ranks of one host that share memory; at most so many, the next are others.
@@ -68,6 +72,10 @@ class Leader {
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
                    std::string_view occasion = {});
 
+  /// Ends a wait for a rank that has ended, with PeerLost.
+  void watch(HasEnded hasEnded) { hasEnded_ = std::move(hasEnded); }
+  const HasEnded& watched() const { return hasEnded_; }
+
   // For the ranks below this one in the tree.
   Doorman& local() { return *local_; }
   Doorman* doorman() { return doorman_.get(); }
@@ -76,6 +84,7 @@ class Leader {
   LeaderAddress address_;
   std::unique_ptr<Doorman> local_;    // for callers of this host,
   std::unique_ptr<Doorman> doorman_;  // and of others; null if there is no network
+  HasEnded hasEnded_;
 };
 
 /// What every rank knows when the ranks are on several hosts.

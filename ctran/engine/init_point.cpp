@@ -5,6 +5,7 @@
 #include <string_view>
 #include <thread>
 
+#include "ctran/bootstrap/hand_over_messages.h"
 #include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr std::string_view kPrefix = "ctran:";
 constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr const char* kOp = "reconfigure";
+constexpr const char* kMissingHint =
+    "see whether all members call it, with the same uuid and the same handles in the same order";
+constexpr const char* kLostHint = "leave its handle out, or see its output for the reason";
 constexpr std::chrono::milliseconds kPause{5};
 
 std::string written(const LeaderAddress& address) {
@@ -45,6 +49,22 @@ LeaderAddress read(const std::string& handle, size_t index) {
   return LeaderAddress::parse(bytes);
 }
 
+/// What the hand-over says, of members that have handles and an occasion instead of a store.
+Error ofMembers(const Error& error) {
+  std::string message = error.what();
+  message = message.substr(0, message.find("\n  hint: "));
+  switch (error.kind()) {
+    case ErrorKind::Timeout:
+    case ErrorKind::Mismatch:
+    case ErrorKind::InvalidArgument:
+      return Error(error.kind(), message, error.ranks(), kOp, kMissingHint);
+    case ErrorKind::PeerLost:
+      return Error(error.kind(), message, error.ranks(), kOp, kLostHint);
+    default:
+      return Error(error.kind(), message, error.ranks(), kOp, error.hint());
+  }
+}
+
 /// Tries again while the leader is there and means another occasion, or none yet.
 HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std::string& host,
                      Leader& own, Deadline deadline, const Interrupt& interrupt) {
@@ -65,13 +85,13 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
       throw Error(ErrorKind::PeerLost,
                   "rank 0 of the new members has ended" +
                       (notJoined.why.empty() ? "" : ", or cannot be reached: " + notJoined.why),
-                  {0}, kOp, "leave its handle out");
+                  {0}, kOp, kLostHint);
     }
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(ErrorKind::Timeout,
                   "rank " + std::to_string(rank) + " waited for rank 0, which means another " +
                       "occasion, or none: " + notJoined.why,
-                  {0}, kOp, "call it on all members, with the same name of the occasion");
+                  {0}, kOp, kMissingHint);
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kPause);
@@ -108,11 +128,17 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   LeaderAddress above =
       addresses[inTree && options.rank > 0 ? MeetingTree::parentOf(options.rank) : 0];
   above.key = addresses[0].forOccasion(occasion).key;
-  HostGroup group =
-      options.rank == 0
-          ? leader_.gather(options.size, memoryFor(options.size), deadline, interrupt,
-                           openOwnPidFd(), occasion)
-          : joinLeader(above, options.rank, options.size, host_, leader_, deadline, interrupt);
+  leader_.watch([addresses, this](int rank) { return addresses[rank].isDeserted(host_); });
+  HostGroup group;
+  try {
+    group = options.rank == 0 ? leader_.gather(options.size, memoryFor(options.size), deadline,
+                                               interrupt, openOwnPidFd(), occasion)
+                              : joinLeader(above, options.rank, options.size, host_, leader_,
+                                           deadline, interrupt);
+  } catch (const Error& error) {
+    if (error.op() != hand_over::kOp) throw;
+    throw ofMembers(error);
+  }
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 

@@ -20,6 +20,9 @@ TcpSocket listenTcp(std::vector<NetAddress>& addresses);
 /// fails, reading says why. Throws Error(System) if there is no way to that address.
 TcpSocket beginConnect(const NetAddress& address, const NetAddress& from = {});
 
+/// Whether all of `addresses` refuse: nobody listens there. Each gets so long to answer.
+bool refuse(const std::vector<NetAddress>& addresses, std::chrono::milliseconds patience);
+
 /// acceptOne, of TCP.
 TcpSocket acceptTcp(const TcpSocket& listener);
 
