@@ -38,7 +38,7 @@ Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline dead
     state = awaitVerdict(caller, deadline, interrupt);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Timeout) throw;
-    notJoined = {"it did not answer in time", true};
+    notJoined = {kNoAnswer, true};
     return {};
   }
   if (state == Caller::State::Welcome) return caller.takeSocket();
@@ -157,6 +157,17 @@ Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
   }
 }
 
+void Leader::dismiss() {
+  local_->dismiss();
+  if (doorman_) doorman_->dismiss();
+}
+
+std::set<std::string> Leader::takeStrangers() {
+  std::set<std::string> strangers = local_->takeStrangers();
+  if (doorman_) strangers.merge(doorman_->takeStrangers());
+  return strangers;
+}
+
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
   return hand_over::gather(*local_, doorman_.get(), address_.forOccasion(occasion), size,
@@ -240,6 +251,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   Roster roster{};
   std::vector<UniqueFd> fds;
   NotJoined reason;
+  bool isLetIn = false;
   try {
     Socket socket;
     if (sameHost) {
@@ -253,6 +265,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       if (notJoined != nullptr) *notJoined = reason;
       return std::nullopt;
     }
+    isLetIn = true;
     if (sameHost) {
       HostHello hello{kProtocol, rank, size, ::getpid(), processToken()};
       const int bringsFd[] = {brings.get()};
@@ -301,6 +314,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
           {above}, kOp, "see its output for the reason");
     }
     if (error.kind() == ErrorKind::Timeout) {
+      if (!isLetIn && notJoined != nullptr) *notJoined = {kNoAnswer, true};
       throw Error(ErrorKind::Timeout,
                   self + " has joined rank " + std::to_string(above) +
                       ", which still waits for others, or hangs",

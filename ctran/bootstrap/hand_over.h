@@ -5,6 +5,7 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -76,6 +77,10 @@ class Leader {
   void watch(HasEnded hasEnded) { hasEnded_ = std::move(hasEnded); }
   const HasEnded& watched() const { return hasEnded_; }
 
+  /// Doorman's, of callers of this host and of others.
+  void dismiss();
+  std::set<std::string> takeStrangers();
+
   // For the ranks below this one in the tree.
   Doorman& local() { return *local_; }
   Doorman* doorman() { return doorman_.get(); }
@@ -123,6 +128,8 @@ struct HostGroup {
 HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
                     const Interrupt& interrupt = nullptr);
 
+inline constexpr const char* kNoAnswer = "it did not answer in time";
+
 /// Why a leader could not be joined.
 struct NotJoined {
   std::string why;
@@ -132,7 +139,8 @@ struct NotJoined {
 /// Any other rank. `leader`: rank 0; in a tree (MeetingTree) the parent, with the key of all ranks,
 /// and `own` is where this rank listens if it has children. Nothing, and `notJoined`, when nobody
 /// listens at the address (any more), or only somebody who turns this rank away, or who cannot
-/// prove the key; nothing is handed over then. Throws Error; it waits a moment longer than the
+/// prove the key; nothing is handed over then. Throws Error, and sets
+/// `notJoined` if it was not let in until the deadline; it waits a moment longer than the
 /// deadline, so that the leader can say who is missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                               const Interrupt& interrupt = nullptr, NotJoined* notJoined = nullptr,

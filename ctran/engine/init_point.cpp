@@ -50,9 +50,15 @@ LeaderAddress read(const std::string& handle, size_t index) {
 }
 
 /// What the hand-over says, of members that have handles and an occasion instead of a store.
-Error ofMembers(const Error& error) {
+/// `strangers`: who has called meanwhile, and was not let in.
+Error ofMembers(const Error& error, const std::set<std::string>& strangers) {
   std::string message = error.what();
   message = message.substr(0, message.find("\n  hint: "));
+  if (error.kind() == ErrorKind::Timeout && !strangers.empty()) {
+    std::string who;
+    for (const std::string& one : strangers) who += (who.empty() ? "" : ", ") + one;
+    message += "; " + who + " called for another occasion: uuid or handles differ";
+  }
   switch (error.kind()) {
     case ErrorKind::Timeout:
     case ErrorKind::Mismatch:
@@ -68,6 +74,7 @@ Error ofMembers(const Error& error) {
 /// Tries again while the leader is there and means another occasion, or none yet.
 HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std::string& host,
                      Leader& own, Deadline deadline, const Interrupt& interrupt) {
+  std::string why;
   while (true) {
     NotJoined notJoined;
     try {
@@ -78,8 +85,8 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
       // What it says of another rank stands.
       const bool turnedAway =
           error.kind() == ErrorKind::PeerLost && error.ranks() == std::vector<int>{0};
-      if (!turnedAway) throw;
-      notJoined = {error.what(), true};
+      if (!turnedAway && !notJoined.somebodyListens) throw;
+      if (turnedAway) notJoined = {error.what(), true};
     }
     if (!notJoined.somebodyListens) {
       throw Error(ErrorKind::PeerLost,
@@ -87,10 +94,12 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
                       (notJoined.why.empty() ? "" : ", or cannot be reached: " + notJoined.why),
                   {0}, kOp, kLostHint);
     }
+    // How rank 0 turns others away says more than that it has gone by the deadline.
+    if (why.empty() || notJoined.why != kNoAnswer) why = notJoined.why;
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(ErrorKind::Timeout,
                   "rank " + std::to_string(rank) + " waited for rank 0, which means another " +
-                      "occasion, or none: " + notJoined.why,
+                      "occasion, or none: " + why,
                   {0}, kOp, kMissingHint);
     }
     if (interrupt) interrupt();
@@ -129,6 +138,10 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
       addresses[inTree && options.rank > 0 ? MeetingTree::parentOf(options.rank) : 0];
   above.key = addresses[0].forOccasion(occasion).key;
   leader_.watch([addresses, this](int rank) { return addresses[rank].isDeserted(host_); });
+  const MeetingTree tree{options.rank, options.size};
+  const bool hears = options.rank == 0 || (inTree && tree.children() > 0);
+  if (!hears) leader_.dismiss();  // those who have given up; others call again
+  leader_.takeStrangers();
   HostGroup group;
   try {
     group = options.rank == 0 ? leader_.gather(options.size, memoryFor(options.size), deadline,
@@ -136,8 +149,10 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
                               : joinLeader(above, options.rank, options.size, host_, leader_,
                                            deadline, interrupt);
   } catch (const Error& error) {
-    if (error.op() != hand_over::kOp) throw;
-    throw ofMembers(error);
+    if (error.op() != hand_over::kOp && error.op() != kOp) throw;
+    // Those who call a rank that hears nobody take it for another one.
+    if (!hears) leader_.dismiss();
+    throw ofMembers(error, leader_.takeStrangers());
   }
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
