@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -247,18 +248,13 @@ def _shared(address: str, connect: Callable[[], Store]) -> Store:
 
 def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedelta) -> Store:
     def connect() -> Store:
+        deadline = time.monotonic() + timeout.total_seconds()
         if not serves:
             _wait_for_server(host, port, timeout)
         try:
-            # Several tenants: torch.distributed may serve from the same port of this process.
-            return TCPStore(
-                host,
-                port,
-                is_master=serves,
-                timeout=timeout,
-                wait_for_workers=False,
-                multi_tenant=serves,
-            )
+            return _construct(host, port, serves, timeout, deadline)
+        except CommTimeoutError:
+            raise
         except Exception as error:
             raise hinted(
                 CommError,
@@ -268,6 +264,41 @@ def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedel
 
     store = _shared(f"{host}:{port}", connect)
     return PrefixStore(prefix, store) if prefix else store
+
+
+def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline: float) -> TCPStore:
+    """The constructor waits for the server's answer without a deadline, and deaf to Ctrl-C.
+
+    So a thread runs it, which is left behind when the answer does not come.
+    """
+    made: Future[TCPStore] = Future()
+
+    def run() -> None:
+        try:
+            # Several tenants: torch.distributed may serve from the same port of this process.
+            store = TCPStore(
+                host,
+                port,
+                is_master=serves,
+                timeout=timeout,
+                wait_for_workers=False,
+                multi_tenant=serves,
+            )
+        except Exception as error:
+            made.set_exception(error)
+        else:
+            made.set_result(store)
+
+    threading.Thread(target=run, name="TCPStore", daemon=True).start()
+    if not wait([made], max(0.0, deadline - time.monotonic())).done:
+        raise hinted(
+            CommTimeoutError,
+            f"Something listens at {host}:{port}, but does not answer as a TCPStore: waited for "
+            f"{timeout}",
+            ranks=[0],
+            hint="does another service use this port, or is rank 0 stopped? See MASTER_PORT",
+        )
+    return made.result()
 
 
 def _wait_for_server(host: str, port: int, timeout: timedelta) -> None:
@@ -306,7 +337,7 @@ def _store_beside(place: Place, timeout: timedelta) -> Store:
         return store
 
     def join() -> Store:
-        port = notice.wait(timeout)
-        return TCPStore("127.0.0.1", port, is_master=False, timeout=timeout)
+        deadline = time.monotonic() + timeout.total_seconds()
+        return _construct("127.0.0.1", notice.wait(timeout), False, timeout, deadline)
 
     return _shared(str(notice.path), serve if place.rank == 0 else join)

@@ -68,8 +68,15 @@ std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, in
   // A descriptor that is none is left alone by poll.
   sockets.push_back(doorman_ == nullptr ? -1 : doorman_->fd());
   sockets.push_back(other);
-  std::vector<size_t> readable = waitReadable(sockets, deadline, interrupt);
-  std::vector<int> news;
+  std::vector<size_t> readable;
+  const Deadline until = hasEnded_ ? std::min(deadline, nextLook_) : deadline;
+  try {
+    readable = waitReadable(sockets, until, interrupt);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Timeout || until == deadline) throw;
+  }
+  std::vector<int> news = ended();
+  if (!news.empty()) return news;
   // From the back, so that removing one does not move the others.
   for (size_t i = readable.size(); i-- > 0;) {
     const size_t index = readable[i];
@@ -88,6 +95,17 @@ std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, in
     }
   }
   return news;
+}
+
+/// One of the absent.
+std::vector<int> Callers::ended() {
+  const Deadline now = std::chrono::steady_clock::now();
+  if (!hasEnded_ || now < nextLook_) return {};
+  nextLook_ = now + (now - began_);
+  for (const int rank : absent()) {
+    if (hasEnded_(rank)) return {rank};
+  }
+  return {};
 }
 
 /// Callers from other hosts.

@@ -17,11 +17,12 @@ constexpr size_t kMaxOnTheirWay = 256;
 class Reception {
  public:
   Reception(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
-            UniqueFd memory, UniqueFd brings)
+            UniqueFd memory, UniqueFd brings, const HasEnded& hasEnded)
       : key_(address.key),
         host_(address.host.data()),
         size_(size),
         callers_(local, doorman, address.key, size, 1, size - 1) {
+    callers_.watch(hasEnded);
     group_.memory = std::move(memory);
     group_.brought.resize(size);
     group_.brought[0] = std::move(brings);
@@ -54,7 +55,8 @@ class Reception {
         if (error.kind() != ErrorKind::Timeout) throw;
         giveUpOn(missing());
       }
-      // A rank that has joined has nothing to say before it is told more: it has hung up.
+      // A rank that has joined has nothing to say before it is told more: it has hung up. One that
+      // has not joined has ended.
       if (!news.empty()) lose(news.back());
     }
   }
@@ -80,6 +82,7 @@ class Reception {
 
   [[noreturn]] void lose(int rank) {
     answerAll(rank, Reply::Lost, static_cast<uint64_t>(rank));
+    if (!callers_.has(rank)) throw endedError(rank);
     const Callers::Guest& guest = callers_.guest(rank);
     throw lostError(rank,
                     "rank " + std::to_string(rank) +
@@ -195,7 +198,8 @@ class Reception {
 }  // namespace
 
 HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
-                 UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt) {
+                 UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt,
+                 const HasEnded& hasEnded) {
   if (size > MeetingTree::kMostInOneLevel) {
     if (doorman == nullptr) {
       throw Error(ErrorKind::Unsupported,
@@ -204,10 +208,11 @@ HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address,
                   {}, kOp, "see CTRAN_TCP_INTERFACES");
     }
     Callers callers(local, doorman, address.key, size, 1, MeetingTree{0, size}.children());
+    callers.watch(hasEnded);
     return meetInTree(&callers, {0, size}, {}, address.key, textOf(address.host), deadline,
                       interrupt);
   }
-  return Reception(local, doorman, address, size, std::move(memory), std::move(brings))
+  return Reception(local, doorman, address, size, std::move(memory), std::move(brings), hasEnded)
       .run(deadline, interrupt);
 }
 

@@ -21,20 +21,24 @@ int leaderOf(int rank, int size) {
   return size > MeetingTree::kMostInOneLevel ? MeetingTree::parentOf(rank) : 0;
 }
 
-/// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
-Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                  const Interrupt& interrupt, NotJoined& notJoined) {
+std::vector<NetAddress> addressesByReach(const LeaderAddress& leader) {
   const std::vector<NetAddress> addresses(leader.addresses.begin(), leader.addresses.end());
   const std::string host = textOf(leader.host);
   const bool sameMachine = host.substr(0, host.find('/')) == bootIdentity();
-  Caller caller(byReach(addresses, localAddresses(), sameMachine), leader.key,
+  return byReach(addresses, localAddresses(), sameMachine);
+}
+
+/// Connects to the leader; empty, and `notJoined`, if it cannot be reached.
+Socket callLeader(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                  const Interrupt& interrupt, NotJoined& notJoined) {
+  Caller caller(addressesByReach(leader), leader.key,
                 {rank, size, leaderOf(rank, size), Purpose::Join});
   Caller::State state{};
   try {
     state = awaitVerdict(caller, deadline, interrupt);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Timeout) throw;
-    notJoined = {"it did not answer in time", true};
+    notJoined = {kNoAnswer, true};
     return {};
   }
   if (state == Caller::State::Welcome) return caller.takeSocket();
@@ -120,6 +124,16 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
   return address;
 }
 
+bool LeaderAddress::isDeserted(const std::string& fromHost) const {
+  constexpr std::chrono::milliseconds kPatience{100};
+  try {
+    if (fromHost != textOf(host)) return refuse(addressesByReach(*this), kPatience);
+    return !connectAbstract(textOf(socketName), Deadline{});
+  } catch (const Error&) {  // too many call it, or there is no network: who knows
+    return false;
+  }
+}
+
 Leader::Leader(const JobKey& key, const std::string& socketName) {
   copyText(address_.socketName, socketName);
   address_.key = key;
@@ -143,10 +157,21 @@ Leader::Leader(Reach reach, const std::string& host, const JobKey& key)
   }
 }
 
+void Leader::dismiss() {
+  local_->dismiss();
+  if (doorman_) doorman_->dismiss();
+}
+
+std::set<std::string> Leader::takeStrangers() {
+  std::set<std::string> strangers = local_->takeStrangers();
+  if (doorman_) strangers.merge(doorman_->takeStrangers());
+  return strangers;
+}
+
 HostGroup Leader::gather(int size, UniqueFd memory, Deadline deadline, const Interrupt& interrupt,
                          UniqueFd brings, std::string_view occasion) {
   return hand_over::gather(*local_, doorman_.get(), address_.forOccasion(occasion), size,
-                           std::move(memory), std::move(brings), deadline, interrupt);
+                           std::move(memory), std::move(brings), deadline, interrupt, hasEnded_);
 }
 
 Hosts hostsOfOwn(const JobKey& key, int rank, int size, const std::vector<NetAddress>& addresses) {
@@ -226,6 +251,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   Roster roster{};
   std::vector<UniqueFd> fds;
   NotJoined reason;
+  bool isLetIn = false;
   try {
     Socket socket;
     if (sameHost) {
@@ -239,6 +265,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       if (notJoined != nullptr) *notJoined = reason;
       return std::nullopt;
     }
+    isLetIn = true;
     if (sameHost) {
       HostHello hello{kProtocol, rank, size, ::getpid(), processToken()};
       const int bringsFd[] = {brings.get()};
@@ -249,6 +276,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       if (tree.children() > 0) {
         callers.emplace(own->local(), own->doorman(), leader.key, size, tree.firstChild(),
                         tree.children());
+        callers->watch(own->watched());
       }
       return meetInTree(callers ? &*callers : nullptr, tree, std::move(socket), leader.key, host,
                         deadline, interrupt);
@@ -286,6 +314,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
           {above}, kOp, "see its output for the reason");
     }
     if (error.kind() == ErrorKind::Timeout) {
+      if (!isLetIn && notJoined != nullptr) *notJoined = {kNoAnswer, true};
       throw Error(ErrorKind::Timeout,
                   self + " has joined rank " + std::to_string(above) +
                       ", which still waits for others, or hangs",

@@ -5,12 +5,14 @@
 #include <array>
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/bootstrap/callers.h"
 #include "ctran/bootstrap/handshake.h"
 #include "ctran/bootstrap/places.h"
 #include "ctran/os/process.h"
@@ -31,6 +33,9 @@ struct LeaderAddress {
 
   /// As it is for callers on one of several occasions: the leader turns those of others away.
   LeaderAddress forOccasion(std::string_view occasion) const;
+
+  /// Whether nobody listens there any more, as a process of `fromHost` sees it.
+  bool isDeserted(const std::string& fromHost) const;
 };
 
 /// The ranks of one host that share memory; at most so many, the next are others.
@@ -68,6 +73,14 @@ class Leader {
                    const Interrupt& interrupt = nullptr, UniqueFd brings = openOwnPidFd(),
                    std::string_view occasion = {});
 
+  /// Ends a wait for a rank that has ended, with PeerLost.
+  void watch(HasEnded hasEnded) { hasEnded_ = std::move(hasEnded); }
+  const HasEnded& watched() const { return hasEnded_; }
+
+  /// Doorman's, of callers of this host and of others.
+  void dismiss();
+  std::set<std::string> takeStrangers();
+
   // For the ranks below this one in the tree.
   Doorman& local() { return *local_; }
   Doorman* doorman() { return doorman_.get(); }
@@ -76,6 +89,7 @@ class Leader {
   LeaderAddress address_;
   std::unique_ptr<Doorman> local_;    // for callers of this host,
   std::unique_ptr<Doorman> doorman_;  // and of others; null if there is no network
+  HasEnded hasEnded_;
 };
 
 /// What every rank knows when the ranks are on several hosts.
@@ -114,6 +128,8 @@ struct HostGroup {
 HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
                     const Interrupt& interrupt = nullptr);
 
+inline constexpr const char* kNoAnswer = "it did not answer in time";
+
 /// Why a leader could not be joined.
 struct NotJoined {
   std::string why;
@@ -123,7 +139,8 @@ struct NotJoined {
 /// Any other rank. `leader`: rank 0; in a tree (MeetingTree) the parent, with the key of all ranks,
 /// and `own` is where this rank listens if it has children. Nothing, and `notJoined`, when nobody
 /// listens at the address (any more), or only somebody who turns this rank away, or who cannot
-/// prove the key; nothing is handed over then. Throws Error; it waits a moment longer than the
+/// prove the key; nothing is handed over then. Throws Error, and sets
+/// `notJoined` if it was not let in until the deadline; it waits a moment longer than the
 /// deadline, so that the leader can say who is missing.
 std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
                               const Interrupt& interrupt = nullptr, NotJoined* notJoined = nullptr,

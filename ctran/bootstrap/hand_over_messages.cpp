@@ -36,6 +36,13 @@ Error lostError(int rank, const std::string& who) {
                {rank}, kOp, "see its output for the reason");
 }
 
+Error endedError(int rank) {
+  return Error(ErrorKind::PeerLost,
+               "rank " + std::to_string(rank) +
+                   " has ended before it joined: nothing listens at its address any more",
+               {rank}, kOp, "see its output for the reason");
+}
+
 }  // namespace ctran::hand_over
 
 namespace ctran {

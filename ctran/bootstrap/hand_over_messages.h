@@ -99,6 +99,8 @@ Error missingError(int waiting, uint64_t missing);
 Error missingError(int waiting, const std::vector<int>& ranks);
 /// `who`: the rank, and its process if that is known.
 Error lostError(int rank, const std::string& who);
+/// Of one that has not joined.
+Error endedError(int rank);
 Error sizeError(int rank, int size, int leaderSize);
 Error versionError(int rank);
 /// What an answer says with which a rank is turned away; none if it is another one.
@@ -128,7 +130,8 @@ std::string localSocketName(const JobKey& key, int rank, int port);
 
 /// What a leader does: see Leader::gather. `doorman`: null without a network.
 HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
-                 UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt);
+                 UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt,
+                 const HasEnded& hasEnded);
 
 /// What a rank does that meets others in a tree. `callers`: those below it; null if there are none.
 /// `parent`: the connection to the rank above it; none for rank 0. Throws Error, on all ranks that

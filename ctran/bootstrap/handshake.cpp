@@ -26,6 +26,7 @@ constexpr uint64_t kListener = Doorman::kSeats;  // in epoll; seats have their i
 constexpr uint64_t kProven = uint64_t{1}
                              << 32;  // those who wait for a decision their rank beside it
 constexpr int kRetries = 8;
+constexpr size_t kMostStrangers = 8;  // that are remembered
 constexpr const char* kHungUp = "it hung up during the handshake";
 constexpr const char* kHungUpOnProof =
     "it hung up during the handshake, as one does that has another key";
@@ -165,6 +166,32 @@ void Doorman::turnAway(Seat& seat) {
   ++refused_;
 }
 
+void Doorman::note(const Socket& stranger) {
+  if (strangers_.size() >= kMostStrangers) return;
+  if (isLocal_) {
+    const pid_t pid = peerPid(stranger.fd());
+    if (pid > 0) strangers_.insert("pid " + std::to_string(pid));
+    return;
+  }
+  NetAddress address = stranger.remote();
+  if (address.family == 0) return;
+  const std::string text = address.text();
+  strangers_.insert(text.substr(0, text.rfind(':')));
+}
+
+void Doorman::dismiss() {
+  try {
+    for (size_t k = 0; k < kSeats; ++k) {
+      const Socket caller = accept();
+      if (!caller) break;
+      note(caller);
+    }
+  } catch (const Error& error) {
+    if (error.op() != kMakingSockets) throw;  // they wait on
+  }
+  keepSpare();
+}
+
 void Doorman::seat(Socket socket, int64_t now) {
   // A caller that says nothing must not keep the others out: the oldest goes.
   Seat* seat = &seats_[0];
@@ -202,7 +229,7 @@ void Doorman::hear(Seat& seat, const Admit& admit, const Take& take) {
   if (std::memcmp(&seat.hello, &own, known) != 0) return turnAway(seat);
   if (seat.heard < sizeof seat.hello) return;
   if (!sameDigest(seat.hello.proof, proofOf(key_, seat.challenge, seat.hello))) {
-    if (!isLocal_) stranger_ = peerOf(seat.socket);
+    note(seat.socket);
     return turnAway(seat);
   }
   if (decide(seat, admit, take)) return;

@@ -6,7 +6,9 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctran/base/sha256.h"
@@ -92,10 +94,13 @@ class Doorman {
   Doorman(const std::string& name, const JobKey& key);
 
   /// Who calls from now on has to prove this key,
-  void expect(const JobKey& key) { key_ = key; }
+  void expect(const JobKey& key) {
+    key_ = key;
+    strangers_.clear();
+  }
   /// and to know this size of the world, and that this is that rank.
   void expect(const JobKey& key, int size, int rank = 0) {
-    key_ = key;
+    expect(key);
     size_ = size;
     rank_ = rank;
   }
@@ -112,8 +117,12 @@ class Doorman {
   void poll(const Admit& admit, const Take& take);
 
   uint64_t refused() const { return refused_; }
-  /// Where the last caller with another key called from; none if all had this one.
-  const NetAddress& stranger() const { return stranger_; }
+  /// Turns away those who call, unheard: as many as there are seats.
+  void dismiss();
+
+  /// Some of those who have not proved the key since it was expected, or were dismissed: "pid 12",
+  /// "10.0.0.2". None more than once.
+  std::set<std::string> takeStrangers() { return std::exchange(strangers_, {}); }
 
   /// Whether there is a descriptor left beside that of the caller who is being decided about.
   bool hasSpare() const { return static_cast<bool>(spare_); }
@@ -136,6 +145,7 @@ class Doorman {
   /// Whether it is decided.
   bool decide(Seat& seat, const Admit& admit, const Take& take);
   void turnAway(Seat& seat);
+  void note(const Socket& stranger);
 
   std::vector<NetAddress> addresses_;
   JobKey key_;
@@ -149,7 +159,7 @@ class Doorman {
   std::array<Seat, kSeats> seats_;
   std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
   uint64_t refused_ = 0;
-  NetAddress stranger_;
+  std::set<std::string> strangers_;
 };
 
 /// The calling side of one connection.

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -105,14 +106,17 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
     sockets[who.rank] = std::move(socket);
     --missing;
   };
-  bool isWarned = false;
+  std::string stranger;
   while (missing > 0) {
     doorman_.poll(admit, take);
     if (missing == 0) break;
-    const NetAddress stranger = doorman_.stranger();
-    if (stranger.family != 0 && !std::exchange(isWarned, true)) {
-      log(LogComponent::Bootstrap, LogLevel::Warn, "a caller from %s has another secret (%s)",
-          stranger.text().c_str(), kSecret);
+    if (stranger.empty()) {
+      const std::set<std::string> strangers = doorman_.takeStrangers();
+      if (!strangers.empty()) {
+        stranger = *strangers.begin();
+        log(LogComponent::Bootstrap, LogLevel::Warn, "a caller from %s has another secret (%s)",
+            stranger.c_str(), kSecret);
+      }
     }
     if (std::chrono::steady_clock::now() >= deadline) {
       std::vector<int> absent;
@@ -123,7 +127,7 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
           ErrorKind::Timeout,
           "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
               std::to_string(size) + ", who did not come" +
-              (isWarned ? "; a caller from " + stranger.text() + " has another secret" : ""),
+              (stranger.empty() ? "" : "; a caller from " + stranger + " has another secret"),
           absent, kOp,
           std::string("see whether they run, with this address and this secret (") + kSecret + ")");
     }

@@ -87,7 +87,13 @@ class Member {
 
   std::vector<int> waitForNews(Deadline deadline) {
     const int above = parent_ ? parent_.get() : -1;
-    if (callers_ != nullptr) return callers_->hear(deadline, interrupt_, above);
+    if (callers_ != nullptr) {
+      std::vector<int> news = callers_->hear(deadline, interrupt_, above);
+      for (const int relation : news) {
+        if (relation != kParent && !callers_->has(relation)) lose(relation);
+      }
+      return news;
+    }
     waitReadable({&above, 1}, deadline, interrupt_);
     return {kParent};
   }
@@ -146,6 +152,10 @@ class Member {
   /// That one has hung up, or makes no sense.
   [[noreturn]] void lose(int relation) const {
     const int rank = relation == kParent ? tree_.parent() : relation;
+    if (relation != kParent && !callers_->has(relation)) {
+      spread(failureOf(Reply::Lost, {&rank, 1}), relation);
+      throw endedError(rank);
+    }
     fail(failureOf(Reply::Lost, {&rank, 1}), relation);
   }
 

@@ -97,7 +97,9 @@ int HostsQueue::awaitedOf(const Condition& waiting) const {
 
 Error HostsQueue::timeoutError(const Collective& collective, const Condition& waiting,
                                int64_t timeoutNanos) {
-  return remoteTimeout(core, collective, call_.sequence(), awaitedOf(waiting), timeoutNanos);
+  const int rank = awaitedOf(waiting);
+  const int64_t silent = rank < 0 ? 0 : call_.transport.silentNanos(rank);
+  return remoteTimeout(core, collective, call_.sequence(), rank, timeoutNanos, silent);
 }
 
 Task NetSendQueue::start(const Collective& collective) {

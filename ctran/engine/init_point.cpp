@@ -5,6 +5,7 @@
 #include <string_view>
 #include <thread>
 
+#include "ctran/bootstrap/hand_over_messages.h"
 #include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
@@ -15,6 +16,9 @@ namespace {
 constexpr std::string_view kPrefix = "ctran:";
 constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr const char* kOp = "reconfigure";
+constexpr const char* kMissingHint =
+    "see whether all members call it, with the same uuid and the same handles in the same order";
+constexpr const char* kLostHint = "leave its handle out, or see its output for the reason";
 constexpr std::chrono::milliseconds kPause{5};
 
 std::string written(const LeaderAddress& address) {
@@ -45,9 +49,32 @@ LeaderAddress read(const std::string& handle, size_t index) {
   return LeaderAddress::parse(bytes);
 }
 
+/// What the hand-over says, of members that have handles and an occasion instead of a store.
+/// `strangers`: who has called meanwhile, and was not let in.
+Error ofMembers(const Error& error, const std::set<std::string>& strangers) {
+  std::string message = error.what();
+  message = message.substr(0, message.find("\n  hint: "));
+  if (error.kind() == ErrorKind::Timeout && !strangers.empty()) {
+    std::string who;
+    for (const std::string& one : strangers) who += (who.empty() ? "" : ", ") + one;
+    message += "; " + who + " called for another occasion: uuid or handles differ";
+  }
+  switch (error.kind()) {
+    case ErrorKind::Timeout:
+    case ErrorKind::Mismatch:
+    case ErrorKind::InvalidArgument:
+      return Error(error.kind(), message, error.ranks(), kOp, kMissingHint);
+    case ErrorKind::PeerLost:
+      return Error(error.kind(), message, error.ranks(), kOp, kLostHint);
+    default:
+      return Error(error.kind(), message, error.ranks(), kOp, error.hint());
+  }
+}
+
 /// Tries again while the leader is there and means another occasion, or none yet.
 HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std::string& host,
                      Leader& own, Deadline deadline, const Interrupt& interrupt) {
+  std::string why;
   while (true) {
     NotJoined notJoined;
     try {
@@ -58,20 +85,22 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
       // What it says of another rank stands.
       const bool turnedAway =
           error.kind() == ErrorKind::PeerLost && error.ranks() == std::vector<int>{0};
-      if (!turnedAway) throw;
-      notJoined = {error.what(), true};
+      if (!turnedAway && !notJoined.somebodyListens) throw;
+      if (turnedAway) notJoined = {error.what(), true};
     }
     if (!notJoined.somebodyListens) {
       throw Error(ErrorKind::PeerLost,
                   "rank 0 of the new members has ended" +
                       (notJoined.why.empty() ? "" : ", or cannot be reached: " + notJoined.why),
-                  {0}, kOp, "leave its handle out");
+                  {0}, kOp, kLostHint);
     }
+    // How rank 0 turns others away says more than that it has gone by the deadline.
+    if (why.empty() || notJoined.why != kNoAnswer) why = notJoined.why;
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(ErrorKind::Timeout,
                   "rank " + std::to_string(rank) + " waited for rank 0, which means another " +
-                      "occasion, or none: " + notJoined.why,
-                  {0}, kOp, "call it on all members, with the same name of the occasion");
+                      "occasion, or none: " + why,
+                  {0}, kOp, kMissingHint);
     }
     if (interrupt) interrupt();
     std::this_thread::sleep_for(kPause);
@@ -108,11 +137,23 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
   LeaderAddress above =
       addresses[inTree && options.rank > 0 ? MeetingTree::parentOf(options.rank) : 0];
   above.key = addresses[0].forOccasion(occasion).key;
-  HostGroup group =
-      options.rank == 0
-          ? leader_.gather(options.size, memoryFor(options.size), deadline, interrupt,
-                           openOwnPidFd(), occasion)
-          : joinLeader(above, options.rank, options.size, host_, leader_, deadline, interrupt);
+  leader_.watch([addresses, this](int rank) { return addresses[rank].isDeserted(host_); });
+  const MeetingTree tree{options.rank, options.size};
+  const bool hears = options.rank == 0 || (inTree && tree.children() > 0);
+  if (!hears) leader_.dismiss();  // those who have given up; others call again
+  leader_.takeStrangers();
+  HostGroup group;
+  try {
+    group = options.rank == 0 ? leader_.gather(options.size, memoryFor(options.size), deadline,
+                                               interrupt, openOwnPidFd(), occasion)
+                              : joinLeader(above, options.rank, options.size, host_, leader_,
+                                           deadline, interrupt);
+  } catch (const Error& error) {
+    if (error.op() != hand_over::kOp && error.op() != kOp) throw;
+    // Those who call a rank that hears nobody take it for another one.
+    if (!hears) leader_.dismiss();
+    throw ofMembers(error, leader_.takeStrangers());
+  }
   return makeCommunicator(options, std::move(group), deadline, hooks);
 }
 

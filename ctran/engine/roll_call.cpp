@@ -132,8 +132,17 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
 }
 
 Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
-                    int64_t timeoutNanos) {
+                    int64_t timeoutNanos, int64_t silentNanos) {
   const uint64_t begun = begunBy(core, waitedFor);
+  // For about as long as the operation: the host, or the way to it, is gone.
+  if (silentNanos > timeoutNanos / 2) {
+    const std::string rank = list({waitedFor});
+    return Error(ErrorKind::Timeout,
+                 prefix(core, collective, timeoutNanos) + "nothing has come from the host of " +
+                     rank + " for " + seconds(silentNanos) +
+                     ", and what was sent there is not acknowledged",
+                 {waitedFor}, collective.describe(), "see the network between the hosts");
+  }
   std::string message = prefix(core, collective, timeoutNanos) + list({waitedFor}) +
                         (begun >= sequence ? " has called it, but makes no progress"
                                            : " has not called it, or waits for others") +

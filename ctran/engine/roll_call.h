@@ -18,9 +18,9 @@ Error collectiveTimeout(Core& core, const Collective& collective, uint64_t seque
                         int64_t timeoutNanos);
 
 /// The same across hosts, where a rank only knows what those it has heard of have said: names the
-/// one that it waits for.
+/// one that it waits for. `silentNanos`: of that one, see Transport.
 Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence, int waitedFor,
-                    int64_t timeoutNanos);
+                    int64_t timeoutNanos, int64_t silentNanos);
 
 /// Error(Timeout) of a send or recv: names the peer, and those of this host for whom that waits.
 Error channelTimeout(Core& core, const Collective& collective, int64_t timeoutNanos);

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -106,17 +107,29 @@ TcpSocket beginConnect(const NetAddress& address, const NetAddress& from) {
   return socket;
 }
 
+bool refuse(const std::vector<NetAddress>& addresses, std::chrono::milliseconds patience) {
+  const auto refuses = [&](const NetAddress& address) {
+    const TcpSocket socket = newTcpSocket(address.family);
+    sockaddr_storage name;
+    const socklen_t length = address.to(name);
+    if (::connect(socket.get(), reinterpret_cast<const sockaddr*>(&name), length) == 0) {
+      return false;
+    }
+    if (errno != EINPROGRESS) return errno == ECONNREFUSED;
+    pollfd connecting{socket.get(), POLLOUT, 0};
+    if (::poll(&connecting, 1, static_cast<int>(patience.count())) <= 0) return false;
+    int error = 0;
+    socklen_t size = sizeof error;
+    ::getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+    return error == ECONNREFUSED;
+  };
+  return !addresses.empty() && std::all_of(addresses.begin(), addresses.end(), refuses);
+}
+
 TcpSocket acceptTcp(const TcpSocket& listener) {
   TcpSocket socket = acceptOne(listener);
   if (socket) tune(socket.get());
   return socket;
-}
-
-NetAddress peerOf(const TcpSocket& socket) {
-  sockaddr_storage name{};
-  socklen_t length = sizeof name;
-  ::getpeername(socket.get(), reinterpret_cast<sockaddr*>(&name), &length);
-  return NetAddress::from(reinterpret_cast<const sockaddr*>(&name));
 }
 
 }  // namespace ctran

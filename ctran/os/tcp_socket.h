@@ -20,10 +20,10 @@ TcpSocket listenTcp(std::vector<NetAddress>& addresses);
 /// fails, reading says why. Throws Error(System) if there is no way to that address.
 TcpSocket beginConnect(const NetAddress& address, const NetAddress& from = {});
 
+/// Whether all of `addresses` refuse: nobody listens there. Each gets so long to answer.
+bool refuse(const std::vector<NetAddress>& addresses, std::chrono::milliseconds patience);
+
 /// acceptOne, of TCP.
 TcpSocket acceptTcp(const TcpSocket& listener);
-
-/// The address at the other end; none if there is no connection.
-NetAddress peerOf(const TcpSocket& socket);
 
 }  // namespace ctran

@@ -20,4 +20,12 @@ std::optional<TcpUsage> tcpUsage(const Socket& socket) {
   return TcpUsage{info.tcpi_bytes_acked, static_cast<int64_t>(micros) * 1000};
 }
 
+int64_t silentNanos(const Socket& socket) {
+  tcp_info info{};
+  socklen_t length = sizeof info;
+  if (::getsockopt(socket.get(), IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0;
+  if (info.tcpi_unacked == 0 || info.tcpi_retransmits == 0) return 0;
+  return static_cast<int64_t>(info.tcpi_last_ack_recv) * 1'000'000;
+}
+
 }  // namespace ctran

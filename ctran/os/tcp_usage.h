@@ -16,4 +16,8 @@ struct TcpUsage {
 /// Nothing where the kernel does not say. A system call.
 std::optional<TcpUsage> tcpUsage(const Socket& socket);
 
+/// For how long the peer's host has said nothing, while it should acknowledge what was sent, and
+/// sent again; 0 if there is no such thing, or the kernel does not say.
+int64_t silentNanos(const Socket& socket);
+
 }  // namespace ctran

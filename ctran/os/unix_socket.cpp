@@ -102,6 +102,13 @@ bool peerIsTrusted(const UniqueFd& socket) {
   return peer.uid == ::geteuid() || peer.uid == 0;
 }
 
+pid_t peerPid(const UniqueFd& socket) {
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (::getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0) return 0;
+  return peer.pid;
+}
+
 void sendAll(const UniqueFd& socket, std::span<const std::byte> bytes, std::span<const int> fds,
              Deadline deadline, const Interrupt& interrupt) {
   if (fds.size() > kMaxFds) throw Error(ErrorKind::InvalidArgument, "too many descriptors");

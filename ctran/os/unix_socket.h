@@ -32,6 +32,9 @@ std::vector<size_t> waitReadable(std::span<const int> sockets, Deadline deadline
 /// root.
 bool peerIsTrusted(const UniqueFd& socket);
 
+/// The process that has called; 0 if it is not known here.
+pid_t peerPid(const UniqueFd& socket);
+
 /// The `op` of the error when this process has no descriptor left for those that were sent, or when
 /// too many of this user are on their way until the deadline.
 inline constexpr const char* kNoDescriptors = "receiving descriptors";

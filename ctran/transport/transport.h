@@ -131,6 +131,9 @@ class Transport {
   virtual std::string describe(int rank) const = 0;
   virtual int connections() = 0;          ///< peers to whom there is a connection,
   virtual int connections(int peer) = 0;  ///< and how many there are to one of them
+  /// For how long nothing has come from the host of a rank that should acknowledge what was sent
+  /// there; 0 where that is not so, or not known.
+  virtual int64_t silentNanos([[maybe_unused]] int rank) { return 0; }
   /// What messages to a rank go over, for people.
   virtual std::string pathTo([[maybe_unused]] int rank) { return std::string(name()); }
   /// From now on what goes to each rank is counted there. Before anything is sent.

@@ -328,6 +328,18 @@ int TcpTransport::connections(int rank) {
   return peer == nullptr ? 0 : peer->connectionsThere();
 }
 
+int64_t TcpTransport::silentNanos(int rank) {
+  const Lock lock(*this);
+  const Peer* const peer = peers_.find(rank);
+  int64_t longest = 0;
+  if (peer == nullptr) return longest;
+  for (const auto& connection : peer->connections) {
+    if (!connection->isOpen()) continue;
+    longest = std::max(longest, ctran::silentNanos(connection->link.socket()));
+  }
+  return longest;
+}
+
 bool TcpTransport::mayHear(int rank) {
   const Lock lock(*this);
   const Peer* const peer = peers_.find(rank);

@@ -79,6 +79,7 @@ class TcpTransport final : public Transport {
 
   int connections() override;
   int connections(int peer) override;
+  int64_t silentNanos(int rank) override;
 
   uint64_t refusedCallers();
 

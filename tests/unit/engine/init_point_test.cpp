@@ -3,6 +3,7 @@
 
 #include <barrier>
 
+#include "ctran/bootstrap/meeting_tree.h"
 #include "ctran/engine/init_point.h"
 #include "tests/unit/support/ranks.h"
 
@@ -113,6 +114,7 @@ TEST_P(InitPoints, NameALeaderThatDoesNotCome) {
   });
   EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
+  EXPECT_NE(error.hint().find("the same handles"), std::string::npos) << error.what();
 }
 
 TEST_P(InitPoints, NameALeaderThatIsNoMore) {
@@ -125,6 +127,81 @@ TEST_P(InitPoints, NameALeaderThatIsNoMore) {
   const Error error = errorOf([&] { point.form({gone, point.handle()}, "late", options()); });
   EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
   EXPECT_EQ(error.ranks(), std::vector<int>{0});
+}
+
+/// Of ranks that do not agree: what each is told.
+std::vector<std::string> disagreeing(int size, int perHost,
+                                     const std::function<Handles(int, const Handles&)>& listOf,
+                                     const std::function<std::string(int)>& occasionOf) {
+  std::vector<std::string> told(size);
+  std::barrier together(size);
+  const auto body = [&](int own, InitPoint& point, const Handles& handles) {
+    const Error error = errorOf([&] {
+      point.form(listOf(own, handles), occasionOf(own), options(std::chrono::milliseconds(500)));
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+    EXPECT_EQ(error.op(), "reconfigure");
+    told[own] = error.what();
+    together.arrive_and_wait();
+  };
+  runPoints(size, body, perHost);
+  return told;
+}
+
+TEST_P(InitPoints, TellOfMembersWithAnotherOccasion) {
+  const auto told = disagreeing(
+      3, GetParam(), [](int, const Handles& handles) { return handles; },
+      [](int own) { return "occasion " + std::to_string(own); });
+  EXPECT_NE(told[0].find("for another occasion: uuid or handles differ"), std::string::npos)
+      << told[0];
+  for (const int r : {1, 2}) {
+    EXPECT_NE(told[r].find("rank 0, which means another occasion"), std::string::npos) << told[r];
+  }
+}
+
+TEST_P(InitPoints, TellOfMembersWithAnotherList) {
+  const auto told = disagreeing(
+      3, GetParam(),
+      [](int own, const Handles& handles) {
+        return own == 0 ? Handles(handles.rbegin(), handles.rend()) : handles;
+      },
+      [](int) { return std::string("the same"); });
+  for (const int r : {0, 2}) {
+    EXPECT_NE(told[r].find("for another occasion: uuid or handles differ"), std::string::npos)
+        << told[r];
+  }
+}
+
+TEST_P(InitPoints, NameAMemberThatIsNoMore) {
+  std::string gone;
+  {
+    const InitPoint point(hostOf(2, GetParam()));
+    gone = point.handle();
+  }
+  const auto body = [&](int, InitPoint& point, const Handles& handles) {
+    const Error error = errorOf([&] {
+      point.form({handles[0], handles[1], gone}, "late", options());
+    });
+    EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{2});
+    EXPECT_NE(error.hint().find("leave its handle out"), std::string::npos) << error.what();
+  };
+  runPoints(2, body, GetParam());
+}
+
+TEST(InitPoint, NamesAMemberThatIsNoMoreAmongMany) {
+  constexpr int kMembers = MeetingTree::kMostInOneLevel + 2;
+  InitPoint point;
+  Handles handles{point.handle()};
+  std::vector<std::unique_ptr<InitPoint>> idle;
+  for (int r = 1; r < kMembers; ++r) {
+    idle.push_back(std::make_unique<InitPoint>());
+    handles.push_back(idle.back()->handle());
+  }
+  idle[16].reset();
+  const Error error = errorOf([&] { point.form(handles, "many", options()); });
+  EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
+  EXPECT_EQ(error.ranks(), std::vector<int>{17});
 }
 
 TEST(InitPoint, RefusesWhatMakesNoGroup) {

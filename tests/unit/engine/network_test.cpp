@@ -130,6 +130,31 @@ struct State {
   std::atomic<bool> go;
 };
 
+TEST(NetworkOf, TimeoutTellsOfALinkThatIsDown) {
+  const NetworkOfHosts network(2);
+  if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
+  const TemporaryDirectory directory;
+  Shared<State> state;
+  ForkedRanks ranks(2, [&](int rank) {
+    network.enter(rank);
+    const auto communicator = join(directory, rank, 2);
+    communicator->run({});
+    ++state->arrived;
+    awaitFlag(state->go);
+    communicator->setTimeout(std::chrono::seconds(2));
+    const Error error = errorOf([&] { communicator->run({}); });
+    EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
+    EXPECT_EQ(error.ranks(), std::vector<int>{1 - rank}) << error.what();
+    EXPECT_EQ(error.hint(), "see the network between the hosts") << error.what();
+    ++state->arrived;
+    while (state->arrived < 4) ::usleep(1000);
+  });
+  while (state->arrived < 2) ::usleep(1000);
+  network.cut(1);
+  state->go = true;
+  ranks.expectSuccess();
+}
+
 /// A host that is gone without a word: noticed by keep-alive where this rank waits for data, and by
 /// what is not acknowledged where it sends.
 TEST(NetworkOf, HostThatDisappearsIsNamed) {

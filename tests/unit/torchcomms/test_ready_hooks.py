@@ -338,6 +338,15 @@ def test_clog_warns_of_what_fails(threads: Make, tmp_path: Path) -> None:
     assert [line[:4] for line in written[2:-1]] == ["C1|s", "C1|Q", "C1|S"]  # and no end
 
 
+def test_clog_warns_once_of_a_full_disk(fake: Fake, capfd: pytest.CaptureFixture[str]) -> None:
+    log = clog("/dev/full", ["ALL"])
+    comm = fake()
+    log.register_with_comm(comm)
+    for _ in range(3):
+        comm.barrier(async_op=False)
+    assert capfd.readouterr().err.count("clog cannot write") == 1
+
+
 def test_clog_refuses_what_it_cannot_do(fake: Fake, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="LIFECYCLE"):
         clog(str(tmp_path / "log"), ["lifecycle"])

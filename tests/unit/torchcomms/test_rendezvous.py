@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import textwrap
@@ -180,6 +181,44 @@ def test_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CommTimeoutError, match="Nobody serves the store") as raised:
         _rendezvous.resolve("x", None, timedelta(milliseconds=100))
     assert raised.value.ranks == [0]
+
+
+def test_something_else_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        put(monkeypatch, RANK=1, WORLD_SIZE=2, MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+        with pytest.raises(CommTimeoutError, match=f"listens at 127.0.0.1:{port}, but") as raised:
+            _rendezvous.resolve("x", None, timedelta(milliseconds=300))
+    assert raised.value.ranks == [0]
+
+
+# Is interrupted when it waits for the answer of a listener that says nothing.
+INTERRUPTED = """
+import os, signal, socket, threading
+from datetime import timedelta
+from torchcomms import _rendezvous
+listener = socket.create_server(("127.0.0.1", 0))
+os.environ.update(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1",
+                  MASTER_PORT=str(listener.getsockname()[1]))
+def interrupt():
+    probe, _ = listener.accept()
+    store, _ = listener.accept()
+    store.recv(1, socket.MSG_PEEK)  # it has asked, and waits
+    os.kill(os.getpid(), signal.SIGINT)
+    threading.Event().wait()
+threading.Thread(target=interrupt, daemon=True).start()
+try:
+    _rendezvous.resolve("x", None, timedelta(seconds=600))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_interrupt_ends_the_wait_for_a_silent_listener() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], timeout=60, check=True, stdout=subprocess.PIPE
+    )
+    assert done.stdout == b"interrupted\n"
 
 
 def test_slurm_meets_at_its_first_node(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,9 @@
 #include <optional>
 #include <stdexcept>
 #include <type_traits>
+#include <utility>
 
+#include "ctran/base/log.h"
 #include "torchcomms/csrc/hooks/operation_view.hpp"
 
 namespace torch::comms {
@@ -125,7 +127,7 @@ class ClogWriter {
     const auto epoch =
         std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch());
     std::fprintf(file_, "V|1|base_timestamp=%.6f\n", epoch.count());
-    std::fflush(file_);
+    flush();
   }
 
   /// The number of a signature; the first time it is written too.
@@ -148,11 +150,17 @@ class ClogWriter {
     const std::lock_guard lock(mutex_);
     const std::chrono::duration<double> since = Clock::now() - base_;
     std::fprintf(file_, "%s|+%.6f\n", text.c_str(), since.count());
-    std::fflush(file_);  // what hangs or dies leaves its log
+    flush();  // what hangs or dies leaves its log
   }
 
  private:
   static constexpr std::string_view kRank = "{rank}";
+
+  void flush() {
+    if (std::fflush(file_) == 0 || std::exchange(hasFailed_, true)) return;
+    ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
+               "clog cannot write, so lines are missing from its file: %s", std::strerror(errno));
+  }
 
   std::string pathFor(int rank) const {
     if (const size_t at = output_.find(kRank); at != std::string::npos) {
@@ -170,6 +178,7 @@ class ClogWriter {
   const Clock::time_point base_ = Clock::now();
   std::mutex mutex_;  // guards what follows
   std::FILE* file_ = nullptr;
+  bool hasFailed_ = false;  // which is said once
   std::map<std::string, uint64_t> numbers_;
 };
 
