@@ -39,11 +39,13 @@ def init_device_mesh(
     Raises:
         RuntimeError: several dimensions without `_global_comm`, or communicators that do not make a
             mesh.
-        ValueError: as many names as communicators are needed, and at least one.
+        ValueError: as many names as communicators are needed, all different, and at least one.
     """
     comms, names = tuple(mesh_dim_comms), tuple(mesh_dim_names)
     if not comms or len(comms) != len(names):
         raise ValueError(f"got {len(comms)} communicators and {len(names)} names of dimensions")
+    if len(set(names)) < len(names):
+        raise ValueError(f"two dimensions have the same name: {names}")
     if _global_comm is None:
         if len(comms) > 1:
             raise RuntimeError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
+import pytest
 import torch
 from harness import Rank, Ranks
 from harness.failing import (
@@ -19,8 +20,8 @@ MakeRanks = Callable[[int], Ranks]
 BACKEND = "ctran"
 
 
-def forks_between_calls(rank: Rank) -> int:
-    comm = rank.comm(BACKEND)
+def forks_between_calls(rank: Rank, backend: str) -> int:
+    comm = rank.comm(backend)
     all_reduce(comm)
     wait_for_async(comm)  # the threads of the library run
     child = os.fork()
@@ -36,8 +37,9 @@ def forks_between_calls(rank: Rank) -> int:
     return os.waitstatus_to_exitcode(status)
 
 
-def test_a_forked_child_is_harmless_and_told(fresh_ranks: MakeRanks) -> None:
-    assert fresh_ranks(2).run(forks_between_calls) == [0, 0]
+@pytest.mark.parametrize("backend", ["ctran", "gloo"])
+def test_a_forked_child_is_harmless_and_told(fresh_ranks: MakeRanks, backend: str) -> None:
+    assert fresh_ranks(2).run(forks_between_calls, backend) == [0, 0]
 
 
 def loads_data(rank: Rank) -> list[float]:

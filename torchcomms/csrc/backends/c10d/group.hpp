@@ -11,6 +11,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -24,9 +25,10 @@ struct C10dGroup {
   int rank = 0;
   int size = 1;
   std::shared_ptr<ErrorMonitor> monitor;
+  const uint64_t process = ctran::processToken();
   std::mutex issuing;  ///< of calls that issue; the c10d backend takes one at a time
 
-  /// Throws the error that broke the communicator, if one has.
+  /// Throws the error that broke the communicator, if one has; also in a forked child.
   void requireWhole(OpName op) const;
   bool isBroken() const { return broken_; }
   /// From now on the communicator is broken. The first error stays.

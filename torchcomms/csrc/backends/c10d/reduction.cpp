@@ -129,7 +129,11 @@ at::Tensor Reduction::encode(const at::Tensor& tensor) const {
     default:
       break;
   }
-  return wanted_.kind == ReduceKind::PremulSum ? values.mul(wanted_.factor) : values;
+  if (wanted_.kind != ReduceKind::PremulSum) return values;
+  values = values.mul(wanted_.factor);
+  const bool isWidened = type_ == ScalarType::Float8_e4m3fn || type_ == ScalarType::Float8_e5m2;
+  // The product is of the tensor's type, the sum is not.
+  return isWidened ? values.to(type_).to(at::kFloat) : values;
 }
 
 void Reduction::decode(const at::Tensor& values, const at::Tensor& tensor) const {

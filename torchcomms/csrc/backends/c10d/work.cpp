@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
 
 namespace torch::comms {
@@ -90,6 +91,10 @@ bool C10dOperation::wait(std::optional<std::chrono::milliseconds> limit) {
 }
 
 void C10dOperation::block(std::optional<std::chrono::milliseconds> limit) {
+  if (process_ != ctran::processToken()) {  // a forked child has none of the threads that end it
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "the work belongs to the process that forked this one");
+  }
   const HostWait hostWait;
   const Clock::time_point deadline = Clock::now() + limit.value_or(kForever);
   std::unique_lock lock(mutex_);

@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include "ctran/os/process.h"
 #include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
@@ -48,6 +49,7 @@ class C10dOperation {
   bool ended() const { return status_ > WorkStatus::INPROGRESS; }
 
   const OpName op_;
+  const uint64_t process_ = ctran::processToken();
   const std::shared_ptr<ErrorMonitor> monitor_;
   std::atomic<int> source_{-1};
   mutable std::mutex mutex_;
