@@ -225,12 +225,20 @@ def _encoded(obj: Any, comm: TorchComm) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.get_device())
 
 
+def _no_bytes(*given: object) -> bytes:
+    """An empty `bytes` is saved as a call of `bytes`, which could ask for any memory."""
+    if given:
+        raise pickle.UnpicklingError("bytes are made of something")
+    return b""
+
+
 def _decoded(data: Tensor, rank: int, weights_only: bool) -> Any:
     content = data.cpu().numpy().tobytes()
     if _uses_pickle():
         return pickle.loads(content)
     try:
-        return torch.load(io.BytesIO(content), weights_only=weights_only)
+        with torch.serialization.safe_globals([(_no_bytes, "builtins.bytes")]):
+            return torch.load(io.BytesIO(content), weights_only=weights_only)
     except pickle.UnpicklingError as error:
         raise pickle.UnpicklingError(
             f"What rank {rank} sent is more than tensors and plain values. If you trust it, pass "

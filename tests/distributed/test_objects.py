@@ -31,7 +31,8 @@ class Custom:
 
 def of(rank: int) -> dict[str, Any]:
     """Of another size on every rank."""
-    return {"rank": rank, "text": "x" * (100 * rank), "none": None, "list": [1, 2.5, (rank,)]}
+    some = {"rank": rank, "none": None, "list": [1, 2.5, (rank,)]}
+    return {**some, "text": "x" * (100 * rank), "bytes": b"x" * rank}
 
 
 def exchanges(rank: Rank, backend: str) -> None:

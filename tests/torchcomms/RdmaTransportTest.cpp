@@ -89,8 +89,7 @@ TEST(RdmaTransport, RunsTheSeedsProgram) {
 
   // And back, by a read
   peerBuffer[17] = 'r';
-  EXPECT_EQ(transport->read(rdmaMemory.createMutableView(0, 100), remoteBuffer).get(),
-            commSuccess);
+  EXPECT_EQ(transport->read(rdmaMemory.createMutableView(0, 100), remoteBuffer).get(), commSuccess);
   EXPECT_EQ(buffer[17], 'r');
 }
 
