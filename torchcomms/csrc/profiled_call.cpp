@@ -72,8 +72,9 @@ std::string explained(const TorchCommBackend& backend, OpName op, int64_t bytes,
   using ctran::Json;
   Json request = Json::object();
   request.set("do", Json("explain")).set("collective", Json(collectiveOf(op)));
-  request.set("bytes", Json(bytes)).set("rank", Json(backend.getRank()));
+  request.set("bytes", Json(bytes));
   request.set("communicator", Json(std::string(backend.getCommName())));
+  request.set("token", Json(static_cast<int64_t>(backend.engineToken())));
   const auto& tensors = tensorsOf(view);
   if (const std::string type = tensors.empty() ? "" : nameOf(tensors[0].scalar_type());
       !type.empty()) {
@@ -94,10 +95,9 @@ std::string algorithmOf(const TorchCommBackend& backend, OpName op, int64_t byte
   static std::mutex mutex;
   static std::map<std::string, std::string> known;
   const auto& tensors = tensorsOf(view);
-  const std::string key =
-      std::string(backend.getCommName()) + '\n' + std::to_string(backend.getRank()) + '/' +
-      std::to_string(backend.getSize()) + '\n' + std::string(toString(op)) + ' ' +
-      std::to_string(bytes) + ' ' + (tensors.empty() ? "" : nameOf(tensors[0].scalar_type()));
+  const std::string key = std::to_string(backend.engineToken()) + ' ' + std::string(toString(op)) +
+                          ' ' + std::to_string(bytes) + ' ' +
+                          (tensors.empty() ? "" : nameOf(tensors[0].scalar_type()));
   const std::lock_guard lock(mutex);
   const auto found = known.find(key);
   if (found != known.end()) return found->second;
