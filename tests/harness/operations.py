@@ -64,7 +64,7 @@ class Call:
 
     def reduced(self, contributions: Sequence[torch.Tensor]) -> torch.Tensor:
         assert self.args.op is not None
-        return reference.reduce(contributions, self.args.op, self.backend.startswith("ctran"))
+        return reference.reduce(contributions, self.args.op)
 
     def reduce_op(self) -> Any:
         own = reference.factor(self.rank)

@@ -113,17 +113,11 @@ def _scaled(part: torch.Tensor, by: float) -> torch.Tensor:
     return part.to(wide) * torch.tensor(by, dtype=wide)
 
 
-def reduce(parts: Sequence[torch.Tensor], op: str, rounds_products: bool = True) -> torch.Tensor:
-    """The reduction of what ranks 0, 1, ... contribute.
-
-    Of PREMUL_SUM in types narrower than fp32: whether products are rounded to the type before they
-    are added, or kept in fp32.
-    """
+def reduce(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
+    """The reduction of what ranks 0, 1, ... contribute; the products of PREMUL_SUM are rounded."""
     dtype = parts[0].dtype
     if op.startswith("PREMUL"):
-        scaled = [_scaled(part, factor(r)) for r, part in enumerate(parts)]
-        if rounds_products:
-            scaled = [part.to(dtype) for part in scaled]
+        scaled = [_scaled(part, factor(r)).to(dtype) for r, part in enumerate(parts)]
         return reduce(scaled, "SUM").to(dtype)
     if len(parts) == 1:
         return parts[0].clone()

@@ -294,8 +294,7 @@ def with_another_secret(rank: Rank, trio: str) -> str:
 
 def test_who_does_not_have_the_secret_cannot_join(ranks: MakeRanks) -> None:
     first, second = ranks(2).run(with_another_secret, f"127.0.0.1:{free_port()}")
-    assert "who did not come; a caller from 127.0.0.1:" in first
-    assert "another secret" in first
+    assert "who did not come; a caller from 127.0.0.1 has another secret" in first
     assert "another key" in second
     assert "MSCCLPP_SECRET" in first
     assert "MSCCLPP_SECRET" in second

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -223,8 +224,11 @@ def test_an_interruption_of_cpp_is_not_of_the_next_call(tmp_path: Path) -> None:
     module = mscclpp.compile_native("waits", file, device="cpu")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
-        with pytest.raises(RuntimeError, match="interrupted by a signal"):
+        # Of another process: no thread of this one runs Python while the module waits.
+        with (
+            subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -INT {os.getpid()}"]),
+            pytest.raises(RuntimeError, match="interrupted by a signal"),
+        ):
             module.wait()
     finally:
         signal.signal(signal.SIGINT, before)

@@ -88,8 +88,9 @@ TEST(HostKernel, BlocksHaveDynamicSharedMemoryOfTheirOwn) {
   EXPECT_EQ(sums, (std::vector<unsigned>{0, 16, 32, 48}));
 }
 
-/// Writes that many KiB of stack.
-[[gnu::noinline]] unsigned deep(unsigned kilobytes, const volatile char* above = nullptr) {
+/// Writes that many KiB of stack. AddressSanitizer would have the locals in memory of its own.
+[[gnu::noinline, gnu::no_sanitize_address]] unsigned deep(unsigned kilobytes,
+                                                          const volatile char* above = nullptr) {
   volatile char locals[1024];
   for (volatile char& local : locals) local = above == nullptr ? '\0' : *above;
   return kilobytes == 1 ? 1 : deep(kilobytes - 1, locals) + 1;
