@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
 from harness import Rank, Ranks
 from harness.failing import all_reduce, barrier, until_blocked, wait_for_async
@@ -20,8 +21,8 @@ MakeRanks = Callable[[int], Ranks]
 BACKEND = "ctran"
 
 
-def two_threads_call(rank: Rank) -> list[str]:
-    comm = rank.comm(BACKEND)
+def two_threads_call(rank: Rank, backend: str) -> list[str]:
+    comm = rank.comm(backend)
     if rank.rank == 1:
         rank.listen()  # until one of the two threads of rank 0 has been refused
         barrier(comm)
@@ -43,8 +44,11 @@ def two_threads_call(rank: Rank) -> list[str]:
     return errors
 
 
-def test_a_second_thread_is_refused_and_the_first_goes_on(fresh_ranks: MakeRanks) -> None:
-    job = fresh_ranks(2).start(two_threads_call)
+@pytest.mark.parametrize("backend", [BACKEND, "gloo"])
+def test_a_second_thread_is_refused_and_the_first_goes_on(
+    fresh_ranks: MakeRanks, backend: str
+) -> None:
+    job = fresh_ranks(2).start(two_threads_call, backend)
     assert job.hear(0) == "refused"
     job.say(1)
     (error,) = job.results()[0]

@@ -98,6 +98,38 @@ if rank != 0:
     sys.stdin.read()
 """
 
+# Threads in calls that go on, and let go of tensors, while the interpreter goes. (Calls of torch
+# itself in such a thread end the process.)
+BUSY = """
+import threading, time
+
+def call(comm, is_async):
+    tensor = torch.ones(1000)
+    try:
+        while True:
+            work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=is_async)
+            if is_async:
+                work.wait()
+    except torchcomms.CommError:  # the other rank has left
+        time.sleep(100)
+
+for is_async in (True, False):
+    own = comm.split(list(range(size)), f"own {is_async}")
+    threading.Thread(target=call, args=[own, is_async], daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+@pytest.mark.parametrize("attempt", range(3))
+def test_threads_in_calls_do_not_break_the_end(tmp_path: Path, attempt: int) -> None:
+    store = str(tmp_path / "store")
+    folder = tmp_path / "programs"
+    folder.mkdir()
+    programs = [Program(PRELUDE + BUSY, folder, [str(r), "2", store]) for r in range(2)]
+    for program in programs:
+        ended = program.end()
+        assert (ended.code, ended.err) == (0, "")
+
 
 @pytest.mark.parametrize("ending", [PENDING, WAITING], ids=["works", "threads that wait"])
 def test_what_is_pending_does_not_keep_a_program_from_ending(tmp_path: Path, ending: str) -> None:

@@ -27,7 +27,7 @@ void destroy(PyObject* object) {
     // The last one to let go may wait for peers.
     auto* const saved = PyEval_SaveThread();
     own->shared.reset();
-    PyEval_RestoreThread(saved);
+    restoreThread(saved);
   }
   own->shared.~shared_ptr();
   PyTypeObject* const type = Py_TYPE(object);

@@ -57,7 +57,7 @@ MemoryObject& self(PyObject* object) { return *reinterpret_cast<MemoryObject*>(o
 void letGo(std::shared_ptr<void>& memory) {
   PyThreadState* const saved = PyEval_SaveThread();
   memory.reset();
-  PyEval_RestoreThread(saved);
+  restoreThread(saved);
 }
 
 void destroy(PyObject* object) {

@@ -2,6 +2,8 @@
 
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
+#include <cxxabi.h>
+#include <unistd.h>
 
 #include <exception>
 #include <functional>
@@ -68,12 +70,23 @@ std::string text(PyObject* object, const char* what);
 int64_t integer(PyObject* object, const char* what);
 double number(PyObject* object, const char* what);
 
+/// Takes the interpreter's lock again. When the interpreter goes, Python, before 3.14, would end
+/// this thread in the middle of whatever has called us: destructors on the way would end the
+/// process. It stays.
+inline void restoreThread(PyThreadState* saved) {
+  try {
+    PyEval_RestoreThread(saved);
+  } catch (const abi::__forced_unwind&) {
+    while (true) ::pause();
+  }
+}
+
 /// Waits release the interpreter's lock, and end with Ctrl-C.
 class Waiting final : public ctran::WaitHooks {
  public:
   void beforeBlocking() override { saved_ = PyEval_SaveThread(); }
   void afterBlocking() override {
-    PyEval_RestoreThread(saved_);
+    restoreThread(saved_);
     saved_ = nullptr;
   }
   void interrupted() override {
@@ -92,14 +105,14 @@ class Waiting final : public ctran::WaitHooks {
 class Unlocked final : public ctran::WaitHooks {
  public:
   Unlocked() : saved_(PyEval_SaveThread()) {}
-  ~Unlocked() override { PyEval_RestoreThread(saved_); }
+  ~Unlocked() override { restoreThread(saved_); }
   Unlocked(const Unlocked&) = delete;
   Unlocked& operator=(const Unlocked&) = delete;
 
   void beforeBlocking() override {}
   void afterBlocking() override {}
   void interrupted() override {
-    PyEval_RestoreThread(saved_);
+    restoreThread(saved_);
     const int raised = PyErr_CheckSignals();
     saved_ = PyEval_SaveThread();
     if (raised != 0) throw PythonError();

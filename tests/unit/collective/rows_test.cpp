@@ -340,7 +340,8 @@ TEST_P(Rows, ArriveInTheOrderOfTheirSendersAndReturnAsSums) {
   runPlaced([](Communicator& communicator) {
     const int rank = communicator.rank(), size = communicator.size();
     for (const RowCase& c : allCases()) {
-      if (c.elements >= (kThreadSanitizer ? 2000u : kAddressSanitizer ? 10'000u : ~0u)) continue;
+      const bool isListed = c.form == RowCase::Listed;
+      if (c.elements >= 2000 && (kThreadSanitizer || (kAddressSanitizer && !isListed))) continue;
       Dispatch dispatch(c, rank, size);
       run(communicator, dispatch.collective(), c.posted);
       dispatch.check();

@@ -166,7 +166,7 @@ TEST_P(RdmaWindowFrom, TheTargetTakesNoPartInAGet) {
 INSTANTIATE_TEST_SUITE_P(Memory, RdmaWindowFrom,
                          ::testing::Values(Local::Allocated, Local::Named, Local::NamedEarlier,
                                            Local::OfTheWindow));
-INSTANTIATE_TEST_SUITE_P(Seed, RdmaWindows, ::testing::Range<uint64_t>(0, 10));
+INSTANTIATE_TEST_SUITE_P(Seed, RdmaWindows, ::testing::Range<uint64_t>(0, kSanitizer ? 4 : 10));
 
 }  // namespace
 }  // namespace ctran::testing

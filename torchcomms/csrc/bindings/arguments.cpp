@@ -126,13 +126,13 @@ Signature::Values Signature::parse(PyObject* const* args, Py_ssize_t positional,
   return values;
 }
 
-void Call::wrongType(int index, const char* expected) const {
+void CallArguments::wrongType(int index, const char* expected) const {
   throw py::type_error(std::string(signature_.function()) + "(): argument '" +
                        signature_.nameOf(index) + "' must be " + expected + ", not " +
                        typeName(values_[index]));
 }
 
-py::object Call::sequence(int index, const char* expected) const {
+py::object CallArguments::sequence(int index, const char* expected) const {
   PyObject* value = values_[index];
   // A tensor or a string can be iterated over too, but is not meant.
   if (!PySequence_Check(value) || THPVariable_Check(value) || PyUnicode_Check(value)) {
@@ -143,14 +143,14 @@ py::object Call::sequence(int index, const char* expected) const {
   return list;
 }
 
-at::Tensor& Call::tensor(int index) const {
+at::Tensor& CallArguments::tensor(int index) const {
   PyObject* value = values_[index];
   if (!THPVariable_Check(value)) [[unlikely]]
     wrongType(index, "Tensor");
   return const_cast<at::Tensor&>(THPVariable_Unpack(value));
 }
 
-std::vector<at::Tensor> Call::tensors(int index) const {
+std::vector<at::Tensor> CallArguments::tensors(int index) const {
   const py::object list = sequence(index, "a list of Tensors");
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
   std::vector<at::Tensor> result;
@@ -167,11 +167,11 @@ std::vector<at::Tensor> Call::tensors(int index) const {
   return result;
 }
 
-std::vector<at::Tensor> Call::tensorsOrNone(int index) const {
+std::vector<at::Tensor> CallArguments::tensorsOrNone(int index) const {
   return values_[index] == Py_None ? std::vector<at::Tensor>() : tensors(index);
 }
 
-int64_t Call::integer(int index) const {
+int64_t CallArguments::integer(int index) const {
   const Integer value = number(index);
   int overflow = 0;
   const long long result = PyLong_AsLongLongAndOverflow(value.number.ptr(), &overflow);
@@ -183,11 +183,11 @@ int64_t Call::integer(int index) const {
   return result;
 }
 
-int Call::rank(int index, int size) const {
+int CallArguments::rank(int index, int size) const {
   return number(index).rank(signature_.nameOf(index), size, signature_.function());
 }
 
-Integer Call::number(int index) const {
+Integer CallArguments::number(int index) const {
   PyObject* value = values_[index];
   if (!PyIndex_Check(value) || THPVariable_Check(value)) wrongType(index, "int");
   auto number = py::reinterpret_steal<py::object>(PyNumber_Index(value));
@@ -195,7 +195,7 @@ Integer Call::number(int index) const {
   return {std::move(number)};
 }
 
-std::vector<uint64_t> Call::sizes(int index) const {
+std::vector<uint64_t> CallArguments::sizes(int index) const {
   const py::object list = sequence(index, "a list of ints");
   const Py_ssize_t count = PySequence_Fast_GET_SIZE(list.ptr());
   std::vector<uint64_t> result;
@@ -224,7 +224,7 @@ std::vector<uint64_t> Call::sizes(int index) const {
   return result;
 }
 
-const ReduceOp& Call::reduceOp(int index) const {
+const ReduceOp& CallArguments::reduceOp(int index) const {
   PyObject* value = values_[index];
   if (const auto* op = exactly<ReduceOp>(value, reduceOpClass)) [[likely]]
     return *op;
@@ -232,7 +232,7 @@ const ReduceOp& Call::reduceOp(int index) const {
   return *py::cast<const ReduceOp*>(py::handle(value));
 }
 
-bool Call::asyncOp() const {
+bool CallArguments::asyncOp() const {
   PyObject* value = values_[signature_.asyncOp()];
   if (value == Py_False) return false;
   if (value == Py_True) return true;
@@ -241,7 +241,7 @@ bool Call::asyncOp() const {
   return truth != 0;
 }
 
-void Call::overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const {
+void CallArguments::overrideWith(PyObject* hints, PyObject* timeout, OpOptions& options) const {
   if (isGiven(hints)) [[unlikely]] {
     py::detail::map_caster<Hints, std::string, std::string> caster;
     if (!caster.load(hints, /*convert=*/true)) {

@@ -64,10 +64,10 @@ class Signature {
 
 /// The arguments of one call, converted on demand. Conversions throw py::type_error that names the
 /// function and the argument.
-class Call {
+class CallArguments {
  public:
-  Call(const Signature& signature, PyObject* const* args, Py_ssize_t positional,
-       PyObject* keywordNames)
+  CallArguments(const Signature& signature, PyObject* const* args, Py_ssize_t positional,
+                PyObject* keywordNames)
       : signature_(signature), values_(signature.parse(args, positional, keywordNames)) {}
 
   at::Tensor& tensor(int index) const;
@@ -134,7 +134,7 @@ T* exactly(PyObject* object, PyTypeObject* boundClass) {
 /// dispatch costs more than what they do. `methods` lasts as long as the class.
 PyTypeObject* addMethods(pybind11::handle boundClass, std::span<PyMethodDef> methods);
 
-/// Keeps what `Call` needs of the bound classes. Called once, when they exist.
+/// Keeps what `CallArguments` needs of the bound classes. Called once, when they exist.
 void prepareArguments();
 
 }  // namespace torch::comms

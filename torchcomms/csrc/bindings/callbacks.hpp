@@ -2,12 +2,13 @@
 
 #include <cxxabi.h>
 #include <torch/csrc/utils/pybind.h>
-#include <unistd.h>
 
 #include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
+
+#include "torchcomms/csrc/exit_gate.hpp"
 
 namespace torch::comms {
 
@@ -15,7 +16,7 @@ namespace torch::comms {
 /// Another one that asked for the interpreter's lock then would be ended in the middle of what it
 /// does.
 inline bool interpreterGoes() {
-  if (Py_IsInitialized() == 0) return true;
+  if (ExitGate::isClosed() || Py_IsInitialized() == 0) return true;
 #if PY_VERSION_HEX >= 0x030d0000
   const bool ends = Py_IsFinalizing() != 0;
 #else
@@ -29,10 +30,14 @@ inline bool interpreterGoes() {
 template <typename Ask>
 void askForInterpreter(const Ask& ask) {
   try {
-    ask();
+    if (ExitGate::enter()) {
+      ask();
+      ExitGate::leave();
+      return;
+    }
   } catch (const abi::__forced_unwind&) {
-    while (true) ::pause();
   }
+  ExitGate::stay();
 }
 
 /// The interpreter's lock, for threads that may outlive the interpreter.

@@ -2,6 +2,7 @@
 
 #include <pybind11/stl.h>
 #include <unistd.h>
+#include <comms/torchcomms/TorchWork.hpp>
 
 #include <condition_variable>
 #include <deque>
@@ -81,7 +82,7 @@ class LogQueue final : public ctran::LogSink {
 py::list nextLogs() {
   std::deque<ctran::LogRecord> records;
   {
-    const py::gil_scoped_release released;
+    const HostWait released;
     records = LogQueue::get().next();
   }
   py::list rows;
@@ -107,7 +108,7 @@ void bindLog(py::module_& module) {
   module.def(
       "_close_log_queue",
       [] {
-        const py::gil_scoped_release released;
+        const HostWait released;
         LogQueue::get().close();
       },
       "What is logged goes where it went before.");

@@ -6,6 +6,7 @@
 #include "torchcomms/csrc/bindings/bindings.hpp"
 #include "torchcomms/csrc/bindings/errors.hpp"
 #include "torchcomms/csrc/c10d/callback_thread.hpp"
+#include "torchcomms/csrc/exit_gate.hpp"
 #include "torchcomms/csrc/hooks/debug_server.hpp"
 
 namespace torch::comms {
@@ -42,6 +43,7 @@ PYBIND11_MODULE(_comms, module) {
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
     TaskQueue::settleAll(std::chrono::seconds(1));
     retireCallbacks(std::chrono::seconds(1));
+    ExitGate::close(std::chrono::seconds(1));
   });
 }
 

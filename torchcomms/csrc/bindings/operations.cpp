@@ -24,7 +24,7 @@ template <typename Operation>
 PyObject* run(const Signature& signature, PyObject* self, PyObject* const* args, Py_ssize_t count,
               PyObject* names, Operation operation) noexcept {
   try {
-    const Call call(signature, args, count, names);
+    const CallArguments call(signature, args, count, names);
     return wrapWork(operation(commOf(self), call));
   } catch (...) {
     setPythonError(std::current_exception(), signature.function());
@@ -36,21 +36,21 @@ using Args = PyObject* const*;
 
 PyObject* send(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("send", {{"tensor"}, {"dst"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.send(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(), c.options<SendOptions>());
   });
 }
 
 PyObject* recv(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("recv", {{"tensor"}, {"src"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.recv(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(), c.options<RecvOptions>());
   });
 }
 
 PyObject* broadcast(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("broadcast", {{"tensor"}, {"root"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.broadcast(c.tensor(0), c.rank(1, comm.getSize()), c.asyncOp(),
                           c.options<BroadcastOptions>());
   });
@@ -58,14 +58,14 @@ PyObject* broadcast(PyObject* self, Args args, Py_ssize_t count, PyObject* names
 
 PyObject* allReduce(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_reduce", {{"tensor"}, {"op"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_reduce(c.tensor(0), c.reduceOp(1), c.asyncOp(), c.options<AllReduceOptions>());
   });
 }
 
 PyObject* reduce(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("reduce", {{"tensor"}, {"root"}, {"op"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.reduce(c.tensor(0), c.rank(1, comm.getSize()), c.reduceOp(2), c.asyncOp(),
                        c.options<ReduceOptions>());
   });
@@ -73,21 +73,21 @@ PyObject* reduce(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
 
 PyObject* allGather(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_gather", {{"tensor_list"}, {"tensor"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_gather(c.tensors(0), c.tensor(1), c.asyncOp(), c.options<AllGatherOptions>());
   });
 }
 
 PyObject* allGatherV(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_gather_v", {{"tensor_list"}, {"tensor"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_gather_v(c.tensors(0), c.tensor(1), c.asyncOp(), c.options<AllGatherOptions>());
   });
 }
 
 PyObject* allGatherSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_gather_single", {{"output"}, {"input"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_gather_single(c.tensor(0), c.tensor(1), c.asyncOp(),
                                   c.options<AllGatherSingleOptions>());
   });
@@ -95,7 +95,7 @@ PyObject* allGatherSingle(PyObject* self, Args args, Py_ssize_t count, PyObject*
 
 PyObject* reduceScatter(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("reduce_scatter", {{"output"}, {"input_list"}, {"op"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.reduce_scatter(c.tensor(0), c.tensors(1), c.reduceOp(2), c.asyncOp(),
                                c.options<ReduceScatterOptions>());
   });
@@ -103,7 +103,7 @@ PyObject* reduceScatter(PyObject* self, Args args, Py_ssize_t count, PyObject* n
 
 PyObject* reduceScatterV(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("reduce_scatter_v", {{"output"}, {"input_list"}, {"op"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.reduce_scatter_v(c.tensor(0), c.tensors(1), c.reduceOp(2), c.asyncOp(),
                                  c.options<ReduceScatterOptions>());
   });
@@ -111,7 +111,7 @@ PyObject* reduceScatterV(PyObject* self, Args args, Py_ssize_t count, PyObject* 
 
 PyObject* reduceScatterSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("reduce_scatter_single", {{"output"}, {"input"}, {"op"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.reduce_scatter_single(c.tensor(0), c.tensor(1), c.reduceOp(2), c.asyncOp(),
                                       c.options<ReduceScatterSingleOptions>());
   });
@@ -121,7 +121,7 @@ PyObject* reduceScatterQuantized(PyObject* self, Args args, Py_ssize_t count, Py
   static const Signature signature(
       "reduce_scatter_quantized",
       {{"output"}, {"input"}, {"op"}, {.name = "seed", .isOptional = true}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.reduce_scatter_quantized(c.tensor(0), c.tensor(1), c.reduceOp(2), c.tensorOrNone(3),
                                          c.asyncOp(), c.options<ReduceScatterSingleOptions>());
   });
@@ -129,7 +129,7 @@ PyObject* reduceScatterQuantized(PyObject* self, Args args, Py_ssize_t count, Py
 
 PyObject* allToAllSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("all_to_all_single", {{"output"}, {"input"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all_single(c.tensor(0), c.tensor(1), c.asyncOp(),
                                   c.options<AllToAllSingleOptions>());
   });
@@ -140,7 +140,7 @@ PyObject* allToAllVSingle(PyObject* self, Args args, Py_ssize_t count, PyObject*
                                                            {"input"},
                                                            {"output_split_sizes", "output_splits"},
                                                            {"input_split_sizes", "input_splits"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all_v_single(c.tensor(0), c.tensor(1), c.sizes(2), c.sizes(3), c.asyncOp(),
                                     c.options<AllToAllvSingleOptions>());
   });
@@ -149,7 +149,7 @@ PyObject* allToAllVSingle(PyObject* self, Args args, Py_ssize_t count, PyObject*
 PyObject* allToAll(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature(
       "all_to_all", {{"output_tensor_list", "output_list"}, {"input_tensor_list", "input_list"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all(c.tensors(0), c.tensors(1), c.asyncOp(), c.options<AllToAllOptions>());
   });
 }
@@ -158,7 +158,7 @@ PyObject* allToAllVDynamic(PyObject* self, Args args, Py_ssize_t count, PyObject
   static const Signature signature(
       "all_to_all_v_dynamic",
       {{"output"}, {"input"}, {"output_split_sizes"}, {"input_split_sizes"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all_v_dynamic(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
                                      c.asyncOp(), c.options<AllToAllvSingleOptions>());
   });
@@ -170,7 +170,7 @@ PyObject* deviceAllToAllV(PyObject* self, Args args, Py_ssize_t count, PyObject*
                                     {"input"},
                                     {"output_split_sizes", "output_split_sizes_gpu"},
                                     {"input_split_sizes", "input_split_sizes_gpu"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.device_alltoallv_single(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
                                         c.asyncOp(), c.options<AllToAllvSingleOptions>());
   });
@@ -184,7 +184,7 @@ PyObject* dynamicDispatch(PyObject* self, Args args, Py_ssize_t count, PyObject*
                                                                   {"input_chunk_indices"},
                                                                   {"input_chunk_count_per_rank"},
                                                                   {"hidden_dim"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.alltoallv_dynamic_dispatch(c.tensors(0), c.tensor(1), c.tensor(2), c.tensor(3),
                                            c.tensor(4), c.tensor(5), c.integer(6), c.asyncOp(),
                                            c.options<AllToAllvSingleOptions>());
@@ -198,7 +198,7 @@ PyObject* dynamicCombine(PyObject* self, Args args, Py_ssize_t count, PyObject* 
                                                                  {"input_chunk_indices"},
                                                                  {"input_chunk_count_per_rank"},
                                                                  {"hidden_dim"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.alltoallv_dynamic_combine(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3),
                                           c.tensor(4), c.integer(5), c.asyncOp(),
                                           c.options<AllToAllvSingleOptions>());
@@ -209,7 +209,7 @@ PyObject* dedup(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature(
       "all_to_all_v_dedup",
       {{"output"}, {"input"}, {"output_split_sizes"}, {"input_indices"}, {"input_split_sizes"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all_v_dedup(c.tensor(0), c.tensor(1), c.tensor(2), c.tensor(3), c.tensor(4),
                                    c.asyncOp(), c.options<AllToAllvSingleOptions>());
   });
@@ -222,7 +222,7 @@ PyObject* dedupCombine(PyObject* self, Args args, Py_ssize_t count, PyObject* na
                                                                   {"input_split_sizes"},
                                                                   {"output_indices"},
                                                                   {"output_split_sizes"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.all_to_all_v_dedup_combine(c.tensor(0), c.tensor(1), c.tensorOrNone(2), c.tensor(3),
                                            c.tensor(4), c.tensor(5), c.asyncOp(),
                                            c.options<AllToAllvSingleOptions>());
@@ -231,7 +231,7 @@ PyObject* dedupCombine(PyObject* self, Args args, Py_ssize_t count, PyObject* na
 
 PyObject* barrier(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("barrier", {});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.barrier(c.asyncOp(), c.options<BarrierOptions>());
   });
 }
@@ -239,7 +239,7 @@ PyObject* barrier(PyObject* self, Args args, Py_ssize_t count, PyObject* names) 
 PyObject* scatter(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature(
       "scatter", {{"output_tensor", "output"}, {"input_tensor_list", "input_list"}, {"root"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.scatter(c.tensor(0), c.tensorsOrNone(1), c.rank(2, comm.getSize()), c.asyncOp(),
                         c.options<ScatterOptions>());
   });
@@ -248,7 +248,7 @@ PyObject* scatter(PyObject* self, Args args, Py_ssize_t count, PyObject* names) 
 PyObject* gather(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature(
       "gather", {{"output_tensor_list", "output_list"}, {"input_tensor", "input"}, {"root"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.gather(c.tensorsOrNone(0), c.tensor(1), c.rank(2, comm.getSize()), c.asyncOp(),
                        c.options<GatherOptions>());
   });
@@ -256,7 +256,7 @@ PyObject* gather(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
 
 PyObject* gatherSingle(PyObject* self, Args args, Py_ssize_t count, PyObject* names) {
   static const Signature signature("gather_single", {{"output"}, {"input"}, {"root"}});
-  return run(signature, self, args, count, names, [](TorchComm& comm, const Call& c) {
+  return run(signature, self, args, count, names, [](TorchComm& comm, const CallArguments& c) {
     return comm.gather_single(c.tensor(0), c.tensor(1), c.rank(2, comm.getSize()), c.asyncOp(),
                               c.options<GatherSingleOptions>());
   });

@@ -42,6 +42,24 @@ void finish(OpName op, TorchWork& work, C10dGroup& group) {
   }
 }
 
+/// For the time of a collective. Those of two threads could have another order on each rank, and
+/// take each other's data.
+class Entered {
+ public:
+  Entered(std::atomic<bool>& entered, const C10dGroup& group) : entered_(entered) {
+    if (!entered_.exchange(true)) return;
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       "two threads use communicator '" + group.name + "' at the same time", {}, {},
+                       "give every thread a communicator of its own, or take turns");
+  }
+  ~Entered() { entered_ = false; }
+  Entered(const Entered&) = delete;
+  Entered& operator=(const Entered&) = delete;
+
+ private:
+  std::atomic<bool>& entered_;
+};
+
 /// Waits for what has been posted.
 void drain(TaskQueue& queue, const std::shared_ptr<ErrorMonitor>& monitor) {
   if (queue.idle()) return;
@@ -171,6 +189,7 @@ TorchCommBackend::WorkPtr C10dBackend::execute(const Call& call, Body body) {
   if (kind_.isOnStreams()) return executeOnStream(call, body);
   const OpName op = call.op;
   group_->requireWhole(op);
+  const Entered entered(entered_, *group_);
   const milliseconds timeout = timeoutOf(call.options);
   if (!call.async && collectives_.idle()) {
     const HostWait wait;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -97,6 +98,7 @@ class C10dBackend final : public BuiltinBackend {
   const C10dKind kind_;
   std::shared_ptr<C10dGroup> group_;
   TaskQueue collectives_;
+  std::atomic<bool> entered_{false};  ///< a collective is being called, on the host
   std::map<std::pair<int, P2POp::Type>, TaskQueue> peers_;
   std::optional<c10::Stream> stream_;                      ///< of asynchronous calls on streams
   std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< what may not have ended

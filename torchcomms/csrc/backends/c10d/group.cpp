@@ -1,12 +1,14 @@
 #include "torchcomms/csrc/backends/c10d/group.hpp"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <cxxabi.h>
 
 #include <algorithm>
 #include <comms/torchcomms/TorchWork.hpp>
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/backends/c10d/errors.hpp"
+#include "torchcomms/csrc/exit_gate.hpp"
 
 namespace torch::comms {
 
@@ -100,6 +102,8 @@ void C10dCall::carryOut(const std::function<void(const C10dCall&)>& body) {
   const at::AutoDispatchBelowADInplaceOrView belowAutograd;
   try {
     body(*this);
+  } catch (const abi::__forced_unwind&) {  // who let go of a tensor had to ask for the lock
+    ExitGate::stay();
   } catch (...) {
     if (interrupted_) {
       group_.interrupted(op_);

@@ -19,8 +19,8 @@ namespace {
 
 using ctran::Collective;
 
-const BackendRegistration kRegistration("ctran", [] { return std::make_shared<CtranBackend>(); },
-                                        {.canReconfigure = true});
+const BackendRegistration kCtran("ctran", [] { return std::make_shared<CtranBackend>(); },
+                                 {.canReconfigure = true});
 
 /// Whether to treat tensors of the CPU as a GPU's: for tests, with a stand-in for the driver.
 bool usesStandIn(at::Device device, const Hints& hints) {

@@ -3,8 +3,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <utility>
+
 #include "ctran/collective/collective.h"
 #include "torchcomms/csrc/backends/call.hpp"
+#include "torchcomms/csrc/exit_gate.hpp"
 
 namespace torch::comms {
 
@@ -15,7 +18,8 @@ ctran::Collective collectiveOf(const Call& call, int ranks, const ctran::ReduceO
 /// The same of a message of a batch.
 ctran::Collective collectiveOf(const P2POp& message);
 
-/// What owns the tensors of a call until it is done.
+/// What owns the tensors of a call until it is done. Who lets go of a tensor may need the
+/// interpreter's lock.
 struct HeldTensors {
   HeldTensors(const Call& call, const at::Tensor& more) {
     tensors.append(call.inputs.begin(), call.inputs.end());
@@ -24,6 +28,16 @@ struct HeldTensors {
     }
     if (more.defined()) tensors.push_back(more);
   }
+  ~HeldTensors() {
+    if (ExitGate::enter()) {
+      tensors.clear();
+      ExitGate::leave();
+    } else {
+      static_cast<void>(new c10::SmallVector<at::Tensor, 3>(std::move(tensors)));  // for ever
+    }
+  }
+  HeldTensors(const HeldTensors&) = delete;
+  HeldTensors& operator=(const HeldTensors&) = delete;
 
   c10::SmallVector<at::Tensor, 3> tensors;
 };

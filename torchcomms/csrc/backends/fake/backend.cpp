@@ -88,8 +88,8 @@ class FakeBackend final : public BuiltinBackend, public std::enable_shared_from_
   const std::string handle_ = newHandle();
 };
 
-const BackendRegistration kRegistration("fake", [] { return std::make_shared<FakeBackend>(); },
-                                        {.needsRendezvous = false, .canReconfigure = true});
+const BackendRegistration kFake("fake", [] { return std::make_shared<FakeBackend>(); },
+                                {.needsRendezvous = false, .canReconfigure = true});
 
 }  // namespace
 

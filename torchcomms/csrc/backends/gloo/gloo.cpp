@@ -41,9 +41,8 @@ std::shared_ptr<C10dBackend> newGloo() {
   return std::make_shared<C10dBackend>(C10dKind{.name = "gloo", .factory = makeGloo});
 }
 
-const BackendRegistration kRegistration("gloo",
-                                        [] { return std::make_shared<StagedBackend>(newGloo); },
-                                        {.canReconfigure = true});
+const BackendRegistration kGloo("gloo", [] { return std::make_shared<StagedBackend>(newGloo); },
+                                {.canReconfigure = true});
 
 bool parseBool(const std::string& key, const std::string& value) {
   std::string lower = value;

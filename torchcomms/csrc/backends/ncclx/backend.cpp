@@ -18,7 +18,7 @@ namespace {
 
 using ctran::ErrorKind;
 
-const BackendRegistration kRegistration("ncclx", [] { return std::make_shared<NcclxBackend>(); });
+const BackendRegistration kNcclx("ncclx", [] { return std::make_shared<NcclxBackend>(); });
 
 /// What a member is made with: each knows its own hints.
 CommOptions optionsFor(const CommOptions& options, bool vendor, bool onCpu) {

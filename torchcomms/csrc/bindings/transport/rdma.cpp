@@ -1,6 +1,7 @@
 #include <comms/torchcomms/transport/RdmaTransport.h>
 #include <pybind11/stl.h>
 #include <sys/eventfd.h>
+#include <comms/torchcomms/TorchWork.hpp>
 
 #include <mutex>
 
@@ -51,7 +52,7 @@ struct BoundMemory {
     auto kept = std::make_shared<at::Tensor>(tensor.detach());
     const void* data = kept->const_data_ptr();
     const auto keeps = [held = kept.get(), data] { return held->const_data_ptr() == data; };
-    const py::gil_scoped_release released;
+    const HostWait released;
     registration = ctran::RdmaRegistration::findOrMake(const_cast<void*>(data), tensor.nbytes(),
                                                        gpu, {kept, keeps}, reused);
     address = data;
@@ -114,7 +115,7 @@ class BoundTransport {
   BoundTransport(std::shared_ptr<Completions> completions, std::shared_ptr<ctran::RdmaLoop> loop,
                  double timeout)
       : completions_(std::move(completions)) {
-    const py::gil_scoped_release released;
+    const HostWait released;
     const std::chrono::duration<double> limit(timeout);
     transport_ = std::make_shared<ctran::RdmaTransport>(ctran::RdmaOptions{
         std::move(loop), std::chrono::duration_cast<std::chrono::nanoseconds>(limit)});
@@ -124,13 +125,13 @@ class BoundTransport {
   std::string bind() { return get()->bind(); }
   void connect(const std::string& url) {
     auto transport = get();
-    const py::gil_scoped_release released;
+    const HostWait released;
     transport->connect(url);
     transport.reset();  // the last one must not wait with the lock
   }
   bool connected() {
     auto transport = transport_;
-    const py::gil_scoped_release released;
+    const HostWait released;
     const bool connected = transport && transport->connected();
     transport.reset();
     return connected;
@@ -147,7 +148,7 @@ class BoundTransport {
   }
   void close() {
     auto last = std::exchange(transport_, nullptr);
-    const py::gil_scoped_release released;
+    const HostWait released;
     last.reset();
   }
 
@@ -162,7 +163,7 @@ class BoundTransport {
   template <typename Call>
   void begin(uint64_t id, const Call& call) {
     auto transport = get();
-    const py::gil_scoped_release released;
+    const HostWait released;
     call(*transport).onReady([id, completions = completions_](const ctran::RdmaOutcome& outcome) {
       completions->push(id, outcome);
     });
@@ -316,7 +317,7 @@ void bindTransport(py::module_& module) {
       "_rdma_why_unsupported",
       []() -> std::optional<std::string> {
         std::string why;
-        const py::gil_scoped_release released;
+        const HostWait released;
         if (ctran::RdmaTransport::supported(&why)) return std::nullopt;
         return why;
       },

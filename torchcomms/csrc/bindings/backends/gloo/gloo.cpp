@@ -3,6 +3,7 @@
 #include "torchcomms/csrc/backends/gloo/gloo.hpp"
 
 #include <torch/csrc/utils/pybind.h>
+#include <comms/torchcomms/TorchWork.hpp>
 
 #include "ctran/base/error.h"
 
@@ -31,9 +32,9 @@ py::object makeOptions(const py::object& gloo, std::chrono::milliseconds timeout
   return options;
 }
 
-c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                       int size, std::chrono::milliseconds timeout,
-                                       const GlooDevice& device) {
+c10::intrusive_ptr<c10d::Backend> makeGloo(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                           int size, std::chrono::milliseconds timeout,
+                                           const GlooDevice& device) {
   const py::gil_scoped_acquire lock;
   try {
     const py::object gloo =
@@ -43,7 +44,7 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
                                 : gloo(store, rank, size, makeOptions(gloo, timeout, device));
     auto backend = made.cast<c10::intrusive_ptr<c10d::Backend>>();
     // A rank may be done, and gone, while others still connect to it: they would take it for lost.
-    const py::gil_scoped_release free;
+    const HostWait wait;
     if (size > 1) backend->barrier()->wait();
     return backend;
   } catch (std::exception& error) {  // of Python, or of Gloo
@@ -53,7 +54,7 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
 }
 
 // This module is loaded by Python, and libtorchcomms before it.
-[[maybe_unused]] const bool kRegistered = (setGlooFactory(&make), true);
+[[maybe_unused]] const bool kRegistered = (setGlooFactory(&makeGloo), true);
 
 }  // namespace
 

@@ -29,9 +29,9 @@ py::object processGroupClass() {
                      "https://download.pytorch.org/whl/xpu), and torchcomms again");
 }
 
-c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& store, int rank,
-                                       int size, std::chrono::milliseconds timeout,
-                                       const Hints& hints) {
+c10::intrusive_ptr<c10d::Backend> makeXccl(const c10::intrusive_ptr<c10d::Store>& store, int rank,
+                                           int size, std::chrono::milliseconds timeout,
+                                           const Hints& hints) {
   for (const auto& [key, value] : hints) {
     noteUnknownHint("xccl", key);
   }
@@ -48,13 +48,13 @@ c10::intrusive_ptr<c10d::Backend> make(const c10::intrusive_ptr<c10d::Store>& st
   }
 }
 
-const BackendRegistration kRegistration("xccl", []() -> std::shared_ptr<TorchCommBackend> {
+const BackendRegistration kXccl("xccl", []() -> std::shared_ptr<TorchCommBackend> {
   {
     const py::gil_scoped_acquire lock;
     processGroupClass();  // before ranks wait for each other in vain
   }
   return std::make_shared<C10dBackend>(
-      C10dKind{.name = "xccl", .factory = make, .device = "xpu", .reducesBits = false});
+      C10dKind{.name = "xccl", .factory = makeXccl, .device = "xpu", .reducesBits = false});
 });
 
 }  // namespace
