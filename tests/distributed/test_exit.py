@@ -122,12 +122,7 @@ time.sleep(0.5)
 
 @pytest.mark.parametrize("attempt", range(3))
 def test_threads_in_calls_do_not_break_the_end(tmp_path: Path, attempt: int) -> None:
-    store = str(tmp_path / "store")
-    folder = tmp_path / "programs"
-    folder.mkdir()
-    programs = [Program(PRELUDE + BUSY, folder, [str(r), "2", store]) for r in range(2)]
-    for program in programs:
-        ended = program.end()
+    for ended in run_ranks(PRELUDE + BUSY, 2, tmp_path):
         assert (ended.code, ended.err) == (0, "")
 
 

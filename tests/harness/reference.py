@@ -118,7 +118,7 @@ def reduce(parts: Sequence[torch.Tensor], op: str) -> torch.Tensor:
     dtype = parts[0].dtype
     if op.startswith("PREMUL"):
         scaled = [_scaled(part, factor(r)).to(dtype) for r, part in enumerate(parts)]
-        return reduce(scaled, "SUM").to(dtype)
+        return reduce(scaled, "SUM")
     if len(parts) == 1:
         return parts[0].clone()
     if dtype == torch.bool:

@@ -24,10 +24,8 @@ void destroy(PyObject* object) {
   auto* const own = reinterpret_cast<CommunicatorObject*>(object);
   if (own->weakReferences != nullptr) PyObject_ClearWeakRefs(object);
   {
-    // The last one to let go may wait for peers.
-    auto* const saved = PyEval_SaveThread();
+    const Unlocked unlocked;  // the last one to let go may wait for peers
     own->shared.reset();
-    restoreThread(saved);
   }
   own->shared.~shared_ptr();
   PyTypeObject* const type = Py_TYPE(object);

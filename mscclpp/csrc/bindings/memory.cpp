@@ -55,9 +55,8 @@ MemoryObject& self(PyObject* object) { return *reinterpret_cast<MemoryObject*>(o
 
 /// Who lets go of memory of a GPU waits for what runs there.
 void letGo(std::shared_ptr<void>& memory) {
-  PyThreadState* const saved = PyEval_SaveThread();
+  const Unlocked unlocked;
   memory.reset();
-  restoreThread(saved);
 }
 
 void destroy(PyObject* object) {

@@ -2,8 +2,8 @@
 
 #include <pybind11/stl.h>
 #include <unistd.h>
-#include <comms/torchcomms/TorchWork.hpp>
 
+#include <comms/torchcomms/TorchWork.hpp>
 #include <condition_variable>
 #include <deque>
 #include <mutex>

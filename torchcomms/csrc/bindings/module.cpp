@@ -1,3 +1,5 @@
+#include <comms/torchcomms/TorchWork.hpp>
+
 #include "ctran/engine/progress.h"
 #include "ctran/stream/watchdog.h"
 #include "torchcomms/csrc/backends/c10d/task_queue.hpp"
@@ -37,7 +39,7 @@ PYBIND11_MODULE(_comms, module) {
   addOperations(module.attr("TorchComm"));
   registerDebugHandlers();
   module.def("_retire", [] {
-    const pybind11::gil_scoped_release released;  // what ends meanwhile may let go of tensors
+    const HostWait released;  // what ends meanwhile may let go of tensors
     ctran::Progress::retire();
     ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.

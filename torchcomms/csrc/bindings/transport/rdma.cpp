@@ -1,8 +1,8 @@
 #include <comms/torchcomms/transport/RdmaTransport.h>
 #include <pybind11/stl.h>
 #include <sys/eventfd.h>
-#include <comms/torchcomms/TorchWork.hpp>
 
+#include <comms/torchcomms/TorchWork.hpp>
 #include <mutex>
 
 #include "ctran/os/unique_fd.h"

@@ -3,6 +3,7 @@
 #include "torchcomms/csrc/backends/gloo/gloo.hpp"
 
 #include <torch/csrc/utils/pybind.h>
+
 #include <comms/torchcomms/TorchWork.hpp>
 
 #include "ctran/base/error.h"
