@@ -10,4 +10,4 @@ target_compile_definitions(mscclpp_tests PRIVATE STAND_IN_VERBS="$<TARGET_FILE:s
 target_link_libraries(mscclpp_tests PRIVATE
   own_code mscclpp ctran ctran_api GTest::gtest GTest::gtest_main)
 add_test(NAME mscclpp_tests COMMAND ${launcher} $<TARGET_FILE:mscclpp_tests> --gtest_brief=1)
-set_tests_properties(mscclpp_tests PROPERTIES ENVIRONMENT "${environment}")
+set_tests_properties(mscclpp_tests PROPERTIES LABELS unit ENVIRONMENT "${environment}")

@@ -178,3 +178,6 @@ if(NOT SANITIZE)
 endif()
 
 add_custom_target(tests DEPENDS ${programs})
+# Without those whose tests have the label "unit".
+list(REMOVE_ITEM programs ctran_tests mscclpp_tests)
+add_custom_target(other_tests DEPENDS ${programs})

@@ -84,12 +84,13 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path = ROOT,
     show: str | None = None,
+    drop: str | None = None,
     tail: int = 60,
 ) -> None:
     """Runs a command quietly, with progress; its whole output goes to a log under build/logs.
 
     Lines that match the regular expression `show` are printed as they come. If the command fails
-    the last `tail` lines are printed and CommandFailed is raised.
+    the last `tail` lines that do not match `drop` are printed and CommandFailed is raised.
     """
     say(f"==> {title}")
     LOGS.mkdir(parents=True, exist_ok=True)
@@ -128,7 +129,8 @@ def run(
                     break
                 if not PIP_PROGRESS.match(line):
                     out.write(line + "\n")
-                    last.append(line)
+                    if not (drop and re.search(drop, line)):
+                        last.append(line)
                 if line.strip():
                     progress.line = readable(line.strip())
                 if show and re.search(show, line):

@@ -21,11 +21,14 @@ size_t touchedBytes(const Collective& c, int size) {
 /// How much faster an operation has to be past the caches to be so. Of many ranks each sees in its
 /// times what the others do more than what it does; and who writes but does not wait for those who
 /// read does not see what they pay for it.
-double gainNeeded(const Collective& c, int size) {
-  const bool isRooted = c.kind == CollectiveKind::Broadcast || c.kind == CollectiveKind::Scatter ||
-                        c.kind == CollectiveKind::Reduce || c.kind == CollectiveKind::Gather;
+double gainNeeded(bool isRooted, int size) {
   if (isRooted) return 2;
   return size > 2 ? 1.25 : 1;
+}
+
+bool isRooted(CollectiveKind kind) {
+  return kind == CollectiveKind::Broadcast || kind == CollectiveKind::Scatter ||
+         kind == CollectiveKind::Reduce || kind == CollectiveKind::Gather;
 }
 
 /// Bytes that a rank touches: fewer than these stay in a core's own caches, where its caller reads
@@ -42,9 +45,10 @@ void ShmContext::begin(const Collective& collective) {
   Arena::Control& own = arena.control(rank);
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
+  isRooted_ = isRooted(collective.kind);
   const size_t touched = touchedBytes(collective, size);
   const bool isSettled = position_ >= Arena::kRingBytes;
-  streams_ = puts_.begin(touched, isSettled, gainNeeded(collective, size));
+  streams_ = puts_.begin(touched, isSettled, gainNeeded(isRooted_, size));
   streamsOutput_ = touched > kMostCached ||
                    (touched >= kFewestStreamed &&
                     (touched * size > lastLevelCacheBytes() ||
@@ -64,6 +68,7 @@ void ShmContext::beginStep(Board& board, const OperationRecord& record) {
   signature_ = record.signature;
   wholeBoard_ = &board;
   wholeSequence_ = record.sequence;
+  isRooted_ = false;
   streams_ = streamsOutput_ = false;  // there is no end of a step at which to wait for such stores
   arena.control(rank).begun.store(sequence_, std::memory_order_release);
 }

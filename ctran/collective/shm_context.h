@@ -74,6 +74,11 @@ class ShmContext {
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
     if (slot.signature != signature_) throwOther(peer);
+    if (isRooted_) {  // then peers may be ahead: a cache-line transfer less in the next one
+      const Arena::Slot& next = arena.slot(peer, sequence_ + 1);
+      __builtin_prefetch(&next);
+      __builtin_prefetch(next.data + 64 - offsetof(Arena::Slot, data));
+    }
     return slot.data;
   }
   /// slotOf every rank; for collectives in which all wait for all.
@@ -257,6 +262,7 @@ class ShmContext {
   uint64_t scratchAfter_ = 0;      // where all have to have drained before scratch is written
   bool hasRing_ = false;           // there is memory behind this rank's
   uint64_t allDrained_ = 0;        // all ranks are known to have drained up to here
+  bool isRooted_ = false;
   StoreChoice puts_, takes_;
   bool streams_ = false;        // what is put, past the caches
   bool streamsOutput_ = false;  // what is taken

@@ -93,9 +93,11 @@ SCREEN = """\
 
 
 def _compared(screen: str) -> str:
-    """Without what differs each time, and the end of a verdict."""
+    """Without what differs each time, the end of a verdict, and what goes after a minute."""
     lines: list[str] = []
     for line in screen.splitlines():
+        if line.startswith("  slowest of the last minute: rank "):
+            continue
         if lines and lines[-1].startswith("  !") and line.startswith("    "):
             continue  # the same verdict goes on
         cells = line.split(maxsplit=8)

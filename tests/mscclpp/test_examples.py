@@ -49,9 +49,14 @@ def test_tuning(tmp_path: Path, size: int) -> None:
     assert all(": default_allreduce_" in line for line in lines)
 
 
+@pytest.fixture(scope="module")
+def native_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("native")
+
+
 @pytest.mark.parametrize("size", [2, 4])
-def test_a_native_algorithm(tmp_path: Path, size: int) -> None:
-    cache = {"MSCCLPP_CACHE_DIR": str(tmp_path)}
+def test_a_native_algorithm(tmp_path: Path, native_cache: Path, size: int) -> None:
+    cache = {"MSCCLPP_CACHE_DIR": str(native_cache)}
     ended = torchrun("customized_allgather.py", size, tmp_path, **cache)
     lines = [f"[rank {rank}] of {size}: all blocks are there" for rank in range(size)]
     assert sorted(ended.out.split("\n")) == ["", *lines]

@@ -15,6 +15,7 @@
 #include <atomic>
 #include <cmath>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
@@ -182,7 +183,8 @@ void execute(Comm comm, const std::vector<Collective>& collectives,
     for (const Collective& one : collectives) works.push_back(comm->engine->post(one, kForever));
     for (const auto& work : works) work->wait();
     for (void* kernel : kernels) comm->plugins->stop(kernel);
-  } catch (const std::exception&) {
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "the stand-in for libnccl.so.2, rank %d: %s\n", comm->rank, e.what());
     std::unique_lock lock(comm->mutex);
     comm->changed.wait(lock, [&] { return comm->aborted; });
   }

@@ -1,7 +1,6 @@
 #include "tests/unit/support/ranks.h"
 
 #include <gtest/gtest.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -41,7 +40,7 @@ void give(int64_t giveUp, const char* what) {
     std::fprintf(stderr, "gave up waiting for %s\n", what);
     std::abort();
   }
-  ::sched_yield();
+  ::usleep(200);
 }
 
 int64_t guardFromNow() { return nowNanos() + std::chrono::nanoseconds(kGuard).count(); }

@@ -1,5 +1,7 @@
 // How a group ends when something has gone wrong.
 
+#include <thread>
+
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
 #include "ctran/stream/watchdog.h"
@@ -17,6 +19,23 @@ constexpr std::chrono::milliseconds kAbortPatience{500};
 constexpr std::chrono::seconds kEndPatience{5};
 /// How long a process that may end waits until the other ranks have been told.
 constexpr std::chrono::milliseconds kTellingPatience{500};
+/// How long the other ranks may take to let go of their last graphs, and how often we look.
+constexpr std::chrono::seconds kLeavePatience{10};
+constexpr std::chrono::milliseconds kLeaveInterval{1};
+
+/// Whether the library has taken `handle` apart, which all ranks do. An abort would end what they
+/// may still be in, of an operation that has ended here.
+bool takeApart(const Library& library, Comm handle) {
+  Result state = library.commFinalize(handle);
+  const auto until = Clock::now() + kLeavePatience;
+  while (state == Result::InProgress && Clock::now() < until) {
+    std::this_thread::sleep_for(kLeaveInterval);
+    if (library.commGetAsyncError(handle, &state) != Result::Success) return false;
+  }
+  if (state != Result::Success) return false;
+  state = library.commDestroy(handle);
+  return state == Result::Success || state == Result::InProgress;
+}
 
 }  // namespace
 
@@ -50,13 +69,13 @@ void Group::startAbort(std::shared_ptr<Group> self) {
   if (!belongsHere()) return;
   auto ended = std::make_shared<std::promise<void>>();
   const auto abort = [self, ended, &library = library(), &runtime = runtime(), device = device(),
-                      own = self ? nullptr : handle_] {
+                      own = self ? nullptr : handle_, finalized = finalized_ && !isBroken()] {
     if (self) self->callOnBreak();
     if (Comm handle = self ? self->takeHandle() : own) {
       try {
         const ctran::gpu::ActiveDevice active(runtime, device);
         const ctran::gpu::RelaxedCapture relaxed(runtime);
-        library.commAbort(handle);
+        if (!finalized || !takeApart(library, handle)) library.commAbort(handle);
       } catch (const ctran::Error& error) {
         ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
                    "a communicator could not be aborted: %s", error.what());
@@ -90,7 +109,7 @@ void Group::awaitEnd() {
 
 void Group::close() {
   observer().seen();
-  if (hasGraphs()) return;  // graphs may be replayed yet
+  if (hasGraphs() || finalized_) return;  // graphs may be replayed yet, or have just gone
   try {
     retireEnded();
   } catch (const ctran::Error&) {  // the device is lost

@@ -132,7 +132,7 @@ class Group final : public ctran::StreamQueue {
   std::optional<std::string_view> replayed() override;
   std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
   /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
-  /// to be ended first.
+  /// to be ended first. Without `self`, that of a group whose last owner has gone.
   void startAbort(std::shared_ptr<Group> self);
   Comm takeHandle();
 
@@ -151,6 +151,7 @@ class Group final : public ctran::StreamQueue {
   Comm handle_ = nullptr;           ///< guarded by inside_, but for an abort
   bool leaving_ = false;            ///< guarded by inside_: the library takes it apart
   bool unsettled_ = false;          ///< guarded by inside_: a wait for it was interrupted
+  bool finalized_ = false;          ///< and if the handle is still there, graphs have it
   std::atomic<int> calling_{0};     ///< threads that will see an error, as they are in `issue`
   std::shared_future<void> abort_;  ///< guarded by errorMutex_; ends with the handle's kernels
   /// When the call of the library began that goes on, if one does; which it is, and its timeout.
