@@ -46,6 +46,8 @@ target_sources(ctran PRIVATE ${ctran_sources})
 target_precompile_headers(ctran PRIVATE
   <algorithm> <array> <atomic> <chrono> <cstring> <deque> <functional> <map> <memory> <mutex>
   <optional> <span> <string> <string_view> <thread> <utility> <vector>)
+# CMake leaves sources with flags of their own out of it.
+compile_together(ctran 16)
 target_link_libraries(ctran PRIVATE own_code ${CMAKE_DL_LIBS})
 if(IBVERBX_BUILD_RDMA_CORE)
   find_library(IBVERBS_LIBRARY NAMES ibverbs libibverbs.so.1)

@@ -78,6 +78,17 @@ target_compile_options(own_code INTERFACE
   $<$<AND:$<BOOL:${WARNINGS_AS_ERRORS}>,$<NOT:$<BOOL:${SANITIZE}>>,$<NOT:$<CONFIG:Release>>>:-Werror>)
 target_link_libraries(own_code INTERFACE Threads::Threads)
 
+# A target's sources, so many at a time: compilers spend most of their time on the headers that
+# these share. Names in their namespaces without a name must differ; `make lint` reads all as one.
+# -DCMAKE_UNITY_BUILD=OFF: one by one.
+function(compile_together target sources)
+  if(NOT DEFINED CMAKE_UNITY_BUILD)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${sources})
+    # That is said of names without linkage in whatever is included.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 if(SANITIZE STREQUAL "address")
   # To look at an object's type takes a pipe, of which the tests count how many there are.
   set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)

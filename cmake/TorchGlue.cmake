@@ -51,8 +51,7 @@ target_precompile_headers(torchcomms PRIVATE
   <torch/csrc/distributed/c10d/Backend.hpp>
   <torch/csrc/distributed/c10d/Store.hpp>
   <torch/csrc/distributed/c10d/Work.hpp>)
-# Several sources at a time: most of what compilers do for one of them are torch's headers.
-set_target_properties(torchcomms PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+compile_together(torchcomms 8)
 # torch lies beside us in site-packages, so programs that link libtorchcomms find it too.
 set_target_properties(torchcomms PROPERTIES INSTALL_RPATH "$ORIGIN;$ORIGIN/../../torch/lib")
 install(TARGETS torchcomms LIBRARY DESTINATION ${INSTALL_LIB})
@@ -64,8 +63,8 @@ endif()
 Python_add_library(_comms MODULE WITH_SOABI ${module_sources})
 target_link_libraries(_comms PRIVATE glue_options torchcomms ${TORCH_LIB_DIR}/libtorch_python.so)
 target_precompile_headers(_comms PRIVATE <torch/csrc/utils/pybind.h>)
+compile_together(_comms 6)
 set_target_properties(_comms PROPERTIES
-  UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6
   CXX_VISIBILITY_PRESET hidden
   INSTALL_RPATH "$ORIGIN/lib;$ORIGIN/../torch/lib")
 install(TARGETS _comms LIBRARY DESTINATION torchcomms)

@@ -28,74 +28,54 @@ def sources(*suffixes: str) -> list[Path]:
     return found
 
 
-# Files that clang-tidy reads as one: most of its time goes into the headers that they share.
-TOGETHER = 12
-
-
-def _tidy_groups(build: Path) -> dict[str, tuple[list[Path], list[str]]]:
-    """Files of one folder of ctran that are compiled alike, and how, by a name for them."""
-    alike: dict[tuple[Path, tuple[str, ...]], list[Path]] = {}
+def _tidy_units(build: Path) -> dict[tuple[str, ...], list[Path]]:
+    """Sources of ctran that are compiled alike, by how."""
+    alike: dict[tuple[str, ...], list[Path]] = {}
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        unit = Path(entry["file"])
-        if not unit.is_relative_to(ROOT / "ctran"):
+        source = Path(entry["file"])
+        if not source.is_relative_to(ROOT / "ctran"):
             continue
         # Everything between the compiler and "-o OBJECT -c FILE".
         flags = shlex.split(entry["command"])[1:]
-        flags = flags[: flags.index("-o")]
-        folder = Path(*unit.relative_to(ROOT).parts[:2])
-        alike.setdefault((folder, tuple(flags)), []).append(unit)
-    groups: dict[str, tuple[list[Path], list[str]]] = {}
-    for (folder, flags_of_all), units in alike.items():
-        for first in range(0, len(units), TOGETHER):
-            name = f"{folder.name}-{len(groups)}"
-            groups[name] = (sorted(units)[first : first + TOGETHER], list(flags_of_all))
-    return groups
+        alike.setdefault(tuple(flags[: flags.index("-o")]), []).append(source)
+    return alike
 
 
 def clang_tidy(environment: Environment, build: Path) -> None:
-    """clang-tidy on ctran; files are looked at again when one of them, a header, or the list
-    changed."""
+    """clang-tidy on ctran. Sources that are compiled alike are read as one: most of its time goes
+    into the headers that they share, and it finds names that are in two of them, which the build
+    may compile together as well. They are looked at again when one of them, a header, or the list
+    of checks changed."""
     say("==> clang-tidy on ctran/")
     headers = [f for f in sources(".h", ".inl", ".cuh") if f.is_relative_to(ROOT / "ctran")]
     common = [ROOT / ".clang-tidy", ROOT / "requirements-dev.txt", *headers]
     folder = build / "tidy"
     folder.mkdir(exist_ok=True)
     (folder / ".clang-tidy").write_text((ROOT / ".clang-tidy").read_text())
-    groups = _tidy_groups(build)
-    stamps = {
-        name: Stamp(folder / name, [*map(str, units), *flags, *units, *common])
-        for name, (units, flags) in groups.items()
-    }
-    todo = [name for name in groups if not stamps[name].is_current()]
 
-    def look(name: str, units: list[Path], flags: list[str]) -> tuple[int, str]:
+    def look(name: str, flags: tuple[str, ...], units: list[Path]) -> str:
+        """What it has to say of them."""
+        stamp = Stamp(folder / name, [*map(str, units), *flags, *units, *common])
+        if stamp.is_current():
+            return ""
         together = folder / f"{name}.cpp"
         together.write_text("".join(f'#include "{unit}"\n' for unit in units))
         command = [environment.tool("clang-tidy"), "--quiet", str(together), "--", *flags]
         result = subprocess.run(
             command, capture_output=True, text=True, env=environment.variables()
         )
-        if result.returncode and "clang-diagnostic-error" in result.stdout and len(units) > 1:
-            # Two of them call something alike, each in a namespace of its own without a name.
-            half = len(units) // 2
-            code, output = look(f"{name}a", units[:half], flags)
-            other_code, other_output = look(f"{name}b", units[half:], flags)
-            return max(code, other_code), output + other_output
-        return result.returncode, result.stdout + result.stderr
+        if result.returncode == 0:
+            stamp.set()
+            return ""
+        return result.stdout + result.stderr
 
-    failed = False
+    alike = _tidy_units(build)
+    names = [f"unit-{number}" for number in range(len(alike))]
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        jobs = {pool.submit(look, name, *groups[name]): name for name in todo}
-        for number, job in enumerate(concurrent.futures.as_completed(jobs), 1):
-            (code, output), units = job.result(), groups[jobs[job]][0]
-            say(f"  [{number}/{len(todo)}] {len(units)} files from {units[0].relative_to(ROOT)} on")
-            if code == 0:
-                stamps[jobs[job]].set()
-            else:
-                failed = True
-                say(output)
-    say(f"  {len(todo)} of {len(groups)} groups of files looked at, the others have not changed")
-    if failed:
+        found = "".join(pool.map(look, names, alike.keys(), map(sorted, alike.values())))
+    say(f"  {sum(map(len, alike.values()))} files, compiled in {len(alike)} ways")
+    if found:
+        say(found)
         raise CommandFailed("clang-tidy")
 
 

@@ -19,8 +19,6 @@ namespace {
 
 gpu::Stream engineStream(GpuStream stream) { return static_cast<gpu::Stream>(stream); }
 
-gpu::DevicePtr address(const void* memory) { return reinterpret_cast<gpu::DevicePtr>(memory); }
-
 ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
   ctran::EnqueueOptions engine;
   engine.timeout = options.timeout;
@@ -202,15 +200,15 @@ GpuStream OwnGpuStream::get() const { return state_->stream.get(); }
 
 void OwnGpuStream::copy(void* toDevice, const void* from, size_t bytes) {
   const State::Active active(*state_);
-  gpu::check(
-      gpu::Driver::get().memcpyHtoDAsync(address(toDevice), from, bytes, state_->stream.get()),
-      "copying to the device");
+  gpu::check(gpu::Driver::get().memcpyHtoDAsync(gpu::addressOf(toDevice), from, bytes,
+                                                state_->stream.get()),
+             "copying to the device");
 }
 
 void OwnGpuStream::read(void* to, const void* fromDevice, size_t bytes) {
   const State::Active active(*state_);
   const gpu::Driver& driver = gpu::Driver::get();
-  gpu::check(driver.memcpyDtoHAsync(to, address(fromDevice), bytes, state_->stream.get()),
+  gpu::check(driver.memcpyDtoHAsync(to, gpu::addressOf(fromDevice), bytes, state_->stream.get()),
              "copying to the host");
   gpu::check(driver.streamSynchronize(state_->stream.get()), "waiting for a stream");
 }
@@ -218,9 +216,9 @@ void OwnGpuStream::read(void* to, const void* fromDevice, size_t bytes) {
 void OwnGpuStream::move(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return;
   const State::Active active(*state_);
-  gpu::check(
-      gpu::Driver::get().memcpyAsync(address(to), address(from), bytes, state_->stream.get()),
-      "copying");
+  gpu::check(gpu::Driver::get().memcpyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes,
+                                            state_->stream.get()),
+             "copying");
 }
 
 void OwnGpuStream::set(uint64_t* word, uint64_t value) {
@@ -236,8 +234,8 @@ void OwnGpuStream::set(uint64_t* word, uint64_t value) {
 
 void OwnGpuStream::clear(void* onDevice, size_t bytes) {
   const State::Active active(*state_);
-  gpu::check(gpu::Driver::get().memsetD32Async(address(onDevice), 0, bytes / sizeof(uint32_t),
-                                               state_->stream.get()),
+  gpu::check(gpu::Driver::get().memsetD32Async(gpu::addressOf(onDevice), 0,
+                                               bytes / sizeof(uint32_t), state_->stream.get()),
              "clearing memory");
 }
 
@@ -268,7 +266,7 @@ GpuAllocation gpuAllocationOf(const void* memory) {
   const gpu::Driver* const driver = gpu::Driver::ifLoaded();
   unsigned type = 0;
   const auto ask = [&](gpu::PointerAttribute which, void* value) {
-    return driver->pointerGetAttribute(value, which, address(memory)) == gpu::kSuccess;
+    return driver->pointerGetAttribute(value, which, gpu::addressOf(memory)) == gpu::kSuccess;
   };
   if (driver == nullptr || memory == nullptr || !ask(gpu::PointerAttribute::MemoryType, &type) ||
       type != gpu::kMemoryOfDevice) {
@@ -298,7 +296,7 @@ std::shared_ptr<void> allocateForGpus(size_t bytes) {
   // Not of the driver, which takes back what it gave when the process ends, while threads poll it.
   const auto memory = std::make_shared<gpu::SharedHostMemory>(
       gpu::SharedHostMemory::allocate(gpu::currentDevice().value_or(0), "ctran for gpus", bytes));
-  if (address(memory->host()) != memory->address()) {
+  if (gpu::addressOf(memory->host()) != memory->address()) {
     throw Error(ErrorKind::Unsupported, "GPUs of this host do not share its addresses");
   }
   return {memory, memory->host()};
@@ -363,7 +361,7 @@ SharedGpuMemory shareGpuMemory(const void* memory, size_t bytes) {
   const gpu::RelaxedCapture relaxed(runtime);
   const gpu::ActiveDevice active(runtime, allocation.device);
   shared.held = DeviceSegment::adopt(allocation.device, memory, bytes);
-  const SharedRange range = shareDeviceMemory(address(memory), bytes);
+  const SharedRange range = shareDeviceMemory(gpu::addressOf(memory), bytes);
   std::memcpy(shared.name.data(), &range, sizeof range);
   return shared;
 }

@@ -6,34 +6,34 @@
 namespace ctran {
 namespace {
 
-constexpr std::string_view kNames[] = {"barrier",
-                                       "broadcast",
-                                       "all_reduce",
-                                       "reduce",
-                                       "all_gather",
-                                       "all_gather_v",
-                                       "reduce_scatter",
-                                       "reduce_scatter_v",
-                                       "scatter",
-                                       "gather",
-                                       "all_to_all",
-                                       "all_to_all_v",
-                                       "send",
-                                       "recv",
-                                       "wait_signal",
-                                       "all_to_all_v_dynamic",
-                                       "all_to_all_v_combine"};
+constexpr std::string_view kKindNames[] = {"barrier",
+                                           "broadcast",
+                                           "all_reduce",
+                                           "reduce",
+                                           "all_gather",
+                                           "all_gather_v",
+                                           "reduce_scatter",
+                                           "reduce_scatter_v",
+                                           "scatter",
+                                           "gather",
+                                           "all_to_all",
+                                           "all_to_all_v",
+                                           "send",
+                                           "recv",
+                                           "wait_signal",
+                                           "all_to_all_v_dynamic",
+                                           "all_to_all_v_combine"};
 
 }  // namespace
 
 std::string_view nameOf(CollectiveKind kind) {
   const auto index = static_cast<size_t>(kind);
-  return index < std::size(kNames) ? kNames[index] : "unknown operation";
+  return index < std::size(kKindNames) ? kKindNames[index] : "unknown operation";
 }
 
 std::optional<CollectiveKind> collectiveKindNamed(std::string_view name) {
-  for (size_t i = 0; i < std::size(kNames); ++i) {
-    if (kNames[i] == name) return static_cast<CollectiveKind>(i);
+  for (size_t i = 0; i < std::size(kKindNames); ++i) {
+    if (kKindNames[i] == name) return static_cast<CollectiveKind>(i);
   }
   return std::nullopt;
 }

@@ -67,15 +67,15 @@ File readFile(const std::string& path) {
 }
 
 // Never destroyed: threads read variables until the process ends.
-struct State {
+struct SourcesState {
   std::mutex mutex;
   File file;
   Values live;
   std::atomic<bool> hasWarned{false};
 };
 
-State& state() {
-  static State& only = *new State;
+SourcesState& sourcesState() {
+  static SourcesState& only = *new SourcesState;
   return only;
 }
 
@@ -88,7 +88,7 @@ struct Observer {
 constinit const Observer* gObservers = nullptr;
 
 /// With the lock. Read again when the variable names another one.
-const File& currentFile(State& s) {
+const File& currentFile(SourcesState& s) {
   const char* path = std::getenv(kFileVariable);
   const std::string named = path == nullptr ? "" : path;
   if (s.file.path != named) s.file = named.empty() ? File{} : readFile(named);
@@ -101,7 +101,7 @@ std::string textIn(const Values& values, std::string_view name) {
 }
 
 /// How many letters have to be inserted, left out or replaced.
-size_t distance(std::string_view a, std::string_view b) {
+size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -122,7 +122,7 @@ std::string nearest(std::string_view name, size_t prefix) {
   std::string best;
   size_t least = most + 1;
   for (const ConfigVariable* variable : allConfig()) {
-    const size_t away = distance(name, variable->name());
+    const size_t away = editDistance(name, variable->name());
     if (away >= least &&
         !(best.empty() && name.size() > prefix + 3 && variable->name().starts_with(name))) {
       continue;
@@ -145,7 +145,7 @@ std::vector<std::string> namesInEnvironment() {
 }  // namespace
 
 std::pair<std::string, Source> configText(const char* name) {
-  State& s = state();
+  SourcesState& s = sourcesState();
   const std::lock_guard lock(s.mutex);
   if (std::string text = textIn(s.live, name); !text.empty()) return {text, Source::Live};
   const char* own = std::getenv(name);
@@ -172,7 +172,7 @@ void setLive(std::string_view name, const std::string& value) {
   }
   variable->check(value);
   {
-    State& s = state();
+    SourcesState& s = sourcesState();
     const std::lock_guard lock(s.mutex);
     s.live[std::string(name)] = value;
   }
@@ -207,7 +207,7 @@ void checkConfig(const std::vector<std::string_view>& prefixes) {
   std::vector<std::string> named;
   std::string path, error;
   {
-    State& s = state();
+    SourcesState& s = sourcesState();
     const std::lock_guard lock(s.mutex);
     const File& file = currentFile(s);
     path = file.path;
@@ -219,7 +219,7 @@ void checkConfig(const std::vector<std::string_view>& prefixes) {
                 std::string(kFileVariable) + ": the file '" + path + "' " + error, {}, {},
                 std::string(kFile.doc()));
   }
-  if (state().hasWarned.exchange(true)) return;
+  if (sourcesState().hasWarned.exchange(true)) return;
   const auto warn = [](const UnknownConfig& unknown, const char* where) {
     const std::string meant = unknown.near.empty() ? "" : "; is " + unknown.near + " meant?";
     log(LogComponent::Config, LogLevel::Warn, "%s%s means nothing%s", unknown.name.c_str(), where,

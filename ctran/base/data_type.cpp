@@ -17,13 +17,13 @@ constexpr DataTypeInfo kInfo[] = {
 static_assert(std::size(kInfo) == kDataTypeCount);
 
 /// Of a type that only another rank can say.
-constexpr DataTypeInfo kUnknown = {"unknown type", 1};
+constexpr DataTypeInfo kUnknownType = {"unknown type", 1};
 
 }  // namespace
 
 const DataTypeInfo& info(DataType type) {
   const auto index = static_cast<size_t>(type);
-  return index < std::size(kInfo) ? kInfo[index] : kUnknown;
+  return index < std::size(kInfo) ? kInfo[index] : kUnknownType;
 }
 
 std::optional<DataType> opaqueOfSize(size_t bytes) {

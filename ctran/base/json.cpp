@@ -268,6 +268,14 @@ int64_t Json::asInt() const {
   return value;
 }
 
+int Json::asInt32() const {
+  const int64_t value = asInt();
+  if (value < INT32_MIN || value > INT32_MAX) {
+    throw Error(ErrorKind::InvalidArgument, std::to_string(value) + " is too large");
+  }
+  return static_cast<int>(value);
+}
+
 double Json::asDouble() const {
   double value = 0;
   if (type_ != Type::Number) rejectAs("a number");
@@ -300,6 +308,16 @@ const Json* Json::find(std::string_view name) const {
 const Json& Json::at(std::string_view name) const {
   if (const Json* value = find(name)) return *value;
   throw Error(ErrorKind::InvalidArgument, "there is no '" + std::string(name) + "'");
+}
+
+int Json::intOr(std::string_view name, int otherwise) const {
+  const Json* value = find(name);
+  return value == nullptr ? otherwise : value->asInt32();
+}
+
+bool Json::boolOr(std::string_view name, bool otherwise) const {
+  const Json* value = find(name);
+  return value == nullptr ? otherwise : value->asBool();
 }
 
 Json& Json::set(std::string name, Json value) {

@@ -38,6 +38,7 @@ class Json {
   /// The value as that type, or Error(InvalidArgument).
   bool asBool() const;
   int64_t asInt() const;
+  int asInt32() const;
   double asDouble() const;
   const std::string& asString() const;
   const std::vector<Json>& items() const;
@@ -46,6 +47,9 @@ class Json {
   /// A member of an object; `at` throws Error(InvalidArgument) if there is none.
   const Json* find(std::string_view name) const;
   const Json& at(std::string_view name) const;
+  /// A member as that type, where there is one.
+  int intOr(std::string_view name, int otherwise) const;
+  bool boolOr(std::string_view name, bool otherwise) const;
 
   Json& set(std::string name, Json value);
   void push(Json value) { items_.push_back(std::move(value)); }

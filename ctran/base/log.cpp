@@ -95,12 +95,13 @@ const ConfigString kTo{
     "stderr, python or a path"};
 const ConfigChoice kFormat{"TORCHCOMM_LOG_FORMAT", "text|json", "text",
                            "Lines of text, or a JSON object in each line."};
-const ConfigInt kRate{"TORCHCOMM_LOG_RATE", 20,
-                      "How many lines a second of one message are written; 0: all. Level debug and "
-                      "trace have no limit.",
-                      0, 1'000'000};
+const ConfigInt kLogRate{
+    "TORCHCOMM_LOG_RATE", 20,
+    "How many lines a second of one message are written; 0: all. Level debug and "
+    "trace have no limit.",
+    0, 1'000'000};
 
-constexpr size_t kLongest = 3000;
+constexpr size_t kLongestText = 3000;
 std::atomic<int> gRank{-1};
 std::atomic<LogSink*> gSink{nullptr};
 
@@ -119,12 +120,6 @@ Settings& settings() {
   return only;
 }
 
-std::string hostName() {
-  char name[HOST_NAME_MAX + 1] = "";
-  ::gethostname(name, sizeof name - 1);
-  return name;
-}
-
 void writeTo(int file, const std::string& line) {
   // A log that cannot be written is no reason to fail.
   ssize_t written;
@@ -133,7 +128,7 @@ void writeTo(int file, const std::string& line) {
   } while (written < 0 && errno == EINTR);
 }
 
-std::string lineOf(const LogRecord& record, bool asJson) {
+std::string logLine(const LogRecord& record, bool asJson) {
   const char* level = kLogLevels[static_cast<size_t>(record.level)];
   const char* component = kLogComponents[static_cast<size_t>(record.component)];
   const auto seconds = static_cast<time_t>(record.seconds);
@@ -174,7 +169,7 @@ std::string fileName(const std::string& pattern, int rank) {
   return name;
 }
 
-LogRecord recordOf(LogComponent component, LogLevel level, std::string text) {
+LogRecord logRecord(LogComponent component, LogLevel level, std::string text) {
   timeval now;
   gettimeofday(&now, nullptr);
   LogRecord record;
@@ -188,7 +183,7 @@ LogRecord recordOf(LogComponent component, LogLevel level, std::string text) {
 }
 
 void warnAtOnce(const std::string& text) {
-  writeTo(STDERR_FILENO, lineOf(recordOf(LogComponent::Config, LogLevel::Warn, text), false));
+  writeTo(STDERR_FILENO, logLine(logRecord(LogComponent::Config, LogLevel::Warn, text), false));
 }
 
 /// The file, as soon as its name is known; else stderr.
@@ -213,7 +208,7 @@ int destination(Settings& s) {
 
 // What is wrong with a variable must not turn a message into an exception.
 template <class Read>
-void read(Read read) {
+void readQuietly(Read read) {
   try {
     read();
   } catch (const Error& error) {
@@ -224,7 +219,7 @@ void read(Read read) {
 void readLevels() {
   Levels levels;
   levels.fill(static_cast<uint8_t>(LogLevel::Warn));
-  read([&] { levels = kLog.isSet() ? kLog.get() : kEngineLog.get(); });
+  readQuietly([&] { levels = kLog.isSet() ? kLog.get() : kEngineLog.get(); });
   for (size_t i = 0; i < kLogComponentCount; ++i) {
     logThresholds[i].store(levels[i], std::memory_order_relaxed);
   }
@@ -237,8 +232,8 @@ Settings& readSettings() {
   Settings& s = settings();
   std::call_once(s.read, [&] {
     readLevels();
-    read([&] { s.asJson = kFormat.index() == 1; });
-    read([&] { s.rate = static_cast<uint64_t>(kRate.get()); });
+    readQuietly([&] { s.asJson = kFormat.index() == 1; });
+    readQuietly([&] { s.rate = static_cast<uint64_t>(kLogRate.get()); });
     const std::string to = kTo.get();
     s.toPython = to == "python";
     if (to != "stderr" && !s.toPython) s.path = to;
@@ -250,7 +245,7 @@ void deliver(LogRecord record) {
   Settings& s = readSettings();
   LogSink* sink = gSink.load(std::memory_order_acquire);
   if (sink != nullptr && sink->take(record)) return;
-  writeTo(destination(s), lineOf(record, s.asJson));
+  writeTo(destination(s), logLine(record, s.asJson));
 }
 
 /// Counts the lines of each message within a second; without locks, as everything that logs while
@@ -302,6 +297,12 @@ constinit Limit gLimit;
 
 }  // namespace
 
+std::string hostName() {
+  char name[HOST_NAME_MAX + 1] = "";
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
 bool logsNow(LogComponent component, LogLevel level) {
   readSettings();
   return static_cast<uint8_t>(level) <=
@@ -315,14 +316,14 @@ void log(LogComponent component, LogLevel level, const char* format, ...) {
     uint64_t leftOut = 0;
     const uint64_t rate = level <= LogLevel::Info ? readSettings().rate : 0;
     if (gLimit.admits(format, rate, static_cast<uint64_t>(::time(nullptr)), leftOut)) {
-      char text[kLongest];
+      char text[kLongestText];
       va_list args;
       va_start(args, format);
       vsnprintf(text, sizeof text, format, args);
       va_end(args);
       std::string whole = text;
       if (leftOut > 0) whole += " (and " + std::to_string(leftOut) + " like it, left out before)";
-      deliver(recordOf(component, level, std::move(whole)));
+      deliver(logRecord(component, level, std::move(whole)));
     }
   } catch (const std::exception&) {  // no memory
   }
@@ -333,7 +334,7 @@ void logText(LogComponent component, LogLevel level, std::string_view text) {
   if (!logs(component, level)) return;
   const int savedErrno = errno;
   try {
-    deliver(recordOf(component, level, std::string(text.substr(0, kLongest))));
+    deliver(logRecord(component, level, std::string(text.substr(0, kLongestText))));
   } catch (const std::exception&) {  // no memory
   }
   errno = savedErrno;

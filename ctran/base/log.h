@@ -60,6 +60,9 @@ void logText(LogComponent component, LogLevel level, std::string_view text);
 /// The rank to name from now on: the one in the process' first communicator. Negative for none.
 void setLogRank(int rank);
 
+/// Of this machine, for people.
+std::string hostName();
+
 /// A message on its way to where it is written.
 struct LogRecord {
   int64_t seconds = 0;  ///< since 1970

@@ -7,9 +7,9 @@ namespace ctran {
 namespace {
 
 // In the order of the enumeration. The names are torch's, in lower case.
-constexpr std::string_view kNames[] = {"sum", "product", "min", "max",       "band",
-                                       "bor", "bxor",    "avg", "premul_sum"};
-static_assert(std::size(kNames) == kReduceKindCount);
+constexpr std::string_view kReductionNames[] = {"sum", "product", "min", "max",       "band",
+                                                "bor", "bxor",    "avg", "premul_sum"};
+static_assert(std::size(kReductionNames) == kReduceKindCount);
 
 enum class Family { Bool, Integer, Floating, Complex, Opaque };
 
@@ -50,7 +50,7 @@ Family familyOf(DataType type) {
 
 std::string_view nameOf(ReduceKind kind) {
   const auto index = static_cast<size_t>(kind);
-  return index < std::size(kNames) ? kNames[index] : "unknown reduction";
+  return index < std::size(kReductionNames) ? kReductionNames[index] : "unknown reduction";
 }
 
 bool isSupported(ReduceKind kind, DataType type) {

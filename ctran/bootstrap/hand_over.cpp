@@ -6,15 +6,14 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
+#include "ctran/base/text.h"
 #include "ctran/bootstrap/hand_over_messages.h"
 #include "ctran/bootstrap/local_call.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 
-namespace ctran {
+namespace ctran::hand_over {
 namespace {
-
-using namespace hand_over;
 
 /// Whom this rank calls: rank 0, or in a tree its parent.
 int leaderOf(int rank, int size) {
@@ -99,6 +98,9 @@ HostGroup exchangePlaces(const UniqueFd& socket, const JobKey& key, int rank, in
 }
 
 }  // namespace
+}  // namespace ctran::hand_over
+
+namespace ctran {
 
 std::string LeaderAddress::serialize() const {
   return {reinterpret_cast<const char*>(this), sizeof *this};
@@ -127,8 +129,10 @@ LeaderAddress LeaderAddress::forOccasion(std::string_view occasion) const {
 bool LeaderAddress::isDeserted(const std::string& fromHost) const {
   constexpr std::chrono::milliseconds kPatience{100};
   try {
-    if (fromHost != textOf(host)) return refuse(addressesByReach(*this), kPatience);
-    return !connectAbstract(textOf(socketName), Deadline{});
+    if (fromHost != hand_over::textOf(host)) {
+      return refuse(hand_over::addressesByReach(*this), kPatience);
+    }
+    return !connectAbstract(hand_over::textOf(socketName), Deadline{});
   } catch (const Error&) {  // too many call it, or there is no network: who knows
     return false;
   }
@@ -179,11 +183,13 @@ Hosts hostsOfOwn(const JobKey& key, int rank, int size, const std::vector<NetAdd
   hosts.key = key;
   hosts.doorman = std::make_unique<Doorman>(addresses, key, rank, size);
   const int port = hosts.doorman->addresses().front().port;
-  hosts.local = std::make_unique<Leader>(key, localSocketName(key, rank, port));
+  hosts.local = std::make_unique<Leader>(key, hand_over::localSocketName(key, rank, port));
   return hosts;
 }
 
-Neighbours neighboursOf(const Places& places, int rank) { return NeighbourLists(places).of(rank); }
+Neighbours neighboursOf(const Places& places, int rank) {
+  return hand_over::NeighbourLists(places).of(rank);
+}
 
 Neighbours neighboursAmong(std::span<const int> ofHost, int rank) {
   const auto at = std::lower_bound(ofHost.begin(), ofHost.end(), rank) - ofHost.begin();
@@ -197,7 +203,7 @@ Neighbours neighboursAmong(std::span<const int> ofHost, int rank) {
 
 LeaderAddress localLeader(const JobKey& key, int rank, int port, const std::string& host) {
   LeaderAddress leader;
-  copyText(leader.socketName, localSocketName(key, rank, port));
+  copyText(leader.socketName, hand_over::localSocketName(key, rank, port));
   copyText(leader.host, host);
   leader.key = key;
   return leader;
@@ -223,8 +229,8 @@ HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
     const LeaderAddress leader = localLeader(hosts.key, local[0], hosts.neighbours.port, host);
     auto group = join(leader, index, size, deadline, marked, nullptr, host);
     if (group) return std::move(*group);
-    throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0}, kOp,
-                "see its output for the reason");
+    throw Error(ErrorKind::PeerLost, "the first rank of the host died, or gave up", {0},
+                hand_over::kOp, "see its output for the reason");
   } catch (const Error& error) {
     if (interrupted) throw;  // not of these ranks, nor in their numbers
     std::vector<int> ranks;
@@ -235,13 +241,19 @@ HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
     throw Error(error.kind(),
                 "ranks " + listed(local) + " share a host, but not its memory yet (as its " +
                     "ranks 0, 1, ...): " + error.what(),
-                ranks, kOp);
+                ranks, hand_over::kOp);
   }
 }
 
-std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt, NotJoined* notJoined,
-                              const std::string& host, UniqueFd brings, Leader* own) {
+}  // namespace ctran
+
+namespace ctran::hand_over {
+namespace {
+
+std::optional<HostGroup> joinAtLeader(const LeaderAddress& leader, int rank, int size,
+                                      Deadline deadline, const Interrupt& interrupt,
+                                      NotJoined* notJoined, const std::string& host,
+                                      UniqueFd brings, Leader* own) {
   const std::string self = "rank " + std::to_string(rank);
   const MeetingTree tree{rank, size};
   const bool meetsInTree = size > MeetingTree::kMostInOneLevel;
@@ -343,6 +355,18 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
   group.pids.assign(roster.pids, roster.pids + size);
   group.processes.assign(roster.processes, roster.processes + size);
   return group;
+}
+
+}  // namespace
+}  // namespace ctran::hand_over
+
+namespace ctran {
+
+std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                              const Interrupt& interrupt, NotJoined* notJoined,
+                              const std::string& host, UniqueFd brings, Leader* own) {
+  return hand_over::joinAtLeader(leader, rank, size, deadline, interrupt, notJoined, host,
+                                 std::move(brings), own);
 }
 
 }  // namespace ctran

@@ -47,14 +47,12 @@ Error endedError(int rank) {
 
 namespace ctran {
 
-using hand_over::kOp;
-
 /// `why`: what the system says, on that rank itself.
 Error descriptorError(int rank, const std::string& why) {
   return Error(ErrorKind::System,
                "rank " + std::to_string(rank) + " has no descriptor left to join" +
                    (why.empty() ? "" : ": " + why),
-               {rank}, kOp, "raise its limit (ulimit -n), or see what it keeps open");
+               {rank}, hand_over::kOp, "raise its limit (ulimit -n), or see what it keeps open");
 }
 
 bool isForWantOfDescriptors(const Error& error) {

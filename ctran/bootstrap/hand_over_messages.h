@@ -75,16 +75,6 @@ inline constexpr const char* kOp = "new_comm";
 inline constexpr const char* kMissingHint =
     "see whether they started, with the same world size, name and store";
 
-template <class T>
-std::span<std::byte> bytesOf(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
-template <size_t n>
-void copyText(std::array<char, n>& to, const std::string& text) {
-  std::copy_n(text.begin(), std::min(text.size(), n - 1), to.begin());
-}
-
 /// Of what came from outside, where nothing says that it ends with a zero.
 template <size_t n>
 std::string textOf(const std::array<char, n>& text) {

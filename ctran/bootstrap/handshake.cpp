@@ -34,11 +34,6 @@ constexpr const char* kHungUpOnProof =
 static_assert(sizeof(Challenge) == 40 && sizeof(Hello) == 88 && sizeof(VerdictMessage) == 40);
 static_assert(std::is_trivially_copyable_v<Hello> && std::is_trivially_copyable_v<Introduction>);
 
-template <class T>
-std::span<std::byte> bytesOf(T& value) {
-  return std::as_writable_bytes(std::span(&value, 1));
-}
-
 /// What both ends have said, with a role in front, so that neither proof serves as the other.
 struct Transcript {
   char role[8];

@@ -7,6 +7,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,11 @@ const char* text(Verdict verdict);
 /// The messages, which have no padding.
 inline constexpr uint32_t kHandshakeMagic = 0x6e727463;  // "ctrn"
 inline constexpr uint32_t kHandshakeProtocol = 2;
+
+template <class T>
+std::span<std::byte> bytesOf(T& message) {
+  return std::as_writable_bytes(std::span(&message, 1));
+}
 
 struct Challenge {
   uint32_t magic = kHandshakeMagic;

@@ -9,6 +9,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 #include "ctran/base/sha256.h"
 #include "ctran/os/process.h"
 

@@ -19,11 +19,11 @@
 namespace ctran {
 namespace {
 
-constexpr const char* kOp = "rendezvous";
+constexpr const char* kRendezvous = "rendezvous";
 constexpr const char* kSecret = "MSCCLPP_SECRET";  // where mscclpp has the secret from
-constexpr std::chrono::milliseconds kPause{10};
+constexpr std::chrono::milliseconds kCallPause{10};
 
-JobKey keyOf(std::string_view secret) {
+JobKey secretKey(std::string_view secret) {
   const std::string_view purpose = "ctran rendezvous";
   return Sha256()
       .add(std::as_bytes(std::span(purpose)))
@@ -37,7 +37,8 @@ std::vector<NetAddress> nonEmpty(std::vector<NetAddress> addresses) {
 
 void checkWord(const std::string& word) {
   if (word.size() > Rendezvous::kMaxWord) {
-    throw Error(ErrorKind::InvalidArgument, "a word of a rendezvous has at most 64 KiB", {}, kOp);
+    throw Error(ErrorKind::InvalidArgument, "a word of a rendezvous has at most 64 KiB", {},
+                kRendezvous);
   }
 }
 
@@ -50,7 +51,8 @@ std::string receiveWord(const Socket& socket, int from, Deadline deadline,
                         const Interrupt& interrupt) {
   uint32_t length = 0;
   receiveAll(socket.fd(), std::as_writable_bytes(std::span(&length, 1)), 0, deadline, interrupt);
-  std::string word(Checked(length).atMost(Rendezvous::kMaxWord, from, "bytes of a word", kOp), 0);
+  std::string word(
+      Checked(length).atMost(Rendezvous::kMaxWord, from, "bytes of a word", kRendezvous), 0);
   receiveAll(socket.fd(), std::as_writable_bytes(std::span(word)), 0, deadline, interrupt);
   return word;
 }
@@ -60,15 +62,15 @@ Error of(int rank, const Error& error) {
   const bool lost = error.kind() == ErrorKind::PeerLost;
   return Error(error.kind(),
                (lost ? "lost rank " : "rank ") + std::to_string(rank) + ": " + error.what(), {rank},
-               kOp);
+               kRendezvous);
 }
 
 }  // namespace
 
 NetAddress parseNetAddress(const std::string& text) {
   const auto bad = [&] {
-    return Error(ErrorKind::InvalidArgument, "'" + text + "' is no address with a port", {}, kOp,
-                 "10.0.0.1:1234 or [fd00::1]:1234");
+    return Error(ErrorKind::InvalidArgument, "'" + text + "' is no address with a port", {},
+                 kRendezvous, "10.0.0.1:1234 or [fd00::1]:1234");
   };
   const size_t colon = text.rfind(':');
   if (colon == std::string::npos) throw bad();
@@ -89,13 +91,13 @@ NetAddress parseNetAddress(const std::string& text) {
 }
 
 Rendezvous::Rendezvous(std::vector<NetAddress> addresses, std::string_view key)
-    : key_(keyOf(key)), doorman_(nonEmpty(std::move(addresses)), key_, 0, 1) {}
+    : key_(secretKey(key)), doorman_(nonEmpty(std::move(addresses)), key_, 0, 1) {}
 
 std::vector<std::string> Rendezvous::gather(int size, const std::string& word, Deadline deadline,
                                             const Interrupt& interrupt) {
   checkWord(word);
   if (size < 1)
-    throw Error(ErrorKind::InvalidArgument, "a rendezvous has at least one rank", {}, kOp);
+    throw Error(ErrorKind::InvalidArgument, "a rendezvous has at least one rank", {}, kRendezvous);
   doorman_.expect(key_, size);
   std::vector<Socket> sockets(size);
   int missing = size - 1;
@@ -128,11 +130,11 @@ std::vector<std::string> Rendezvous::gather(int size, const std::string& word, D
           "waited at " + doorman_.addresses()[0].text() + " for ranks " + listed(absent) + " of " +
               std::to_string(size) + ", who did not come" +
               (stranger.empty() ? "" : "; a caller from " + stranger + " has another secret"),
-          absent, kOp,
+          absent, kRendezvous,
           std::string("see whether they run, with this address and this secret (") + kSecret + ")");
     }
     if (interrupt) interrupt();
-    std::this_thread::sleep_for(kPause / 10);
+    std::this_thread::sleep_for(kCallPause / 10);
   }
   std::vector<std::string> words(size);
   words[0] = word;
@@ -162,7 +164,7 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
   checkWord(word);
   std::string why;
   while (true) {
-    Caller caller(addresses, keyOf(key), {rank, size, 0, Purpose::Join});
+    Caller caller(addresses, secretKey(key), {rank, size, 0, Purpose::Join});
     Caller::State state = Caller::State::Pending;
     try {
       state = awaitVerdict(caller, deadline, interrupt);
@@ -176,7 +178,7 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
     if (state == Caller::State::Refused) {
       throw Error(ErrorKind::InvalidArgument,
                   "rank " + std::to_string(rank) + " cannot join: it " + text(caller.verdict()),
-                  {rank}, kOp);
+                  {rank}, kRendezvous);
     }
     if (state == Caller::State::Welcome) {
       const Socket socket = caller.takeSocket();
@@ -192,12 +194,12 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
     }
     if (std::chrono::steady_clock::now() >= deadline) {
       throw Error(ErrorKind::Timeout, "rank " + std::to_string(rank) + " found no rank 0: " + why,
-                  {0}, kOp,
+                  {0}, kRendezvous,
                   std::string("see whether rank 0 runs, with this address and this secret (") +
                       kSecret + ")");
     }
     if (interrupt) interrupt();
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kCallPause);
   }
 }
 

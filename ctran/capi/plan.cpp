@@ -1,9 +1,9 @@
 #include "ctran/capi/plan.h"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "ctran/base/error.h"
+#include "ctran/capi/call.h"
 #include "ctran/capi/proof.h"
 #include "ctran/plan/estimate.h"
 #include "ctran/plan/fit.h"
@@ -15,11 +15,6 @@
 
 namespace ctran {
 namespace {
-
-int intOr(const Json& request, std::string_view name, int otherwise) {
-  const Json* value = request.find(name);
-  return value == nullptr ? otherwise : static_cast<int>(value->asInt());
-}
 
 Json listLibrary() {
   Json all = Json::array();
@@ -34,11 +29,11 @@ Json listLibrary() {
 
 Json make(const Json& request) {
   plan::Recipe recipe;
-  recipe.ranks = intOr(request, "ranks", recipe.ranks);
-  recipe.root = intOr(request, "root", recipe.root);
-  recipe.lanes = intOr(request, "lanes", recipe.lanes);
-  recipe.chunks = intOr(request, "chunks", recipe.chunks);
-  recipe.ranksPerHost = intOr(request, "ranks_per_host", recipe.ranksPerHost);
+  recipe.ranks = request.intOr("ranks", recipe.ranks);
+  recipe.root = request.intOr("root", recipe.root);
+  recipe.lanes = request.intOr("lanes", recipe.lanes);
+  recipe.chunks = request.intOr("chunks", recipe.chunks);
+  recipe.ranksPerHost = request.intOr("ranks_per_host", recipe.ranksPerHost);
   return toJson(plan::makePlan(request.at("name").asString(), recipe));
 }
 
@@ -48,7 +43,7 @@ Json simulate(const Json& request) {
   if (bytes < 0) throw Error(ErrorKind::InvalidArgument, "bytes must not be negative");
   return toJson(plan::simulate(plan::fromJson(request.at("plan")),
                                machine ? plan::machineFromJson(*machine) : plan::Machine{},
-                               static_cast<size_t>(bytes), intOr(request, "units", 1)));
+                               static_cast<size_t>(bytes), request.intOr("units", 1)));
 }
 
 plan::Topology topologyOf(const Json& json) {
@@ -64,7 +59,7 @@ Json synthesize(const Json& request) {
   }
   const plan::Topology topology = topologyOf(request.at("topology"));
   const plan::Synthesis made =
-      plan::synthesize(topology, *kind, intOr(request, "shares", 64), intOr(request, "depth", 2));
+      plan::synthesize(topology, *kind, request.intOr("shares", 64), request.intOr("depth", 2));
   Json answer = Json::object();
   answer.set("plan", toJson(made.plan)).set("topology", toJson(topology));
   answer.set("routes", toJson(made.routes));
@@ -120,7 +115,7 @@ Json registered(const Json& request) {
   return Json(static_cast<int64_t>(stages ? registerStaged(plan, use) : registerPlan(plan, use)));
 }
 
-Json answer(const Json& request) {
+Json answerPlan(const Json& request) {
   const std::string& what = request.at("do").asString();
   if (what == "library") return listLibrary();
   if (what == "make") return make(request);
@@ -147,20 +142,6 @@ Json answer(const Json& request) {
 }  // namespace
 }  // namespace ctran
 
-char* ctran_plan_call(const char* request) {
-  using ctran::Json;
-  Json result = Json::object();
-  try {
-    result.set("ok", ctran::answer(Json::parse(request, "the request")));
-  } catch (const ctran::Error& error) {
-    result = Json::object();
-    result.set("error", Json(error.what())).set("kind", Json(static_cast<int>(error.kind())));
-  } catch (const std::exception& error) {  // no memory, for example
-    result = Json::object();
-    result.set("error", Json(error.what()));
-    result.set("kind", Json(static_cast<int>(ctran::ErrorKind::System)));
-  }
-  return ::strdup(result.print().c_str());
-}
+char* ctran_plan_call(const char* request) { return ctran::answered(request, ctran::answerPlan); }
 
 void ctran_plan_free(char* text) { std::free(text); }

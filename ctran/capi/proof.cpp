@@ -8,7 +8,7 @@ namespace ctran {
 namespace {
 
 template <class List, class Convert>
-Json listOf(const List& list, Convert convert) {
+Json arrayOf(const List& list, Convert convert) {
   Json all = Json::array();
   for (const auto& item : list) all.push(convert(item));
   return all;
@@ -29,7 +29,7 @@ Json findingJson(const plan::Finding& finding) {
   json.set("rank", Json(finding.lane.rank)).set("lane", Json(finding.lane.lane));
   json.set("step", Json(finding.step));
   return json.set("trace",
-                  listOf(finding.trace, [](const std::string& line) { return Json(line); }));
+                  arrayOf(finding.trace, [](const std::string& line) { return Json(line); }));
 }
 
 /// With all that the finding says as data.
@@ -40,11 +40,11 @@ Json wholeFindingJson(const plan::Finding& finding) {
     json.set("place", Json::array({Json(nameOf(finding.place->buffer)), Json(finding.place->index),
                                    Json(finding.place->rank)}));
   }
-  json.set("others", listOf(finding.others, momentJson));
-  json.set("words", listOf(finding.words, [](const std::string& word) { return Json(word); }));
-  json.set("lacking", listOf(finding.lacking, leafJson));
-  json.set("surplus", listOf(finding.surplus, leafJson));
-  return json.set("run", listOf(finding.run, momentJson));
+  json.set("others", arrayOf(finding.others, momentJson));
+  json.set("words", arrayOf(finding.words, [](const std::string& word) { return Json(word); }));
+  json.set("lacking", arrayOf(finding.lacking, leafJson));
+  json.set("surplus", arrayOf(finding.surplus, leafJson));
+  return json.set("run", arrayOf(finding.run, momentJson));
 }
 
 template <class Convert>
@@ -54,7 +54,7 @@ Json reportJson(const plan::Report& report, Convert finding) {
   properties.set("rank_order", Json(report.properties.rankOrder));
   properties.set("flat", Json(report.properties.flat));
   Json json = Json::object();
-  json.set("findings", listOf(report.findings, finding));
+  json.set("findings", arrayOf(report.findings, finding));
   return json.set("properties", std::move(properties)).set("text", Json(report.toText()));
 }
 
@@ -85,8 +85,8 @@ Json lowered(const Json& request) {
 Json proved(const Json& request) try {
   auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
   lowered.plan = plan::withoutIdleStores(lowered.plan);
-  Json origins = listOf(lowered.origins, [](const auto& lanes) {
-    return listOf(lanes, [](const auto& steps) { return listOf(steps, originJson); });
+  Json origins = arrayOf(lowered.origins, [](const auto& lanes) {
+    return arrayOf(lanes, [](const auto& steps) { return arrayOf(steps, originJson); });
   });
   Json json = Json::object();
   json.set("plan", toJson(lowered.plan)).set("origins", std::move(origins));

@@ -1,9 +1,9 @@
 #include "ctran/capi/select.h"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "ctran/base/error.h"
+#include "ctran/capi/call.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/create.h"
 #include "ctran/engine/named.h"
@@ -14,7 +14,7 @@
 namespace ctran {
 namespace {
 
-using Progress = void (*)(double, const char*);
+using OnProgress = void (*)(double, const char*);
 
 uint64_t tokenOf(const Json& request) { return static_cast<uint64_t>(request.at("token").asInt()); }
 
@@ -40,7 +40,7 @@ DataType typeOf(const Json& request) {
 }
 
 /// "hints", of the call, where they are given.
-std::map<std::string, std::string> hintsOf(const Json& request) {
+std::map<std::string, std::string> hintsIn(const Json& request) {
   std::map<std::string, std::string> hints;
   if (const Json* given = request.find("hints")) {
     for (const auto& [key, value] : given->members()) hints[key] = value.asString();
@@ -89,11 +89,11 @@ Json explained(const Json& request) {
       std::shared_ptr<const CallHints> hints;
       // That of ncclx without GPUs that reach each other has none of ctran.
       const auto known = findCommunicator(tokenOf(request));
-      if (known) hints = known->hintsOfCall(hintsOf(request));
+      if (known) hints = known->hintsOfCall(hintsIn(request));
       return explainer->explain(*kind, bytes, type, hints.get()).toJson();
     }
     const auto communicator = communicatorOf(request);
-    auto hints = communicator->hintsOfCall(hintsOf(request));
+    auto hints = communicator->hintsOfCall(hintsIn(request));
     return communicator->explain(*kind, bytes, type, std::move(hints)).toJson();
   }
   const Json* hosts = request.find("hosts");
@@ -124,7 +124,7 @@ Json prepared(const Json& request) {
                 "'" + request.at("reduction").asString() + "' is no reduction");
   }
   explainer->prepareCall(*kind, static_cast<size_t>(request.at("bytes").asInt()), typeOf(request),
-                         *op, communicatorOf(request)->hintsOfCall(hintsOf(request)));
+                         *op, communicatorOf(request)->hintsOfCall(hintsIn(request)));
   return answer;
 }
 
@@ -152,7 +152,7 @@ Json used(const Json& request) {
   return answer;
 }
 
-Json tuned(const Json& request, Progress progress) {
+Json tuned(const Json& request, OnProgress progress) {
   TuneOptions options;
   options.seconds = request.at("seconds").asDouble();
   if (!(options.seconds > 0)) {
@@ -169,7 +169,7 @@ Json tuned(const Json& request, Progress progress) {
   return json;
 }
 
-Json answer(const Json& request, Progress progress) {
+Json answerSelect(const Json& request, OnProgress progress) {
   const std::string& what = request.at("do").asString();
   if (what == "host") return thisHost().toJson();
   if (what == "explain") return explained(request);
@@ -184,19 +184,9 @@ Json answer(const Json& request, Progress progress) {
 }  // namespace ctran
 
 char* ctran_select_call(const char* request, void (*progress)(double, const char*)) {
-  using ctran::Json;
-  Json result = Json::object();
-  try {
-    result.set("ok", ctran::answer(Json::parse(request, "the request"), progress));
-  } catch (const ctran::Error& error) {
-    result = Json::object();
-    result.set("error", Json(error.what())).set("kind", Json(static_cast<int>(error.kind())));
-  } catch (const std::exception& error) {  // no memory, for example
-    result = Json::object();
-    result.set("error", Json(error.what()));
-    result.set("kind", Json(static_cast<int>(ctran::ErrorKind::System)));
-  }
-  return ::strdup(result.print().c_str());
+  return ctran::answered(request, [progress](const ctran::Json& parsed) {
+    return ctran::answerSelect(parsed, progress);
+  });
 }
 
 void ctran_select_free(char* text) { std::free(text); }

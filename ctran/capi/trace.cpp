@@ -1,10 +1,10 @@
 #include "ctran/capi/trace.h"
 
 #include <cstdlib>
-#include <cstring>
 
 #include "ctran/base/error.h"
 #include "ctran/base/json.h"
+#include "ctran/capi/call.h"
 #include "ctran/collective/signature.h"
 #include "ctran/trace/reader.h"
 #include "ctran/trace/settings.h"
@@ -76,7 +76,7 @@ Json toJson(const RankRecording& rank) {
   return json;
 }
 
-Json answer(const Json& request) {
+Json answerTrace(const Json& request) {
   const std::string& what = request.at("do").asString();
   const int fd = static_cast<int>(request.at("fd").asInt());
   if (what == "ask") {
@@ -110,20 +110,6 @@ Json answer(const Json& request) {
 }  // namespace
 }  // namespace ctran
 
-char* ctran_trace_call(const char* request) {
-  using ctran::Json;
-  Json result = Json::object();
-  try {
-    result.set("ok", ctran::answer(Json::parse(request, "the request")));
-  } catch (const ctran::Error& error) {
-    result = Json::object();
-    result.set("error", Json(error.what())).set("kind", Json(static_cast<int>(error.kind())));
-  } catch (const std::exception& error) {  // no memory, for example
-    result = Json::object();
-    result.set("error", Json(error.what()));
-    result.set("kind", Json(static_cast<int>(ctran::ErrorKind::System)));
-  }
-  return ::strdup(result.print().c_str());
-}
+char* ctran_trace_call(const char* request) { return ctran::answered(request, ctran::answerTrace); }
 
 void ctran_trace_free(char* text) { std::free(text); }

@@ -164,6 +164,14 @@ void validate(const Collective& c, int rank, int size) {
   reject(c, "no such operation");
 }
 
+size_t Collective::largestInput() const {
+  return inputs.empty() ? blockBytes() : largestBytes(inputs, type);
+}
+
+size_t Collective::largestOutput() const {
+  return outputs.empty() ? blockBytes() : largestBytes(outputs, type);
+}
+
 size_t contributionBytes(const Collective& c, int size) {
   using Kind = CollectiveKind;
   switch (c.kind) {

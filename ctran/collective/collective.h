@@ -95,6 +95,10 @@ struct Collective {
     return {output + rank * blockBytes(), count};
   }
 
+  /// Bytes of the largest block.
+  size_t largestInput() const;
+  size_t largestOutput() const;
+
   /// "all_reduce(sum, float32, 1024 elements)", for people.
   std::string describe() const;
 };

@@ -6,7 +6,6 @@
 namespace ctran {
 namespace {
 
-constexpr size_t kKeptScratch = 32 << 20;
 constexpr uint32_t kBuffersPerStep = 1 << 20;
 
 }  // namespace

@@ -7,12 +7,6 @@
 #include "ctran/collective/signature.h"
 
 namespace ctran {
-namespace {
-
-constexpr size_t kKeptScratch = 32 << 20;
-
-}  // namespace
-
 void HostsCall::begin(const Collective& collective) {
   const uint64_t sequence = record_.sequence + 1;
   record_ = makeRecord(collective, sequence, extendSignature(record_.signature, collective));

@@ -21,6 +21,9 @@ namespace ctran {
 
 class NetContext;
 
+/// Scratch of more bytes is not kept for the next collective.
+inline constexpr size_t kKeptScratch = 32 << 20;
+
 /// A message of a collective. `co_await` it; that throws Error(Mismatch) if the peer is in another
 /// collective than this rank. An empty message is not sent, and has always ended.
 template <class End>

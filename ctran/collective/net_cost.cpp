@@ -12,7 +12,7 @@ constexpr double kStep = 15, kMessage = 2, kByte = 1 / 2e3, kTouch = 1 / 4e3;
 /// For each connection of a rank beyond so many: its memory, its queues, and losses where many send
 /// to one.
 constexpr double kCrowd = 50, kCrowdAtOne = 5;
-constexpr int kConnections = 32;
+constexpr int kCrowdFrom = 32;
 
 using Kind = CollectiveKind;
 
@@ -28,7 +28,7 @@ double netMicros(const AlgorithmQuery& q, const NetLoad& load) {
 }
 
 double crowdOf(int size, bool eachToEach) {
-  return (eachToEach ? kCrowd : kCrowdAtOne) * std::max(0, size - kConnections);
+  return (eachToEach ? kCrowd : kCrowdAtOne) * std::max(0, size - kCrowdFrom);
 }
 
 int levelsOf(int size) { return std::bit_width(static_cast<unsigned>(size - 1)); }

@@ -10,7 +10,7 @@ namespace ctran {
 namespace {
 
 /// At the start of every rank's contribution.
-struct Announcement {
+struct ParcelsAnnouncement {
   uint64_t largest;                  ///< bytes of its largest stream; 0: all are behind this
   uint64_t bytes[Arena::kMaxRanks];  ///< for each rank
 };
@@ -25,11 +25,11 @@ size_t bytesForOthers(const Parcels& parcels, int rank) {
 }
 
 bool fitsStep(const Parcels& parcels, int rank) {
-  return sizeof(Announcement) + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
+  return sizeof(ParcelsAnnouncement) + bytesForOthers(parcels, rank) <= Arena::kStepBytes;
 }
 
-void announce(const Parcels& parcels, int rank, bool fits, std::byte* to) {
-  Announcement announcement{};
+void announceParcels(const Parcels& parcels, int rank, bool fits, std::byte* to) {
+  ParcelsAnnouncement announcement{};
   std::byte* data = to + sizeof announcement;
   for (int r = 0; r < static_cast<int>(parcels.out.size()); ++r) {
     const size_t bytes = parcels.out[r].bytes();
@@ -132,7 +132,7 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   co_await shm->roundFree(0);
   const bool fits = fitsStep(parcels, rank);
   while (const auto missing = missingOf(parcels, fits ? kAll : 0)) co_await *missing;
-  announce(parcels, rank, fits, shm->buffer(0));
+  announceParcels(parcels, rank, fits, shm->buffer(0));
   if (first) {
     shm->publishSlot();
     co_await shm->allArrived();
@@ -145,7 +145,7 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   uint64_t largest = 0;
   uint64_t inRounds = 0;  // bit per rank
   for (int r = 0; r < size; ++r) {
-    Announcement announcement;
+    ParcelsAnnouncement announcement;
     std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
     parcels.sizes[r] = announcement.bytes[rank];
     largest = std::max(largest, announcement.largest);
@@ -155,7 +155,7 @@ Task exchange(Parcels& parcels, ShmContext* shm, bool first) {
   learn(parcels);
   for (int r = 0; r < size; ++r) {
     if (r == rank || sendsInRounds(r)) continue;
-    Announcement announcement;
+    ParcelsAnnouncement announcement;
     std::memcpy(&announcement, shm->bufferOf(r, 0), sizeof announcement);
     Checked offset = sizeof announcement;
     for (int before = 0; before < rank; ++before) {

@@ -17,7 +17,7 @@ const ConfigString kAlgorithm{
     "every collective that has one of that name, or COLLECTIVE=NAME, separated by commas. The same "
     "on all ranks."};
 
-constexpr CollectiveKind kKinds[] = {
+constexpr CollectiveKind kKindsOfAlgorithms[] = {
     CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
     CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
     CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
@@ -25,7 +25,7 @@ constexpr CollectiveKind kKinds[] = {
 
 bool isKnown(const WantedAlgorithm& wanted, std::initializer_list<AlgorithmPlace> places) {
   if (wanted.name.starts_with("plan:")) return true;  // one that may be registered later
-  for (const CollectiveKind kind : kKinds) {
+  for (const CollectiveKind kind : kKindsOfAlgorithms) {
     if (wanted.kind && *wanted.kind != kind) continue;
     for (const AlgorithmPlace place : places) {
       if (findAlgorithm(place, kind, wanted.name) != nullptr) return true;
@@ -39,7 +39,7 @@ bool isKnown(const WantedAlgorithm& wanted) {
                           AlgorithmPlace::Network, AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts});
 }
 
-[[noreturn]] void refuse(const WantedAlgorithm& wanted, const std::string& source) {
+[[noreturn]] void refuseName(const WantedAlgorithm& wanted, const std::string& source) {
   const auto& [kind, name] = wanted;
   const CollectiveKind* const one = kind ? &*kind : nullptr;
   throw Error(ErrorKind::InvalidArgument,
@@ -100,7 +100,7 @@ std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std:
       if (isKnown(wanted)) all.push_back(wanted);
     }
     wanted.name = name;
-    if (all.size() == before) refuse(wanted, source);
+    if (all.size() == before) refuseName(wanted, source);
   }
   return all;
 }

@@ -15,8 +15,8 @@ namespace {
 
 constexpr size_t kPlaces = 5, kKinds = static_cast<size_t>(CollectiveKind::AllToAllVCombine) + 1;
 
-struct Registry {
-  Registry() : all(everyAlgorithm()) {
+struct AlgorithmRegistry {
+  AlgorithmRegistry() : all(everyAlgorithm()) {
     // Of those that cost the same the first is chosen: one that rounds once.
     for (const bool sumsPartially : {false, true}) {
       for (const Algorithm& algorithm : all) {
@@ -34,15 +34,15 @@ struct Registry {
   std::array<std::array<std::vector<const Algorithm*>, kKinds>, kPlaces> byKind;
 };
 
-const Registry& registry() {
-  static const Registry all;
+const AlgorithmRegistry& algorithmRegistry() {
+  static const AlgorithmRegistry all;
   return all;
 }
 
 }  // namespace
 
 std::span<const Algorithm* const> algorithmsOf(AlgorithmPlace place, CollectiveKind kind) {
-  return registry().byKind[static_cast<size_t>(place)][static_cast<size_t>(kind)];
+  return algorithmRegistry().byKind[static_cast<size_t>(place)][static_cast<size_t>(kind)];
 }
 
 const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::string_view name) {
@@ -53,7 +53,7 @@ const Algorithm* findAlgorithm(AlgorithmPlace place, CollectiveKind kind, std::s
 }
 
 bool isAlgorithm(AlgorithmPlace place, std::string_view name) {
-  const auto& all = registry().all;
+  const auto& all = algorithmRegistry().all;
   return std::any_of(all.begin(), all.end(), [&](const Algorithm& one) {
     return one.place() == place && one.name == name;
   });
@@ -90,7 +90,7 @@ const Algorithm& cheapestAlgorithm(AlgorithmPlace place, const AlgorithmQuery& q
 
 std::string algorithmNames(AlgorithmPlace place, const CollectiveKind* kind) {
   std::vector<std::string_view> names;
-  for (const Algorithm& algorithm : registry().all) {
+  for (const Algorithm& algorithm : algorithmRegistry().all) {
     if (algorithm.place() != place) continue;
     if (kind != nullptr && !algorithm.kinds.has(*kind)) continue;
     if (std::find(names.begin(), names.end(), algorithm.name) == names.end()) {

@@ -19,7 +19,7 @@ double contention(int ranks) { return 1 + ranks / 10.0; }
 /// Of bytes in the memory of other processes, which pass the caches once.
 double readContention(int ranks) { return 1 + ranks / 24.0; }
 
-double micros(const ShmTraffic& t, int ranks) {
+double trafficMicros(const ShmTraffic& t, int ranks) {
   return (t.written * kWrite + t.read * kRead + t.reduced * kReduce) * contention(ranks);
 }
 
@@ -51,11 +51,11 @@ ShmTraffic directTraffic(const AlgorithmQuery& q) {
 double startMicros(int size) { return kStart + kStartPerRank * size; }
 
 double inOneStepMicros(const ShmTraffic& traffic, int size) {
-  return startMicros(size) + micros(traffic, size);
+  return startMicros(size) + trafficMicros(traffic, size);
 }
 
 double inRoundsMicros(const ShmTraffic& traffic, int size, int phases) {
-  return (1 + phases) * startMicros(size) + kOverlap * micros(traffic, size);
+  return (1 + phases) * startMicros(size) + kOverlap * trafficMicros(traffic, size);
 }
 
 double lookIntoAllMicros(int size) { return (size - 1) * (1 + size / 16.0); }

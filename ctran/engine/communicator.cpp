@@ -31,14 +31,14 @@ namespace {
 
 // A child has none of the threads; locks that they held at that moment stay held in its copy, so it
 // starts with fresh ones.
-[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] {
+[[maybe_unused]] const int gEngineAtFork = pthread_atfork(nullptr, nullptr, [] {
   Progress::forget();
   PeerWatcher::forget();
   LiveSettings::forget();
 });
 
 /// Bytes that posting may have to copy on the spot.
-size_t bytesOf(const Collective& collective) {
+size_t postedBytes(const Collective& collective) {
   size_t count = collective.count;
   for (const Block& block : collective.inputs) count += block.count;
   for (const Block& block : collective.outputs) count += block.count;
@@ -512,7 +512,7 @@ std::shared_ptr<Operation> Communicator::enqueue(OperationQueue& queue, Collecti
   collective.after = olderReceives(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
   // What is small starts, and often ends, right here; the peers need not wait for another thread.
-  const bool startsHere = queue.idle() && bytesOf(collective) <= Arena::kStepBytes;
+  const bool startsHere = queue.idle() && postedBytes(collective) <= Arena::kStepBytes;
   auto operation =
       std::make_shared<Operation>(queue, shared_from_this(), std::move(collective),
                                   std::move(scratch), std::move(keepAlive), timeoutNanos);

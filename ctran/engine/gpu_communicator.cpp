@@ -37,7 +37,7 @@ std::vector<int> ranksOf(uint64_t mask) {
 }
 
 /// Nothing to own is nothing to keep.
-std::shared_ptr<void> ownerOf(const EnqueueOptions& options) {
+std::shared_ptr<void> keptFor(const EnqueueOptions& options) {
   return options.keepAlive ? options.keepAlive() : nullptr;
 }
 
@@ -172,8 +172,8 @@ std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, c
   if (graph) replays_.leave(*graph, where.stream, name, maskOf(awaited), timeout);
   using Kept =
       std::tuple<std::shared_ptr<void>, std::shared_ptr<Replays::Captured>, std::shared_ptr<void>>;
-  keepWithGraph(where.stream, graph || kept ? std::make_shared<Kept>(ownerOf(options), graph, kept)
-                                            : ownerOf(options));
+  keepWithGraph(where.stream, graph || kept ? std::make_shared<Kept>(keptFor(options), graph, kept)
+                                            : keptFor(options));
   return nullptr;
 }
 

@@ -34,7 +34,7 @@ const ConfigBool kThroughHost{
 constexpr std::chrono::seconds kDeviceGrace{1};
 /// How long a kernel may take to end and to report, once it has been told to.
 constexpr milliseconds kReportPatience{200};
-constexpr std::chrono::seconds kEndPatience{2};
+constexpr std::chrono::seconds kDomainEndPatience{2};
 constexpr size_t kProbeBytes = 200000;
 /// So many blocks of a plan move data nearly as fast as any number.
 constexpr uint32_t kPlanBlocks = 64;
@@ -756,7 +756,7 @@ void GpuDomain::fail(const Error& error) {
 GpuDomain::~GpuDomain() {
   if (!context_ || !any_ || !control_->core().belongsHere()) return;
   try {
-    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    const auto until = std::chrono::steady_clock::now() + kDomainEndPatience;
     while (!runtime_.isReached(last_.get())) {
       stop();
       if (std::chrono::steady_clock::now() >= until) {

@@ -17,12 +17,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kLeastStep = 1 << 16;
-const ConfigInt kStepBytes{
+constexpr size_t kLeastHostsStep = 1 << 16;
+const ConfigInt kHostsStepBytes{
     "CTRAN_GPU_HOSTS_STEP_BYTES", 4 << 20,
     "Bytes that a GPU has between domains, on several hosts, at a time. An operation takes up to "
     "four times that of the host's memory, page-locked. The least of all ranks counts.",
-    kLeastStep, 1 << 30};
+    kLeastHostsStep, 1 << 30};
 
 /// How much longer than the operation what it waits for may take, so that whoever knows best who is
 /// to blame is the first to say so: a rank of whose domain some have not called; then the network,
@@ -164,7 +164,7 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   }
   auto near = control_->splitPart(domains.local(), name + "/domain", {.gpus = true}, hooks);
   network_ = control_->splitPart(all, name + "/network", {.hosts = numbers}, hooks);
-  stepBytes_ = static_cast<size_t>(kStepBytes.get());
+  stepBytes_ = static_cast<size_t>(kHostsStepBytes.get());
   std::optional<Error> failure;
   try {
     domain_ = GpuDomain::create(std::move(near), device_, hooks, fallback, domains.local());
@@ -186,7 +186,7 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   const auto said = exchangeAll(*control_, own, {}, hooks);
   if (failure) throw Error(*failure);
   for (int r = 0; r < control_->size(); ++r) {
-    stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastStep);
+    stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastHostsStep);
     if (!said[r].failed) continue;
     const std::string why(said[r].why, ::strnlen(said[r].why, sizeof said[r].why));
     throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + why, {r},

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kGraceNanos = 500'000'000;
 
 /// The tuning table that all ranks go by: the one that rank 0 finds.
-std::string tableOf(int rank, const HostMap& map) {
+std::string tuningTableText(int rank, const HostMap& map) {
   if (rank != 0) return {};
   const TuningTable table = TuningTable::load(map.size(), {}, map.shape());
   if (table.entries.empty()) return {};
@@ -36,7 +36,7 @@ HostsQueue::HostsQueue(Core& core, Transport& transport, const HostMap& map, Are
       meeting_{hosts_, {}, {}} {}
 
 void HostsQueue::agree(Communicator& communicator, WaitHooks* hooks) {
-  meeting_.word = tableOf(core.rank(), hosts_.map);
+  meeting_.word = tuningTableText(core.rank(), hosts_.map);
   Collective barrier;
   barrier.kind = CollectiveKind::Barrier;
   communicator.run(barrier, {}, hooks);

@@ -13,16 +13,16 @@
 namespace ctran {
 namespace {
 
-constexpr std::string_view kPrefix = "ctran:";
+constexpr std::string_view kHandlePrefix = "ctran:";
 constexpr std::string_view kDigits = "0123456789abcdef";
-constexpr const char* kOp = "reconfigure";
+constexpr const char* kReconfigure = "reconfigure";
 constexpr const char* kMissingHint =
     "see whether all members call it, with the same uuid and the same handles in the same order";
 constexpr const char* kLostHint = "leave its handle out, or see its output for the reason";
-constexpr std::chrono::milliseconds kPause{5};
+constexpr std::chrono::milliseconds kMemberPause{5};
 
 std::string written(const LeaderAddress& address) {
-  std::string text(kPrefix);
+  std::string text(kHandlePrefix);
   for (const char c : address.serialize()) {
     text += kDigits[static_cast<unsigned char>(c) >> 4];
     text += kDigits[static_cast<unsigned char>(c) & 15];
@@ -30,16 +30,18 @@ std::string written(const LeaderAddress& address) {
   return text;
 }
 
-LeaderAddress read(const std::string& handle, size_t index) {
+LeaderAddress readHandle(const std::string& handle, size_t index) {
   // The text of a handle has the key in it, if it is a handle, so no error shows it.
   const auto bad = [&]() -> Error {
     return Error(ErrorKind::InvalidArgument,
                  "handle " + std::to_string(index) + " of the members is none of this backend", {},
-                 kOp, "pass what get_init_handle() returns on each member");
+                 kReconfigure, "pass what get_init_handle() returns on each member");
   };
-  if (handle.rfind(kPrefix, 0) != 0 || handle.size() % 2 != kPrefix.size() % 2) throw bad();
+  if (handle.rfind(kHandlePrefix, 0) != 0 || handle.size() % 2 != kHandlePrefix.size() % 2) {
+    throw bad();
+  }
   std::string bytes;
-  for (size_t i = kPrefix.size(); i < handle.size(); i += 2) {
+  for (size_t i = kHandlePrefix.size(); i < handle.size(); i += 2) {
     const size_t high = kDigits.find(handle[i]);
     const size_t low = kDigits.find(handle[i + 1]);
     if (high == std::string_view::npos || low == std::string_view::npos) throw bad();
@@ -63,11 +65,11 @@ Error ofMembers(const Error& error, const std::set<std::string>& strangers) {
     case ErrorKind::Timeout:
     case ErrorKind::Mismatch:
     case ErrorKind::InvalidArgument:
-      return Error(error.kind(), message, error.ranks(), kOp, kMissingHint);
+      return Error(error.kind(), message, error.ranks(), kReconfigure, kMissingHint);
     case ErrorKind::PeerLost:
-      return Error(error.kind(), message, error.ranks(), kOp, kLostHint);
+      return Error(error.kind(), message, error.ranks(), kReconfigure, kLostHint);
     default:
-      return Error(error.kind(), message, error.ranks(), kOp, error.hint());
+      return Error(error.kind(), message, error.ranks(), kReconfigure, error.hint());
   }
 }
 
@@ -92,7 +94,7 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
       throw Error(ErrorKind::PeerLost,
                   "rank 0 of the new members has ended" +
                       (notJoined.why.empty() ? "" : ", or cannot be reached: " + notJoined.why),
-                  {0}, kOp, kLostHint);
+                  {0}, kReconfigure, kLostHint);
     }
     // How rank 0 turns others away says more than that it has gone by the deadline.
     if (why.empty() || notJoined.why != kNoAnswer) why = notJoined.why;
@@ -100,10 +102,10 @@ HostGroup joinLeader(const LeaderAddress& leader, int rank, int size, const std:
       throw Error(ErrorKind::Timeout,
                   "rank " + std::to_string(rank) + " waited for rank 0, which means another " +
                       "occasion, or none: " + why,
-                  {0}, kOp, kMissingHint);
+                  {0}, kReconfigure, kMissingHint);
     }
     if (interrupt) interrupt();
-    std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(kMemberPause);
   }
 }
 
@@ -116,7 +118,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
                                               const std::string& occasion,
                                               CommunicatorOptions options, WaitHooks* hooks) {
   const auto reject = [](const std::string& why) -> void {
-    throw Error(ErrorKind::InvalidArgument, why, {}, kOp);
+    throw Error(ErrorKind::InvalidArgument, why, {}, kReconfigure);
   };
   const auto self = std::find(handles.begin(), handles.end(), handle_);
   if (self == handles.end()) reject("this process' own handle is not among those of the members");
@@ -127,7 +129,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
     reject("a communicator has at most " + std::to_string(kMaxRanks) + " ranks");
   }
   std::vector<LeaderAddress> addresses;
-  for (size_t i = 0; i < handles.size(); ++i) addresses.push_back(read(handles[i], i));
+  for (size_t i = 0; i < handles.size(); ++i) addresses.push_back(readHandle(handles[i], i));
 
   options.rank = static_cast<int>(self - handles.begin());
   options.size = static_cast<int>(handles.size());
@@ -149,7 +151,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
                               : joinLeader(above, options.rank, options.size, host_, leader_,
                                            deadline, interrupt);
   } catch (const Error& error) {
-    if (error.op() != hand_over::kOp && error.op() != kOp) throw;
+    if (error.op() != hand_over::kOp && error.op() != kReconfigure) throw;
     // Those who call a rank that hears nobody take it for another one.
     if (!hears) leader_.dismiss();
     throw ofMembers(error, leader_.takeStrangers());

@@ -21,7 +21,7 @@ namespace ctran {
 namespace {
 
 /// Takes one setting; why it was not taken, empty if it was.
-std::string take(Communicator& communicator, const Recording::Asked& asked) {
+std::string takeSetting(Communicator& communicator, const Recording::Asked& asked) {
   const bool isNew = configText(asked.name.c_str()).first != asked.value;
   try {
     setLive(asked.name, asked.value);
@@ -83,7 +83,7 @@ class Watch {
       Recording* recording = member->core().recording;
       if (recording == nullptr) continue;
       if (const auto asked = recording->asked()) {
-        recording->answer(asked->number, take(*member, *asked));
+        recording->answer(asked->number, takeSetting(*member, *asked));
       }
     }
     PeerWatcher::arm(id_);
@@ -96,11 +96,11 @@ class Watch {
 };
 
 // Never destroyed: the watcher's thread runs until the process ends.
-std::mutex gMutex;
+std::mutex gWatchMutex;
 Watch* gWatch = nullptr;
 
 Watch& watch() {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gWatchMutex);
   if (gWatch == nullptr) gWatch = new Watch;
   return *gWatch;
 }
@@ -114,12 +114,12 @@ void LiveSettings::start(const std::shared_ptr<Communicator>& communicator) {
 }
 
 void LiveSettings::stop(Communicator& communicator) {
-  const std::lock_guard lock(gMutex);
+  const std::lock_guard lock(gWatchMutex);
   if (gWatch != nullptr) gWatch->remove(&communicator);
 }
 
 void LiveSettings::forget() {
-  new (&gMutex) std::mutex;  // another thread may have held it
+  new (&gWatchMutex) std::mutex;  // another thread may have held it
   gWatch = nullptr;
 }
 

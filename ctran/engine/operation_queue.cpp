@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -174,35 +175,34 @@ int64_t OperationQueue::checkWait(const Collective& collective, const Condition&
 
 void OperationQueue::push(std::shared_ptr<Operation> operation) {
   std::lock_guard lock(queueMutex_);
-  earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
-  queue_.push_back(std::move(operation));
+  const int64_t deadline = operation->deadlineNanos();
+  queue_.push_back({std::move(operation), deadline});
+  // Of those before it only the ones whose deadline is later: none, where all have one timeout.
+  for (auto before = std::next(queue_.rbegin());
+       before != queue_.rend() && before->earliestDeadline > deadline; ++before) {
+    before->earliestDeadline = deadline;
+  }
   countQueued(1);
   pending_.fetch_add(1, std::memory_order_release);
 }
 
 std::shared_ptr<Operation> OperationQueue::head() {
   std::lock_guard lock(queueMutex_);
-  return queue_.empty() ? nullptr : queue_.front();
+  return queue_.empty() ? nullptr : queue_.front().operation;
 }
 
 void OperationQueue::pop() {
   std::lock_guard lock(queueMutex_);
-  const int64_t deadline = queue_.front()->deadlineNanos();
   queue_.pop_front();
   ended_.fetch_add(1, std::memory_order_release);
-  if (deadline == earliestDeadline_) {
-    earliestDeadline_ = INT64_MAX;
-    for (const auto& operation : queue_) {
-      earliestDeadline_ = std::min(earliestDeadline_, operation->deadlineNanos());
-    }
-  }
 }
 
 Condition OperationQueue::ended(int tag) {
   std::lock_guard lock(queueMutex_);
   uint64_t count = 0;
   for (size_t i = 0; i < queue_.size(); ++i) {
-    if (queue_[i]->collective().tag == tag) count = ended_.load(std::memory_order_relaxed) + i + 1;
+    if (queue_[i].operation->collective().tag == tag)
+      count = ended_.load(std::memory_order_relaxed) + i + 1;
   }
   return count == 0 ? Condition() : Condition::ofAnybody(ended_, count);
 }
@@ -305,7 +305,7 @@ int64_t OperationQueue::checkStuck(int64_t now) {
   {
     // The head's, or that of one behind it, which waits for the same rank.
     std::lock_guard lock(queueMutex_);
-    deadline = earliestDeadline_;
+    deadline = queue_.front().earliestDeadline;
   }
   try {
     return checkWait(operation->collective(), task_.waiting(), deadline, operation->timeoutNanos(),

@@ -104,8 +104,11 @@ class OperationQueue {
   std::atomic<size_t> pending_{0};
   std::atomic<uint64_t> ended_{0};  // operations that have been queued and have ended
   std::mutex queueMutex_;           // guards what follows
-  std::deque<std::shared_ptr<Operation>> queue_;
-  int64_t earliestDeadline_ = INT64_MAX;  // of the queue
+  struct Queued {
+    std::shared_ptr<Operation> operation;
+    int64_t earliestDeadline;  // of this operation and those behind it
+  };
+  std::deque<Queued> queue_;
 };
 
 /// A queue of messages.

@@ -127,11 +127,11 @@ class Watcher {
 };
 
 // Never destroyed: the thread runs until the process ends.
-std::mutex gMutex;
+std::mutex gWatcherMutex;
 std::atomic<Watcher*> gWatcher{nullptr};
 
 Watcher& watcher() {
-  std::lock_guard lock(gMutex);
+  std::lock_guard lock(gWatcherMutex);
   if (gWatcher.load(std::memory_order_acquire) == nullptr) {
     gWatcher.store(new Watcher, std::memory_order_release);
   }
@@ -159,7 +159,7 @@ void PeerWatcher::unwatch(uint64_t watch) {
 }
 
 void PeerWatcher::forget() {
-  new (&gMutex) std::mutex;  // another thread may have held it
+  new (&gWatcherMutex) std::mutex;  // another thread may have held it
   gWatcher.store(nullptr, std::memory_order_release);
 }
 

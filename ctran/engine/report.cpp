@@ -62,7 +62,7 @@ std::string choicesOf(const Communicator& communicator, CollectiveKind kind) {
   return std::string(nameOf(kind)) + text;
 }
 
-std::string tableOf(const Communicator& communicator) {
+std::string choicesText(const Communicator& communicator) {
   using Kind = CollectiveKind;
   std::string text;
   for (const Kind kind :
@@ -97,7 +97,7 @@ void logCreation(Communicator& c) {
   if (c.isForGpus()) {
     text += "; for tensors of GPUs";
   } else if (c.size() > 1) {
-    text += "; " + tableOf(c);
+    text += "; " + choicesText(c);
   }
   logText(LogComponent::Engine, level, text);
 }

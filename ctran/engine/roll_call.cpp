@@ -10,7 +10,7 @@
 namespace ctran {
 namespace {
 
-std::string seconds(int64_t nanos) {
+std::string secondsText(int64_t nanos) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g s", static_cast<double>(nanos) * 1e-9);
   return text;
@@ -30,7 +30,7 @@ std::string rollCall(Core& core) {
 
 std::string prefix(Core& core, const Collective& collective, int64_t timeoutNanos) {
   return collective.describe() + " on communicator '" + core.name + "' timed out after " +
-         seconds(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
+         secondsText(timeoutNanos) + " on rank " + std::to_string(core.rank()) + ": ";
 }
 
 /// The collective that a rank is in, as far as is known.
@@ -139,7 +139,7 @@ Error remoteTimeout(Core& core, const Collective& collective, uint64_t sequence,
     const std::string rank = list({waitedFor});
     return Error(ErrorKind::Timeout,
                  prefix(core, collective, timeoutNanos) + "nothing has come from the host of " +
-                     rank + " for " + seconds(silentNanos) +
+                     rank + " for " + secondsText(silentNanos) +
                      ", and what was sent there is not acknowledged",
                  {waitedFor}, collective.describe(), "see the network between the hosts");
   }

@@ -86,8 +86,8 @@ JobKey keyOfGroup(const JobKey& key, uint64_t number, const Digest& list) {
   return hmacSha256(key, message);
 }
 
-HostGroup joined(const LeaderAddress& leader, const CommunicatorOptions& options, Deadline deadline,
-                 const Interrupt& interrupt) {
+HostGroup joinedGroup(const LeaderAddress& leader, const CommunicatorOptions& options,
+                      Deadline deadline, const Interrupt& interrupt) {
   NotJoined reason;
   auto group =
       join(leader, options.rank, options.size, deadline, interrupt, &reason, hostOf(options.hints));
@@ -190,7 +190,7 @@ Communicator::Meet Communicator::meetNear(std::span<const int> ranks,
   requireSameLists(all, ranks, rank());
   return [leader, address = all[ranks[0]].leader, &options](Deadline deadline,
                                                             const Interrupt& interrupt) {
-    if (!leader) return joined(address, options, deadline, interrupt);
+    if (!leader) return joinedGroup(address, options, deadline, interrupt);
     return leader->gather(options.size, memoryFor(options.size), deadline, interrupt);
   };
 }
@@ -237,8 +237,8 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
       return ownHosts->local->gather(options.size, memoryFor(options.size), deadline, interrupt);
     }
     if (onOneHost) {
-      return joined(localLeader(key, 0, ports[0], hostOf(options.hints)), options, deadline,
-                    interrupt);
+      return joinedGroup(localLeader(key, 0, ports[0], hostOf(options.hints)), options, deadline,
+                         interrupt);
     }
     ownHosts->neighbours = neighboursAmong(near, options.rank);
     const int first = ownHosts->neighbours.ranks[0];

@@ -12,12 +12,12 @@
 namespace ctran::gpu {
 namespace {
 
-const ConfigString kLibrary{"CTRAN_CUDA_LIBRARY", "",
-                            "Path of the NVIDIA driver's library, instead of libcuda.so.1."};
+const ConfigString kCudaLibrary{"CTRAN_CUDA_LIBRARY", "",
+                                "Path of the NVIDIA driver's library, instead of libcuda.so.1."};
 
-void* openLibrary() {
+void* openDriver() {
   std::string reasons;
-  if (const std::string path = kLibrary.get(); !path.empty()) {
+  if (const std::string path = kCudaLibrary.get(); !path.empty()) {
     if (void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return library;
     throw Error(ErrorKind::Unsupported, std::string("CTRAN_CUDA_LIBRARY: ") + dlerror());
   }
@@ -33,8 +33,8 @@ void* openLibrary() {
 
 std::atomic<bool> isLoaded{false};
 
-Driver load() {
-  void* library = openLibrary();  // stays loaded: torch and the process' exit may still need it
+Driver loadDriver() {
+  void* library = openDriver();  // stays loaded: torch and the process' exit may still need it
   Driver driver;
   std::string missing;
 #define CTRAN_RESOLVE(name, symbol, ...)                                         \
@@ -87,13 +87,13 @@ Context primaryContext(int device) {
 }  // namespace
 
 const Driver& Driver::get() {
-  static const Driver driver = load();
+  static const Driver driver = loadDriver();
   return driver;
 }
 
 const Driver* Driver::ifLoaded() {
   if (!isLoaded.load(std::memory_order_acquire)) {
-    if (kLibrary.get().empty()) {
+    if (kCudaLibrary.get().empty()) {
       void* const library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
       if (library == nullptr) return nullptr;
       dlclose(library);
@@ -120,6 +120,11 @@ std::string describe(Result result) {
 void check(Result result, const char* what) {
   if (result == kSuccess) return;
   throw Error(ErrorKind::System, std::string(what) + ": " + describe(result));
+}
+
+void copyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream) {
+  if (bytes == 0 || to == from) return;
+  check(Driver::get().memcpyAsync(to, from, bytes, stream), "cuMemcpyAsync");
 }
 
 DeviceGuard::DeviceGuard(int device) {
@@ -184,7 +189,7 @@ std::optional<int> deviceOf(const void* address) {
   static const Functions functions = [] {
     Functions found;
     try {
-      void* const library = openLibrary();
+      void* const library = openDriver();
       found.ask = reinterpret_cast<decltype(found.ask)>(dlsym(library, "cuPointerGetAttribute"));
       found.exchangeMode = reinterpret_cast<decltype(found.exchangeMode)>(
           dlsym(library, "cuThreadExchangeStreamCaptureMode"));

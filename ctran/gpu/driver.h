@@ -256,6 +256,12 @@ std::string describe(Result result);
 /// Throws Error(System, "what: <describe(result)>") unless `result` is success.
 void check(Result result, const char* what);
 
+inline DevicePtr addressOf(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
+inline void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
+
+/// Puts a copy on the stream, of any memory that the device reaches.
+void copyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream);
+
 /// Makes a device's primary context current on this thread while it lives; what was current before
 /// comes back afterwards. The primary context is the one torch uses; it is retained once per
 /// process.

@@ -16,9 +16,9 @@
 namespace ctran::gpu {
 namespace {
 
-const ConfigString kLibrary{"CTRAN_NVRTC_LIBRARY", "",
-                            "Path of the compiler's library, instead of libnvrtc.so.13 or 12.",
-                            "path"};
+const ConfigString kNvrtcLibrary{"CTRAN_NVRTC_LIBRARY", "",
+                                 "Path of the compiler's library, instead of libnvrtc.so.13 or 12.",
+                                 "path"};
 
 using Program = struct ProgramTag*;
 
@@ -56,9 +56,9 @@ int addSitePackages(dl_phdr_info* object, size_t, void* data) {
   return 0;
 }
 
-void* openLibrary() {
+void* openNvrtc() {
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) {
-    if (kLibrary.isSet()) break;
+    if (kNvrtcLibrary.isSet()) break;
     if (void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD)) return library;
   }
   std::string looked;
@@ -72,8 +72,8 @@ void* openLibrary() {
               "CTRAN_NVRTC_LIBRARY to the path of libnvrtc.so");
 }
 
-Nvrtc load() {
-  void* library = openLibrary();
+Nvrtc loadNvrtc() {
+  void* library = openNvrtc();
   Nvrtc nvrtc;
   std::string missing;
 #define CTRAN_RESOLVE(name, symbol, ...)                                       \
@@ -90,7 +90,7 @@ Nvrtc load() {
 }
 
 const Nvrtc& Nvrtc::get() {
-  static const Nvrtc nvrtc = load();
+  static const Nvrtc nvrtc = loadNvrtc();
   return nvrtc;
 }
 
@@ -104,7 +104,7 @@ std::vector<std::string> optionsOf(const CompileRequest& request) {
   return options;
 }
 
-std::string keyOf(const CompileRequest& request) {
+std::string cacheNameOf(const CompileRequest& request) {
   Digest digest;
   auto add = [&](std::string_view text) {
     digest.add(std::to_string(text.size())).add(":").add(text);
@@ -123,7 +123,7 @@ std::string keyOf(const CompileRequest& request) {
 }  // namespace
 
 std::vector<std::string> nvrtcCandidates() {
-  if (kLibrary.isSet()) return {kLibrary.get()};
+  if (kNvrtcLibrary.isSet()) return {kNvrtcLibrary.get()};
   std::vector<std::string> directories;
   std::vector<std::string> sitePackages;
   dl_iterate_phdr(addSitePackages, &sitePackages);
@@ -195,7 +195,7 @@ std::string compileUncached(const CompileRequest& request) {
 
 std::string compile(const CompileRequest& request) {
   static const DiskCache cache(DiskCache::defaultDirectory());
-  return cache.get(keyOf(request), [&] { return compileUncached(request); });
+  return cache.get(cacheNameOf(request), [&] { return compileUncached(request); });
 }
 
 }  // namespace ctran::gpu

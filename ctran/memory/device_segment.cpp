@@ -20,10 +20,10 @@ namespace {
 using gpu::DevicePtr;
 
 /// How long a process waits for another one's answer, and that for the question.
-constexpr std::chrono::seconds kPatience{1};
+constexpr std::chrono::seconds kAnswerPatience{1};
 constexpr std::chrono::hours kLong{24};
 
-Deadline soon() { return std::chrono::steady_clock::now() + kPatience; }
+Deadline soon() { return std::chrono::steady_clock::now() + kAnswerPatience; }
 
 /// Of this process. Leaked, as segments may outlive static objects.
 struct Segments {

@@ -9,12 +9,11 @@ namespace ctran {
 namespace {
 
 using gpu::DevicePtr;
-using gpu::Driver;
 
 constexpr unsigned kEnablePeerAccess = 1;
 
-const Driver& sharingDriver() {
-  const Driver& driver = Driver::get();
+const gpu::Driver& sharingDriver() {
+  const gpu::Driver& driver = gpu::Driver::get();
   if (driver.ipcGetMemHandle && driver.ipcOpenMemHandle && driver.ipcCloseMemHandle &&
       driver.memGetAddressRange) {
     return driver;
@@ -22,13 +21,11 @@ const Driver& sharingDriver() {
   throw Error(ErrorKind::Unsupported, "This driver does not share device memory between processes");
 }
 
-void* pointer(DevicePtr address) { return reinterpret_cast<void*>(address); }
-
 /// For destructors: of a device that is lost, or not this process's, all has gone anyway.
-void close(DevicePtr base, int device) {
+void closeMapping(DevicePtr base, int device) {
   try {
     const gpu::DeviceGuard guard(device);
-    Driver::get().ipcCloseMemHandle(base);
+    gpu::Driver::get().ipcCloseMemHandle(base);
   } catch (const Error& error) {
     log(LogComponent::Memory, LogLevel::Debug, "memory was not unmapped: %s", error.what());
   }
@@ -40,13 +37,13 @@ SharedRange shareDeviceMemory(DevicePtr address, size_t bytes) {
   SharedRange range;
   range.bytes = bytes;
   if (bytes == 0) return range;
-  if (const auto segment = DeviceSegment::find(pointer(address), bytes)) {
+  if (const auto segment = DeviceSegment::find(gpu::pointerTo(address), bytes)) {
     range.isSegment = 1;
     range.segment = segment->ticket();
     range.offset = address - segment->address();
     return range;
   }
-  const Driver& driver = sharingDriver();
+  const gpu::Driver& driver = sharingDriver();
   DevicePtr base = 0;
   size_t size = 0;
   gpu::check(driver.memGetAddressRange(&base, &size, address), "cuMemGetAddressRange");
@@ -67,9 +64,9 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
     if (range.offset > mapping->size() || range.bytes > mapping->size() - range.offset) {
       throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
     }
-    return {mapping, pointer(mapping->address() + range.offset)};
+    return {mapping, gpu::pointerTo(mapping->address() + range.offset)};
   }
-  const Driver& driver = sharingDriver();
+  const gpu::Driver& driver = sharingDriver();
   const gpu::DeviceGuard active(device);
   DevicePtr base = 0;
   if (const auto result = driver.ipcOpenMemHandle(&base, range.handle, kEnablePeerAccess)) {
@@ -77,14 +74,15 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
                 "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
                 "ranks map each other's memory where their GPUs reach each other on one host");
   }
-  std::shared_ptr<void> mapped(pointer(base), [base, device](void*) { close(base, device); });
+  std::shared_ptr<void> mapped(gpu::pointerTo(base),
+                               [base, device](void*) { closeMapping(base, device); });
   DevicePtr begin = 0;
   size_t size = 0;
   if (driver.memGetAddressRange(&begin, &size, base) == gpu::kSuccess &&
       (range.offset > size || range.bytes > size - range.offset)) {
     throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
   }
-  return {mapped, pointer(base + range.offset)};
+  return {mapped, gpu::pointerTo(base + range.offset)};
 }
 
 }  // namespace ctran

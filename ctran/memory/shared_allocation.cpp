@@ -22,7 +22,7 @@ struct Allocations {
 // Leaked, as allocations may outlive static destruction. A child after fork() starts with a fresh
 // one: another thread may have held the mutex, and what the parent exposed is not the child's.
 std::atomic<Allocations*> gAllocations{nullptr};
-[[maybe_unused]] const int gAtFork =
+[[maybe_unused]] const int gAllocationsAtFork =
     pthread_atfork(nullptr, nullptr, [] { gAllocations.store(nullptr); });
 
 Allocations& allocations() {
@@ -33,8 +33,6 @@ Allocations& allocations() {
   delete fresh;
   return *existing;
 }
-
-constexpr size_t kPage = 4096;
 
 }  // namespace
 

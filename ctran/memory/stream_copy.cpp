@@ -17,10 +17,8 @@ namespace ctran {
 
 namespace {
 
-constexpr size_t kLine = 64;
-
 void streamLines(std::byte* to, const std::byte* from, size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kLine) {
+  for (size_t at = 0; at < bytes; at += kCacheLine) {
     const auto* source = reinterpret_cast<const __m128i*>(from + at);
     auto* target = reinterpret_cast<__m128i*>(to + at);
     const __m128i a = _mm_loadu_si128(source), b = _mm_loadu_si128(source + 1);
@@ -35,7 +33,7 @@ void streamLines(std::byte* to, const std::byte* from, size_t bytes) {
 /// A store of a whole line needs no buffer in which parts of it come together.
 __attribute__((target("avx512f"))) void streamWideLines(std::byte* to, const std::byte* from,
                                                         size_t bytes) {
-  for (size_t at = 0; at < bytes; at += kLine) {
+  for (size_t at = 0; at < bytes; at += kCacheLine) {
     _mm512_stream_si512(reinterpret_cast<__m512i*>(to + at), _mm512_loadu_si512(from + at));
   }
 }
@@ -44,14 +42,14 @@ __attribute__((target("avx512f"))) void streamWideLines(std::byte* to, const std
 
 void streamCopy(std::byte* to, const std::byte* from, size_t bytes) {
   static const auto lines = isaInUse() == Isa::Avx512 ? streamWideLines : streamLines;
-  if (bytes < 2 * kLine) {
+  if (bytes < 2 * kCacheLine) {
     if (bytes > 0) std::memcpy(to, from, bytes);
     return;
   }
   // Whole lines are written at once; a part of one would be read first.
-  const size_t head = -reinterpret_cast<uintptr_t>(to) % kLine;
+  const size_t head = -reinterpret_cast<uintptr_t>(to) % kCacheLine;
   if (head > 0) std::memcpy(to, from, head);
-  const size_t whole = (bytes - head) / kLine * kLine;
+  const size_t whole = (bytes - head) / kCacheLine * kCacheLine;
   lines(to + head, from + head, whole);
   const size_t tail = head + whole;
   if (tail < bytes) std::memcpy(to + tail, from + tail, bytes - tail);

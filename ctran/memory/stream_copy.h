@@ -4,6 +4,9 @@
 
 namespace ctran {
 
+/// Bytes of a cache line.
+inline constexpr size_t kCacheLine = 64;
+
 /// memcpy whose stores go past the caches, where the machine has such stores: for what this core
 /// will not read again. The memory must not overlap. Others see the data in order with later
 /// stores only after `streamFence`.

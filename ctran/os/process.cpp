@@ -16,6 +16,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/base/log.h"
 
 namespace ctran {
 namespace {
@@ -25,7 +26,7 @@ const ConfigString kHost{"CTRAN_HOST", "",
                          "though they are on one: for tests."};
 
 std::atomic<uint64_t> gToken{0};  // 0: not drawn yet
-[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] { gToken = 0; });
+[[maybe_unused]] const int gTokenAtFork = pthread_atfork(nullptr, nullptr, [] { gToken = 0; });
 
 }  // namespace
 
@@ -96,12 +97,6 @@ void startThread(const char* name, std::function<void()> body) {
   ::pthread_attr_destroy(&detached);
   if (error != 0) throw systemError("starting a thread", error);
   (void)start.release();  // the thread's
-}
-
-std::string hostName() {
-  char host[256] = "?";
-  ::gethostname(host, sizeof host - 1);
-  return host;
 }
 
 std::string processName() { return hostName() + " (pid " + std::to_string(::getpid()) + ")"; }

@@ -27,8 +27,6 @@ uint64_t processToken();
 /// waits they interrupt. Throws Error(System).
 void startThread(const char* name, std::function<void()> body);
 
-/// For people.
-std::string hostName();
 /// "hostname (pid 123)", for people.
 std::string processName();
 

@@ -26,7 +26,7 @@ struct Mappings {
 // Leaked: mappings may outlive static destruction. A child after fork() starts with a fresh one, as
 // another thread may have held the mutex at that moment.
 std::atomic<Mappings*> gMappings{nullptr};
-[[maybe_unused]] const int gAtFork =
+[[maybe_unused]] const int gMappingsAtFork =
     pthread_atfork(nullptr, nullptr, [] { gMappings.store(nullptr); });
 
 Mappings& mappings() {
@@ -56,7 +56,6 @@ size_t sharedMemoryBytes(int fd) {
 
 void populate(std::byte* begin, size_t bytes) {
   constexpr int kPopulateWrite = 23;  // MADV_POPULATE_WRITE, which older headers lack
-  constexpr uintptr_t kPage = 4096;
   const uintptr_t first = reinterpret_cast<uintptr_t>(begin) / kPage * kPage;
   const size_t length = reinterpret_cast<uintptr_t>(begin) + bytes - first;
   ::madvise(reinterpret_cast<void*>(first), length, kPopulateWrite);

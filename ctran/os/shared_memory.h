@@ -7,6 +7,9 @@
 
 namespace ctran {
 
+/// Bytes of a page. Memory that processes share begins and ends at one.
+inline constexpr size_t kPage = 4096;
+
 /// An anonymous file of zeros that can be neither grown nor shrunk, so that a peer cannot turn our
 /// reads into SIGBUS. It has no name anywhere: the kernel frees it with its last descriptor and
 /// mapping, however the processes end. Pages cost memory only once touched.

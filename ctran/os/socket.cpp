@@ -20,25 +20,25 @@ namespace {
 /// All sockets of the process. In a child they are replaced by `nothing` right after fork(), under
 /// the same numbers, so that closing them later harms nobody. That needs no descriptor that is not
 /// there, and no file.
-struct Registry {
+struct SocketRegistry {
   std::mutex mutex;
   std::set<int> fds;
   int nothing = -1;  // since the first socket
 };
 
-Registry& registry() {
-  static auto* all = new Registry;  // outlives static destruction
+SocketRegistry& socketRegistry() {
+  static auto* all = new SocketRegistry;  // outlives static destruction
   return *all;
 }
 
 void closeInChild() {
-  for (const int fd : registry().fds) ::dup3(registry().nothing, fd, O_CLOEXEC);
-  registry().fds.clear();
-  registry().mutex.unlock();
+  for (const int fd : socketRegistry().fds) ::dup3(socketRegistry().nothing, fd, O_CLOEXEC);
+  socketRegistry().fds.clear();
+  socketRegistry().mutex.unlock();
 }
 
-[[maybe_unused]] const int gAtFork = pthread_atfork(
-    [] { registry().mutex.lock(); }, [] { registry().mutex.unlock(); }, closeInChild);
+[[maybe_unused]] const int gSocketsAtFork = pthread_atfork(
+    [] { socketRegistry().mutex.lock(); }, [] { socketRegistry().mutex.unlock(); }, closeInChild);
 
 Error noDescriptor(const char* doing) {
   return Error(ErrorKind::System, systemError(doing, errno).what(), {}, kMakingSockets);
@@ -55,7 +55,7 @@ IoResult result(ssize_t n) {
 }  // namespace
 
 Socket Socket::made(const std::function<int()>& open) {
-  Registry& all = registry();
+  SocketRegistry& all = socketRegistry();
   std::lock_guard lock(all.mutex);
   if (all.nothing < 0) all.nothing = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (all.nothing < 0) return {};
@@ -70,8 +70,8 @@ Socket Socket::made(const std::function<int()>& open) {
 void Socket::close() {
   if (!fd_) return;
   // Closed under the lock: a fork in between would leave the child with the socket.
-  std::lock_guard lock(registry().mutex);
-  registry().fds.erase(fd_.get());
+  std::lock_guard lock(socketRegistry().mutex);
+  socketRegistry().fds.erase(fd_.get());
   const UniqueFd closing = std::move(fd_);
 }
 

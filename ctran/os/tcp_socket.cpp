@@ -1,7 +1,7 @@
 #include "ctran/os/tcp_socket.h"
 
+#include <linux/tcp.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <algorithm>
@@ -20,17 +20,18 @@ const ConfigInt kLostMillis{
     "ranks count as lost.",
     1000, 24 * 3600 * 1000};
 
-const ConfigBytes kRate{"CTRAN_TCP_RATE", 0,
-                        "The most bytes a second that this process sends over each connection, to "
-                        "share a network; 0: no "
-                        "limit."};
+const ConfigBytes kTcpRate{
+    "CTRAN_TCP_RATE", 0,
+    "The most bytes a second that this process sends over each connection, to "
+    "share a network; 0: no "
+    "limit."};
 
 void set(int fd, int level, int option, int value) {
   ::setsockopt(fd, level, option, &value, sizeof value);
 }
 
 /// Small messages leave at once, and a silent peer is noticed.
-void tune(int fd) {
+void tuneSocket(int fd) {
   const auto lost = static_cast<int>(lostAfter().count());
   const int seconds = std::max(1, lost / 1000);
   const int interval = std::max(1, seconds / 5);
@@ -40,7 +41,7 @@ void tune(int fd) {
   set(fd, IPPROTO_TCP, TCP_KEEPINTVL, interval);
   set(fd, IPPROTO_TCP, TCP_KEEPCNT, std::max(1, seconds / interval - 1));
   set(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, lost);
-  if (const size_t rate = kRate.get(); rate > 0) {
+  if (const size_t rate = kTcpRate.get(); rate > 0) {
     set(fd, SOL_SOCKET, SO_MAX_PACING_RATE,
         static_cast<int>(std::min<size_t>(rate, std::numeric_limits<int>::max())));
   }
@@ -88,7 +89,7 @@ TcpSocket listenTcp(std::vector<NetAddress>& addresses) {
 
 TcpSocket beginConnect(const NetAddress& address, const NetAddress& from) {
   TcpSocket socket = newTcpSocket(address.family);
-  tune(socket.get());
+  tuneSocket(socket.get());
   sockaddr_storage name;
   if (from.family != 0) {
     NetAddress any = from;
@@ -128,7 +129,7 @@ bool refuse(const std::vector<NetAddress>& addresses, std::chrono::milliseconds 
 
 TcpSocket acceptTcp(const TcpSocket& listener) {
   TcpSocket socket = acceptOne(listener);
-  if (socket) tune(socket.get());
+  if (socket) tuneSocket(socket.get());
   return socket;
 }
 

@@ -1,6 +1,6 @@
 #include "ctran/os/tcp_usage.h"
 
-#include <linux/tcp.h>
+#include <linux/tcp.h>  // netinet/tcp.h, which does not go with it, knows less of tcp_info
 #include <netinet/in.h>
 #include <sys/socket.h>
 

@@ -17,13 +17,13 @@ namespace {
 
 constexpr size_t kMaxFds = 200;
 
-constexpr int64_t kTickMillis = 100;
+constexpr int64_t kInterruptMillis = 100;
 
 void waitReady(std::span<pollfd> entries, Deadline deadline, const Interrupt& interrupt = nullptr) {
   while (true) {
     const auto left =
         std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
-    const auto limit = std::clamp<int64_t>(left.count(), 0, interrupt ? kTickMillis : 1 << 30);
+    const auto limit = std::clamp<int64_t>(left.count(), 0, interrupt ? kInterruptMillis : 1 << 30);
     const int n = ::poll(entries.data(), entries.size(), static_cast<int>(limit));
     if (n > 0) return;
     if (n < 0 && errno != EINTR) throw systemError("poll", errno);

@@ -7,15 +7,15 @@
 namespace ctran::plan {
 namespace {
 
-constexpr int kMaxRanks = 1024;
+constexpr int kMaxPlanRanks = 1024;
 constexpr int kMaxChunks = 1 << 20;
 
-[[noreturn]] void reject(const Plan& plan, const std::string& why) {
+[[noreturn]] void rejectPlan(const Plan& plan, const std::string& why) {
   throw Error(ErrorKind::InvalidArgument, "plan '" + plan.name + "': " + why);
 }
 
 void need(const Plan& plan, bool condition, const char* what, int value) {
-  if (!condition) reject(plan, std::string(what) + " must not be " + std::to_string(value));
+  if (!condition) rejectPlan(plan, std::string(what) + " must not be " + std::to_string(value));
 }
 
 /// Checks one step.
@@ -50,7 +50,7 @@ class StepCheck {
     return "rank " + std::to_string(lane.rank) + ", lane " + std::to_string(lane.lane);
   }
   [[noreturn]] void fail(const std::string& why) const {
-    reject(plan_, toText(at_, index_) + ": " + why);
+    rejectPlan(plan_, toText(at_, index_) + ": " + why);
   }
 
   const Channel& channel(int index) const {
@@ -118,22 +118,22 @@ class StepCheck {
 
 void check(const Plan& plan) {
   if (!isPlannable(plan.kind)) {
-    reject(plan, "there are no plans for " + std::string(nameOf(plan.kind)));
+    rejectPlan(plan, "there are no plans for " + std::string(nameOf(plan.kind)));
   }
-  need(plan, plan.ranks >= 1 && plan.ranks <= kMaxRanks, "the number of ranks", plan.ranks);
+  need(plan, plan.ranks >= 1 && plan.ranks <= kMaxPlanRanks, "the number of ranks", plan.ranks);
   need(plan, plan.root >= 0 && plan.root < plan.ranks, "the root", plan.root);
   need(plan, plan.chunks >= 1 && plan.chunks <= kMaxChunks, "the number of chunks", plan.chunks);
   need(plan, plan.scratch >= 0 && plan.scratch <= kMaxChunks, "the scratch", plan.scratch);
   need(plan, plan.depth >= 1 && plan.depth <= 16, "the depth", plan.depth);
   if (plan.kind == CollectiveKind::Broadcast && !plan.inPlace) {
-    reject(plan, "a broadcast has no input but the root's output: it is in place");
+    rejectPlan(plan, "a broadcast has no input but the root's output: it is in place");
   }
   if (plan.kind == CollectiveKind::ReduceScatter && plan.inPlace) {
-    reject(plan, "a reduce_scatter cannot be written in place: its output is one block");
+    rejectPlan(plan, "a reduce_scatter cannot be written in place: its output is one block");
   }
   if (static_cast<int>(plan.programs.size()) != plan.ranks) {
-    reject(plan, std::to_string(plan.ranks) + " ranks need as many programs, not " +
-                     std::to_string(plan.programs.size()));
+    rejectPlan(plan, std::to_string(plan.ranks) + " ranks need as many programs, not " +
+                         std::to_string(plan.programs.size()));
   }
   const auto exists = [&](LaneId id) {
     return id.rank >= 0 && id.rank < plan.ranks && id.lane >= 0 &&
@@ -142,7 +142,7 @@ void check(const Plan& plan) {
   for (size_t i = 0; i < plan.channels.size(); ++i) {
     const Channel& channel = plan.channels[i];
     if (!exists(channel.from) || !exists(channel.to) || channel.from == channel.to) {
-      reject(plan, "channel " + std::to_string(i) + " needs two lanes that exist as its ends");
+      rejectPlan(plan, "channel " + std::to_string(i) + " needs two lanes that exist as its ends");
     }
     need(plan, channel.credits >= 0, "the credits of a channel", channel.credits);
   }

@@ -57,12 +57,12 @@ double halvingDoubling(const Costs& costs, int n, double bytes) {
 }
 
 /// Everybody to everybody: a rank's sends one after another, then what came.
-double directReduceScatter(const Costs& costs, int n, double piece) {
+double directReduceScatterSeconds(const Costs& costs, int n, double piece) {
   if (n < 2) return costs.step() + costs.copy(piece);
   return (n - 1) * costs.send(false, piece) + costs.link(false).latency + costs.step() +
          costs.reduce(n, piece);
 }
-double directAllGather(const Costs& costs, int n, double piece) {
+double directAllGatherSeconds(const Costs& costs, int n, double piece) {
   if (n < 2) return 0;
   // What came first is copied while the last is on its way.
   const double take = costs.step() + costs.copy(piece);
@@ -109,14 +109,15 @@ double estimate(std::string_view name, int ranks, const Machine& machine, double
     return halvingDoubling(costs, ranks, bytes);
   }
   if (name == "all_reduce.two_shot" && hosts == 1) {
-    return directReduceScatter(costs, ranks, bytes / ranks) +
-           directAllGather(costs, ranks, bytes / ranks);
+    return directReduceScatterSeconds(costs, ranks, bytes / ranks) +
+           directAllGatherSeconds(costs, ranks, bytes / ranks);
   }
   if (name == "all_reduce.hierarchical") {
     const int sharing = machine.ranksPerCard(g);
     const double piece = bytes / g;
-    return directReduceScatter(costs, g, piece) + ring(costs, hosts, piece / hosts, true, sharing) +
-           directAllGather(costs, g, piece);
+    return directReduceScatterSeconds(costs, g, piece) +
+           ring(costs, hosts, piece / hosts, true, sharing) +
+           directAllGatherSeconds(costs, g, piece);
   }
   if (name == "all_reduce.synthesized") return synthesized(costs, ranks, g, bytes);
   throw reject("there is no formula for it on " + std::to_string(hosts) + " hosts");

@@ -8,7 +8,7 @@
 namespace ctran::plan {
 namespace {
 
-double distance(const std::vector<Sample>& samples, const Machine& machine) {
+double misfit(const std::vector<Sample>& samples, const Machine& machine) {
   double sum = 0;
   for (const Sample& sample : samples) {
     const double said = simulate(sample.plan, machine, sample.bytes, sample.units).seconds;
@@ -56,7 +56,7 @@ Fit fit(const std::vector<Sample>& samples, const Machine& start) {
   // What is zero cannot be moved in factors.
   if (machine.start <= 0) machine.start = 1e-6;
   if (machine.cacheBytes <= 0) machine.cacheBytes = 1 << 20;
-  double least = distance(samples, machine);
+  double least = misfit(samples, machine);
   for (const double factor : {4.0, 2.0, 1.4, 1.2, 1.1, 1.05, 1.02}) {
     for (int rounds = 0; rounds < 6; ++rounds) {
       bool moved = false;
@@ -64,7 +64,7 @@ Fit fit(const std::vector<Sample>& samples, const Machine& start) {
         for (const double by : {factor, 1 / factor}) {
           const double before = *cost;
           *cost = before * by;
-          const double now = distance(samples, machine);
+          const double now = misfit(samples, machine);
           if (now < least) {
             least = now;
             moved = true;

@@ -60,25 +60,7 @@ void expectMembers(const Json& json, std::initializer_list<std::string_view> kno
   }
 }
 
-int intOf(const Json& json) {
-  const int64_t value = json.asInt();
-  if (value < INT32_MIN || value > INT32_MAX) {
-    throw Error(ErrorKind::InvalidArgument, std::to_string(value) + " is too large");
-  }
-  return static_cast<int>(value);
-}
-
-int intOr(const Json& json, std::string_view name, int otherwise) {
-  const Json* value = json.find(name);
-  return value == nullptr ? otherwise : intOf(*value);
-}
-
-bool boolOr(const Json& json, std::string_view name, bool otherwise) {
-  const Json* value = json.find(name);
-  return value == nullptr ? otherwise : value->asBool();
-}
-
-const std::vector<Json>& listOf(const Json& json, size_t least, size_t most) {
+const std::vector<Json>& itemsOf(const Json& json, size_t least, size_t most) {
   if (json.items().size() < least || json.items().size() > most) {
     throw Error(ErrorKind::InvalidArgument, json.print() + " has the wrong length");
   }
@@ -100,30 +82,30 @@ Buffer bufferNamed(const std::string& name) {
 }
 
 Place placeOf(const Json& json, int rank) {
-  const auto& items = listOf(json, 2, 3);
-  return {items.size() > 2 ? intOf(items[2]) : rank, bufferNamed(items[0].asString()),
-          intOf(items[1])};
+  const auto& items = itemsOf(json, 2, 3);
+  return {items.size() > 2 ? items[2].asInt32() : rank, bufferNamed(items[0].asString()),
+          items[1].asInt32()};
 }
 
 LaneId laneOf(const Json& json) {
-  const auto& items = listOf(json, 2, 2);
-  return {intOf(items[0]), intOf(items[1])};
+  const auto& items = itemsOf(json, 2, 2);
+  return {items[0].asInt32(), items[1].asInt32()};
 }
 
 Step stepOf(const Json& json, int rank) {
   expectMembers(json, {"wait", "to", "from", "part", "count", "packet", "store", "signal"});
   Step step;
   forEach(json, "wait", [&](const Json& wait) {
-    const auto& items = listOf(wait, 2, 2);
-    step.waits.push_back({intOf(items[0]), intOf(items[1])});
+    const auto& items = itemsOf(wait, 2, 2);
+    step.waits.push_back({items[0].asInt32(), items[1].asInt32()});
   });
   forEach(json, "to", [&](const Json& place) { step.to.push_back(placeOf(place, rank)); });
   forEach(json, "from", [&](const Json& place) { step.from.push_back(placeOf(place, rank)); });
-  forEach(json, "signal", [&](const Json& channel) { step.signals.push_back(intOf(channel)); });
-  step.part = intOr(json, "part", 0);
-  step.count = intOr(json, "count", 1);
-  step.packet = boolOr(json, "packet", false);
-  step.store = boolOr(json, "store", false);
+  forEach(json, "signal", [&](const Json& channel) { step.signals.push_back(channel.asInt32()); });
+  step.part = json.intOr("part", 0);
+  step.count = json.intOr("count", 1);
+  step.packet = json.boolOr("packet", false);
+  step.store = json.boolOr("store", false);
   return step;
 }
 
@@ -161,7 +143,7 @@ Json toJson(const Plan& plan) {
 Plan fromJson(const Json& json) {
   expectMembers(json, {"plan", "name", "collective", "ranks", "root", "chunks", "scratch", "depth",
                        "in_place", "channels", "programs"});
-  if (intOf(json.at("plan")) != kVersion) {
+  if (json.at("plan").asInt32() != kVersion) {
     throw Error(ErrorKind::InvalidArgument,
                 "this is a plan of version " + json.at("plan").print() + ", not 1");
   }
@@ -171,16 +153,16 @@ Plan fromJson(const Json& json) {
   const auto named = collectiveKindNamed(kind);
   if (!named) throw Error(ErrorKind::InvalidArgument, "'" + kind + "' is not a collective");
   plan.kind = *named;
-  plan.ranks = intOf(json.at("ranks"));
-  plan.root = intOr(json, "root", 0);
-  plan.chunks = intOf(json.at("chunks"));
-  plan.scratch = intOr(json, "scratch", 0);
-  plan.depth = intOr(json, "depth", 1);
-  plan.inPlace = boolOr(json, "in_place", false);
+  plan.ranks = json.at("ranks").asInt32();
+  plan.root = json.intOr("root", 0);
+  plan.chunks = json.at("chunks").asInt32();
+  plan.scratch = json.intOr("scratch", 0);
+  plan.depth = json.intOr("depth", 1);
+  plan.inPlace = json.boolOr("in_place", false);
   forEach(json, "channels", [&](const Json& item) {
     expectMembers(item, {"from", "to", "credits"});
     plan.channels.push_back(
-        {laneOf(item.at("from")), laneOf(item.at("to")), intOr(item, "credits", 0)});
+        {laneOf(item.at("from")), laneOf(item.at("to")), item.intOr("credits", 0)});
   });
   forEach(json, "programs", [&](const Json& lanes) {
     const int rank = static_cast<int>(plan.programs.size());

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <deque>
-#include <limits>
 #include <map>
 #include <queue>
 
@@ -10,8 +9,6 @@
 
 namespace ctran::plan {
 namespace {
-
-constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// A thing that is used by one after another.
 struct Resource {

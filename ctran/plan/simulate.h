@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -69,6 +70,9 @@ struct Machine {
 Machine machineFromJson(const Json& json);
 /// What a machine costs; without faults and topology.
 Json toJson(const Machine& machine);
+
+/// When something happens that does not.
+inline constexpr double kNever = std::numeric_limits<double>::infinity();
 
 /// A step that took place: in seconds from the start.
 struct Activity {

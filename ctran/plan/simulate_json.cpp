@@ -1,15 +1,11 @@
 // Machines and timelines as JSON.
-#include <limits>
-
 #include "ctran/base/error.h"
 #include "ctran/plan/simulate.h"
 
 namespace ctran::plan {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
-
-Json timeOf(double seconds) { return seconds < kNever ? Json(seconds) : Json(); }
+Json timeJson(double seconds) { return seconds < kNever ? Json(seconds) : Json(); }
 
 }  // namespace
 
@@ -139,7 +135,7 @@ Json toJson(const Machine& machine) {
 Json toJson(const Timeline& timeline) {
   Json ends = Json::array(), activities = Json::array(), transfers = Json::array();
   Json links = Json::object(), stuck = Json::array();
-  for (const double end : timeline.ends) ends.push(timeOf(end));
+  for (const double end : timeline.ends) ends.push(timeJson(end));
   for (const Activity& a : timeline.activities) {
     activities.push(Json::array({Json(a.lane.rank), Json(a.lane.lane), Json(a.step),
                                  Json(a.execution), Json(a.start), Json(a.end)}));
@@ -151,7 +147,7 @@ Json toJson(const Timeline& timeline) {
   for (const LinkUse& use : timeline.links) links.set(use.link, Json(use.busy));
   for (const std::string& text : timeline.stuck) stuck.push(Json(text));
   Json json = Json::object();
-  json.set("seconds", timeOf(timeline.seconds)).set("ends", std::move(ends));
+  json.set("seconds", timeJson(timeline.seconds)).set("ends", std::move(ends));
   json.set("activities", std::move(activities)).set("transfers", std::move(transfers));
   json.set("links", std::move(links)).set("stuck", std::move(stuck));
   return json;

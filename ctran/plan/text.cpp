@@ -4,13 +4,11 @@
 namespace ctran::plan {
 namespace {
 
-std::string number(int value) { return std::to_string(value); }
-
 std::string toText(const Place& place, int count, int rank) {
-  std::string text = std::string(nameOf(place.buffer)) + "[" + number(place.index);
-  if (count > 1) text += ":" + number(place.index + count);
+  std::string text = std::string(nameOf(place.buffer)) + "[" + std::to_string(place.index);
+  if (count > 1) text += ":" + std::to_string(place.index + count);
   text += "]";
-  if (place.rank != rank) text += "@" + number(place.rank);
+  if (place.rank != rank) text += "@" + std::to_string(place.rank);
   return text;
 }
 
@@ -24,7 +22,8 @@ std::string join(const List& list, const char* separator, Text text) {
 }  // namespace
 
 std::string toText(const LaneId& lane, int step) {
-  return "rank " + number(lane.rank) + ", lane " + number(lane.lane) + ", step " + number(step);
+  return "rank " + std::to_string(lane.rank) + ", lane " + std::to_string(lane.lane) + ", step " +
+         std::to_string(step);
 }
 
 std::string toText(const Plan& plan, const Step& step, int rank) {
@@ -32,8 +31,9 @@ std::string toText(const Plan& plan, const Step& step, int rank) {
   if (!step.waits.empty()) {
     parts.push_back("wait " + join(step.waits, ", ", [&](const Wait& wait) {
                       const LaneId from = plan.channels[wait.channel].from;
-                      return "c" + number(wait.channel) + " from " + number(from.rank) +
-                             (wait.count > 1 ? " x" + number(wait.count) : "");
+                      return "c" + std::to_string(wait.channel) + " from " +
+                             std::to_string(from.rank) +
+                             (wait.count > 1 ? " x" + std::to_string(wait.count) : "");
                     }));
   }
   if (step.moves()) {
@@ -45,8 +45,8 @@ std::string toText(const Plan& plan, const Step& step, int rank) {
   }
   if (!step.signals.empty()) {
     parts.push_back("signal " + join(step.signals, ", ", [&](int channel) {
-                      return "c" + number(channel) + " to " +
-                             number(plan.channels[channel].to.rank);
+                      return "c" + std::to_string(channel) + " to " +
+                             std::to_string(plan.channels[channel].to.rank);
                     }));
   }
   return join(parts, "; ", [](const std::string& part) { return part; });
@@ -54,26 +54,29 @@ std::string toText(const Plan& plan, const Step& step, int rank) {
 
 std::string toText(const Plan& plan) {
   std::string text = "plan " + plan.name + ": " + std::string(nameOf(plan.kind)) + " over " +
-                     number(plan.ranks) + " ranks";
-  if (plan.kind == CollectiveKind::Broadcast) text += ", root " + number(plan.root);
-  text += ", blocks in " + number(plan.chunks) + (plan.chunks == 1 ? " part" : " parts") +
-          ", scratch of " + number(plan.scratch) + (plan.scratch == 1 ? " chunk" : " chunks");
-  if (plan.depth > 1) text += " x" + number(plan.depth);
+                     std::to_string(plan.ranks) + " ranks";
+  if (plan.kind == CollectiveKind::Broadcast) text += ", root " + std::to_string(plan.root);
+  text += ", blocks in " + std::to_string(plan.chunks) + (plan.chunks == 1 ? " part" : " parts") +
+          ", scratch of " + std::to_string(plan.scratch) +
+          (plan.scratch == 1 ? " chunk" : " chunks");
+  if (plan.depth > 1) text += " x" + std::to_string(plan.depth);
   if (plan.inPlace) text += ", in place";
   text += "\n";
   for (size_t i = 0; i < plan.channels.size(); ++i) {
     const Channel& c = plan.channels[i];
-    text += "  channel c" + number(static_cast<int>(i)) + ": " + number(c.from.rank) + "." +
-            number(c.from.lane) + " -> " + number(c.to.rank) + "." + number(c.to.lane);
-    if (c.credits > 0) text += ", " + number(c.credits) + " credits";
+    text += "  channel c" + std::to_string(static_cast<int>(i)) + ": " +
+            std::to_string(c.from.rank) + "." + std::to_string(c.from.lane) + " -> " +
+            std::to_string(c.to.rank) + "." + std::to_string(c.to.lane);
+    if (c.credits > 0) text += ", " + std::to_string(c.credits) + " credits";
     text += "\n";
   }
   for (int r = 0; r < plan.ranks; ++r) {
     for (size_t l = 0; l < plan.programs[r].size(); ++l) {
-      text += "  rank " + number(r) + ", lane " + number(static_cast<int>(l)) + "\n";
+      text +=
+          "  rank " + std::to_string(r) + ", lane " + std::to_string(static_cast<int>(l)) + "\n";
       const Lane& lane = plan.programs[r][l];
       for (size_t s = 0; s < lane.size(); ++s) {
-        std::string index = number(static_cast<int>(s));
+        std::string index = std::to_string(static_cast<int>(s));
         if (index.size() < 4) index.insert(0, 4 - index.size(), ' ');
         text += "  " + index + "  " + toText(plan, lane[s], r) + "\n";
       }

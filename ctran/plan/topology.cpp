@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kMaxNodes = 1024;
 
-Error rejected(const std::string& why) {
+Error badTopology(const std::string& why) {
   return Error(ErrorKind::InvalidArgument, "topology: " + why);
 }
 
@@ -24,22 +24,24 @@ int nodeFromJson(Topology& topology, const Json& json) {
   }
   const int64_t rank = json.asInt();
   if (rank < 0 || rank >= topology.ranks) {
-    throw rejected("there is no rank " + std::to_string(rank) + " among " +
-                   std::to_string(topology.ranks));
+    throw badTopology("there is no rank " + std::to_string(rank) + " among " +
+                      std::to_string(topology.ranks));
   }
   return static_cast<int>(rank);
 }
 
 void linksFromJson(Topology& topology, const Json& json, bool bothWays) {
   for (const Json& link : json.items()) {
-    if (link.items().size() != 3) throw rejected("expected [from, to, GB/s], not " + link.print());
+    if (link.items().size() != 3) {
+      throw badTopology("expected [from, to, GB/s], not " + link.print());
+    }
     const int from = nodeFromJson(topology, link.items()[0]);
     const int to = nodeFromJson(topology, link.items()[1]);
     const double speed = link.items()[2].asDouble() * 1000;
-    if (from == to) throw rejected("a link leads from " + topology.nameOf(from) + " to itself");
+    if (from == to) throw badTopology("a link leads from " + topology.nameOf(from) + " to itself");
     if (!(speed >= 1 && speed <= 1e9) || std::abs(speed - std::round(speed)) > 1e-6) {
-      throw rejected("the speed of a link is a multiple of 0.001 GB/s, at most a million, not " +
-                     link.items()[2].print());
+      throw badTopology("the speed of a link is a multiple of 0.001 GB/s, at most a million, not " +
+                        link.items()[2].print());
     }
     topology.links.push_back({from, to, std::llround(speed)});
     if (bothWays) topology.links.push_back({to, from, std::llround(speed)});
@@ -126,8 +128,8 @@ Topology topologyFromJson(const Json& json) {
   Topology topology;
   const int64_t ranks = json.at("ranks").asInt();
   if (ranks < 1 || ranks > kMaxNodes) {
-    throw rejected(std::to_string(ranks) + " ranks are not between 1 and " +
-                   std::to_string(kMaxNodes));
+    throw badTopology(std::to_string(ranks) + " ranks are not between 1 and " +
+                      std::to_string(kMaxNodes));
   }
   topology.ranks = static_cast<int>(ranks);
   if (const Json* switches = json.find("switches")) {
@@ -138,12 +140,12 @@ Topology topologyFromJson(const Json& json) {
       linksFromJson(topology, value, name == "links");
     } else if (name == "latency") {
       topology.latency = value.asDouble();
-      if (!(topology.latency >= 0)) throw rejected("the latency must not be negative");
+      if (!(topology.latency >= 0)) throw badTopology("the latency must not be negative");
     } else if (name != "ranks" && name != "switches") {
-      throw rejected("it has no '" + name + "'");
+      throw badTopology("it has no '" + name + "'");
     }
   }
-  if (topology.nodes() > kMaxNodes) throw rejected("it has too many switches");
+  if (topology.nodes() > kMaxNodes) throw badTopology("it has too many switches");
   return topology;
 }
 
@@ -169,7 +171,7 @@ Routes routesFromJson(const Json& json) {
   Routes routes;
   for (const Json& item : json.items()) {
     if (item.items().size() != 4) {
-      throw rejected("expected [from, to, nodes, share], not " + item.print());
+      throw badTopology("expected [from, to, nodes, share], not " + item.print());
     }
     Route route;
     for (const Json& node : item.items()[2].items()) {
@@ -180,7 +182,7 @@ Routes routesFromJson(const Json& json) {
     const int to = static_cast<int>(item.items()[1].asInt());
     if (route.nodes.size() < 2 || route.nodes.front() != from || route.nodes.back() != to ||
         route.share < 1) {
-      throw rejected("that is no route: " + item.print());
+      throw badTopology("that is no route: " + item.print());
     }
     routes[{from, to}].push_back(std::move(route));
   }
@@ -259,8 +261,8 @@ std::vector<int> shortestRoute(const Topology& topology, int from, int to) {
     std::reverse(route.begin(), route.end());
     return route;
   }
-  throw rejected("no way leads from rank " + std::to_string(from) + " to rank " +
-                 std::to_string(to));
+  throw badTopology("no way leads from rank " + std::to_string(from) + " to rank " +
+                    std::to_string(to));
 }
 
 }  // namespace ctran::plan

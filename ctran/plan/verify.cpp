@@ -11,9 +11,8 @@
 namespace ctran::plan {
 namespace {
 
-using Kind = Finding::Kind;
-
-void add(Report& report, Kind kind, LaneId lane, int step, const std::string& message) {
+void addFinding(Report& report, Finding::Kind kind, LaneId lane, int step,
+                const std::string& message) {
   report.findings.push_back({kind, lane, step, message, {}});
 }
 
@@ -21,27 +20,30 @@ void checkLimits(const Plan& plan, const Limits& limits, Report& report) {
   const Needs needs = needsOf(plan);
   const auto atMost = [&](const char* what, int need, int limit) {
     if (need <= limit) return;
-    add(report, Kind::Limit, {}, -1,
-        "the plan needs " + std::to_string(need) + " " + what + ", there are " +
-            std::to_string(limit));
+    addFinding(report, Finding::Kind::Limit, {}, -1,
+               "the plan needs " + std::to_string(need) + " " + what + ", there are " +
+                   std::to_string(limit));
   };
   atMost("chunks of scratch per rank", needs.scratch, limits.scratch);
   atMost("channels from one rank", needs.channels, limits.channels);
   atMost("lanes", needs.lanes, limits.lanes);
   if (needs.remoteRead && !limits.remoteRead) {
-    add(report, Kind::Limit, {}, -1, "the plan reads memory of other ranks");
+    addFinding(report, Finding::Kind::Limit, {}, -1, "the plan reads memory of other ranks");
   }
   if (needs.remoteOutput && !limits.remoteOutput) {
-    add(report, Kind::Limit, {}, -1, "the plan writes into outputs of other ranks");
+    addFinding(report, Finding::Kind::Limit, {}, -1, "the plan writes into outputs of other ranks");
   }
-  if (needs.packets && !limits.packets) add(report, Kind::Limit, {}, -1, "the plan uses packets");
+  if (needs.packets && !limits.packets) {
+    addFinding(report, Finding::Kind::Limit, {}, -1, "the plan uses packets");
+  }
   for (int r = 0; r < plan.ranks; ++r) {
     for (int l = 0; l < static_cast<int>(plan.programs[r].size()); ++l) {
       const auto steps = plan.programs[r][l].size();
       if (steps <= static_cast<size_t>(limits.steps)) continue;
-      add(report, Kind::Limit, {r, l}, limits.steps,
-          "rank " + std::to_string(r) + ", lane " + std::to_string(l) + " has " +
-              std::to_string(steps) + " steps, there is room for " + std::to_string(limits.steps));
+      addFinding(report, Finding::Kind::Limit, {r, l}, limits.steps,
+                 "rank " + std::to_string(r) + ", lane " + std::to_string(l) + " has " +
+                     std::to_string(steps) + " steps, there is room for " +
+                     std::to_string(limits.steps));
     }
   }
 }
@@ -64,12 +66,12 @@ void checkSignals(const Plan& plan, Report& report) {
   for (size_t i = 0; i < plan.channels.size(); ++i) {
     if (sent[i].size() == taken[i].size()) continue;
     const Channel& channel = plan.channels[i];
-    add(report, Kind::Unmatched, channel.from, -1,
-        "rank " + std::to_string(channel.from.rank) + ", lane " +
-            std::to_string(channel.from.lane) + " signals c" + std::to_string(i) + " " +
-            std::to_string(sent[i].size()) + " times in an execution, rank " +
-            std::to_string(channel.to.rank) + ", lane " + std::to_string(channel.to.lane) +
-            " waits for " + std::to_string(taken[i].size()));
+    addFinding(report, Finding::Kind::Unmatched, channel.from, -1,
+               "rank " + std::to_string(channel.from.rank) + ", lane " +
+                   std::to_string(channel.from.lane) + " signals c" + std::to_string(i) + " " +
+                   std::to_string(sent[i].size()) + " times in an execution, rank " +
+                   std::to_string(channel.to.rank) + ", lane " + std::to_string(channel.to.lane) +
+                   " waits for " + std::to_string(taken[i].size()));
     // The first for which the other side has nothing.
     const auto& more = sent[i].size() > taken[i].size() ? sent[i] : taken[i];
     const Moment surplus = more[std::min(sent[i].size(), taken[i].size())];
@@ -102,7 +104,7 @@ std::vector<Symbols::Leaf> expected(const Plan& plan, int execution, int rank, i
   return leaves;
 }
 
-std::string describe(const std::vector<Symbols::Leaf>& leaves) {
+std::string sumText(const std::vector<Symbols::Leaf>& leaves) {
   std::string text;
   for (const Symbols::Leaf& leaf : leaves) {
     if (text.size() > 200) return text + " + ...";
@@ -141,10 +143,11 @@ void checkResults(const Plan& plan, SymbolicRun& run, int execution, Report& rep
         bool other = false;
         for (const Symbols::Leaf& leaf : leaves) other |= leaf.execution != execution;
         const Moment writer = run.writer(execution, place);
-        add(report, Kind::WrongResult, {r, 0}, -1,
+        addFinding(
+            report, Finding::Kind::WrongResult, {r, 0}, -1,
             "output[" + std::to_string(i) + "] of rank " + std::to_string(r) + " is " +
                 run.symbols.toText(value) + (other ? ", of another execution," : "") +
-                " instead of " + describe(wanted) +
+                " instead of " + sumText(wanted) +
                 (writer.step < 0 ? " (nobody wrote it)"
                                  : " (written by " + toText(writer.lane, writer.step) + ")"));
         Finding& finding = addPlace(report, execution, place, run);
@@ -156,10 +159,10 @@ void checkResults(const Plan& plan, SymbolicRun& run, int execution, Report& rep
       }
       if (r == 0) ofRankZero = value;
       if (plan.kind == CollectiveKind::AllReduce && value != ofRankZero && ofRankZero != 0) {
-        add(report, Kind::Bits, {r, 0}, -1,
-            "output[" + std::to_string(i) + "] is " + run.symbols.toText(value) + " on rank " +
-                std::to_string(r) + " but " + run.symbols.toText(ofRankZero) +
-                " on rank 0: the last bits differ");
+        addFinding(report, Finding::Kind::Bits, {r, 0}, -1,
+                   "output[" + std::to_string(i) + "] is " + run.symbols.toText(value) +
+                       " on rank " + std::to_string(r) + " but " + run.symbols.toText(ofRankZero) +
+                       " on rank 0: the last bits differ");
         addPlace(report, execution, place, run);
       }
       report.properties.rankOrder &= run.symbols.isInRankOrder(value);
@@ -174,7 +177,8 @@ void checkInputs(const Plan& plan, SymbolicRun& run, Report& report) {
   for (int r = 0; r < plan.ranks; ++r) {
     for (int i = 0; i < plan.size(Buffer::Input); ++i) {
       if (run.value(0, {r, Buffer::Input, i}) != run.symbols.input(0, r, i)) {
-        add(report, Kind::ModifiedInput, {r, 0}, -1,
+        addFinding(
+            report, Finding::Kind::ModifiedInput, {r, 0}, -1,
             "input[" + std::to_string(i) + "] of rank " + std::to_string(r) + " is modified");
         addPlace(report, 0, {r, Buffer::Input, i}, run);
       }

@@ -10,8 +10,8 @@ using namespace ibverbx;
 
 namespace {
 
-constexpr std::string_view kPrefix = "rdma://1/";
-constexpr size_t kLongest = 8192;
+constexpr std::string_view kUrlPrefix = "rdma://1/";
+constexpr size_t kLongestUrl = 8192;
 
 uint64_t half(const ibv_gid& gid, int which) {
   uint64_t value = 0;
@@ -57,7 +57,7 @@ bool readRail(HexReader& reader, RdmaCard::Rail& rail) {
 }  // namespace
 
 std::string RdmaCard::url() const {
-  std::string text(kPrefix);
+  std::string text(kUrlPrefix);
   text += hex(token);
   for (const Rail& rail : rails) {
     text += "/" + hex(rail.device) + "," + hex(half(rail.gid, 0)) + "," + hex(half(rail.gid, 1)) +
@@ -70,7 +70,7 @@ std::string RdmaCard::url() const {
 RdmaCard RdmaCard::parse(std::string_view url) {
   RdmaCard card;
   HexReader reader(url);
-  bool good = url.size() <= kLongest && reader.takes(kPrefix);
+  bool good = url.size() <= kLongestUrl && reader.takes(kUrlPrefix);
   const std::optional<uint64_t> token = good ? reader.number(UINT64_MAX) : std::nullopt;
   good = token.has_value();
   card.token = token.value_or(0);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/checked.h"
+#include "ctran/os/shared_memory.h"
 #include "ctran/rdma/text.h"
 
 namespace ctran {
@@ -15,7 +16,6 @@ namespace {
 
 /// From here on a message is cut among the devices.
 constexpr size_t kCutFrom = 256 << 10;
-constexpr size_t kPage = 4096;
 /// A work request's length has 32 bits.
 constexpr size_t kMostBytes = 1 << 30;
 
@@ -28,13 +28,11 @@ constexpr auto kTimeToConnect = seconds(10);
 /// How long a device has to say why a connection has ended.
 constexpr auto kTimeToExplain = milliseconds(500);
 /// How often the loop looks after a connection that is used,
-constexpr int kTickMillis = 100;
+constexpr int kLookMillis = 100;
 /// and one whose completions nobody tells it of, as a thread that waits polls them itself: now, or
 /// a moment ago.
 constexpr int kMomentMillis = 1;
 constexpr auto kDriven = milliseconds(1);
-
-uint64_t numberOf(const void* address) { return reinterpret_cast<uint64_t>(address); }
 
 Error invalid(const std::string& what, const char* hint = "") {
   return {ErrorKind::InvalidArgument, what, {}, {}, hint};
@@ -274,7 +272,7 @@ int RdmaTransport::Connection::whenNext() const {
   // For a while after the last transfer, too: the next needs not wake the loop then.
   const bool isBusy = !operations_.empty() || !waits_.empty() || state_ == State::Failed ||
                       Clock::now() - movedAt_ < kSilence;
-  return isBusy ? kTickMillis : -1;
+  return isBusy ? kLookMillis : -1;
 }
 
 void RdmaTransport::Connection::pump() {

@@ -12,9 +12,8 @@ using namespace ibverbx;
 namespace {
 
 constexpr uint32_t kFragmentsPerQp = 64;
-constexpr int kMostReads = 16;
 
-uint32_t mtuOf(const IbDevice& device) {
+uint32_t mtuCodeOf(const IbDevice& device) {
   uint32_t mtu = device.portAttributes().active_mtu;
   if (const uint32_t wanted = device.settings().mtuBytes) {
     while (mtu > IBV_MTU_256 && 128u << mtu > wanted) --mtu;
@@ -56,7 +55,7 @@ Maybe RdmaRail::makeQp() {
   card_.device = static_cast<uint32_t>(index_);
   card_.gid = device_.gid().gid;
   card_.lid = device_.portAttributes().lid;
-  card_.mtu = mtuOf(device_);
+  card_.mtu = mtuCodeOf(device_);
   fillRandom(reinterpret_cast<std::byte*>(&card_.psn), sizeof card_.psn);
   card_.psn &= 0xffffff;
   card_.reads = static_cast<uint32_t>(

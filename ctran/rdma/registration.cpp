@@ -16,8 +16,6 @@ namespace {
 constexpr std::string_view kKeyPrefix = "rdma-key-1:";
 constexpr size_t kLongestKey = 512;
 
-uint64_t numberOf(const void* address) { return reinterpret_cast<uint64_t>(address); }
-
 /// Those that somebody holds.
 struct Held {
   std::mutex mutex;

@@ -24,7 +24,7 @@ bool hasF16c() {
 }
 #endif
 
-const KernelTable& tableOf(Isa isa) {
+const KernelTable& kernelsOf(Isa isa) {
   switch (isa) {
 #if defined(__x86_64__)
     case Isa::Avx2:
@@ -82,13 +82,13 @@ Isa isaInUse() {
 }
 
 ReduceFn reduceFnFor(Isa isa, ReduceKind kind, DataType type) {
-  const ReduceFn fn = tableOf(isa).reduce[static_cast<size_t>(kind)][static_cast<size_t>(type)];
+  const ReduceFn fn = kernelsOf(isa).reduce[static_cast<size_t>(kind)][static_cast<size_t>(type)];
   if (fn == nullptr) throw Error(ErrorKind::InvalidArgument, whyUnsupported(kind, type));
   return fn;
 }
 
 ScaleFn scaleFnFor(Isa isa, DataType type) {
-  const ScaleFn fn = tableOf(isa).scale[static_cast<size_t>(type)];
+  const ScaleFn fn = kernelsOf(isa).scale[static_cast<size_t>(type)];
   if (fn == nullptr) {
     throw Error(ErrorKind::InvalidArgument, whyUnsupported(ReduceKind::PremulSum, type));
   }

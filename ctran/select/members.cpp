@@ -19,7 +19,7 @@ constexpr int kSteps = 16;
 
 double logOf(size_t bytes) { return std::log2(static_cast<double>(std::max<size_t>(bytes, 1))); }
 
-const double* timeOf(const TuningTable::Entry& entry, const std::string& member) {
+const double* microsOf(const TuningTable::Entry& entry, const std::string& member) {
   for (const auto& [name, us] : entry.micros) {
     if (name == member) return &us;
   }
@@ -31,8 +31,8 @@ const double* timeOf(const TuningTable::Entry& entry, const std::string& member)
 Members::Members(TuningTable table, std::string origin)
     : table_(std::move(table)), origin_(std::move(origin)) {
   std::erase_if(table_.entries, [](const TuningTable::Entry& entry) {
-    const double* engine = timeOf(entry, kEngine);
-    const double* vendor = timeOf(entry, kVendor);
+    const double* engine = microsOf(entry, kEngine);
+    const double* vendor = microsOf(entry, kVendor);
     return engine == nullptr || vendor == nullptr || !(*engine > 0) || !(*vendor > 0);
   });
   std::sort(table_.entries.begin(), table_.entries.end(), [](const auto& a, const auto& b) {
@@ -67,12 +67,12 @@ std::optional<double> Members::micros(CollectiveKind kind, size_t bytes,
     if (entry.bytes >= bytes && above == nullptr) above = &entry;
   }
   if (below == nullptr && above == nullptr) return std::nullopt;
-  if (below == nullptr) return *timeOf(*above, member);
+  if (below == nullptr) return *microsOf(*above, member);
   if (above == nullptr) {  // as much longer as there is more
-    return *timeOf(*below, member) * static_cast<double>(bytes) /
+    return *microsOf(*below, member) * static_cast<double>(bytes) /
            static_cast<double>(std::max<size_t>(below->bytes, 1));
   }
-  const double low = *timeOf(*below, member), high = *timeOf(*above, member);
+  const double low = *microsOf(*below, member), high = *microsOf(*above, member);
   const double span = logOf(above->bytes) - logOf(below->bytes);
   const double part = span > 0 ? (logOf(bytes) - logOf(below->bytes)) / span : 0;
   return std::exp2(std::log2(low) + part * (std::log2(high) - std::log2(low)));

@@ -11,55 +11,55 @@
 namespace ctran {
 namespace {
 
-struct Registry {
+struct PlanRegistry {
   std::atomic<uint64_t> version{0};
   std::mutex mutex;  // guards what follows
   uint64_t last = 0;
   std::shared_ptr<const RegisteredPlans> plans = std::make_shared<RegisteredPlans>();
 };
 
-Registry& registry() {
-  static Registry* const registry = new Registry;  // threads may outlive static destructors
-  return *registry;
+PlanRegistry& planRegistry() {
+  static PlanRegistry* const only = new PlanRegistry;  // threads may outlive static destructors
+  return *only;
 }
 
-uint64_t add(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& use) {
+uint64_t addPlan(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& use) {
   if (use.minBytes > use.maxBytes) {
     throw Error(ErrorKind::InvalidArgument, "a plan cannot serve from " +
                                                 std::to_string(use.minBytes) + " up to " +
                                                 std::to_string(use.maxBytes) + " bytes");
   }
   const std::string name = "plan:" + algorithm->plan().name;
-  const std::lock_guard lock(registry().mutex);
-  RegisteredPlans plans = *registry().plans;
-  plans.insert(plans.begin(), {++registry().last, name, use, std::move(algorithm)});
-  registry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
-  registry().version.fetch_add(1, std::memory_order_release);
-  return registry().last;
+  const std::lock_guard lock(planRegistry().mutex);
+  RegisteredPlans plans = *planRegistry().plans;
+  plans.insert(plans.begin(), {++planRegistry().last, name, use, std::move(algorithm)});
+  planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
+  planRegistry().version.fetch_add(1, std::memory_order_release);
+  return planRegistry().last;
 }
 
 }  // namespace
 
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
-  return add(std::make_shared<const PlanAlgorithm>(plan), use);
+  return addPlan(std::make_shared<const PlanAlgorithm>(plan), use);
 }
 
 uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use) {
-  return add(PlanAlgorithm::staged(plan), use);
+  return addPlan(PlanAlgorithm::staged(plan), use);
 }
 
 bool removePlan(uint64_t number) {
-  const std::lock_guard lock(registry().mutex);
-  RegisteredPlans plans = *registry().plans;
+  const std::lock_guard lock(planRegistry().mutex);
+  RegisteredPlans plans = *planRegistry().plans;
   if (std::erase_if(plans, [&](const RegisteredPlan& r) { return r.number == number; }) == 0) {
     return false;
   }
-  registry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
-  registry().version.fetch_add(1, std::memory_order_release);
+  planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
+  planRegistry().version.fetch_add(1, std::memory_order_release);
   return true;
 }
 
-uint64_t planVersion() { return registry().version.load(std::memory_order_acquire); }
+uint64_t planVersion() { return planRegistry().version.load(std::memory_order_acquire); }
 
 const RegisteredPlans& registeredPlans() {
   struct Seen {
@@ -68,8 +68,8 @@ const RegisteredPlans& registeredPlans() {
   };
   static thread_local Seen seen;
   if (seen.version != planVersion()) {
-    const std::lock_guard lock(registry().mutex);
-    seen = {planVersion(), registry().plans};
+    const std::lock_guard lock(planRegistry().mutex);
+    seen = {planVersion(), planRegistry().plans};
   }
   return *seen.plans;
 }

@@ -17,7 +17,7 @@ constexpr size_t kSizes[] = {256,      1 << 10,   4 << 10,   16 << 10,
                              64 << 10, 128 << 10, 512 << 10, 2 << 20};
 constexpr int kBatches = 5;
 /// So many times as long as it was asked for it may take; then the rest stays unmeasured.
-constexpr double kPatience = 1.5;
+constexpr double kOverrun = 1.5;
 
 struct Point {
   CollectiveKind kind;
@@ -142,7 +142,7 @@ TuningTable tune(TuningTable table, Tunable& selector, const Run& run, const Tun
     const Point& point = points[i];
     // On a machine that is busy with other things all takes longer than it was estimated to.
     const double elapsed = largest({static_cast<double>(nowNanos() - begin) * 1e-9}, run)[0];
-    if (elapsed > kPatience * options.seconds) break;
+    if (elapsed > kOverrun * options.seconds) break;
     const double left = std::max(options.seconds - elapsed, 0.0);
     if (options.progress) {
       options.progress(

@@ -34,7 +34,7 @@ std::filesystem::path directory() {
   return std::filesystem::path(home == nullptr ? "/tmp" : home) / ".cache" / "torchcomms";
 }
 
-CollectiveKind kindOf(const std::string& name) {
+CollectiveKind kindNamed(const std::string& name) {
   if (const auto kind = collectiveKindNamed(name)) return *kind;
   throw Error(ErrorKind::InvalidArgument, "no collective is named '" + name + "'");
 }
@@ -91,7 +91,7 @@ TuningTable TuningTable::fromJson(const Json& json) {
   table.ranks = static_cast<int>(json.at("ranks").asInt());
   if (const Json* shape = json.find("hosts")) table.shape = shape->asString();
   for (const Json& one : json.at("measured").items()) {
-    Entry entry{kindOf(one.at("collective").asString()),
+    Entry entry{kindNamed(one.at("collective").asString()),
                 static_cast<size_t>(std::max<int64_t>(one.at("bytes").asInt(), 0)),
                 {}};
     for (const auto& [name, us] : one.at("us").members()) {

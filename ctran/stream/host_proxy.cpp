@@ -18,11 +18,10 @@ namespace {
 
 constexpr uint32_t kDone = 1;
 constexpr uint32_t kClear = 0;
-constexpr size_t kPageBytes = 4096;
 
 /// For memory that is freed on any thread.
 std::shared_ptr<gpu::MappedHostMemory> pageOf(int device) {
-  return {new gpu::MappedHostMemory(kPageBytes), [device](gpu::MappedHostMemory* page) {
+  return {new gpu::MappedHostMemory(kPage), [device](gpu::MappedHostMemory* page) {
             try {
               const gpu::DeviceGuard guard(device);
               delete page;
@@ -109,7 +108,7 @@ Word HostProxy::State::takeWord() {
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
   const auto page = pageOf(device);
   const std::lock_guard lock(mutex);
-  for (size_t at = sizeof(uint32_t); at < kPageBytes; at += sizeof(uint32_t)) {
+  for (size_t at = sizeof(uint32_t); at < kPage; at += sizeof(uint32_t)) {
     words.push_back({page, at});
   }
   return {page, 0};

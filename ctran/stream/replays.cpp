@@ -9,7 +9,7 @@ namespace {
 
 using gpu::DevicePtr;
 
-constexpr uint32_t kNever = 0;
+constexpr uint32_t kNotReplayed = 0;
 constexpr uint32_t kBegun = 1;
 constexpr uint32_t kSeen = 2;
 constexpr size_t kWordsOfPage = 1024;
@@ -115,12 +115,12 @@ Replays::Word* Replays::takeWord() {
                    "allocating memory of the host that the device writes");
     pages_.push_back(page);
     for (size_t i = 0; i < kWordsOfPage; ++i) {
-      words_.push_back(new (static_cast<Word*>(page) + i) Word(kNever));
+      words_.push_back(new (static_cast<Word*>(page) + i) Word(kNotReplayed));
     }
   }
   Word* const word = words_.back();
   words_.pop_back();
-  word->store(kNever);
+  word->store(kNotReplayed);
   return word;
 }
 

@@ -15,10 +15,10 @@ using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 /// A blocked thread asks again this soon at first, and this late at last.
-constexpr microseconds kFirstPause{5};
-constexpr microseconds kLongestPause{500};
+constexpr microseconds kFirstBlockPause{5};
+constexpr microseconds kLongestBlockPause{500};
 /// A limit above this is none: the clock could not count that far.
-constexpr std::chrono::hours kForever{24 * 365};
+constexpr std::chrono::hours kNoLimit{24 * 365};
 
 }  // namespace
 
@@ -130,9 +130,9 @@ bool StreamOperation::block(std::optional<milliseconds> limit, WaitHooks* hooks)
   if (!ended) {
     const Blocking blocking(hooks);
     const Counted waiting(waiting_);
-    const bool isLimited = limit && *limit < kForever;
+    const bool isLimited = limit && *limit < kNoLimit;
     const auto until = isLimited ? Clock::now() + *limit : Clock::time_point::max();
-    for (Backoff backoff(kFirstPause, kLongestPause, hooks);; backoff.pause()) {
+    for (Backoff backoff(kFirstBlockPause, kLongestBlockPause, hooks);; backoff.pause()) {
       ended = hasEnded();
       if (ended || Clock::now() >= until) break;
     }

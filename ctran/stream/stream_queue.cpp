@@ -12,8 +12,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-constexpr microseconds kFirstPause{20};
-constexpr microseconds kLongestPause{1000};
+constexpr microseconds kFirstDrainPause{20};
+constexpr microseconds kLongestDrainPause{1000};
 
 }  // namespace
 
@@ -253,7 +253,7 @@ void StreamQueue::callOnBreak() {
 void StreamQueue::drain(WaitHooks* hooks) {
   const Blocking blocking(hooks);
   // This ends: every operation has a deadline at which it fails.
-  for (Backoff backoff(kFirstPause, kLongestPause, hooks); !isBroken(); backoff.pause()) {
+  for (Backoff backoff(kFirstDrainPause, kLongestDrainPause, hooks); !isBroken(); backoff.pause()) {
     retireEnded();
     if (isIdle()) break;
   }

@@ -22,9 +22,9 @@ using std::chrono::milliseconds;
 
 /// How long stop() waits for threads to end.
 constexpr std::chrono::seconds kStopPatience{2};
-constexpr milliseconds kLongestPause{1000};
+constexpr milliseconds kLongestSleep{1000};
 
-struct State {
+struct WatchdogState {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<std::weak_ptr<StreamQueue>> queues;
@@ -39,12 +39,13 @@ struct State {
 
 /// Never destroyed: the thread, and graphs, may outlive the static objects. A forked child has no
 /// such thread: it begins anew.
-std::atomic<State*> gState{new State};
-[[maybe_unused]] const int gAtFork = pthread_atfork(nullptr, nullptr, [] { gState = new State; });
+std::atomic<WatchdogState*> gWatchdogState{new WatchdogState};
+[[maybe_unused]] const int gWatchdogAtFork =
+    pthread_atfork(nullptr, nullptr, [] { gWatchdogState = new WatchdogState; });
 
-State& state() { return *gState; }
+WatchdogState& watchdogState() { return *gWatchdogState; }
 
-void State::serve() {
+void WatchdogState::serve() {
   std::unique_lock lock(mutex);
   while (!stopped) {
     std::vector<std::shared_ptr<StreamQueue>> present;
@@ -55,8 +56,8 @@ void State::serve() {
     garbage.swap(released);
     lock.unlock();
     garbage.clear();
-    milliseconds pause = kLongestPause;
-    milliseconds longest = kLongestPause;
+    milliseconds pause = kLongestSleep;
+    milliseconds longest = kLongestSleep;
     bool idle = true;
     for (const auto& queue : present) {
       idle = queue->inspect() && idle;
@@ -84,7 +85,7 @@ void State::serve() {
 }  // namespace
 
 void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   const std::lock_guard lock(s.mutex);
   s.queues.push_back(queue);
   if (s.runs || s.stopped) return;
@@ -95,21 +96,21 @@ void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
 }
 
 void Watchdog::poke() {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   if (!s.sleeps.exchange(false)) return;
   const std::lock_guard lock(s.mutex);
   s.changed.notify_all();
 }
 
 void Watchdog::release(std::shared_ptr<void> value) {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   const std::lock_guard lock(s.mutex);
   s.released.push_back(std::move(value));
   s.changed.notify_all();
 }
 
 void Watchdog::spawn(const char* name, std::function<void()> body) {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   {
     const std::lock_guard lock(s.mutex);
     ++s.spawned;
@@ -132,7 +133,7 @@ void Watchdog::spawn(const char* name, std::function<void()> body) {
 }
 
 void Watchdog::stop() {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   std::unique_lock lock(s.mutex);
   if (std::exchange(s.stopped, true)) return;
   s.changed.notify_all();
@@ -140,7 +141,7 @@ void Watchdog::stop() {
 }
 
 bool Watchdog::isStopped() {
-  State& s = state();
+  WatchdogState& s = watchdogState();
   const std::lock_guard lock(s.mutex);
   return s.stopped;
 }

@@ -16,21 +16,21 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string lineOf(const fs::path& path) {
+std::string firstLineOf(const fs::path& path) {
   std::ifstream file(path);
   std::string line;
   std::getline(file, line);
   return line;
 }
 
-int intOf(const fs::path& path, int otherwise) {
+int intIn(const fs::path& path, int otherwise) {
   std::ifstream file(path);
   int value;
   return file >> value ? value : otherwise;
 }
 
 /// "0-2,5" is 0, 1, 2, 5.
-std::vector<int> listOf(const std::string& text) {
+std::vector<int> cpuListOf(const std::string& text) {
   std::vector<int> numbers;
   std::istringstream in(text);
   for (int first; in >> first;) {
@@ -46,7 +46,7 @@ std::vector<int> listOf(const std::string& text) {
 }
 
 /// "32768K".
-size_t bytesOf(const std::string& text) {
+size_t cacheBytesOf(const std::string& text) {
   std::istringstream in(text);
   size_t number = 0;
   char unit = 0;
@@ -55,7 +55,7 @@ size_t bytesOf(const std::string& text) {
 }
 
 /// The entries of a directory that are `prefix` and a number, by number.
-std::map<int, fs::path> numbered(const fs::path& directory, const std::string& prefix) {
+std::map<int, fs::path> numberedEntries(const fs::path& directory, const std::string& prefix) {
   std::map<int, fs::path> found;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(directory, none)) {
@@ -86,9 +86,9 @@ std::string modelOf(const fs::path& cpuinfo) {
 Host::Nic nicAt(const fs::path& path) {
   Host::Nic nic;
   nic.name = path.filename();
-  nic.node = intOf(path / "device/numa_node", -1);
-  nic.megabits = std::max(intOf(path / "speed", -1), -1);
-  nic.up = lineOf(path / "operstate") == "up";
+  nic.node = intIn(path / "device/numa_node", -1);
+  nic.megabits = std::max(intIn(path / "speed", -1), -1);
+  nic.up = firstLineOf(path / "operstate") == "up";
   std::error_code none;
   nic.virtualDevice = !fs::exists(path / "device", none);
   return nic;
@@ -102,30 +102,30 @@ Host Host::read(const std::string& root) {
   const fs::path system = root + "/sys/devices/system";
 
   std::map<int, int> nodeOfCpu;
-  const auto nodes = numbered(system / "node", "node");
+  const auto nodes = numberedEntries(system / "node", "node");
   for (const auto& [node, path] : nodes) {
-    for (const int cpu : listOf(lineOf(path / "cpulist"))) nodeOfCpu[cpu] = node;
+    for (const int cpu : cpuListOf(firstLineOf(path / "cpulist"))) nodeOfCpu[cpu] = node;
     host.distances.emplace_back();
-    std::istringstream row(lineOf(path / "distance"));
+    std::istringstream row(firstLineOf(path / "distance"));
     for (int distance; row >> distance;) host.distances.back().push_back(distance);
   }
   host.nodes = std::max<int>(1, static_cast<int>(nodes.size()));
 
   std::map<std::pair<int, int>, Core> cores;  // by socket and number
   std::set<std::pair<int, std::vector<int>>> seen;
-  for (const auto& [cpu, path] : numbered(system / "cpu", "cpu")) {
-    if (intOf(path / "online", 1) == 0) continue;
-    const int socket = std::max(intOf(path / "topology/physical_package_id", 0), 0);
-    Core& core = cores[{socket, intOf(path / "topology/core_id", cpu)}];
+  for (const auto& [cpu, path] : numberedEntries(system / "cpu", "cpu")) {
+    if (intIn(path / "online", 1) == 0) continue;
+    const int socket = std::max(intIn(path / "topology/physical_package_id", 0), 0);
+    Core& core = cores[{socket, intIn(path / "topology/core_id", cpu)}];
     core.cpus.push_back(cpu);
     core.socket = socket;
     core.node = nodeOfCpu.count(cpu) != 0 ? nodeOfCpu[cpu] : 0;
-    for (const auto& [index, cache] : numbered(path / "cache", "index")) {
-      if (lineOf(cache / "type") == "Instruction") continue;
+    for (const auto& [index, cache] : numberedEntries(path / "cache", "index")) {
+      if (firstLineOf(cache / "type") == "Instruction") continue;
       Cache one;
-      one.level = intOf(cache / "level", 0);
-      one.bytes = bytesOf(lineOf(cache / "size"));
-      one.cpus = listOf(lineOf(cache / "shared_cpu_list"));
+      one.level = intIn(cache / "level", 0);
+      one.bytes = cacheBytesOf(firstLineOf(cache / "size"));
+      one.cpus = cpuListOf(firstLineOf(cache / "shared_cpu_list"));
       if (one.bytes > 0 && seen.insert({one.level, one.cpus}).second) host.caches.push_back(one);
     }
   }

@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kSameRoot = 100, kSameNode = 200, kUnknown = 250, kOtherNode = 300;
+constexpr int kSameRoot = 100, kSameNode = 200, kUnknownNode = 250, kOtherNode = 300;
 
 /// "0000:01:00.0"
 bool isFunction(const std::string& name) {
@@ -48,7 +48,7 @@ int PciPlace::distance(const PciPlace& other) const {
 }
 
 int PciPlace::distance(int otherNode) const {
-  if (node < 0 || otherNode < 0) return kUnknown;
+  if (node < 0 || otherNode < 0) return kUnknownNode;
   return node == otherNode ? kSameNode : kOtherNode;
 }
 

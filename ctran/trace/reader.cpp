@@ -18,19 +18,6 @@ namespace {
 constexpr uint64_t kMostRanks = 4096;  // of a host, as far as a reader believes it
 constexpr int64_t kLargest = int64_t{1} << 53;
 
-void readAt(int fd, uint64_t offset, void* to, size_t bytes) {
-  auto* at = static_cast<char*>(to);
-  while (bytes > 0) {
-    const ssize_t got = ::pread(fd, at, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw systemError("reading a recording", errno);
-    if (got == 0) throw Error(ErrorKind::System, "a recording ends too early");
-    at += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<size_t>(got);
-  }
-}
-
 template <size_t N>
 std::string textOf(const char (&text)[N]) {
   // What is shown on a terminal must not be able to steer it, nor look like another line.
@@ -40,16 +27,17 @@ std::string textOf(const char (&text)[N]) {
 }
 
 /// The same file as words that nobody changes any more.
-struct Slot {
+struct SlotCopy {
   uint64_t version, what, count, bytes, calledAt, startedAt, tag, choice;
   uint64_t waitingFor, waitingSince, firstAt, waited, longestWait, longestFor, failedWith, endedAt;
 };
-static_assert(sizeof(Slot) == sizeof(RecordSlot));
+static_assert(sizeof(SlotCopy) == sizeof(RecordSlot));
 
 /// From ticks of a rank to nanoseconds.
-class Clock {
+class TickClock {
  public:
-  Clock(uint64_t hasCounter, uint64_t ticks0, uint64_t nanos0) : ticks0_(ticks0), nanos0_(nanos0) {
+  TickClock(uint64_t hasCounter, uint64_t ticks0, uint64_t nanos0)
+      : ticks0_(ticks0), nanos0_(nanos0) {
     if (hasCounter == 0) return;
     const int64_t before = nowNanos();
     const uint64_t now = ticks();
@@ -79,7 +67,7 @@ int bounded(uint64_t value, int most) {
   return value <= static_cast<uint64_t>(most) ? static_cast<int>(value) : -1;
 }
 
-int kindOf(uint64_t failedWith) { return bounded(failedWith, 64) - 1; }
+int failureKindOf(uint64_t failedWith) { return bounded(failedWith, 64) - 1; }
 
 class RankReader {
  public:
@@ -112,7 +100,7 @@ class RankReader {
     out.collectives = std::min<uint64_t>(word(h.nextCollective), kLargest);
     out.messages = std::min<uint64_t>(word(h.nextMessage), kLargest);
     out.queued = std::min<uint64_t>(word(h.queued), kMost);
-    out.failedWith = kindOf(word(h.failedWith));
+    out.failedWith = failureKindOf(word(h.failedWith));
     out.name = textOf(h.name);
     out.host = textOf(h.host);
     if (out.failedWith >= 0) out.failure = textOf(h.failure);
@@ -128,15 +116,15 @@ class RankReader {
     const auto word = [](const std::atomic<uint64_t>& w) {
       return w.load(std::memory_order_relaxed);
     };
-    const Clock clock(word(h.hasTickCounter), word(h.ticks),
-                      std::min<uint64_t>(word(h.monotonic), kLargest));
+    const TickClock clock(word(h.hasTickCounter), word(h.ticks),
+                          std::min<uint64_t>(word(h.monotonic), kLargest));
     readChoices(std::min<uint64_t>(word(h.choices), Recording::kChoices));
     out->since = static_cast<int64_t>(std::min<uint64_t>(word(h.monotonic), kLargest));
     readLinks(*out, std::min<uint64_t>(word(h.readOfEach), kLargest / 8));
     const uint64_t rings =
         base_ + Recording::kHeaderBytes + Recording::kChoicesBytes + Recording::kLinksBytes;
     addRing(rings, Recording::kCollectives, false, clock, *out);
-    addRing(rings + Recording::kCollectives * sizeof(Slot), Recording::kMessages, true, clock,
+    addRing(rings + Recording::kCollectives * sizeof(SlotCopy), Recording::kMessages, true, clock,
             *out);
     return out;
   }
@@ -178,11 +166,11 @@ class RankReader {
 
   /// Three copies of a ring. A slot counts whose version is the same in the first and in the last:
   /// versions never come again, so that in between, when the second was made, nobody rewrote it.
-  void addRing(uint64_t at, uint64_t capacity, bool isMessage, const Clock& clock,
+  void addRing(uint64_t at, uint64_t capacity, bool isMessage, const TickClock& clock,
                RankRecording& out) {
-    std::vector<Slot> first(capacity), slots(capacity), last(capacity);
+    std::vector<SlotCopy> first(capacity), slots(capacity), last(capacity);
     for (auto* copy : {&first, &slots, &last}) {
-      readAt(fd_, at, copy->data(), capacity * sizeof(Slot));
+      readAt(fd_, at, copy->data(), capacity * sizeof(SlotCopy));
     }
     for (uint64_t i = 0; i < capacity; ++i) {
       const uint64_t version = first[i].version;
@@ -197,7 +185,8 @@ class RankReader {
               [](const auto& a, const auto& b) { return a.position < b.position; });
   }
 
-  RankRecording::Operation operation(const Slot& s, bool isMessage, const Clock& clock) const {
+  RankRecording::Operation operation(const SlotCopy& s, bool isMessage,
+                                     const TickClock& clock) const {
     constexpr int kMost = 1 << 24;
     RankRecording::Operation op;
     op.isMessage = isMessage;
@@ -225,7 +214,7 @@ class RankReader {
     op.waited = clock.duration(s.waited);
     op.longestWait = clock.duration(s.longestWait);
     op.longestFor = std::max(bounded(s.longestFor, kMost) - 2, -1);
-    op.failedWith = kindOf(s.failedWith);
+    op.failedWith = failureKindOf(s.failedWith);
     return op;
   }
 
@@ -236,12 +225,12 @@ class RankReader {
 };
 
 /// Where the ranks of such memory record, and the number of its communicator.
-struct Layout {
+struct RecordingLayout {
   uint64_t group = 0;
   std::vector<uint64_t> offsets;
 };
 
-std::optional<Layout> layoutOf(int fd) {
+std::optional<RecordingLayout> layoutOf(int fd) {
   struct stat status {};
   if (::fstat(fd, &status) != 0) throw systemError("fstat", errno);
   const auto size = static_cast<uint64_t>(std::max<off_t>(status.st_size, 0));
@@ -254,7 +243,7 @@ std::optional<Layout> layoutOf(int fd) {
   if (ranks < 1 || ranks > kMostRanks) return std::nullopt;
   const uint64_t bytes = Recording::bytesFor(static_cast<int>(ranks));
   if (bytes > size) return std::nullopt;
-  Layout layout;
+  RecordingLayout layout;
   layout.group = footer[2];
   for (uint64_t r = 0; r < ranks; ++r) {
     layout.offsets.push_back(size - bytes + r * Recording::kRankBytes);
@@ -263,6 +252,19 @@ std::optional<Layout> layoutOf(int fd) {
 }
 
 }  // namespace
+
+void readAt(int fd, uint64_t offset, void* to, size_t bytes) {
+  auto* at = static_cast<char*>(to);
+  while (bytes > 0) {
+    const ssize_t got = ::pread(fd, at, bytes, static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw systemError("reading a recording", errno);
+    if (got == 0) throw Error(ErrorKind::System, "a recording ends too early");
+    at += got;
+    offset += static_cast<uint64_t>(got);
+    bytes -= static_cast<size_t>(got);
+  }
+}
 
 std::optional<GroupRecording> readRecording(int fd) {
   const auto layout = layoutOf(fd);

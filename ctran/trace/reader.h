@@ -65,6 +65,9 @@ struct GroupRecording {
 /// trusted. Nothing if it is no such memory. Throws Error(System) if it cannot be read.
 std::optional<GroupRecording> readRecording(int fd);
 
+/// Copies bytes of such memory. Throws Error(System).
+void readAt(int fd, uint64_t offset, void* to, size_t bytes);
+
 /// Where a rank records in such memory.
 struct RecordingPart {
   int rank = 0;

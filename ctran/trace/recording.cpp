@@ -13,6 +13,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/config.h"
+#include "ctran/base/text.h"
 
 namespace ctran {
 namespace {
@@ -36,15 +37,8 @@ const WhenLiveChanges kTraceChanges{kTrace, [] {
                                       for (Recording* one : recordings().all) one->turn(on);
                                     }};
 // A lock that another thread held stays held in a child's copy: the child starts with a fresh one.
-[[maybe_unused]] const int gAtFork =
+[[maybe_unused]] const int gRecordingsAtFork =
     pthread_atfork(nullptr, nullptr, [] { new (&recordings().mutex) std::mutex; });
-
-template <size_t N>
-void copyText(char (&to)[N], std::string_view from) {
-  const size_t bytes = std::min(from.size(), N - 1);
-  std::memcpy(to, from.data(), bytes);
-  to[bytes] = 0;
-}
 
 int64_t realNanos() {
   timespec now;

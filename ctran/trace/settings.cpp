@@ -20,14 +20,8 @@ void writeAt(int fd, uint64_t offset, const void* from, size_t bytes) {
   if (static_cast<size_t>(written) != bytes) throw Error(ErrorKind::System, "a short write");
 }
 
-void readAt(int fd, uint64_t offset, void* to, size_t bytes) {
-  const ssize_t got = ::pread(fd, to, bytes, static_cast<off_t>(offset));
-  if (got < 0) throw systemError("reading a recording", errno);
-  if (static_cast<size_t>(got) != bytes) throw Error(ErrorKind::System, "a short read");
-}
-
 template <size_t N>
-void copyText(char (&to)[N], const std::string& from, const char* what) {
+void copyWhole(char (&to)[N], const std::string& from, const char* what) {
   if (from.size() >= N) {
     throw Error(ErrorKind::InvalidArgument,
                 std::string(what) + " has more than " + std::to_string(N - 1) + " bytes");
@@ -54,8 +48,8 @@ std::vector<RecordingPart> partsOf(int fd) {
 
 uint64_t askSetting(int fd, const std::string& name, const std::string& value) {
   Copy copy{};
-  copyText(copy.name, name, "the name");
-  copyText(copy.value, value, "the value");
+  copyWhole(copy.name, name, "the name");
+  copyWhole(copy.value, value, "the value");
   const std::vector<RecordingPart> parts = partsOf(fd);
   uint64_t number = 0;
   for (const RecordingPart& part : parts) {

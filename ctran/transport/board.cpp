@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "ctran/base/clock.h"
+#include "ctran/base/text.h"
 #include "ctran/os/futex.h"
 #include "ctran/os/process_barrier.h"
 
@@ -13,12 +14,6 @@ namespace ctran {
 namespace {
 
 constexpr int kFewSharers = 4;
-
-void copyText(char* target, size_t capacity, const std::string& text) {
-  const size_t n = std::min(text.size(), capacity - 1);
-  std::memcpy(target, text.data(), n);
-  target[n] = 0;
-}
 
 }  // namespace
 
@@ -140,9 +135,9 @@ bool Board::fail(const Error& error) {
     failure.reporter = rank_;
     failure.rankCount = static_cast<int32_t>(std::min<size_t>(error.ranks().size(), kMaxSharers));
     std::copy_n(error.ranks().begin(), failure.rankCount, failure.ranks);
-    copyText(failure.op, sizeof failure.op, error.op());
-    copyText(failure.hint, sizeof failure.hint, error.hint());
-    copyText(failure.message, sizeof failure.message, message);
+    copyText(failure.op, error.op());
+    copyText(failure.hint, error.hint());
+    copyText(failure.message, message);
     failure.state.store(Failure::kReadable, std::memory_order_release);
   }
   wakeAll();

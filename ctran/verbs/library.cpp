@@ -11,8 +11,8 @@ namespace {
 using ctran::ErrorKind;
 
 #ifndef IBVERBX_BUILD_RDMA_CORE
-const ctran::ConfigString kLibrary{"CTRAN_VERBS_LIBRARY", "",
-                                   "Path of the RDMA library, instead of libibverbs.so.1."};
+const ctran::ConfigString kVerbsLibrary{"CTRAN_VERBS_LIBRARY", "",
+                                        "Path of the RDMA library, instead of libibverbs.so.1."};
 #endif
 
 constexpr const char* kInstall =
@@ -52,7 +52,7 @@ VerbsLibrary VerbsLibrary::load(const char* path) {
 #ifndef IBVERBX_BUILD_RDMA_CORE
 const VerbsLibrary& VerbsLibrary::get() {
   static const VerbsLibrary table = [] {
-    const std::string path = kLibrary.get();
+    const std::string path = kVerbsLibrary.get();
     return load(path.empty() ? "libibverbs.so.1" : path.c_str());
   }();
   return table;

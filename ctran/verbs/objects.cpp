@@ -15,7 +15,7 @@ std::optional<Error> overLimit(const char* what, int64_t wanted, int64_t limit) 
                            ", and this device allows " + std::to_string(limit)};
 }
 
-const char* nameOf(ibv_qp_state state) {
+const char* stateName(ibv_qp_state state) {
   constexpr const char* kNames[] = {"RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"};
   return state < std::size(kNames) ? kNames[state] : "unknown";
 }
@@ -205,12 +205,12 @@ Expected<IbvQp> IbvPd::createQp(ibv_qp_init_attr* attributes) const {
 
 Maybe IbvQp::modify(ibv_qp_attr& attributes, int mask, ibv_qp_state from) {
   if (state_ != from) {
-    return Error{EINVAL, std::string("a queue pair goes from ") + nameOf(from) + " to " +
-                             nameOf(attributes.qp_state) + ", and this one is in " +
-                             nameOf(state_)};
+    return Error{EINVAL, std::string("a queue pair goes from ") + stateName(from) + " to " +
+                             stateName(attributes.qp_state) + ", and this one is in " +
+                             stateName(state_)};
   }
   if (const int errnum = VerbsLibrary::get().modify_qp(qp(), &attributes, mask | IBV_QP_STATE)) {
-    return errorOf(errnum, std::string("ibv_modify_qp to ") + nameOf(attributes.qp_state));
+    return errorOf(errnum, std::string("ibv_modify_qp to ") + stateName(attributes.qp_state));
   }
   state_ = attributes.qp_state;
   return Unit{};

@@ -11,8 +11,6 @@
 namespace ctran {
 namespace {
 
-void* pointer(gpu::DevicePtr address) { return reinterpret_cast<void*>(address); }
-
 void clear(gpu::DevicePtr address, size_t bytes, int device) {
   const auto& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
   const gpu::OwnStream stream(runtime, device, /*highPriority=*/false);
@@ -30,7 +28,7 @@ std::shared_ptr<void> allocateDeviceMemory(size_t bytes, int device) {
   clear(segment->address(), segment->size(), device);
   // Not on whatever thread lets go last: that may be the watchdog, which has to end what the device
   // waits for.
-  return {pointer(segment->address()), [segment](void*) {
+  return {gpu::pointerTo(segment->address()), [segment](void*) {
             const auto release = [segment] { DeviceSegment::release(segment); };
             try {
               Watchdog::spawn("ctran-free", release);
@@ -45,10 +43,10 @@ std::shared_ptr<void> allocateDeviceWords(size_t words, int device) {
   gpu::DevicePtr address = 0;
   const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);
   gpu::check(gpu::Driver::get().memAlloc(&address, bytes), "cuMemAlloc");
-  std::shared_ptr<void> memory(pointer(address), [device](void* held) {
+  std::shared_ptr<void> memory(gpu::pointerTo(address), [device](void* held) {
     try {
       const gpu::DeviceGuard guard(device);
-      gpu::Driver::get().memFree(addressOf(held));
+      gpu::Driver::get().memFree(gpu::addressOf(held));
     } catch (const Error& error) {  // of a device that is lost, or not this process's, all has gone
       log(LogComponent::Gpu, LogLevel::Debug, "memory was not freed: %s", error.what());
     }

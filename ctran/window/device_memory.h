@@ -12,8 +12,4 @@ std::shared_ptr<void> allocateDeviceMemory(size_t bytes, int device);
 /// As that, for little: 64-bit words in memory that cuMemAlloc gives.
 std::shared_ptr<void> allocateDeviceWords(size_t words, int device);
 
-inline gpu::DevicePtr addressOf(const void* memory) {
-  return reinterpret_cast<gpu::DevicePtr>(memory);
-}
-
 }  // namespace ctran

@@ -17,14 +17,15 @@
 namespace ctran {
 namespace {
 
+using gpu::addressOf;
 using gpu::DevicePtr;
 using gpu::Stream;
 using std::chrono::microseconds;
 
 constexpr size_t kWord = sizeof(uint64_t);
-constexpr microseconds kPause{100};
+constexpr microseconds kWindowPause{100};
 /// How long a window that goes waits for kernels that have been told to end.
-constexpr std::chrono::seconds kEndPatience{5};
+constexpr std::chrono::seconds kWindowEndPatience{5};
 
 /// What ranks tell each other when a window opens, and of how far they have come.
 struct Opening {
@@ -175,9 +176,9 @@ void GpuWindow::endOwn(WaitHooks* hooks) noexcept {
   if (release_) (*release_)();
   try {
     const gpu::DeviceGuard active(device_);
-    const auto until = std::chrono::steady_clock::now() + kEndPatience;
+    const auto until = std::chrono::steady_clock::now() + kWindowEndPatience;
     while (!runtime().isReached(last_.get()) && std::chrono::steady_clock::now() < until) {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kWindowPause);
     }
   } catch (const Error&) {  // the device is lost
   }
@@ -188,7 +189,9 @@ void GpuWindow::awaitOwn(WaitHooks* hooks) {
   if (!used_) return;
   const Blocking blocking(hooks);
   const gpu::DeviceGuard active(device_);
-  for (Backoff backoff(kPause, kPause, hooks); !runtime().isReached(last_.get());) backoff.pause();
+  for (Backoff backoff(kWindowPause, kWindowPause, hooks); !runtime().isReached(last_.get());) {
+    backoff.pause();
+  }
   used_ = false;
 }
 

@@ -13,7 +13,7 @@ WaitQueue* addWaitQueue(Communicator& communicator, WindowSignals& board) {
       &communicator.addQueue(std::make_unique<WaitQueue>(communicator.core(), board)));
 }
 
-void checkPointer(const void* data, const char* whatIsNull) {
+void requireData(const void* data, const char* whatIsNull) {
   if (data == nullptr) throw Error(ErrorKind::InvalidArgument, whatIsNull);
 }
 
@@ -93,7 +93,7 @@ Window::WorkPtr QueueWindow::put(int target, size_t offset, std::span<const std:
                                  Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, source.size(), "put");
   if (source.empty()) return nullptr;
-  checkPointer(source.data(), "put: the source is null");
+  requireData(source.data(), "put: the source is null");
   const Region& memory = region(target);
   if (!memory.direct) {
     if (auto transfer = service_->putDirectly(target, offset, source)) {
@@ -109,7 +109,7 @@ Window::WorkPtr QueueWindow::get(int target, size_t offset, std::span<std::byte>
                                  Timeout timeout, std::shared_ptr<void> keepAlive) {
   checkRange(target, offset, destination.size(), "get");
   if (destination.empty()) return nullptr;
-  checkPointer(destination.data(), "get: the destination is null");
+  requireData(destination.data(), "get: the destination is null");
   const Region& memory = region(target);
   if (!memory.direct) {
     if (auto transfer = service_->getDirectly(target, offset, destination)) {

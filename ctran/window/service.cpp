@@ -8,7 +8,7 @@ namespace ctran {
 namespace {
 
 /// Longer than any program runs: a service waits for its next request without a deadline.
-constexpr std::chrono::nanoseconds kForever{100'000'000'000'000'000};
+constexpr std::chrono::nanoseconds kNoDeadline{100'000'000'000'000'000};
 
 Collective message(CollectiveKind kind, int peer, size_t bytes) {
   Collective c;
@@ -127,7 +127,7 @@ void WindowService::listen(int peer) {
   Collective next = message(CollectiveKind::Recv, peer, sizeof(Header));
   next.output = reinterpret_cast<std::byte*>(&peers_[peer].incoming);
   const auto work =
-      communicator_.submit(communicator_.messageQueue(peer, false), std::move(next), kForever);
+      communicator_.submit(communicator_.messageQueue(peer, false), std::move(next), kNoDeadline);
   work->onDone([self = weak_from_this(), peer, operation = work.get()] {
     const auto service = self.lock();
     if (service && operation->state() == WorkState::Completed) service->handle(peer);
@@ -204,7 +204,7 @@ void WindowService::receive(int peer, Destination destination, bool isAnswer) {
   Collective bytes = message(CollectiveKind::Recv, peer, destination.bytes.size());
   bytes.output = destination.bytes.data();
   const auto work = communicator_.submit(communicator_.messageQueue(peer, false), std::move(bytes),
-                                         kForever, std::move(destination.keepAlive));
+                                         kNoDeadline, std::move(destination.keepAlive));
   work->onDone([self = weak_from_this(), peer, isAnswer, operation = work.get()] {
     const auto service = self.lock();
     if (!service || operation->state() != WorkState::Completed) return;

@@ -13,7 +13,7 @@ namespace ctran {
 namespace {
 
 /// What every rank tells the others of the memory that it exposes.
-struct Announcement {
+struct RegionAnnouncement {
   uint64_t bytes;
   uint64_t signalWords;
   uint64_t tag;
@@ -24,7 +24,7 @@ struct Announcement {
 constexpr uint64_t kMaxSignalWords = 1 << 24;
 
 /// The memory of a rank through the descriptor that it brought.
-std::shared_ptr<std::byte> mapRegion(const Announcement& region, const UniqueFd& fd) {
+std::shared_ptr<std::byte> mapRegion(const RegionAnnouncement& region, const UniqueFd& fd) {
   auto file = SharedMapping::map(fd, region.fileBytes);
   if (!isInside(region.fileOffset, region.bytes, region.fileBytes)) {
     throw Error(ErrorKind::System, "a rank exposes memory that it does not have");
@@ -73,12 +73,12 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
 
   const auto allocation =
       memory.empty() ? nullptr : SharedAllocation::find(memory.data(), memory.size());
-  Announcement own{memory.size(), options.signalWords, options.tag, 0, 0};
+  RegionAnnouncement own{memory.size(), options.signalWords, options.tag, 0, 0};
   if (allocation) {
     own.fileBytes = allocation->size();
     own.fileOffset = static_cast<uint64_t>(memory.data() - allocation->data());
   }
-  const std::vector<Announcement> all = exchangeAll(*communicator, own, {}, hooks);
+  const std::vector<RegionAnnouncement> all = exchangeAll(*communicator, own, {}, hooks);
 
   for (int r = 0; r < parent.size(); ++r) {
     Checked(all[r].signalWords).atMost(kMaxSignalWords, r, "words for signals", "new_window");
@@ -95,13 +95,13 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
   std::vector<QueueWindow::Region> regions;
   // Whether some memory cannot be mapped by all: all say the same.
   bool served = near.size() < all.size();
-  for (const Announcement& region : all) {
+  for (const RegionAnnouncement& region : all) {
     const auto tag = static_cast<uint32_t>(region.tag);
     regions.push_back({region.bytes, region.signalWords, tag, false, nullptr});
     served |= region.fileBytes == 0 && all.size() > 1;
   }
   for (size_t i = 0; i < near.size(); ++i) {
-    const Announcement& announced = all[near[i]];
+    const RegionAnnouncement& announced = all[near[i]];
     QueueWindow::Region& region = regions[near[i]];
     region.direct = announced.fileBytes != 0;
     if (region.direct) region.mapped = mapRegion(announced, group.brought[i]);

@@ -43,12 +43,12 @@ Task dispatchRows(RowPaths& paths, const Collective& c) {
   for (int step = 1; step < size; ++step) {
     const int peer = (rank - step + size) % size;
     if (paths.isFar(peer))
-      counts[peer] = paths.net->receive(peer, 0, bytesOf(told[peer]), noteBytes);
+      counts[peer] = paths.net->receive(peer, 0, wordBytes(told[peer]), noteBytes);
   }
   for (int step = 1; step < size; ++step) {
     const int peer = (rank + step) % size;
     if (!paths.isFar(peer)) continue;
-    dispatches.push_back(paths.net->send(peer, 0, bytesOf(notes[peer]), noteBytes));
+    dispatches.push_back(paths.net->send(peer, 0, wordBytes(notes[peer]), noteBytes));
     packed.emplace_back(lists.piecesFor(peer, c.input));
     dispatches.push_back(paths.net->send(peer, 1, packed.back().data(), packed.back().bytes()));
   }

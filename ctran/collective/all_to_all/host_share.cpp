@@ -52,14 +52,14 @@ void HostShares::sendNotes() {
   NetContext* const net = paths_.net;
   for (CarriedShare& share : carried_) {
     auto& note = share.share.note;
-    share.note = net->receive(share.source, 0, bytesOf(note), note.size() * sizeof note[0]);
+    share.note = net->receive(share.source, 0, wordBytes(note), note.size() * sizeof note[0]);
   }
   const HostMap& map = paths_.map;
   for (int step = 1; step < map.hosts(); ++step) {
     const int host = (map.host() + step) % map.hosts();
     const HostShare& share = sent_[host];
     const int to = delegateAt(host);
-    add(net->send(to, 0, bytesOf(share.note), share.note.size() * sizeof share.note[0]));
+    add(net->send(to, 0, wordBytes(share.note), share.note.size() * sizeof share.note[0]));
     add(net->send(to, 1, reinterpret_cast<const std::byte*>(share.positions.data()),
                   share.positionBytes()));
   }

@@ -5,8 +5,6 @@
 namespace ctran {
 namespace {
 
-std::string number(int64_t value) { return std::to_string(value); }
-
 /// [chunks + 1] where the chunks begin.
 std::vector<uint64_t> chunkBegins(const Collective& c, int rank) {
   const RowExchange& x = *c.rows;
@@ -16,7 +14,7 @@ std::vector<uint64_t> chunkBegins(const Collective& c, int rank) {
     const int64_t rows = x.chunkRows[k];
     if (rows < 0 || static_cast<uint64_t>(rows) > x.inputRows - begins.back()) {
       rejectRows(c, rank,
-                 "chunk " + std::to_string(k) + " has " + number(rows) + " rows, where " +
+                 "chunk " + std::to_string(k) + " has " + std::to_string(rows) + " rows, where " +
                      std::to_string(x.inputRows - begins.back()) + " of the input's " +
                      std::to_string(x.inputRows) + " are left");
     }
@@ -46,8 +44,9 @@ RowLists::RowLists(const Collective& c, int rank, int size) : rowBytes_(c.blockB
     const auto left = static_cast<int64_t>(most) - first_.back();
     if (count < 0 || count > left) {
       rejectRows(c, rank,
-                 "the count for rank " + std::to_string(r) + " is " + number(count) + ", where " +
-                     number(left) + " of " + std::to_string(most) + " are left");
+                 "the count for rank " + std::to_string(r) + " is " + std::to_string(count) +
+                     ", where " + std::to_string(left) + " of " + std::to_string(most) +
+                     " are left");
     }
     first_.push_back(first_.back() + count);
   }
@@ -55,8 +54,9 @@ RowLists::RowLists(const Collective& c, int rank, int size) : rowBytes_(c.blockB
   for (size_t i = 0; i < indices_.size(); ++i) {
     const int64_t index = x.sendIndices != nullptr ? x.sendIndices[i] : static_cast<int64_t>(i);
     if (index < 0 || static_cast<uint64_t>(index) >= known) {
-      rejectRows(c, rank,
-                 "index " + number(index) + " is not in [0, " + std::to_string(known) + ")");
+      rejectRows(
+          c, rank,
+          "index " + std::to_string(index) + " is not in [0, " + std::to_string(known) + ")");
     }
     indices_[i] = index;
   }
@@ -94,9 +94,9 @@ std::vector<uint64_t> receivedRows(const Collective& c, int rank, int size) {
     const int64_t count = x.received[r];
     if (count < 0 || static_cast<uint64_t>(count) > x.inputRows - sum) {
       rejectRows(c, rank,
-                 "the count of rows from rank " + std::to_string(r) + " is " + number(count) +
-                     ", where " + std::to_string(x.inputRows - sum) + " of the input's " +
-                     std::to_string(x.inputRows) + " are left");
+                 "the count of rows from rank " + std::to_string(r) + " is " +
+                     std::to_string(count) + ", where " + std::to_string(x.inputRows - sum) +
+                     " of the input's " + std::to_string(x.inputRows) + " are left");
     }
     sum += static_cast<uint64_t>(count);
     rows.push_back(static_cast<uint64_t>(count));
@@ -131,7 +131,8 @@ RowLanding::RowLanding(const Collective& c, int rank, const std::vector<uint64_t
   uint64_t sum = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
     if (x.expected != nullptr && static_cast<uint64_t>(x.expected[r]) != rows[r]) {
-      throw Error(ErrorKind::Mismatch, sends(r) + ", which expects " + number(x.expected[r]),
+      throw Error(ErrorKind::Mismatch,
+                  sends(r) + ", which expects " + std::to_string(x.expected[r]),
                   {static_cast<int>(r), rank}, c.describe(),
                   "what rank i sends rank j, rank j has to expect from rank i");
     }

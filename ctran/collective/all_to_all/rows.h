@@ -34,10 +34,10 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c);
 Task combineRows(RowPaths& paths, const Collective& c);
 
 /// A block as bytes to be sent.
-inline const std::byte* bytesOf(const std::vector<uint64_t>& words) {
+inline const std::byte* wordBytes(const std::vector<uint64_t>& words) {
   return reinterpret_cast<const std::byte*>(words.data());
 }
-inline std::byte* bytesOf(std::vector<uint64_t>& words) {
+inline std::byte* wordBytes(std::vector<uint64_t>& words) {
   return reinterpret_cast<std::byte*>(words.data());
 }
 

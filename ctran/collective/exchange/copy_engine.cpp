@@ -10,9 +10,10 @@
 namespace ctran {
 namespace {
 
+using gpu::addressOf;
 using gpu::check;
+using gpu::copyAsync;
 using gpu::DevicePtr;
-using gpu::Driver;
 
 const ConfigInt kCopyBytes{
     "CTRAN_GPU_COPY_BYTES", 16 << 20,
@@ -23,7 +24,7 @@ const ConfigInt kCopyBytes{
 constexpr size_t kDepth = 2;
 /// Chunks that are not larger than a slot, but as many as keep both copies going.
 constexpr size_t kWantedChunks = 4;
-constexpr size_t kLeastChunk = 1 << 20;
+constexpr size_t kLeastCopy = 1 << 20;
 constexpr size_t kWords = 4;
 /// Distance of flags, so that no two share a sector.
 constexpr size_t kWordBytes = 32;
@@ -48,9 +49,9 @@ CopyEngines::CopyEngines(const device::Team& team, int device)
 UniqueFd CopyEngines::allocate() {
   own_ = gpu::DeviceMemory::allocate(device_, kHead + (team_.size - 1) * kDepth * slotBytes_);
   const gpu::OwnStream stream(gpu::Runtime::of(gpu::Platform::Cuda), device_, false);
-  check(Driver::get().memsetD32Async(own_.address(), 0, kHead / 4, stream.get()),
+  check(gpu::Driver::get().memsetD32Async(own_.address(), 0, kHead / 4, stream.get()),
         "cuMemsetD32Async");
-  check(Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
+  check(gpu::Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
   return UniqueFd(own_.exportHandle());
 }
 
@@ -81,7 +82,7 @@ void CopyEngines::signal(gpu::Function kernel, DevicePtr uses, DevicePtr flag, u
   a.peer = peer;
   a.ahead = ahead;
   void* parameters[] = {&a};
-  check(Driver::get().launchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr),
+  check(gpu::Driver::get().launchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr),
         "launching a kernel");
 }
 
@@ -90,9 +91,7 @@ void CopyEngines::send(const std::byte* from, size_t bytes, uint32_t to, size_t 
   const gpu::Stream stream = sends_.of(to);
   const DevicePtr sent = word(team_.rank, Sent, to, slot);
   signal(kernels_.waitForCopy, sent, word(team_.rank, Credit, to, slot), to, 0, stream);
-  check(Driver::get().memcpyAsync(slotOf(to, team_.rank, slot), reinterpret_cast<DevicePtr>(from),
-                                  bytes, stream),
-        "cuMemcpyAsync");
+  copyAsync(slotOf(to, team_.rank, slot), addressOf(from), bytes, stream);
   signal(kernels_.signalCopy, sent, word(to, Ready, team_.rank, slot), to, 0, stream);
 }
 
@@ -100,15 +99,13 @@ void CopyEngines::receive(std::byte* to, size_t bytes, uint32_t from, size_t slo
   const gpu::Stream stream = receives_.of(from);
   const DevicePtr received = word(team_.rank, Received, from, slot);
   signal(kernels_.waitForCopy, received, word(team_.rank, Ready, from, slot), from, 1, stream);
-  check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to), slotOf(team_.rank, from, slot),
-                                  bytes, stream),
-        "cuMemcpyAsync");
+  copyAsync(addressOf(to), slotOf(team_.rank, from, slot), bytes, stream);
   signal(kernels_.signalCopy, received, word(from, Credit, team_.rank, slot), from, 0, stream);
 }
 
 size_t CopyEngines::chunkOf(size_t bytes) const {
   const size_t even = (bytes / kWantedChunks + 255) / 256 * 256;
-  return std::min(slotBytes_, std::max(even, kLeastChunk));
+  return std::min(slotBytes_, std::max(even, kLeastCopy));
 }
 
 void CopyEngines::launch(const Collective& c, gpu::Stream stream) {
@@ -130,12 +127,7 @@ void CopyEngines::exchange(const Collective& c, gpu::Stream stream) {
     return c.kind == CollectiveKind::AllGather ? c.input : c.inputBlock(static_cast<int>(r)).data;
   };
   const auto placeOf = [&](uint32_t r) { return c.outputBlock(static_cast<int>(r)).data; };
-  const std::byte* own = blockFor(team_.rank);
-  if (own != placeOf(team_.rank)) {
-    check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(placeOf(team_.rank)),
-                                    reinterpret_cast<DevicePtr>(own), bytes, stream),
-          "cuMemcpyAsync");
-  }
+  copyAsync(addressOf(placeOf(team_.rank)), addressOf(blockFor(team_.rank)), bytes, stream);
   const size_t chunk = chunkOf(bytes);
   for (size_t k = 0; k * chunk < bytes; ++k) {
     const size_t at = k * chunk, length = std::min(chunk, bytes - at);

@@ -12,9 +12,9 @@
 namespace ctran {
 namespace {
 
+using gpu::addressOf;
 using gpu::check;
-using gpu::DevicePtr;
-using gpu::Driver;
+using gpu::copyAsync;
 
 constexpr uint32_t kWordBits = 64;
 static_assert(device::kMeetings % kWordBits == 0);
@@ -29,12 +29,6 @@ uint32_t freeMeeting(const std::vector<PersistentCopies::Offer>& all) {
     if (~held != 0) return word * kWordBits + static_cast<uint32_t>(std::countr_one(held));
   }
   return device::kMeetings;
-}
-
-void copy(std::byte* to, const std::byte* from, size_t bytes, gpu::Stream stream) {
-  check(Driver::get().memcpyAsync(reinterpret_cast<DevicePtr>(to),
-                                  reinterpret_cast<DevicePtr>(from), bytes, stream),
-        "cuMemcpyAsync");
 }
 
 }  // namespace
@@ -130,9 +124,9 @@ void PersistentCopies::validate(const Collective& c, uint64_t number) const {
 void PersistentCopies::meet(uint32_t meeting, gpu::Stream stream) const {
   device::MeetArguments a{team_, meeting};
   void* parameters[] = {&a};
-  check(
-      Driver::get().launchKernel(kernels_.meet, 1, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr),
-      "launching a kernel");
+  check(gpu::Driver::get().launchKernel(kernels_.meet, 1, 1, 1, 32, 1, 1, 0, stream, parameters,
+                                        nullptr),
+        "launching a kernel");
 }
 
 void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::Stream stream) {
@@ -143,21 +137,21 @@ void PersistentCopies::launch(const Collective& c, StagingMemory& staging, gpu::
   if (c.kind == CollectiveKind::AllToAll && input < c.output + p.bytes &&
       c.output < input + p.bytes) {
     // The others may write as soon as they have met this rank, which has not sent by then.
-    auto* aside = reinterpret_cast<std::byte*>(staging.of(p.bytes));
-    copy(aside, input, p.bytes, stream);
-    input = aside;
+    const gpu::DevicePtr aside = staging.of(p.bytes);
+    copyAsync(aside, addressOf(input), p.bytes, stream);
+    input = reinterpret_cast<const std::byte*>(aside);
   }
   const auto blockFor = [&](uint32_t r) {
-    return c.kind == CollectiveKind::AllGather ? input : input + r * bytes;
+    return addressOf(c.kind == CollectiveKind::AllGather ? input : input + r * bytes);
   };
-  const auto placeAt = [&](uint32_t r) { return p.outputs[r] + rank * bytes; };
+  const auto placeAt = [&](uint32_t r) { return addressOf(p.outputs[r] + rank * bytes); };
   meet(p.meeting, stream);
   branch_.fork(stream);
   // Its own first: where that has to share an engine, the others have the links meanwhile.
-  if (blockFor(rank) != placeAt(rank)) copy(placeAt(rank), blockFor(rank), bytes, stream);
+  copyAsync(placeAt(rank), blockFor(rank), bytes, stream);
   for (uint32_t step = 1; step < team_.size; ++step) {
     const uint32_t r = (rank + step) % team_.size;
-    copy(placeAt(r), blockFor(r), bytes, branch_.of(1));
+    copyAsync(placeAt(r), blockFor(r), bytes, branch_.of(1));
   }
   branch_.join(stream);
   meet(p.meeting, stream);

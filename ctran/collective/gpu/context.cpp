@@ -11,10 +11,9 @@ namespace {
 
 constexpr uint32_t kLaneThreads = 512;  ///< of all rows of a block
 constexpr uint32_t kMostThreads = 512;  ///< that every kernel can have
-constexpr uint32_t kWarp = 32;
 constexpr size_t kLeastChunk = 4096;
-constexpr size_t kLeastStep = 16384;  ///< of messages
-constexpr size_t kLeastGrain = 512;   ///< of chunks
+constexpr size_t kLeastOnLane = 16384;  ///< of messages
+constexpr size_t kLeastGrain = 512;     ///< of chunks
 
 /// What a lane has in all, in as few pieces as there is room for, and those of the same size.
 uint32_t evenly(size_t bytes, size_t room) {
@@ -92,7 +91,7 @@ uint32_t GpuContext::lanesOfPair(const GpuTarget& target, bool oneWay) const {
 }
 
 void GpuContext::deal(device::Transfer& transfer, size_t most) const {
-  const size_t lanes = std::clamp<size_t>(ceilDiv(transfer.bytes, kLeastStep), 1, most);
+  const size_t lanes = std::clamp<size_t>(ceilDiv(transfer.bytes, kLeastOnLane), 1, most);
   transfer.lanes = static_cast<uint32_t>(lanes);
   transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team.stepBytes);
 }

@@ -68,6 +68,8 @@ class GpuContext {
   SymmetricMemory& symmetric_;
 };
 
+/// Threads of a warp.
+inline constexpr uint32_t kWarp = 32;
 /// Bytes of data in a packet of 16.
 inline constexpr size_t kPacketData = 12;
 /// Bytes up to which packets are faster than steps: of what one rank sends another.

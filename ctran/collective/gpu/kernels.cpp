@@ -11,8 +11,6 @@
 namespace ctran {
 namespace {
 
-using gpu::Driver;
-
 const char* elementOf(DataType type) {
   switch (type) {
     case DataType::Bool:
@@ -55,7 +53,7 @@ const char* elementOf(DataType type) {
   }
 }
 
-const char* operationOf(ReduceKind op) {
+const char* deviceOperationOf(ReduceKind op) {
   switch (op) {
     case ReduceKind::Sum:
       return "Sum";
@@ -82,8 +80,8 @@ const char* operationOf(ReduceKind op) {
 /// Relaxed, so that a first call may come while a stream captures.
 class LoadingMode {
  public:
-  LoadingMode() { Driver::get().threadExchangeStreamCaptureMode(&mode_); }
-  ~LoadingMode() { Driver::get().threadExchangeStreamCaptureMode(&mode_); }
+  LoadingMode() { gpu::Driver::get().threadExchangeStreamCaptureMode(&mode_); }
+  ~LoadingMode() { gpu::Driver::get().threadExchangeStreamCaptureMode(&mode_); }
   LoadingMode(const LoadingMode&) = delete;
   LoadingMode& operator=(const LoadingMode&) = delete;
 
@@ -91,19 +89,19 @@ class LoadingMode {
   gpu::CaptureMode mode_ = gpu::CaptureMode::Relaxed;
 };
 
-gpu::Module load(int device, const gpu::CompileRequest& request) {
+gpu::Module loadModule(int device, const gpu::CompileRequest& request) {
   const Preparation preparation;
   const std::string image = gpu::compile(request);
   const gpu::DeviceGuard guard(device);
   const LoadingMode mode;
   gpu::Module module = nullptr;
-  gpu::check(Driver::get().moduleLoadData(&module, image.data()), "cuModuleLoadData");
+  gpu::check(gpu::Driver::get().moduleLoadData(&module, image.data()), "cuModuleLoadData");
   return module;
 }
 
 gpu::Function find(gpu::Module module, const char* name) {
   gpu::Function function = nullptr;
-  gpu::check(Driver::get().moduleGetFunction(&function, module, name), name);
+  gpu::check(gpu::Driver::get().moduleGetFunction(&function, module, name), name);
   return function;
 }
 
@@ -133,7 +131,7 @@ gpu::CompileRequest reductionRequest(const char* kind, const char* source,
 }  // namespace
 
 gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name) {
-  return find(load(device, request), name.c_str());
+  return find(loadModule(device, request), name.c_str());
 }
 
 DeviceReduction deviceReduction(DataType type, ReduceKind op) {
@@ -147,17 +145,17 @@ DeviceReduction deviceReduction(DataType type, ReduceKind op) {
       case ReduceKind::Min:
         return {"Boolean", "BitAnd", 1, 1};
       default:
-        return {"Boolean", operationOf(op), 1, 1};
+        return {"Boolean", deviceOperationOf(op), 1, 1};
     }
   }
   // But for products, complex numbers are reduced part by part.
   if (type == DataType::Complex64 && op != ReduceKind::Product) {
-    return {"f32", operationOf(op), 4, 2};
+    return {"f32", deviceOperationOf(op), 4, 2};
   }
   if (type == DataType::Complex128 && op != ReduceKind::Product) {
-    return {"f64", operationOf(op), 8, 2};
+    return {"f64", deviceOperationOf(op), 8, 2};
   }
-  return {elementOf(type), operationOf(op), bytes, 1};
+  return {elementOf(type), deviceOperationOf(op), bytes, 1};
 }
 
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks) {
@@ -211,7 +209,8 @@ gpu::CompileRequest linesRequest(const std::string& architecture, int ranks, Dat
 const MovingKernels& MovingKernels::of(int device, int ranks) {
   return once(
       [&] {
-        const gpu::Module module = load(device, movingRequest(gpu::architecture(device), ranks));
+        const gpu::Module module =
+            loadModule(device, movingRequest(gpu::architecture(device), ranks));
         return MovingKernels{find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
                              find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
                              find(module, "ctranMeet")};
@@ -222,7 +221,7 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
 const SignalKernels& SignalKernels::of(int device) {
   return once(
       [&] {
-        const gpu::Module module = load(device, signalsRequest(gpu::architecture(device)));
+        const gpu::Module module = loadModule(device, signalsRequest(gpu::architecture(device)));
         return SignalKernels{find(module, "ctranSignal"), find(module, "ctranAwaitSignal")};
       },
       device);
@@ -231,7 +230,8 @@ const SignalKernels& SignalKernels::of(int device) {
 const RowKernels& RowKernels::of(int device, int ranks) {
   return once(
       [&] {
-        const gpu::Module module = load(device, rowsRequest(gpu::architecture(device), ranks));
+        const gpu::Module module =
+            loadModule(device, rowsRequest(gpu::architecture(device), ranks));
         return RowKernels{find(module, "ctranCountRows"), find(module, "ctranMoveRows")};
       },
       device, ranks);
@@ -242,7 +242,7 @@ const ReducingKernels& ReducingKernels::of(int device, int ranks, DataType type,
       [&]() -> ReducingKernels {
         if (!deviceReduction(type, op).fitsPackets()) return {};
         const gpu::Module module =
-            load(device, reducingRequest(gpu::architecture(device), ranks, type, op));
+            loadModule(device, reducingRequest(gpu::architecture(device), ranks, type, op));
         return {find(module, "ctranAllReduceOneShot"), find(module, "ctranAllReduceTwoShot"),
                 find(module, "ctranReducePackets")};
       },

@@ -48,6 +48,10 @@ GpuReduction::GpuReduction(const GpuContext& gpu, const Collective& c) {
   for (uint32_t r = 0; r < gpu.size; ++r) most = std::max<size_t>(most, a.counts[r]);
 }
 
+void prepareReduction(GpuContext& gpu, const Collective& c) {
+  static_cast<void>(ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
+}
+
 size_t longestPart(const AlgorithmQuery& query) {
   if (query.kind != Kind::AllReduce && query.kind != Kind::Reduce) return query.largest;
   if (isReducedByRoot(query.kind, query.bytes)) return query.bytes;

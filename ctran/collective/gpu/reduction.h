@@ -19,6 +19,9 @@ struct GpuReduction {
   size_t most = 0;     ///< of the longest part
 };
 
+/// Compiles ReducingKernels, see Algorithm::prepare.
+void prepareReduction(GpuContext& gpu, const Collective& collective);
+
 /// Bytes of the longest part of a reduction, as all ranks know them.
 size_t longestPart(const AlgorithmQuery& query);
 /// Packets of so many bytes; none of a type that packets do not hold.

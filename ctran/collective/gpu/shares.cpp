@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "ctran/collective/gpu/context.h"
+
 namespace ctran {
 namespace {
 
 constexpr size_t kGrainBytes = 16;
-
-size_t ceilDiv(size_t a, size_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 

@@ -7,9 +7,11 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr size_t kAlignment = 64;
+constexpr size_t kStagingAlignment = 64;
 
-size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+size_t stagingAligned(size_t bytes) {
+  return (bytes + kStagingAlignment - 1) / kStagingAlignment * kStagingAlignment;
+}
 
 /// The blocks of one side of a collective: its list, or what lies in one piece.
 std::vector<Block> blocksOf(const std::vector<Block>& listed, std::byte* data, size_t count) {
@@ -85,10 +87,10 @@ std::vector<Staging> place(const std::vector<Block>& blocks, size_t element, Sta
   return places;
 }
 
-size_t bytesOf(const std::vector<Block>& blocks, size_t element) {
+size_t stagedBytes(const std::vector<Block>& blocks, size_t element) {
   size_t count = 0;
   for (const Block& block : blocks) count += block.count;
-  return aligned(count * element);
+  return stagingAligned(count * element);
 }
 
 /// Lets the twin's lists and pointers name the host's memory.
@@ -117,12 +119,15 @@ void passThroughHost(GpuHostsCall& call, const std::vector<Collective>& collecti
     Twin twin{c, inputsOf(c, call.rank, size), outputsOf(c, call.rank, size), {}, {}};
     if (c.kind == Kind::Broadcast && c.root == call.rank) twin.outputs.clear();
     const size_t element = sizeOf(c.type);
-    bytes += bytesOf(twin.inputs, element) + bytesOf(twin.outputs, element) + kAlignment;
+    bytes +=
+        stagedBytes(twin.inputs, element) + stagedBytes(twin.outputs, element) + kStagingAlignment;
     twins.push_back(std::move(twin));
   }
   const Staging memory = call.stage(bytes);
   Staging at = memory;
-  const auto align = [&] { at = memory + aligned(static_cast<size_t>(at.host - memory.host)); };
+  const auto align = [&] {
+    at = memory + stagingAligned(static_cast<size_t>(at.host - memory.host));
+  };
   std::vector<Collective> between;
   for (Twin& twin : twins) {
     const size_t element = sizeOf(twin.host.type);
@@ -138,7 +143,7 @@ void passThroughHost(GpuHostsCall& call, const std::vector<Collective>& collecti
                 sizeof(double));
       twin.host.op.factorAt = reinterpret_cast<const double*>(at.host);
     }
-    at = at + kAlignment;
+    at = at + kStagingAlignment;
     point(twin);
     between.push_back(twin.host);
   }

@@ -31,10 +31,6 @@ bool isSmallFloat(DataType type) {
   }
 }
 
-bool reduces(CollectiveKind kind) {
-  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
-}
-
 }  // namespace
 
 PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(plan_.hash()) {
@@ -113,7 +109,7 @@ std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::staged(const plan::Plan& pla
 std::string PlanAlgorithm::whyNot(const Collective& c, int size) const {
   if (c.kind != plan_.kind) return "it is a plan for " + std::string(nameOf(plan_.kind));
   if (size != plan_.ranks) return "it is a plan for " + std::to_string(plan_.ranks) + " ranks";
-  if (!reduces(c.kind)) return {};
+  if (!isReduction(c.kind)) return {};
   if (isSmallFloat(c.type) && !properties_.flat) {
     return "it rounds sums of " + std::string(nameOf(c.type)) + " more than once";
   }

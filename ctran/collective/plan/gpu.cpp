@@ -14,9 +14,10 @@
 namespace ctran {
 namespace {
 
+using gpu::addressOf;
 using gpu::check;
+using gpu::copyAsync;
 using gpu::DevicePtr;
-using gpu::Driver;
 using plan::Buffer;
 using plan::Plan;
 
@@ -29,14 +30,15 @@ const ConfigInt kPlanBytes{
 constexpr uint32_t kThreads = 512;
 constexpr uint32_t kFewThreads = 128;  // with which a block begins quickly
 constexpr size_t kPacketBytes = 8;     // of data
-constexpr uint32_t kWarp = 32;
 /// Of a chunk of scratch, in a slice.
 constexpr size_t kMostUnit = 64 << 10;
 constexpr size_t kGoodUnit = 16 << 10;
 constexpr size_t kLeastUnit = 512;
-constexpr size_t kAlignment = 256;
+constexpr size_t kScratchAlignment = 256;
 
-size_t aligned(size_t bytes) { return ceilDiv(bytes, kAlignment) * kAlignment; }
+size_t scratchAligned(size_t bytes) {
+  return ceilDiv(bytes, kScratchAlignment) * kScratchAlignment;
+}
 
 size_t mostLanes(const Plan& plan) {
   size_t most = 1;
@@ -48,17 +50,6 @@ size_t mostSignals(const Plan& plan) {
   std::vector<size_t> ending(plan.ranks, 0);
   for (const plan::Channel& channel : plan.channels) ++ending[channel.to.rank];
   return *std::max_element(ending.begin(), ending.end());
-}
-
-DevicePtr addressOf(const void* data) { return reinterpret_cast<DevicePtr>(data); }
-
-void copy(DevicePtr to, DevicePtr from, size_t bytes, gpu::Stream stream) {
-  if (bytes == 0 || to == from) return;
-  check(Driver::get().memcpyAsync(to, from, bytes, stream), "cuMemcpyAsync");
-}
-
-bool reduces(const Collective& c) {
-  return c.kind == CollectiveKind::AllReduce || c.kind == CollectiveKind::ReduceScatter;
 }
 
 }  // namespace
@@ -77,7 +68,7 @@ std::string GpuPlan::whyNot(const PlanAlgorithm& algorithm, const Collective& c,
     return "it has " + std::to_string(lanes) + " lanes, and kernels have " +
            std::to_string(blocks) + " blocks at most";
   }
-  if (reduces(c) && c.op.kind == ReduceKind::PremulSum) {
+  if (isReduction(c.kind) && c.op.kind == ReduceKind::PremulSum) {
     return "plans have no place to scale contributions";
   }
   return {};
@@ -103,7 +94,9 @@ GpuPlan::GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const
   const size_t wanted = blocks / lanes;
   const size_t good = budget / (chunks * kGoodUnit);
   slices_ = static_cast<uint32_t>(std::max<size_t>(1, std::min(wanted, good)));
-  const auto take = [&](size_t bytes) { return std::exchange(bytes_, bytes_ + aligned(bytes)); };
+  const auto take = [&](size_t bytes) {
+    return std::exchange(bytes_, bytes_ + scratchAligned(bytes));
+  };
   // The same on all ranks.
   const auto place = [&](Form& form, const Plan& plan) {
     form.signals = take(mostSignals(plan) * slices_ * sizeof(uint32_t));
@@ -132,9 +125,9 @@ UniqueFd GpuPlan::allocate() {
   const gpu::RelaxedCapture relaxed(runtime);
   const gpu::OwnStream stream(runtime, device_, false);
   // Packets in scratch have to be none at first, too.
-  check(Driver::get().memsetD32Async(own_.address(), 0, bytes_ / 4, stream.get()),
+  check(gpu::Driver::get().memsetD32Async(own_.address(), 0, bytes_ / 4, stream.get()),
         "cuMemsetD32Async");
-  check(Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
+  check(gpu::Driver::get().streamSynchronize(stream.get()), "cuStreamSynchronize");
   return UniqueFd(own_.exportHandle());
 }
 
@@ -147,7 +140,7 @@ void GpuPlan::connect(const HostGroup& group) {
 
 GpuPlan::Specialization GpuPlan::specializationFor(const Collective& c, const void* input,
                                                    const void* output) const {
-  if (reduces(c)) {
+  if (isReduction(c.kind)) {
     const DeviceReduction reduction = deviceReduction(c.type, c.op.kind);
     return {reduction.element, reduction.op, reduction.elementBytes};
   }
@@ -205,7 +198,7 @@ GpuPlan::Buffers GpuPlan::placed(const Collective& c, StagingMemory& staging,
   }
   stagesInput |= inPlace && !made.stagesOutput && !algorithm_->properties().inPlaceSafe;
   stagesInput &= !plan_.inPlace;
-  const size_t room = aligned(inputs * bytes);
+  const size_t room = scratchAligned(inputs * bytes);
   if (!stagesInput && !made.stagesOutput && !plan_.inPlace) return made;
   const DevicePtr spare = stagesInput || made.stagesOutput
                               ? staging.of(room + (made.stagesOutput ? outputs * bytes : 0))
@@ -214,10 +207,10 @@ GpuPlan::Buffers GpuPlan::placed(const Collective& c, StagingMemory& staging,
   const auto sourceOf = [&](size_t b) { return inputs == 1 ? addressOf(c.input) : inputAt(b); };
   if (plan_.inPlace) {
     const auto into = [&](size_t b) { return made.output + b * bytes; };
-    for (size_t b = 0; b < inputs; ++b) copy(ownPlace(b, into), sourceOf(b), bytes, stream);
+    for (size_t b = 0; b < inputs; ++b) copyAsync(ownPlace(b, into), sourceOf(b), bytes, stream);
     made.input = made.output;
   } else if (stagesInput) {
-    for (size_t b = 0; b < inputs; ++b) copy(spare + b * bytes, sourceOf(b), bytes, stream);
+    for (size_t b = 0; b < inputs; ++b) copyAsync(spare + b * bytes, sourceOf(b), bytes, stream);
     made.input = spare;
   }
   return made;
@@ -281,14 +274,14 @@ void GpuPlan::launch(const Collective& c, StagingMemory& staging, const GpuConte
   const auto [slices, threads] = gridFor(c, target);
   void* parameters[] = {&a};
   if (source_.lanes > 0) {
-    check(Driver::get().launchKernel(kernel(specialization), source_.lanes * slices, 1, 1, threads,
-                                     1, 1, 0, stream, parameters, nullptr),
+    check(gpu::Driver::get().launchKernel(kernel(specialization), source_.lanes * slices, 1, 1,
+                                          threads, 1, 1, 0, stream, parameters, nullptr),
           "launching a plan");
   }
   if (!buffers.stagesOutput) return;
   const size_t bytes = c.blockBytes();
   for (int b = 0; b < plan_.blocks(Buffer::Output); ++b) {
-    copy(addressOf(c.outputBlock(b).data), buffers.output + b * bytes, bytes, stream);
+    copyAsync(addressOf(c.outputBlock(b).data), buffers.output + b * bytes, bytes, stream);
   }
 }
 

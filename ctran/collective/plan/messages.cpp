@@ -13,11 +13,11 @@ constexpr uint64_t kMaxMessages = uint64_t{1} << kLaneShift;
 
 /// Messages of a lane elsewhere that are received ahead, so that large ones need not wait for a
 /// round trip.
-constexpr size_t kAhead = 4;
+constexpr size_t kMessagesAhead = 4;
 
 constexpr std::byte kSignal{1};
 
-uint32_t nameOf(int lane, uint32_t number) {
+uint32_t laneMessage(int lane, uint32_t number) {
   return static_cast<uint32_t>(lane) << kLaneShift | number;
 }
 
@@ -124,7 +124,7 @@ void PlanMessages::ask(int lane, size_t step, uint64_t unit) {
       for (const size_t source : traffic.gets) {
         std::byte* const data = staging(lane, bytes);
         state.answers[{i, source}] = data;
-        const uint32_t name = nameOf(lane, state.asked[traffic.rank]++) | kAnswer;
+        const uint32_t name = laneMessage(lane, state.asked[traffic.rank]++) | kAnswer;
         state.arriving.push_back(net_.receive(memory_.real(traffic.rank), name, data, bytes));
       }
     }
@@ -148,7 +148,7 @@ std::byte* PlanMessages::staging(int lane, size_t bytes) {
 
 void PlanMessages::put(int lane, int rank, const std::byte* data, size_t bytes) {
   LaneState& state = laneOf_[lane];
-  const uint32_t name = nameOf(lane, state.sent[rank]++);
+  const uint32_t name = laneMessage(lane, state.sent[rank]++);
   state.leaving.push_back(net_.send(memory_.real(rank), name, data, bytes));
 }
 
@@ -191,7 +191,7 @@ Condition PlanMessages::signalled(int channel, uint64_t number) {
 /// Binds memory to the messages of the next steps.
 void PlanMessages::expectMore(Stream& stream) {
   const uint64_t units = memory_.layout().units();
-  while (stream.expected.size() < kAhead && stream.unit < units) {
+  while (stream.expected.size() < kMessagesAhead && stream.unit < units) {
     expect(stream, stream.steps[stream.next], stream.unit);
     if (++stream.next < stream.steps.size()) continue;
     stream.next = 0;
@@ -203,7 +203,7 @@ void PlanMessages::expect(Stream& stream, const Traffic& traffic, uint64_t unit)
   const int rank = memory_.real(stream.lane.rank);
   const size_t before = stream.expected.size();
   const auto message = [&](std::byte* data, size_t bytes, const Traffic* asks) {
-    const uint32_t name = nameOf(stream.lane.lane, stream.received++);
+    const uint32_t name = laneMessage(stream.lane.lane, stream.received++);
     stream.expected.push_back({net_.receive(rank, name, data, bytes), asks, nullptr, unit});
   };
   if (hasPieces(traffic, traffic.gets, unit)) message(&ignored_, 1, &traffic);
@@ -254,7 +254,7 @@ void PlanMessages::answer(Stream& stream, const Traffic& traffic, uint64_t unit)
     const size_t bytes = memory_.bytes(*traffic.does, i, unit);
     if (bytes == 0) continue;
     for (const size_t source : traffic.gets) {
-      const uint32_t name = nameOf(stream.lane.lane, stream.answered++) | kAnswer;
+      const uint32_t name = laneMessage(stream.lane.lane, stream.answered++) | kAnswer;
       const std::byte* data = memory_.at(*traffic.does, traffic.does->from[source], i, unit);
       loose_.push_back(net_.send(memory_.real(stream.lane.rank), name, data, bytes));
     }

@@ -9,17 +9,17 @@
 namespace ctran {
 namespace {
 
-MessageName nameOf(int tag, uint64_t sequence) {
+MessageName messageName(int tag, uint64_t sequence) {
   return {kMessageQueue, static_cast<uint32_t>(tag), sequence};
 }
 
 /// The operation as the peer is told of it; the type, on which both have to agree, is the
 /// signature.
-OperationRecord recordOf(const Collective& c) {
+OperationRecord messageRecord(const Collective& c) {
   return makeRecord(c, 0, static_cast<uint64_t>(c.type));
 }
 
-void check(int rank, const Collective& c, const Transmission& message) {
+void checkMessage(int rank, const Collective& c, const Transmission& message) {
   const OperationRecord& other = message.other.operation;
   const bool known = other.what != 0;  // a sender hears nothing of eager messages
   if (!message.isWrong &&
@@ -39,11 +39,11 @@ void check(int rank, const Collective& c, const Transmission& message) {
 /// A small message ends when the transport has taken it; a larger one leaves when the receiver is
 /// ready, and goes straight into its memory.
 Task sendOverNet(NetChannel& channel, const Collective& c) {
-  const MessageName name = nameOf(c.tag, channel.sequences[c.tag]++);
+  const MessageName name = messageName(c.tag, channel.sequences[c.tag]++);
   const auto message =
-      channel.transport.send(name, channel.peer, c.input, c.blockBytes(), recordOf(c));
+      channel.transport.send(name, channel.peer, c.input, c.blockBytes(), messageRecord(c));
   co_await message->ended();
-  check(channel.rank, c, *message);
+  checkMessage(channel.rank, c, *message);
 }
 
 /// A receive in this mailbox. One that names its sender binds its memory at once; one from any rank
@@ -67,7 +67,7 @@ class NetMailbox::Receiver final : public Reception {
     if (!message_ && !takeOffer()) return false;
     Condition ended = message_->ended();
     if (!ended.holds()) return false;
-    check(mailbox_.rank_, *receive_, *message_);
+    checkMessage(mailbox_.rank_, *receive_, *message_);
     return true;
   }
 
@@ -82,7 +82,7 @@ class NetMailbox::Receiver final : public Reception {
   bool takeOffer() {
     offers_ = mailbox_.transport_.offers();
     const std::lock_guard lock(mailbox_.mutex_);
-    const MessageName next = nameOf(receive_->tag, mailbox_.sequences_[receive_->tag]);
+    const MessageName next = messageName(receive_->tag, mailbox_.sequences_[receive_->tag]);
     if (!mailbox_.transport_.hasOffer(next, mailbox_.peer_) || !claim_->take(mailbox_.peer_)) {
       return false;
     }
@@ -96,9 +96,9 @@ class NetMailbox::Receiver final : public Reception {
   }
 
   void bindLocked() {
-    const MessageName name = nameOf(receive_->tag, mailbox_.sequences_[receive_->tag]++);
+    const MessageName name = messageName(receive_->tag, mailbox_.sequences_[receive_->tag]++);
     message_ = mailbox_.transport_.receive(name, mailbox_.peer_, receive_->output,
-                                           receive_->blockBytes(), recordOf(*receive_));
+                                           receive_->blockBytes(), messageRecord(*receive_));
   }
 
   NetMailbox& mailbox_;

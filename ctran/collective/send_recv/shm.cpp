@@ -7,11 +7,10 @@
 #include <string>
 
 #include "ctran/base/checked.h"
+#include "ctran/memory/stream_copy.h"
 
 namespace ctran {
 namespace {
-
-constexpr size_t kLine = 64;
 
 /// The parts of [position, position + bytes) before and after the end of the ring.
 template <class Byte, class Copy>
@@ -22,7 +21,7 @@ void inRing(Byte* ring, size_t capacity, uint64_t position, size_t bytes, Copy c
   if (bytes > first) copy(ring, first, bytes - first);
 }
 
-size_t padded(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+size_t padded(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 /// One counter of the channel; the peer's move is waited for.
 Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& counter,
@@ -44,15 +43,15 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
     return reached(channel.arena, channel.peer, channel.counters.consumed, target);
   };
 
-  size_t sent = std::min(bytes, largest - kLine);
-  co_await room(kLine + padded(sent));
+  size_t sent = std::min(bytes, largest - kCacheLine);
+  co_await room(kCacheLine + padded(sent));
   const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
   std::memcpy(channel.ring + (channel.position & (channel.capacity - 1)), &header, sizeof header);
-  inRing(channel.ring, channel.capacity, channel.position + kLine, sent,
+  inRing(channel.ring, channel.capacity, channel.position + kCacheLine, sent,
          [&c](std::byte* to, size_t from, size_t n) {
            if (n != 0) std::memcpy(to, c.input + from, n);
          });
-  channel.position += kLine + padded(sent);
+  channel.position += kCacheLine + padded(sent);
   channel.counters.produced.store(channel.position, std::memory_order_release);
   channel.arena.published();
 
@@ -146,7 +145,7 @@ uint64_t ShmMailbox::pump() {
   while (isOpen_ || !waiting_.empty()) {
     const uint64_t available = counters_.produced.load(std::memory_order_acquire) - position_;
     if (!isOpen_) {
-      if (available < kLine) return position_ + kLine;
+      if (available < kCacheLine) return position_ + kCacheLine;
       open();
     }
     const size_t bytes = header_.bytes();
@@ -180,7 +179,7 @@ void ShmMailbox::open() {
   (Checked(header_.count) * sizeOf(static_cast<DataType>(header_.type)))
       .atMost(PTRDIFF_MAX, peer, "bytes in a message");
   isOpen_ = true;
-  lead_ = kLine;
+  lead_ = kCacheLine;
   received_ = 0;
   receiver_ = takeReceiver();
   if (receiver_ == nullptr) data_.resize(header_.bytes());

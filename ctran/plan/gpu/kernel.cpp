@@ -9,8 +9,6 @@
 namespace ctran::plan {
 namespace {
 
-std::string number(int64_t value) { return std::to_string(value); }
-
 /// One line: "a, b, c".
 std::string joined(const std::vector<std::string>& items) {
   std::string text;
@@ -33,11 +31,11 @@ class KernelWriter {
         taken_(plan.channels.size(), 0) {
     if (rank < 0 || rank >= plan.ranks) {
       throw Error(ErrorKind::InvalidArgument,
-                  "plan '" + plan.name + "' has no rank " + number(rank));
+                  "plan '" + plan.name + "' has no rank " + std::to_string(rank));
     }
     if (plan.ranks > static_cast<int>(device::kMaxRanks)) {
-      refuse("it is for " + number(plan.ranks) + " ranks, a kernel knows " +
-             number(device::kMaxRanks));
+      refuse("it is for " + std::to_string(plan.ranks) + " ranks, a kernel knows " +
+             std::to_string(device::kMaxRanks));
     }
     std::vector<int> ending(plan.ranks, 0);
     for (const Channel& channel : plan.channels) ending_.push_back(ending[channel.to.rank]++);
@@ -61,9 +59,10 @@ class KernelWriter {
   /// The function `run`, in a namespace.
   std::string run(const std::string& space) {
     std::string text = "namespace ctran::device::" + space + " {\n\n";
-    text += "inline constexpr PlanShape kShape = {/*lanes*/ " + number(lanes()) + ", /*chunks*/ " +
-            number(plan_.chunks) + ", /*scratch*/ " + number(plan_.scratch) + ", /*depth*/ " +
-            number(plan_.depth) + ", /*packets*/ " + (packets_.any() ? "true" : "false") + "};\n";
+    text += "inline constexpr PlanShape kShape = {/*lanes*/ " + std::to_string(lanes()) +
+            ", /*chunks*/ " + std::to_string(plan_.chunks) + ", /*scratch*/ " +
+            std::to_string(plan_.scratch) + ", /*depth*/ " + std::to_string(plan_.depth) +
+            ", /*packets*/ " + (packets_.any() ? "true" : "false") + "};\n";
     for (int l = 0; l < lanes(); ++l) text += lane(l);
     text +=
         "\ntemplate <class Element, class Op>\n"
@@ -75,8 +74,8 @@ class KernelWriter {
         "    bool done = true;\n"
         "    switch (r.lane()) {\n";
     for (int l = 0; l < lanes(); ++l) {
-      text += "      case " + number(l) + ":\n        done = lane" + number(l) + "(r);\n" +
-              "        break;\n";
+      text += "      case " + std::to_string(l) + ":\n        done = lane" + std::to_string(l) +
+              "(r);\n" + "        break;\n";
     }
     return text +
            "    }\n    if (!done) return;\n  }\n  r.end();\n}\n\n}  // namespace ctran::device::" +
@@ -90,11 +89,11 @@ class KernelWriter {
 
   std::string lane(int l) {
     const Lane& steps = plan_.programs[rank_][l];
-    std::string text = "\ntemplate <class Element, class Op>\nCTRAN_INLINE bool lane" + number(l) +
-                       "(PlanRun<Element, Op>& r) {\n";
+    std::string text = "\ntemplate <class Element, class Op>\nCTRAN_INLINE bool lane" +
+                       std::to_string(l) + "(PlanRun<Element, Op>& r) {\n";
     if (steps.empty()) text += "  (void)r;\n";
     for (size_t s = 0; s < steps.size(); ++s) {
-      text += "  // " + number(s) + ": " + toText(plan_, steps[s], rank_) + "\n";
+      text += "  // " + std::to_string(s) + ": " + toText(plan_, steps[s], rank_) + "\n";
       text += step(steps[s], properties_.finals[rank_][l][s], meets(steps, s));
     }
     return text + "  return true;\n}\n";
@@ -146,16 +145,18 @@ class KernelWriter {
       taken_[wait.channel] += wait.count;
       if (packets_.carry(wait.channel)) continue;
       (closing_[wait.channel] ? closingWaits : waits)
-          .push_back("{" + number(ending_[wait.channel]) + ", " + number(channel.from.rank) + ", " +
-                     number(each_[wait.channel]) + ", " +
-                     number(taken_[wait.channel] - channel.credits) + "}");
+          .push_back("{" + std::to_string(ending_[wait.channel]) + ", " +
+                     std::to_string(channel.from.rank) + ", " +
+                     std::to_string(each_[wait.channel]) + ", " +
+                     std::to_string(taken_[wait.channel] - channel.credits) + "}");
     }
     for (const int signal : step.signals) {
       ++sent_[signal];
       if (packets_.carry(signal)) continue;
       (closing_[signal] ? closingSignals : signals)
-          .push_back("{" + number(plan_.channels[signal].to.rank) + ", " + number(ending_[signal]) +
-                     ", " + number(each_[signal]) + ", " + number(sent_[signal]) + "}");
+          .push_back("{" + std::to_string(plan_.channels[signal].to.rank) + ", " +
+                     std::to_string(ending_[signal]) + ", " + std::to_string(each_[signal]) + ", " +
+                     std::to_string(sent_[signal]) + "}");
     }
     if (!waits.empty()) text += "  if (!r.wait({" + joined(waits) + "})) return false;\n";
     if (!closingWaits.empty()) {
@@ -186,22 +187,24 @@ class KernelWriter {
       from.push_back(at(step.from[k], step.count));
       const bool is = packets_.any() && Packets::isPacket(step, step.from[k]);
       if (is) fromPackets |= 1u << k;
-      writers.push_back(number(is ? packets_.writerOf(step.from[k]) : rank_));
+      writers.push_back(std::to_string(is ? packets_.writerOf(step.from[k]) : rank_));
     }
     const bool many = step.count > 1;
     // What is repeated has the same places, too.
     const bool meetsAfter = meets && many && !packets_.needFences();
-    if (many) text += "  for (u32 i = 0; i < " + number(step.count) + "; ++i) {\n  ";
+    if (many) text += "  for (u32 i = 0; i < " + std::to_string(step.count) + "; ++i) {\n  ";
     // Chunks one after another may begin a block again.
     const std::string part =
-        !many ? number(step.part) : "(" + number(step.part) + " + i) % " + number(plan_.chunks);
+        !many ? std::to_string(step.part)
+              : "(" + std::to_string(step.part) + " + i) % " + std::to_string(plan_.chunks);
     const std::string whole = isWhole ? "true" : "false";
     const std::string places = part + ", {" + joined(to) + "}, {" + joined(from) + "}";
     if (packets_.any() && step.packet) {
       text += "  if (!r.template packets<" + whole + ", " +
               (packets_.needFences() ? "true" : "false") + ", " +
-              (meets && !meetsAfter ? "true" : "false") + ", " + number(toPackets) + ", " +
-              number(fromPackets) + ">(" + places + ", {" + joined(writers) + "})) return false;\n";
+              (meets && !meetsAfter ? "true" : "false") + ", " + std::to_string(toPackets) + ", " +
+              std::to_string(fromPackets) + ">(" + places + ", {" + joined(writers) +
+              "})) return false;\n";
     } else {
       text += "  r.template move<" + whole + ">(" + places + ");\n";
     }
@@ -211,17 +214,17 @@ class KernelWriter {
   }
 
   std::string at(const Place& place, int count) const {
-    const std::string index = number(place.index) + (count > 1 ? " + i" : "");
+    const std::string index = std::to_string(place.index) + (count > 1 ? " + i" : "");
     if (place.buffer == Buffer::Scratch) {
-      return "r.scratch(" + number(place.rank) + ", " + index + ")";
+      return "r.scratch(" + std::to_string(place.rank) + ", " + index + ")";
     }
     if (place.rank != rank_ && isDirect_) {
-      return "r." + std::string(nameOf(place.buffer)) + "Of(" + number(place.rank) + ", " + index +
-             ")";
+      return "r." + std::string(nameOf(place.buffer)) + "Of(" + std::to_string(place.rank) + ", " +
+             index + ")";
     }
     if (place.rank != rank_) {
-      refuse("rank " + number(rank_) + " reaches the " + std::string(nameOf(place.buffer)) +
-             " of rank " + number(place.rank));
+      refuse("rank " + std::to_string(rank_) + " reaches the " + std::string(nameOf(place.buffer)) +
+             " of rank " + std::to_string(place.rank));
     }
     return "r." + std::string(nameOf(place.buffer)) + "(" + index + ")";
   }
@@ -271,8 +274,8 @@ Kernel kernelOf(const Plan& plan, const Properties& properties, int rank, const 
   kernel.packets = writer.sendsPackets();
   kernel.memory = writer.memory();
   std::string& text = kernel.source;
-  text = "// Rank " + number(rank) + " of plan " + plan.name + ": " +
-         std::string(nameOf(plan.kind)) + " over " + number(plan.ranks) + " ranks.\n";
+  text = "// Rank " + std::to_string(rank) + " of plan " + plan.name + ": " +
+         std::string(nameOf(plan.kind)) + " over " + std::to_string(plan.ranks) + " ranks.\n";
   // Few steps are compiled into the kernel: that costs nothing, and spares it time.
   if (plan.stepCount() <= kFewSteps * plan.ranks) text += "#define CTRAN_PLAN_STEP CTRAN_INLINE\n";
   text += "#include \"ctran/plan/gpu/run.cuh\"\n\n" + writer.run(space);

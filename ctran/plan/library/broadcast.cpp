@@ -32,7 +32,7 @@ void binomial(Builder& b, const std::vector<int>& team, int chunk, int lane, int
   }
 }
 
-void take(Builder& b, LaneId from, LaneId self, int chunk, int use) {
+void takeChunk(Builder& b, LaneId from, LaneId self, int chunk, int use) {
   Step& step = b.step(self);
   Link& link = b.link(from, self, 1, use);
   link.arrive(step);
@@ -40,7 +40,7 @@ void take(Builder& b, LaneId from, LaneId self, int chunk, int use) {
   link.release(step);
 }
 
-void put(Builder& b, LaneId self, LaneId to, int chunk, int use) {
+void putChunk(Builder& b, LaneId self, LaneId to, int chunk, int use) {
   Step& step = b.step(self);
   b.move(step, {}, {b.output(self.rank, chunk)});
   b.link(self, to, 1, use).put(step);
@@ -55,8 +55,8 @@ Plan directBroadcast(const Recipe& recipe) {
   for (int l = 0; l < recipe.lanes; ++l) {
     for (int d = 1; d < recipe.ranks; ++d) {
       const LaneId root{recipe.root, l}, other{(recipe.root + d) % recipe.ranks, l};
-      put(b, root, other, l, 0);
-      take(b, root, other, l, 0);
+      putChunk(b, root, other, l, 0);
+      takeChunk(b, root, other, l, 0);
     }
   }
   return b.finish();
@@ -133,8 +133,8 @@ Plan scatterGatherBroadcast(const Recipe& recipe) {
   start(b, recipe);
   for (int d = 1; d < n; ++d) {
     const LaneId root{recipe.root, 0}, other{(recipe.root + d) % n, 0};
-    put(b, root, other, other.rank, 0);
-    take(b, root, other, other.rank, 0);
+    putChunk(b, root, other, other.rank, 0);
+    takeChunk(b, root, other, other.rank, 0);
   }
   const auto place = [&](int r, int piece) { return b.output(r, piece); };
   ringAllGather(Stage{b, everybody(n), 0, 1, 1, place, place});
@@ -154,8 +154,8 @@ Plan hierarchicalBroadcast(const Recipe& recipe) {
   for (const int leader : leaders) {
     for (int d = 1; d < g; ++d) {
       const LaneId other{leader / g * g + (local + d) % g, 0};
-      put(b, {leader, 0}, other, 0, 1);
-      take(b, {leader, 0}, other, 0, 1);
+      putChunk(b, {leader, 0}, other, 0, 1);
+      takeChunk(b, {leader, 0}, other, 0, 1);
     }
   }
   return b.finish();

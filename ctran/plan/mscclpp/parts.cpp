@@ -6,11 +6,11 @@
 namespace ctran::plan::mscclpp {
 namespace {
 
-using Slot = std::pair<int, int>;  // rank, chunk of scratch
+using ScratchSlot = std::pair<int, int>;  // rank, chunk of scratch
 
 /// The part that a step moves, as far as is known yet; or -1. What is in a user's buffer is what it
 /// has to be, what is in scratch only what it was when it was written.
-int partOf(const Plan& plan, const Step& step, const std::map<Slot, int>& parts) {
+int partOf(const Plan& plan, const Step& step, const std::map<ScratchSlot, int>& parts) {
   int part = -1;
   for (const auto* list : {&step.from, &step.to}) {
     for (const Place& place : *list) {
@@ -25,7 +25,7 @@ int partOf(const Plan& plan, const Step& step, const std::map<Slot, int>& parts)
 }  // namespace
 
 void settleParts(Plan& plan) {
-  std::map<Slot, int> parts;
+  std::map<ScratchSlot, int> parts;
   std::set<const Step*> settled;
   const auto settle = [&](Step& step) {
     if (!step.moves() || settled.contains(&step)) return false;

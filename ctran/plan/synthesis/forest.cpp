@@ -11,7 +11,7 @@
 namespace ctran::plan {
 namespace {
 
-Error rejected(const std::string& why) {
+Error badSynthesis(const std::string& why) {
   return Error(ErrorKind::InvalidArgument, "synthesis: " + why);
 }
 
@@ -85,7 +85,7 @@ Fraction fraction(int64_t over, int64_t under) {
 Fraction cutBound(const Topology& topology) {
   const auto capacity = topology.capacities();
   const int nodes = topology.nodes(), ranks = topology.ranks;
-  if (ranks < 2) throw rejected("it takes two ranks");
+  if (ranks < 2) throw badSynthesis("it takes two ranks");
   // What enters rank 0 is more than can be sent to it, by ranks - 1 others.
   int64_t enters = 0;
   for (int n = 0; n < nodes; ++n) enters += capacity[n][0];
@@ -109,17 +109,17 @@ Fraction cutBound(const Topology& topology) {
       bound = fraction(leaves, inside);
       if (leaves == 0) break;
     }
-    if (bound.over == 0) throw rejected("not every rank can reach rank " + std::to_string(v));
+    if (bound.over == 0) throw badSynthesis("not every rank can reach rank " + std::to_string(v));
   }
-  if (bound.over == 0) throw rejected("nothing reaches rank 0");
+  if (bound.over == 0) throw badSynthesis("nothing reaches rank 0");
   return bound;
 }
 
 Forest packTrees(const Topology& topology, int mostShares) {
-  if (mostShares < 1) throw rejected(std::to_string(mostShares) + " shares make no data");
+  if (mostShares < 1) throw badSynthesis(std::to_string(mostShares) + " shares make no data");
   const int node = unbalanced(topology.capacities());
   if (node >= 0) {
-    throw rejected("as much has to leave " + topology.nameOf(node) + " as enters it");
+    throw badSynthesis("as much has to leave " + topology.nameOf(node) + " as enters it");
   }
   Forest forest;
   forest.bound = cutBound(topology);
@@ -135,8 +135,8 @@ Forest packTrees(const Topology& topology, int mostShares) {
       if (!found || rateOf(*candidate) > rateOf(*found) * (1 + 1e-12)) found = candidate;
     }
     if (!found)
-      throw rejected("whole trees do not fit; allow more than " + std::to_string(mostShares) +
-                     " shares");
+      throw badSynthesis("whole trees do not fit; allow more than " + std::to_string(mostShares) +
+                         " shares");
     scaled = std::move(*found);
   }
   forest.rate = fraction(scaled.perTree.over * scaled.trees, scaled.perTree.under);

@@ -90,7 +90,9 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
   if (!context) return context.error();
   const Expected<ibv_port_attr> attributes = context->queryPort(port);
   if (!attributes) return attributes.error();
-  if (attributes->state != IBV_PORT_ACTIVE) return Error{ENETDOWN, "the port is not active"};
+  if (attributes->state != IBV_PORT_ACTIVE) {
+    return ibverbx::Error{ENETDOWN, "the port is not active"};
+  }
   Expected<IbvPd> pd = context->allocPd();
   if (!pd) return pd.error();
   Expected<IbvCompChannel> channel = context->createCompChannel();
@@ -122,11 +124,12 @@ Expected<std::unique_ptr<IbDevice>> IbDevice::open(const IbvDevice& device, uint
       return made;
     }
   }
-  return Error{ENODATA, settings.gidIndex >= 0
-                            ? "the port has no GID " + std::to_string(index) +
-                                  ", which CTRAN_IB_GID_INDEX asks for"
-                            : std::string("the port has no GID; does its interface have an "
-                                          "address?")};
+  return ibverbx::Error{
+      ENODATA,
+      settings.gidIndex >= 0
+          ? "the port has no GID " + std::to_string(index) + ", which CTRAN_IB_GID_INDEX asks for"
+          : std::string("the port has no GID; does its interface have an "
+                        "address?")};
 }
 
 void IbDevice::pollEvents() {

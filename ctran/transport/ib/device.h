@@ -13,6 +13,12 @@ namespace ctran {
 
 class IbLink;
 
+/// RDMA reads that a queue pair has on the way at most.
+inline constexpr int kMostReads = 16;
+
+/// An address as work requests and peers have it.
+inline uint64_t numberOf(const void* address) { return reinterpret_cast<uint64_t>(address); }
+
 /// A port of an RDMA device, open, with what the links over it share. One thread at a time uses it
 /// and them.
 class IbDevice {

@@ -16,14 +16,10 @@ namespace {
 
 constexpr uint32_t kMessages = 256;
 constexpr uint32_t kInlineBytes = 96;
-constexpr int kMostReads = 16;
-constexpr size_t kPage = 4096;
 /// Of a large message: a ring holds several, so that copying and sending overlap.
 constexpr size_t kPieceBytes = 32 << 10;
 /// Of a message that is placed, in one work request of the virtual queue pair.
 constexpr size_t kPlacedBytes = 1 << 30;
-
-uint64_t addressOf(const void* at) { return reinterpret_cast<uint64_t>(at); }
 
 ibv_mtu mtuOf(uint32_t bytes) {
   unsigned code = IBV_MTU_256;
@@ -39,7 +35,7 @@ Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device, uint32_t rail
   try {
     if (Maybe opened = made->open(); !opened) return opened.error();
   } catch (const std::exception& error) {  // of the system: no descriptor is left, for example
-    return Error{ENOMEM, error.what()};
+    return ibverbx::Error{ENOMEM, error.what()};
   }
   made->card_.devices = card.devices;
   made->card_.ways = card.ways;
@@ -83,7 +79,7 @@ Maybe IbLink::open() {
   qp_ = *std::move(qp);
   device_.add(qp_->qpNum(), *this);
   for (uint32_t i = 0; i < kMessages; ++i) {
-    if (!postReceive()) return Error{EIO, why_};
+    if (!postReceive()) return ibverbx::Error{EIO, why_};
   }
   const IbvVirtualQpBusinessCard numbers = qp_->businessCard();
   card_.qps = static_cast<uint32_t>(numbers.qpNums.size());
@@ -99,8 +95,8 @@ Maybe IbLink::open() {
   fillRandom(reinterpret_cast<std::byte*>(&card_.psn), sizeof card_.psn);
   card_.psn &= 0xffffff;
   card_.key = regions_.front().rkey();
-  card_.ring = addressOf(incoming_);
-  card_.word = addressOf(consumedThere_);
+  card_.ring = numberOf(incoming_);
+  card_.word = numberOf(consumedThere_);
   card_.ringBytes = ringBytes_;
   return Unit{};
 }
@@ -114,13 +110,13 @@ bool IbLink::has(uint32_t qpNum) const {
 }
 
 Maybe IbLink::connect(const IbCard& card) {
-  if (isConnected()) return Error{EINVAL, "its card came twice"};
-  if (card.version != IbCard::kVersion) return Error{EINVAL, "it is of another version"};
-  if (card.qps != card_.qps) return Error{EINVAL, "it has another number of queue pairs"};
-  if (card.ringBytes != card_.ringBytes) return Error{EINVAL, "its ring has another size"};
+  if (isConnected()) return ibverbx::Error{EINVAL, "its card came twice"};
+  if (card.version != IbCard::kVersion) return ibverbx::Error{EINVAL, "it is of another version"};
+  if (card.qps != card_.qps) return ibverbx::Error{EINVAL, "it has another number of queue pairs"};
+  if (card.ringBytes != card_.ringBytes) return ibverbx::Error{EINVAL, "its ring has another size"};
   if (card.mtu < IBV_MTU_256 || card.mtu > IBV_MTU_4096 || card.lid > UINT16_MAX ||
       card.reads < 1 || card.reads > kMostReads) {
-    return Error{EINVAL, "its card makes no sense"};
+    return ibverbx::Error{EINVAL, "its card makes no sense"};
   }
   const IbSettings& settings = device_.settings();
   IbvRtrOptions path;
@@ -155,7 +151,7 @@ bool IbLink::postReceive() {
 
 bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size_t bytes,
                   uint32_t lkey, uint32_t rkey) {
-  ibv_sge sge{addressOf(from), static_cast<uint32_t>(bytes), lkey};
+  ibv_sge sge{numberOf(from), static_cast<uint32_t>(bytes), lkey};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = posted_;
   wr.sg_list = &sge;

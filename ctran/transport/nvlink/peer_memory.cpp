@@ -10,12 +10,10 @@ namespace ctran {
 namespace {
 
 using gpu::check;
-using gpu::Driver;
 
-constexpr size_t kPage = 4096;
 static_assert(sizeof(GpuControlBlock) <= kPage);
 
-const ConfigInt kStepBytes{
+const ConfigInt kGpuStepBytes{
     "CTRAN_GPU_STEP_BYTES", 65536,
     "What GPUs send each other at a time, where there is much. The memory that a communicator "
     "takes on each GPU is this, times 8 * CTRAN_GPU_SM_BUDGET (512 at most), for each rank, and "
@@ -27,7 +25,7 @@ constexpr size_t kRegionBytes = 6 << 20;
 constexpr size_t kLineRegionBytes = 9 << 20;
 
 /// [flags][packets][lines][steps]
-struct Layout {
+struct PeerLayout {
   size_t slotBytes;
   size_t lineBytes;
   size_t packets;
@@ -35,7 +33,7 @@ struct Layout {
   size_t steps;
   size_t bytes;
 
-  Layout(int size, uint32_t lanes, uint32_t stepBytes, bool hasLines) {
+  PeerLayout(int size, uint32_t lanes, uint32_t stepBytes, bool hasLines) {
     slotBytes = kRegionBytes / size / kPage * kPage;
     lineBytes = hasLines ? kLineRegionBytes / size / kPage * kPage : 0;
     packets = (device::kFlagBytes + kPage - 1) / kPage * kPage;
@@ -45,8 +43,8 @@ struct Layout {
   }
 };
 
-void clear(const gpu::DeviceMemory& memory) {
-  const Driver& driver = Driver::get();
+void zeroOut(const gpu::DeviceMemory& memory) {
+  const gpu::Driver& driver = gpu::Driver::get();
   check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, nullptr), "cuMemsetD32Async");
   check(driver.streamSynchronize(nullptr), "cuStreamSynchronize");
 }
@@ -54,7 +52,7 @@ void clear(const gpu::DeviceMemory& memory) {
 }  // namespace
 
 PeerMemory::PeerMemory(int rank, int size, int device) : rank_(rank), size_(size), device_(device) {
-  team_.stepBytes = static_cast<uint32_t>(kStepBytes.get()) / 32 * 32;
+  team_.stepBytes = static_cast<uint32_t>(kGpuStepBytes.get()) / 32 * 32;
 }
 
 size_t PeerMemory::controlBlockBytes(int size) { return kPage * size; }
@@ -75,17 +73,17 @@ UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
   team_.lanes = lanes;
   hasLines_ = hasLines && !throughHost_;
   const gpu::DeviceGuard guard(device_);
-  const size_t bytes = Layout(size_, lanes, team_.stepBytes, hasLines_).bytes;
+  const size_t bytes = PeerLayout(size_, lanes, team_.stepBytes, hasLines_).bytes;
   scratch_.resize(size_);
   hostScratch_.resize(size_);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
-  clear(state_);
+  zeroOut(state_);
   if (throughHost_) {
     hostScratch_[rank_] = gpu::SharedHostMemory::allocate(device_, "ctran gpu scratch", bytes);
     return hostScratch_[rank_].exportHandle();
   }
   scratch_[rank_] = gpu::DeviceMemory::allocate(device_, bytes);
-  clear(scratch_[rank_]);
+  zeroOut(scratch_[rank_]);
   return UniqueFd(scratch_[rank_].exportHandle());
 }
 
@@ -102,7 +100,7 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
   controlBlocks_ =
       gpu::SharedHostMemory::map(device_, group.memory, controlBlockBytes(size_) + extra);
 
-  const Layout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
+  const PeerLayout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;

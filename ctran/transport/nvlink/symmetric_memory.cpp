@@ -10,17 +10,13 @@
 namespace ctran {
 namespace {
 
-using device::kMaxRanks;
-using device::kSegments;
 using gpu::check;
-using gpu::Driver;
 
-constexpr size_t kPage = 4096;
 /// Kernels move sixteen bytes at a time.
-constexpr size_t kAlignment = 16;
+constexpr size_t kSymmetricAlignment = 16;
 /// How long a capture waits for the others to map what it will use: they look several times a
 /// second.
-constexpr std::chrono::seconds kPatience{10};
+constexpr std::chrono::seconds kMappingPatience{10};
 /// With the number of a version: could not be mapped.
 constexpr uint32_t kRefused = 1u << 31;
 
@@ -33,12 +29,13 @@ bool isPublished(uint32_t version) { return version % 2 == 1; }
 struct SymmetricMemory::Entry {
   DeviceSegment::Ticket ticket;
   std::atomic<uint32_t> version;
-  std::atomic<uint32_t> seen[kMaxRanks];  ///< the version that a rank has acted upon, and whether
+  /// The version that a rank has acted upon, and whether.
+  std::atomic<uint32_t> seen[device::kMaxRanks];
 };
 
 struct SymmetricMemory::Board {
   std::atomic<uint32_t> changes;
-  Entry entries[kSegments];
+  Entry entries[device::kSegments];
 };
 
 SymmetricMemory::SymmetricMemory(int rank, int size, int device)
@@ -64,7 +61,7 @@ SymmetricMemory::Found SymmetricMemory::look(const void* address, size_t bytes, 
   if (!segment || !boards_) [[likely]]
     return {};
   const size_t offset = reinterpret_cast<gpu::DevicePtr>(address) - segment->address();
-  if (offset % kAlignment != 0) return {};
+  if (offset % kSymmetricAlignment != 0) return {};
   const std::lock_guard lock(mutex_);
   const auto known = own_.find(segment->number());
   Own* own = known != own_.end() ? &known->second : publish(segment);
@@ -88,7 +85,7 @@ SymmetricMemory::Progress SymmetricMemory::wait(uint32_t slot,
 device::Place SymmetricMemory::find(const void* address, size_t bytes, bool patient) {
   Found found = look(address, bytes, patient);
   if (found.progress == Progress::Pending && found.isFirst) {
-    found.progress = wait(found.place.segment - 1, kPatience);
+    found.progress = wait(found.place.segment - 1, kMappingPatience);
   }
   if (found.progress != Progress::Done) return {};
   found_.fetch_add(1, std::memory_order_relaxed);
@@ -132,7 +129,7 @@ SymmetricMemory::Progress SymmetricMemory::progressOf(uint32_t slot) const {
 /// Null where there is no room, or it cannot be shared.
 SymmetricMemory::Own* SymmetricMemory::publish(const std::shared_ptr<DeviceSegment>& segment) {
   Board& own = board(rank_);
-  for (uint32_t slot = 0; slot < kSegments; ++slot) {
+  for (uint32_t slot = 0; slot < device::kSegments; ++slot) {
     Entry& entry = own.entries[slot];
     const uint32_t version = entry.version.load(std::memory_order_relaxed);
     if (isPublished(version) || progressOf(slot) == Progress::Pending) continue;
@@ -178,7 +175,7 @@ void SymmetricMemory::follow(int peer) {
   const uint32_t changes = theirs.changes.load(std::memory_order_acquire);
   if (changes == followed_[peer]) return;
   followed_[peer] = changes;
-  for (uint32_t slot = 0; slot < kSegments; ++slot) {
+  for (uint32_t slot = 0; slot < device::kSegments; ++slot) {
     Entry& entry = theirs.entries[slot];
     const uint32_t version = entry.version.load(std::memory_order_acquire);
     if (version == seen_[peer][slot]) continue;
@@ -210,10 +207,11 @@ std::shared_ptr<gpu::DeviceMemory> SymmetricMemory::map(int peer, uint32_t slot,
   auto mapping = DeviceSegment::open(ticket, device_);
   if (!stream_) stream_.emplace(runtime, device_, /*highPriority=*/true);
   const uint64_t address = mapping->address();
-  check(Driver::get().memcpyHtoDAsync(reinterpret_cast<gpu::DevicePtr>(&state_->mapped[peer][slot]),
-                                      &address, sizeof address, stream_->get()),
+  check(gpu::Driver::get().memcpyHtoDAsync(
+            reinterpret_cast<gpu::DevicePtr>(&state_->mapped[peer][slot]), &address, sizeof address,
+            stream_->get()),
         "cuMemcpyHtoDAsync");
-  check(Driver::get().streamSynchronize(stream_->get()), "cuStreamSynchronize");
+  check(gpu::Driver::get().streamSynchronize(stream_->get()), "cuStreamSynchronize");
   return mapping;
 }
 

@@ -11,16 +11,16 @@
 namespace ctran {
 namespace {
 
-constexpr size_t kMaxRanks = 64;
+constexpr size_t kMaxNamedRanks = 64;
 constexpr size_t kMaxText = 4000;
 
-void put(std::string& to, const std::string& text) {
+void appendTo(std::string& to, const std::string& text) {
   const auto length = static_cast<uint32_t>(std::min(text.size(), kMaxText));
   to.append(reinterpret_cast<const char*>(&length), sizeof length);
   to.append(text, 0, length);
 }
 
-void put(std::string& to, int32_t number) {
+void appendTo(std::string& to, int32_t number) {
   to.append(reinterpret_cast<const char*>(&number), sizeof number);
 }
 
@@ -67,7 +67,7 @@ void withoutLines(std::string& text, const std::string& begin) {
 
 }  // namespace
 
-static_assert(kFailureBytes >= 4 * (3 + kMaxRanks) + 3 * (4 + kMaxText));
+static_assert(kFailureBytes >= 4 * (3 + kMaxNamedRanks) + 3 * (4 + kMaxText));
 
 std::string serializeFailure(const Error& error, int reporter) {
   std::string message = error.what();
@@ -77,13 +77,13 @@ std::string serializeFailure(const Error& error, int reporter) {
     message += "\n  (reported by rank " + std::to_string(reporter) + ")";
   }
   std::string text;
-  put(text, static_cast<int32_t>(error.kind()));
-  const auto ranks = static_cast<int32_t>(std::min(error.ranks().size(), kMaxRanks));
-  put(text, ranks);
-  for (int32_t i = 0; i < ranks; ++i) put(text, error.ranks()[i]);
-  put(text, message);
-  put(text, error.op());
-  put(text, error.hint());
+  appendTo(text, static_cast<int32_t>(error.kind()));
+  const auto ranks = static_cast<int32_t>(std::min(error.ranks().size(), kMaxNamedRanks));
+  appendTo(text, ranks);
+  for (int32_t i = 0; i < ranks; ++i) appendTo(text, error.ranks()[i]);
+  appendTo(text, message);
+  appendTo(text, error.op());
+  appendTo(text, error.hint());
   return text;
 }
 
@@ -92,7 +92,8 @@ Error parseFailure(const std::string& text, int sender, int size) {
   const int32_t kind = parser.number();
   const int32_t count = parser.number();
   std::vector<int> ranks;
-  for (int32_t i = 0; i < count && i < static_cast<int32_t>(kMaxRanks) && parser.works(); ++i) {
+  for (int32_t i = 0; i < count && i < static_cast<int32_t>(kMaxNamedRanks) && parser.works();
+       ++i) {
     const int rank = parser.number();
     if (rank >= 0 && rank < size) ranks.push_back(rank);
   }

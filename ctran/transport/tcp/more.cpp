@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kBetweenMachines = 4;
 constexpr int kManyCores = 8;
 
-const ConfigInt kConnections{
+const ConfigInt kTcpConnections{
     "CTRAN_TCP_CONNECTIONS", 0,
     "How many connections a pair of ranks on different hosts uses for large messages. 0: one on "
     "the "
@@ -27,7 +27,7 @@ const ConfigInt kConnections{
 
 }  // namespace
 
-size_t TcpTransport::wantedConnections() { return static_cast<size_t>(kConnections.get()); }
+size_t TcpTransport::wantedConnections() { return static_cast<size_t>(kTcpConnections.get()); }
 
 void TcpTransport::countBulk(Peer& peer, size_t bytes) {
   peer.bulkBytes += bytes;

@@ -19,7 +19,7 @@ struct Key {
 };
 static_assert(sizeof(Key) == sizeof(RemoteMemory::key));
 
-Key keyOf(const RemoteMemory& remote) {
+Key keyIn(const RemoteMemory& remote) {
   Key key;
   std::memcpy(&key, remote.key.data(), sizeof key);
   return key;
@@ -44,7 +44,7 @@ class TcpTransport::Exposed final : public MemoryRegistration {
  public:
   Exposed(TcpTransport& transport, std::span<std::byte> memory, const RemoteMemory& remote)
       : MemoryRegistration(memory, remote), transport_(transport) {}
-  ~Exposed() override { transport_.withdraw(keyOf(remote).number); }
+  ~Exposed() override { transport_.withdraw(keyIn(remote).number); }
 
  private:
   TcpTransport& transport_;
@@ -112,7 +112,7 @@ std::shared_ptr<const IbPlacement> TcpTransport::placementAt(Peer& peer, const R
                                                              std::span<const std::byte> local) {
   const Rail& rail = peer.main();
   if (!rail.sends || rail.link->hasFailed() || local.empty()) return nullptr;
-  const Key key = keyOf(remote);
+  const Key key = keyIn(remote);
   const uint32_t there = rail.link->remote().device;
   if (there >= Key::kDevices || (key.devices >> there & 1) == 0) return nullptr;
   IbPlacement placement{regionOf(local), {key.address}, 1};
@@ -139,7 +139,7 @@ std::unique_ptr<Transfer> TcpTransport::put(int rank, const RemoteMemory& remote
   bytesSent_.fetch_add(source.size(), std::memory_order_relaxed);
   countSent(peer, source.size());
   Link::Outgoing frame{
-      FrameHeader{FrameType::Put, 0, {kCollectiveQueue, 0, keyOf(remote).number}, offset},
+      FrameHeader{FrameType::Put, 0, {kCollectiveQueue, 0, keyIn(remote).number}, offset},
       source.data(), ownerOf(*message)};
   frame.placement = std::move(placement);
   frame.placedBytes = source.size();
@@ -158,7 +158,7 @@ std::unique_ptr<Transfer> TcpTransport::get(int rank, const RemoteMemory& remote
   if (!placement) return nullptr;
   fetch = std::make_unique<Fetch>(*this, ++lastFetch_, rank, destination);
   FrameHeader header{
-      FrameType::Get, 0, {kCollectiveQueue, fetch->number, keyOf(remote).number}, offset};
+      FrameType::Get, 0, {kCollectiveQueue, fetch->number, keyIn(remote).number}, offset};
   header.count = destination.size();
   Link::Outgoing frame{header, destination.data(), ownerOf(*fetch)};
   frame.placement = std::move(placement);

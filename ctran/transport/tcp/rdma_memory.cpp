@@ -14,7 +14,6 @@ static_assert(sizeof(IbTarget) == kTargetBytes);
 constexpr size_t kMostPlaced = size_t{64} << 30;
 /// Smaller parts are not worth a notice of their own.
 constexpr size_t kLeastPart = 256 << 10;
-constexpr size_t kPage = 4096;
 
 }  // namespace
 

@@ -150,7 +150,7 @@ void sayAs64(const LeaderAddress& address, int size, std::span<const std::byte> 
   hand_over::HostHello hello{hand_over::kProtocol, 64, size, ::getpid(), processToken()};
   const UniqueFd brings = openOwnPidFd();
   const int fds[] = {brings.get()};
-  sendAll(call.socket.fd(), hand_over::bytesOf(hello), fds, later());
+  sendAll(call.socket.fd(), bytesOf(hello), fds, later());
   while (!othersAreIn) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   if (!what.empty()) sendAll(call.socket.fd(), what, {}, later());
 }

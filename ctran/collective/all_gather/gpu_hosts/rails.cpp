@@ -55,7 +55,7 @@ void allGatherOnRails(GpuHostsCall& call, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allGatherOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   return q.map->hosts() * kernelMicros(q, bytes * q.map->rails()) + busMicros(bytes) +
          kHandOverMicros + railMicros(q, q.kind, bytes) + busMicros(bytes * q.map->hosts());
@@ -69,7 +69,7 @@ Algorithm allGatherGpuHostsRails() {
   return {.name = "rails",
           .kinds = {CollectiveKind::AllGather},
           .run = allGatherOnRails,
-          .micros = micros,
+          .micros = allGatherOnRailsMicros,
           .whyNot = whyNotEven};
 }
 

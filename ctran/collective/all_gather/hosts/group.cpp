@@ -86,7 +86,7 @@ Task allGatherGroup(HostsContext& hosts, const Collective& c) {
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double allGatherGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(q.kind, cost.bytes) + cost.between(q.kind, cost.bytes, cost.ranks) +
          (cost.hosts - 1) * cost.inside(q.kind, cost.bytes);
@@ -100,7 +100,7 @@ Algorithm allGatherHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
           .run = allGatherGroup,
-          .micros = micros};
+          .micros = allGatherGroupMicros};
 }
 
 }  // namespace algorithms

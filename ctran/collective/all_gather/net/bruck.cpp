@@ -31,7 +31,7 @@ Task allGatherBruck(NetContext& net, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allGatherBruckMicros(const AlgorithmQuery& q) {
   const double levels = levelsOf(q.size);
   return netMicros(q, {levels, levels, q.others(), q.all()});
 }
@@ -44,7 +44,7 @@ Algorithm allGatherNetBruck() {
   return {.name = "bruck",
           .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
           .run = allGatherBruck,
-          .micros = micros};
+          .micros = allGatherBruckMicros};
 }
 
 }  // namespace algorithms

@@ -20,7 +20,7 @@ Task allGatherPull(ShmContext& shm, const Collective& c) {
 
 /// A rank writes what it reads through the caches, where so much of all ranks does not stay; what
 /// goes through the rings is then written past them.
-double micros(const AlgorithmQuery& q) {
+double allGatherPullMicros(const AlgorithmQuery& q) {
   constexpr double kStays = 32 << 20;
   const double whole = static_cast<double>(q.bytes) * q.size;
   const double moved = whole * (q.size - 1) / q.size + std::max(0.0, whole - kStays / q.size);
@@ -36,7 +36,7 @@ Algorithm allGatherShmPull() {
   return {.name = "pull",
           .kinds = {CollectiveKind::AllGather, CollectiveKind::AllGatherV},
           .run = allGatherPull,
-          .micros = micros,
+          .micros = allGatherPullMicros,
           .readsPeers = true};
 }
 

@@ -6,19 +6,12 @@
 namespace ctran {
 namespace {
 
-size_t largestBlock(const Collective& c) {
-  if (c.outputs.empty()) return c.blockBytes();
-  size_t count = 0;
-  for (const Block& block : c.outputs) count = std::max(count, block.count);
-  return count * sizeOf(c.type);
-}
-
 /// Everybody writes its block once, piece by piece, and reads the size - 1 others', starting with
 /// its neighbour so that no two ranks read the same block at the same time.
 Task allGatherRounds(ShmContext& shm, const Collective& c) {
-  const size_t share = shareBytes(largestBlock(c), 1, sizeOf(c.type));
+  const size_t share = shareBytes(c.largestOutput(), 1, sizeOf(c.type));
   return exchangeRounds(
-      shm, roundsFor(largestBlock(c), share), share, true, kFromAll,
+      shm, roundsFor(c.largestOutput(), share), share, true, kFromAll,
       [&c, &shm, share](uint64_t k, std::byte* buffer) {
         const Piece piece(c.blockBytes(), share, k);
         shm.put(buffer, c.input + piece.offset, piece.bytes);

@@ -6,17 +6,10 @@
 namespace ctran {
 namespace {
 
-size_t largestBlock(const Collective& c) {
-  if (c.outputs.empty()) return c.blockBytes();
-  size_t count = 0;
-  for (const Block& block : c.outputs) count = std::max(count, block.count);
-  return count * sizeOf(c.type);
-}
-
 /// One step: everybody publishes its block and copies all others'.
 Task allGatherStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
-      shm, largestBlock(c), true, kFromAll,
+      shm, c.largestOutput(), true, kFromAll,
       [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
       [&c, &shm](int peer, const std::byte* slot) {
         const Block block = c.outputBlock(peer);

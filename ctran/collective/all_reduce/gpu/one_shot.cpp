@@ -20,17 +20,13 @@ void allReduceOneShot(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   gpu.run(kernels.oneShot, gpu.shapeFor(packets, 24, target), &a, target);
 }
 
-void prepare(GpuContext& gpu, const Collective& c) {
-  static_cast<void>(ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
-}
-
 /// Measured on two and four H200; of more ranks it is a guess.
-SizeRange sizes(const AlgorithmQuery& query) {
+SizeRange oneShotSizes(const AlgorithmQuery& query) {
   const size_t limit = query.size <= 2 ? 512 << 10 : query.size <= 4 ? 160 << 10 : 32 << 10;
   return {packetsOf(query, query.bytes) * kPacketData, 0, limit};
 }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotOneShot(const AlgorithmQuery& query) {
   if (!fitsPackets(query)) return kNoPackets;
   if (packetsOf(query, query.bytes) <= slotPackets(query)) return {};
   return "its slots hold " + std::to_string(slotPackets(query)) + " packets";
@@ -44,9 +40,9 @@ Algorithm allReduceGpuOneShot() {
   return {.name = "one_shot",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceOneShot,
-          .whyNot = whyNot,
-          .sizes = sizes,
-          .prepare = prepare};
+          .whyNot = whyNotOneShot,
+          .sizes = oneShotSizes,
+          .prepare = prepareReduction};
 }
 
 }  // namespace algorithms

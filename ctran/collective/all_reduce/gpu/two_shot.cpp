@@ -20,18 +20,14 @@ void allReduceTwoShot(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   gpu.run(kernels.twoShot, gpu.shapeFor(ceilDiv(packets, gpu.size), 88, target), &a, target);
 }
 
-void prepare(GpuContext& gpu, const Collective& c) {
-  static_cast<void>(ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
-}
-
 /// Up to where lines are faster; where there are none, up to where the pipeline is.
-SizeRange sizes(const AlgorithmQuery& query) {
+SizeRange twoShotSizes(const AlgorithmQuery& query) {
   if (query.gpus->lineBytes != 0) return {query.bytes, 0, kLinesFrom - 1};
   constexpr size_t kLimit = 2200000;
   return {packetsOf(query, query.bytes) * kPacketData, 0, kLimit};
 }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotTwoShot(const AlgorithmQuery& query) {
   if (!fitsPackets(query)) return kNoPackets;
   const size_t share = ceilDiv(packetsOf(query, query.bytes), query.size);
   if (2 * share <= slotPackets(query)) return {};
@@ -46,9 +42,9 @@ Algorithm allReduceGpuTwoShot() {
   return {.name = "two_shot",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceTwoShot,
-          .whyNot = whyNot,
-          .sizes = sizes,
-          .prepare = prepare};
+          .whyNot = whyNotTwoShot,
+          .sizes = twoShotSizes,
+          .prepare = prepareReduction};
 }
 
 }  // namespace algorithms

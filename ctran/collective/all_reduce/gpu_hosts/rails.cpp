@@ -42,7 +42,7 @@ void allReduceOnRails(GpuHostsCall& call, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allReduceOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   const double share = bytes / q.map->rails();
   return 2 * kernelMicros(q, bytes) + 2 * busMicros(share) + kHandOverMicros +
@@ -57,7 +57,7 @@ Algorithm allReduceGpuHostsRails() {
   return {.name = "rails",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceOnRails,
-          .micros = micros,
+          .micros = allReduceOnRailsMicros,
           .sumsPartially = true};
 }
 

@@ -7,7 +7,7 @@ namespace ctran {
 namespace {
 
 /// Pieces of some megabytes for each rail, but not more than a few hundred.
-size_t pieceBytes(size_t bytes, int rails, size_t element) {
+size_t groupPieceBytes(size_t bytes, int rails, size_t element) {
   const size_t piece = std::max<size_t>(rails * size_t{2 << 20}, bytes / 256);
   return piece / element * element;
 }
@@ -21,7 +21,7 @@ Task allReduceGroup(HostsContext& hosts, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const int rails = hosts.map.rails();
   const auto ranks = static_cast<int>(hosts.map.local().size());
-  const size_t piece = pieceBytes(c.blockBytes(), rails, element);
+  const size_t piece = groupPieceBytes(c.blockBytes(), rails, element);
   const auto pieces = static_cast<uint32_t>((c.blockBytes() + piece - 1) / piece);
   const auto parts = [&](uint32_t k) {
     return Partition(std::min(piece, c.blockBytes() - k * piece) / element, rails, element);
@@ -84,7 +84,7 @@ Task allReduceGroup(HostsContext& hosts, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allReduceGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(CollectiveKind::ReduceScatter, cost.bytes) +
          cost.between(q.kind, cost.bytes / cost.rails, cost.rails) +
@@ -99,7 +99,7 @@ Algorithm allReduceHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceGroup,
-          .micros = micros,
+          .micros = allReduceGroupMicros,
           .sumsPartially = true};
 }
 

@@ -32,9 +32,11 @@ Task reduceInOnePhase(NetContext& net, const Collective& c, int root) {
 
 namespace {
 
-Task allReduceDirect(NetContext& net, const Collective& c) { return reduceInOnePhase(net, c, -1); }
+Task allReduceDirectOverNet(NetContext& net, const Collective& c) {
+  return reduceInOnePhase(net, c, -1);
+}
 
-double micros(const AlgorithmQuery& q) {
+double allReduceDirectOverNetMicros(const AlgorithmQuery& q) {
   const double peers = q.size - 1, bytes = static_cast<double>(q.bytes);
   const double moved = peers * bytes * crowding(q.size);
   return netMicros(q, {1, peers, moved, peers * bytes, crowdOf(q.size, true)});
@@ -47,8 +49,8 @@ namespace algorithms {
 Algorithm allReduceNetDirect() {
   return {.name = "direct",
           .kinds = {CollectiveKind::AllReduce},
-          .run = allReduceDirect,
-          .micros = micros};
+          .run = allReduceDirectOverNet,
+          .micros = allReduceDirectOverNetMicros};
 }
 
 }  // namespace algorithms

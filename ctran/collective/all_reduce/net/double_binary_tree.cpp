@@ -36,21 +36,21 @@ struct Tree {
 constexpr size_t kMostSegment = 256 << 10, kLeastSegment = 16 << 10, kSegments = 16;
 
 /// A half of the tensor goes through a tree in segments of that size.
-size_t segmentBytes(size_t half, size_t element) {
+size_t treeSegmentBytes(size_t half, size_t element) {
   const size_t wanted = std::clamp(half / kSegments, kLeastSegment, kMostSegment);
   return wanted / element * element;
 }
 
 /// One half of the tensor in one of the trees: each segment is summed on its way to the root, whose
 /// result goes back the same way. `advance` does what can be done, and never waits.
-class Half {
+class TensorHalf {
  public:
-  Half(NetContext& net, const Collective& c, uint32_t number, size_t begin, size_t count)
+  TensorHalf(NetContext& net, const Collective& c, uint32_t number, size_t begin, size_t count)
       : net_(net),
         c_(c),
         number_(number),
         element_(sizeOf(c.type)),
-        segment_(segmentBytes(count * element_, element_)),
+        segment_(treeSegmentBytes(count * element_, element_)),
         bytes_(count * element_),
         segments_((bytes_ + segment_ - 1) / segment_),
         input_(c.input + begin * element_),
@@ -195,29 +195,29 @@ class Half {
 /// has connections to at most six others. Partial sums are passed on.
 Task allReduceDoubleBinaryTree(NetContext& net, const Collective& c) {
   const Partition parts(c.count, 2, sizeOf(c.type));
-  Half halves[] = {Half(net, c, 0, parts.begin(0), parts.size(0)),
-                   Half(net, c, 1, parts.begin(1), parts.size(1))};
+  TensorHalf halves[] = {TensorHalf(net, c, 0, parts.begin(0), parts.size(0)),
+                         TensorHalf(net, c, 1, parts.begin(1), parts.size(1))};
   std::byte* const scratch = net.scratch(halves[0].scratchBytes() + halves[1].scratchBytes());
   halves[0].begin(scratch);
   halves[1].begin(scratch + halves[0].scratchBytes());
   std::vector<Condition> conditions;
   while (true) {
     conditions.clear();
-    for (Half& half : halves) {
+    for (TensorHalf& half : halves) {
       half.advance();
       half.addConditions(conditions);
     }
     if (halves[0].done() && halves[1].done()) break;
     co_await Condition::any(conditions.data(), static_cast<int>(conditions.size()));
   }
-  for (Half& half : halves) {
+  for (TensorHalf& half : halves) {
     for (Dispatch& dispatch : half.spreading()) co_await dispatch;
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allReduceDoubleBinaryTreeMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
-  const auto segment = static_cast<double>(segmentBytes(q.bytes / 2, 1));
+  const auto segment = static_cast<double>(treeSegmentBytes(q.bytes / 2, 1));
   const double levels = levelsOf(q.size) + 1, segments = std::max(1.0, bytes / 2 / segment);
   return netMicros(
       q, {2 * levels, 2 * levels + 4 * segments, 2 * bytes + 2 * levels * segment, bytes});
@@ -231,7 +231,7 @@ Algorithm allReduceNetDoubleBinaryTree() {
   return {.name = "double_binary_tree",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceDoubleBinaryTree,
-          .micros = micros,
+          .micros = allReduceDoubleBinaryTreeMicros,
           .sumsPartially = true};
 }
 

@@ -76,7 +76,7 @@ Task allReduceHalvingDoubling(NetContext& net, const Collective& c) {
   co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double allReduceHalvingDoublingMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   const double steps = 2 * halvingStepsOf(q.size), part = bytes * (q.size - 1) / q.size;
   const double folded = isPowerOfTwo(q.size) ? 0 : bytes;
@@ -91,7 +91,7 @@ Algorithm allReduceNetHalvingDoubling() {
   return {.name = "halving_doubling",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceHalvingDoubling,
-          .micros = micros,
+          .micros = allReduceHalvingDoublingMicros,
           .sumsPartially = true};
 }
 

@@ -57,7 +57,7 @@ Task allReduceRing(NetContext& net, const Collective& c) {
   for (Dispatch& each : dispatches) co_await each;
 }
 
-double micros(const AlgorithmQuery& q) {
+double allReduceRingMicros(const AlgorithmQuery& q) {
   const double peers = q.size - 1, part = peers / q.size * static_cast<double>(q.bytes);
   return netMicros(q, {2 * peers, 2 * peers, 2 * part, part});
 }
@@ -70,7 +70,7 @@ Algorithm allReduceNetRing() {
   return {.name = "ring",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReduceRing,
-          .micros = micros,
+          .micros = allReduceRingMicros,
           .sumsPartially = true};
 }
 

@@ -14,7 +14,7 @@ struct InFlight {
 };
 
 /// Pieces of some megabytes, but not more than a thousand.
-size_t pieceBytes(size_t bytes, size_t element) {
+size_t twoPhasePieceBytes(size_t bytes, size_t element) {
   constexpr size_t kPiece = 4 << 20;
   return std::max(kPiece, bytes / 1000) / element * element;
 }
@@ -27,7 +27,7 @@ size_t pieceBytes(size_t bytes, size_t element) {
 /// in pieces: while one is reduced and collected the contributions to the next arrive.
 Task reduceInTwoPhases(NetContext& net, const Collective& c, int root) {
   const size_t element = sizeOf(c.type);
-  const size_t piece = pieceBytes(c.blockBytes(), element);
+  const size_t piece = twoPhasePieceBytes(c.blockBytes(), element);
   const auto pieces = static_cast<uint32_t>((c.blockBytes() + piece - 1) / piece);
   const bool collects = root < 0 || root == net.rank;
   const bool inPlace = collects && c.input == c.output;
@@ -112,7 +112,7 @@ Task reduceInTwoPhases(NetContext& net, const Collective& c, int root) {
 
 namespace {
 
-Task allReduceTwoPhase(NetContext& net, const Collective& c) {
+Task allReduceTwoPhaseOverNet(NetContext& net, const Collective& c) {
   return reduceInTwoPhases(net, c, -1);
 }
 
@@ -123,7 +123,7 @@ namespace algorithms {
 Algorithm allReduceNetTwoPhase() {
   return {.name = "two_phase",
           .kinds = {CollectiveKind::AllReduce},
-          .run = allReduceTwoPhase,
+          .run = allReduceTwoPhaseOverNet,
           .micros = twoStepsMicros};
 }
 

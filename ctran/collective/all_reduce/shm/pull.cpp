@@ -41,7 +41,7 @@ Task allReducePull(ShmContext& shm, const Collective& c) {
 }
 
 /// A rank reads its part from each other one, and then the results of all from the rings.
-double micros(const AlgorithmQuery& q) {
+double allReducePullMicros(const AlgorithmQuery& q) {
   const double part = static_cast<double>(q.bytes) / q.size;
   return pullMicros({CollectiveKind::ReduceScatter, q.bytes, q.size}) +
          inRoundsMicros({part, part * (q.size - 1), 0}, q.size, 0);
@@ -55,7 +55,7 @@ Algorithm allReduceShmPull() {
   return {.name = "pull",
           .kinds = {CollectiveKind::AllReduce},
           .run = allReducePull,
-          .micros = micros,
+          .micros = allReducePullMicros,
           .readsPeers = true};
 }
 

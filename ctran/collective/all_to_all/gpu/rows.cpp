@@ -10,7 +10,7 @@ namespace ctran {
 namespace {
 
 /// Rows in the order of the ranks, at both ends.
-void exchangeRows(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
+void exchangeRowsOnGpus(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
   const RowExchange& x = *c.rows;
   if (x.sendIndices || x.chunkRows || x.dedup || !c.outputs.empty()) {
     throw Error(ErrorKind::Unsupported, "rows and chunks cannot be listed on GPUs in this version",
@@ -36,11 +36,9 @@ void exchangeRows(GpuContext& gpu, const Collective& c, const GpuTarget& target)
           &move, target);
 }
 
-void prepare(GpuContext& gpu, const Collective&) {
+void prepareRows(GpuContext& gpu, const Collective&) {
   static_cast<void>(RowKernels::of(gpu.device, static_cast<int>(gpu.size)));
 }
-
-SizeRange sizes(const AlgorithmQuery&) { return {}; }
 
 }  // namespace
 
@@ -49,9 +47,9 @@ namespace algorithms {
 Algorithm allToAllGpuRows() {
   return {.name = "rows",
           .kinds = {CollectiveKind::AllToAllVDynamic},
-          .run = exchangeRows,
-          .sizes = sizes,
-          .prepare = prepare};
+          .run = exchangeRowsOnGpus,
+          .sizes = [](const AlgorithmQuery&) { return SizeRange{}; },
+          .prepare = prepareRows};
 }
 
 }  // namespace algorithms

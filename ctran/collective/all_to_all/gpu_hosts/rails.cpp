@@ -74,7 +74,7 @@ void allToAllOnRails(GpuHostsCall& call, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allToAllOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   return q.map->hosts() * kernelMicros(q, bytes / q.map->hosts()) + busMicros(bytes) +
          kHandOverMicros + railMicros(q, q.kind, bytes) + busMicros(bytes);
@@ -88,7 +88,7 @@ Algorithm allToAllGpuHostsRails() {
   return {.name = "rails",
           .kinds = {CollectiveKind::AllToAll},
           .run = allToAllOnRails,
-          .micros = micros,
+          .micros = allToAllOnRailsMicros,
           .whyNot = whyNotEven};
 }
 

@@ -26,7 +26,7 @@ Task allToAllGroup(HostsContext& hosts, const Collective& c) {
   co_await far;
 }
 
-double micros(const AlgorithmQuery& q) {
+double allToAllGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(CollectiveKind::AllToAll, cost.bytes / cost.hosts) +
          cost.straight(q.kind, cost.bytes * cost.away() / cost.all(), static_cast<int>(cost.ranks));
@@ -40,7 +40,7 @@ Algorithm allToAllHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::AllToAll, CollectiveKind::AllToAllV},
           .run = allToAllGroup,
-          .micros = micros};
+          .micros = allToAllGroupMicros};
 }
 
 }  // namespace algorithms

@@ -38,7 +38,7 @@ Task allToAllBruck(NetContext& net, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double allToAllBruckMicros(const AlgorithmQuery& q) {
   const double levels = levelsOf(q.size);
   return netMicros(q, {levels, levels, levels / 2 * q.all(), 2 * q.all()});
 }
@@ -48,8 +48,10 @@ double micros(const AlgorithmQuery& q) {
 namespace algorithms {
 
 Algorithm allToAllNetBruck() {
-  return {
-      .name = "bruck", .kinds = {CollectiveKind::AllToAll}, .run = allToAllBruck, .micros = micros};
+  return {.name = "bruck",
+          .kinds = {CollectiveKind::AllToAll},
+          .run = allToAllBruck,
+          .micros = allToAllBruckMicros};
 }
 
 }  // namespace algorithms

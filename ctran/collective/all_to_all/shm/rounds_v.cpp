@@ -9,7 +9,7 @@ namespace {
 
 /// At the start of every rank's contribution. How much a rank sends is nobody else's knowledge, so
 /// the slots tell: everybody reads everybody's and computes the same number of rounds.
-struct Announcement {
+struct CountsAnnouncement {
   uint64_t largestBlock;              ///< elements; 0 when all blocks come at once, after this
   uint64_t counts[Arena::kMaxRanks];  ///< elements for each rank
 };
@@ -32,8 +32,8 @@ size_t inSlot(const Collective& c) {
   return bytes;
 }
 
-void announce(const ShmContext& shm, const Collective& c, std::byte* slot) {
-  Announcement announcement{};
+void announceCounts(const ShmContext& shm, const Collective& c, std::byte* slot) {
+  CountsAnnouncement announcement{};
   const bool small = sizeof announcement + inSlot(c) <= Arena::kStepBytes;
   std::byte* data = slot + sizeof announcement;
   for (int r = 0; r < shm.size; ++r) {
@@ -52,7 +52,7 @@ void announce(const ShmContext& shm, const Collective& c, std::byte* slot) {
 /// The largest block that a peer sends in rounds; 0 if all it sends is in its slot.
 uint64_t largestInRounds(const ShmContext& shm, const Collective& c, int peer,
                          const std::byte* slot) {
-  Announcement announcement;
+  CountsAnnouncement announcement;
   std::memcpy(&announcement, slot, sizeof announcement);
   checkCount(shm, c, peer, announcement.counts[shm.rank]);
   return announcement.largestBlock;
@@ -61,7 +61,7 @@ uint64_t largestInRounds(const ShmContext& shm, const Collective& c, int peer,
 /// What is for this rank in a contribution that has all blocks.
 const std::byte* blockIn(const ShmContext& shm, const Collective& c, int peer,
                          const std::byte* slot) {
-  Announcement announcement;
+  CountsAnnouncement announcement;
   std::memcpy(&announcement, slot, sizeof announcement);
   Checked offset = sizeof announcement;
   for (int r = 0; r < shm.rank; ++r)
@@ -79,7 +79,7 @@ Task allToAllV(ShmContext& shm, const Collective& c) {
   shm.beginRounds(1, Arena::kStepBytes);
   co_await shm.slotFree();
   co_await shm.roundFree(0);
-  announce(shm, c, shm.buffer(0));
+  announceCounts(shm, c, shm.buffer(0));
   shm.publishSlot();
   co_await shm.allArrived();
   shm.checkAll();

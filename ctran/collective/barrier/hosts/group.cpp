@@ -20,7 +20,7 @@ Task barrierGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
 }
 
-double micros(const AlgorithmQuery& q) {
+double barrierGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return 2 * cost.inside(q.kind, 0) + cost.between(q.kind, 0, 1);
 }
@@ -30,8 +30,10 @@ double micros(const AlgorithmQuery& q) {
 namespace algorithms {
 
 Algorithm barrierHostsGroup() {
-  return {
-      .name = kGroup, .kinds = {CollectiveKind::Barrier}, .run = barrierGroup, .micros = micros};
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::Barrier},
+          .run = barrierGroup,
+          .micros = barrierGroupMicros};
 }
 
 }  // namespace algorithms

@@ -18,7 +18,7 @@ Task barrierDissemination(NetContext& net, const Collective&) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double barrierDisseminationMicros(const AlgorithmQuery& q) {
   const double levels = levelsOf(q.size);
   return netMicros(q, {levels, levels});
 }
@@ -31,7 +31,7 @@ Algorithm barrierNetDissemination() {
   return {.name = "dissemination",
           .kinds = {CollectiveKind::Barrier},
           .run = barrierDissemination,
-          .micros = micros};
+          .micros = barrierDisseminationMicros};
 }
 
 }  // namespace algorithms

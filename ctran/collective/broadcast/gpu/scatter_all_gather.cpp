@@ -34,9 +34,9 @@ void broadcastInParts(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   gpu.run(gpu.moving.lanes, gpu.shapeOfLanes(lanes, target), &a, target);
 }
 
-SizeRange sizes(const AlgorithmQuery& query) { return {query.bytes, 1 << 20}; }
+SizeRange broadcastInPartsSizes(const AlgorithmQuery& query) { return {query.bytes, 1 << 20}; }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotInParts(const AlgorithmQuery& query) {
   return query.size > 2 ? "" : "two ranks have nobody to send parts on to";
 }
 
@@ -48,8 +48,8 @@ Algorithm broadcastGpuScatterAllGather() {
   return {.name = "scatter_all_gather",
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastInParts,
-          .whyNot = whyNot,
-          .sizes = sizes};
+          .whyNot = whyNotInParts,
+          .sizes = broadcastInPartsSizes};
 }
 
 }  // namespace algorithms

@@ -40,7 +40,7 @@ void broadcastOnRails(GpuHostsCall& call, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double broadcastOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   const double share = bytes / q.map->rails();
   return 2 * kernelMicros(q, bytes) + 2 * busMicros(share) + kHandOverMicros +
@@ -55,7 +55,7 @@ Algorithm broadcastGpuHostsRails() {
   return {.name = "rails",
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastOnRails,
-          .micros = micros};
+          .micros = broadcastOnRailsMicros};
 }
 
 }  // namespace algorithms

@@ -48,7 +48,7 @@ Task broadcastGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
 }
 
-double micros(const AlgorithmQuery& q) {
+double broadcastGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(q.kind, cost.bytes) +
          cost.between(q.kind, cost.bytes / cost.rails, cost.rails) +
@@ -63,7 +63,7 @@ Algorithm broadcastHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastGroup,
-          .micros = micros};
+          .micros = broadcastGroupMicros};
 }
 
 }  // namespace algorithms

@@ -6,12 +6,12 @@ namespace ctran {
 namespace {
 
 /// A rank passes a segment on while the next arrives; not more than some thousand of them.
-size_t segmentBytes(size_t bytes) {
+size_t binomialSegmentBytes(size_t bytes) {
   constexpr size_t kSegment = 256 << 10;
   return std::max(kSegment, (bytes / 1024 + 63) / 64 * 64);
 }
 
-constexpr size_t kAhead = 8;  // segments for which a rank is ready
+constexpr size_t kSegmentsAhead = 8;  // segments for which a rank is ready
 
 /// A tree in which a rank is log2(size) hops from the root at most: counted from the root in the
 /// order of places, rank v hears from v without its lowest bit, and tells v + 2^k for all smaller
@@ -19,7 +19,7 @@ constexpr size_t kAhead = 8;  // segments for which a rank is ready
 /// log2(size) times.
 Task broadcastBinomial(NetContext& net, const Collective& c) {
   const size_t bytes = c.blockBytes();
-  const size_t segment = segmentBytes(bytes);
+  const size_t segment = binomialSegmentBytes(bytes);
   const size_t segments = (bytes + segment - 1) / segment;
   const int root = net.placeOf(c.root);
   const int self = (net.place() - root + net.size) % net.size;
@@ -35,10 +35,10 @@ Task broadcastBinomial(NetContext& net, const Collective& c) {
     if (k >= arrivals.size()) return;
     arrivals[k] = net.receive(rankOf(self - bit), static_cast<uint32_t>(k), at(k), length(k));
   };
-  for (size_t k = 0; k < kAhead; ++k) bind(k);
+  for (size_t k = 0; k < kSegmentsAhead; ++k) bind(k);
   for (size_t k = 0; k < segments; ++k) {
     if (self != 0) co_await arrivals[k];
-    bind(k + kAhead);
+    bind(k + kSegmentsAhead);
     for (int child = bit / 2; child > 0; child /= 2) {
       if (self + child >= net.size) continue;
       dispatches.push_back(
@@ -48,7 +48,7 @@ Task broadcastBinomial(NetContext& net, const Collective& c) {
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double broadcastBinomialMicros(const AlgorithmQuery& q) {
   constexpr double kSegment = 256 << 10;  // of which ranks pass on one after another
   const double levels = levelsOf(q.size), bytes = static_cast<double>(q.bytes);
   return netMicros(q, {levels, levels * (1 + bytes / kSegment), levels * bytes});
@@ -62,7 +62,7 @@ Algorithm broadcastNetBinomial() {
   return {.name = "binomial",
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastBinomial,
-          .micros = micros};
+          .micros = broadcastBinomialMicros};
 }
 
 }  // namespace algorithms

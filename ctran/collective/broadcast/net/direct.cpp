@@ -19,7 +19,7 @@ Task broadcastDirect(NetContext& net, const Collective& c) {
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double broadcastDirectMicros(const AlgorithmQuery& q) {
   const double peers = q.size - 1;
   return netMicros(q, {1, peers, peers * static_cast<double>(q.bytes), 0, crowdOf(q.size, false)});
 }
@@ -32,7 +32,7 @@ Algorithm broadcastNetDirect() {
   return {.name = "direct",
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastDirect,
-          .micros = micros};
+          .micros = broadcastDirectMicros};
 }
 
 }  // namespace algorithms

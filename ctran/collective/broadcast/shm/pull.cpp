@@ -45,7 +45,7 @@ Task broadcastPull(ShmContext& shm, const Collective& c) {
 }
 
 /// Each reads its part from the root, who is one for all, and then the parts of all from the rings.
-double micros(const AlgorithmQuery& q) {
+double broadcastPullMicros(const AlgorithmQuery& q) {
   constexpr double kReadRoot = 1 / 20e3, kLook = 0.75;
   const auto bytes = static_cast<double>(q.bytes);
   return 2 * startMicros(q.size) + kLook * lookIntoAllMicros(q.size) + bytes * kReadRoot +
@@ -60,7 +60,7 @@ Algorithm broadcastShmPull() {
   return {.name = "pull",
           .kinds = {CollectiveKind::Broadcast},
           .run = broadcastPull,
-          .micros = micros,
+          .micros = broadcastPullMicros,
           .readsPeers = true};
 }
 

@@ -11,11 +11,11 @@ void exchangeByCopyEngines(GpuContext& gpu, const Collective& c, const GpuTarget
 }
 
 /// The ranks hand over memory.
-void prepare(GpuContext& gpu, const Collective&) {
+void prepareCopyEngines(GpuContext& gpu, const Collective&) {
   if (!gpu.copies) gpu.copies = gpu.makeCopies();
 }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotCopyEngines(const AlgorithmQuery& query) {
   if (query.size == 1) return "there is one rank";
   if (query.gpus->throughHost) return "data goes through the host's memory";
   return {};
@@ -29,8 +29,8 @@ Algorithm exchangeGpuCopyEngine() {
   return {.name = CopyEngines::kName,
           .kinds = {CollectiveKind::AllGather, CollectiveKind::AllToAll, CollectiveKind::Broadcast},
           .run = exchangeByCopyEngines,
-          .whyNot = whyNot,
-          .prepare = prepare,
+          .whyNot = whyNotCopyEngines,
+          .prepare = prepareCopyEngines,
           .preparesTogether = true};
 }
 

@@ -11,9 +11,7 @@ void exchangeDirectly(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   exchangeOnLanes(gpu, GpuMessages::of(c, gpu.rank, gpu.size), target);
 }
 
-SizeRange sizes(const AlgorithmQuery& query) { return {query.largest}; }
-
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotDirectly(const AlgorithmQuery& query) {
   if (query.kind != CollectiveKind::Barrier || query.size == 1) return {};
   return "a barrier has no data that could be waited for";
 }
@@ -28,8 +26,8 @@ Algorithm exchangeGpuDirect() {
           .kinds = {Kind::Barrier, Kind::Broadcast, Kind::AllGather, Kind::AllGatherV,
                     Kind::Scatter, Kind::Gather, Kind::AllToAll, Kind::AllToAllV},
           .run = exchangeDirectly,
-          .whyNot = whyNot,
-          .sizes = sizes};
+          .whyNot = whyNotDirectly,
+          .sizes = [](const AlgorithmQuery& query) { return SizeRange{query.largest}; }};
 }
 
 }  // namespace algorithms

@@ -31,9 +31,11 @@ void exchangePackets(GpuContext& gpu, const Collective& c, const GpuTarget& targ
   gpu.run(gpu.moving.packets, gpu.shapeFor(ceilDiv(most, kPacketData), 48, target), &a, target);
 }
 
-SizeRange sizes(const AlgorithmQuery& query) { return {query.largest, 0, kPacketLimit}; }
+SizeRange exchangePacketsSizes(const AlgorithmQuery& query) {
+  return {query.largest, 0, kPacketLimit};
+}
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotExchangePackets(const AlgorithmQuery& query) {
   if (query.size == 1) return "there is one rank";
   const size_t most = query.gpus->slotBytes / 16 * kPacketData;
   if (query.largest <= most) return {};
@@ -50,8 +52,8 @@ Algorithm exchangeGpuPackets() {
           .kinds = {Kind::Barrier, Kind::Broadcast, Kind::AllGather, Kind::AllGatherV,
                     Kind::Scatter, Kind::Gather, Kind::AllToAll},
           .run = exchangePackets,
-          .whyNot = whyNot,
-          .sizes = sizes};
+          .whyNot = whyNotExchangePackets,
+          .sizes = exchangePacketsSizes};
 }
 
 }  // namespace algorithms

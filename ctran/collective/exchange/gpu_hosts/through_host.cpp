@@ -8,7 +8,7 @@ namespace {
 /// same bits. Everything passes the bus to the host twice, and every rank is in the network.
 void throughHost(GpuHostsCall& call, const Collective& c) { passThroughHost(call, {c}); }
 
-double micros(const AlgorithmQuery& q) {
+double throughHostMicros(const AlgorithmQuery& q) {
   const double all = q.all(), own = static_cast<double>(q.bytes);
   const bool gathers = q.kind == CollectiveKind::AllGather || q.kind == CollectiveKind::AllGatherV;
   return networkMicros(q) + busMicros(own) + busMicros(gathers ? all : own) + kHandOverMicros;
@@ -25,7 +25,7 @@ Algorithm exchangeGpuHostsThroughHost() {
                     Kind::AllGatherV, Kind::ReduceScatter, Kind::ReduceScatterV, Kind::Scatter,
                     Kind::Gather, Kind::AllToAll, Kind::AllToAllV},
           .run = throughHost,
-          .micros = micros};
+          .micros = throughHostMicros};
 }
 
 }  // namespace algorithms

@@ -35,7 +35,7 @@ Task gatherGroup(HostsContext& hosts, const Collective& c) {
   for (Arrival& arrival : arrivals) co_await arrival;
 }
 
-double micros(const AlgorithmQuery& q) {
+double gatherGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(q.kind, cost.bytes) + cost.straight(q.kind, cost.bytes * cost.away(), 1);
 }
@@ -45,7 +45,10 @@ double micros(const AlgorithmQuery& q) {
 namespace algorithms {
 
 Algorithm gatherHostsGroup() {
-  return {.name = kGroup, .kinds = {CollectiveKind::Gather}, .run = gatherGroup, .micros = micros};
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::Gather},
+          .run = gatherGroup,
+          .micros = gatherGroupMicros};
 }
 
 }  // namespace algorithms

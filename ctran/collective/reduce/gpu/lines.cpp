@@ -26,15 +26,15 @@ void reduceInLines(GpuContext& gpu, const Collective& c, const GpuTarget& target
           gpu.shapeFor(units * 32, 128, target), &a, target);
 }
 
-void prepare(GpuContext& gpu, const Collective& c) {
+void prepareLines(GpuContext& gpu, const Collective& c) {
   static_cast<void>(linesKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
 }
 
-SizeRange sizes(const AlgorithmQuery& query) {
+SizeRange linesSizes(const AlgorithmQuery& query) {
   return {longestPart(query) * query.size, kLinesFrom};
 }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotLines(const AlgorithmQuery& query) {
   if (query.gpus->lineBytes == 0) return "not all GPUs see each other over NVLink";
   const bool oneStep = query.kind == Kind::ReduceScatter || query.kind == Kind::ReduceScatterV ||
                        isReducedByRoot(query.kind, query.bytes);
@@ -51,9 +51,9 @@ Algorithm reduceGpuLines() {
   return {.name = "lines",
           .kinds = {Kind::AllReduce, Kind::Reduce, Kind::ReduceScatter, Kind::ReduceScatterV},
           .run = reduceInLines,
-          .whyNot = whyNot,
-          .sizes = sizes,
-          .prepare = prepare};
+          .whyNot = whyNotLines,
+          .sizes = linesSizes,
+          .prepare = prepareLines};
 }
 
 }  // namespace algorithms

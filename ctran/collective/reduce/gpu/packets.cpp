@@ -22,15 +22,11 @@ void reduceInPackets(GpuContext& gpu, const Collective& c, const GpuTarget& targ
           target);
 }
 
-void prepare(GpuContext& gpu, const Collective& c) {
-  static_cast<void>(ReducingKernels::of(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
-}
-
-SizeRange sizes(const AlgorithmQuery& query) {
+SizeRange reducePacketsSizes(const AlgorithmQuery& query) {
   return {packetsOf(query, longestPart(query)) * kPacketData, 0, kPacketLimit};
 }
 
-std::string whyNot(const AlgorithmQuery& query) {
+std::string whyNotReducePackets(const AlgorithmQuery& query) {
   if (!fitsPackets(query)) return kNoPackets;
   if (query.kind == Kind::Reduce && !isReducedByRoot(query.kind, query.bytes)) {
     return "the root reduces up to " + std::to_string(kPacketLimit) + " bytes alone";
@@ -47,9 +43,9 @@ Algorithm reduceGpuPackets() {
   return {.name = "packets",
           .kinds = {Kind::Reduce, Kind::ReduceScatter, Kind::ReduceScatterV},
           .run = reduceInPackets,
-          .whyNot = whyNot,
-          .sizes = sizes,
-          .prepare = prepare};
+          .whyNot = whyNotReducePackets,
+          .sizes = reducePacketsSizes,
+          .prepare = prepareReduction};
 }
 
 }  // namespace algorithms

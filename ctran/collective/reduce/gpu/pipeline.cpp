@@ -23,11 +23,9 @@ void reduceInPipeline(GpuContext& gpu, const Collective& c, const GpuTarget& tar
           gpu.shapeOfLanes(lanes, target), &a, target);
 }
 
-void prepare(GpuContext& gpu, const Collective& c) {
+void preparePipeline(GpuContext& gpu, const Collective& c) {
   static_cast<void>(pipelineKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind));
 }
-
-SizeRange sizes(const AlgorithmQuery& query) { return {query.bytes}; }
 
 }  // namespace
 
@@ -37,8 +35,8 @@ Algorithm reduceGpuPipeline() {
   return {.name = "pipeline",
           .kinds = {Kind::AllReduce, Kind::Reduce, Kind::ReduceScatter, Kind::ReduceScatterV},
           .run = reduceInPipeline,
-          .sizes = sizes,
-          .prepare = prepare};
+          .sizes = [](const AlgorithmQuery& query) { return SizeRange{query.bytes}; },
+          .prepare = preparePipeline};
 }
 
 }  // namespace algorithms

@@ -26,7 +26,7 @@ Task reduceGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
 }
 
-double micros(const AlgorithmQuery& q) {
+double reduceGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(q.kind, cost.bytes) + cost.between(q.kind, cost.bytes, 1);
 }
@@ -39,7 +39,7 @@ Algorithm reduceHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::Reduce},
           .run = reduceGroup,
-          .micros = micros,
+          .micros = reduceGroupMicros,
           .sumsPartially = true};
 }
 

@@ -32,7 +32,7 @@ Task reduceBinomial(NetContext& net, const Collective& c) {
   co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double reduceBinomialMicros(const AlgorithmQuery& q) {
   const double levels = levelsOf(q.size), moved = levels * static_cast<double>(q.bytes);
   return netMicros(q, {levels, levels, moved, moved});
 }
@@ -45,7 +45,7 @@ Algorithm reduceNetBinomial() {
   return {.name = "binomial",
           .kinds = {CollectiveKind::Reduce},
           .run = reduceBinomial,
-          .micros = micros,
+          .micros = reduceBinomialMicros,
           .sumsPartially = true};
 }
 

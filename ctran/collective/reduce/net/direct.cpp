@@ -7,9 +7,11 @@ namespace ctran {
 namespace {
 
 /// One step: everybody sends its input to the root.
-Task reduceDirect(NetContext& net, const Collective& c) { return reduceInOnePhase(net, c, c.root); }
+Task reduceDirectOverNet(NetContext& net, const Collective& c) {
+  return reduceInOnePhase(net, c, c.root);
+}
 
-double micros(const AlgorithmQuery& q) {
+double reduceDirectOverNetMicros(const AlgorithmQuery& q) {
   const double peers = q.size - 1, moved = peers * static_cast<double>(q.bytes);
   return netMicros(q, {1, peers, moved, moved, crowdOf(q.size, false)});
 }
@@ -19,8 +21,10 @@ double micros(const AlgorithmQuery& q) {
 namespace algorithms {
 
 Algorithm reduceNetDirect() {
-  return {
-      .name = "direct", .kinds = {CollectiveKind::Reduce}, .run = reduceDirect, .micros = micros};
+  return {.name = "direct",
+          .kinds = {CollectiveKind::Reduce},
+          .run = reduceDirectOverNet,
+          .micros = reduceDirectOverNetMicros};
 }
 
 }  // namespace algorithms

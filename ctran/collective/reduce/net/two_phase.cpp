@@ -8,7 +8,7 @@ namespace {
 
 /// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic, and nobody
 /// is sent more than twice the data.
-Task reduceTwoPhase(NetContext& net, const Collective& c) {
+Task reduceTwoPhaseOverNet(NetContext& net, const Collective& c) {
   return reduceInTwoPhases(net, c, c.root);
 }
 
@@ -19,7 +19,7 @@ namespace algorithms {
 Algorithm reduceNetTwoPhase() {
   return {.name = "two_phase",
           .kinds = {CollectiveKind::Reduce},
-          .run = reduceTwoPhase,
+          .run = reduceTwoPhaseOverNet,
           .micros = twoStepsMicros};
 }
 

@@ -50,7 +50,7 @@ void reduceScatterOnRails(GpuHostsCall& call, const Collective& c) {
   }
 }
 
-double micros(const AlgorithmQuery& q) {
+double reduceScatterOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   const double onRail = bytes / q.map->rails();
   return q.map->hosts() * kernelMicros(q, bytes / q.map->hosts()) + busMicros(onRail) +
@@ -65,7 +65,7 @@ Algorithm reduceScatterGpuHostsRails() {
   return {.name = "rails",
           .kinds = {CollectiveKind::ReduceScatter},
           .run = reduceScatterOnRails,
-          .micros = micros,
+          .micros = reduceScatterOnRailsMicros,
           .whyNot = whyNotEven,
           .sumsPartially = true};
 }

@@ -41,13 +41,13 @@ Task reduceScatterGroup(HostsContext& hosts, const Collective& c) {
   co_await task;
 }
 
-double micros(const AlgorithmQuery& q) {
+double reduceScatterGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.hosts * cost.inside(q.kind, cost.bytes / cost.hosts) +
          cost.between(q.kind, cost.bytes / cost.ranks, cost.ranks);
 }
 
-std::string whyNot(const AlgorithmQuery& q) {
+std::string whyNotReduceScatterGroup(const AlgorithmQuery& q) {
   return q.map->isEven() ? "" : "the hosts have different numbers of ranks";
 }
 
@@ -59,8 +59,8 @@ Algorithm reduceScatterHostsGroup() {
   return {.name = kGroup,
           .kinds = {CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV},
           .run = reduceScatterGroup,
-          .micros = micros,
-          .whyNot = whyNot,
+          .micros = reduceScatterGroupMicros,
+          .whyNot = whyNotReduceScatterGroup,
           .sumsPartially = true};
 }
 

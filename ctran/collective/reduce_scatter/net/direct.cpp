@@ -7,7 +7,7 @@ namespace {
 
 /// How a block is cut: into pieces of which one from every rank fits a few megabytes, but not into
 /// more than a thousand. A function of the block and the size of the world, as both ends need it.
-size_t pieceBytes(size_t blockBytes, int size, size_t element) {
+size_t blockPieceBytes(size_t blockBytes, int size, size_t element) {
   constexpr size_t kScratch = 4 << 20;
   const size_t piece = std::max({kScratch / size, size_t{64} << 10, blockBytes / 1024 + element});
   return std::max<size_t>(piece / element, 1) * element;
@@ -21,7 +21,7 @@ Task reduceScatterDirect(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const Block own = c.inputBlock(net.rank);
   const size_t bytes = own.count * element;
-  const size_t piece = pieceBytes(bytes, net.size, element);
+  const size_t piece = blockPieceBytes(bytes, net.size, element);
   const auto pieces = static_cast<uint32_t>((bytes + piece - 1) / piece);
   const auto length = [bytes, piece](uint32_t k) { return std::min(piece, bytes - k * piece); };
 
@@ -44,7 +44,7 @@ Task reduceScatterDirect(NetContext& net, const Collective& c) {
   for (int step = 1; step < net.size; ++step) {
     const int peer = net.after(step);
     const Block block = c.inputBlock(peer);
-    const size_t all = block.count * element, part = pieceBytes(all, net.size, element);
+    const size_t all = block.count * element, part = blockPieceBytes(all, net.size, element);
     uint32_t k = 0;
     for (size_t at = 0; at < all; at += part) {
       dispatches.push_back(net.send(peer, k++, block.data + at, std::min(part, all - at)));

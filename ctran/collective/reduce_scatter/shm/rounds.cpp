@@ -6,17 +6,11 @@
 namespace ctran {
 namespace {
 
-size_t largestBlock(const Collective& c, int size) {
-  size_t count = 0;
-  for (int r = 0; r < size; ++r) count = std::max(count, c.inputBlock(r).count);
-  return count * sizeOf(c.type);
-}
-
 /// Per round everybody publishes a share of every other rank's block and reduces its own straight
 /// from the others' buffers and its own input, in rank order.
 Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
   const size_t element = sizeOf(c.type);
-  const size_t largest = largestBlock(c, shm.size);
+  const size_t largest = c.largestInput();
   const size_t share = shareBytes(largest, shm.size, element);
   return exchangeRounds(
       shm, roundsFor(largest, share), share * shm.size, true, kFromAll,

@@ -34,7 +34,7 @@ Task scatterGroup(HostsContext& hosts, const Collective& c) {
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
 
-double micros(const AlgorithmQuery& q) {
+double scatterGroupMicros(const AlgorithmQuery& q) {
   const GroupCost cost(q);
   return cost.inside(q.kind, cost.bytes / cost.hosts) +
          cost.straight(q.kind, cost.bytes * cost.away() / cost.all(), 1);
@@ -45,8 +45,10 @@ double micros(const AlgorithmQuery& q) {
 namespace algorithms {
 
 Algorithm scatterHostsGroup() {
-  return {
-      .name = kGroup, .kinds = {CollectiveKind::Scatter}, .run = scatterGroup, .micros = micros};
+  return {.name = kGroup,
+          .kinds = {CollectiveKind::Scatter},
+          .run = scatterGroup,
+          .micros = scatterGroupMicros};
 }
 
 }  // namespace algorithms
