@@ -199,12 +199,11 @@ void OperationQueue::pop() {
 
 Condition OperationQueue::ended(int tag) {
   std::lock_guard lock(queueMutex_);
-  uint64_t count = 0;
-  for (size_t i = 0; i < queue_.size(); ++i) {
-    if (queue_[i].operation->collective().tag == tag)
-      count = ended_.load(std::memory_order_relaxed) + i + 1;
+  for (size_t count = queue_.size(); count > 0; --count) {  // the last one is of that tag, mostly
+    if (queue_[count - 1].operation->collective().tag != tag) continue;
+    return Condition::ofAnybody(ended_, ended_.load(std::memory_order_relaxed) + count);
   }
-  return count == 0 ? Condition() : Condition::ofAnybody(ended_, count);
+  return {};
 }
 
 bool OperationQueue::advance() {

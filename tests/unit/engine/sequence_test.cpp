@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <barrier>
 #include <deque>
 #include <random>
 #include <thread>
@@ -265,6 +266,28 @@ TEST(MessagesInOrder, ManySendersRunAheadOfOneReceiver) {
         communicator.run(message(CollectiveKind::Send, 0, data));
       }
     }
+  });
+}
+
+/// Less than a second: a minute, if each that begins or ends looks at all the others.
+TEST(MessagesInOrder, VeryManyAreInFlight) {
+  constexpr int kMessages = kThreadSanitizer ? 2000 : 100'000;
+  std::barrier together(2);
+  runRanks(2, [&](Communicator& communicator) {
+    Bytes data(8, std::byte(1));
+    if (communicator.rank() == 1) {
+      together.arrive_and_wait();
+      for (int i = 0; i < kMessages; ++i) communicator.run(message(CollectiveKind::Send, 0, data));
+      return;
+    }
+    data.assign(data.size(), std::byte(0));
+    std::vector<std::shared_ptr<Work>> works;
+    for (int i = 0; i < kMessages; ++i) {
+      works.push_back(communicator.post(message(CollectiveKind::Recv, 1, data)));
+    }
+    together.arrive_and_wait();
+    for (const auto& work : works) work->wait();
+    EXPECT_EQ(data, Bytes(data.size(), std::byte(1)));
   });
 }
 
