@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from torchcomms.cli.records import native, processes, recording
@@ -92,6 +93,8 @@ def _of_job(pid: int | None) -> dict[tuple[int, int], _Memory]:
     if pid is not None:
         jobs = [job for job in jobs if any(pid in memories[key].holders for key in job)]
         if not jobs:
+            if not Path(f"/proc/{pid}").exists():
+                raise NotFoundError(f"there is no process {pid}")
             raise NotFoundError(f"process {pid} has no communicator that this user may look into")
     if not jobs:
         raise NotFoundError("no process that this user may look into has a communicator")
