@@ -535,7 +535,6 @@ struct MappedChunk {
 std::map<DevicePtr, MappedChunk> mappedChunks;  ///< guarded by allocationsMutex, as all uses are
 
 Chunk& chunkOf(MemoryHandle handle) { return *reinterpret_cast<Chunk*>(handle); }
-void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
 void letGo(MemoryHandle handle) {
   if (--chunkOf(handle).uses != 0) return;
