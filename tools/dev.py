@@ -88,9 +88,9 @@ def guard(*, full: bool) -> list[str]:
     return ["--timeout", "7200" if full else "900"]
 
 
-def jobs(more: int = 0, most: int = 64) -> str:
+def jobs(most: int = 64) -> str:
     """How many tests run at once: many wait for most of their time."""
-    return str(min(2 * len(os.sched_getaffinity(0)) + more, most))
+    return str(min(2 * len(os.sched_getaffinity(0)), most))
 
 
 def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
@@ -169,7 +169,7 @@ def hostile(environment: Environment) -> None:
 
 
 # Each worker has ranks of its own, which the tests of a file share.
-PARALLEL = ["-n", jobs(more=2, most=8), "--dist", "loadfile"]
+PARALLEL = ["-n", jobs(most=8), "--dist", "loadfile"]
 
 
 def _tests(*selection: str, full: bool) -> None:
