@@ -25,8 +25,9 @@ set_property(SOURCE ${plugin_tests}
   APPEND PROPERTY COMPILE_DEFINITIONS NCCL_PLUGIN="$<TARGET_FILE:nccl_plugin>")
 # A third of the time to compile; what they test has options of its own.
 target_compile_options(ctran_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
-target_precompile_headers(ctran_tests PRIVATE
+set(test_headers
   <algorithm> <atomic> <functional> <map> <memory> <string> <thread> <vector> <gtest/gtest.h>)
+target_precompile_headers(ctran_tests PRIVATE ${test_headers})
 
 # A libibverbs.so.1 of our own, which tests/unit/verbs loads.
 file(GLOB verbs_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/standins/verbs/*.cpp)

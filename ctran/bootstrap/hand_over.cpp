@@ -245,15 +245,10 @@ HostGroup shareHost(Hosts& hosts, int rank, UniqueFd memory, Deadline deadline,
   }
 }
 
-}  // namespace ctran
-
-namespace ctran::hand_over {
-namespace {
-
-std::optional<HostGroup> joinAtLeader(const LeaderAddress& leader, int rank, int size,
-                                      Deadline deadline, const Interrupt& interrupt,
-                                      NotJoined* notJoined, const std::string& host,
-                                      UniqueFd brings, Leader* own) {
+std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
+                              const Interrupt& interrupt, NotJoined* notJoined,
+                              const std::string& host, UniqueFd brings, Leader* own) {
+  using namespace hand_over;
   const std::string self = "rank " + std::to_string(rank);
   const MeetingTree tree{rank, size};
   const bool meetsInTree = size > MeetingTree::kMostInOneLevel;
@@ -355,18 +350,6 @@ std::optional<HostGroup> joinAtLeader(const LeaderAddress& leader, int rank, int
   group.pids.assign(roster.pids, roster.pids + size);
   group.processes.assign(roster.processes, roster.processes + size);
   return group;
-}
-
-}  // namespace
-}  // namespace ctran::hand_over
-
-namespace ctran {
-
-std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, Deadline deadline,
-                              const Interrupt& interrupt, NotJoined* notJoined,
-                              const std::string& host, UniqueFd brings, Leader* own) {
-  return hand_over::joinAtLeader(leader, rank, size, deadline, interrupt, notJoined, host,
-                                 std::move(brings), own);
 }
 
 }  // namespace ctran

@@ -207,6 +207,20 @@ bool isReduction(CollectiveKind kind) {
          kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
 }
 
+bool hasRoot(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::Broadcast:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::Scatter:
+    case CollectiveKind::Gather:
+    case CollectiveKind::Send:
+    case CollectiveKind::Recv:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool toleratesPartialSums(DataType type, ReduceKind op) {
   const bool isSmall = type == DataType::Float8E4M3 || type == DataType::Float8E5M2 ||
                        type == DataType::Float16 || type == DataType::BFloat16;

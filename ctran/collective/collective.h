@@ -112,6 +112,8 @@ void validate(const Collective& collective, int rank, int size);
 size_t contributionBytes(const Collective& collective, int size);
 
 bool isReduction(CollectiveKind kind);
+/// Whether `root` counts: also of messages, whose root is the peer.
+bool hasRoot(CollectiveKind kind);
 
 /// Whether sums of partial sums are as good as sums: not if each is rounded to few digits.
 bool toleratesPartialSums(DataType type, ReduceKind op);

@@ -26,11 +26,6 @@ double gainNeeded(bool isRooted, int size) {
   return size > 2 ? 1.25 : 1;
 }
 
-bool isRooted(CollectiveKind kind) {
-  return kind == CollectiveKind::Broadcast || kind == CollectiveKind::Scatter ||
-         kind == CollectiveKind::Reduce || kind == CollectiveKind::Gather;
-}
-
 /// Bytes that a rank touches: fewer than these stay in a core's own caches, where its caller reads
 /// them next, and more than those no core finds in a cache that it shares, whatever size that has.
 constexpr size_t kFewestStreamed = 512 << 10, kMostCached = 8 << 20;
@@ -45,7 +40,7 @@ void ShmContext::begin(const Collective& collective) {
   Arena::Control& own = arena.control(rank);
   record_ = own.collectives.begin(makeRecord(collective, sequence_, signature_));
   own.begun.store(sequence_, std::memory_order_release);
-  isRooted_ = isRooted(collective.kind);
+  isRooted_ = hasRoot(collective.kind);
   const size_t touched = touchedBytes(collective, size);
   const bool isSettled = position_ >= Arena::kRingBytes;
   streams_ = puts_.begin(touched, isSettled, gainNeeded(isRooted_, size));

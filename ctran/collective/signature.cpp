@@ -12,35 +12,9 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-bool hasReduction(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::AllReduce:
-    case CollectiveKind::Reduce:
-    case CollectiveKind::ReduceScatter:
-    case CollectiveKind::ReduceScatterV:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool hasRoot(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::Broadcast:
-    case CollectiveKind::Reduce:
-    case CollectiveKind::Scatter:
-    case CollectiveKind::Gather:
-    case CollectiveKind::Send:
-    case CollectiveKind::Recv:
-      return true;
-    default:
-      return false;
-  }
-}
-
 /// What all ranks have to pass alike, but for counts, in one word.
 uint64_t pack(const Collective& c) {
-  const uint64_t op = hasReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
+  const uint64_t op = isReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
   const uint64_t root = hasRoot(c.kind) ? static_cast<uint64_t>(c.root) : 0;
   const uint64_t type = c.kind == CollectiveKind::Barrier ? 0 : static_cast<uint64_t>(c.type);
   const uint64_t rail = c.onRail ? uint64_t{1} << 24 : 0;
@@ -117,7 +91,7 @@ RecordedCall recordedCall(uint64_t what, uint64_t count) {
                        static_cast<int>(c.op.kind) < kReduceKindCount;
   if (!isKnown) return {"?", "?", "?", 0};
   std::string text = c.describe();
-  if (!isTold && hasReduction(c.kind)) {
+  if (!isTold && isReduction(c.kind)) {
     const std::string guess = std::string(nameOf(c.op.kind)) + ", ";
     text.erase(text.find(guess), guess.size());
   }
@@ -130,7 +104,7 @@ std::string Collective::describe() const {
   if (kind == CollectiveKind::WaitSignal) {
     return text + (root < 0 ? "from any rank)" : "from rank " + std::to_string(root) + ")");
   }
-  if (hasReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
+  if (isReduction(kind)) text += std::string(nameOf(op.kind)) + ", ";
   text += nameOf(type);
   const bool ofRows =
       kind == CollectiveKind::AllToAllVDynamic || kind == CollectiveKind::AllToAllVCombine;

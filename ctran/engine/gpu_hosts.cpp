@@ -83,8 +83,7 @@ class GpuHosts::Call final : public GpuHostsCall {
 
   void copy(std::byte* to, const std::byte* from, size_t bytes) override {
     if (bytes == 0) return;
-    gpu::check(gpu::Driver::get().memcpyAsync(reinterpret_cast<gpu::DevicePtr>(to),
-                                              reinterpret_cast<gpu::DevicePtr>(from), bytes,
+    gpu::check(gpu::Driver::get().memcpyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes,
                                               target_.stream),
                "copying between GPU and host");
   }

@@ -198,7 +198,7 @@ std::optional<int> deviceOf(const void* address) {
     return found;
   }();
   if (functions.ask == nullptr || functions.exchangeMode == nullptr) return std::nullopt;
-  const auto at = reinterpret_cast<DevicePtr>(address);
+  const DevicePtr at = addressOf(address);
   unsigned type = 0;
   int device = 0;
   CaptureMode mode = CaptureMode::Relaxed;  // some thread may be capturing

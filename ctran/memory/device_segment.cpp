@@ -150,7 +150,7 @@ std::shared_ptr<void> DeviceSegment::adopt(int device, const void* address, size
   std::shared_ptr<DeviceSegment> segment = find(address, bytes);
   if (segment && !segment->isAdopted_) return nullptr;
   if (!segment) {
-    const auto wanted = reinterpret_cast<DevicePtr>(address);
+    const DevicePtr wanted = gpu::addressOf(address);
     try {
       const gpu::DeviceGuard guard(device);
       gpu::DeviceMemory memory = gpu::DeviceMemory::retain(wanted);
@@ -169,7 +169,7 @@ std::shared_ptr<void> DeviceSegment::adopt(int device, const void* address, size
 }
 
 std::shared_ptr<DeviceSegment> DeviceSegment::search(const void* address, size_t bytes) {
-  const auto wanted = reinterpret_cast<DevicePtr>(address);
+  const DevicePtr wanted = gpu::addressOf(address);
   // Let go of after the lock: its destructor takes it, should everybody else have let go meanwhile.
   std::shared_ptr<DeviceSegment> found;
   Segments& all = segments();

@@ -95,9 +95,7 @@ gpu::Stream StreamQueue::ownStream() {
 }
 
 void StreamQueue::copy(void* to, const void* from, size_t bytes, gpu::Stream stream) const {
-  using gpu::DevicePtr;
-  runtime().check(runtime().memcpyAsync(reinterpret_cast<DevicePtr>(to),
-                                        reinterpret_cast<DevicePtr>(from), bytes, stream),
+  runtime().check(runtime().memcpyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes, stream),
                   "copying on the device");
 }
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import torchcomms
 from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records import processes
 from torchcomms.cli.records.calls import current as running
 from torchcomms.cli.records.verdicts import judge
 
@@ -544,6 +546,23 @@ def test_hosts_are_looked_at_together(
     error = capsys.readouterr().err
     assert address.partition("?")[0] in error
     assert "token" not in error
+
+
+def test_who_looks_at_two_jobs_does_not_make_them_one(fresh_ranks: MakeRanks) -> None:
+    jobs = [made.start(calls_except_one, 1, 0) for made in (fresh_ranks(2), fresh_ranks(2))]
+    assert [job.hear(0) for job in jobs] == ["absent", "absent"]
+    pids = [job.ranks.processes[0].pid for job in jobs]
+    with ExitStack() as stack:
+        for pid in pids:
+            (path,) = processes.memories(pid)
+            stack.callback(os.close, os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        assert [wait_for(job, "missing_rank")["ranks"] for job in jobs] == [[0], [0]]
+    for job in jobs:
+        job.say(0)
+        for rank in range(2):
+            assert job.hear(rank) == "done"
+            job.say(rank)
+        job.results()
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

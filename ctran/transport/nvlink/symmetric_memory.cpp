@@ -60,7 +60,7 @@ SymmetricMemory::Found SymmetricMemory::look(const void* address, size_t bytes, 
   const auto segment = DeviceSegment::find(address, bytes);
   if (!segment || !boards_) [[likely]]
     return {};
-  const size_t offset = reinterpret_cast<gpu::DevicePtr>(address) - segment->address();
+  const size_t offset = gpu::addressOf(address) - segment->address();
   if (offset % kSymmetricAlignment != 0) return {};
   const std::lock_guard lock(mutex_);
   const auto known = own_.find(segment->number());
@@ -207,9 +207,8 @@ std::shared_ptr<gpu::DeviceMemory> SymmetricMemory::map(int peer, uint32_t slot,
   auto mapping = DeviceSegment::open(ticket, device_);
   if (!stream_) stream_.emplace(runtime, device_, /*highPriority=*/true);
   const uint64_t address = mapping->address();
-  check(gpu::Driver::get().memcpyHtoDAsync(
-            reinterpret_cast<gpu::DevicePtr>(&state_->mapped[peer][slot]), &address, sizeof address,
-            stream_->get()),
+  check(gpu::Driver::get().memcpyHtoDAsync(gpu::addressOf(&state_->mapped[peer][slot]), &address,
+                                           sizeof address, stream_->get()),
         "cuMemcpyHtoDAsync");
   check(gpu::Driver::get().streamSynchronize(stream_->get()), "cuStreamSynchronize");
   return mapping;

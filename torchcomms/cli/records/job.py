@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from torchcomms.cli.records import native, processes, recording
@@ -50,11 +49,13 @@ def _memories() -> dict[tuple[int, int], _Memory]:
                 status = os.stat(path)
                 key = (status.st_dev, status.st_ino)
                 found.setdefault(key, _Memory(path)).holders.add(pid)
-    for memory in found.values():
+    for key, memory in found.items():
         with suppress(OSError):
             descriptor = os.open(memory.path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                memory.content = native.read(descriptor)
+                now = os.fstat(descriptor)
+                if (now.st_dev, now.st_ino) == key:  # else its holder has opened another there
+                    memory.content = native.read(descriptor)
             finally:
                 os.close(descriptor)
     return {key: memory for key, memory in found.items() if memory.content is not None}
@@ -93,7 +94,7 @@ def _of_job(pid: int | None) -> dict[tuple[int, int], _Memory]:
     if pid is not None:
         jobs = [job for job in jobs if any(pid in memories[key].holders for key in job)]
         if not jobs:
-            if not Path(f"/proc/{pid}").exists():
+            if pid not in processes.pids():
                 raise NotFoundError(f"there is no process {pid}")
             raise NotFoundError(f"process {pid} has no communicator that this user may look into")
     if not jobs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
@@ -18,13 +19,19 @@ def pids() -> list[int]:
 
 
 def memories(pid: int) -> Iterator[str]:
-    """Paths of the memory in which a process may have recorded; none if it is not ours."""
+    """Paths of the memory in which a process may have recorded; none if it is not ours.
+
+    One that can only read it looks at it as we do, for a moment, and may go on to that of another
+    job: counted as a holder, it would make one job of the two.
+    """
     folder = f"/proc/{pid}/fd"
     with suppress(OSError):
         for name in os.listdir(folder):
+            path = f"{folder}/{name}"
             with suppress(OSError):
-                if os.readlink(f"{folder}/{name}").startswith(_MEMORY):
-                    yield f"{folder}/{name}"
+                # The link's own mode says how the file is open.
+                if os.readlink(path).startswith(_MEMORY) and os.lstat(path).st_mode & stat.S_IWUSR:
+                    yield path
 
 
 def _stat(pid: int) -> list[str]:

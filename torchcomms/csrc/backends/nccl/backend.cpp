@@ -128,7 +128,6 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
 void NcclBackend::finalize() {
   group_->finalize(Clock::now() + options_.timeout, options_.timeout);
   barrierWord_.reset();
-  finalized_ = true;
 }
 
 std::shared_ptr<NcclBackend> NcclBackend::part(const std::vector<int>& ranks,
@@ -179,7 +178,7 @@ void NcclBackend::tensorDeregister(const at::Tensor& tensor) {
 
 void NcclBackend::abort() {
   group_->observer().seen();
-  if (finalized_ && !group_->hasGraphs()) return;  // the others go on without this rank
+  if (group_->isFinalized() && !group_->hasGraphs()) return;  // the others go on without this rank
   group_->abort();
   group_->awaitEnd();
 }

@@ -108,7 +108,6 @@ class NcclBackend final : public BuiltinBackend {
   const nccl::Library* library_ = nullptr;
   std::string version_;
   std::shared_ptr<nccl::Group> group_;
-  bool finalized_ = false;
   at::Tensor barrierWord_;
   std::map<const void*, void*> registered_;  ///< the library's handle of each tensor's memory
   uint64_t splits_ = 0;

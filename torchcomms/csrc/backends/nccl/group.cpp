@@ -137,8 +137,8 @@ void Group::finalize(Clock::time_point deadline, milliseconds timeout) {
   if (setup_.bulletin) setup_.bulletin->leave();
   // The library would wait for the graphs to go, and they may be replayed until then: the last of
   // them takes the group along.
-  finalized_ = true;
   if (!hasGraphs()) leave(deadline, timeout);
+  finalized_ = true;
 }
 
 void Group::leave(Clock::time_point deadline, milliseconds timeout) {

@@ -90,6 +90,7 @@ class Group final : public ctran::StreamQueue {
 
   /// Waits for what is on its way, then leaves. Collective.
   void finalize(Clock::time_point deadline, std::chrono::milliseconds timeout);
+  bool isFinalized() const { return finalized_; }
   /// Ends everything at once.
   void close();
 
