@@ -36,6 +36,11 @@ HostMap domainsOf(const Communicator& control) {
   return {hosts, control.rank(), static_cast<int>(device::kMaxRanks)};
 }
 
+bool isIdle(gpu::Stream stream) {
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));  // of another stream
+  return gpu::Driver::get().streamQuery(stream) == gpu::kSuccess;
+}
+
 /// Collectives and messages in memory of the host, on the proxy's thread.
 void runBetween(Communicator& network, const std::vector<Collective>& between,
                 std::chrono::nanoseconds timeout) {
@@ -63,7 +68,8 @@ class GpuHosts::Call final : public GpuHostsCall {
         target_(target),
         timeout_(timeout),
         deadline_(Clock::now() + timeout),
-        captured_(gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(target.stream)) {
+        captured_(gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(target.stream)),
+        isIdle_(!captured_ && isIdle(target.stream)) {
     target_.timeout = timeout + kKernelGrace;
   }
 
@@ -96,7 +102,7 @@ class GpuHosts::Call final : public GpuHostsCall {
                  std::max<std::chrono::nanoseconds>(left, milliseconds(1)) + kNetworkGrace);
     };
     steps_.push_back(hosts_.proxy_->makeStep(std::move(work), captured_));
-    hosts_.proxy_->handOver(*steps_.back(), target_.stream);
+    hosts_.proxy_->handOver(*steps_.back(), target_.stream, isIdle_);
     return steps_.size() - 1;
   }
 
@@ -115,6 +121,7 @@ class GpuHosts::Call final : public GpuHostsCall {
   const milliseconds timeout_;
   const Clock::time_point deadline_;
   const bool captured_;
+  const bool isIdle_;  // the stream, when the operation was called
   std::vector<std::shared_ptr<HostProxy::Step>> steps_;
   std::shared_ptr<gpu::MappedHostMemory> staging_;
 };
@@ -168,7 +175,7 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   try {
     domain_ = GpuDomain::create(std::move(near), device_, hooks, fallback, domains.local());
     const gpu::DeviceGuard guard(device_);
-    proxy_.emplace(device_,
+    proxy_.emplace(device_, network_->core().spinNanos,
                    [control = control_](const Error& error) { control->breakWith(error); });
   } catch (const Error& error) {
     failure = error;

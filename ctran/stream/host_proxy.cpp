@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "ctran/base/clock.h"
 #include "ctran/gpu/memory.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
@@ -16,8 +18,9 @@ namespace ctran {
 
 namespace {
 
-constexpr uint32_t kDone = 1;
-constexpr uint32_t kClear = 0;
+constexpr uint32_t kClear = 0, kDone = 1, kHandedOver = 2;
+/// How often the thread looks for a step that only its word tells of, when it does not spin.
+constexpr auto kLook = std::chrono::microseconds(100);
 
 /// For memory that is freed on any thread.
 std::shared_ptr<gpu::MappedHostMemory> pageOf(int device) {
@@ -46,10 +49,11 @@ struct Word {
 
 /// The proxy, its thread and its steps own it, whichever goes last.
 struct HostProxy::State : std::enable_shared_from_this<State> {
-  State(int device, std::function<void(const Error&)> failed)
-      : device(device), failed(std::move(failed)) {}
+  State(int device, int64_t spinNanos, std::function<void(const Error&)> failed)
+      : device(device), spinNanos(spinNanos), failed(std::move(failed)) {}
 
   const int device;
+  const int64_t spinNanos;
   const uint64_t process = processToken();
   const std::function<void(const Error&)> failed;
   std::atomic<bool> stopped{false};
@@ -57,6 +61,8 @@ struct HostProxy::State : std::enable_shared_from_this<State> {
   mutable std::mutex mutex;
   std::condition_variable changed;
   std::deque<Step*> queue;                  ///< handed over
+  std::vector<Step*> expected;              ///< whose words tell of it, in the order of the calls
+  int64_t spinsUntil = 0;                   ///< before the thread sleeps
   bool serving = false;                     ///< a step that is not in the queue any more
   bool runs = false;                        ///< the thread
   bool ended = false;                       ///< it is to end
@@ -64,13 +70,15 @@ struct HostProxy::State : std::enable_shared_from_this<State> {
   std::vector<Word> words;                  ///< those that no step has
 
   Word takeWord();
+  Step* next();
+  void look(std::unique_lock<std::mutex>& lock);
   void serve();
 };
 
 class HostProxy::Step {
  public:
-  Step(std::shared_ptr<State> state, Word word, std::function<void()> work)
-      : state(std::move(state)), word(std::move(word)), work(std::move(work)) {}
+  Step(std::shared_ptr<State> state, Word word, std::function<void()> work, bool captured)
+      : state(std::move(state)), word(std::move(word)), work(std::move(work)), captured(captured) {}
   ~Step() {
     const std::lock_guard lock(state->mutex);
     state->words.push_back(std::move(word));
@@ -81,13 +89,16 @@ class HostProxy::Step {
   const std::shared_ptr<State> state;
   Word word;
   const std::function<void()> work;
-  bool done = false;  ///< at least once; guarded by the mutex of State
+  const bool captured;
+  bool isTold = true;  ///< a function of the host tells of it
+  bool done = false;   ///< at least once; guarded by the mutex of State
 
   /// On a thread of the driver's, which must neither block nor call it.
   static void arrive(void* given) {
     auto* const step = static_cast<Step*>(given);
     State& state = *step->state;
     const std::lock_guard lock(state.mutex);
+    if (!step->captured && std::erase(state.expected, step) == 0) return;  // has been seen
     state.queue.push_back(step);
     state.changed.notify_one();
   }
@@ -114,13 +125,44 @@ Word HostProxy::State::takeWord() {
   return {page, 0};
 }
 
+/// What a stream has handed over; null: nothing. With the lock.
+HostProxy::Step* HostProxy::State::next() {
+  if (!queue.empty()) {
+    Step* const step = queue.front();
+    queue.pop_front();
+    return step;
+  }
+  for (Step* const step : expected) {
+    if (step->word.host().load(std::memory_order_acquire) != kHandedOver) continue;
+    std::erase(expected, step);
+    return step;
+  }
+  return nullptr;
+}
+
+/// Lets some time go by until something may have changed.
+void HostProxy::State::look(std::unique_lock<std::mutex>& lock) {
+  if (!expected.empty() && nowNanos() < spinsUntil) {
+    lock.unlock();
+    relax();
+    lock.lock();
+  } else if (std::all_of(expected.begin(), expected.end(), [](Step* one) { return one->isTold; })) {
+    changed.wait(lock);
+  } else {
+    changed.wait_for(lock, kLook);
+  }
+}
+
 void HostProxy::State::serve() {
   std::unique_lock lock(mutex);
   while (true) {
-    changed.wait(lock, [&] { return ended || !queue.empty(); });
-    if (queue.empty()) break;
-    Step& step = *queue.front();
-    queue.pop_front();
+    Step* const found = next();
+    if (found == nullptr) {
+      if (ended) break;
+      look(lock);
+      continue;
+    }
+    Step& step = *found;
     serving = true;
     lock.unlock();
     try {
@@ -132,6 +174,7 @@ void HostProxy::State::serve() {
     }
     lock.lock();
     serving = false;
+    spinsUntil = nowNanos() + spinNanos;
     // The stream goes on after a failure too: whoever waits for it is given the error. As soon as
     // it does the step may go, which takes the lock.
     step.done = true;
@@ -144,8 +187,8 @@ bool HostProxy::isOver(const std::shared_ptr<Step>& step) {
   return step->done && step->word.host().load(std::memory_order_acquire) == kClear;
 }
 
-HostProxy::HostProxy(int device, std::function<void(const Error&)> failed)
-    : state_(std::make_shared<State>(device, std::move(failed))) {
+HostProxy::HostProxy(int device, int64_t spinNanos, std::function<void(const Error&)> failed)
+    : state_(std::make_shared<State>(device, spinNanos, std::move(failed))) {
   const gpu::Driver& driver = gpu::Driver::get();
   if (driver.streamWaitValue32 && driver.streamWriteValue32) return;
   throw Error(ErrorKind::Unsupported,
@@ -172,7 +215,7 @@ HostProxy::~HostProxy() {
 
 std::shared_ptr<HostProxy::Step> HostProxy::makeStep(std::function<void()> work, bool captured) {
   State& state = *state_;
-  auto step = std::make_shared<Step>(state_, state.takeWord(), std::move(work));
+  auto step = std::make_shared<Step>(state_, state.takeWord(), std::move(work), captured);
   std::vector<std::shared_ptr<Step>> over;  // they go without the lock
   const std::lock_guard lock(state.mutex);
   if (!state.runs) {
@@ -188,9 +231,19 @@ std::shared_ptr<HostProxy::Step> HostProxy::makeStep(std::function<void()> work,
   return step;
 }
 
-void HostProxy::handOver(Step& step, gpu::Stream stream) {
-  gpu::check(gpu::Driver::get().launchHostFunc(stream, &Step::arrive, &step),
-             "handing a step to the host");
+void HostProxy::handOver(Step& step, gpu::Stream stream, bool isIdle) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  constexpr const char* kWhat = "handing a step to the host";
+  if (!step.captured) {
+    gpu::check(driver.streamWriteValue32(stream, step.word.device(), kHandedOver, 0), kWhat);
+    State& state = *state_;
+    const std::lock_guard lock(state.mutex);
+    step.isTold = !isIdle || state.spinNanos == 0;
+    state.expected.push_back(&step);
+    state.spinsUntil = nowNanos() + state.spinNanos;
+    state.changed.notify_one();
+  }
+  if (step.isTold) gpu::check(driver.launchHostFunc(stream, &Step::arrive, &step), kWhat);
 }
 
 void HostProxy::await(Step& step, gpu::Stream stream) {
@@ -205,7 +258,7 @@ void HostProxy::stop() { state_->stopped = true; }
 
 bool HostProxy::isBusy() const {
   const std::lock_guard lock(state_->mutex);
-  return state_->serving || !state_->queue.empty();
+  return state_->serving || !state_->queue.empty() || !state_->expected.empty();
 }
 
 }  // namespace ctran

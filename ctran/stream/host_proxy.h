@@ -15,18 +15,23 @@ namespace ctran {
 ///
 /// A stream hands over by a function of the host (cuLaunchHostFunc), which does no more than put
 /// the step into a queue and wake the thread. It waits for a word in the host's memory
-/// (cuStreamWaitValue32), which the thread sets and the stream clears again. So nobody polls, and
-/// nothing waits on a multiprocessor. Steps are done one after the other, in the order in which
-/// streams hand them over.
+/// (cuStreamWaitValue32), which the thread sets and the stream clears again. So nothing waits on a
+/// multiprocessor. Steps are done one after the other, in the order in which streams hand them
+/// over.
+///
+/// Two threads wake until such a function has been heard. So outside graphs a stream writes to the
+/// word, too, at which the thread looks for a moment after a call; and one that had nothing else to
+/// do when the operation was called, and comes to the step at once, writes there alone.
 class HostProxy {
  public:
   /// One piece of work, which a stream may hand over again and again. A stream that has handed it
   /// over has to wait for it before it does so again.
   class Step;
 
-  /// `failed` is told on the proxy's thread of what a step has thrown, and must not throw. Throws
+  /// `failed` is told on the proxy's thread of what a step has thrown, and must not throw.
+  /// `spinNanos`: for how long the thread looks before it sleeps; 0: not at all. Throws
   /// Error(Unsupported) if this driver cannot have streams wait for words. The device is current.
-  HostProxy(int device, std::function<void(const Error&)> failed);
+  HostProxy(int device, int64_t spinNanos, std::function<void(const Error&)> failed);
   /// Streams must not have steps any more, but in graphs that are not replayed again.
   ~HostProxy();
   HostProxy(const HostProxy&) = delete;
@@ -35,7 +40,8 @@ class HostProxy {
   /// `captured`: the caller keeps the step as long as the graph; otherwise it is kept here until
   /// the stream has waited for it.
   std::shared_ptr<Step> makeStep(std::function<void()> work, bool captured);
-  void handOver(Step& step, gpu::Stream stream);
+  /// `isIdle`: the stream had nothing to do when the operation was called.
+  void handOver(Step& step, gpu::Stream stream, bool isIdle = false);
   void await(Step& step, gpu::Stream stream);
 
   /// From now on steps count as done at once, without their work. Any thread.

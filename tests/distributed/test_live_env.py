@@ -126,3 +126,25 @@ def test_a_rank_that_is_stopped_has_not_answered(
     for rank in range(2):
         job.say(rank, "end")
     job.results()
+
+
+def has_another(rank: Rank) -> None:
+    comms = [rank.comm("ctran"), rank.comm("gloo")]
+    for comm in comms:
+        all_reduce(comm)
+    rank.say(comms[1].get_name())
+    rank.listen()
+
+
+def test_who_takes_no_settings_is_said(
+    fresh_ranks: MakeRanks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = fresh_ranks(2).start(has_another)
+    names = [job.hear(rank) for rank in range(2)]
+    pid = str(job.ranks.processes[0].pid)
+    assert main(["env", "set", "TORCHCOMM_TIMEOUT_SECONDS", "60", "--job", pid]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert told[2:] == [f"{names[0]}: takes no settings, as it is not ctran's"]
+    for rank in range(2):
+        job.say(rank)
+    job.results()

@@ -74,7 +74,7 @@ def run(parsed: argparse.Namespace) -> int:
 
 def _set(name: str, value: str, pid: int | None, seconds: float) -> int:
     try:
-        memories = job.writable_memories(pid)
+        memories, others = job.writable_memories(pid)
         asked = [_Asked(communicator, path, name, value) for communicator, path in memories]
     except (job.NotFoundError, OSError) as error:
         print(error, file=sys.stderr)
@@ -82,7 +82,10 @@ def _set(name: str, value: str, pid: int | None, seconds: float) -> int:
     deadline = time.monotonic() + seconds
     while not all(one.is_complete() for one in asked) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return max(one.tell(f"{name}={value}") for one in asked)
+    code = max(one.tell(f"{name}={value}") for one in asked)
+    for communicator in others:
+        print(f"{communicator}: takes no settings, as it is not ctran's")
+    return code
 
 
 class _Asked:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <thread>
 #include <vector>
@@ -12,7 +13,10 @@
 namespace ctran::testing {
 namespace {
 
-class HostProxyTest : public StreamTest {
+using namespace std::chrono_literals;
+
+/// With a thread that looks for steps before it sleeps, and with one that does not.
+class HostProxyTest : public StreamTest, public ::testing::WithParamInterface<int64_t> {
  protected:
   /// A step that says so when it is done.
   std::shared_ptr<HostProxy::Step> saying(int number, bool captured = false) {
@@ -31,10 +35,11 @@ class HostProxyTest : public StreamTest {
   std::mutex mutex;
   std::vector<int> said;
   std::vector<std::string> failures;
-  HostProxy proxy{0, [this](const Error& error) { failures.emplace_back(error.what()); }};
+  HostProxy proxy{0, GetParam(),
+                  [this](const Error& error) { failures.emplace_back(error.what()); }};
 };
 
-TEST_F(HostProxyTest, AStepIsDoneWhenItsStreamHasComeThere) {
+TEST_P(HostProxyTest, AStepIsDoneWhenItsStreamHasComeThere) {
   const auto step = saying(1);
   gate.put(first.get());
   proxy.handOver(*step, first.get());
@@ -45,7 +50,24 @@ TEST_F(HostProxyTest, AStepIsDoneWhenItsStreamHasComeThere) {
   EXPECT_EQ(heard(), std::vector{1});
 }
 
-TEST_F(HostProxyTest, AStreamGoesOnUntilItWaits) {
+TEST_P(HostProxyTest, AStepIsDoneHoweverLateAStreamComesThatWasIdle) {
+  for (const auto delay : {0ms, 5ms}) {
+    const auto step = saying(1);
+    gate.put(first.get());
+    proxy.handOver(*step, first.get(), true);
+    proxy.await(*step, first.get());
+    EXPECT_TRUE(proxy.isBusy());
+    std::this_thread::sleep_for(delay);
+    EXPECT_TRUE(heard().empty());
+    gate.letOnePass();
+    synchronize(first.get());
+    EXPECT_EQ(heard(), std::vector{1});
+    EXPECT_FALSE(proxy.isBusy());
+    said.clear();
+  }
+}
+
+TEST_P(HostProxyTest, AStreamGoesOnUntilItWaits) {
   std::atomic<bool> beyond{false};
   const auto step = proxy.makeStep([&] { awaitFlag(beyond); }, false);
   proxy.handOver(*step, first.get());
@@ -58,7 +80,7 @@ TEST_F(HostProxyTest, AStreamGoesOnUntilItWaits) {
   EXPECT_FALSE(proxy.isBusy());
 }
 
-TEST_F(HostProxyTest, StepsAreDoneInTheOrderInWhichStreamsComeThere) {
+TEST_P(HostProxyTest, StepsAreDoneInTheOrderInWhichStreamsComeThere) {
   const auto one = saying(1), two = saying(2), three = saying(3);
   gate.put(first.get());
   proxy.handOver(*one, first.get());
@@ -73,7 +95,7 @@ TEST_F(HostProxyTest, StepsAreDoneInTheOrderInWhichStreamsComeThere) {
   EXPECT_EQ(heard(), (std::vector{2, 1, 3}));
 }
 
-TEST_F(HostProxyTest, EachReplayHandsItsStepsOver) {
+TEST_P(HostProxyTest, EachReplayHandsItsStepsOver) {
   const gpu::Driver& driver = gpu::Driver::get();
   std::vector<std::shared_ptr<HostProxy::Step>> steps = {saying(1, true), saying(2, true)};
   const gpu::Graph graph = capture([&] {
@@ -92,7 +114,7 @@ TEST_F(HostProxyTest, EachReplayHandsItsStepsOver) {
   gpu::check(driver.graphExecDestroy(executable), "cuGraphExecDestroy");
 }
 
-TEST_F(HostProxyTest, AStreamGoesOnAfterAFailure) {
+TEST_P(HostProxyTest, AStreamGoesOnAfterAFailure) {
   const auto bad = proxy.makeStep([] { throw Error(ErrorKind::System, "no such step"); }, false);
   const auto good = saying(2);
   for (const auto& step : {bad, good}) {
@@ -104,7 +126,7 @@ TEST_F(HostProxyTest, AStreamGoesOnAfterAFailure) {
   EXPECT_EQ(heard(), std::vector{2});
 }
 
-TEST_F(HostProxyTest, AStoppedProxyLetsStreamsGoOn) {
+TEST_P(HostProxyTest, AStoppedProxyLetsStreamsGoOn) {
   const auto step = saying(1);
   proxy.stop();
   proxy.handOver(*step, first.get());
@@ -113,7 +135,7 @@ TEST_F(HostProxyTest, AStoppedProxyLetsStreamsGoOn) {
   EXPECT_TRUE(heard().empty());
 }
 
-TEST_F(HostProxyTest, StepsGoWhenTheirStreamsHaveWaited) {
+TEST_P(HostProxyTest, StepsGoWhenTheirStreamsHaveWaited) {
   auto kept = std::make_shared<int>(1);
   const std::weak_ptr<int> weak = kept;
   {
@@ -129,6 +151,8 @@ TEST_F(HostProxyTest, StepsGoWhenTheirStreamsHaveWaited) {
   proxy.await(*next, first.get());
   synchronize(first.get());
 }
+
+INSTANTIATE_TEST_SUITE_P(, HostProxyTest, ::testing::Values(0, 200'000));
 
 }  // namespace
 }  // namespace ctran::testing

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 
 import pytest
 import torch
@@ -66,3 +67,16 @@ def test_copies() -> None:
     assert first.factor is not factor
     assert torch.equal(first.factor, factor)
     assert copy.deepcopy(ReduceOp.MAX) == ReduceOp.MAX
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_plain_operations_are_pickled(name: str) -> None:
+    op = getattr(ReduceOp, name)
+    assert pickle.loads(pickle.dumps(op)) == op
+
+
+def test_factors_are_pickled() -> None:
+    assert pickle.loads(pickle.dumps(ReduceOp.PREMUL_SUM(0.5))) == ReduceOp.PREMUL_SUM(0.5)
+    factor = torch.tensor([0.25], dtype=torch.float64)
+    loaded = pickle.loads(pickle.dumps(ReduceOp.PREMUL_SUM(factor))).factor
+    torch.testing.assert_close(loaded, factor)

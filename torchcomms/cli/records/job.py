@@ -108,21 +108,24 @@ def _of_job(pid: int | None) -> dict[tuple[int, int], _Memory]:
     return {key: memories[key] for key in jobs[0]}
 
 
-def writable_memories(pid: int | None = None) -> list[tuple[str, str]]:
-    """Of each communicator as of `live`, on this host: its name, and the path of its memory.
+def writable_memories(pid: int | None = None) -> tuple[list[tuple[str, str]], list[str]]:
+    """Of each communicator as of `live`, on this host, its name and the path of its memory; and the
+    names of those that take no settings.
 
     Raises:
-        NotFoundError: as of `live`.
+        NotFoundError: as of `live`, or none takes settings.
     """
-    found = []
+    found, others = [], []
     for memory in _of_job(pid).values():
         assert memory.content is not None
-        ranks = memory.content["ranks"]
-        if ranks and ranks[0]["takes_settings"]:
-            found.append((ranks[0]["name"], memory.path))
+        for rank in memory.content["ranks"][:1]:
+            if rank["takes_settings"]:
+                found.append((rank["name"], memory.path))
+            else:
+                others.append(rank["name"])
     if not found:
         raise NotFoundError("no communicator of that job is ctran's, which alone takes settings")
-    return sorted(found)
+    return sorted(found), sorted(set(others))
 
 
 def _unclear(memories: Iterable[_Memory]) -> set[str]:

@@ -38,22 +38,6 @@ ReduceOp premulSum(const py::object& factor) {
   return ReduceOp::PREMUL_SUM(py::float_(factor).cast<double>());
 }
 
-/// As copy.deepcopy asks: one copy per `memo`, with a factor of its own.
-py::object deepCopy(const py::object& self, const py::dict& memo) {
-  const py::int_ id(reinterpret_cast<uintptr_t>(self.ptr()));
-  if (memo.contains(id)) return memo[id];
-  const auto& op = self.cast<const ReduceOp&>();
-  py::object copy;
-  if (std::holds_alternative<at::Tensor>(op.factor())) {
-    const py::object factor = py::module_::import("copy").attr("deepcopy")(factorOf(op), memo);
-    copy = py::cast(premulSum(factor));
-  } else {
-    copy = py::cast(ReduceOp(op));
-  }
-  memo[id] = copy;
-  return copy;
-}
-
 std::string printed(const ReduceOp& op) {
   std::string text = "ReduceOp." + std::string(toString(op.type()));
   if (op.hasFactor()) text += "(" + py::repr(factorOf(op)).cast<std::string>() + ")";
@@ -84,8 +68,11 @@ void bindTypes(py::module_& module) {
       .def_property_readonly(
           "type", [](const ReduceOp& self) { return self.type(); }, "The kind of the reduction.")
       .def_property_readonly("factor", &factorOf, "Of PREMUL_SUM, else None.")
-      .def("__copy__", [](const ReduceOp& self) { return ReduceOp(self); })
-      .def("__deepcopy__", &deepCopy, py::arg("memo"))
+      .def(py::pickle(  // copies are made this way, too
+          [](const ReduceOp& self) { return std::pair(self.type(), factorOf(self)); },
+          [](const std::pair<RedOpType, py::object>& state) {
+            return state.second.is_none() ? ReduceOp(state.first) : premulSum(state.second);
+          }))
       .def("__eq__",
            [](const ReduceOp& self, const py::object& other) {
              if (!py::isinstance<ReduceOp>(other)) return false;
