@@ -19,8 +19,8 @@ namespace ctran {
 namespace {
 
 constexpr uint32_t kClear = 0, kDone = 1, kHandedOver = 2;
-/// How often the thread looks for a step that only its word tells of, when it does not spin.
-constexpr auto kLook = std::chrono::microseconds(100);
+/// Of the thread, for a step that only its word tells of, when it does not spin.
+constexpr auto kBetweenLooks = std::chrono::microseconds(100);
 
 /// For memory that is freed on any thread.
 std::shared_ptr<gpu::MappedHostMemory> pageOf(int device) {
@@ -149,7 +149,7 @@ void HostProxy::State::look(std::unique_lock<std::mutex>& lock) {
   } else if (std::all_of(expected.begin(), expected.end(), [](Step* one) { return one->isTold; })) {
     changed.wait(lock);
   } else {
-    changed.wait_for(lock, kLook);
+    changed.wait_for(lock, kBetweenLooks);
   }
 }
 
