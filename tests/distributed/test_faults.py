@@ -88,6 +88,7 @@ def meets_death(rank: Rank, victim: int, seed: int) -> list[int]:
     del comm
     left = Rank(rank.rank - (rank.rank > victim), rank.size - 1, rank._process)
     second = left.new_comm("ctran", f"second-{seed}", hints=hints(rank, seed))
+    dice = random.Random(seed)  # one of them may have been a call ahead of the others
     for _ in range(3):
         call(second, dice)
     second.finalize()
