@@ -221,10 +221,13 @@ bool hasRoot(CollectiveKind kind) {
   }
 }
 
+bool isSmallFloat(DataType type) {
+  return type == DataType::Float8E4M3 || type == DataType::Float8E5M2 ||
+         type == DataType::Float16 || type == DataType::BFloat16;
+}
+
 bool toleratesPartialSums(DataType type, ReduceKind op) {
-  const bool isSmall = type == DataType::Float8E4M3 || type == DataType::Float8E5M2 ||
-                       type == DataType::Float16 || type == DataType::BFloat16;
-  return !isSmall || op == ReduceKind::Min || op == ReduceKind::Max;
+  return !isSmallFloat(type) || op == ReduceKind::Min || op == ReduceKind::Max;
 }
 
 }  // namespace ctran

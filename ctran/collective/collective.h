@@ -115,6 +115,9 @@ bool isReduction(CollectiveKind kind);
 /// Whether `root` counts: also of messages, whose root is the peer.
 bool hasRoot(CollectiveKind kind);
 
+/// Of 16 and 8 bits, whose sums are rounded once.
+bool isSmallFloat(DataType type);
+
 /// Whether sums of partial sums are as good as sums: not if each is rounded to few digits.
 bool toleratesPartialSums(DataType type, ReduceKind op);
 inline bool toleratesPartialSums(const Collective& c) {

@@ -88,10 +88,7 @@ class GpuHosts::Call final : public GpuHostsCall {
   }
 
   void copy(std::byte* to, const std::byte* from, size_t bytes) override {
-    if (bytes == 0) return;
-    gpu::check(gpu::Driver::get().memcpyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes,
-                                              target_.stream),
-               "copying between GPU and host");
+    gpu::copyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes, target_.stream);
   }
 
   size_t start(std::vector<Collective> between) override {

@@ -19,18 +19,6 @@ plan::Limits shmLimits() {
   return limits;
 }
 
-bool isSmallFloat(DataType type) {
-  switch (type) {
-    case DataType::Float16:
-    case DataType::BFloat16:
-    case DataType::Float8E4M3:
-    case DataType::Float8E5M2:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(plan_.hash()) {
