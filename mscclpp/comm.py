@@ -131,7 +131,7 @@ class CommGroup(Connections):
                 or the rank, counts to.
 
         Raises:
-            UnsupportedError: some rank has no such GPU, or they are not all on one host.
+            UnsupportedError: some rank has no such GPU.
         """
         self.communicator.use_gpu(self._gpu() if device is None else device)
 

@@ -332,6 +332,7 @@ int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
 
 /// The plan that serves this call, if one does. What the call itself asks for comes first.
 std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
+  if (collective.plan) return collective.plan;  // chosen by GPUs of several hosts
   if (collective.onRail) return nullptr;
   if (auto plan = collectives_->selector.choosePlan(collective)) return plan;
   return namedPlans_ ? namedPlans_->find(collective) : nullptr;

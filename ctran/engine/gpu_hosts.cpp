@@ -197,6 +197,7 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   }
   selector_.emplace(network_->map(), AlgorithmPlace::GpuHosts);
   selector_->prefer(control_->hint(), userPreferences(), control_->sumsInRankOrder());
+  selector_->usePlans(name);
 }
 
 /// Operations of the communicator run one after the other: one memory serves all, and those that
@@ -240,6 +241,14 @@ uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
     return launch(hinted, target, timeout, kept);
   }
   validate(collective, control_->rank(), control_->size());
+  if (auto plan = selector_->choosePlan(collective)) {
+    // By the network, which runs plans of any number of hosts.
+    Collective planned = collective;
+    planned.plan = std::move(plan);
+    const uint64_t number = domain_->announce(planned);
+    compose(target, timeout, kept, [&](Call& call) { passThroughHost(call, {planned}); });
+    return number;
+  }
   const Algorithm& algorithm = selector_->choose(collective);
   const uint64_t number = domain_->announce(collective);
   compose(target, timeout, kept,

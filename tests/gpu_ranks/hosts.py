@@ -17,7 +17,7 @@ from harness.operations import OPERATIONS, Arguments, Call
 
 import torchcomms
 from gpu_ranks import BACKEND, Make, case
-from torchcomms import ReduceOp, TorchComm
+from torchcomms import ReduceOp, TorchComm, plan
 
 # The host of each rank.
 EVEN = (0, 0, 1, 1)
@@ -155,6 +155,76 @@ def _choices(rank: Rank) -> None:
 @case(world=4)
 def explain_says_what_spans_hosts_and_why(make: Make) -> None:
     make(4).run(_choices)
+
+
+# What serves which operation.
+PLANS = {
+    "all_reduce.two_shot": "all_reduce",
+    "all_gather.ring": "all_gather_single",
+    "reduce_scatter.direct": "reduce_scatter_single",
+    "all_to_all.direct": "all_to_all",
+    "broadcast.binomial": "broadcast",
+}
+
+
+def _planned(rank: Rank, hosts: tuple[int, ...]) -> None:
+    comm = spread(rank, hosts, "planned")
+
+    def algorithm(kind: str, **more: Any) -> str:
+        return comm.explain(kind, 4096, torch.float32, **more).algorithm
+
+    for name, operation in PLANS.items():
+        kind = name.partition(".")[0]
+        with plan.make(name, rank.size).register(prefer=True):
+            assert algorithm(kind) == f"plan:{name}"
+            for number, count in enumerate(COUNTS):
+                op = "SUM" if OPERATIONS[operation].reduces else None
+                counts = (count,) * rank.size
+                arguments = Arguments(torch.int64, op, number % rank.size, counts, False, number)
+                _check_call(rank, comm, operation, arguments, number % 2 == 0)
+        assert not algorithm(kind).startswith("plan:")
+    # A graph keeps the plan that a hint has named.
+    tensor = torch.zeros(70_001, device=rank.device(BACKEND))
+    hints = {"ctran::algorithm": "all_reduce=plan:all_reduce.ring"}
+    with plan.make("all_reduce.ring", rank.size).register():
+        assert algorithm("all_reduce", hints=hints) == "plan:all_reduce.ring"
+        assert not algorithm("all_reduce").startswith("plan:")
+        replay = rank.gpu().capture(
+            lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False, hints=hints)
+        )
+    for number in range(3):
+        tensor.fill_(rank.rank + number)
+        rank.synchronize(BACKEND)
+        replay()
+        rank.synchronize(BACKEND)
+        assert (tensor.cpu() == sum(r + number for r in range(rank.size))).all()
+    comm.finalize()
+
+
+@case(world=4)
+def plans_serve_gpus_of_several_hosts(make: Make) -> None:
+    for hosts in (EVEN, ALONE):
+        make(len(hosts)).run(_planned, hosts)
+
+
+def _other_plan(rank: Rank) -> str:
+    comm = spread(rank, ALONE, "other plan")
+    comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+
+    def look() -> None:
+        comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True).wait_blocking()
+
+    if rank.rank == 0:
+        with plan.make("all_reduce.ring", rank.size).register(prefer=True):
+            return str(error_of(look, torchcomms.MismatchError))
+    return str(error_of(look, torchcomms.MismatchError))
+
+
+@case(world=3, breaks=True)
+def hosts_with_other_plans_are_told(make: Make) -> None:
+    for told in make(3).run(_other_plan):
+        assert "plan" in told or "all_reduce" in told, told
 
 
 def _captured(rank: Rank, hosts: tuple[int, ...], algorithm: str, replays: int) -> None:
@@ -426,8 +496,11 @@ def _leaves(rank: Rank) -> Any:
         rank.listen()  # until the others have noticed
         return None
     rank.listen()
-    work = comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True)
-    error = error_of(work.wait_blocking, torchcomms.PeerLostError)
+
+    def look() -> None:  # The call itself fails where the other rank has said so already.
+        comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True).wait_blocking()
+
+    error = error_of(look, torchcomms.PeerLostError)
     rank.synchronize(BACKEND)
     rank.say("noticed")
     return error.ranks

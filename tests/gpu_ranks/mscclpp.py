@@ -177,6 +177,37 @@ def a_communicator_serves_both_memories(make: Make) -> None:
     make(2).run(_both_memories)
 
 
+def _over_hosts(rank: Rank, hosts: tuple[int, ...]) -> None:
+    os.environ["CTRAN_HOST"] = f"host{hosts[rank.rank]}"
+    algorithms = [
+        named("default_allreduce_packet"),
+        named("default_allgather_fullmesh2"),
+        named("default_alltoall_fullmesh"),
+        named("default_broadcast_fullmesh"),
+        compiled("all_gather_port", ranks=rank.size),
+        compiled("all_reduce_exchange", ranks=rank.size),
+        compiled("all_reduce_two_shot", ranks=rank.size, instances=2),
+    ]
+    try:
+        with Group(rank, f"hosts {hosts}") as on:
+            for algorithm in algorithms:
+                for count in COUNTS:
+                    _check(on, algorithm, count, torch.float32)
+            for program in algorithms[4:]:
+                served = program.explain(on.comm, 4096, mscclpp.DataType.float32)
+                assert served.startswith(f"plan:{program.name}-"), served
+            _replays(on, algorithms[0], 70_001)
+            _replays(on, algorithms[-1], 70_001)
+    finally:
+        del os.environ["CTRAN_HOST"]
+
+
+@case(world=4, breaks=True)
+def algorithms_take_memory_of_gpus_of_several_hosts(make: Make) -> None:
+    for hosts in ((0, 0, 1, 1), (0, 1, 2)):
+        make(len(hosts)).run(_over_hosts, hosts)
+
+
 def _replays(on: Group, algorithm: mscclpp.Algorithm, count: int) -> None:
     """Captured, then replayed with other inputs each time, in place and not."""
     size, me = on.group.nranks, on.group.my_rank

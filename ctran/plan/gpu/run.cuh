@@ -327,20 +327,25 @@ class PlanRun {
       for (u32 k = 0; k < kFrom; ++k) {
         if ((kFromPackets >> k & 1) == 0) readPart(from[k] + first, valid, sources[k]);
       }
-      CTRAN_UNROLL
-      for (u32 k = 0; k < kFrom; ++k) {
-        if ((kFromPackets >> k & 1) == 0) continue;
+      // All at once: one after the other, each would take as long as the first.
+      for (u32 polls = 1; kFromPackets != 0; ++polls) {
+        u32 missing = 0;
         CTRAN_UNROLL
-        for (u32 h = 0; h < kSlots; ++h) {
-          const Word16* slot = reinterpret_cast<const Word16*>(from[k]) + i * kSlots + h;
-          u64 payload = 0;
-          for (u32 polls = 1; ok_ && !loadHalves(slot, flag, payload); ++polls) {
-            ok_ = polls % kPollsPerCheck != 0 ||
-                  keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, 1u << writers[k]);
+        for (u32 k = 0; k < kFrom; ++k) {
+          if ((kFromPackets >> k & 1) == 0) continue;
+          CTRAN_UNROLL
+          for (u32 h = 0; h < kSlots; ++h) {
+            const Word16* slot = reinterpret_cast<const Word16*>(from[k]) + i * kSlots + h;
+            u64 payload = 0;
+            if (!loadHalves(slot, flag, payload)) missing |= 1u << writers[k];
+            sources[k].w[2 * h] = static_cast<u32>(payload);
+            sources[k].w[2 * h + 1] = static_cast<u32>(payload >> 32);
           }
-          sources[k].w[2 * h] = static_cast<u32>(payload);
-          sources[k].w[2 * h + 1] = static_cast<u32>(payload >> 32);
         }
+        if (missing == 0) break;
+        if (polls % kPollsPerCheck != 0) continue;
+        ok_ = keepWaiting(plan_.team, block_, static_cast<u32>(first_) + 1, missing);
+        if (!ok_) break;
       }
       if (!ok_) break;
       Word16 result = sources[0];

@@ -1,4 +1,5 @@
-"""Runs what `mscclpp` promises on this host's GPUs, with two ranks, without pytest: see run.sh.
+"""Runs what `mscclpp` promises on this host's GPUs, without pytest: see run.sh. Two ranks, and
+four for measurements, examples and the guide where there are four GPUs.
 
 Prints a line for each check, and writes rows of JSON to mscclpp.jsonl in the output folder: a check
 has `error`, which is null if it is right; a measurement has `us`, microseconds of a call in a graph
@@ -22,6 +23,7 @@ from typing import Any
 import torch
 
 GPUS = torch.cuda.device_count()
+RANKS = 4 if GPUS >= 4 else 2
 # Ranks share a GPU where there are too few. Before the harness is imported, which reads it.
 os.environ.setdefault("HARNESS_RANKS_PER_GPU", "2" if GPUS == 1 else "1")
 
@@ -73,7 +75,8 @@ def free_port() -> int:
 
 def torchrun(program: Path, *arguments: str) -> str:
     where = {"MSCCLPP_MASTER_ADDR": "127.0.0.1", "MSCCLPP_MASTER_PORT": str(free_port())}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command.append(f"--nproc-per-node={RANKS}")
     ended = subprocess.run(
         [*command, str(program), *arguments],
         env={**os.environ, **where},
@@ -113,7 +116,7 @@ def main() -> int:
         if case.breaks:
             pool.end()
     if is_wanted("measured"):
-        rows = report.attempt("measured", lambda: shared.ranks(2).run(measure, GPUS >= 2)[0])
+        rows = report.attempt("measured", lambda: shared.ranks(RANKS).run(measure, GPUS >= 2)[0])
         for row in rows or []:
             report.row(**row)
             print(f"{row['us']:>10} us  {row['bytes']:>9} bytes  {row['name']}", flush=True)
