@@ -239,6 +239,7 @@ class Member {
         if (relation == kParent) {
           if (header.word != Word::TimeUp) lose(kParent);
           findMissing();
+          break;  // it has heard the others that had news
         } else {
           if (header.word != Word::Report) lose(relation);
           takeReport(relation, header, soon);

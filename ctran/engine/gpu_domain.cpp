@@ -145,9 +145,10 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
   std::vector<Introduction> all = exchangeAll(*control_, own, {}, hooks);
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
+    const std::string why(all[r].why, ::strnlen(all[r].why, sizeof all[r].why));
     throw Error(all[r].kind,
                 "the GPU of rank " + std::to_string(nameOf(r)) + " of communicator '" +
-                    control_->name() + "' cannot take part: " + all[r].why,
+                    control_->name() + "' cannot take part: " + why,
                 {nameOf(r)}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");

@@ -92,8 +92,9 @@ class GpuHosts::Call final : public GpuHostsCall {
   }
 
   size_t start(std::vector<Collective> between) override {
-    auto work = [network = hosts_.network_, between = std::move(between), deadline = deadline_,
-                 timeout = timeout_, captured = captured_] {
+    // The memory stays until the step has ended, also if the call fails meanwhile.
+    auto work = [network = hosts_.network_, between = std::move(between), memory = staging_,
+                 deadline = deadline_, timeout = timeout_, captured = captured_] {
       const std::chrono::nanoseconds left = captured ? timeout : deadline - Clock::now();
       runBetween(*network, between,
                  std::max<std::chrono::nanoseconds>(left, milliseconds(1)) + kNetworkGrace);

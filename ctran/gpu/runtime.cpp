@@ -145,8 +145,11 @@ OwnStream::~OwnStream() {
   }
 }
 
-EventPool::EventPool(const Runtime& runtime, int device, size_t mostIdle)
-    : runtime_(runtime), device_(device), mostIdle_(mostIdle) {}
+EventPool::EventPool(const Runtime& runtime, int device, size_t mostIdle, Timing timing)
+    : runtime_(runtime),
+      device_(device),
+      mostIdle_(mostIdle),
+      flags_(timing == Timing::On ? 0 : kEventDisableTiming) {}
 
 EventPool::~EventPool() {
   for (const Event event : idle_) runtime_.eventDestroy(event);
@@ -164,7 +167,7 @@ Event EventPool::take() {
   const ActiveDevice active(runtime_, device_);
   const RelaxedCapture relaxed(runtime_);
   Event event = nullptr;
-  runtime_.check(runtime_.eventCreate(&event, kEventDisableTiming), "creating an event");
+  runtime_.check(runtime_.eventCreate(&event, flags_), "creating an event");
   return event;
 }
 

@@ -33,6 +33,7 @@ enum class Platform { Cuda, Hip };
   X(eventDestroy, "hipEventDestroy")                                       \
   X(eventRecord, "hipEventRecord")                                         \
   X(eventQuery, "hipEventQuery")                                           \
+  X(eventElapsedTime, "hipEventElapsedTime")                               \
   X(memcpyAsync, "hipMemcpyDtoDAsync")                                     \
   X(memHostAlloc, "hipHostMalloc")                                         \
   X(memFreeHost, "hipHostFree")                                            \
@@ -110,11 +111,14 @@ class OwnStream {
   Stream stream_ = nullptr;
 };
 
-/// Events of one device without timing, used again and again. Any thread.
+/// Events of one device, used again and again. Any thread.
 class EventPool {
  public:
+  /// Whether they tell when they were reached.
+  enum class Timing { Off, On };
+
   /// At most `mostIdle` unused events are kept.
-  EventPool(const Runtime& runtime, int device, size_t mostIdle);
+  EventPool(const Runtime& runtime, int device, size_t mostIdle, Timing timing = Timing::Off);
   ~EventPool();
   EventPool(const EventPool&) = delete;
   EventPool& operator=(const EventPool&) = delete;
@@ -127,6 +131,7 @@ class EventPool {
   const Runtime& runtime_;
   const int device_;
   const size_t mostIdle_;
+  const unsigned flags_;
   std::mutex mutex_;
   std::vector<Event> idle_;
 };

@@ -25,8 +25,12 @@ constexpr std::chrono::hours kNoLimit{24 * 365};
 StreamOperation::StreamOperation(Description description, std::shared_ptr<StreamQueue> queue,
                                  gpu::PooledEvent end, gpu::Stream stream,
                                  std::optional<gpu::Stream> issuer)
-    : description_{description.name, description.sequence, description.timeout,
-                   std::move(description.awaited), nullptr},
+    : description_{description.name,
+                   description.sequence,
+                   description.timeout,
+                   std::move(description.awaited),
+                   nullptr,
+                   std::move(description.timing)},
       queue_(std::move(queue)),
       deadline_(Clock::now() + description.timeout),
       end_(std::move(end)),
@@ -54,6 +58,10 @@ WorkState StreamOperation::state() const {
 }
 
 bool StreamOperation::isOver() const { return queue_->runtime().isReached(end_.get()); }
+
+std::optional<DeviceSpan> StreamOperation::deviceSpan() const {
+  return description_.timing ? description_.timing->until(end_.get()) : std::nullopt;
+}
 
 void StreamOperation::complete() const { end(WorkState::Completed, nullptr); }
 

@@ -13,6 +13,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/work.h"
 #include "ctran/gpu/runtime.h"
+#include "ctran/stream/device_timer.h"
 
 namespace ctran {
 
@@ -31,6 +32,7 @@ class StreamOperation final : public Work {
     std::chrono::milliseconds timeout{0};
     std::vector<int> awaited = {};  ///< the ranks it cannot end without, where they are known
     std::shared_ptr<void> keepAlive = nullptr;  ///< its buffers
+    std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;
   };
 
   /// `end` has been recorded on `stream` behind the operation.
@@ -72,6 +74,9 @@ class StreamOperation final : public Work {
   void throwIfFailed();
   /// What kind of error the operation has failed with, if it has; does not count as seeing it.
   std::optional<ErrorKind> failure() const;
+
+  /// When the device did the operation, which has ended; none if it is not timed.
+  std::optional<DeviceSpan> deviceSpan() const;
 
   /// Whether the device has ended its part, also after a failure. Throws Error(System) when the
   /// device is lost.

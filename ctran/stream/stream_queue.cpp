@@ -20,7 +20,9 @@ constexpr microseconds kLongestDrainPause{1000};
 StreamQueue::StreamQueue(StreamQueueOptions options)
     : options_(std::move(options)),
       events_(std::make_shared<gpu::EventPool>(options_.runtime, options_.device,
-                                               options_.mostIdleEvents)) {}
+                                               options_.mostIdleEvents)) {
+  static_cast<void>(DeviceTimer::isWanted());  // throws for a value that is none
+}
 
 std::string StreamQueue::describe(std::string_view op) const {
   return std::string(op) + " of communicator '" + name() + "' (rank " + std::to_string(rank()) +
@@ -108,14 +110,20 @@ StreamQueue::Placement StreamQueue::place(gpu::Stream current, bool aside) {
     runtime().check(runtime().streamWaitEvent(placement.stream, ready.get(), 0),
                     "making a stream wait");
   }
+  if (DeviceTimer::isWanted() && !placement.isCaptured) [[unlikely]] {
+    const gpu::RelaxedCapture relaxed(runtime());
+    if (!timer_) timer_.emplace(runtime(), device(), options_.mostIdleEvents);
+    placement.timing = timer_->begin(placement.stream);
+  }
   return placement;
 }
 
 std::shared_ptr<StreamOperation> StreamQueue::track(
     const Placement& placement, StreamOperation::Description description,
     const std::function<std::shared_ptr<void>()>& keepAlive) {
-  gpu::PooledEvent end(events());
+  gpu::PooledEvent end = placement.timing ? timer_->makeEnd() : gpu::PooledEvent(events());
   runtime().check(runtime().eventRecord(end.get(), placement.stream), "recording an event");
+  description.timing = placement.timing;
   // The allocator keeps the order of the caller's stream. It does not know our own one.
   const bool isOrdered = options_.freesInStreamOrder;
   const bool isFreedInOrder = isOrdered && placement.stream == placement.current;

@@ -15,6 +15,7 @@
 #include "ctran/base/work.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
+#include "ctran/stream/device_timer.h"
 #include "ctran/stream/error_observer.h"
 #include "ctran/stream/stream_operation.h"
 
@@ -89,6 +90,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
     gpu::Stream current;  ///< the caller's
     gpu::Stream stream;   ///< where the operation goes
     bool isCaptured;
+    std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;  ///< null: it is not timed
   };
   /// An operation goes on the stream `current`. With `aside` it goes on the communicator's own
   /// stream, which waits for what `current` holds by now. While `current` captures, every operation
@@ -172,6 +174,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   const uint64_t process_ = processToken();
   const std::shared_ptr<gpu::EventPool> events_;
   std::optional<gpu::OwnStream> ownStream_;
+  std::optional<DeviceTimer> timer_;
   std::vector<std::weak_ptr<std::function<void()>>> onBreak_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
   std::atomic<int> graphs_{0};  ///< what they keep, counted

@@ -21,19 +21,21 @@ class OverlappingTrace {
   struct Entry {
     bool isMessage = false;
     uint64_t position = 0;
+    bool isRecorded = false;  ///< else it is counted: the recording is off
   };
 
   /// The operation is called; until `started` it counts as having started then. `choice`: see
-  /// Recording::choice. Nothing if the recording is off.
-  std::optional<Entry> begin(bool isMessage, const OperationRecord& operation, uint64_t bytes,
-                             uint64_t tag, uint32_t choice) {
+  /// Recording::choice.
+  Entry begin(bool isMessage, const OperationRecord& operation, uint64_t bytes, uint64_t tag,
+              uint32_t choice) {
     const std::lock_guard lock(mutex_);
-    Entry entry{isMessage, 0};
+    Entry entry{isMessage};
     std::optional<uint64_t>& spare = spare_[isMessage ? 1 : 0];
     RecordSlot& slot =
         spare ? recording_.slot(isMessage, *spare) : recording_.begin(isMessage, entry.position);
     if (spare) entry.position = *std::exchange(spare, std::nullopt);
-    if (!recording_.isOn()) return std::nullopt;
+    if (!recording_.isOn()) return entry;
+    entry.isRecorded = true;
     const uint64_t now = ticks();
     slot.version.store(0, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
@@ -56,10 +58,9 @@ class OverlappingTrace {
   /// The operation does not come about, and is the last one that was called: the next one gets its
   /// number.
   void withdraw(const Entry& entry) {
-    change(entry, [&](RecordSlot& slot) {
-      slot.version.store(0, std::memory_order_release);
-      spare_[entry.isMessage ? 1 : 0] = entry.position;
-    });
+    change(entry, [](RecordSlot& slot) { slot.version.store(0, std::memory_order_release); });
+    const std::lock_guard lock(mutex_);
+    spare_[entry.isMessage ? 1 : 0] = entry.position;
   }
 
   void chose(const Entry& entry, uint32_t choice) {
@@ -81,6 +82,14 @@ class OverlappingTrace {
   }
   void ended(const Entry& entry) {
     change(entry, [](RecordSlot& slot) { set(slot.endedAt, ticks()); });
+  }
+  /// At these times, by a clock that need not quite agree with that of the call.
+  void ended(const Entry& entry, uint64_t startedAt, uint64_t endedAt) {
+    change(entry, [=](RecordSlot& slot) {
+      const uint64_t called = slot.calledAt.load(std::memory_order_relaxed);
+      set(slot.startedAt, std::max(called, startedAt));
+      set(slot.endedAt, std::max(called, endedAt));
+    });
   }
   void failed(const Entry& entry, int kind) {
     change(entry, [kind](RecordSlot& slot) {

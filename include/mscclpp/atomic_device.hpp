@@ -53,6 +53,15 @@ MSCCLPP_DEVICE_INLINE uint64_t fetchAddRelaxedDevice(uint64_t* to, uint64_t valu
                : "memory");
   return before;
 }
+MSCCLPP_DEVICE_INLINE bool compareSwapRelaxedDevice(uint64_t* at, uint64_t expected,
+                                                    uint64_t value) {
+  uint64_t before;
+  asm volatile("atom.relaxed.gpu.cas.b64 %0, [%1], %2, %3;"
+               : "=l"(before)
+               : "l"(at), "l"(expected), "l"(value)
+               : "memory");
+  return before == expected;
+}
 MSCCLPP_DEVICE_INLINE uint32_t fetchAddAcqRelDevice(uint32_t* to, uint32_t value) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;"
@@ -102,6 +111,10 @@ inline void addRelaxedSystem(uint64_t* to, uint64_t value) {
 }
 inline uint64_t fetchAddRelaxedDevice(uint64_t* to, uint64_t value) {
   return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
+}
+inline bool compareSwapRelaxedDevice(uint64_t* at, uint64_t expected, uint64_t value) {
+  return __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED,
+                                     __ATOMIC_RELAXED);
 }
 inline uint32_t fetchAddAcqRelDevice(uint32_t* to, uint32_t value) {
   return __atomic_fetch_add(to, value, __ATOMIC_ACQ_REL);

@@ -23,11 +23,14 @@ struct FifoSlot {
 struct FifoDeviceHandle {
   /// Waits for a place and puts `trigger` there. Returns how many were pushed before.
   MSCCLPP_DEVICE_INLINE uint64_t push(const ProxyTrigger& trigger, int64_t maxSpinCount = -1) {
-    const uint64_t before = fetchAddRelaxedDevice(head, 1);
-    const auto isFree = [&] {
-      return before < loadAcquireSystem(tail) + static_cast<uint64_t>(size);
+    uint64_t before = 0;
+    // A place is taken when it is free, so that who gives up leaves none behind that stays empty.
+    const auto isTaken = [&] {
+      before = loadRelaxedSystem(head);
+      return before < loadAcquireSystem(tail) + static_cast<uint64_t>(size) &&
+             compareSwapRelaxedDevice(head, before, before + 1);
     };
-    if (!waitUntil(isFree, limit, maxSpinCount)) return before;
+    if (!waitUntil(isTaken, limit, maxSpinCount)) return before;
     FifoSlot& slot = slots[before % static_cast<uint64_t>(size)];
     slot.trigger = trigger;
     storeReleaseSystem(&slot.number, before + 1);

@@ -293,3 +293,24 @@ def refuses_what_has_no_memory(rank: Rank, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["ctran", "gloo"])
 def test_tensors_without_memory(ranks: MakeRanks, backend: str) -> None:
     ranks(2).run(refuses_what_has_no_memory, backend)
+
+
+def refuses_long_names(rank: Rank) -> None:
+    comm = rank.comm(BACKEND)
+    for make in (
+        lambda name: rank.new_comm(BACKEND, name),
+        lambda name: rank.new_comm("gloo", name),
+        lambda name: comm.split([0, 1], name),
+        comm.dup,
+    ):
+        with pytest.raises(torchcomms.CommError, match="at most 1024 bytes, and this one 1025"):
+            make("n" * 1025)
+    longest = rank.new_comm("gloo", "n" * 1024)
+    part = longest.split([0, 1], "m" * 1024)
+    assert _sum(longest) == _sum(part) == 3
+    for one in (part, longest):
+        one.finalize()
+
+
+def test_names_have_a_limit(ranks: MakeRanks) -> None:
+    ranks(2).run(refuses_long_names)

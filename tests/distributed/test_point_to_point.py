@@ -127,6 +127,36 @@ def test_a_receive_takes_messages_of_its_tag(ranks: MakeRanks) -> None:
     ranks(2).run(receives_by_tag, BACKEND)
 
 
+def waits_for_another_tag(rank: Rank, backend: str) -> None:
+    comm = rank.comm(backend)
+    tags = list(range(40))  # more than gloo keeps threads for
+    boxes = [torch.full((3,), float(tag)) for tag in tags]
+    if rank.rank == 0:
+        for tag in reversed(tags):
+            comm.send(boxes[tag], 1, async_op=False, options=torchcomms.SendOptions(tag=tag))
+            if tag == 38:
+                comm.recv(torch.zeros(1), 1, async_op=False)
+        return
+    for box in boxes:
+        box.zero_()
+    works = [
+        comm.recv(boxes[tag], 0, async_op=True, options=torchcomms.RecvOptions(tag=tag))
+        for tag in tags[:38]
+    ]
+    for tag in (39, 38):
+        comm.recv(boxes[tag], 0, async_op=False, options=torchcomms.RecvOptions(tag=tag))
+    assert not any(work.is_completed() for work in works)
+    comm.send(torch.zeros(1), 0, async_op=False)
+    for work in works:
+        work.wait()
+    assert [box[0].item() for box in boxes] == [float(tag) for tag in tags]
+
+
+@pytest.mark.parametrize("backend", [BACKEND, "gloo"])
+def test_a_receive_does_not_hold_up_those_of_other_tags(ranks: MakeRanks, backend: str) -> None:
+    ranks(2).run(waits_for_another_tag, backend)
+
+
 def mistakes_a_tagged_message(rank: Rank) -> None:
     comm = rank.new_comm(BACKEND, "tagged")
     if rank.rank == 0:

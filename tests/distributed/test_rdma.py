@@ -67,6 +67,21 @@ def test_pairs_of_ranks_change_over_to_rdma(fresh_ranks: Callable[[int], Ranks],
     use_rdma(fresh_ranks(size)).run(changes_over, ": RDMA (standin_")
 
 
+def adds_devices(rank: Rank) -> None:
+    os.environ["CTRAN_IB_RAILS"] = "2" if rank.rank == 0 else "4"
+    for number in range(5):
+        comm = rank.new_comm("ctran", f"devices {number}")
+        all_reduce(comm, 3 << 20)
+        all_reduce(comm, 3 << 20)
+        (path,) = paths(comm)
+        assert "standin_" in path
+        comm.finalize()
+
+
+def test_devices_are_added_while_others_are_in_use(fresh_ranks: Callable[[int], Ranks]) -> None:
+    use_rdma(fresh_ranks(2), STAND_IN_VERBS_DEVICES="4").run(adds_devices)
+
+
 @pytest.mark.parametrize(
     "variables",
     [

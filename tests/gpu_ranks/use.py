@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import torch
 from harness import Rank
 from harness.devices import Cuda
-from harness.failing import error_of
+from harness.failing import error_of, until
 from harness.matrix import prepared
 from harness.operations import OPERATIONS, Arguments, Call
 
 from gpu_ranks import BACKEND, Make, case
-from torchcomms import ReduceOp, WorkStatus
+from torchcomms import ReduceOp, TorchComm, WorkStatus
+from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records.calls import collectives
 
 COUNT = 1000
+LATE_SECONDS = 0.3
+GUARD_SECONDS = 60
 # Packets, two shots of them, and lanes.
 COUNTS = (1, 5000, 200_000, 3_000_001)
 
@@ -55,6 +60,47 @@ def _works(rank: Rank) -> None:
 @case(world=2)
 def works_tell_how_far_they_are(make: Make) -> None:
     make(2).run(_works)
+
+
+def _timed(rank: Rank) -> None:
+    """The second of two calls is on the stream at once, and starts when the first has ended."""
+    os.environ["CTRAN_GPU_TIMES"] = "1"
+    comm = rank.new_comm(BACKEND, "timed")
+    tensor = _ones(rank)
+    # A busy host may miss the GPU's clock, until a second later.
+    for _ in range(GUARD_SECONDS):
+        comm.barrier(async_op=False).wait_blocking()
+        if rank.rank == 1:
+            time.sleep(LATE_SECONDS)
+        for _ in range(2):
+            comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        rank.synchronize(BACKEND)
+        until(lambda: _calls(comm)[-1]["ended"] > 0, "the records to tell the end")
+        first, second = _calls(comm)[-2:]
+        for call in (first, second):
+            assert call["called"] <= call["started"] <= call["ended"]
+        shares = [torch.zeros(1, device=tensor.device) for _ in range(2)]
+        waited = second["started"] - second["called"] > LATE_SECONDS * 5e8
+        own = torch.full((1,), float(waited), device=tensor.device)
+        comm.all_gather(shares, own, async_op=False)
+        rank.synchronize(BACKEND)
+        if shares[0].item() == 1:
+            break
+        time.sleep(1)
+    else:
+        raise AssertionError(f"{second} did not start late in {GUARD_SECONDS} attempts")
+    comm.finalize()
+
+
+def _calls(comm: TorchComm) -> list[dict[str, Any]]:
+    (found,) = (one for one in recorded.live(os.getpid()) if one.name == comm.get_name())
+    calls = collectives(found.ranks[comm.get_rank()])
+    return [call for _, call in sorted(calls.items()) if call["kind"] == "all_reduce"]
+
+
+@case(world=2, breaks=True)
+def the_gpu_tells_when_it_did_operations(make: Make) -> None:
+    make(2).run(_timed)
 
 
 def _streams(rank: Rank) -> None:

@@ -85,6 +85,8 @@ struct EventTag {
   std::condition_variable changed;
   uint64_t recorded = 0;
   std::set<uint64_t> ahead;  ///< records that their streams have not reached yet, in any order
+  bool isTimed = true;
+  std::chrono::steady_clock::time_point reachedAt;
   std::atomic<StreamTag*> capturedBy{nullptr};
   uint64_t captured = 0;  ///< how much that stream had captured by then
 };
@@ -412,9 +414,10 @@ STAND_IN Result cuGraphRetainUserObject(Graph graph, UserObject object, unsigned
   return kSuccess;
 }
 
-STAND_IN Result cuEventCreate(Event* event, unsigned) {
+STAND_IN Result cuEventCreate(Event* event, unsigned flags) {
   if (!currentContext) return 201;
   *event = new EventTag;
+  (*event)->isTimed = (flags & kEventDisableTiming) == 0;
   return kSuccess;
 }
 
@@ -447,6 +450,7 @@ STAND_IN Result cuEventRecord(Event event, Stream stream) {
   return one.push([event, version] {
     const std::lock_guard lock(event->mutex);
     event->ahead.erase(version);
+    event->reachedAt = std::chrono::steady_clock::now();
     event->changed.notify_all();
   });
 }
@@ -481,6 +485,18 @@ STAND_IN Result cuEventQuery(Event event) {
   if (const Result result = unsafeCall()) return result;
   const std::lock_guard lock(event->mutex);
   return event->ahead.count(event->recorded) == 0 ? kSuccess : kNotReady;
+}
+
+STAND_IN Result cuEventElapsedTime(float* milliseconds, Event start, Event end) {
+  if (const Result result = unsafeCall()) return result;
+  const std::scoped_lock lock(start->mutex, end->mutex);
+  for (const Event event : {start, end}) {
+    if (!event->isTimed || event->recorded == 0) return 400;
+    if (event->ahead.count(event->recorded) != 0) return kNotReady;
+  }
+  *milliseconds =
+      std::chrono::duration<float, std::milli>(end->reachedAt - start->reachedAt).count();
+  return kSuccess;
 }
 
 STAND_IN Result cuStreamWaitEvent(Stream stream, Event event, unsigned) {
@@ -920,6 +936,7 @@ SAME_AS(cuEventCreate) decltype(cuEventCreate) hipEventCreateWithFlags;
 SAME_AS(cuEventDestroy_v2) decltype(cuEventDestroy_v2) hipEventDestroy;
 SAME_AS(cuEventRecord) decltype(cuEventRecord) hipEventRecord;
 SAME_AS(cuEventQuery) decltype(cuEventQuery) hipEventQuery;
+SAME_AS(cuEventElapsedTime) decltype(cuEventElapsedTime) hipEventElapsedTime;
 SAME_AS(cuMemcpyAsync) decltype(cuMemcpyAsync) hipMemcpyDtoDAsync;
 SAME_AS(cuMemHostAlloc) decltype(cuMemHostAlloc) hipHostMalloc;
 SAME_AS(cuMemFreeHost) decltype(cuMemFreeHost) hipHostFree;

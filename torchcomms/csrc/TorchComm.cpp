@@ -17,6 +17,16 @@ namespace torch::comms {
 
 namespace {
 
+/// Names are parts of keys of stores, which have limits of their own.
+constexpr size_t kMostNameBytes = 1024;
+
+void checkName(const std::string& name) {
+  if (name.size() <= kMostNameBytes) return;
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                     "a communicator's name has at most " + std::to_string(kMostNameBytes) +
+                         " bytes, and this one " + std::to_string(name.size()));
+}
+
 /// The message also says how many elements there are, and how many there should be.
 void requireElements(const ArgumentChecks& check, int64_t got, int64_t wanted,
                      std::string_view message) {
@@ -462,6 +472,7 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
   childOptions.size.reset();
   std::string childName = name;
   if (childName.empty()) childName = std::string(getCommName()) + "/" + std::to_string(splits_);
+  checkName(childName);
   childOptions.name = childName;
   const uint64_t id = HookRegistry::nextOpId();
   hooks_->before(OpName::split, id, SplitPreHookArgs{ranks, childName});
@@ -615,6 +626,7 @@ std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device devic
   CommOptions made = options;
   if (!name.empty()) made.name = name;
   if (made.name.empty()) made.name = "default";
+  checkName(made.name);
   if (made.timeout.count() <= 0) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive");
   }

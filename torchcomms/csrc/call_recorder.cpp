@@ -23,6 +23,7 @@
 #include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
+#include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/data_type.hpp"
 
@@ -236,9 +237,8 @@ struct CallRecorder::State {
       call.count = static_cast<size_t>(facts.block->numel());
       if (call.kind == CollectiveKind::AllToAll) call.count /= static_cast<size_t>(size);
     }
-    const auto entry = trace.begin(isMessage(call.kind), ctran::makeRecord(call, 0, 0), facts.bytes,
-                                   facts.received, choice);
-    if (entry) entries.push_back(*entry);
+    entries.push_back(trace.begin(isMessage(call.kind), ctran::makeRecord(call, 0, 0), facts.bytes,
+                                  facts.received, choice));
   }
 
   Entries begin(OpName op, const PreHookArgs& args) {
@@ -259,8 +259,10 @@ struct CallRecorder::State {
   void started(const Entries& entries) {
     for (const Entry& entry : entries) trace.started(entry);
   }
-  void ended(const Entries& entries) {
-    for (const Entry& entry : entries) trace.ended(entry);
+  void ended(const Entries& entries, std::optional<ctran::DeviceSpan> span = std::nullopt) {
+    for (const Entry& entry : entries) {
+      span ? trace.ended(entry, span->startedAt, span->endedAt) : trace.ended(entry);
+    }
   }
   void failed(const Entries& entries, ctran::ErrorKind kind, const char* text) {
     for (const Entry& entry : entries) trace.failed(entry, static_cast<int>(kind));
@@ -326,7 +328,7 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
     throw;
   }
   state_->prepared(entries);
-  if (entries.empty()) return work;
+  if (entries.empty() || !entries.front().isRecorded) return work;
   if (work == TorchWorkCompleted::shared()) {
     if (!state_->isOnCpu && stream::isCapturing(state_->device)) {
       for (const Entry& entry : entries) state_->trace.chose(entry, state_->inGraph);
@@ -347,21 +349,24 @@ void CallRecorder::follow(const WorkPtr& work, const Entries& entries) {
     work->registerWorkStartHook(
         [self = shared_from_this(), entries] { self->state_->started(entries); });
   } else {
-    state_->started(entries);  // it has been issued; to ask the device would cost a microsecond
+    state_->started(entries);  // it has been issued; what the device says comes in the end
   }
+  const auto operation = state_->isOnCpu ? nullptr : stream::operationOf(*work);
   // The record must not keep the work: that the program lets go of it says that nobody will ask
   // for its error.
-  work->registerWorkEndHook(
-      [self = shared_from_this(), entries, weak = c10::weak_intrusive_ptr<TorchWork>(work)] {
-        const WorkPtr ended = weak.lock();
-        const WorkStatus status = ended ? ended->status() : WorkStatus::COMPLETED;
-        if (status != WorkStatus::TIMEDOUT && status != WorkStatus::ERROR) {
-          return self->state_->ended(entries);
-        }
-        const bool isLate = status == WorkStatus::TIMEDOUT;
-        self->state_->failed(entries, isLate ? ctran::ErrorKind::Timeout : ctran::ErrorKind::System,
-                             "an operation has failed; the rank's error says why");
-      });
+  work->registerWorkEndHook([self = shared_from_this(), entries,
+                             weak = c10::weak_intrusive_ptr<TorchWork>(work),
+                             onStream = std::weak_ptr(operation)] {
+    const WorkPtr ended = weak.lock();
+    const WorkStatus status = ended ? ended->status() : WorkStatus::COMPLETED;
+    if (status != WorkStatus::TIMEDOUT && status != WorkStatus::ERROR) {
+      const auto timed = onStream.lock();
+      return self->state_->ended(entries, timed ? timed->deviceSpan() : std::nullopt);
+    }
+    const bool isLate = status == WorkStatus::TIMEDOUT;
+    self->state_->failed(entries, isLate ? ctran::ErrorKind::Timeout : ctran::ErrorKind::System,
+                         "an operation has failed; the rank's error says why");
+  });
 }
 
 }  // namespace torch::comms

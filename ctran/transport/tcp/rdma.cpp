@@ -194,8 +194,8 @@ bool TcpTransport::pollRdma() {
     any |= device->poll();
   }
   peers_.forEach([this](int, Peer& peer) {
-    for (const auto& rail : peer.rails) {
-      if (rail->link) pollRail(peer, *rail);
+    for (size_t r = 0; r < peer.rails.size(); ++r) {  // what is found may add rails
+      if (peer.rails[r]->link) pollRail(peer, *peer.rails[r]);
     }
     if (peer.sendsOverRdma() && peer.hasOutput()) flush(peer);
   });

@@ -10,8 +10,9 @@ namespace {
 
 static_assert(sizeof(IbTarget) == kTargetBytes);
 
-/// Larger messages are sent as data: a link has work requests for so much at a time.
-constexpr size_t kMostPlaced = size_t{64} << 30;
+/// Larger messages are sent as data: a link has work requests for so much at a time, and for the
+/// notice of it.
+constexpr size_t kMostPlaced = size_t{32} << 30;
 /// Smaller parts are not worth a notice of their own.
 constexpr size_t kLeastPart = 256 << 10;
 

@@ -3,10 +3,12 @@
 #include <cstdlib>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
 #include <vector>
 
 #include "mscclpp/concurrency_device.hpp"
 #include "mscclpp/errors.hpp"
+#include "mscclpp/fifo.hpp"
 #include "tests/mscclpp/native/ranks.h"
 
 namespace mscclpp::testing {
@@ -127,6 +129,50 @@ TEST(HostKernel, EndsWithinALimit) {
   const auto wait = [&] { host::launch(1, 1, 0, [&] { never.acquire(); }); };
   EXPECT_NE(errorOf(wait).find("for rank 3"), std::string::npos);
   EXPECT_NE(errorOf(wait).find("after an earlier failure"), std::string::npos);
+}
+
+TEST(Fifo, APushThatGivesUpLeavesNoPlaceThatStaysEmpty) {
+  Fifo fifo(2, DeviceType::CPU);
+  FifoDeviceHandle handle = fifo.deviceHandle();
+  handle.push({1});
+  handle.push({2});
+  EXPECT_NE(errorOf([&] { handle.push({3}, 10); }), "");
+  ProxyTrigger trigger;
+  for (const uint64_t expected : {1, 2}) {
+    ASSERT_TRUE(fifo.poll(trigger));
+    EXPECT_EQ(trigger.fst, expected);
+    fifo.pop();
+  }
+  const uint64_t pushed = handle.push({4});
+  ASSERT_TRUE(fifo.poll(trigger));
+  EXPECT_EQ(trigger.fst, 4U);
+  EXPECT_FALSE(handle.poll(pushed));
+  fifo.pop();
+  EXPECT_TRUE(handle.poll(pushed));
+}
+
+TEST(Fifo, ThreadsThatPushAtTheSameTimeLoseNothing) {
+  Fifo fifo(3, DeviceType::CPU);
+  FifoDeviceHandle handle = fifo.deviceHandle();
+  constexpr uint64_t kThreads = 8, kEach = 50;
+  std::vector<int> seen(kThreads * kEach);
+  std::thread proxy([&] {
+    ProxyTrigger trigger;
+    for (uint64_t count = 0; count < kThreads * kEach;) {
+      if (!fifo.poll(trigger)) {
+        std::this_thread::yield();
+        continue;
+      }
+      ++seen[trigger.fst];
+      fifo.pop();
+      ++count;
+    }
+  });
+  host::launch(1, kThreads, 0, [&] {
+    for (uint64_t i = 0; i < kEach; ++i) handle.sync(handle.push({threadIdx.x * kEach + i}));
+  });
+  proxy.join();
+  EXPECT_EQ(seen, std::vector<int>(kThreads * kEach, 1));
 }
 
 TEST(DeviceSyncer, OrdersWhatBlocksWrite) {

@@ -191,6 +191,59 @@ std::vector<std::byte> message(uint32_t word, uint64_t bytes, std::span<const st
   return all;
 }
 
+/// What rank 1 of 65 tells its parent, whom this plays, when the time is up as rank 64 comes. Rank
+/// 64 has been let in before, if there was time for that.
+uint32_t toldAsTheTimeIsUp() {
+  constexpr int kSize = 65;
+  constexpr uint32_t kReport = 100, kTimeUp = 101;
+  const std::string host = hostIdentity();
+  const JobKey key = randomKey();
+  Leader one(Leader::Reach::OneHost, host, key);
+  int ends[2];
+  EXPECT_EQ(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends), 0);
+  const UniqueFd parent(ends[1]);
+  std::atomic<bool> pauses{false}, hasPaused{false}, goesOn{false};
+  std::thread rank1([&] {
+    hand_over::Callers callers(one.local(), nullptr, key, kSize, 64, 1);
+    const auto tick = [&] {
+      if (!pauses) return;
+      hasPaused = true;
+      while (!goesOn) std::this_thread::yield();
+    };
+    errorOf([&] {
+      hand_over::meetInTree(&callers, {1, kSize}, Socket::made([&] { return ends[0]; }), key, host,
+                            later(), tick);
+    });
+  });
+  const LocalCall call = callLocal(one.address().socketName.data(), key, later());
+  hand_over::HostHello hello{hand_over::kProtocol, 64, kSize, ::getpid(), processToken()};
+  const UniqueFd brings = openOwnPidFd();
+  const int fds[] = {brings.get()};
+  sendAll(call.socket.fd(), bytesOf(hello), fds, later());
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  const hand_over::OwnHosts own = hand_over::makeHosts(key, 64, kSize, host);
+  pauses = true;
+  while (!hasPaused) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  sendAll(parent, message(kTimeUp, 0, {}), {}, later());
+  const auto bytes = own.places.bytes();
+  sendAll(call.socket.fd(), message(kReport, bytes.size(), bytes), {}, later());
+  goesOn = true;
+  std::vector<std::byte> said(16);
+  receiveAll(parent, said, 0, later());
+  ::shutdown(parent.get(), SHUT_RDWR);
+  rank1.join();
+  uint32_t word = 0;
+  std::memcpy(&word, said.data() + 4, sizeof word);
+  return word;
+}
+
+TEST(Meeting65, ARankThatComesAsTheTimeIsUpIsNotMissing) {
+  constexpr uint32_t kReport = 100;
+  uint32_t word = 0;
+  for (int attempt = 0; attempt < 10 && word != kReport; ++attempt) word = toldAsTheTimeIsUp();
+  EXPECT_EQ(word, kReport);
+}
+
 TEST_F(Meeting66, ARankThatTellsNonsenseIsNamedByAll) {
   constexpr uint32_t kReport = 100, kFailed = 102;
   Place of63, of64;

@@ -199,9 +199,8 @@ TEST(Recording, OfOperationsThatOverlap) {
   const auto first = trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
   const auto second = trace.begin(false, {0, 0, 0, 2, {}}, 20, 0, recording.choice("nccl", "so"));
   const auto message = trace.begin(true, {0, 0, 0, 3, {}}, 30, 4, 0);
-  ASSERT_TRUE(first && second && message);
-  trace.ended(*second);
-  trace.failed(*message, static_cast<int>(ErrorKind::PeerLost));
+  trace.ended(second);
+  trace.failed(message, static_cast<int>(ErrorKind::PeerLost));
   auto group = readRecording(memory.fd.get());
   const auto& operations = group->ranks.at(0).operations;
   ASSERT_EQ(operations.size(), 3U);
@@ -212,10 +211,10 @@ TEST(Recording, OfOperationsThatOverlap) {
   EXPECT_EQ(operations[2].tag, 4U);
 
   recording.turn(false);
-  EXPECT_FALSE(trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0));
+  EXPECT_FALSE(trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0).isRecorded);
   recording.turn(true);
   for (uint64_t i = 0; i < Recording::kCollectives; ++i) trace.begin(false, {}, 0, 0, 0);
-  trace.ended(*first);  // its record has gone
+  trace.ended(first);  // its record has gone
   group = readRecording(memory.fd.get());
   for (const auto& op : group->ranks.at(0).operations) {
     if (!op.isMessage) {
@@ -231,14 +230,13 @@ TEST(Recording, GivesTheNumberOfACallThatIsRefusedToTheNextOne) {
   const auto running = trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
   const auto refused = trace.begin(false, {0, 0, 0, 2, {}}, 20, 0, 0);
   const auto message = trace.begin(true, {0, 0, 0, 3, {}}, 30, 4, 0);
-  ASSERT_TRUE(running && refused && message);
-  trace.withdraw(*refused);
+  ASSERT_TRUE(running.isRecorded && refused.isRecorded && message.isRecorded);
+  trace.withdraw(refused);
   auto group = readRecording(memory.fd.get());
   ASSERT_EQ(group->ranks.at(0).operations.size(), 2U);
   const auto next = trace.begin(false, {0, 0, 0, 4, {}}, 40, 0, 0);
-  ASSERT_TRUE(next);
-  EXPECT_EQ(next->position, 1U);
-  trace.ended(*next);
+  EXPECT_EQ(next.position, 1U);
+  trace.ended(next);
   group = readRecording(memory.fd.get());
   const auto& rank = group->ranks.at(0);
   EXPECT_EQ(rank.collectives, 2U);
@@ -247,6 +245,35 @@ TEST(Recording, GivesTheNumberOfACallThatIsRefusedToTheNextOne) {
   EXPECT_EQ(rank.operations[0].ended, 0);
   EXPECT_EQ(rank.operations[1].count, 4U);
   EXPECT_GT(rank.operations[1].ended, 0);
+}
+
+TEST(Recording, CountsAlikeWhatIsRefusedWhileItIsOff) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 2, "world", "here", 0, 5});
+  OverlappingTrace trace(recording);
+  recording.turn(false);
+  trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
+  trace.withdraw(trace.begin(false, {0, 0, 0, 2, {}}, 20, 0, 0));
+  recording.turn(true);
+  EXPECT_EQ(trace.begin(false, {0, 0, 0, 3, {}}, 30, 0, 0).position, 1U);
+}
+
+TEST(Recording, TakesTimesThatTheDeviceTells) {
+  Memory memory(1);
+  Recording recording(memory.mapping, 1, 0, {0, 2, "world", "here", 0, 5});
+  OverlappingTrace trace(recording);
+  const auto early = trace.begin(false, {0, 0, 0, 1, {}}, 10, 0, 0);
+  trace.ended(early, 1, 2);  // before the call, as clocks need not quite agree
+  const auto known = trace.begin(false, {0, 0, 0, 2, {}}, 10, 0, 0);
+  const uint64_t now = ticks();
+  trace.ended(known, now + 1'000'000, now + 3'000'000);
+  const auto group = readRecording(memory.fd.get());
+  const auto& operations = group->ranks.at(0).operations;
+  ASSERT_EQ(operations.size(), 2U);
+  EXPECT_EQ(operations[0].started, operations[0].called);
+  EXPECT_EQ(operations[0].ended, operations[0].called);
+  EXPECT_GT(operations[1].started, operations[1].called);
+  EXPECT_GT(operations[1].ended, operations[1].started);
 }
 
 TEST(Recording, KeepsTheLastOnes) {

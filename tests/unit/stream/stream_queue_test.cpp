@@ -2,7 +2,9 @@
 
 #include <thread>
 
+#include "ctran/base/config.h"
 #include "ctran/stream/watchdog.h"
+#include "ctran/trace/ticks.h"
 #include "tests/unit/stream/stream_fixture.h"
 #include "tests/unit/support/ranks.h"
 
@@ -28,6 +30,46 @@ TEST_F(StreamQueueTest, AnOperationEndsWhenItsStreamHasComeThere) {
   EXPECT_EQ(calls, 2);
   EXPECT_TRUE(queue->inspect());
   EXPECT_EQ(observer->seenErrors, 0);
+}
+
+/// A busy machine may not look at the device's clock in time: the next second it does.
+std::optional<DeviceSpan> spanOf(const std::function<std::shared_ptr<StreamOperation>()>& run) {
+  for (int attempt = 0; attempt < 60; ++attempt) {
+    const auto operation = run();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    if (const auto span = operation->deviceSpan()) return span;
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+  }
+  return std::nullopt;
+}
+
+TEST_F(StreamQueueTest, TheDeviceTellsWhenItDidAnOperation) {
+  const auto queue = makeQueue();
+  setLive("CTRAN_GPU_TIMES", "1");
+  for (const bool aside : {false, true}) {
+    uint64_t called = 0, opened = 0;
+    const auto span = spanOf([&] {
+      called = ticks();
+      const auto operation = enqueue(*queue, aside);
+      std::this_thread::sleep_for(Milliseconds(20));
+      opened = ticks();
+      gate.letOnePass();
+      operation->wait();
+      return operation;
+    });
+    ASSERT_TRUE(span);
+    // The clocks agree but for a look of 200 us, and drift.
+    const uint64_t slack = (opened - called) / 4;
+    EXPECT_GT(span->startedAt + slack, called);
+    EXPECT_LE(span->startedAt, span->endedAt);
+    EXPECT_GT(span->endedAt + slack, opened);
+    EXPECT_LT(span->endedAt, ticks());
+  }
+  setLive("CTRAN_GPU_TIMES", "0");
+  const auto operation = enqueue(*queue);
+  gate.open();
+  operation->wait();
+  EXPECT_FALSE(operation->deviceSpan());
 }
 
 TEST_F(StreamQueueTest, BuffersStayUntilTheOperationHasEnded) {

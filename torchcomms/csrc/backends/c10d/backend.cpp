@@ -60,6 +60,11 @@ class Entered {
   std::atomic<bool>& entered_;
 };
 
+/// When there are so many, those that have nothing to do are let go.
+constexpr size_t kMostMessageQueues = 16;
+
+bool isIdle(const MessageQueues::value_type& one) { return one.second.idle(); }
+
 /// Waits for what has been posted.
 void drain(TaskQueue& queue, const std::shared_ptr<ErrorMonitor>& monitor) {
   if (queue.idle()) return;
@@ -72,16 +77,17 @@ void drain(TaskQueue& queue, const std::shared_ptr<ErrorMonitor>& monitor) {
 struct Remains {
   std::shared_ptr<C10dGroup> group;
   TaskQueue collectives;
-  std::map<std::pair<int, P2POp::Type>, TaskQueue> peers;
+  MessageQueues messages;
 
-  Remains(std::shared_ptr<C10dGroup> group, TaskQueue collectives,
-          std::map<std::pair<int, P2POp::Type>, TaskQueue> peers)
-      : group(std::move(group)), collectives(std::move(collectives)), peers(std::move(peers)) {}
+  Remains(std::shared_ptr<C10dGroup> group, TaskQueue collectives, MessageQueues messages)
+      : group(std::move(group)),
+        collectives(std::move(collectives)),
+        messages(std::move(messages)) {}
   Remains(Remains&&) = default;
   ~Remains() {
     if (!group) return;  // moved from
     drain(collectives, group->monitor);
-    for (auto& [key, queue] : peers) drain(queue, group->monitor);
+    for (auto& [key, queue] : messages) drain(queue, group->monitor);
   }
 };
 
@@ -108,8 +114,7 @@ C10dBackend::C10dBackend(C10dKind kind) : kind_(std::move(kind)) {}
 C10dBackend::~C10dBackend() {
   if (!group_) return;
   group_->monitor->seen();
-  const bool idle = collectives_.idle() && std::all_of(peers_.begin(), peers_.end(),
-                                                       [](auto& p) { return p.second.idle(); });
+  const bool idle = collectives_.idle() && std::ranges::all_of(messages_, isIdle);
   if (!forgetEnded()) {
     destroyAside(std::move(group_), [left = std::move(onDevice_)] {
       return std::ranges::all_of(left, [](const auto& one) { return one->hasEnded(); });
@@ -118,7 +123,7 @@ C10dBackend::~C10dBackend() {
     const HostWait wait;
     group_.reset();
   } else {
-    destroyAside(Remains(std::move(group_), std::move(collectives_), std::move(peers_)));
+    destroyAside(Remains(std::move(group_), std::move(collectives_), std::move(messages_)));
   }
 }
 
@@ -164,7 +169,7 @@ void C10dBackend::init(at::Device device, std::string_view name, const CommOptio
 void C10dBackend::finalize() {
   drainDevice();
   drain(collectives_, group_->monitor);
-  for (auto& [key, queue] : peers_) drain(queue, group_->monitor);
+  for (auto& [key, queue] : messages_) drain(queue, group_->monitor);
   if (group_->isBroken()) {
     destroyAside(std::move(group_->backend));
   } else {
@@ -220,6 +225,15 @@ TorchCommBackend::WorkPtr C10dBackend::execute(const Call& call, Body body) {
   return TorchWorkCompleted::shared();
 }
 
+TaskQueue& C10dBackend::queueOf(const P2POp& message) {
+  const MessageQueues::key_type key(message.peer, message.type, message.tag);
+  // Each has a thread. Programs may take a new tag for each message.
+  if (messages_.size() >= kMostMessageQueues && !messages_.contains(key)) {
+    std::erase_if(messages_, isIdle);
+  }
+  return messages_[key];
+}
+
 TorchCommBackend::WorkPtr C10dBackend::exchange(const Call& call) {
   const OpName op = call.op;
   const std::vector<P2POp> ops = call.messages();
@@ -262,7 +276,7 @@ TorchCommBackend::WorkPtr C10dBackend::exchange(const Call& call) {
     }
   }
   for (size_t i = 0; i < ops.size(); ++i) {
-    peers_[{ops[i].peer, ops[i].type}].post(
+    queueOf(ops[i]).post(
         [group = group_, op, peer = ops[i].peer, deadline, operation, part = issued[i]]() mutable {
           operation->started();
           std::exception_ptr error;

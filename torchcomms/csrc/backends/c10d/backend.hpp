@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <tuple>
 
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/c10d/device_work.hpp"
@@ -23,6 +24,9 @@ struct C10dGroup;
 using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const Hints& hints)>;
+
+/// Threads that wait for messages, by peer, direction and tag.
+using MessageQueues = std::map<std::tuple<int, P2POp::Type, int>, TaskQueue>;
 
 /// What there is to know of a c10d backend.
 struct C10dKind {
@@ -92,6 +96,8 @@ class C10dBackend final : public BuiltinBackend {
   bool forgetEnded();
   /// Waits until the device has done what was issued. Throws ctran::Error (Timeout).
   void drainDevice();
+  /// Where the end of a message is waited for, behind the earlier ones that it is matched with.
+  TaskQueue& queueOf(const P2POp& message);
   WorkPtr exchange(const Call& call);
   WorkPtr exchangeOnStream(const Call& call, const std::vector<P2POp>& ops);
 
@@ -99,7 +105,7 @@ class C10dBackend final : public BuiltinBackend {
   std::shared_ptr<C10dGroup> group_;
   TaskQueue collectives_;
   std::atomic<bool> entered_{false};  ///< a collective is being called, on the host
-  std::map<std::pair<int, P2POp::Type>, TaskQueue> peers_;
+  MessageQueues messages_;
   std::optional<c10::Stream> stream_;                      ///< of asynchronous calls on streams
   std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< what may not have ended
   uint64_t splits_ = 0;

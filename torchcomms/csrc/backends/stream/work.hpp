@@ -34,6 +34,9 @@ class StreamWork final : public TorchWork {
   const at::Device device_;
 };
 
+/// The operation of such a work; null for other works.
+std::shared_ptr<ctran::StreamOperation> operationOf(const TorchWork& work);
+
 /// The work of an operation; of one that was captured, which has none, a completed one.
 c10::intrusive_ptr<TorchWork> workOf(std::shared_ptr<ctran::StreamOperation> operation,
                                      at::Device device);
