@@ -18,6 +18,7 @@ from torchcomms.cli.records import (
     recording,
     serve,
     sources,
+    terminal,
     timeline,
     top,
     traffic,
@@ -319,8 +320,11 @@ def _data(communicator: job.Communicator, verdicts: list[dict[str, Any]]) -> dic
 def _paragraph(communicator: job.Communicator, verdicts: Sequence[dict[str, Any]]) -> str:
     state = state_of(communicator, verdicts)
     seen = len(communicator.ranks)
-    text = f"{communicator.name} ({seen} of {communicator.size} ranks): {state}"
+    lines = [f"{communicator.name} ({seen} of {communicator.size} ranks): {state}"]
     off = [rank for rank, about in communicator.ranks.items() if about.get("off")]
     if off:
-        text += f"\n  {named(off)} records nothing: `torchcomms env set CTRAN_TRACE 1` turns it on"
-    return text + "".join(f"\n  {verdict['text']}" for verdict in verdicts)
+        lines.append(
+            f"  {named(off)} records nothing: `torchcomms env set CTRAN_TRACE 1` turns it on"
+        )
+    lines += [f"  {verdict['text']}" for verdict in verdicts]
+    return "\n".join(map(terminal.printable, lines))

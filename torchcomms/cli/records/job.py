@@ -193,21 +193,30 @@ def records(communicators: Sequence[Communicator], *, stacks: bool) -> dict[str,
     return described(communicators)
 
 
-def merged(contents: Iterable[tuple[str, Any]]) -> list[Communicator]:
-    """The communicators of what `records` has made, put together. `contents`: with where each is
-    from.
+def received(source: str, content: Any) -> dict[str, Any]:
+    """What `records` has made, maybe elsewhere: its processes are none of those that run here.
 
     Raises:
-        NotFoundError: one of them is something else.
+        NotFoundError: it is something else.
     """
+    try:
+        recording.check(content)
+    except ValueError as error:
+        raise NotFoundError(
+            f"{source} is no recording of `torchcomms analyze --save`: {error}"
+        ) from None
+    for row in content["communicators"]:
+        for rank in row["ranks"]:
+            rank["process"] = None
+            rank.setdefault("where", [])
+    found: dict[str, Any] = content
+    return found
+
+
+def merged(contents: Iterable[dict[str, Any]]) -> list[Communicator]:
+    """The communicators of what `described` and `received` have returned, put together."""
     communicators: dict[str, Communicator] = {}
-    for source, content in contents:
-        try:
-            recording.check(content)
-        except ValueError as error:
-            raise NotFoundError(
-                f"{source} is no recording of `torchcomms analyze --save`: {error}"
-            ) from None
+    for content in contents:
         for row in content["communicators"]:
             group = communicators.setdefault(
                 row["group"], Communicator(row["group"], row["name"], row["size"])

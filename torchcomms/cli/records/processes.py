@@ -9,6 +9,8 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
+from torchcomms.cli.records import terminal
+
 _MEMORY = "/memfd:ctran"
 _STACK_SECONDS = 5
 _STATES = {"T": "stopped by a signal", "t": "stopped by a debugger", "D": "waits for a device"}
@@ -96,5 +98,5 @@ def _python_stack(pid: int) -> list[str]:
         if line.startswith("Thread"):
             inside = "MainThread" in line
         elif inside and line.strip():
-            frames.append(line.strip())
+            frames.append(terminal.printable(line.strip()))
     return frames

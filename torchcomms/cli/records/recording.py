@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torchcomms.cli.records import terminal
+
 FORMAT = 1
+_LIMIT = 1 << 63  # of numbers, which are signed and have 64 bits
 
 # A type, several, what each item of a list is, or what the fields of an object are; where a name
 # ends with "?" there may be none.
@@ -72,5 +75,7 @@ def _check(value: Any, expected: Any, path: str) -> None:
             _check(item, expected[0], f"{path}[{index}]")
     elif not isinstance(value, expected) or (expected is not bool and isinstance(value, bool)):
         raise ValueError(f"{path} is of type {type(value).__name__}")
-    elif isinstance(value, str) and not value.isprintable():
+    elif isinstance(value, str) and terminal.controls.search(value):
         raise ValueError(f"{path} has control characters")
+    elif isinstance(value, int) and not -_LIMIT <= value < _LIMIT:
+        raise ValueError(f"{path} has more than 64 bits")

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+import re
+import socket
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
+from contextlib import closing, contextmanager, suppress
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import repeat
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import parse_qs, urlsplit, urlunsplit
-from urllib.request import ProxyHandler, Request, build_opener
+from urllib.parse import parse_qs, urlsplit
 
-from torchcomms.cli.records import clocks, job
+from torchcomms.cli.records import clocks, job, terminal
 
 _SECONDS = 10.0  # for an answer
 _MOST_BYTES = 1 << 30  # of one
-# Other hosts of a job are near: what proxies there are is for the rest of the world.
-_OPENER = build_opener(ProxyHandler({}))
+_MOST_SHOWN = 1000  # bytes of one that says why there is none
 
 
 def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator]:
@@ -31,20 +33,19 @@ def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator
             there are several jobs.
     """
     urls = [name for name in names if _is_url(name)]
-    found: list[tuple[str, Any]] = []
+    found: list[dict[str, Any]] = []
     for name in names:
         if name.isdecimal():
-            found.append((name, job.described(job.live(int(name)))))
+            found.append(job.described(job.live(int(name))))
         elif not _is_url(name):
-            found.append((name, _read(Path(name))))
+            found.append(job.received(name, _read(Path(name))))
     if not names:
         communicators = job.live()
     elif len(names) == 1 and names[0].isdecimal():
         communicators = job.live(int(names[0]))
     else:
-        communicators = job.merged(
-            [*found, *zip(map(_shown, urls), _fetched(urls, stacks), strict=True)]
-        )
+        fetched = map(job.received, map(_shown, urls), _fetched(urls, stacks))
+        communicators = job.merged([*found, *fetched])
     clocks.align(communicators)
     return communicators
 
@@ -66,8 +67,7 @@ def _read(path: Path) -> Any:
 
 def _shown(url: str) -> str:
     """Without the token."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+    return re.split("[?#]", url)[0]
 
 
 def _fetched(urls: Sequence[str], stacks: bool) -> Iterable[Any]:
@@ -79,22 +79,54 @@ def _fetched(urls: Sequence[str], stacks: bool) -> Iterable[Any]:
 
 def _fetch(url: str, stacks: bool) -> Any:
     """What a server has recorded; `url` is the address of its page."""
-    parts = urlsplit(url)
-    token = parse_qs(parts.query).get("token", [""])[0]
-    address = urlunsplit(
-        (parts.scheme, parts.netloc, "/api/records", "stacks=1" if stacks else "", "")
-    )
-    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
-        with _OPENER.open(Request(address, headers=headers), timeout=_SECONDS) as answer:
-            text = answer.read(_MOST_BYTES + 1)
-        if len(text) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES} bytes")
-        return json.loads(text)
-    except HTTPError as error:
-        why = error.read(1000).decode(errors="replace").strip()
-    except URLError as error:
-        why = str(error.reason)
+        status, text = _answer(url, "/api/records?stacks=1" if stacks else "/api/records")
+        if status == HTTPStatus.OK:
+            return json.loads(text)
+        why = text[:_MOST_SHOWN].decode(errors="replace").strip() or f"its answer is {status}"
     except (OSError, HTTPException, ValueError, RecursionError) as error:
-        why = str(error)
-    raise job.NotFoundError(f"{_shown(url)}: {why or 'there is no answer'}") from None
+        why = str(error) or "there is no answer"
+    raise job.NotFoundError(f"{_shown(url)}: {terminal.printable(why)}") from None
+
+
+def _answer(url: str, target: str) -> tuple[int, bytes]:
+    """The status and the content of what the server of a page says about something else.
+
+    Other hosts of a job are near: what proxies there are is for the rest of the world.
+    """
+    parts = urlsplit(url)
+    if not parts.hostname:
+        raise ValueError("it names no host")
+    token = parse_qs(parts.query).get("token", [""])[0]
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    made = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    port = parts.port or made.default_port
+    with closing(made(parts.hostname, port, timeout=_SECONDS)) as connection:
+        connection.connect()
+        with _cut_in_time(connection.sock):
+            connection.request("GET", target, headers=headers)
+            with connection.getresponse() as answer:
+                text = answer.read(_MOST_BYTES + 1)
+    if len(text) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+    return answer.status, text
+
+
+@contextmanager
+def _cut_in_time(connection: socket.socket) -> Iterator[None]:
+    """Bounds the whole of an answer, where the timeout of a socket is for each piece of it."""
+    is_late = Event()
+
+    def cut() -> None:
+        is_late.set()
+        with suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(_SECONDS, cut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        if is_late.is_set():
+            raise TimeoutError(f"no whole answer has come in {_SECONDS:g} s")

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from torchcomms.cli.records import terminal
 from torchcomms.cli.records.calls import collectives, current
 from torchcomms.cli.records.job import Communicator
 from torchcomms.cli.records.slow import slowest
@@ -72,7 +73,7 @@ def screen(
         for verdict in judge(communicator, after, communicators):
             lines += textwrap.wrap(f"  ! {verdict['text']}", width, subsequent_indent="    ")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(map(terminal.printable, lines))
 
 
 def watch(look: Callable[[], str], seconds: float, times: int, *, as_screen: bool) -> None:

@@ -1,0 +1,211 @@
+"""What `torchcomms analyze`, `top` and `trace` make of recordings that somebody else has made."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from harness.ranks import GUARD_SECONDS
+
+from torchcomms.cli import main
+from torchcomms.cli.records import processes, sources
+
+COMMANDS = pytest.mark.parametrize(
+    "command",
+    [["analyze"], ["analyze", "--json"], ["top", "--times", "1"], ["trace", "-o", "-"]],
+    ids=["analyze", "analyze_json", "top", "trace"],
+)
+
+
+def operation(**fields: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("type", "algorithm", "why"), ""),
+        **dict.fromkeys(("root", "tag", "received", "ended", "waits_since"), 0),
+        **dict.fromkeys(("waited", "longest_wait"), 0),
+        **dict.fromkeys(("number", "called", "started", "first"), 1),
+        **dict.fromkeys(("waits_for", "longest_for", "error"), None),
+        "kind": "all_reduce",
+        "call": "all_reduce(sum, float32, 4 elements)",
+        "message": False,
+        "count": 4,
+        "bytes": 16,
+        **fields,
+    }
+
+
+def rank_of(number: int, **fields: Any) -> dict[str, Any]:
+    return {
+        **dict.fromkeys(("realtime_offset", "messages", "queued"), 0),
+        **dict.fromkeys(("pid", "process_start", "collectives"), 1),
+        **dict.fromkeys(("process", "error"), None),
+        "rank": number,
+        "size": 2,
+        "name": "world",
+        "host": "elsewhere",
+        "state": "alive",
+        "failure": "",
+        "now": 10**10,
+        "left": False,
+        "takes_settings": True,
+        "operations": [operation()],
+        "where": [],
+        **fields,
+    }
+
+
+def recording(*ranks: dict[str, Any], name: str = "world") -> dict[str, Any]:
+    communicator = {"group": "g", "name": name, "size": 2, "ranks": list(ranks)}
+    return {"torchcomms_recording": 1, "communicators": [communicator]}
+
+
+def kept(content: dict[str, Any], folder: Path) -> str:
+    file = folder / "kept.json"
+    file.write_text(json.dumps(content))
+    return str(file)
+
+
+@contextmanager
+def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+    """The address of what gives one client an answer of its own."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            with listening.accept()[0] as client, suppress(OSError):
+                client.recv(4096)
+                answer(client)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/"
+        thread.join(GUARD_SECONDS)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"HTTP/1.0 500 x\r\n\r\n\x1b]0;title\x07\x1b[31mred\nrank 0", b"\x1b[31mnone\r\n\r\n"],
+    ids=["content", "status"],
+)
+def test_the_error_of_a_server_is_a_line_that_does_not_steer_the_terminal(
+    answer: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server(lambda client: client.sendall(answer)) as address:
+        assert main(["analyze", address]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(address)
+    assert "?[31m" in line
+    assert line.isprintable()
+
+
+@pytest.mark.parametrize("start", [b"", b"HTTP/1.0 200 OK\r\n\r\n"], ids=["head", "content"])
+def test_a_server_that_answers_bit_by_bit_is_given_up(
+    start: bytes, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "_SECONDS", 0.5)
+    is_over = threading.Event()
+
+    def trickle(client: socket.socket) -> None:
+        client.sendall(start)
+        for _ in range(1000):
+            client.sendall(b" ")
+            if is_over.wait(0.05):
+                return
+
+    with server(trickle) as address:
+        try:
+            assert main(["analyze", address]) == 2
+        finally:
+            is_over.set()
+    assert "no whole answer has come in 0.5 s" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["http://[", "http://", "http://host:port/", "https://[::1"])
+def test_an_address_that_is_none_is_a_line_and_exit_code_2(
+    address: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", address]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"{address}: ")
+
+
+@COMMANDS
+@pytest.mark.parametrize("name", ["a\u00a0b", "a\u3000b", "a\u200db"], ids=ascii)
+def test_spaces_and_joiners_of_other_scripts_are_read(
+    command: list[str], name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kept(recording(rank_of(0), rank_of(1), name=name), tmp_path)
+    assert main([*command, file, *(() if command[0] == "trace" else ("--after", "100"))]) == 0
+    out = capsys.readouterr().out
+    assert name in out or json.dumps(name)[1:-1] in out
+
+
+@pytest.mark.parametrize("command", [["analyze"], ["top", "--times", "1"]], ids=lambda c: c[0])
+@pytest.mark.parametrize("steering", ["\u2028", "\u2029", "\u202e", "\u2066"], ids=ascii)
+def test_what_turns_or_ends_a_line_is_replaced_where_it_is_printed(
+    command: list[str], steering: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kept(recording(rank_of(0), rank_of(1), name=f"a{steering}b"), tmp_path)
+    assert main([*command, file, "--after", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "a?b" in out
+    assert steering not in out
+
+
+@pytest.mark.parametrize("control", ["\n", "\x1b", "\x7f", "\x85", "\ud800"], ids=ascii)
+def test_a_name_with_controls_is_refused(
+    control: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["analyze", kept(recording(name=f"a{control}b"), tmp_path)]) == 2
+    assert "it.communicators[0].name has control characters" in capsys.readouterr().err
+
+
+def test_processes_of_another_host_are_not_looked_for_here(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "where", lambda *_, **__: ["in a process of this host"])
+    absent = rank_of(1, collectives=0, operations=[], process=os.getpid())
+    del absent["where"]
+    file, again = kept(recording(rank_of(0), absent), tmp_path), tmp_path / "again.json"
+    assert main(["analyze", file, "--save", str(again)]) == 1
+    out = capsys.readouterr().out
+    assert "rank 1 has not called all_reduce #1" in out
+    assert "of this host" not in out
+    _, saved = json.loads(again.read_text())["communicators"][0]["ranks"]
+    assert saved["where"] == []
+
+
+@COMMANDS
+@pytest.mark.parametrize("field", ["bytes", "ended", "called", "number"])
+@pytest.mark.parametrize("number", [10**400, 1 << 63, -(1 << 63) - 1], ids=["400", "63", "-63"])
+def test_numbers_of_more_than_64_bits_are_refused(
+    command: list[str],
+    field: str,
+    number: int,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    damaged = rank_of(0, operations=[operation(**{field: number})])
+    assert main([*command, kept(recording(damaged, rank_of(1)), tmp_path)]) == 2
+    assert f"operations[0].{field} has more than 64 bits" in capsys.readouterr().err
+
+
+@COMMANDS
+@pytest.mark.parametrize("number", [(1 << 63) - 1, -(1 << 63)], ids=["most", "least"])
+def test_the_largest_numbers_are_taken(
+    command: list[str], number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = ("bytes", "called", "started", "first", "ended", "waited", "longest_wait")
+    large = [operation(**dict.fromkeys(fields, number)), operation(number=number)]
+    ranks = [
+        rank_of(0, operations=large, collectives=number),
+        rank_of(1, now=number, realtime_offset=number),
+    ]
+    assert main([*command, kept(recording(*ranks), tmp_path)]) in (0, 1)
+    assert capsys.readouterr().err == ""
