@@ -11,6 +11,8 @@ Needs neither PyTorch nor a GPU.
 
 from mscclpp import language as language
 from mscclpp import utils as utils
+from mscclpp._runtime import Communicator as Communicator
+from mscclpp._version import version as version
 from mscclpp.algorithm import Algorithm as Algorithm
 from mscclpp.algorithm import AlgorithmCollection as AlgorithmCollection
 from mscclpp.algorithm import CollectiveRequest as CollectiveRequest
@@ -38,6 +40,8 @@ from mscclpp.comm import CommGroup as CommGroup
 from mscclpp.compiler import DslAlgorithm as DslAlgorithm
 from mscclpp.compiler import compile as compile
 from mscclpp.connections import connect_nvls_collective as connect_nvls_collective
+from mscclpp.environment import Env as Env
+from mscclpp.environment import env as env
 from mscclpp.errors import AbortedError as AbortedError
 from mscclpp.errors import CommError as CommError
 from mscclpp.errors import CommTimeoutError as CommTimeoutError

@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any
 
 from mscclpp import _runtime
+from mscclpp.environment import env
 from mscclpp.errors import CommTimeoutError
 
 __all__ = ["Place", "by_address", "by_environment", "by_mpi", "by_store", "by_torch_group"]
@@ -124,7 +125,7 @@ def by_address(trio: str, rank: object, size: object, timeout: float) -> Place:
     if interface:
         _check_interface(interface, str(address), rank)
     where = f"[{address}]:{number}" if address.version == 6 else f"{address}:{number}"
-    secret = os.environ.get("MSCCLPP_SECRET", "")
+    secret = env().secret
 
     def exchange(word: str) -> list[str]:
         words = _runtime.gather(where, secret, rank, size, word, timeout)

@@ -27,6 +27,7 @@ from pathlib import Path
 from types import ModuleType
 
 from mscclpp.devices import has_gpu
+from mscclpp.environment import env
 from mscclpp.launches import rewrite
 
 __all__ = ["CompileError", "compile_native", "get_include", "get_lib"]
@@ -340,8 +341,7 @@ def _pybind11() -> list[str]:
 
 
 def _cache_folder() -> Path:
-    place = os.environ.get("MSCCLPP_CACHE_DIR")
-    folder = (Path(place) if place else Path.home() / ".cache" / "mscclpp") / "native"
+    folder = Path(env().cache_dir) / "native"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
 

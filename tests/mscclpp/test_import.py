@@ -68,16 +68,19 @@ def test_all_names_of_the_guide_are_there() -> None:
         "AlgorithmCollection",
         "AlgorithmCollectionBuilder",
         "CommGroup",
+        "Communicator",
         "DataType",
         "ExecutionPlan",
         "Executor",
         "RawGpuBuffer",
         "ReduceOp",
         "compile",
+        "env",
         "is_nvls_supported",
         "language",
         "register",
         "utils",
+        "version",
     ]:
         assert hasattr(mscclpp, name), name
     ext = importlib.import_module("mscclpp.ext")
@@ -85,3 +88,29 @@ def test_all_names_of_the_guide_are_there() -> None:
     names: dict[str, object] = {}
     exec("from mscclpp import *", names)
     assert names["CommGroup"] is mscclpp.CommGroup
+
+
+def test_the_communicator_of_a_group_is_of_the_class_that_programs_name() -> None:
+    mscclpp = importlib.import_module("mscclpp")
+    assert type(mscclpp.CommGroup().communicator) is mscclpp.Communicator
+
+
+def test_the_version_is_that_of_torchcomms() -> None:
+    mscclpp, torchcomms = map(importlib.import_module, ("mscclpp", "torchcomms"))
+    assert mscclpp.version == torchcomms.__version__
+
+
+def test_env_says_what_the_environment_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    mscclpp = importlib.import_module("mscclpp")
+    for name in ("HOSTID", "COMM_ID", "SECRET", "CACHE_DIR", "TIMEOUT"):
+        monkeypatch.delenv(f"MSCCLPP_{name}", raising=False)
+    monkeypatch.setenv("HOME", "/home")
+    assert mscclpp.env() == mscclpp.Env("", "", "", "/home/.cache/mscclpp", 60)
+    monkeypatch.setenv("MSCCLPP_SECRET", "hidden")
+    monkeypatch.setenv("MSCCLPP_TIMEOUT", "5")
+    assert (mscclpp.env().secret, mscclpp.env().timeout_seconds) == ("hidden", 5)
+    assert "hidden" not in repr(mscclpp.env())
+    for wrong in ("0", "-1", "soon", "1e3"):
+        monkeypatch.setenv("MSCCLPP_TIMEOUT", wrong)
+        with pytest.raises(ValueError, match=f"MSCCLPP_TIMEOUT={wrong} is no positive number"):
+            mscclpp.env()
