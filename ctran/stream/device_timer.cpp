@@ -25,7 +25,7 @@ const WhenLiveChanges kGpuTimesChange{kGpuTimes, [] { wanted() = kGpuTimes.get()
 /// The clocks drift apart, and the driver tells times in floats of milliseconds.
 constexpr std::chrono::seconds kLookAgain{1};
 /// A stream may be behind those of other operations, which must not hold the caller up.
-constexpr int64_t kLookNanos = 200'000;
+constexpr int64_t kLookNanos = 2'000'000;
 
 }  // namespace
 

@@ -75,6 +75,7 @@ def adds_devices(rank: Rank) -> None:
         all_reduce(comm, 3 << 20)
         (path,) = paths(comm)
         assert "standin_" in path
+        all_reduce(comm, 1)  # nobody has left before all have looked
         comm.finalize()
 
 

@@ -351,17 +351,16 @@ void CallRecorder::follow(const WorkPtr& work, const Entries& entries) {
   } else {
     state_->started(entries);  // it has been issued; what the device says comes in the end
   }
-  const auto operation = state_->isOnCpu ? nullptr : stream::operationOf(*work);
   // The record must not keep the work: that the program lets go of it says that nobody will ask
   // for its error.
   work->registerWorkEndHook([self = shared_from_this(), entries,
                              weak = c10::weak_intrusive_ptr<TorchWork>(work),
-                             onStream = std::weak_ptr(operation)] {
+                             onStream = std::weak_ptr(stream::operationOf(*work))] {
     const WorkPtr ended = weak.lock();
     const WorkStatus status = ended ? ended->status() : WorkStatus::COMPLETED;
     if (status != WorkStatus::TIMEDOUT && status != WorkStatus::ERROR) {
-      const auto timed = onStream.lock();
-      return self->state_->ended(entries, timed ? timed->deviceSpan() : std::nullopt);
+      const auto operation = onStream.lock();
+      return self->state_->ended(entries, operation ? operation->deviceSpan() : std::nullopt);
     }
     const bool isLate = status == WorkStatus::TIMEDOUT;
     self->state_->failed(entries, isLate ? ctran::ErrorKind::Timeout : ctran::ErrorKind::System,

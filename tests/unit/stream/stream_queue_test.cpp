@@ -58,7 +58,7 @@ TEST_F(StreamQueueTest, TheDeviceTellsWhenItDidAnOperation) {
       return operation;
     });
     ASSERT_TRUE(span);
-    // The clocks agree but for a look of 200 us, and drift.
+    // The clocks agree but for a look of 2 ms, and drift.
     const uint64_t slack = (opened - called) / 4;
     EXPECT_GT(span->startedAt + slack, called);
     EXPECT_LE(span->startedAt, span->endedAt);
