@@ -209,3 +209,10 @@ def test_the_largest_numbers_are_taken(
     ]
     assert main([*command, kept(recording(*ranks), tmp_path)]) in (0, 1)
     assert capsys.readouterr().err == ""
+
+
+def test_a_recording_of_no_communicator_makes_no_dumps(tmp_path: Path) -> None:
+    nothing = kept({"torchcomms_recording": 1, "communicators": []}, tmp_path)
+    folder = tmp_path / "dumps"
+    assert main(["trace", nothing, "--format", "flight_recorder", "-o", str(folder)]) == 0
+    assert list(folder.iterdir()) == []

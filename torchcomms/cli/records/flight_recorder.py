@@ -58,6 +58,8 @@ def write(folder: Path, communicators: Sequence[Communicator]) -> int:
         OSError: the folder cannot be written.
     """
     folder.mkdir(parents=True, exist_ok=True)
+    if not communicators:
+        return 0
     numbers = _numbers(communicators)
     for process, number in numbers.items():
         content = _dump(process, numbers, communicators)
