@@ -23,9 +23,9 @@
 #include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
-#include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/data_type.hpp"
+#include "torchcomms/csrc/on_stream.hpp"
 
 namespace torch::comms {
 
@@ -351,15 +351,17 @@ void CallRecorder::follow(const WorkPtr& work, const Entries& entries) {
   } else {
     state_->started(entries);  // it has been issued; what the device says comes in the end
   }
+  const auto* const onStream = dynamic_cast<const OnStream*>(work.get());
   // The record must not keep the work: that the program lets go of it says that nobody will ask
   // for its error.
   work->registerWorkEndHook([self = shared_from_this(), entries,
                              weak = c10::weak_intrusive_ptr<TorchWork>(work),
-                             onStream = std::weak_ptr(stream::operationOf(*work))] {
+                             timed = onStream == nullptr ? std::weak_ptr<ctran::StreamOperation>()
+                                                         : std::weak_ptr(onStream->operation())] {
     const WorkPtr ended = weak.lock();
     const WorkStatus status = ended ? ended->status() : WorkStatus::COMPLETED;
     if (status != WorkStatus::TIMEDOUT && status != WorkStatus::ERROR) {
-      const auto operation = onStream.lock();
+      const auto operation = timed.lock();
       return self->state_->ended(entries, operation ? operation->deviceSpan() : std::nullopt);
     }
     const bool isLate = status == WorkStatus::TIMEDOUT;

@@ -30,11 +30,6 @@ bool StreamWork::doWaitBlocking(std::optional<std::chrono::milliseconds> limit) 
   return true;
 }
 
-std::shared_ptr<ctran::StreamOperation> operationOf(const TorchWork& work) {
-  const auto* const own = dynamic_cast<const StreamWork*>(&work);
-  return own != nullptr ? own->operation() : nullptr;
-}
-
 c10::intrusive_ptr<TorchWork> workOf(std::shared_ptr<ctran::StreamOperation> operation,
                                      at::Device device) {
   if (!operation) return TorchWorkCompleted::shared();

@@ -6,17 +6,18 @@
 #include <memory>
 
 #include "ctran/stream/stream_operation.h"
+#include "torchcomms/csrc/on_stream.hpp"
 
 namespace torch::comms::stream {
 
 /// The work of an operation that the engine tracks on a stream.
-class StreamWork final : public TorchWork {
+class StreamWork final : public TorchWork, public OnStream {
  public:
   StreamWork(std::shared_ptr<ctran::StreamOperation> operation, at::Device device)
       : operation_(std::move(operation)), device_(device) {}
   ~StreamWork() override { operation_->abandon(); }
 
-  const std::shared_ptr<ctran::StreamOperation>& operation() const { return operation_; }
+  const std::shared_ptr<ctran::StreamOperation>& operation() const override { return operation_; }
 
   WorkStatus status() const override;
   std::exception_ptr exception() const override { return operation_->error(); }
@@ -33,9 +34,6 @@ class StreamWork final : public TorchWork {
   const std::shared_ptr<ctran::StreamOperation> operation_;
   const at::Device device_;
 };
-
-/// The operation of such a work; null for other works.
-std::shared_ptr<ctran::StreamOperation> operationOf(const TorchWork& work);
 
 /// The work of an operation; of one that was captured, which has none, a completed one.
 c10::intrusive_ptr<TorchWork> workOf(std::shared_ptr<ctran::StreamOperation> operation,
