@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -576,6 +577,8 @@ def test_sparse_tensors(ranks: MakeRanks) -> None:
 
 
 def aborts(rank: Rank) -> None:
+    # PyTorch's dump comes first, which takes long on a slow machine.
+    os.environ["TORCHCOMM_ERROR_GRACE_SECONDS"] = "200"
     with process_group(rank):
         world = dist.group.WORLD
         assert world is not None
