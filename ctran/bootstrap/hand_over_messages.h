@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "ctran/base/error.h"
+#include "ctran/base/text.h"
 #include "ctran/bootstrap/callers.h"
 #include "ctran/bootstrap/hand_over.h"
 #include "ctran/bootstrap/meeting_tree.h"
@@ -75,11 +76,7 @@ inline constexpr const char* kOp = "new_comm";
 inline constexpr const char* kMissingHint =
     "see whether they started, with the same world size, name and store";
 
-/// Of what came from outside, where nothing says that it ends with a zero.
-template <size_t n>
-std::string textOf(const std::array<char, n>& text) {
-  return {text.data(), ::strnlen(text.data(), n)};
-}
+inline std::string textOf(std::span<const char> text) { return std::string(boundedText(text)); }
 
 /// Who has gone needs no answer.
 void answer(const UniqueFd& socket, Reply reply, uint64_t detail);

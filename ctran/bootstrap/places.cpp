@@ -11,6 +11,7 @@
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/base/sha256.h"
+#include "ctran/base/text.h"
 #include "ctran/os/process.h"
 
 namespace ctran {
@@ -143,8 +144,7 @@ std::vector<NetAddress> Places::addressesOf(int rank) const {
 
 std::string Places::describe(int rank) const {
   const auto& name = siteOf(rank).name;
-  return printable({name.data(), ::strnlen(name.data(), name.size())}) + " (pid " +
-         std::to_string(places()[rank].pid) + ")";
+  return printable(boundedText(name)) + " (pid " + std::to_string(places()[rank].pid) + ")";
 }
 
 std::vector<int> Places::hosts() const {

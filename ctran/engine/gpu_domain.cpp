@@ -7,6 +7,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/log.h"
 #include "ctran/base/rank_list.h"
+#include "ctran/base/text.h"
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
@@ -140,15 +141,15 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
   } catch (const Error& error) {
     own.failed = true;
     own.kind = error.kind();
-    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+    copyText(own.why, error.what());
   }
   std::vector<Introduction> all = exchangeAll(*control_, own, {}, hooks);
   for (int r = 0; r < control_->size(); ++r) {
     if (!all[r].failed) continue;
-    const std::string why(all[r].why, ::strnlen(all[r].why, sizeof all[r].why));
     throw Error(all[r].kind,
                 "the GPU of rank " + std::to_string(nameOf(r)) + " of communicator '" +
-                    control_->name() + "' cannot take part: " + why,
+                    control_->name() +
+                    "' cannot take part: " + std::string(boundedText(all[r].why)),
                 {nameOf(r)}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");

@@ -7,6 +7,7 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/rank_list.h"
+#include "ctran/base/text.h"
 #include "ctran/collective/gpu/hosts_call.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/gpu/device/team.cuh"
@@ -186,13 +187,13 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
     char why[480];
   };
   Said own{stepBytes_, failure ? failure->kind() : ErrorKind::System, failure.has_value(), {}};
-  if (failure) std::string(failure->what()).copy(own.why, sizeof own.why - 1);
+  if (failure) copyText(own.why, failure->what());
   const auto said = exchangeAll(*control_, own, {}, hooks);
   if (failure) throw Error(*failure);
   for (int r = 0; r < control_->size(); ++r) {
     stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastHostsStep);
     if (!said[r].failed) continue;
-    const std::string why(said[r].why, ::strnlen(said[r].why, sizeof said[r].why));
+    const std::string why(boundedText(said[r].why));
     throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + why, {r},
                 "new_comm");
   }

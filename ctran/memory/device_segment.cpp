@@ -9,6 +9,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
+#include "ctran/base/text.h"
 #include "ctran/bootstrap/local_call.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
@@ -185,7 +186,7 @@ std::shared_ptr<DeviceSegment> DeviceSegment::search(const void* address, size_t
 DeviceSegment::Ticket DeviceSegment::ticket() const { return Server::get().ticketOf(*this); }
 
 std::shared_ptr<gpu::DeviceMemory> DeviceSegment::open(const Ticket& ticket, int device) {
-  const std::string name(ticket.socket.data(), strnlen(ticket.socket.data(), ticket.socket.size()));
+  const std::string name(boundedText(ticket.socket));
   const LocalCall call = callLocal(name, ticket.key, soon());
   if (!call.socket) {
     throw Error(ErrorKind::Unsupported,

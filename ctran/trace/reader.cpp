@@ -10,6 +10,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/base/text.h"
 #include "ctran/trace/preparation.h"
 
 namespace ctran {
@@ -21,7 +22,7 @@ constexpr int64_t kLargest = int64_t{1} << 53;
 template <size_t N>
 std::string textOf(const char (&text)[N]) {
   // What is shown on a terminal must not be able to steer it, nor look like another line.
-  std::string line = printable({text, ::strnlen(text, N)});
+  std::string line = printable(boundedText(text));
   std::replace(line.begin(), line.end(), '\n', ' ');
   return line;
 }

@@ -110,11 +110,8 @@ Recording::~Recording() {
 std::optional<Recording::Asked> Recording::asked() const {
   const uint64_t number = setting_->asked.load(std::memory_order_acquire);
   if (number == setting_->answered.load(std::memory_order_relaxed)) return std::nullopt;
-  const auto text = [](const char* at, size_t most) {
-    return printable({at, ::strnlen(at, most)});
-  };
-  return Asked{number, text(setting_->name, sizeof setting_->name),
-               text(setting_->value, sizeof setting_->value)};
+  return Asked{number, printable(boundedText(setting_->name)),
+               printable(boundedText(setting_->value))};
 }
 
 void Recording::answer(uint64_t number, std::string_view why) {

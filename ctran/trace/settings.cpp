@@ -8,6 +8,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/base/text.h"
 #include "ctran/trace/reader.h"
 #include "ctran/trace/recording.h"
 
@@ -78,7 +79,7 @@ std::vector<SettingAnswer> readAnswers(int fd, uint64_t asked) {
     answer.rank = part.rank;
     answer.hasAnswered = copy.answered == asked;
     if (answer.hasAnswered) {
-      answer.answer = printable({copy.answer, ::strnlen(copy.answer, sizeof copy.answer)});
+      answer.answer = printable(boundedText(copy.answer));
     }
     answers.push_back(std::move(answer));
   }

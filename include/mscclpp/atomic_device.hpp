@@ -45,14 +45,6 @@ MSCCLPP_DEVICE_INLINE void addReleaseSystem(uint64_t* to, uint64_t value) {
 MSCCLPP_DEVICE_INLINE void addRelaxedSystem(uint64_t* to, uint64_t value) {
   asm volatile("red.relaxed.sys.add.u64 [%0], %1;" ::"l"(to), "l"(value) : "memory");
 }
-MSCCLPP_DEVICE_INLINE uint64_t fetchAddRelaxedDevice(uint64_t* to, uint64_t value) {
-  uint64_t before;
-  asm volatile("atom.relaxed.gpu.add.u64 %0, [%1], %2;"
-               : "=l"(before)
-               : "l"(to), "l"(value)
-               : "memory");
-  return before;
-}
 MSCCLPP_DEVICE_INLINE bool compareSwapRelaxedDevice(uint64_t* at, uint64_t expected,
                                                     uint64_t value) {
   uint64_t before;
@@ -108,9 +100,6 @@ inline void addReleaseSystem(uint64_t* to, uint64_t value) {
 }
 inline void addRelaxedSystem(uint64_t* to, uint64_t value) {
   __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
-}
-inline uint64_t fetchAddRelaxedDevice(uint64_t* to, uint64_t value) {
-  return __atomic_fetch_add(to, value, __ATOMIC_RELAXED);
 }
 inline bool compareSwapRelaxedDevice(uint64_t* at, uint64_t expected, uint64_t value) {
   return __atomic_compare_exchange_n(at, &expected, value, false, __ATOMIC_RELAXED,
