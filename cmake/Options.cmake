@@ -89,6 +89,22 @@ function(compile_together target sources)
   endif()
 endfunction()
 
+# The same by folders, where names differ within each; but for those of `one_by_one`.
+function(compile_folders_together target one_by_one)
+  if(NOT DEFINED CMAKE_UNITY_BUILD)
+    get_target_property(sources ${target} SOURCES)
+    foreach(source ${sources})
+      get_filename_component(folder ${source} DIRECTORY)
+      get_filename_component(folder ${folder} NAME)
+      if(NOT folder IN_LIST one_by_one)
+        set_property(SOURCE ${source} PROPERTY UNITY_GROUP ${folder})
+      endif()
+    endforeach()
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()
+
 if(SANITIZE STREQUAL "address")
   # To look at an object's type takes a pipe, of which the tests count how many there are.
   set(sanitizer_flags -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all)

@@ -28,6 +28,7 @@ target_compile_options(ctran_tests PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
 set(test_headers
   <algorithm> <atomic> <functional> <map> <memory> <string> <thread> <vector> <gtest/gtest.h>)
 target_precompile_headers(ctran_tests PRIVATE ${test_headers})
+compile_folders_together(ctran_tests kernels)
 
 # A libibverbs.so.1 of our own, which tests/unit/verbs loads.
 file(GLOB verbs_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/standins/verbs/*.cpp)

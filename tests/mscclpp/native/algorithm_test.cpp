@@ -44,11 +44,6 @@ CommResult execute(Algorithm& algorithm, const std::shared_ptr<Communicator>& co
                            nullptr, nullptr);
 }
 
-/// The communicator, for as long as the test has it.
-std::shared_ptr<Communicator> borrowed(Communicator& communicator) {
-  return {&communicator, [](Communicator*) {}};
-}
-
 TEST(NativeAlgorithm, ContextsAreMadeWhenOneRankNeedsOne) {
   runRanks(3, [](Communicator& c) {
     const auto communicator = borrowed(c);

@@ -21,15 +21,6 @@ namespace {
 constexpr Transport kEthernet = Transport::Ethernet;
 constexpr size_t kMegabyte = 1 << 20;
 
-void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes) {
-  const unsigned p = threadIdx.x;
-  if (p >= static_cast<unsigned>(peers)) return;
-  handles[p].signal();  // what was there before has been read
-  handles[p].wait();
-  handles[p].putWithSignalAndFlush(static_cast<uint64_t>(rank) * bytes, 0, bytes);
-  handles[p].wait();
-}
-
 /// All-gather of `bytes` per rank from `input` to `output` over such connections.
 void testGather(Communicator& communicator, const EndpointConfig& config, char* input, char* output,
                 size_t bytes, int rounds) {

@@ -148,16 +148,6 @@ TEST(MemoryChannel, ReadsWritesAndGets) {
   });
 }
 
-void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes) {
-  const unsigned p = threadIdx.x;
-  if (p < static_cast<unsigned>(peers)) {
-    handles[p].signal();  // what was there before has been read
-    handles[p].wait();
-    handles[p].putWithSignalAndFlush(static_cast<uint64_t>(rank) * bytes, 0, bytes);
-    handles[p].wait();
-  }
-}
-
 /// With memory that others can map, or with any.
 void testPortChannels(Communicator& communicator, bool mappable, size_t bytes) {
   const int rank = communicator.bootstrap()->getRank();

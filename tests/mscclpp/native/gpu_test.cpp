@@ -14,7 +14,7 @@
 namespace mscclpp::testing {
 namespace {
 
-constexpr int kRounds = 10;
+constexpr int kTimes = 10;
 
 /// Ranks as those of other tests, with the stand-in.
 void runGpuRanks(int size, const std::function<void(Communicator&)>& body) {
@@ -121,7 +121,7 @@ TEST(MemoryOfGpus, BeyondItsAllocationIsRefused) {
 }
 
 /// All-gather of `bytes` per rank: block b to the peer of channel b.
-void gather(DeviceHandle<MemoryChannel>* handles, int rank, size_t bytes) {
+void gatherBlocks(DeviceHandle<MemoryChannel>* handles, int rank, size_t bytes) {
   auto& channel = handles[blockIdx.x];
   if (threadIdx.x == 0) {
     channel.signal();
@@ -158,11 +158,11 @@ TEST(MemoryChannelOfGpus, GathersThroughMemoryOfGpus) {
         EXPECT_EQ(ctran::api::gpuAllocationOf(word).device, 0);
       }
     }
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kTimes; ++round) {
       for (size_t i = 0; i < kBytes; ++i) {
         data[rank * kBytes + i] = static_cast<char>(pattern(rank, i, round));
       }
-      host::launch(2, 16, 0, [&] { gather(handles.data(), rank, kBytes); });
+      host::launch(2, 16, 0, [&] { gatherBlocks(handles.data(), rank, kBytes); });
       for (int r = 0; r < 3; ++r) {
         for (size_t i = 0; i < kBytes; ++i) {
           ASSERT_EQ(data[r * kBytes + i], static_cast<char>(pattern(r, i, round)));
@@ -172,15 +172,6 @@ TEST(MemoryChannelOfGpus, GathersThroughMemoryOfGpus) {
     }
     communicator.checkWaits();
   });
-}
-
-void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes) {
-  const unsigned p = threadIdx.x;
-  if (p >= static_cast<unsigned>(peers)) return;
-  handles[p].signal();
-  handles[p].wait();
-  handles[p].putWithSignalAndFlush(static_cast<uint64_t>(rank) * bytes, 0, bytes);
-  handles[p].wait();
 }
 
 TEST(PortChannelOfGpus, CopiesOnAStreamAndSignalsBehindThem) {
@@ -206,7 +197,7 @@ TEST(PortChannelOfGpus, CopiesOnAStreamAndSignalsBehindThem) {
     EXPECT_EQ(ctran::api::gpuAllocationOf(handles[0].fifo_.head).device, 0);
     EXPECT_EQ(ctran::api::gpuAllocationOf(handles[0].fifo_.slots).device, -1);
     service.startProxy();
-    for (int round = 0; round < kRounds; ++round) {
+    for (int round = 0; round < kTimes; ++round) {
       for (size_t i = 0; i < kBytes; ++i) {
         input.get()[i] = output.get()[rank * kBytes + i] =
             static_cast<char>(pattern(rank, i, round));
@@ -313,11 +304,6 @@ void executeOn(Algorithm& algorithm, const std::shared_ptr<Communicator>& commun
                void* memory) {
   algorithm.execute(communicator, memory, memory, 64, 64, DataType::FLOAT32, ReduceOp::SUM, nullptr,
                     nullptr);
-}
-
-/// Not owned.
-std::shared_ptr<Communicator> borrowed(Communicator& communicator) {
-  return {&communicator, [](Communicator*) {}};
 }
 
 TEST(NativeAlgorithmOfGpus, MemoryThatIsAllocatedAnewGetsANewContext) {

@@ -63,6 +63,15 @@ std::vector<RegisteredMemory> exchange(Communicator& communicator, const Registe
   return all;
 }
 
+void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes) {
+  const unsigned p = threadIdx.x;
+  if (p >= static_cast<unsigned>(peers)) return;
+  handles[p].signal();  // what was there before has been read
+  handles[p].wait();
+  handles[p].putWithSignalAndFlush(static_cast<uint64_t>(rank) * bytes, 0, bytes);
+  handles[p].wait();
+}
+
 std::string errorOf(const std::function<void()>& body) {
   try {
     body();

@@ -32,6 +32,14 @@ std::vector<Connection> connectAll(Communicator& communicator,
 /// The memory that each rank passes, in the order of ranks.
 std::vector<RegisteredMemory> exchange(Communicator& communicator, const RegisteredMemory& own);
 
+/// Not owned: a communicator of `runRanks` for those who share theirs.
+inline std::shared_ptr<Communicator> borrowed(Communicator& communicator) {
+  return {&communicator, [](Communicator*) {}};
+}
+
+/// All-gather of `bytes` per rank by thread p and the proxy of peer p.
+void gatherByProxy(DeviceHandle<PortChannel>* handles, int peers, int rank, size_t bytes);
+
 /// A value that depends on who wrote it, where, and in which round.
 inline uint32_t pattern(int rank, size_t position, int round) {
   return static_cast<uint32_t>(rank + 1) * 1'000'003U + static_cast<uint32_t>(position) * 7919U +

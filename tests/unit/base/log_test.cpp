@@ -20,9 +20,9 @@ namespace ctran {
 namespace {
 
 std::string logged(LogLevel level, const std::string& text, int value) {
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log(LogComponent::Select, level, "%s %d", text.c_str(), value);
-  return testing::internal::GetCapturedStderr();
+  return ::testing::internal::GetCapturedStderr();
 }
 
 TEST(Log, WarnsByDefaultInOneLine) {
@@ -50,9 +50,9 @@ TEST(Log, NamesTheRankOnceItIsKnown) {
 
 TEST(Log, LeavesOutWhatComesTooOftenAndCountsIt) {
   const auto flood = [] {
-    testing::internal::CaptureStderr();
+    ::testing::internal::CaptureStderr();
     for (int i = 0; i < 2000; ++i) log(LogComponent::Select, LogLevel::Error, "a flood");
-    return testing::internal::GetCapturedStderr();
+    return ::testing::internal::GetCapturedStderr();
   };
   const auto lines = [](const std::string& text) {
     return std::count(text.begin(), text.end(), '\n');
@@ -127,23 +127,23 @@ void exitAfterLogging(const char* name, const char* setting) {
 
 TEST(LogDeathTest, LevelsComeFromTheEnvironment) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "debug"), testing::ExitedWithCode(0),
+  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "debug"), ::testing::ExitedWithCode(0),
               "debug select: details(.|\n)*debug memory: pages");
-  EXPECT_EXIT(exitAfterLogging("CTRAN_LOG", "debug"), testing::ExitedWithCode(0),
+  EXPECT_EXIT(exitAfterLogging("CTRAN_LOG", "debug"), ::testing::ExitedWithCode(0),
               "debug select: details");
 }
 
 TEST(LogDeathTest, AComponentHasALevelOfItsOwn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "select=error,debug"), testing::ExitedWithCode(0),
+  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "select=error,debug"), ::testing::ExitedWithCode(0),
               "^[^\n]*debug memory: pages\n$");
 }
 
 TEST(LogDeathTest, AnUnknownLevelIsReportedAndMeansWarn) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(exitAfterLogging("CTRAN_LOG", "loud"), testing::ExitedWithCode(0),
+  EXPECT_EXIT(exitAfterLogging("CTRAN_LOG", "loud"), ::testing::ExitedWithCode(0),
               "warn config: CTRAN_LOG='loud' is not a list of levels: error, warn");
-  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "net=info"), testing::ExitedWithCode(0),
+  EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG", "net=info"), ::testing::ExitedWithCode(0),
               "TORCHCOMM_LOG='net=info' is not a list of levels: the components are config.engine");
 }
 
@@ -151,7 +151,7 @@ TEST(LogDeathTest, AFileThatCannotBeOpenedIsReportedAndMeansStderr) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   setenv("TORCHCOMM_LOG", "debug", 1);
   EXPECT_EXIT(exitAfterLogging("TORCHCOMM_LOG_TO", "/no/such/folder/log"),
-              testing::ExitedWithCode(0),
+              ::testing::ExitedWithCode(0),
               "TORCHCOMM_LOG_TO: /no/such/folder/log: No such file(.|\n)*debug select: details");
   unsetenv("TORCHCOMM_LOG");
 }
@@ -178,7 +178,7 @@ TEST(LogDeathTest, AFilePerRankHoldsLinesOfJson) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   char folder[] = "/tmp/ctran_log_XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
-  EXPECT_EXIT(exitAfterLoggingToFile(folder), testing::ExitedWithCode(0), "too early");
+  EXPECT_EXIT(exitAfterLoggingToFile(folder), ::testing::ExitedWithCode(0), "too early");
   std::filesystem::remove_all(folder);
 }
 

@@ -20,7 +20,6 @@ namespace {
 
 constexpr size_t kBytes = 8192;
 
-Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
 Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::milliseconds(100); }
 
 std::string nameOf(const LeaderAddress& address) {

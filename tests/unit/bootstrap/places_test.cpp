@@ -33,7 +33,7 @@ Places six() {
   return Places::merged(parts);
 }
 
-std::vector<std::byte> bytesOf(const Places& places) {
+std::vector<std::byte> sentBytes(const Places& places) {
   return {places.bytes().begin(), places.bytes().end()};
 }
 
@@ -59,8 +59,8 @@ TEST(Places, OfAHostAreKeptOnceForItsRanks) {
 
 TEST(Places, TravelAsTheyAre) {
   const Places sent = six();
-  const Places came = Places::received(bytesOf(sent), 6, 3);
-  EXPECT_EQ(bytesOf(came), bytesOf(sent));
+  const Places came = Places::received(sentBytes(sent), 6, 3);
+  EXPECT_EQ(sentBytes(came), sentBytes(sent));
 }
 
 TEST(Places, InSharedMemoryAreOfAllRanks) {
@@ -90,7 +90,7 @@ TEST(Places, ThatMakeNoSenseAreNotTaken) {
     EXPECT_EQ(error.kind(), ErrorKind::Mismatch) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{3});
   };
-  const auto good = bytesOf(six());
+  const auto good = sentBytes(six());
   const auto with = [&](size_t offset, uint32_t word) {
     auto bytes = good;
     std::memcpy(bytes.data() + offset, &word, sizeof word);

@@ -19,9 +19,8 @@
 namespace ctran::testing {
 namespace {
 
-Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
 /// All others have come by then.
-Deadline soon() { return std::chrono::steady_clock::now() + 3 * kArrival; }
+Deadline afterArrival() { return std::chrono::steady_clock::now() + 3 * kArrival; }
 
 TEST(MeetingTree, EachRankIsTheChildOfOne) {
   for (const int size : {1, 2, 64, 65, 66, 127, 128, 4032, 4033, 5000, 131'072}) {
@@ -129,12 +128,12 @@ TEST_F(Meeting66, TellsEachRankItsNeighboursAndOneOfEachHostAllPlaces) {
 }
 
 TEST_F(Meeting66, ARankThatDoesNotComeIsNamedByAllThoughOthersWaitForIt) {
-  const auto errors = errorsWithout({65}, soon());
+  const auto errors = errorsWithout({65}, afterArrival());
   expectAll(errors, kSize - 1, ErrorKind::Timeout, {65});
 }
 
 TEST_F(Meeting66, RanksThatDoNotComeAreNamedTogether) {
-  auto errors = errorsWithout({7, 64}, soon());
+  auto errors = errorsWithout({7, 64}, afterArrival());
   // Those who told rank 0 of one of them know of that one.
   std::map<int, Error> told;
   for (const int r : {1, 65}) told.insert(errors.extract(r));

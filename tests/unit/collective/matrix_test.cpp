@@ -18,12 +18,6 @@
 namespace ctran::testing {
 namespace {
 
-constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
-    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
-    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
-    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
-
 /// Counts around everything at which the way of moving changes.
 std::vector<size_t> countsFor(DataType type, int size) {
   const size_t element = sizeOf(type);

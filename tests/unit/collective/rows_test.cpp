@@ -602,25 +602,15 @@ TEST_P(RowErrors, WhoDoesNotComeIsNamed) {
 
 #if !defined(__SANITIZE_THREAD__)
 
-struct State {
-  std::atomic<int> arrived;
-  std::atomic<bool> go;
-};
-
-void arrive(State& state) {
-  if (++state.arrived == 5) state.go = true;
-  awaitFlag(state.go);
-}
-
 TEST_P(RowErrors, WhoIsKilledIsNamed) {
   constexpr int kVictim = 3;
   const TemporaryDirectory directory;
-  Shared<State> state;
+  Shared<Meeting> meeting;
   ForkedRanks ranks(4, [&](int rank) {
     auto options = optionsFor(rank, 4, std::make_shared<DirectoryStore>(directory.path()));
     if (GetParam() > 0) options.hints["ctran::host"] = "host" + std::to_string(rank / GetParam());
     const auto communicator = Communicator::create(options);
-    arrive(*state);
+    meeting->arrive(5);
     if (rank == kVictim) {
       while (true) ::pause();
     }
@@ -631,7 +621,7 @@ TEST_P(RowErrors, WhoIsKilledIsNamed) {
     EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{kVictim}) << error.what();
   });
-  arrive(*state);
+  meeting->arrive(5);
   for (int r = 0; r < 4; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(kVictim, SIGKILL);
   ranks.expectSuccess({kVictim});

@@ -29,9 +29,9 @@ HostMap interleaved(int size, int hosts, int rank) {
 }
 
 /// The ranks of a communicator without an engine above them.
-class World {
+class ScheduledRanks {
  public:
-  World(int size, int hosts) : size(size), network(size) {
+  ScheduledRanks(int size, int hosts) : size(size), network(size) {
     for (int r = 0; r < size; ++r) {
       boards_.emplace_back(zeros(Board::bytesFor(size)), r, size, false);
       calls_.emplace_back(boards_.back(), network.transport(r), 0);
@@ -54,7 +54,7 @@ class World {
 /// One collective on all ranks of a world.
 class Schedule {
  public:
-  Schedule(World& world, const Case& c, const Algorithm& algorithm, uint64_t seed)
+  Schedule(ScheduledRanks& world, const Case& c, const Algorithm& algorithm, uint64_t seed)
       : world_(world), case_(c), algorithm_(algorithm), random_(seed), inputs_(world.size) {
     world_.network.restart(random_.next());
     for (int r = 0; r < world_.size; ++r) inputs_[r] = inputsOf(c, r, world_.size);
@@ -165,7 +165,7 @@ class Schedule {
     return text;
   }
 
-  World& world_;
+  ScheduledRanks& world_;
   const Case case_;
   const Algorithm& algorithm_;
   Random random_;
@@ -176,12 +176,6 @@ class Schedule {
   std::vector<std::pair<int, std::vector<std::vector<std::byte>>>> left_;
   uint64_t hasEnded_ = 0;
 };
-
-constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
-    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
-    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
-    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
 
 Case caseOf(CollectiveKind kind, int size, bool sumsPartially, Random& random) {
   constexpr DataType kTypes[] = {DataType::Float32, DataType::Int32, DataType::BFloat16,
@@ -231,14 +225,14 @@ class Schedules : public ::testing::TestWithParam<Parameters> {
   /// Runs schedules until one goes wrong.
   void runAll(bool kills) {
     const auto& [kind, algorithm] = GetParam();
-    std::map<std::pair<int, int>, World> worlds;
+    std::map<std::pair<int, int>, ScheduledRanks> worlds;
     const char* const only = std::getenv("NETWORK_SEED");
     const uint64_t first = only != nullptr ? std::strtoull(only, nullptr, 10) : 1;
     for (uint64_t seed = first; seed < first + (only != nullptr ? 1 : howMany()); ++seed) {
       Random random(seed);
       const int size = kSizes[random.below(std::size(kSizes))];
       const int hosts = 1 + static_cast<int>(random.below(3));
-      World& world = worlds.try_emplace({size, hosts}, size, hosts).first->second;
+      ScheduledRanks& world = worlds.try_emplace({size, hosts}, size, hosts).first->second;
       const Case c = caseOf(kind, size, algorithm->sumsPartially, random);
       std::optional<int> killed;
       if (kills) killed = static_cast<int>(random.below(size));
@@ -257,7 +251,7 @@ TEST_P(Schedules, EndWhenARankDies) { runAll(true); }
 /// that or take themselves for ranks of one host.
 int crossings(CollectiveKind kind, std::string_view name, int hosts, bool known = true) {
   constexpr int kRanks = 12;
-  World world(kRanks, known ? hosts : 1);
+  ScheduledRanks world(kRanks, known ? hosts : 1);
   const Algorithm* const algorithm = findAlgorithm(AlgorithmPlace::Network, kind, name);
   Case c;
   c.kind = kind;

@@ -84,11 +84,6 @@ std::vector<int32_t> gatherRanks(Communicator& communicator) {
   return ranks;
 }
 
-void expectWorks(Communicator& communicator) {
-  const auto ranks = gatherRanks(communicator);
-  for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
-}
-
 /// A rank's view of a store: how often it asks for something.
 class CountingStore final : public Store {
  public:

@@ -24,18 +24,10 @@ using Kind = CollectiveKind;
 
 constexpr int kRanks = 4, kVictim = 2;
 
-struct State {
-  std::atomic<int> arrived;
-  std::atomic<bool> go;
+struct State : Meeting {
   std::atomic<int64_t> killedAt;
   std::array<std::atomic<int64_t>, 8> noticedAfter;
 };
-
-/// All ranks, and the test if it counts itself, wait for each other once.
-void arrive(State& state, int total) {
-  if (++state.arrived == total) state.go = true;
-  awaitFlag(state.go);
-}
 
 void report(const char* what, const State& state) {
   int64_t latest = 0;
@@ -46,30 +38,9 @@ void report(const char* what, const State& state) {
 }
 
 /// A call in which everybody needs the victim, or will at the next.
-struct Call {
-  Call(Kind kind, size_t count, int rank) : data(count * kRanks + 1) {
-    collective.kind = kind;
-    collective.type = DataType::UInt8;
-    collective.count = count;
-    collective.root = kind == Kind::Gather || kind == Kind::Reduce ? 0 : kVictim;
-    collective.input = collective.output = data.data();
-    if (kind == Kind::AllGatherV) collective.outputs.assign(kRanks, {data.data(), count});
-    if (kind == Kind::ReduceScatterV) collective.inputs.assign(kRanks, {data.data(), count});
-    if (kind == Kind::AllToAllV) {
-      collective.inputs.assign(kRanks, {data.data(), count});
-      collective.outputs = collective.inputs;
-      collective.count = 0;
-    }
-    (void)rank;
-  }
-  std::vector<std::byte> data;
-  Collective collective;
-};
-
-std::shared_ptr<Communicator> join(const TemporaryDirectory& directory, int rank, int size,
-                                   const std::string& name = "test") {
-  return Communicator::create(
-      optionsFor(rank, size, std::make_shared<DirectoryStore>(directory.path()), name));
+Call callOf(Kind kind, size_t count) {
+  const bool toRoot = kind == Kind::Gather || kind == Kind::Reduce;
+  return {kind, count, kRanks, toRoot ? 0 : kVictim};
 }
 
 /// Calls until the loss is told, and what is told from then on.
@@ -96,11 +67,11 @@ TEST_P(Killed, RankIsNamedByThoseWhoWaitForIt) {
   Shared<State> state;
   ForkedRanks ranks(kRanks, [&, kind = kind, count = count, posted = posted](int rank) {
     const auto communicator = join(directory, rank, kRanks);
-    arrive(*state, kRanks + 1);
+    state->arrive(kRanks + 1);
     if (rank == kVictim) {
       while (true) ::pause();
     }
-    const Call call(kind, count, rank);
+    const Call call = callOf(kind, count);
     expectLoss(*communicator, *state, [&] {
       if (posted) {
         communicator->post(call.collective)->wait();
@@ -109,7 +80,7 @@ TEST_P(Killed, RankIsNamedByThoseWhoWaitForIt) {
       }
     });
   });
-  arrive(*state, kRanks + 1);
+  state->arrive(kRanks + 1);
   for (int r = 0; r < kRanks; ++r) awaitSleep(ranks.pid(r));
   state->killedAt = nowNanos();
   ranks.kill(kVictim, SIGKILL);
@@ -125,7 +96,7 @@ TEST_P(Killed, RankIsNamedByThoseWhoCallNext) {
   ForkedRanks ranks(kRanks, [&, kind = kind, count = count, posted = posted](int rank) {
     const auto communicator = join(directory, rank, kRanks);
     const bool message = kind == Kind::Send || kind == Kind::Recv;
-    const Call call(kind, count, rank), before(message ? Kind::Barrier : kind, count, rank);
+    const Call call = callOf(kind, count), before = callOf(message ? Kind::Barrier : kind, count);
     if (rank == kVictim) {
       for (int i = 0; i < 3; ++i) communicator->run(before.collective);
       state->killedAt = nowNanos();
@@ -186,14 +157,14 @@ TEST(Killed, WhileAChildThatItForkedLivesOn) {
       while (::read(fds[0], &nothing, 1) < 0) continue;  // until the test closes the other end
       ::_exit(0);
     }
-    arrive(*state, kRanks + 1);
+    state->arrive(kRanks + 1);
     if (rank == kVictim) {
       while (true) ::pause();
     }
     expectLoss(*communicator, *state, [&] { communicator->run({}); });
   });
   ::close(fds[0]);
-  arrive(*state, kRanks + 1);
+  state->arrive(kRanks + 1);
   for (int r = 0; r < kRanks; ++r) awaitSleep(ranks.pid(r));
   state->killedAt = nowNanos();
   ranks.kill(kVictim, SIGKILL);
@@ -208,14 +179,14 @@ TEST(Killed, InTheMiddleOfLargeTransfers) {
   Shared<State> state;
   ForkedRanks ranks(kRanks, [&](int rank) {
     const auto communicator = join(directory, rank, kRanks);
-    const Call call(Kind::AllReduce, 3'000'000, rank);
-    arrive(*state, kRanks + 1);
+    const Call call = callOf(Kind::AllReduce, 3'000'000);
+    state->arrive(kRanks + 1);
     if (rank == kVictim) {
       while (true) communicator->run(call.collective);
     }
     expectLoss(*communicator, *state, [&] { communicator->run(call.collective); });
   });
-  arrive(*state, kRanks + 1);
+  state->arrive(kRanks + 1);
   state->killedAt = nowNanos();
   ranks.kill(kVictim, SIGKILL);
   ranks.expectSuccess({kVictim});
@@ -230,7 +201,7 @@ TEST(Killed, RanksOfOneProcessAreAllNamed) {
       const auto communicator = join(directory, 2 * process + thread, 4);
       communicator->run({});
       if (process == 1) {
-        arrive(*state, 2);
+        state->arrive(2);
         ::raise(SIGKILL);
       }
       const Error error = errorOf([&] { communicator->run({}); });
@@ -305,7 +276,7 @@ TEST_P(OutOfDescriptors, RankThatCannotSplitIsNamedToThoseWhoWaitForIt) {
     };
     const auto communicator = create("first");
     communicator->run({});
-    arrive(*made, 3);  // or who fails might tell those who have not heard the end of that
+    made->arrive(3);  // or who fails might tell those who have not heard the end of that
     {
       std::optional<NoDescriptors> none;
       if (rank == 1) none.emplace();
@@ -337,7 +308,7 @@ TEST(WithoutDescriptors, RankThatCannotLetACallerInIsNamedByAll) {
       const auto communicator = create("first");
       std::optional<NoDescriptors> none;
       if (rank == 1) none.emplace();
-      arrive(*joined, kRanks);
+      joined->arrive(kRanks);
       const Error error = errorOf([&] {
         // Ranks 1 and 2 have had nothing to do with each other, and rank 1 has not now.
         const std::byte word{1};
@@ -354,7 +325,7 @@ TEST(WithoutDescriptors, RankThatCannotLetACallerInIsNamedByAll) {
       const std::string what = error.what();
       EXPECT_NE(what.find("accepting a connection: Too many open files"), std::string::npos)
           << what;
-      arrive(*failed, kRanks);
+      failed->arrive(kRanks);
     }
     create("second")->run({});
   });
@@ -366,7 +337,7 @@ TEST(Stopped, RankIsWaitedForAndGoesOn) {
   Shared<State> state;
   ForkedRanks ranks(3, [&](int rank) {
     const auto communicator = join(directory, rank, 3);
-    const Call call(Kind::AllReduce, 100'000, rank);
+    const Call call = callOf(Kind::AllReduce, 100'000);
     while (!state->go) {
       communicator->run(call.collective);
       if (rank == 0) ++state->arrived;

@@ -23,29 +23,29 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr int kRanks = 2;
-constexpr size_t kCount = 300;
+constexpr int kTwo = 2;
+constexpr size_t kElements = 300;
 
 /// A rank on a GPU of its own, with a stream and memory.
 struct Rank {
   Rank(int rank, const std::shared_ptr<Store>& store)
-      : comm(GpuCommunicator::create(Communicator::create(optionsFor(rank, kRanks, store)),
+      : comm(GpuCommunicator::create(Communicator::create(optionsFor(rank, kTwo, store)),
                                      {.device = rank})) {}
 
   std::shared_ptr<GpuCommunicator> comm;
   const gpu::ActiveDevice active{comm->runtime(), comm->device()};
   const gpu::OwnStream stream{comm->runtime(), comm->device(), false};
   gpu::DeviceMemory memory =
-      gpu::DeviceMemory::allocate(comm->device(), kCount*(kRanks + 1) * sizeof(int32_t));
+      gpu::DeviceMemory::allocate(comm->device(), kElements*(kTwo + 1) * sizeof(int32_t));
 
   int32_t* input() const { return reinterpret_cast<int32_t*>(memory.address()); }
-  int32_t* output() const { return input() + kCount; }
+  int32_t* output() const { return input() + kElements; }
   /// Every rank's input, in their order.
   Collective gather() const {
     Collective c;
     c.kind = CollectiveKind::AllGather;
     c.type = DataType::Int32;
-    c.count = kCount;
+    c.count = kElements;
     c.input = reinterpret_cast<const std::byte*>(input());
     c.output = reinterpret_cast<std::byte*>(output());
     return c;
@@ -66,7 +66,7 @@ class GpuCommunicatorTest : public ::testing::Test {
   /// Calls `body` on a thread for each rank.
   static void run(const std::function<void(Rank&)>& body) {
     const auto store = std::make_shared<MemoryStore>();
-    runThreads(kRanks, [&](int rank) {
+    runThreads(kTwo, [&](int rank) {
       Rank self(rank, store);
       body(self);
       self.synchronize();
@@ -75,16 +75,17 @@ class GpuCommunicatorTest : public ::testing::Test {
 
   static void fill(const Rank& rank, int32_t seed) {
     rank.synchronize();
-    for (size_t i = 0; i < kCount; ++i) {
+    for (size_t i = 0; i < kElements; ++i) {
       rank.input()[i] = seed + 1000 * rank.comm->rank() + static_cast<int32_t>(i);
     }
-    std::fill_n(rank.output(), kCount * kRanks, -1);
+    std::fill_n(rank.output(), kElements * kTwo, -1);
   }
 
   static void expectGathered(const Rank& rank, int32_t seed) {
     rank.synchronize();
-    for (size_t i = 0; i < kCount * kRanks; ++i) {
-      const auto from = static_cast<int32_t>(i / kCount), at = static_cast<int32_t>(i % kCount);
+    for (size_t i = 0; i < kElements * kTwo; ++i) {
+      const auto from = static_cast<int32_t>(i / kElements),
+                 at = static_cast<int32_t>(i % kElements);
       ASSERT_EQ(rank.output()[i], seed + 1000 * from + at) << i;
     }
   }
@@ -123,13 +124,13 @@ TEST_F(GpuCommunicatorTest, MessagesRunAtTheSameTime) {
     send.kind = CollectiveKind::Send;
     receive.kind = CollectiveKind::Recv;
     send.type = receive.type = DataType::Int32;
-    send.count = receive.count = kCount;
+    send.count = receive.count = kElements;
     send.root = receive.root = other;
     send.input = reinterpret_cast<const std::byte*>(rank.input());
     receive.output = reinterpret_cast<std::byte*>(rank.output());
     const Collective both[] = {send, receive};
     rank.comm->enqueueMessages(both, rank.stream.get())->wait();
-    EXPECT_EQ(rank.output()[kCount - 1], 5 + 1000 * other + static_cast<int32_t>(kCount) - 1);
+    EXPECT_EQ(rank.output()[kElements - 1], 5 + 1000 * other + static_cast<int32_t>(kElements) - 1);
     rank.comm->finalize();
   });
 }
@@ -212,7 +213,7 @@ TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
       rank.comm->enqueue(c, rank.stream.get())->wait();
     };
     const auto prepare = [&](CollectiveKind kind, DataType type, ReduceKind op, const char* name) {
-      rank.comm->domain().prepareCall(kind, kCount * sizeOf(type), type, op,
+      rank.comm->domain().prepareCall(kind, kElements * sizeOf(type), type, op,
                                       callHints({{"ctran::algorithm", name}}, false));
     };
     using enum CollectiveKind;
@@ -238,14 +239,14 @@ TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
 TEST_F(GpuCommunicatorTest, WhatAHintNamesIsPreparedAtCreation) {
   standInRuntime();
   const auto store = std::make_shared<MemoryStore>();
-  runThreads(kRanks, [&](int rank) {
-    CommunicatorOptions options = optionsFor(rank, kRanks, store);
+  runThreads(kTwo, [&](int rank) {
+    CommunicatorOptions options = optionsFor(rank, kTwo, store);
     options.hints["ctran::algorithm"] = "all_gather=copy_engine";
     options.gpus = true;
     const auto comm = GpuCommunicator::create(Communicator::create(options), {.device = rank});
     const auto barrier = [&] { comm->control().run(Collective{}); };
     const gpu::ActiveDevice active(comm->runtime(), comm->device());
-    const auto memory = gpu::DeviceMemory::allocate(comm->device(), 64 * (kRanks + 1));
+    const auto memory = gpu::DeviceMemory::allocate(comm->device(), 64 * (kTwo + 1));
     const gpu::OwnStream stream(comm->runtime(), comm->device(), false);
     Collective c;
     c.kind = CollectiveKind::AllGather;

@@ -26,8 +26,8 @@ using Kind = CollectiveKind;
 using std::chrono::milliseconds;
 
 /// A rank on a GPU of its own, with a stream and memory for an input and an output of all blocks.
-struct Rank {
-  Rank(CommunicatorOptions options, size_t count)
+struct GpuRank {
+  GpuRank(CommunicatorOptions options, size_t count)
       : count(count),
         comm(GpuCommunicator::create(Communicator::create(options), {.device = options.rank})),
         memory(gpu::DeviceMemory::allocate(comm->device(),
@@ -76,20 +76,20 @@ class GpuHostsTest : public ::testing::Test {
 
   /// Calls `body` on a thread for each rank; `hosts` says where each one is.
   static void run(const std::vector<std::string>& hosts, size_t count,
-                  const std::function<void(Rank&)>& body, const std::string& algorithm = {}) {
+                  const std::function<void(GpuRank&)>& body, const std::string& algorithm = {}) {
     const auto store = std::make_shared<MemoryStore>();
     runThreads(static_cast<int>(hosts.size()), [&](int rank) {
       CommunicatorOptions options = optionsFor(rank, static_cast<int>(hosts.size()), store);
       options.gpus = true;
       if (!hosts[rank].empty()) options.hints["ctran::host"] = hosts[rank];
       if (!algorithm.empty()) options.hints["ctran::algorithm"] = algorithm;
-      Rank self(options, count);
+      GpuRank self(options, count);
       body(self);
       self.synchronize();
     });
   }
 
-  static void fill(const Rank& rank) {
+  static void fill(const GpuRank& rank) {
     for (int to = 0; to < rank.size(); ++to) {
       for (size_t i = 0; i < rank.count; ++i) {
         rank.input()[to * rank.count + i] = valueOf(rank.rank(), to, i);
@@ -99,20 +99,21 @@ class GpuHostsTest : public ::testing::Test {
   }
 
   /// Block `block` of the output.
-  static void expect(const Rank& rank, size_t block, const std::function<int32_t(size_t)>& value) {
+  static void expect(const GpuRank& rank, size_t block,
+                     const std::function<int32_t(size_t)>& value) {
     for (size_t i = 0; i < rank.count; ++i) {
       ASSERT_EQ(rank.output()[block * rank.count + i], value(i))
           << "block " << block << " at " << i << " of rank " << rank.rank();
     }
   }
 
-  static int32_t sumTo(const Rank& rank, int to, size_t at) {
+  static int32_t sumTo(const GpuRank& rank, int to, size_t at) {
     int32_t sum = 0;
     for (int from = 0; from < rank.size(); ++from) sum += valueOf(from, to, at);
     return sum;
   }
 
-  static void check(Rank& rank, Kind kind) {
+  static void check(GpuRank& rank, Kind kind) {
     SCOPED_TRACE(nameOf(kind));
     fill(rank);
     const Collective c = rank.call(kind);
@@ -146,7 +147,7 @@ TEST_F(GpuHostsTest, RailsAndTheHostGiveTheSame) {
     // In several steps.
     run(
         {"a", "b", "a", "b"}, 40'001,
-        [](Rank& rank) {
+        [](GpuRank& rank) {
           ASSERT_TRUE(rank.comm->spansDomains());
           for (const Kind kind : kByRails) check(rank, kind);
           rank.comm->finalize();
@@ -156,7 +157,7 @@ TEST_F(GpuHostsTest, RailsAndTheHostGiveTheSame) {
 }
 
 TEST_F(GpuHostsTest, AHostOfMoreRanksHasSeveralDomains) {
-  run(std::vector<std::string>(9), 300, [](Rank& rank) {
+  run(std::vector<std::string>(9), 300, [](GpuRank& rank) {
     ASSERT_TRUE(rank.comm->spansDomains());
     EXPECT_FALSE(rank.comm->control().spansHosts());
     for (const Kind kind : kByRails) check(rank, kind);
@@ -165,7 +166,7 @@ TEST_F(GpuHostsTest, AHostOfMoreRanksHasSeveralDomains) {
 }
 
 TEST_F(GpuHostsTest, ASplitThatHasOneDomainGoesWithoutTheHost) {
-  run({"a", "a", "b"}, 300, [](Rank& rank) {
+  run({"a", "a", "b"}, 300, [](GpuRank& rank) {
     const std::vector<int> near = rank.rank() < 2 ? std::vector{0, 1} : std::vector{2};
     const auto part = GpuCommunicator::create(rank.comm->control().split(near, "part"),
                                               {.device = rank.comm->device()});
@@ -176,7 +177,7 @@ TEST_F(GpuHostsTest, ASplitThatHasOneDomainGoesWithoutTheHost) {
 }
 
 TEST_F(GpuHostsTest, ARankOfAnotherHostThatDoesNotCallIsNamed) {
-  run({"a", "b"}, 300, [](Rank& rank) {
+  run({"a", "b"}, 300, [](GpuRank& rank) {
     const auto late = [&] {
       if (rank.rank() == 0) {
         rank.comm
@@ -194,7 +195,7 @@ TEST_F(GpuHostsTest, ARankOfAnotherHostThatDoesNotCallIsNamed) {
 }
 
 TEST_F(GpuHostsTest, AnAbortEndsTheOperationsOfAllHosts) {
-  run({"a", "b", "b"}, 300, [](Rank& rank) {
+  run({"a", "b", "b"}, 300, [](GpuRank& rank) {
     const auto ended = [&] {
       if (rank.rank() == 1) rank.comm->abort();
       rank.comm->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait();
@@ -207,7 +208,7 @@ TEST_F(GpuHostsTest, AnAbortEndsTheOperationsOfAllHosts) {
 
 TEST_F(GpuHostsTest, ARankOfAnotherHostThatHasLeftIsNamed) {
   std::atomic<bool> left{false}, noticed{false};
-  run({"a", "b"}, 300, [&](Rank& rank) {
+  run({"a", "b"}, 300, [&](GpuRank& rank) {
     if (rank.rank() == 1) {
       rank.comm->finalize();
       left = true;

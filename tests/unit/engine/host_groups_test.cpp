@@ -15,21 +15,21 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr int kRanks = 4;  // two on each of two hosts
+constexpr int kFour = 4;  // two on each of two hosts
 
 CommunicatorOptions twoPerHost(int rank, std::shared_ptr<Store> store) {
-  auto options = optionsFor(rank, kRanks, std::move(store));
+  auto options = optionsFor(rank, kFour, std::move(store));
   options.hints["ctran::host"] = "host" + std::to_string(rank / 2);
   return options;
 }
 
-Collective collective(Kind kind, std::vector<std::byte>& data, size_t count, int root = 0) {
+Collective callWith(Kind kind, std::vector<std::byte>& data, size_t count, int root = 0) {
   Collective c;
   c.kind = kind;
   c.type = DataType::Int32;
   c.count = count;
   c.root = root;
-  data.resize(sizeof(int32_t) * count * kRanks + 1);
+  data.resize(sizeof(int32_t) * count * kFour + 1);
   c.input = c.output = data.data();
   return c;
 }
@@ -37,8 +37,8 @@ Collective collective(Kind kind, std::vector<std::byte>& data, size_t count, int
 /// Calls `body` on all ranks after all have joined.
 void runJoined(const std::function<void(Communicator&, int)>& body) {
   const auto store = std::make_shared<MemoryStore>();
-  std::barrier together(kRanks);
-  runThreads(kRanks, [&](int rank) {
+  std::barrier together(kFour);
+  runThreads(kFour, [&](int rank) {
     const auto communicator = Communicator::create(twoPerHost(rank, store));
     together.arrive_and_wait();
     try {
@@ -54,14 +54,14 @@ TEST(HostGroups, MeetInSharedMemory) {
   runJoined([](Communicator& communicator, int rank) {
     std::vector<std::byte> data;
     for (const size_t count : {size_t{3}, size_t{1'000'000}}) {
-      communicator.run(collective(Kind::AllReduce, data, count));
-      communicator.run(collective(Kind::AllGather, data, count));
-      communicator.run(collective(Kind::ReduceScatter, data, count));
-      communicator.run(collective(Kind::Broadcast, data, count, 1));
+      communicator.run(callWith(Kind::AllReduce, data, count));
+      communicator.run(callWith(Kind::AllGather, data, count));
+      communicator.run(callWith(Kind::ReduceScatter, data, count));
+      communicator.run(callWith(Kind::Broadcast, data, count, 1));
       const int neighbour = rank ^ 1;
-      const auto sent = communicator.post(collective(Kind::Send, data, count, neighbour));
+      const auto sent = communicator.post(callWith(Kind::Send, data, count, neighbour));
       std::vector<std::byte> got;
-      communicator.run(collective(Kind::Recv, got, count, neighbour));
+      communicator.run(callWith(Kind::Recv, got, count, neighbour));
       sent->wait();
     }
     // Each to the rank of its place on the other host.
@@ -72,16 +72,16 @@ TEST(HostGroups, MeetInSharedMemory) {
 TEST(HostGroups, MessagesFindTheirRanksOnBothHosts) {
   runJoined([](Communicator& communicator, int rank) {
     for (const size_t count : {size_t{1}, size_t{300'000}}) {
-      std::vector<std::vector<std::byte>> sent(kRanks), got(kRanks);
+      std::vector<std::vector<std::byte>> sent(kFour), got(kFour);
       std::vector<std::shared_ptr<Work>> works;
-      for (int peer = 0; peer < kRanks; ++peer) {
-        Collective c = collective(Kind::Send, sent[peer], count, peer);
+      for (int peer = 0; peer < kFour; ++peer) {
+        Collective c = callWith(Kind::Send, sent[peer], count, peer);
         std::fill(sent[peer].begin(), sent[peer].end(), std::byte(16 * rank + peer + 1));
         works.push_back(communicator.post(c));
-        works.push_back(communicator.post(collective(Kind::Recv, got[peer], count, peer)));
+        works.push_back(communicator.post(callWith(Kind::Recv, got[peer], count, peer)));
       }
       for (const auto& work : works) work->wait();
-      for (int peer = 0; peer < kRanks; ++peer) {
+      for (int peer = 0; peer < kFour; ++peer) {
         EXPECT_EQ(std::count(got[peer].begin(), got[peer].end(), std::byte(16 * peer + rank + 1)),
                   static_cast<std::ptrdiff_t>(4 * count));
       }
@@ -96,9 +96,9 @@ TEST(HostGroups, EachRankHearsOfAnAbort) {
       std::vector<std::byte> data;
       const Error error = errorOf([&] {
         if (rank == 0) {
-          communicator.post(collective(Kind::AllReduce, data, 500'000))->wait();
+          communicator.post(callWith(Kind::AllReduce, data, 500'000))->wait();
         } else {
-          communicator.run(collective(Kind::AllReduce, data, 500'000));
+          communicator.run(callWith(Kind::AllReduce, data, 500'000));
         }
       });
       EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
@@ -114,7 +114,7 @@ TEST(HostGroups, WhoDoesNotComeIsNamed) {
       if (rank == missing) return;
       std::vector<std::byte> data;
       const Error error =
-          errorOf([&] { communicator.run(collective(Kind::AllReduce, data, 1000), kArrival); });
+          errorOf([&] { communicator.run(callWith(Kind::AllReduce, data, 1000), kArrival); });
       EXPECT_EQ(error.kind(), ErrorKind::Timeout) << error.what();
       EXPECT_EQ(error.ranks(), std::vector<int>{missing}) << error.what();
     });
@@ -136,9 +136,8 @@ TEST(HostGroups, DifferentCallsAreToldToAll) {
       runJoined([&](Communicator& communicator, int rank) {
         std::vector<std::byte> data;
         const Error error = errorOf([&] {
-          communicator.run(collective(Kind::AllReduce, data, 10));
-          communicator.run(
-              collective(rank == odd ? Kind::AllGather : Kind::AllReduce, data, count));
+          communicator.run(callWith(Kind::AllReduce, data, 10));
+          communicator.run(callWith(rank == odd ? Kind::AllGather : Kind::AllReduce, data, count));
           while (true) communicator.run({});
         });
         EXPECT_EQ(error.kind(), ErrorKind::Mismatch) << error.what();
@@ -154,7 +153,7 @@ TEST(HostGroups, DifferentCallsAreToldToAll) {
 
 TEST(HostGroups, RankOrderIsTheOnlyOrderThatCanBeAskedFor) {
   const auto store = std::make_shared<MemoryStore>();
-  runThreads(kRanks, [&](int rank) {
+  runThreads(kFour, [&](int rank) {
     auto options = twoPerHost(rank, store);
     options.hints["ctran::deterministic"] = "maybe";
     EXPECT_EQ(errorOf([&] { Communicator::create(options); }).kind(), ErrorKind::InvalidArgument);
@@ -163,31 +162,21 @@ TEST(HostGroups, RankOrderIsTheOnlyOrderThatCanBeAskedFor) {
 
 #if !defined(__SANITIZE_THREAD__)
 
-struct State {
-  std::atomic<int> arrived;
-  std::atomic<bool> go;
-};
-
-void arrive(State& state, int total) {
-  if (++state.arrived == total) state.go = true;
-  awaitFlag(state.go);
-}
-
 class HostGroupsKilled : public ::testing::TestWithParam<std::tuple<Kind, size_t, int>> {};
 
 TEST_P(HostGroupsKilled, RankIsNamedByAll) {
   const auto [kind, count, victim] = GetParam();
   const TemporaryDirectory directory;
-  Shared<State> state;
-  ForkedRanks ranks(kRanks, [&, kind = kind, count = count, victim = victim](int rank) {
+  Shared<Meeting> meeting;
+  ForkedRanks ranks(kFour, [&, kind = kind, count = count, victim = victim](int rank) {
     const auto communicator =
         Communicator::create(twoPerHost(rank, std::make_shared<DirectoryStore>(directory.path())));
-    arrive(*state, kRanks + 1);
+    meeting->arrive(kFour + 1);
     if (rank == victim) {
       while (true) ::pause();
     }
     std::vector<std::byte> data;
-    const Collective c = collective(kind, data, count, victim);
+    const Collective c = callWith(kind, data, count, victim);
     const Error error = errorOf([&] {
       while (true) communicator->run(c);
     });
@@ -195,8 +184,8 @@ TEST_P(HostGroupsKilled, RankIsNamedByAll) {
     EXPECT_EQ(error.ranks(), std::vector<int>{victim}) << error.what();
     EXPECT_EQ(errorOf([&] { communicator->run({}); }).ranks(), std::vector<int>{victim});
   });
-  arrive(*state, kRanks + 1);
-  for (int r = 0; r < kRanks; ++r) awaitSleep(ranks.pid(r));
+  meeting->arrive(kFour + 1);
+  for (int r = 0; r < kFour; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(victim, SIGKILL);
   ranks.expectSuccess({victim});
 }

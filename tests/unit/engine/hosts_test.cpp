@@ -50,19 +50,6 @@ Collective collective(Kind kind, std::vector<std::byte>& data, size_t count, int
   return c;
 }
 
-void expectWorks(Communicator& communicator) {
-  std::vector<int32_t> ranks(communicator.size(), -1);
-  const int32_t own = communicator.rank();
-  Collective c;
-  c.kind = Kind::AllGather;
-  c.type = DataType::Int32;
-  c.count = 1;
-  c.input = reinterpret_cast<const std::byte*>(&own);
-  c.output = reinterpret_cast<std::byte*>(ranks.data());
-  communicator.run(c);
-  for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
-}
-
 TEST(Hosts, ConnectionsAreMadeWhenFirstNeeded) {
   const auto store = std::make_shared<MemoryStore>();
   std::barrier together(8);
@@ -528,33 +515,22 @@ TEST(Hosts, LeaveNothingBehind) {
 
 #if !defined(__SANITIZE_THREAD__)
 
-struct State {
-  std::atomic<int> arrived;
-  std::atomic<bool> go;
-};
-
-void arrive(State& state, int total) {
-  if (++state.arrived == total) state.go = true;
-  awaitFlag(state.go);
-}
-
-constexpr int kRanks = 4, kVictim = 2;
-
 class HostsKilled : public ::testing::TestWithParam<std::tuple<Kind, size_t, bool>> {};
 
 TEST_P(HostsKilled, RankIsNamedByAll) {
   const auto [kind, count, posted] = GetParam();
+  constexpr int kRanks = 4, kVictim = 2;
   const TemporaryDirectory directory;
-  Shared<State> state;
+  Shared<Meeting> meeting;
   ForkedRanks ranks(kRanks, [&, kind = kind, count = count, posted = posted](int rank) {
     const auto communicator = Communicator::create(
         hostPerRank(rank, kRanks, std::make_shared<DirectoryStore>(directory.path())));
     if (rank == kVictim && ::fork() == 0) {
-      while (::getppid() != 1 && !state->go) ::usleep(1000);  // a child that lives on for a while
+      while (::getppid() != 1 && !meeting->go) ::usleep(1000);  // a child that lives on for a while
       ::usleep(300'000);
       ::_exit(0);
     }
-    arrive(*state, kRanks + 1);
+    meeting->arrive(kRanks + 1);
     if (rank == kVictim) {
       while (true) ::pause();
     }
@@ -574,7 +550,7 @@ TEST_P(HostsKilled, RankIsNamedByAll) {
     EXPECT_EQ(error.ranks(), std::vector<int>{kVictim}) << error.what();
     EXPECT_EQ(errorOf([&] { communicator->run({}); }).ranks(), std::vector<int>{kVictim});
   });
-  arrive(*state, kRanks + 1);
+  meeting->arrive(kRanks + 1);
   for (int r = 0; r < kRanks; ++r) awaitSleep(ranks.pid(r));
   ranks.kill(kVictim, SIGKILL);
   ranks.expectSuccess({kVictim});

@@ -15,9 +15,9 @@ using Kind = CollectiveKind;
 constexpr size_t kSmall = 10, kLarge = 300'000;
 
 /// A call with memory of its own, large enough for any role in it.
-class Call {
+class OwnCall {
  public:
-  Call(Kind kind, size_t count, int size) : data_(count * size * 16, std::byte{1}) {
+  OwnCall(Kind kind, size_t count, int size) : data_(count * size * 16, std::byte{1}) {
     collective.kind = kind;
     collective.type = DataType::Float32;
     collective.count = count;
@@ -25,7 +25,7 @@ class Call {
   }
 
   /// The v forms: `counts` as inputs and as outputs.
-  Call(Kind kind, std::vector<size_t> inputs, std::vector<size_t> outputs, int rank)
+  OwnCall(Kind kind, std::vector<size_t> inputs, std::vector<size_t> outputs, int rank)
       : data_(std::size_t{1} << 24, std::byte{1}) {
     collective.kind = kind;
     collective.type = DataType::Float32;
@@ -46,13 +46,13 @@ class Call {
 /// What rank r of two calls.
 struct Disagreement {
   std::string name;
-  std::function<Call(int rank)> call;
+  std::function<OwnCall(int rank)> call;
   std::vector<std::string> told;  ///< parts of the message
 };
 
 Disagreement kinds(const std::string& name, Kind a, Kind b, size_t countA, size_t countB) {
   return {name,
-          [=](int rank) { return Call(rank == 0 ? a : b, rank == 0 ? countA : countB, 2); },
+          [=](int rank) { return OwnCall(rank == 0 ? a : b, rank == 0 ? countA : countB, 2); },
           {std::string(nameOf(a)), std::string(nameOf(b))}};
 }
 
@@ -61,7 +61,7 @@ Disagreement fields(const std::string& name, Kind kind, size_t count, Change cha
                     std::vector<std::string> told) {
   return {name,
           [=](int rank) {
-            Call call(kind, count, 2);
+            OwnCall call(kind, count, 2);
             change(call.collective, rank);
             return call;
           },
@@ -107,25 +107,25 @@ std::vector<Disagreement> disagreements() {
     all.push_back({"AllGatherV" + how,
                    [=](int rank) {
                      const size_t other = rank == 0 ? count : count / 2;
-                     return Call(Kind::AllGatherV, {},
-                                 rank == 0 ? std::vector{count, other} : std::vector{other, count},
-                                 rank);
+                     return OwnCall(
+                         Kind::AllGatherV, {},
+                         rank == 0 ? std::vector{count, other} : std::vector{other, count}, rank);
                    },
                    {"all_gather_v"}});
     all.push_back({"ReduceScatterV" + how,
                    [=](int rank) {
-                     return Call(Kind::ReduceScatterV, {count + rank, count}, {}, rank);
+                     return OwnCall(Kind::ReduceScatterV, {count + rank, count}, {}, rank);
                    },
                    {"reduce_scatter_v", "other counts per rank"}});
     all.push_back(
         {"AllToAllV" + how,
          [=](int rank) {
-           return Call(Kind::AllToAllV, {count, count}, {count + rank, count}, rank);
+           return OwnCall(Kind::AllToAllV, {count, count}, {count + rank, count}, rank);
          },
          {"rank 0 sends " + std::to_string(count), "expects " + std::to_string(count + 1)}});
     all.push_back({"Message" + how,
                    [=](int rank) {
-                     Call call(rank == 0 ? Kind::Send : Kind::Recv, count + rank, 1);
+                     OwnCall call(rank == 0 ? Kind::Send : Kind::Recv, count + rank, 1);
                      call.collective.root = 1 - rank;
                      return call;
                    },
@@ -133,7 +133,7 @@ std::vector<Disagreement> disagreements() {
                     "recv(float32, " + std::to_string(count + 1) + " elements"}});
     all.push_back({"MessageType" + how,
                    [=](int rank) {
-                     Call call(rank == 0 ? Kind::Send : Kind::Recv, count, 1);
+                     OwnCall call(rank == 0 ? Kind::Send : Kind::Recv, count, 1);
                      call.collective.type = rank == 0 ? DataType::Int32 : DataType::Float32;
                      call.collective.root = 1 - rank;
                      return call;
@@ -149,7 +149,7 @@ class Mismatch : public ::testing::TestWithParam<Disagreement> {};
 
 /// At this call, or at the next one where this one needs nobody.
 void expectMismatch(Communicator& communicator, const Disagreement& disagreement, bool posted) {
-  const Call call = disagreement.call(communicator.rank());
+  const OwnCall call = disagreement.call(communicator.rank());
   const Error error = errorOf([&] {
     if (posted) {
       communicator.post(call.collective)->wait();
@@ -191,7 +191,7 @@ INSTANTIATE_TEST_SUITE_P(Of, Mismatch, ::testing::ValuesIn(disagreements()), [](
 
 TEST(Mismatch, OfManyRanksNamesOneThatDiffers) {
   runRanks(5, [](Communicator& communicator) {
-    const Call call(Kind::AllReduce, communicator.rank() == 3 ? 7 : 8, 5);
+    const OwnCall call(Kind::AllReduce, communicator.rank() == 3 ? 7 : 8, 5);
     const Error error = errorOf([&] {
       communicator.run(call.collective);
       communicator.run({});
@@ -208,7 +208,7 @@ TEST(Mismatch, OfACallThatHadReturnedNamesThatCall) {
   runRanks(2, [](Communicator& communicator) {
     const Error error = errorOf([&] {
       for (int i = 0; i < 5; ++i) {
-        Call call(Kind::Broadcast, kSmall, 2);
+        OwnCall call(Kind::Broadcast, kSmall, 2);
         if (i == 2) call.collective.root = communicator.rank();
         communicator.run(call.collective);
       }
@@ -223,7 +223,7 @@ TEST(Mismatch, OfACallThatHadReturnedNamesThatCall) {
 TEST(Mismatch, OfTheLastCallIsToldByFinalize) {
   std::atomic<int> told{0};
   runRanks(2, [&](Communicator& communicator) {
-    Call call(Kind::Broadcast, kSmall, 2);
+    OwnCall call(Kind::Broadcast, kSmall, 2);
     call.collective.root = communicator.rank();
     communicator.run(call.collective);
     try {

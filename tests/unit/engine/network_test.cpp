@@ -17,16 +17,6 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr Kind kKinds[] = {Kind::Barrier,       Kind::Broadcast,      Kind::AllReduce,
-                           Kind::Reduce,        Kind::AllGather,      Kind::AllGatherV,
-                           Kind::ReduceScatter, Kind::ReduceScatterV, Kind::Scatter,
-                           Kind::Gather,        Kind::AllToAll,       Kind::AllToAllV};
-
-std::shared_ptr<Communicator> join(const TemporaryDirectory& directory, int rank, int size) {
-  return Communicator::create(
-      optionsFor(rank, size, std::make_shared<DirectoryStore>(directory.path())));
-}
-
 /// Every collective, small and large; each rank computes what all others put in.
 void runAll(Communicator& communicator, size_t largest) {
   const int rank = communicator.rank(), size = communicator.size();
@@ -125,16 +115,11 @@ TEST(NetworkOf, HostsThatCannotReachEachOtherAreToldSo) {
   ranks.expectSuccess();
 }
 
-struct State {
-  std::atomic<int> arrived;
-  std::atomic<bool> go;
-};
-
 TEST(NetworkOf, TimeoutTellsOfALinkThatIsDown) {
   const NetworkOfHosts network(2);
   if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
   const TemporaryDirectory directory;
-  Shared<State> state;
+  Shared<Meeting> state;
   ForkedRanks ranks(2, [&](int rank) {
     network.enter(rank);
     const auto communicator = join(directory, rank, 2);
@@ -171,7 +156,7 @@ TEST(NetworkOf, HostThatDisappearsIsNamed) {
     if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
     if (bytes > 8) network.limit(2, 100);
     const TemporaryDirectory directory;
-    Shared<State> state;
+    Shared<Meeting> state;
     constexpr int kLost = 2;
     ForkedRanks ranks(3, [&](int rank) {
       network.enter(rank);
@@ -316,7 +301,7 @@ TEST(NetworkOf, AnInterfaceThatDisappearsIsALoss) {
   const NetworkOfHosts network(2, 2);
   if (!network.whyNot().empty()) GTEST_SKIP() << network.whyNot();
   const TemporaryDirectory directory;
-  Shared<State> state;
+  Shared<Meeting> state;
   ForkedRanks ranks(2, [&](int rank) {
     network.enter(rank);
     ::setenv("CTRAN_TCP_LOST_MILLIS", "1000", 1);

@@ -16,12 +16,6 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
-    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
-    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
-    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
-
 /// Call number `index` of a random sequence.
 Case randomCase(uint64_t seed, int index, int size) {
   const auto random = [&](int field) { return mix(mix(seed + index) + field); };

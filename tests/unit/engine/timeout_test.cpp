@@ -18,26 +18,6 @@ bool says(const Error& error, const std::string& text) {
   return std::string(error.what()).find(text) != std::string::npos;
 }
 
-/// A call of either size in which rank `root` sends, and nobody gets through without it.
-struct Call {
-  Call(Kind kind, size_t count, int size, int root) : data(count * size + 1) {
-    collective.kind = kind;
-    collective.type = DataType::UInt8;
-    collective.count = count;
-    collective.root = root;
-    collective.input = collective.output = data.data();
-    if (kind == Kind::AllGatherV) collective.outputs.assign(size, {data.data(), count});
-    if (kind == Kind::ReduceScatterV) collective.inputs.assign(size, {data.data(), count});
-    if (kind == Kind::AllToAllV) {
-      collective.inputs.assign(size, {data.data(), count});
-      collective.outputs = collective.inputs;
-      collective.count = 0;
-    }
-  }
-  std::vector<std::byte> data;
-  Collective collective;
-};
-
 class Timeout : public ::testing::TestWithParam<std::tuple<Kind, size_t, bool>> {};
 
 TEST_P(Timeout, NamesWhoIsMissingAndSaysWhatEachDidLast) {

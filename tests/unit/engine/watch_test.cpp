@@ -15,16 +15,6 @@ namespace {
 
 constexpr int kRounds = 20;
 
-Collective allReduce(std::vector<int32_t>& data) {
-  Collective c;
-  c.kind = CollectiveKind::AllReduce;
-  c.type = DataType::Int32;
-  c.count = data.size();
-  c.input = reinterpret_cast<const std::byte*>(data.data());
-  c.output = reinterpret_cast<std::byte*>(data.data());
-  return c;
-}
-
 /// A thread that calls `look` again and again while this lives.
 class Watcher {
  public:

@@ -16,16 +16,6 @@ namespace {
 
 Collective barrier() { return {}; }
 
-Collective allReduce(std::vector<int32_t>& data) {
-  Collective c;
-  c.kind = CollectiveKind::AllReduce;
-  c.type = DataType::Int32;
-  c.count = data.size();
-  c.input = reinterpret_cast<const std::byte*>(data.data());
-  c.output = reinterpret_cast<std::byte*>(data.data());
-  return c;
-}
-
 /// Two ranks: the first posts `collective(0)`, and `check`s before the second comes.
 void whileAlone(const std::function<Collective(int)>& collective,
                 const std::function<void(Communicator&, Work&)>& check) {

@@ -18,8 +18,6 @@
 namespace ctran::testing {
 namespace {
 
-Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
-
 bool isSocket(int fd) {
   struct stat status {};
   return ::fstat(fd, &status) == 0 && S_ISSOCK(status.st_mode);

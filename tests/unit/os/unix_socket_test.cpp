@@ -19,7 +19,6 @@ namespace ctran::testing {
 namespace {
 
 Deadline soon() { return std::chrono::steady_clock::now() + std::chrono::milliseconds(50); }
-Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
 
 struct Pair {
   UniqueFd a, b;

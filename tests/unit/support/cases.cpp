@@ -10,7 +10,7 @@ namespace ctran::testing {
 namespace {
 
 constexpr std::byte kPoison{0xa5};
-constexpr std::byte kGuard{0x5a};
+constexpr std::byte kGuardByte{0x5a};
 constexpr size_t kGuardBytes = 64;
 
 using Kind = CollectiveKind;
@@ -281,7 +281,7 @@ void Buffers::Region::allocate(const std::vector<size_t>& bytes, bool apart, siz
   sizes = bytes;
   size_t total = 2 * kGuardBytes + misalignment;
   for (const size_t size : sizes) total += size + (apart ? kGuardBytes : 0);
-  storage.assign(total, kGuard);
+  storage.assign(total, kGuardByte);
   std::byte* at = storage.data() + kGuardBytes + misalignment;
   for (const size_t size : sizes) {
     blocks.push_back(at);
@@ -292,7 +292,7 @@ void Buffers::Region::allocate(const std::vector<size_t>& bytes, bool apart, siz
 
 std::string Buffers::Region::damage() const {
   const std::byte* at = storage.data();
-  const auto intact = [](std::byte b) { return b == kGuard; };
+  const auto intact = [](std::byte b) { return b == kGuardByte; };
   for (size_t i = 0; i < blocks.size(); ++i) {
     if (!std::all_of(at, static_cast<const std::byte*>(blocks[i]), intact)) {
       return "bytes before block " + std::to_string(i) + " were written; ";

@@ -31,6 +31,13 @@ struct Case {
   std::string describe() const;
 };
 
+/// All but messages.
+inline constexpr CollectiveKind kKinds[] = {
+    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
+    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
+    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
+    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
+
 bool reduces(CollectiveKind kind);
 bool isRooted(CollectiveKind kind);
 bool isV(CollectiveKind kind);

@@ -75,6 +75,57 @@ CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
   return options;
 }
 
+std::shared_ptr<Communicator> join(const TemporaryDirectory& directory, int rank, int size,
+                                   const std::string& name) {
+  return Communicator::create(
+      optionsFor(rank, size, std::make_shared<DirectoryStore>(directory.path()), name));
+}
+
+Deadline later() { return std::chrono::steady_clock::now() + kGuard; }
+
+Collective allReduce(std::vector<int32_t>& data) {
+  Collective c;
+  c.kind = CollectiveKind::AllReduce;
+  c.type = DataType::Int32;
+  c.count = data.size();
+  c.input = reinterpret_cast<const std::byte*>(data.data());
+  c.output = reinterpret_cast<std::byte*>(data.data());
+  return c;
+}
+
+Call::Call(CollectiveKind kind, size_t count, int size, int root) : data(count * size + 1) {
+  collective.kind = kind;
+  collective.type = DataType::UInt8;
+  collective.count = count;
+  collective.root = root;
+  collective.input = collective.output = data.data();
+  if (kind == CollectiveKind::AllGatherV) collective.outputs.assign(size, {data.data(), count});
+  if (kind == CollectiveKind::ReduceScatterV) collective.inputs.assign(size, {data.data(), count});
+  if (kind == CollectiveKind::AllToAllV) {
+    collective.inputs.assign(size, {data.data(), count});
+    collective.outputs = collective.inputs;
+    collective.count = 0;
+  }
+}
+
+void expectWorks(Communicator& communicator) {
+  std::vector<int32_t> ranks(communicator.size(), -1);
+  const int32_t own = communicator.rank();
+  Collective c;
+  c.kind = CollectiveKind::AllGather;
+  c.type = DataType::Int32;
+  c.count = 1;
+  c.input = reinterpret_cast<const std::byte*>(&own);
+  c.output = reinterpret_cast<std::byte*>(ranks.data());
+  communicator.run(c);
+  for (int r = 0; r < communicator.size(); ++r) EXPECT_EQ(ranks[r], r);
+}
+
+void Meeting::arrive(int total) {
+  if (++arrived == total) go = true;
+  awaitFlag(go);
+}
+
 void runThreads(int size, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {

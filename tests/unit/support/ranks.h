@@ -13,6 +13,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/os/unix_socket.h"
 
 namespace ctran::testing {
 
@@ -35,12 +36,28 @@ inline constexpr std::chrono::seconds kGuard{120};
 /// also on a busy machine.
 inline constexpr std::chrono::milliseconds kArrival{1500};
 
+/// When the guard ends.
+Deadline later();
+
 /// Whether everything is to be tested, however long it takes.
 bool testsEverything();
 
 /// Options of a communicator over `store`, with the guard as its timeout.
 CommunicatorOptions optionsFor(int rank, int size, std::shared_ptr<Store> store,
                                const std::string& name = "test");
+
+/// A sum in place.
+Collective allReduce(std::vector<int32_t>& data);
+
+/// A call with memory of its own for any role in it, for which nobody can do without rank `root`.
+struct Call {
+  Call(CollectiveKind kind, size_t count, int size, int root);
+  std::vector<std::byte> data;
+  Collective collective;
+};
+
+/// All ranks tell each other what rank they are.
+void expectWorks(Communicator& communicator);
 
 /// Calls `body(rank)` on `size` threads and joins them; an exception is a failure of the test.
 void runThreads(int size, const std::function<void(int)>& body);
@@ -100,6 +117,13 @@ void awaitStop(pid_t pid);
 /// Waits until the flag is set.
 void awaitFlag(const std::atomic<bool>& flag);
 
+/// Where ranks, and the test if it counts itself, wait for each other once.
+struct Meeting {
+  void arrive(int total);
+  std::atomic<int> arrived;
+  std::atomic<bool> go;
+};
+
 /// A temporary directory that is removed with its files in the end, by the process that made it.
 class TemporaryDirectory {
  public:
@@ -111,5 +135,9 @@ class TemporaryDirectory {
   std::string path_;
   pid_t owner_;
 };
+
+/// A communicator of ranks that meet in `directory`.
+std::shared_ptr<Communicator> join(const TemporaryDirectory& directory, int rank, int size,
+                                   const std::string& name = "test");
 
 }  // namespace ctran::testing

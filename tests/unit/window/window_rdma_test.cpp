@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kStripe = 200'000;
 
-std::byte valueAt(int origin, int target, size_t i, int round) {
+std::byte stripeAt(int origin, int target, size_t i, int round) {
   return static_cast<std::byte>(17 * origin + 5 * target + 3 * round + i % 251);
 }
 
@@ -61,7 +61,7 @@ void exchange(Window& window, std::span<std::byte> memory, std::span<std::byte> 
   const int rank = window.rank(), size = window.size();
   for (int target = 0; target < size; ++target) {
     if (target == rank) continue;
-    for (size_t i = 0; i < kStripe; ++i) source[i] = valueAt(rank, target, i, round);
+    for (size_t i = 0; i < kStripe; ++i) source[i] = stripeAt(rank, target, i, round);
     Window::finish(window.put(target, kStripe * static_cast<size_t>(rank), source));
     Window::finish(window.signal(target));
     std::memset(back.data(), 0xee, back.size());
@@ -72,7 +72,7 @@ void exchange(Window& window, std::span<std::byte> memory, std::span<std::byte> 
     if (origin == rank) continue;
     Window::finish(window.waitSignal(origin));
     for (size_t i = 0; i < kStripe; ++i) {
-      ASSERT_EQ(memory[kStripe * static_cast<size_t>(origin) + i], valueAt(origin, rank, i, round))
+      ASSERT_EQ(memory[kStripe * static_cast<size_t>(origin) + i], stripeAt(origin, rank, i, round))
           << "from " << origin << " in round " << round << " at " << i;
     }
   }
