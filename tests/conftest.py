@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -11,6 +13,21 @@ from harness.ranks import Pool, Ranks, open_pool
 # A shell's background jobs ignore Ctrl-C, and so would every program that the tests start.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+NO_TIME = "no time is left for tests: TEST_DEADLINE"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Bounds how long a slow machine takes; what is left out is told below."""
+    if time.time() > float(os.environ.get("TEST_DEADLINE") or "inf"):
+        pytest.skip(NO_TIME)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.stats.get("skipped", [])
+    if left := sum(NO_TIME in str(report.longrepr) for report in skipped):
+        terminalreporter.write_line(f"LEFT OUT, for lack of time: {left} tests")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -24,6 +25,29 @@ PIP_PROGRESS = re.compile(r"^Progress (\d+) of (\d+)$")
 
 class CommandFailed(Exception):
     """A command of a step failed; what it said has been printed."""
+
+
+class TimeIsUp(Exception):
+    """A command was ended, or not begun, because there is no more time for it."""
+
+
+def _deadline() -> float:
+    """When tests end, whatever is left of them: TEST_DEADLINE, in seconds since the epoch."""
+    return float(os.environ.get("TEST_DEADLINE") or "inf")
+
+
+def time_is_up(overtime: float = 0.0) -> bool:
+    return time.time() > _deadline() + overtime
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Ends a process that leads a group, with all of the group."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+            process.wait(timeout=10)
+        except (ProcessLookupError, subprocess.TimeoutExpired):
+            pass
 
 
 def say(text: str) -> None:
@@ -92,6 +116,8 @@ def run(
     Lines that match the regular expression `show` are printed as they come. If the command fails
     the last `tail` lines that do not match `drop` are printed and CommandFailed is raised.
     """
+    if time_is_up():
+        raise TimeIsUp
     say(f"==> {title}")
     LOGS.mkdir(parents=True, exist_ok=True)
     log = LOGS / (re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") + ".log")
@@ -105,6 +131,7 @@ def run(
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
+        start_new_session=True,
     )
     lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
@@ -123,6 +150,8 @@ def run(
                 try:
                     line = lines.get(timeout=0.2)
                 except queue.Empty:
+                    if time_is_up():
+                        raise TimeIsUp from None
                     progress.tick()
                     continue
                 if line is None:
@@ -139,7 +168,7 @@ def run(
                 progress.tick()
         code = process.wait()
     except BaseException:
-        process.terminate()
+        _end(process)
         raise
     finally:
         progress.clear()
@@ -152,14 +181,36 @@ def run(
 
 
 def attach(
-    title: str, command: Sequence[str | Path], *, env: Mapping[str, str] | None = None
+    title: str,
+    command: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    overtime: float = 0.0,
 ) -> None:
-    """Runs a command that shows its own progress, on our own output."""
+    """Runs a command that shows its own progress, on our own output.
+
+    One that ends by itself when time is up gets `overtime`, in seconds, for that.
+    """
+    if time_is_up():
+        raise TimeIsUp
     say(f"==> {title}")
     start = time.monotonic()
-    code = subprocess.run(
+    process = subprocess.Popen(
         [str(part) for part in command], cwd=ROOT, env=env, stdin=subprocess.DEVNULL
-    ).returncode
+    )
+    while True:
+        try:
+            code = process.wait(timeout=1)
+            break
+        except subprocess.TimeoutExpired:
+            if not time_is_up(overtime):
+                continue
+            process.terminate()
+            process.wait()
+            raise TimeIsUp from None
+        except BaseException:
+            process.terminate()
+            raise
     if code != 0:
         say(f"  failed after {seconds(start)} with exit code {code}")
         raise CommandFailed(title)

@@ -18,7 +18,7 @@ import compat
 import lint
 import site_of_docs as site
 import system
-from console import ROOT, CommandFailed, attach, run, say, seconds
+from console import ROOT, CommandFailed, TimeIsUp, attach, run, say, seconds
 from environment import Environment, Stamp
 
 # The C++ tests are built and run in each of these ways, the fuzzers with ASan. Plain unit tests are
@@ -115,7 +115,10 @@ def cpp_tests(environment: Environment, how: str, *, full: bool) -> None:
 
 
 def all_of(what: str, parts: dict[str, Callable[[], None]]) -> None:
-    """Does every part, whatever fails before; sums up; exits with 1 if one failed."""
+    """Does every part, whatever fails before; sums up; exits with 1 if one failed.
+
+    Those for which there is no time are left out, and the sum says so.
+    """
     start = time.monotonic()
     results: dict[str, str] = {}
     for name, part in parts.items():
@@ -125,6 +128,8 @@ def all_of(what: str, parts: dict[str, Callable[[], None]]) -> None:
             results[name] = f"passed in {seconds(begun)}"
         except CommandFailed:
             results[name] = f"FAILED after {seconds(begun)}"
+        except TimeIsUp:
+            results[name] = f"LEFT OUT, for lack of time, after {seconds(begun)}"
     failed = any(result.startswith("FAILED") for result in results.values())
     say(f"\n{what} {'FAILED' if failed else 'passed'} in {seconds(start)}")
     for name, result in results.items():
@@ -177,22 +182,25 @@ def _tests(*selection: str, full: bool) -> None:
     system.install_clang()
     system.install_verbs_header()
     system.install_screens()
-    parts: dict[str, Callable[[], None]] = {
-        f"C++ tests, {how}": lambda how=how: cpp_tests(  # type: ignore[misc]
-            environment, how, full=full
-        )
-        for how in SANITIZERS
-    }
+
+    def cpp(how: str) -> dict[str, Callable[[], None]]:
+        return {f"C++ tests, {how}": lambda: cpp_tests(environment, how, full=full)}
+
+    def python() -> None:
+        command = [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection]
+        title, overtime = "Running the Python tests", 600  # tests under way are ended
+        attach(title, command, env=environment.variables(), overtime=overtime)
+
+    # What sees most of what can be wrong comes first.
+    plain, *sanitizers = SANITIZERS
+    parts = {**cpp(plain), "Python tests": python}
+    for sanitizer in sanitizers:
+        parts |= cpp(sanitizer)
     if full:
         parts["Soak"] = lambda: soak(environment)
         parts["Soak over RDMA"] = lambda: soak_over_rdma(environment)
         parts["Hostile member"] = lambda: hostile(environment)
         parts["Two virtual machines"] = lambda: two_machines(environment)
-    parts["Python tests"] = lambda: attach(
-        "Running the Python tests",
-        [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection],
-        env=environment.variables(),
-    )
     all_of("Tests", parts)
 
 
@@ -209,8 +217,12 @@ def test_rdma() -> None:
     system.refuse_rdma_elsewhere()
     system.install_missing(system.needs_of_rdma())
     environment = prepared(tests=True)
-    programs = ("ctran_rdma_tests", "ctran-verbs-bench", "ctran-transport-bench")
-    folder = build_tests(environment, targets=programs)
+    folder = environment.build_folder()
+
+    def programs() -> None:
+        names = ("ctran_rdma_tests", "ctran-verbs-bench", "ctran-transport-bench")
+        build_tests(environment, targets=names)
+
     python = environment.tool("python")
     runner, comparison = ROOT / "tests" / "rdma" / "run.py", ROOT / "benchmarks/compare_verbs.py"
     tests: list[str | Path] = [python, runner, "--", folder / "ctran_rdma_tests"]
@@ -218,6 +230,7 @@ def test_rdma() -> None:
     all_of(
         "RDMA",
         {
+            "Programs": programs,
             "Tests": lambda: attach("Testing ctran/verbs on soft-RoCE", tests),
             "Benchmark": lambda: attach("Timing ctran/verbs beside perftest", bench),
         },
@@ -338,6 +351,9 @@ def main() -> None:
     try:
         COMMANDS[command]()
     except CommandFailed:
+        raise SystemExit(1) from None
+    except TimeIsUp:
+        say(f"make {command}: time was up before it had come to the tests")
         raise SystemExit(1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None

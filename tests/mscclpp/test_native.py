@@ -43,7 +43,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> None:
         yield
 
 
-@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("size", [2, 3])
 @pytest.mark.parametrize("module", MODULES)
 def test_runs_on_the_host(module: str, size: int, tmp_path: Path) -> None:
     file, create = MODULES[module]
@@ -76,7 +76,6 @@ def test_compiles_for_gpus_and_loads(module: str) -> None:
 PROGRAM = """
     #include <Python.h>
     #include <mscclpp/algorithm.hpp>
-    #include "answer.h"
     #include <pybind11/pybind11.h>
 
     using namespace mscclpp;
@@ -94,8 +93,7 @@ PROGRAM = """
       return PyCapsule_New(made, "mscclpp::AlgorithmPtr", nullptr);
     }
 
-    PYBIND11_MODULE(small, m) {
-      m.def("answer", [] { return ANSWER + TWO; });
+    PYBIND11_MODULE(kernels, m) {
       m.def("create11", [] {
         return pybind11::reinterpret_steal<pybind11::object>(capsule(
             [](const std::shared_ptr<void>, const void*, void*, size_t, size_t, DataType, ReduceOp,
@@ -115,11 +113,25 @@ PROGRAM = """
 """
 
 
+# Without the headers of pybind11, which take compilers longest.
+SMALL = """
+    #include <Python.h>
+    #include "answer.h"
+
+    static PyObject* answer(PyObject*, PyObject*) { return PyLong_FromLong(ANSWER + TWO); }
+    static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, nullptr}, {}};
+    static PyModuleDef module = {PyModuleDef_HEAD_INIT, "small", nullptr, -1, methods};
+    extern "C" __attribute__((visibility("default"))) PyObject* PyInit_small() {
+      return PyModule_Create(&module);
+    }
+"""
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     (tmp_path / "answer.h").write_text("#pragma once\n#define ANSWER 40\n")
     file = tmp_path / "small.cu"
-    file.write_text(textwrap.dedent(PROGRAM))
+    file.write_text(textwrap.dedent(SMALL))
     return file
 
 
@@ -173,8 +185,10 @@ def test_what_was_compiled_elsewhere_serves_without_a_compiler(
         (tmp_path / "there" / changed).write_text(text)
 
 
-def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
-    module = compile_native("small", small, defines={"TWO": 2}, device="cpu")
+def test_kernels_of_11_and_12_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.cu"
+    file.write_text(textwrap.dedent(PROGRAM))
+    module = compile_native("kernels", file, device="cpu")
     eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
     assert (eleven.name, eleven.collective, eleven.tags) == ("small", "allreduce", {"fast": 3})
     assert eleven.message_size_range == (16, 4096)
@@ -193,7 +207,7 @@ def test_kernels_of_11_and_12_arguments(small: Path, tmp_path: Path) -> None:
         from mscclpp.native import compile_native
         from mscclpp.native_algorithm import NativeAlgorithm, NativeCommunicator
         comm = NativeCommunicator(int(sys.argv[1]), 2, {f"file://{tmp_path}"!r}, 100)
-        module = compile_native("small", {str(small)!r}, defines={{"TWO": 2}}, device="cpu")
+        module = compile_native("kernels", {str(file)!r}, device="cpu")
         arguments = (comm, 64, 64, 16, 16, 0)
         eleven, twelve = NativeAlgorithm(module.create11()), NativeAlgorithm(module.create12())
         print(eleven.execute(*arguments, extras={{"code": 6}}))
