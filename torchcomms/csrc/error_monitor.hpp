@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -17,7 +18,7 @@ namespace torch::comms {
 /// An error is seen once it has been thrown to the program or read from a work; a communicator
 /// breaks once, so one seen error covers all that follow. An unseen error ends the process when
 /// nobody can see it any more (its work is gone) or when nobody has within a period of grace
-/// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default).
+/// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default), which begins anew when the listener took longer.
 ///
 /// All methods may be called from any thread and none blocks.
 class ErrorMonitor final : public ctran::ErrorObserver,
@@ -44,12 +45,15 @@ class ErrorMonitor final : public ctran::ErrorObserver,
   void report(const std::string& what, const std::exception_ptr& error);
   void tell(bool processEnds);
   void startCounting(const std::string& what, const std::exception_ptr& error);
+  /// Waits while the listener is being told, up to a minute; false: it was not.
+  bool outlastListener() const;
 
   const std::string who_;
   const bool abortProcess_;
   const std::chrono::milliseconds grace_;
   std::mutex mutex_;
   std::function<void(bool)> listener_;
+  std::atomic<int> telling_{0};  ///< threads in the listener
   bool seen_ = false;
   bool counting_ = false;  ///< the thread that waits for the period of grace to pass runs
 };

@@ -121,3 +121,20 @@ def test_nonsense_is_refused_where_the_communicator_is_made() -> None:
     result = run("pass", TORCHCOMM_ERROR_GRACE_SECONDS="a while")
     assert result.returncode == 1
     assert "TORCHCOMM_ERROR_GRACE_SECONDS='a while' is not a number of seconds" in result.stderr
+
+
+def test_hooks_that_take_longer_than_the_grace_do_not_end_the_process() -> None:
+    """They hold up the thread that ends the works, and with it whoever waits for the next."""
+    body = """
+import time
+comm.register_abort_hook(lambda: time.sleep(4))
+first, second = issue(), issue()
+try: second.wait()
+except torchcomms.CommError: pass
+else: raise SystemExit("no error")
+first = second = None
+time.sleep(4)
+"""
+    result = run(body, TORCHCOMM_ERROR_GRACE_SECONDS="1.5", TORCHCOMM_ABORT_ON_ERROR="1")
+    assert result.returncode == 0, result.stderr
+    assert "survived" in result.stdout

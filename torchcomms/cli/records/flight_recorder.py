@@ -77,7 +77,7 @@ def _numbers(communicators: Sequence[Communicator]) -> dict[Process, int]:
     numbers = {_process(rank): r for r, rank in largest.ranks.items()}
     for communicator in communicators:
         for _, rank in sorted(communicator.ranks.items()):
-            behind = max(largest.size, *(number + 1 for number in numbers.values()))
+            behind = max([largest.size, *(number + 1 for number in numbers.values())])
             numbers.setdefault(_process(rank), behind)
     return dict(sorted(numbers.items(), key=lambda item: item[1]))
 
