@@ -41,7 +41,7 @@ def time_is_up(overtime: float = 0.0) -> bool:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """Ends a process that leads a group, with all of the group."""
+    """Ends a process that leads a session, with all of its group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)
@@ -208,8 +208,11 @@ def attach(
             process.terminate()
             process.wait()
             raise TimeIsUp from None
-        except BaseException:
-            process.terminate()
+        except BaseException:  # Ctrl-C, which the command has got, too
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.terminate()
             raise
     if code != 0:
         say(f"  failed after {seconds(start)} with exit code {code}")

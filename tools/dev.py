@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -347,6 +349,7 @@ def main() -> None:
     parser.add_argument("command", choices=COMMANDS)
     command = parser.parse_args().command
     os.chdir(ROOT)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what we have started ends first
     start = time.monotonic()
     try:
         COMMANDS[command]()
