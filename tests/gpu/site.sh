@@ -1,10 +1,10 @@
 # For the scripts beside this: `site` is a folder with torchcomms and mscclpp for the python3 and torch of
-# this host, built in build/gpu if TORCHCOMMS_SITE names none, and NVRTC is torch's. Wants `out`, a folder,
+# this host, built in build/gpu if GPU_TESTS_SITE names none, and NVRTC is torch's. Wants `out`, a folder,
 # and `python`. Needs g++ 11+, CMake, Ninja, and a torch with CUDA.
 # NVLink multicast can put the GPUs of a shared host out of service.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
-site=${TORCHCOMMS_SITE:-build/gpu/site}
+site=${GPU_TESTS_SITE:-build/gpu/site}
 if [ ! -d "$site/torchcomms" ]; then
   cmake -G Ninja -B build/gpu -DBUILD_PYTHON=ON -DCMAKE_BUILD_TYPE=Release \
     -DPython_EXECUTABLE="$(command -v "$python")" >"$out/build.log"

@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 # As in run.sh; where it has not built, what is installed serves.
-SITE = Path(os.environ.get("TORCHCOMMS_SITE", ROOT / "build" / "gpu" / "site"))
+SITE = Path(os.environ.get("GPU_TESTS_SITE", ROOT / "build" / "gpu" / "site"))
 sys.path[:0] = [str(SITE), str(ROOT / "tests")]
 
 TOOLS = ("memcheck", "synccheck", "racecheck")

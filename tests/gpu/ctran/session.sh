@@ -6,12 +6,12 @@
 # Leaves ctran.jsonl (a line for each case) and gpu_collectives.jsonl (a line for each measurement) in
 # the output folder. Those of four H200, as benchmarks/results/h200x4/gpu_collectives.jsonl, are what
 # backend ncclx goes by after the next build.
-# TORCHCOMMS_SITE names a build for the Python and torch of that host, see run.sh, which makes one
+# GPU_TESTS_SITE names a build for the Python and torch of that host, see run.sh, which makes one
 # otherwise. CHECK_SECONDS, MEASURE_SECONDS: what each half may take.
 set -u
 out=${1:-build/gpu-session}
 ranks=${2:-4}
-site=${TORCHCOMMS_SITE:-build/gpu/site}
+site=${GPU_TESTS_SITE:-build/gpu/site}
 python=${PYTHON:-python3}
 
 sh tests/gpu/ctran/run.sh "$out" --worlds 2 "$ranks" --seconds "${CHECK_SECONDS:-170}"

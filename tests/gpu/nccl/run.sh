@@ -3,7 +3,7 @@
 # then runs cases, matrix and timings. Usage, from the root of the checkout:
 #   sh tests/gpu/nccl/run.sh [OUTPUT_DIRECTORY [ARGUMENTS OF run.py...]]
 # Needs g++ 11+, CMake, Ninja, and a torch with CUDA. A build that was carried here is taken from
-# $TORCHCOMMS_SITE, a folder that has the package torchcomms.
+# $GPU_TESTS_SITE, a folder that has the package torchcomms.
 set -eu
 out=${1:-build/gpu-nccl}
 [ $# -gt 0 ] && shift
@@ -12,7 +12,7 @@ python=${PYTHON:-python3}
 # NVLink multicast can put the GPUs of a shared host out of service.
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 NVSHMEM_DISABLE_NVLS=1
 
-site=${TORCHCOMMS_SITE:-build/gpu/site}
+site=${GPU_TESTS_SITE:-build/gpu/site}
 if [ ! -d "$site/torchcomms" ]; then
   cmake -G Ninja -B build/gpu -DBUILD_PYTHON=ON -DCMAKE_BUILD_TYPE=Release \
     -DPython_EXECUTABLE="$(command -v "$python")" >"$out/build.log"
