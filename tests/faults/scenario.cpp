@@ -16,12 +16,6 @@ class Dice {
   uint64_t state_;
 };
 
-constexpr CollectiveKind kKinds[] = {
-    CollectiveKind::Barrier,       CollectiveKind::Broadcast,      CollectiveKind::AllReduce,
-    CollectiveKind::Reduce,        CollectiveKind::AllGather,      CollectiveKind::AllGatherV,
-    CollectiveKind::ReduceScatter, CollectiveKind::ReduceScatterV, CollectiveKind::Scatter,
-    CollectiveKind::Gather,        CollectiveKind::AllToAll,       CollectiveKind::AllToAllV};
-
 // Whose sums are the same in any order.
 constexpr DataType kTypes[] = {DataType::UInt8, DataType::Int32, DataType::Int64};
 

@@ -20,11 +20,6 @@ namespace {
 
 using Kind = CollectiveKind;
 
-constexpr Kind kKinds[] = {Kind::Barrier,       Kind::Broadcast,      Kind::AllReduce,
-                           Kind::Reduce,        Kind::AllGather,      Kind::AllGatherV,
-                           Kind::ReduceScatter, Kind::ReduceScatterV, Kind::Scatter,
-                           Kind::Gather,        Kind::AllToAll,       Kind::AllToAllV};
-
 void runAll(Communicator& communicator) {
   const int rank = communicator.rank(), size = communicator.size();
   for (const Kind kind : kKinds) {

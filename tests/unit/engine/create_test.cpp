@@ -70,20 +70,6 @@ void awaitThat(const std::function<bool()>& condition, const char* what) {
   }
 }
 
-/// Gathers the ranks of all; who is missing gets nothing.
-std::vector<int32_t> gatherRanks(Communicator& communicator) {
-  std::vector<int32_t> ranks(communicator.size(), -1);
-  const int32_t own = communicator.rank();
-  Collective c;
-  c.kind = CollectiveKind::AllGather;
-  c.type = DataType::Int32;
-  c.count = 1;
-  c.input = reinterpret_cast<const std::byte*>(&own);
-  c.output = reinterpret_cast<std::byte*>(ranks.data());
-  communicator.run(c);
-  return ranks;
-}
-
 /// A rank's view of a store: how often it asks for something.
 class CountingStore final : public Store {
  public:
