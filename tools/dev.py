@@ -190,7 +190,7 @@ def _tests(*selection: str, full: bool) -> None:
 
     def python() -> None:
         command = [environment.tool("pytest"), *PARALLEL, "--durations=5", *selection]
-        title, overtime = "Running the Python tests", 600  # tests under way are ended
+        title, overtime = "Running the Python tests", 480  # tests under way are ended
         attach(title, command, env=environment.variables(), overtime=overtime)
 
     # What sees most of what can be wrong comes first.
@@ -217,26 +217,25 @@ def test_full() -> None:
 def test_rdma() -> None:
     """In a virtual machine, whose kernel has soft-RoCE."""
     system.refuse_rdma_elsewhere()
-    system.install_missing(system.needs_of_rdma())
-    environment = prepared(tests=True)
-    folder = environment.build_folder()
+    environment = Environment()
+    python = environment.tool("python")
 
     def programs() -> None:
+        system.install_missing(system.needs_of_rdma())
         names = ("ctran_rdma_tests", "ctran-verbs-bench", "ctran-transport-bench")
-        build_tests(environment, targets=names)
+        build_tests(prepared(tests=True), targets=names)
 
-    python = environment.tool("python")
-    runner, comparison = ROOT / "tests" / "rdma" / "run.py", ROOT / "benchmarks/compare_verbs.py"
-    tests: list[str | Path] = [python, runner, "--", folder / "ctran_rdma_tests"]
-    bench: list[str | Path] = [python, comparison, "--programs", folder, "--quick"]
-    all_of(
-        "RDMA",
-        {
-            "Programs": programs,
-            "Tests": lambda: attach("Testing ctran/verbs on soft-RoCE", tests),
-            "Benchmark": lambda: attach("Timing ctran/verbs beside perftest", bench),
-        },
-    )
+    def tests() -> None:
+        program = environment.build_folder() / "ctran_rdma_tests"
+        command: list[str | Path] = [python, ROOT / "tests/rdma/run.py", "--", program]
+        attach("Testing ctran/verbs on soft-RoCE", command)
+
+    def bench() -> None:
+        folder = environment.build_folder()
+        command: list[str | Path] = [python, ROOT / "benchmarks/compare_verbs.py", "--quick"]
+        attach("Timing ctran/verbs beside perftest", [*command, "--programs", folder])
+
+    all_of("RDMA", {"Programs": programs, "Tests": tests, "Benchmark": bench})
 
 
 def two_machines(environment: Environment) -> None:
