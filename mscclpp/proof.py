@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mscclpp import engine
@@ -27,6 +27,10 @@ __all__ = [
     "prove",
     "prove_plan",
 ]
+
+
+_ITERATIONS = 2  # of loops, as programs are executed
+_MOST_ITERATIONS = 10
 
 
 class CannotVerify(ProgramError):
@@ -107,17 +111,38 @@ def prove_plan(plan: Plan, location: Location | None = None, *, instances: int =
         location: where it is written, as a whole.
         instances: chunks of the plan in one that the author named.
     """
+    report = _proved(plan, location, instances, _ITERATIONS)
+    for iterations in _other_iterations(plan) if report else ():
+        if not (other := _proved(plan, location, instances, iterations)):
+            return other
+    return report
+
+
+def _other_iterations(plan: Plan) -> tuple[int, ...]:
+    """A short message is one iteration of a loop; in a long one all initial values are used up."""
+    blocks = [block for gpu in plan.gpus for block in gpu.threadblocks]
+    if not any(op.name == "pipeline" for block in blocks for op in block.ops):
+        return ()
+    values = [semaphore.init_value for gpu in plan.gpus for semaphore in gpu.semaphores]
+    return 1, min(_MOST_ITERATIONS, 1 + max([_ITERATIONS, *(value + 1 for value in values)]))
+
+
+def _proved(plan: Plan, location: Location | None, instances: int, iterations: int) -> Report:
+    """Where loops have that many iterations."""
     try:
-        answer = engine.call("prove", program=json.loads(write(plan)))
+        answer = engine.call("prove", program=json.loads(write(plan)), iterations=iterations)
     except ValueError as error:
         raise ProgramError(str(error), *([location] if location else [])) from error
+    said = "" if iterations == _ITERATIONS else f" (where loops have {iterations} iterations)"
     if "refused" in answer:
+        answer["refused"]["why"] += said
         raise _refusal(plan, answer["refused"], location)
     factor = answer["factor"] * instances
     proved = Proved(plan, answer["plan"], answer["origins"], factor, location)
     found: dict[tuple[str, str], Finding] = {}  # once, not in every execution
     for raw in answer["report"]["findings"]:
         finding = finding_of(proved, raw)
+        finding = replace(finding, message=finding.message + said)
         found.setdefault((finding.kind, finding.message), finding)
     return Report(tuple(found.values()), **answer["report"]["properties"], lowered=answer["plan"])
 

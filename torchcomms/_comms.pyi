@@ -302,9 +302,9 @@ class TorchCommWindow:
     ) -> Tensor | None:
         """A view of the memory of `rank`, without a copy, from element `offset` of `dtype` on.
 
-        It is contiguous, and may outlive the window. Without a rank: the registered tensor, None if
-        the window does not hold it. Raises CommError where get_attr() says SEPARATE, or when the
-        view is not inside that memory."""
+        It is contiguous, and may outlive the window. Without `sizes`: all that follows. Without a
+        rank: the registered tensor, None if the window does not hold it. Raises CommError where
+        get_attr() says SEPARATE, or when the view is not inside that memory."""
     def __copy__(self) -> TorchCommWindow: ...
     def __deepcopy__(self, memo: dict[int, Any]) -> TorchCommWindow: ...
     def get_attr(self, peer_rank: int) -> TorchCommWindowAttr:

@@ -71,6 +71,11 @@ Json refusalJson(const plan::mscclpp::Refusal& refusal) {
   return Json(Json::object()).set("refused", std::move(json));
 }
 
+plan::mscclpp::Refusal unordered(const plan::mscclpp::Lowered& lowered) {
+  const auto& [at, origin] = *lowered.unordered;
+  return {ErrorKind::Unsupported, plan::mscclpp::kUnordered, plan::mscclpp::kUnordered, at, origin};
+}
+
 }  // namespace
 
 Json verified(const Json& request) {
@@ -78,12 +83,16 @@ Json verified(const Json& request) {
 }
 
 Json lowered(const Json& request) {
-  const auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
-  return toJson(plan::withoutIdleStores(lowered.plan));
+  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
+  lowered.plan = plan::withoutIdleStores(lowered.plan);
+  if (lowered.unordered && !plan::verify(lowered.plan).ok()) throw unordered(lowered);
+  return toJson(lowered.plan);
 }
 
 Json proved(const Json& request) try {
-  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")));
+  const Json* iterations = request.find("iterations");
+  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")),
+                                      iterations ? iterations->asInt32() : 2);
   lowered.plan = plan::withoutIdleStores(lowered.plan);
   Json origins = arrayOf(lowered.origins, [](const auto& lanes) {
     return arrayOf(lanes, [](const auto& steps) { return arrayOf(steps, originJson); });
@@ -92,11 +101,7 @@ Json proved(const Json& request) try {
   json.set("plan", toJson(lowered.plan)).set("origins", std::move(origins));
   json.set("factor", Json(lowered.factor));
   const plan::Report report = plan::verify(lowered.plan);
-  if (!report.ok() && lowered.unordered) {
-    const auto& [at, origin] = *lowered.unordered;
-    throw plan::mscclpp::Refusal(ErrorKind::Unsupported, plan::mscclpp::kUnordered,
-                                 plan::mscclpp::kUnordered, at, origin);
-  }
+  if (!report.ok() && lowered.unordered) throw unordered(lowered);
   return json.set("report", reportJson(report, wholeFindingJson));
 } catch (const plan::mscclpp::Refusal& refusal) {
   return refusalJson(refusal);

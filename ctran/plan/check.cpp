@@ -1,4 +1,5 @@
 // Whether a plan is well-formed. What it does is the verifier's business.
+#include <algorithm>
 #include <cstdlib>
 
 #include "ctran/base/error.h"
@@ -71,12 +72,16 @@ class StepCheck {
     for (const Place& place : step_.to) {
       checkPlace(place);
       if (place.buffer == Buffer::Input) fail("it writes to the input");
-      for (const Place& source : step_.from) {
-        const int64_t distance = std::abs(int64_t{place.index} - source.index);
-        if (place.rank == source.rank && place.buffer == source.buffer && distance != 0 &&
-            distance < step_.count) {
-          fail("a destination overlaps a source");
-        }
+      const auto overlaps = [&](const Place& other) {
+        const int64_t distance = std::abs(int64_t{place.index} - other.index);
+        return place.rank == other.rank && place.buffer == other.buffer && distance != 0 &&
+               distance < step_.count;
+      };
+      if (std::any_of(step_.from.begin(), step_.from.end(), overlaps)) {
+        fail("a destination overlaps a source");
+      }
+      if (std::any_of(step_.to.begin(), step_.to.end(), overlaps)) {
+        fail("a destination overlaps another");
       }
     }
     if (step_.packet) {

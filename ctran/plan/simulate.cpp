@@ -363,7 +363,7 @@ class Simulation {
       }
       return end + way.latency * ways.factor;
     };
-    const Way* best = nullptr;
+    const Way* best = &ways.all.front();
     double there = kNever, start = kNever, left = kNever;
     for (const Way& way : ways.all) {
       const double end = go(way, [](const Resource&, double, double) {});

@@ -15,12 +15,25 @@ Machine machineFromJson(const Json& json) {
     if (value.asDouble() > 0) return value.asDouble();
     throw Error(ErrorKind::InvalidArgument, "a machine's " + name + " must be positive");
   };
+  const auto count = [](const Json& value, const std::string& name) {
+    const int number = value.asInt32();
+    if (number >= 1) return number;
+    throw Error(ErrorKind::InvalidArgument, "a machine's " + name + " must be at least 1");
+  };
+  // Longer than this nothing is simulated; sums of such times are finite.
+  constexpr double kMostSeconds = 1e9;
+  const auto cost = [](const Json& value, const std::string& name) {
+    const double number = value.asDouble();
+    if (number >= 0 && number <= kMostSeconds) return number;
+    throw Error(ErrorKind::InvalidArgument,
+                "a machine's " + name + " must be between 0 and 1e9, not " + value.print());
+  };
   const auto linkOf = [&](const Json& value, LinkCost& link) {
     for (const auto& [name, number] : value.members()) {
       if (name == "latency") {
-        link.latency = number.asDouble();
+        link.latency = cost(number, name);
       } else if (name == "overhead") {
-        link.overhead = number.asDouble();
+        link.overhead = cost(number, name);
       } else if (name == "bandwidth") {
         link.bandwidth = positive(number, name);
       } else {
@@ -28,12 +41,13 @@ Machine machineFromJson(const Json& json) {
       }
     }
   };
-  const auto pairsOf = [&](const Json& value, std::vector<std::pair<int, double>>& pairs) {
+  const auto pairsOf = [&](const Json& value, const std::string& name,
+                           std::vector<std::pair<int, double>>& pairs) {
     for (const Json& pair : value.items()) {
       if (pair.items().size() != 2) {
         throw Error(ErrorKind::InvalidArgument, "expected [rank, number], not " + pair.print());
       }
-      pairs.emplace_back(static_cast<int>(pair.items()[0].asInt()), pair.items()[1].asDouble());
+      pairs.emplace_back(pair.items()[0].asInt32(), cost(pair.items()[1], name));
     }
   };
   const auto sharedOf = [&](const Json& value) {
@@ -44,9 +58,9 @@ Machine machineFromJson(const Json& json) {
       } else if (name == "write_bandwidth") {
         shared.writeBandwidth = positive(number, name);
       } else if (name == "signal_overhead") {
-        shared.signalOverhead = number.asDouble();
+        shared.signalOverhead = cost(number, name);
       } else if (name == "arrival") {
-        shared.arrival = number.asDouble();
+        shared.arrival = cost(number, name);
       } else {
         throw Error(ErrorKind::InvalidArgument, "shared memory has no '" + name + "'");
       }
@@ -55,25 +69,25 @@ Machine machineFromJson(const Json& json) {
   };
   for (const auto& [name, value] : json.members()) {
     if (name == "ranks_per_host") {
-      machine.ranksPerHost = static_cast<int>(positive(value, name));
+      machine.ranksPerHost = count(value, name);
     } else if (name == "local") {
       linkOf(value, machine.local);
     } else if (name == "network") {
       linkOf(value, machine.network);
     } else if (name == "cards_per_host") {
-      machine.cardsPerHost = static_cast<int>(positive(value, name));
+      machine.cardsPerHost = count(value, name);
     } else if (name == "copy_bandwidth") {
       machine.copyBandwidth = positive(value, name);
     } else if (name == "reduce_bandwidth") {
       machine.reduceBandwidth = positive(value, name);
     } else if (name == "start") {
-      machine.start = value.asDouble();
+      machine.start = cost(value, name);
     } else if (name == "cache_bytes") {
       machine.cacheBytes = value.asDouble();
     } else if (name == "memory_bandwidth") {
       machine.memoryBandwidth = positive(value, name);
     } else if (name == "step_overhead") {
-      machine.stepOverhead = value.asDouble();
+      machine.stepOverhead = cost(value, name);
     } else if (name == "lanes_in_turns") {
       machine.lanesInTurns = value.asBool();
     } else if (name == "shared_memory") {
@@ -84,9 +98,9 @@ Machine machineFromJson(const Json& json) {
     } else if (name == "routes") {
       machine.routes = routesFromJson(value);
     } else if (name == "slow_ranks") {
-      pairsOf(value, machine.slowRanks);
+      pairsOf(value, name, machine.slowRanks);
     } else if (name == "dead_ranks") {
-      pairsOf(value, machine.deadRanks);
+      pairsOf(value, name, machine.deadRanks);
     } else if (name == "slow_links") {
       for (const Json& slow : value.items()) {
         const auto& items = slow.items();
@@ -94,8 +108,7 @@ Machine machineFromJson(const Json& json) {
           throw Error(ErrorKind::InvalidArgument,
                       "expected [from, to, factor], not " + slow.print());
         }
-        machine.slowLinks.push_back({static_cast<int>(items[0].asInt()),
-                                     static_cast<int>(items[1].asInt()), items[2].asDouble()});
+        machine.slowLinks.push_back({items[0].asInt32(), items[1].asInt32(), cost(items[2], name)});
       }
     } else {
       throw Error(ErrorKind::InvalidArgument, "a machine has no '" + name + "'");

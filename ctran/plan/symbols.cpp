@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace ctran::plan {
+namespace {
+
+/// More than any right value is made of: a wrong one may double with each step.
+constexpr size_t kMostLeaves = size_t{1} << 16;
+
+}  // namespace
 
 Symbols::Id Symbols::input(int execution, int rank, int chunk) {
   const Leaf leaf{execution, rank, chunk};
@@ -21,6 +27,7 @@ Symbols::Id Symbols::reduction(const std::vector<Id>& parts) {
       node.leaves.insert(node.leaves.end(), leaves.begin(), leaves.end());
     }
     std::sort(node.leaves.begin(), node.leaves.end());
+    if (node.leaves.size() > kMostLeaves) node.leaves.resize(kMostLeaves);
     nodes_.push_back(std::move(node));
   }
   return at->second;

@@ -25,7 +25,7 @@ class Symbols {
     int execution, rank, chunk;
     auto operator<=>(const Leaf&) const = default;
   };
-  /// The inputs that make it up, sorted, as often as they occur.
+  /// The inputs that make it up, sorted, as often as they occur, up to 65,536.
   const std::vector<Id>& leavesOf(Id id) const { return nodes_[id].leaves; }
   const Leaf& leaf(Id id) const { return nodes_[id].leaf; }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from mscclpp.language.record import Record, current_record
@@ -44,7 +45,12 @@ class BaseBuffer:
             if key.step not in (None, 1):
                 call.fail(f"chunks lie side by side; the step {key.step} is not possible")
         else:
-            start, stop = key, key + 1
+            start, stop = key, None
+        try:
+            start = operator.index(start)
+            stop = start + 1 if stop is None else operator.index(stop)
+        except TypeError:
+            call.fail(f"chunks have whole numbers, not {key!r}")
         if not 0 <= start < stop <= self.size:
             call.fail(f"[{start}:{stop}] is not within its {self.size} chunks, or is empty")
         return Chunk(self.rank, self.buffer_type, self.offset + start, stop - start)

@@ -36,9 +36,13 @@ def read(text: str) -> Plan:
         raise
     except (ValueError, RecursionError) as error:
         raise PlanFormatError(f"this is no JSON: {error}") from error
-    plan: Plan = _node(Plan, value, "plan")
-    for place, why in check_references(plan):
-        raise PlanFormatError(f"{place}: {why}")
+    try:
+        plan: Plan = _node(Plan, value, "plan")
+        problem = next(check_references(plan), None)
+    except RecursionError as error:
+        raise PlanFormatError("operations are nested too deeply") from error
+    if problem:
+        raise PlanFormatError(": ".join(problem))
     return plan
 
 

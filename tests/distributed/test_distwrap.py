@@ -14,6 +14,7 @@ from harness.worker import TIMEOUT
 from torch import Tensor
 
 import torchcomms
+import torchcomms.functional
 
 MakeRanks = Callable[[int], Ranks]
 SIZE = 3
@@ -126,6 +127,20 @@ def everything(rank: Rank, backend: str, use_torchcomms: bool) -> None:
         dist.barrier()
 
 
+def ends(rank: Rank, backend: str, use_torchcomms: bool) -> None:
+    from torchcomms import distwrap as dist
+
+    with started(rank, backend, use_torchcomms):
+        output = torch.zeros(2)
+        work = dist.reduce_scatter(output, [torch.ones(2) for _ in range(SIZE)], async_op=True)
+        while not work.is_completed():
+            pass
+        assert output.tolist() == [SIZE, SIZE]
+        parts = [torch.zeros(1) for _ in range(SIZE)]
+        with pytest.warns(UserWarning, match="does not belong to|not part of"):
+            dist.all_gather(parts, torch.ones(1), group=dist.GroupMember.NON_GROUP_MEMBER)
+
+
 def messages(rank: Rank, backend: str, use_torchcomms: bool) -> None:
     from torchcomms import distwrap as dist
 
@@ -168,6 +183,11 @@ def groups(rank: Rank, backend: str, use_torchcomms: bool) -> None:
         value = torch.ones(1)
         dist.all_reduce(value, group=part)
         assert value.item() == (1 if rank.rank == 2 else 2)
+        # Ranks that are in none of the groups stay in step with the others.
+        dist.split_group(split_ranks=[[0, 1]])
+        dist.all_reduce(torch.ones(1), group=dist.new_group([0, 1, 2]))
+        turned = dist.split_group(split_ranks=[[2, 0], [1]])
+        assert dist.get_rank(turned) == {0: 1, 1: 0, 2: 0}[rank.rank]
         whole = dist.split_group()
         assert dist.get_process_group_ranks(whole) == list(range(SIZE))
         dist.all_reduce(value, group=whole)
@@ -175,6 +195,12 @@ def groups(rank: Rank, backend: str, use_torchcomms: bool) -> None:
         if not use_torchcomms:
             return
         assert dist.get_comm(part).get_size() == part.size()
+        leaf = torch.ones(2, requires_grad=True)
+        torchcomms.functional.all_reduce(
+            dist.get_comm(), leaf, torchcomms.ReduceOp.SUM
+        ).sum().backward()
+        assert leaf.grad is not None
+        assert leaf.grad.tolist() == [SIZE, SIZE]
         nested = dist.split_group(part, [[1]] if rank.rank < 2 else [[0]])
         assert (nested == dist.GroupMember.NON_GROUP_MEMBER) == (rank.rank == 0)
         with pytest.raises(ValueError, match="each once"):
@@ -189,7 +215,7 @@ KINDS = [("ctran", True), ("cpu:ctran", True), ("gloo", True), ("gloo", False)]
 
 
 @pytest.mark.parametrize(("backend", "use_torchcomms"), KINDS)
-@pytest.mark.parametrize("case", [everything, messages, groups], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("case", [everything, ends, messages, groups], ids=lambda f: f.__name__)
 def test_on_all_ranks(
     ranks: MakeRanks,
     case: Callable[[Rank, str, bool], None],

@@ -65,6 +65,18 @@ def registers_ordinary_tensors(rank: Rank, count: int, hosts: int) -> None:
     assert window.shape == tensor.shape
     assert window.device == window.get_device() == torch.device("cpu")
     assert window.get_tensor() is not None
+    with pytest.raises(ValueError, match="name the rank"):
+        window.get_tensor(sizes=[1])
+    mine = window.get_tensor(rank.rank)
+    assert mine is not None
+    rest = window.get_tensor(rank.rank, offset=1)
+    assert rest is not None
+    torch.testing.assert_close(rest, mine.flatten()[1:])
+    bytes_ = window.get_tensor(rank.rank, dtype=torch.uint8)
+    assert bytes_ is not None
+    torch.testing.assert_close(bytes_, mine.flatten().view(torch.uint8))
+    with pytest.raises(ValueError, match="there is no element"):
+        window.get_tensor(rank.rank, offset=mine.numel() + 1)
     _exchange(comm, window, tensor)
     assert alias.data_ptr() == tensor.data_ptr()
     assert torch.equal(alias, tensor)

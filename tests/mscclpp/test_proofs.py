@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import mscclpp
+from mscclpp import engine
 from mscclpp.language import (
     AllGather,
     AllReduce,
@@ -479,3 +481,140 @@ def test_proofs_need_neither_torch_nor_torchcomms() -> None:
     )
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
     assert (ended.stdout, ended.stderr) == ("False False\n", "")
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_scratch_may_be_used_again_for_another_part(slots: int) -> None:
+    """Chunk by chunk from rank 0 to the scratch of 1, to that of 2, to its output."""
+    with CollectiveProgram("relay", AllGather(3, 2, False), 3) as program:
+        pairs = [(a, b) for b in range(3) for a in range(3) if a != b]
+        channels = {pair: MemoryChannel(*pair) for pair in pairs}
+
+        def exchange() -> None:
+            for channel in channels.values():
+                channel.signal(tb=0)
+            for channel in channels.values():
+                channel.wait(tb=0)
+
+        everybody = [Rank(r) for r in range(3)]
+        inputs = [rank.get_input_buffer() for rank in everybody]
+        outputs = [rank.get_output_buffer() for rank in everybody]
+        scratch = [Buffer(r, 2) for r in range(3)]
+        exchange()
+        for r in range(3):
+            everybody[r].copy(outputs[r][2 * r : 2 * r + 2], inputs[r][0:2], tb=0)
+        for to, source in pairs:
+            if (to, source) != (2, 0):
+                block = outputs[to][2 * source : 2 * source + 2]
+                channels[to, source].put(block, inputs[source][0:2], tb=0)
+        for k in range(2):
+            slot = k % slots
+            channels[1, 0].put(scratch[1][slot : slot + 1], inputs[0][k : k + 1], tb=0)
+            exchange()
+            channels[2, 1].put(scratch[2][slot : slot + 1], scratch[1][slot : slot + 1], tb=0)
+            exchange()
+            everybody[2].copy(outputs[2][k : k + 1], scratch[2][slot : slot + 1], tb=0)
+            exchange()
+    report = program.verify()
+    assert report, str(report)
+
+
+def packets_of_one_iteration(pair: Pair) -> None:
+    slots = [Buffer(me, 2)[0:2] for me in range(2)]
+    with LoopIterationContext(unit=4096, num_chunks=2):
+        for me in range(2):
+            pair.to_peer[me].put_packets(slots[1 - me], pair.input[me][0:2], tb=0)
+        for me in range(2):
+            pair.ranks[me].reduce(pair.input[me][0:2], [slots[me]], tb=0, packet=True)
+
+
+def two_credits(pair: Pair) -> None:
+    scratch = [Buffer(me, 1)[0:1] for me in range(2)]
+    for me in range(2):
+        credits, ready = Semaphore(me, 2), Semaphore(me, 0)
+        data = pair.input[me][0:1]
+        with LoopIterationContext(unit=1024, num_chunks=1):
+            credits.acquire(tb=0)
+            pair.ranks[me].copy(scratch[me], data, tb=0)
+        ready.release(tb=0)
+        ready.acquire(tb=1)
+        with LoopIterationContext(unit=1024, num_chunks=1):
+            pair.ranks[me].copy(data, scratch[me], tb=1)
+            credits.release(tb=1)
+
+
+def two_releases(pair: Pair) -> None:
+    done = Semaphore(0, 0)
+    with LoopIterationContext(unit=1024, num_chunks=1):
+        pair.ranks[0].copy(Buffer(0, 1)[0:1], pair.input[0][0:1], tb=0)
+        done.release(tb=0)
+    done.acquire(tb=1)
+    done.acquire(tb=1)
+
+
+@pytest.mark.parametrize(
+    ("body", "iterations"), [(packets_of_one_iteration, 1), (two_credits, 4), (two_releases, 1)]
+)
+def test_loops_are_proved_for_other_numbers_of_iterations(body: Body, iterations: int) -> None:
+    with CollectiveProgram("loop", AllReduce(2, 1, True), 2) as program:
+        body(Pair())
+    try:
+        said = str(program.verify())
+    except ProgramError as error:
+        said = str(error)
+    assert f"where loops have {iterations} iterations" in said
+
+
+def test_what_cannot_be_judged_is_no_wrong_plan_of_a_file() -> None:
+    with CollectiveProgram("join", AllReduce(1, 2, True), 1) as program:
+        data, scratch, done = Rank(0).get_input_buffer(), Buffer(0, 2), Semaphore(0, 0)
+        for tb in range(2):
+            Rank(0).copy(scratch[tb : tb + 1], data[tb : tb + 1], tb=tb)
+            done.release(tb=tb)
+        for tb in range(2):
+            done.acquire(tb=2 + tb)
+        Rank(0).barrier([2, 3])
+        for tb in range(2):
+            Rank(0).copy(data[tb : tb + 1], scratch[tb : tb + 1], tb=2 + tb)
+    with pytest.raises(mscclpp.CannotVerify):
+        program.verify()
+    with pytest.raises(ValueError, match="nothing orders"):
+        engine.call("lower", program=json.loads(program.to_json()))
+
+
+def test_chunks_of_one_operation_are_of_one_size(write_program: Write) -> None:
+    plan = json.loads(write_program("all_reduce_two_shot").to_json())
+    operation = next(
+        op
+        for block in plan["gpus"][0]["threadblocks"]
+        for op in block["ops"]
+        if len(op.get("src_buff", [])) == 2
+    )
+    operation["src_buff"][1]["size"] += 1
+    answer = engine.call("prove", program=plan)
+    assert "chunks at a time" in answer["refused"]["why"]
+
+
+def test_thread_blocks_that_do_nothing_cost_nothing() -> None:
+    with CollectiveProgram("high", AllReduce(2, 1, True), 2) as program:
+        data = [Rank(r).get_input_buffer() for r in range(2)]
+        for r in range(2):
+            Rank(r).copy(data[r][0:1], data[r][0:1], tb=1000)
+    assert {finding.kind for finding in program.verify().findings} == {"wrong result"}
+
+
+def test_sums_that_double_are_told_as_wrong() -> None:
+    with CollectiveProgram("doubles", AllReduce(1, 1, True), 1) as program:
+        data = Rank(0).get_input_buffer()[0:1]
+        for _ in range(30):
+            Rank(0).reduce(data, [data], tb=0)
+    assert not program.verify()
+
+
+@pytest.mark.parametrize("key", [slice("a", None), 0.5, "a", None])
+def test_chunks_have_whole_numbers(key: object) -> None:
+    with (
+        pytest.raises(ProgramError, match="whole numbers"),
+        CollectiveProgram("keys", AllReduce(1, 1, True), 1),
+    ):
+        _ = Rank(0).get_input_buffer()[key]  # type: ignore[index]

@@ -18,19 +18,28 @@ class Works:
         self._after = after
 
     def is_completed(self) -> bool:
-        return all(work.is_completed() for work in self._works)
+        if not all(work.is_completed() for work in self._works):
+            return False
+        if all(work.is_success() for work in self._works):
+            self._finish()  # the result is there when this says so
+        return True
 
     def wait(self, timeout: Any = None) -> bool:
         for work in self._works:
             work.wait() if timeout is None else work.wait(timeout)
-        if self._after is not None:
-            self._after()
-            self._after = None
+        self._finish()
         return True
+
+    def _finish(self) -> None:
+        after, self._after = self._after, None
+        if after is not None:
+            after()
 
 
 def needed(group: Group) -> bool:
     """Whether the group is torch's gloo."""
+    if isinstance(group, int):  # GroupMember.NON_GROUP_MEMBER
+        return False  # torch warns
     return str(dist.get_backend(group)) == "gloo" and get_backend(group) == "gloo"
 
 
@@ -78,7 +87,12 @@ def all_to_all(
     works: list[Any] = []
     for peer in range(dist.get_world_size(group)):
         if peer == rank:
-            outputs[peer].copy_(inputs[peer])
+            if outputs[peer].numel() != inputs[peer].numel():
+                raise ValueError(
+                    f"all_to_all: this rank has {inputs[peer].numel()} elements for itself, and "
+                    f"takes {outputs[peer].numel()}"
+                )
+            outputs[peer].copy_(inputs[peer].reshape(outputs[peer].shape))
             continue
         works.append(dist.irecv(outputs[peer], group=group, group_src=peer))
         works.append(dist.isend(inputs[peer], group=group, group_dst=peer))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import weakref
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
@@ -30,6 +32,13 @@ _DEVICES = {
 }
 # Under these names torch knows our backends, as it may have others of the plain names.
 _PREFIX = "torchcomms_"
+_ALIASES: dict[str, str] = {}  # of those names, what they stand for
+
+# What get_comm() has given out, which is one object as long as the group is there: functions that
+# are differentiated or compiled know communicators by it.
+_comms: weakref.WeakKeyDictionary[dist.ProcessGroup, dict[torch.device, TorchComm]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def torchcomms_is_enabled() -> bool:
@@ -139,20 +148,34 @@ def split_group(
         raise ValueError(f"split_ranks must be ranks of the parent, each once: {split_ranks}")
     own = next((group for group in split_ranks if parent.rank() in group), None)
     if own is None:
+        # Torch counts the groups for their names; all ranks have to have the same number.
+        c10d._process_group_name(split_ranks[0], True)
         return dist.GroupMember.NON_GROUP_MEMBER
-    return new_group(
+    backend = backend or dist.get_backend_config(parent)
+    if torchcomms_is_enabled():
+        backend = _ours(backend, None)
+    order: dict[str, Any] = {}
+    if "sort_ranks" in inspect.signature(dist.new_group).parameters:
+        order["sort_ranks"] = False
+    elif own != sorted(own):
+        raise ValueError(f"this version of torch has the ranks of a group in rising order: {own}")
+    return dist.new_group(
         [members[rank] for rank in own],
         timeout,
-        backend or dist.get_backend_config(parent),
+        backend,
         pg_options,
         use_local_synchronization=True,
         group_desc=group_desc,
+        **order,
     )
 
 
 def get_backend(group: Group = None) -> str:
     """The name of the backend: "ctran", whoever carries it out."""
-    return str(dist.get_backend(group)).replace(_PREFIX, "")
+    name = str(dist.get_backend(group))
+    for alias in sorted(_ALIASES, key=len, reverse=True):
+        name = name.replace(alias, _ALIASES[alias])
+    return name
 
 
 def get_comm(group: Group = None, device: torch.device | str | None = None) -> TorchComm:
@@ -161,12 +184,14 @@ def get_comm(group: Group = None, device: torch.device | str | None = None) -> T
     Raises:
         RuntimeError: the group is not of torchcomms.
     """
-    backend = _backend_of(group, device)
+    group = group or c10d._get_default_group()
+    place = _place_of(group, device)
+    backend: Any = group._get_backend(place)
     if not isinstance(backend, _BackendWrapper):
         raise RuntimeError(
             "this group is torch's own: make it with init_process_group(..., use_torchcomms=True)"
         )
-    return backend.get_comm()
+    return _comms.setdefault(group, {}).setdefault(place, backend.get_comm())
 
 
 def get_mem_allocator(group: Group, device: torch.device) -> Any:
@@ -192,11 +217,15 @@ def new_window(group: Group = None, backend: str | None = None) -> Any:
     return comm.new_window()
 
 
-def _backend_of(group: Group, device: torch.device | str | None) -> Any:
-    group = group or c10d._get_default_group()
+def _place_of(group: dist.ProcessGroup, device: torch.device | str | None) -> torch.device:
     devices: Any = group._device_types
     chosen = torch.device(device) if device is not None else devices[0]
-    return group._get_backend(torch.device(chosen.type))
+    return torch.device(chosen.type)
+
+
+def _backend_of(group: Group, device: torch.device | str | None) -> Any:
+    group = group or c10d._get_default_group()
+    return group._get_backend(_place_of(group, device))
 
 
 def _is_ours(group: dist.ProcessGroup) -> bool:
@@ -218,6 +247,7 @@ def _ours(backend: str, device_id: torch.device | None) -> str:
             known = ", ".join(torchcomms.built_backends())
             raise ValueError(f"torchcomms has no backend '{name}' here; it has {known}")
         alias = _PREFIX + name if device == usual else f"{_PREFIX}{name}_{device}"
+        _ALIASES[alias] = name
         if alias.upper() not in dist.Backend._plugins:
             _c10d.register_backend(alias, [device], backend=name)
         named.append(f"{given}:{alias}" if given else alias)

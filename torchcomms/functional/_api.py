@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.autograd import forward_ad
 
 from torchcomms._comms import ReduceOp, TorchComm
 from torchcomms.functional._async_tensor import AsyncTensor
+from torchcomms.functional._definitions import milliseconds
 from torchcomms.functional._registry import register
 
 Comm = TorchComm | str
@@ -28,7 +28,7 @@ def _reduction(op: ReduceOp) -> tuple[str, float | None, Tensor | None]:
 
 
 def _milliseconds(timeout: datetime.timedelta) -> int:
-    return math.ceil(timeout / datetime.timedelta(milliseconds=1))
+    return milliseconds(timeout)
 
 
 # Dynamo calls these, with the objects that it has found, and takes the results for constants.

@@ -46,9 +46,9 @@ class AsyncTensor:
     def wait(self) -> Tensor:
         """The result, when the operation has ended. Raises the error of one that has failed."""
         if self._pending:
-            self._pending = False
             operations = torch.ops.torchcomms
             self._tensor = operations.torchcomm_wait_tensors([self._tensor], self._held)[0]
+            self._pending = False
             self._held = []
         return self._tensor
 
@@ -88,6 +88,7 @@ def _of_result(name: str) -> Callable[..., Any]:
 for _name in (
     *("neg", "abs", "invert", "getitem", "len", "iter", "bool", "float", "int"),
     *(f"{side}{name}" for name in ("add", "sub", "mul", "truediv", "pow") for side in ("", "r")),
-    *("matmul", "rmatmul", "lt", "le", "gt", "ge", "ne"),
+    *(f"{side}{name}" for name in ("mod", "floordiv", "and", "or", "xor") for side in ("", "r")),
+    *("matmul", "rmatmul", "lt", "le", "gt", "ge", "ne", "eq"),
 ):
     setattr(AsyncTensor, f"__{_name}__", _of_result(f"__{_name}__"))

@@ -29,6 +29,12 @@ REDUCTION = ", float? scale=None, Tensor? factor=None"
 TAG = ", int tag=0"
 
 
+def milliseconds(timeout: datetime.timedelta) -> int:
+    """Rounded up. What is too long to be told, as timedelta.max, is as long as can be."""
+    one = datetime.timedelta(milliseconds=1)
+    return min(-(-timeout // one), datetime.timedelta.max // one)
+
+
 @dataclass
 class Given:
     """The arguments of one call."""

@@ -8,7 +8,6 @@ compile it again.
 from __future__ import annotations
 
 import datetime
-import math
 from typing import Any
 
 from torch._dynamo.guards import GuardBuilder, install_guard
@@ -25,6 +24,7 @@ from torch._dynamo.variables.user_defined import (
 
 from torchcomms._comms import BatchSendRecv, ReduceOp, SignalCmpOp, TorchComm, TorchCommWindow
 from torchcomms.functional import _methods
+from torchcomms.functional._definitions import milliseconds
 from torchcomms.functional._parameters import COMM, NUMBERED_SIGNALS, PERSISTENT, WINDOW, bind
 from torchcomms.functional._registry import register, register_window
 
@@ -80,7 +80,7 @@ def _milliseconds(timeout: Any) -> int:
         return 0
     if not isinstance(timeout, datetime.timedelta) or timeout < datetime.timedelta(0):
         raise _NotTraceable
-    return math.ceil(timeout / datetime.timedelta(milliseconds=1))
+    return milliseconds(timeout)
 
 
 def _tail(bound: dict[str, VariableTracker]) -> tuple[list[VariableTracker], int]:

@@ -12,7 +12,7 @@ from torchcomms._comms import TorchComm
 from torchcomms.functional import _api
 from torchcomms.functional._async_tensor import AsyncTensor
 from torchcomms.functional._definitions import listed, operation, tensors_in
-from torchcomms.functional._in_place import functional_arguments, written_tensors
+from torchcomms.functional._in_place import functional_arguments, to_write, written_tensors
 from torchcomms.functional._parameters import COMM, bind
 from torchcomms.functional._registry import register
 
@@ -34,11 +34,12 @@ class _Result(AsyncTensor):
 
     def wait(self) -> Tensor:
         """The result, when the operation has ended. Raises the error of one that has failed."""
-        target, self._target = self._target, None
+        target = self._target
         if target is not None:
             # A copy: autograd takes what comes out of a wait for a view of what goes in, which no
             # later operation could write.
             self._tensor = super().wait().reshape(target.shape).clone()
+            self._target = None
             _write(target, self._tensor)
         return super().wait()
 
@@ -81,11 +82,12 @@ def _recorded(name: str, comm: TorchComm, bound: dict[str, Any]) -> Any:
     limit = _api._milliseconds(timeout) if timeout else 0
     async_op = bool(bound["async_op"])
     values = operation(name)(register(comm), *arguments, async_op, flat, limit, *reduction)
+    targets = to_write(name, targets, listed(values)) if targets else []
     if not targets:  # a rank that gets nothing
         return _Results() if async_op else None
     held = tensors_in(arguments)
     results: list[Any] = []
-    for target, value in zip(targets, listed(values), strict=False):
+    for target, value in zip(targets, listed(values), strict=True):
         if async_op:
             results.append(_Result(value, held, target))
         else:

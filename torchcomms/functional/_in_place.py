@@ -44,6 +44,27 @@ def written_tensors(name: str, required: Sequence[Any]) -> list[Tensor]:
     return tensors_in([required[index] for index in _WRITTEN[name]])
 
 
+def to_write(name: str, targets: Sequence[Tensor], values: Sequence[Tensor]) -> list[Tensor]:
+    """Those of `targets` that get `values`, the results of torchcomm_<name>. None of a rank that
+    gets nothing.
+
+    Raises:
+        RuntimeError: they are not of the results' sizes and dtypes.
+    """
+    if name in ("gather", "gather_single") and all(value.numel() == 0 for value in values):
+        return []
+    if len(targets) != len(values):
+        raise RuntimeError(f"{name}: got {len(targets)} tensors to write instead of {len(values)}")
+    for target, value in zip(targets, values, strict=True):
+        if target.numel() != value.numel():
+            raise RuntimeError(
+                f"{name}: got {target.numel()} elements to write instead of {value.numel()}"
+            )
+        if target.dtype != value.dtype:
+            raise RuntimeError(f"{name}: got {target.dtype} to write instead of {value.dtype}")
+    return list(targets)
+
+
 def _define(
     name: str, arguments: str, functional: Callable[..., Sequence[Any]], extra: str = ""
 ) -> None:
@@ -58,9 +79,8 @@ def _define(
         tail = {n: getattr(given, n) for n in binder.names if hasattr(given, n)}
         tail["async_op"] = False
         new = listed(operation(name)(given.owner, *functional(*given.required), **tail))
-        for output, value in zip(outputs, new, strict=False):
-            if value.numel() == output.numel():  # else this rank gets nothing
-                output.copy_(value.reshape(output.shape))
+        for output, value in zip(to_write(name, outputs, new), new, strict=False):
+            output.copy_(value.reshape(output.shape))
 
     _FUNCTIONAL[name] = functional
     _WRITTEN[name] = written(arguments)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import datetime
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchcomms._comms import BatchP2POptions
-from torchcomms.functional._definitions import tensors_in
-from torchcomms.functional._in_place import functional_arguments, written_tensors
+from torchcomms.functional._definitions import milliseconds, tensors_in
+from torchcomms.functional._in_place import functional_arguments, to_write, written_tensors
 from torchcomms.functional._registry import works
 
 # Operations that write no tensor of this rank.
@@ -56,13 +55,12 @@ class Work:
             and not all(work.wait(timeout) for work in works.find(self._tensors))
         ):
             return False
-        self._pending = False
         values = torch.ops.torchcomms.torchcomm_wait_tensors(self._tensors, self._held)
         # Not zip(): Dynamo of torch 2.8 takes strict=False for True.
         for index in range(min(len(self._targets), len(values))):
-            target, value = self._targets[index], values[index]
-            if value.numel() == target.numel():  # else this rank gets nothing
-                target.copy_(value.reshape(target.shape))
+            target = self._targets[index]
+            target.copy_(values[index].reshape(target.shape))
+        self._pending = False
         return True
 
     def wait_blocking(self) -> None:
@@ -90,13 +88,15 @@ def issue(
         return Work([], [], [])
     arguments = functional_arguments(name, required)
     values = getattr(operations, f"torchcomm_{name}")(owner, *arguments, True, *rest)
-    return Work(_as_list(values), tensors_in(arguments), written_tensors(name, required))
+    tensors = _as_list(values)
+    targets = to_write(name, written_tensors(name, required), tensors)
+    return Work(tensors, tensors_in(arguments), targets)
 
 
 def _tail(options: BatchP2POptions) -> tuple[list[str] | None, int]:
     """`hints` and `timeout` as operations take them."""
     flat = [word for pair in options.hints.items() for word in pair]
-    return flat or None, math.ceil(options.timeout / datetime.timedelta(milliseconds=1))
+    return flat or None, milliseconds(options.timeout)
 
 
 # Dynamo calls it, and takes the result for a constant.

@@ -10,6 +10,7 @@ communicator; _definitions.py says what follows. A tensor that only tells a shap
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -249,8 +250,13 @@ def _mapped_shape(
     offset: int = 0,
 ) -> Tensor:
     found = window_of(window)
-    shape = found.shape if sizes is None else sizes
-    return torch.empty(shape, dtype=dtype or found.dtype, device=found.device)
+    chosen = dtype or found.dtype
+    shape: Sequence[int] = found.shape
+    if sizes is not None:
+        shape = sizes
+    elif dtype is not None or offset != 0:
+        shape = [math.prod(found.shape) * found.dtype.itemsize // chosen.itemsize - offset]
+    return torch.empty(shape, dtype=chosen, device=found.device)
 
 
 def _mapped(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterable
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -76,9 +76,10 @@ def window_of(name: str) -> TorchCommWindow:
 
 
 class _Works:
-    """Works that have been started and not been waited for, by the tensors they write.
+    """Works that have been started and not been waited for, by the memory they write.
 
-    It holds the tensors, so that none of their addresses is used again.
+    It holds the tensors, so that none of their addresses is used again. A work that has failed
+    stays, so that each wait for it fails.
     """
 
     # How many there may be before those that have ended are looked for.
@@ -86,40 +87,68 @@ class _Works:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._works: dict[int, tuple[Tensor, TorchWork]] = {}
+        self._entries: dict[int, list[_Entry]] = {}  # by storage
+        self._number = 0
         self._check_at = self._MANY
-
-    @staticmethod
-    def _key(tensor: Tensor) -> int:
-        return int(tensor.untyped_storage()._cdata)
 
     def add(self, tensors: Iterable[Tensor], work: TorchWork) -> None:
         with self._lock:
             for tensor in tensors:
-                self._works[self._key(tensor)] = (tensor, work)
-            if len(self._works) >= self._check_at:
-                self._works = {
-                    key: entry
-                    for key, entry in self._works.items()
-                    if not entry[1].is_completed() or entry[1].exception() is not None
-                }
-                self._check_at = max(self._MANY, 2 * len(self._works))
+                entry = _Entry(tensor, *_place(tensor), work)
+                self._entries.setdefault(_storage(tensor), []).append(entry)
+                self._number += 1
+            if self._number >= self._check_at:
+                self._keep(lambda e: not e.work.is_completed() or e.work.exception() is not None)
+                self._check_at = max(self._MANY, 2 * self._number)
+
+    def _keep(self, wanted: Callable[[_Entry], bool]) -> None:
+        kept = {key: [e for e in entries if wanted(e)] for key, entries in self._entries.items()}
+        self._entries = {key: entries for key, entries in kept.items() if entries}
+        self._number = sum(map(len, self._entries.values()))
 
     def find(self, tensors: Iterable[Tensor]) -> list[TorchWork]:
+        """Those that write any of the memory of these."""
+        found: dict[int, TorchWork] = {}
         with self._lock:
-            found = [self._works.get(self._key(tensor)) for tensor in tensors]
-        unique = {id(entry[1]): entry[1] for entry in found if entry is not None}
-        return list(unique.values())
+            for tensor in tensors:
+                begin, end = _place(tensor)
+                for entry in self._entries.get(_storage(tensor), ()):
+                    if entry.begin < end and begin < entry.end:
+                        found[id(entry.work)] = entry.work
+        return list(found.values())
 
     def wait(self, tensors: Iterable[Tensor]) -> None:
         tensors = list(tensors)
-        with self._lock:
-            found = [self._works.pop(self._key(tensor), None) for tensor in tensors]
-        waited: set[int] = set()
-        for entry in found:
-            if entry is not None and id(entry[1]) not in waited:
-                waited.add(id(entry[1]))
-                entry[1].wait()
+        for work in self.find(tensors):
+            work.wait()
+            with self._lock:
+                for key in {_storage(tensor) for tensor in tensors} & self._entries.keys():
+                    left = [entry for entry in self._entries[key] if entry.work is not work]
+                    self._number -= len(self._entries[key]) - len(left)
+                    if left:
+                        self._entries[key] = left
+                    else:
+                        del self._entries[key]
+
+
+class _Entry(NamedTuple):
+    tensor: Tensor
+    begin: int  # bytes of its storage
+    end: int
+    work: TorchWork
+
+
+def _storage(tensor: Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _place(tensor: Tensor) -> tuple[int, int]:
+    """The bytes of its storage that a tensor is in; an empty one, which stands for a work, has
+    some, too."""
+    size = tensor.element_size()
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = int(tensor.storage_offset()) * size
+    return begin, begin + (max(int(last), 0) + 1) * size
 
 
 works = _Works()

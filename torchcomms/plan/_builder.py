@@ -35,6 +35,8 @@ class Buffer:
         return self.size
 
     def __getitem__(self, which: int | slice) -> Chunks:
+        if isinstance(which, slice) and which.step not in (None, 1):
+            raise IndexError(f"chunks lie side by side; the step {which.step} is not possible")
         begin, end = (which, which + 1) if isinstance(which, int) else which.indices(self.size)[:2]
         if not 0 <= begin < end <= self.size:
             raise IndexError(f"{self.name} of rank {self.rank} has chunks 0 to {self.size - 1}")

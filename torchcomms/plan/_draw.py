@@ -33,7 +33,8 @@ def _steps(timeline: Timeline) -> dict[tuple[int, int, int], str]:
 
 
 def _rows(timeline: Timeline) -> list[tuple[int, int]]:
-    return sorted({(rank, lane) for rank, lane, *_ in timeline.activities})
+    busy = {(rank, lane) for rank, lane, *_ in timeline.activities}
+    return sorted(busy | {(rank, 0) for rank in range(timeline.plan.ranks)})
 
 
 def _span(timeline: Timeline) -> float:

@@ -19,7 +19,7 @@ struct End {
 /// Goes through the operations of a program, so that whatever is said of one says where it is.
 class Cursor {
  protected:
-  explicit Cursor(const Program& program) : program_(program) {}
+  Cursor(const Program& program, int loops) : program_(program), loops_(loops) {}
 
   /// Throws Refusal. `fail` is for what a plan cannot express.
   [[noreturn]] void fail(const std::string& why, ErrorKind kind = ErrorKind::Unsupported) const;
@@ -27,7 +27,7 @@ class Cursor {
     fail(why, ErrorKind::InvalidArgument);
   }
 
-  /// All operations; those of pipelines in each of `kIterations`.
+  /// All operations; those of pipelines in each of `loops_` iterations.
   template <class Function>
   void forEach(Function function) {
     for (int r = 0; r < static_cast<int>(program_.gpus.size()); ++r) {
@@ -56,21 +56,20 @@ class Cursor {
   End otherEnd(const End& end) const;
 
   const Program& program_;
+  const int loops_;
   LaneId at_;
   Origin origin_;
   const Operation* op_ = nullptr;
   int iterations_ = 1, iteration_ = 0;  // of the pipeline that `op_` is in
 
  private:
-  static constexpr int kIterations = 2;
-
   template <class Function>
   void visit(int index, Function& function) {
     const Operation& op = block().ops[index];
     op_ = &op;
     origin_ = {index, -1};
     if (op.name != "pipeline") return function(op);
-    iterations_ = kIterations;
+    iterations_ = loops_;
     for (iteration_ = 0; iteration_ < iterations_; ++iteration_) {
       for (int i = 0; i < static_cast<int>(op.ops.size()); ++i) {
         op_ = &op.ops[i];

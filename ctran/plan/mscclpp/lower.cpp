@@ -15,7 +15,7 @@ namespace {
 
 class Lowering : private Cursor {
  public:
-  explicit Lowering(const Program& program) : Cursor(program) {
+  Lowering(const Program& program, int iterations) : Cursor(program, iterations) {
     plan_.name = program.name;
     plan_.ranks = static_cast<int>(program.gpus.size());
     plan_.depth = program.doubleScratch ? 2 : 1;
@@ -42,8 +42,8 @@ class Lowering : private Cursor {
     forEach([&](const Operation& op) { findUsers(op); });
     forEach([&](const Operation& op) { lowerOperation(op); });
     settlePackets();
-    settleParts(plan_);
     settleCounts();
+    settleParts(plan_);
     dropEmptySteps();
     joinLanes();
     checkSteps();
@@ -207,6 +207,13 @@ class Lowering : private Cursor {
     if (to.empty() || from.empty()) failAsWrong("it lacks sources or destinations");
     Step step;
     step.count = shareOf(from[0], op);
+    for (const auto* chunks : {&from, &to}) {
+      for (const Chunk& chunk : *chunks) {
+        if (chunk.size == from[0].size) continue;
+        failAsWrong("it has " + std::to_string(from[0].size) + " and " +
+                    std::to_string(chunk.size) + " chunks at a time");
+      }
+    }
     for (const Chunk& chunk : from) addPlaces(chunk, op, step.from);
     for (const Chunk& chunk : to) addPlaces(chunk, op, step.to);
     for (const Place& place : step.to) {
@@ -227,13 +234,13 @@ class Lowering : private Cursor {
   }
 
   /// Several moves in one operation: the first source to the first destination, and so on.
-  void addPairs(const Operation& op, bool writesPackets = false) {
+  void addPairs(const Operation& op, bool readsPackets = false, bool writesPackets = false) {
     if (op.src.size() != op.dst.size()) {
       failAsWrong("it has " + std::to_string(op.src.size()) + " sources for " +
                   std::to_string(op.dst.size()) + " destinations");
     }
     for (size_t i = 0; i < op.src.size(); ++i) {
-      addMove(op, {op.dst[i]}, {op.src[i]}, false, writesPackets);
+      addMove(op, {op.dst[i]}, {op.src[i]}, readsPackets, writesPackets);
     }
   }
 
@@ -256,11 +263,9 @@ class Lowering : private Cursor {
     } else if (name == "put" || name == "get" || name == "copy" || name == "gstore") {
       addPairs(op);
     } else if (name == "ppkt" || name == "cpkt" || name == "gstorepkt") {
-      addPairs(op, true);
+      addPairs(op, false, true);
     } else if (name == "upkt") {
-      for (size_t i = 0; i < op.src.size() && i < op.dst.size(); ++i) {
-        addMove(op, {op.dst[i]}, {op.src[i]}, true, false);
-      }
+      addPairs(op, true);
     } else if (name == "rppkt") {
       addMove(op, op.dst, op.src, true, true);
     } else if (name == "re" || name == "res" || name == "rre" || name == "rres" || name == "glre" ||
@@ -425,7 +430,9 @@ class Lowering : private Cursor {
   void joinLanes() {
     for (int r = 0; r < plan_.ranks; ++r) {
       Lanes lanes;
-      for (int l = 0; l < static_cast<int>(plan_.programs[r].size()); ++l) lanes.insert({r, l});
+      for (int l = 0; l < static_cast<int>(plan_.programs[r].size()); ++l) {
+        if (!plan_.programs[r][l].empty()) lanes.insert({r, l});
+      }
       for (const LaneId& id : lanes) {
         at_ = id;
         addBarrier(lanes, "end");
@@ -447,6 +454,8 @@ class Lowering : private Cursor {
 
 }  // namespace
 
-Lowered lower(const Program& program) { return Lowering(program).run(); }
+Lowered lower(const Program& program, int iterations) {
+  return Lowering(program, iterations).run();
+}
 
 }  // namespace ctran::plan::mscclpp

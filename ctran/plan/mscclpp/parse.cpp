@@ -33,6 +33,8 @@ std::vector<T> listOf(const Json& json, std::string_view name, Convert convert) 
 
 const std::vector<Json> kNoItems;
 
+constexpr size_t kMostBlocks = 1024;  // of a rank, as in the language
+
 Chunk chunkOf(const Json& json) {
   Chunk chunk;
   if (json.find("type")) chunk.type = json.at("type").asString();
@@ -86,6 +88,12 @@ Gpu gpuOf(const Json& json) {
         byType(item, "channels", "channel_type", "channel_ids"),
         byType(item, "remote_buffer_refs", "access_channel_type", "remote_buffer_ids")};
   });
+  if (gpu.threadblocks.size() > kMostBlocks) {
+    throw Error(ErrorKind::InvalidArgument, "rank " + std::to_string(gpu.id) + " has " +
+                                                std::to_string(gpu.threadblocks.size()) +
+                                                " thread blocks; " + std::to_string(kMostBlocks) +
+                                                " are the most");
+  }
   gpu.channels = byType(json, "channels", "channel_type", "connected_to");
   for (const Json& item : json.find("channels") ? json.at("channels").items() : kNoItems) {
     for (const auto& ranks : listOf<std::vector<int>>(item, "rank_groups", [](const Json& group) {

@@ -120,12 +120,11 @@ inline constexpr const char* kUnordered =
 
 /// The plan that does the same. Thread blocks become lanes. What a group of thread blocks shares is
 /// cut into smaller chunks, one for each, and so is what the iterations of a pipeline work on, of
-/// which the plan has two: they touch different data, so what two do to each other, all do. A
-/// switch channel is reduced from all ranks and stored to all. What is reduced in one go is taken
-/// in the order of the ranks. Packets get a channel for each time that they are written. Executions
-/// of a rank do not overlap, as kernels on a stream do not.
+/// which the plan has `iterations`. A switch channel is reduced from all ranks and stored to all.
+/// What is reduced in one go is taken in the order of the ranks. Packets get a channel for each
+/// time that they are written. Executions of a rank do not overlap, as kernels on a stream do not.
 ///
 /// Throws Refusal.
-Lowered lower(const Program& program);
+Lowered lower(const Program& program, int iterations = 2);
 
 }  // namespace ctran::plan::mscclpp

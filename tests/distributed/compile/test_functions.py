@@ -337,3 +337,80 @@ def waits(rank: Rank, backend: str) -> None:
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
 def test_tensors_are_waited_for_by_themselves(ranks: MakeRanks, backend: str) -> None:
     ranks(2).run(waits, backend)
+
+
+def writes_what_does_not_fit(rank: Rank, backend: str) -> None:
+    """As without a compiler: an error, not an output that nobody has written."""
+    comm = rank.comm("ctran")
+    x = torch.ones(4)
+    calls: dict[str, Callable[[Tensor], None]] = {
+        "all_gather_single": lambda out: comm.all_gather_single(out, x * 2, False),
+        "reduce_scatter_single": lambda out: comm.reduce_scatter_single(
+            out, x * 2, ReduceOp.SUM, False
+        ),
+        "asynchronous": lambda out: comm.all_gather_single(out, x * 2, True).wait(),  # type: ignore[func-returns-value]
+    }
+    right = {"reduce_scatter_single": 4 // rank.size}
+    for name, call in calls.items():
+        size = right.get(name, 4 * rank.size)
+        for bad in (torch.zeros(size + 1), torch.zeros(size, dtype=torch.int64)):
+            with pytest.raises(RuntimeError):
+                call(bad)
+            with pytest.raises(Exception, match=r"got .* to write instead of"):
+                compiled(call, backend)[0](bad)
+            assert not bad.any()
+        good = torch.zeros(size)
+        compiled(call, backend)[0](good)
+        assert good.all()
+
+
+def test_outputs_that_do_not_fit_are_refused(ranks: MakeRanks) -> None:
+    ranks(2).run(writes_what_does_not_fit, "aot_eager")
+
+
+def fails_to_wait(rank: Rank) -> None:
+    """Each wait for what has failed fails, and what was not waited for is still there."""
+    comm = rank.comm("ctran")
+    name = functional.register(comm)
+    operations = torch.ops.torchcomms
+    peer = 1 - rank.rank
+    if rank.rank == 0:
+        both = torch.zeros(4)
+        for tag in (0, 1):
+            part = both[2 * tag : 2 * tag + 2]
+            operations.torchcomm_recv_(name, part, peer, True, None, 0, tag)
+        comm.barrier(False)
+        operations.torchcomm_wait_tensors_([both[:2]])
+        assert both.tolist()[:2] == [5, 5]
+        comm.barrier(False)
+        operations.torchcomm_wait_tensors_([both[2:]])
+        assert both.tolist() == [5, 5, 6, 6]
+        never = functional.recv(comm, torch.zeros(3), peer, True, timeout=timedelta(seconds=1))
+        for _ in range(2):
+            with pytest.raises(Timeout):
+                never.wait()
+    else:
+        comm.send(torch.full((2,), 5.0), peer, False, tag=0)
+        comm.barrier(False)
+        comm.barrier(False)
+        comm.send(torch.full((2,), 6.0), peer, False, tag=1)
+
+
+def test_waits_that_fail_fail_again(fresh_ranks: MakeRanks) -> None:
+    fresh_ranks(2).run(fails_to_wait)
+
+
+def test_what_is_pending_has_the_operators_of_a_tensor(ranks: MakeRanks) -> None:
+    ranks(1).run(operates)
+
+
+def operates(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    pending = functional.all_reduce(
+        comm, torch.tensor([3, 4]), ReduceOp.SUM, True, timeout=timedelta.max
+    )
+    assert (pending == torch.tensor([3, 5])).tolist() == [True, False]
+    assert (pending % 2).tolist() == [1, 0]
+    assert (7 // pending).tolist() == [2, 1]
+    assert (pending & 1).tolist() == [1, 0]
+    assert len({pending}) == 1

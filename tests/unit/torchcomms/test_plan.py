@@ -116,8 +116,37 @@ def test_simulation_knows_machines_and_faults() -> None:
     assert math.isinf(dead.seconds)
     assert any("waits for rank 1" in stuck for stuck in dead.stuck)
     assert "for ever" in str(dead)
+    assert "<svg" in dead.svg()  # also of ranks that never do anything
+    assert "<svg" in plan.make("all_reduce.ring", 2).simulate(1024, {"dead_ranks": [[1, 0]]}).svg()
     with pytest.raises(ValueError, match="has no 'speed'"):
         ring.simulate(1, {"speed": 3})
+
+
+@pytest.mark.parametrize(
+    "machine",
+    [
+        {"ranks_per_host": 0.5},
+        {"cards_per_host": 0, "ranks_per_host": 1},
+        {"local": {"latency": 1e308}, "slow_links": [[0, 1, 100]]},
+        {"step_overhead": -1},
+        {"slow_ranks": [[0, -2]]},
+        {"dead_ranks": [[2**40, 1]]},
+    ],
+)
+def test_machines_that_make_no_sense_are_refused(machine: dict[str, object]) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011  (of several makers)
+        plan.make("all_reduce.ring", 2).simulate(1024, machine)
+
+
+def test_destinations_of_a_step_do_not_overlap() -> None:
+    steps = [
+        {"to": [["scratch", 0], ["scratch", 1]], "from": [["input", 0]], "count": 2},
+        {"to": [["output", 0]], "from": [["scratch", 0]], "count": 2},
+    ]
+    text = {"plan": 1, "name": "overlaps", "collective": "all_reduce", "ranks": 1, "chunks": 2,
+            "scratch": 3, "channels": [], "programs": [[steps]]}  # fmt: skip
+    with pytest.raises(ValueError, match="a destination overlaps another"):
+        plan.Plan.from_json(json.dumps(text)).verify()
 
 
 def test_estimates_go_beyond_what_is_simulated() -> None:

@@ -170,17 +170,27 @@ void bindWindow(py::module_& module) {
           [](TorchCommWindow& self, const std::optional<Integer>& rank,
              const std::optional<std::vector<int64_t>>& sizes,
              const std::optional<py::object>& dtype, int64_t offset) -> std::optional<at::Tensor> {
-            if (!rank) return self.get_tensor();
+            if (!rank) {
+              if (!sizes && !dtype && offset == 0) return self.get_tensor();
+              throw py::value_error(
+                  "get_tensor: sizes, dtype and offset are of a rank's memory; name the rank");
+            }
             const at::ScalarType type = dtype ? scalarType(*dtype) : self.dtype();
             if (sizes) return self.get_tensor(rankOf(self, *rank), *sizes, type, offset);
-            return self.map_remote_tensor(rankOf(self, *rank));
+            const at::Tensor whole = self.map_remote_tensor(rankOf(self, *rank));
+            if (!dtype && offset == 0) return whole;
+            const at::Tensor flat = whole.reshape({-1}).view(type);
+            if (offset < 0 || offset > flat.numel()) {
+              throw py::value_error("get_tensor: there is no element " + std::to_string(offset) +
+                                    " of " + std::to_string(flat.numel()));
+            }
+            return flat.slice(0, offset);
           },
           py::arg("rank") = py::none(), py::arg("sizes") = py::none(),
           py::arg("dtype") = py::none(), py::arg("offset") = 0,
           "A view of the memory of `rank`, without a copy, from element `offset` of `dtype`; its "
-          "strides are those of a contiguous tensor. Without a rank: the registered tensor, None "
-          "if "
-          "the window does not hold it.")
+          "strides are those of a contiguous tensor. Without `sizes`: all that follows. Without a "
+          "rank: the registered tensor, None if the window does not hold it.")
       // A copy is the same window: there is no other memory behind it.
       .def("__copy__", [](const py::object& self) { return self; })
       .def(
