@@ -519,7 +519,8 @@ def test_scratch_may_be_used_again_for_another_part(slots: int) -> None:
     assert report, str(report)
 
 
-def packets_of_one_iteration(pair: Pair) -> None:
+def packets_of_one_iteration() -> None:
+    pair = Pair()
     slots = [Buffer(me, 2)[0:2] for me in range(2)]
     with LoopIterationContext(unit=4096, num_chunks=2):
         for me in range(2):
@@ -528,36 +529,38 @@ def packets_of_one_iteration(pair: Pair) -> None:
             pair.ranks[me].reduce(pair.input[me][0:2], [slots[me]], tb=0, packet=True)
 
 
-def two_credits(pair: Pair) -> None:
-    scratch = [Buffer(me, 1)[0:1] for me in range(2)]
-    for me in range(2):
-        credits, ready = Semaphore(me, 2), Semaphore(me, 0)
-        data = pair.input[me][0:1]
-        with LoopIterationContext(unit=1024, num_chunks=1):
-            credits.acquire(tb=0)
-            pair.ranks[me].copy(scratch[me], data, tb=0)
-        ready.release(tb=0)
-        ready.acquire(tb=1)
-        with LoopIterationContext(unit=1024, num_chunks=1):
-            pair.ranks[me].copy(data, scratch[me], tb=1)
-            credits.release(tb=1)
-
-
-def two_releases(pair: Pair) -> None:
-    done = Semaphore(0, 0)
+def two_places() -> None:
+    free, full, slot = Semaphore(0, 2), Semaphore(0, 0), Buffer(0, 1)[0:1]
+    data = Rank(0).get_input_buffer()[0:1]
     with LoopIterationContext(unit=1024, num_chunks=1):
-        pair.ranks[0].copy(Buffer(0, 1)[0:1], pair.input[0][0:1], tb=0)
+        free.acquire(tb=0)
+        Rank(0).copy(slot, data, tb=0)
+    full.release(tb=0)
+    full.acquire(tb=1)
+    with LoopIterationContext(unit=1024, num_chunks=1):
+        Rank(0).copy(data, slot, tb=1)
+        free.release(tb=1)
+
+
+def two_releases() -> None:
+    done, slot, data = Semaphore(0, 0), Buffer(0, 1)[0:1], Rank(0).get_input_buffer()[0:1]
+    with LoopIterationContext(unit=1024, num_chunks=1):
+        Rank(0).copy(slot, data, tb=0)
         done.release(tb=0)
     done.acquire(tb=1)
     done.acquire(tb=1)
+    Rank(0).copy(data, slot, tb=1)
 
 
 @pytest.mark.parametrize(
-    ("body", "iterations"), [(packets_of_one_iteration, 1), (two_credits, 4), (two_releases, 1)]
+    ("body", "ranks", "iterations"),
+    [(packets_of_one_iteration, 2, 1), (two_places, 1, 4), (two_releases, 1, 1)],
 )
-def test_loops_are_proved_for_other_numbers_of_iterations(body: Body, iterations: int) -> None:
-    with CollectiveProgram("loop", AllReduce(2, 1, True), 2) as program:
-        body(Pair())
+def test_loops_are_proved_for_other_numbers_of_iterations(
+    body: Callable[[], None], ranks: int, iterations: int
+) -> None:
+    with CollectiveProgram("loop", AllReduce(ranks, 1, True), ranks) as program:
+        body()
     try:
         said = str(program.verify())
     except ProgramError as error:
@@ -578,21 +581,20 @@ def test_what_cannot_be_judged_is_no_wrong_plan_of_a_file() -> None:
             Rank(0).copy(data[tb : tb + 1], scratch[tb : tb + 1], tb=2 + tb)
     with pytest.raises(mscclpp.CannotVerify):
         program.verify()
-    with pytest.raises(ValueError, match="nothing orders"):
+    with pytest.raises(engine.EngineError, match="nothing orders"):
         engine.call("lower", program=json.loads(program.to_json()))
 
 
-def test_chunks_of_one_operation_are_of_one_size(write_program: Write) -> None:
-    plan = json.loads(write_program("all_reduce_two_shot").to_json())
-    operation = next(
-        op
-        for block in plan["gpus"][0]["threadblocks"]
-        for op in block["ops"]
-        if len(op.get("src_buff", [])) == 2
-    )
-    operation["src_buff"][1]["size"] += 1
+def test_chunks_of_one_operation_are_of_one_size() -> None:
+    with CollectiveProgram("sizes", AllReduce(1, 2, True), 1, instr_fusion=False) as program:
+        data, scratch = Rank(0).get_input_buffer(), Buffer(0, 2)
+        Rank(0).copy(scratch[0:2], data[0:2], tb=0)
+        Rank(0).reduce(data[0:2], [scratch[0:2]], tb=0)
+    plan = json.loads(program.to_json())
+    operations = [op for op in plan["gpus"][0]["threadblocks"][0]["ops"] if op["name"] == "re"]
+    operations[0]["src_buff"][1]["size"] = 1
     answer = engine.call("prove", program=plan)
-    assert "chunks at a time" in answer["refused"]["why"]
+    assert "2 and 1 chunks at a time" in answer["refused"]["why"]
 
 
 def test_thread_blocks_that_do_nothing_cost_nothing() -> None:

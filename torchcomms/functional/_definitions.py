@@ -32,7 +32,8 @@ TAG = ", int tag=0"
 def milliseconds(timeout: datetime.timedelta) -> int:
     """Rounded up. What is too long to be told, as timedelta.max, is as long as can be."""
     one = datetime.timedelta(milliseconds=1)
-    return min(-(-timeout // one), datetime.timedelta.max // one)
+    whole, rest = divmod(timeout, one)
+    return min(whole + bool(rest), datetime.timedelta.max // one)
 
 
 @dataclass
