@@ -91,8 +91,9 @@ Json lowered(const Json& request) {
 
 Json proved(const Json& request) try {
   const Json* iterations = request.find("iterations");
-  auto lowered = plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")),
-                                      iterations ? iterations->asInt32() : 2);
+  auto lowered =
+      plan::mscclpp::lower(plan::mscclpp::parse(request.at("program")),
+                           iterations ? iterations->asInt32() : plan::mscclpp::kIterations);
   lowered.plan = plan::withoutIdleStores(lowered.plan);
   Json origins = arrayOf(lowered.origins, [](const auto& lanes) {
     return arrayOf(lanes, [](const auto& steps) { return arrayOf(steps, originJson); });

@@ -57,8 +57,7 @@ class Work:
             return False
         values = torch.ops.torchcomms.torchcomm_wait_tensors(self._tensors, self._held)
         # Not zip(): Dynamo of torch 2.8 takes strict=False for True.
-        for index in range(min(len(self._targets), len(values))):
-            target = self._targets[index]
+        for index, target in enumerate(self._targets):
             target.copy_(values[index].reshape(target.shape))
         self._pending = False
         return True

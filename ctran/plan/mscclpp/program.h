@@ -118,6 +118,9 @@ struct Lowered {
 inline constexpr const char* kUnordered =
     "waits for one semaphore or channel that nothing orders, where it matters which comes first";
 
+/// Of loops, as programs are executed.
+inline constexpr int kIterations = 2;
+
 /// The plan that does the same. Thread blocks become lanes. What a group of thread blocks shares is
 /// cut into smaller chunks, one for each, and so is what the iterations of a pipeline work on, of
 /// which the plan has `iterations`. A switch channel is reduced from all ranks and stored to all.
@@ -125,6 +128,6 @@ inline constexpr const char* kUnordered =
 /// time that they are written. Executions of a rank do not overlap, as kernels on a stream do not.
 ///
 /// Throws Refusal.
-Lowered lower(const Program& program, int iterations = 2);
+Lowered lower(const Program& program, int iterations = kIterations);
 
 }  // namespace ctran::plan::mscclpp
