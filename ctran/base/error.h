@@ -32,6 +32,10 @@ class CTRAN_API Error : public std::exception {
         hint_(std::move(hint)) {}
 
   const char* what() const noexcept override { return message_.c_str(); }
+  /// As `what`, without the hint.
+  std::string message() const {
+    return hint_.empty() ? message_ : message_.substr(0, message_.rfind("\n  hint: "));
+  }
   ErrorKind kind() const { return kind_; }
   const std::vector<int>& ranks() const { return ranks_; }
   const std::string& op() const { return op_; }

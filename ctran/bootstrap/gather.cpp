@@ -40,7 +40,7 @@ class Reception {
       }
     } catch (const Error& error) {
       if (!isForWantOfDescriptors(error)) throw;
-      lacksDescriptor(0, error.what());
+      lacksDescriptor(0, error.message());
     }
     return std::move(group_);
   }

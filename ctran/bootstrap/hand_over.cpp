@@ -305,7 +305,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
       } catch (const Error& error) {
         if (error.op() != kNoDescriptors) throw;
         receipt = Receipt::NoDescriptor;
-        why = error.what();
+        why = error.message();
       }
       sayBeforeReading(socket.fd(), bytesOf(receipt), deadline + kGrace, interrupt);
       if (receipt != Receipt::All) throw descriptorError(rank, why);
@@ -313,7 +313,7 @@ std::optional<HostGroup> join(const LeaderAddress& leader, int rank, int size, D
     }
   } catch (const Error& error) {
     if (!error.ranks().empty()) throw;  // rank 0 has said who
-    if (isForWantOfDescriptors(error)) throw descriptorError(rank, error.what());
+    if (isForWantOfDescriptors(error)) throw descriptorError(rank, error.message());
     if (error.kind() == ErrorKind::PeerLost) {
       throw Error(
           ErrorKind::PeerLost,

@@ -51,7 +51,7 @@ namespace ctran {
 Error descriptorError(int rank, const std::string& why) {
   return Error(ErrorKind::System,
                "rank " + std::to_string(rank) + " has no descriptor left to join" +
-                   (why.empty() ? "" : ": " + why.substr(0, why.find("\n  hint: "))),
+                   (why.empty() ? "" : ": " + why),
                {rank}, hand_over::kOp, "raise its limit (ulimit -n), or see what it keeps open");
 }
 

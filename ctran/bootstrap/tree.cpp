@@ -68,7 +68,7 @@ class Member {
     } catch (const Error& error) {
       if (!isForWantOfDescriptors(error)) throw;
       spread(failureOf(Reply::NoDescriptor, std::array{tree_.rank}), tree_.rank);
-      throw descriptorError(tree_.rank, error.what());
+      throw descriptorError(tree_.rank, error.message());
     }
   }
 

@@ -54,8 +54,7 @@ LeaderAddress readHandle(const std::string& handle, size_t index) {
 /// What the hand-over says, of members that have handles and an occasion instead of a store.
 /// `strangers`: who has called meanwhile, and was not let in.
 Error ofMembers(const Error& error, const std::set<std::string>& strangers) {
-  std::string message = error.what();
-  message = message.substr(0, message.find("\n  hint: "));
+  std::string message = error.message();
   if (error.kind() == ErrorKind::Timeout && !strangers.empty()) {
     std::string who;
     for (const std::string& one : strangers) who += (who.empty() ? "" : ", ") + one;

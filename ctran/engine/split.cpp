@@ -24,11 +24,9 @@ Error inGroup(const Error& error, std::span<const int> ranks, int self, const ch
     if (r >= 0 && r < static_cast<int>(ranks.size())) named.push_back(ranks[r]);
   }
   if (named.empty()) named.push_back(self);
-  std::string what = error.what();
-  if (!error.hint().empty()) what.resize(what.rfind("\n  hint: "));
   return Error(error.kind(),
                std::string(op) + ": rank " + std::to_string(self) + " could not " + doing +
-                   " ranks " + listed(ranks) + " (numbered from 0 here): " + what,
+                   " ranks " + listed(ranks) + " (numbered from 0 here): " + error.message(),
                named, op, error.hint());
 }
 
@@ -210,7 +208,7 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
       *ownHosts = hostsOfOwn(key, options.rank, options.size, places_.addressesOf(rank()));
     } catch (const Error& error) {
       const Error said =
-          isForWantOfDescriptors(error) ? descriptorError(options.rank, error.what()) : error;
+          isForWantOfDescriptors(error) ? descriptorError(options.rank, error.message()) : error;
       throw core_.fail(inGroup(said, ranks, rank(), "split", "make '" + options.name + "' of"));
     }
     own.port = ownHosts->doorman->addresses().front().port;

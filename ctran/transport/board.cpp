@@ -129,15 +129,13 @@ bool Board::fail(const Error& error) {
     first = take(Failure::kWriting + static_cast<uint32_t>(r));
   }
   if (first) {
-    std::string message = error.what();
-    if (!error.hint().empty()) message.resize(message.rfind("\n  hint: "));
     failure.kind = static_cast<int32_t>(error.kind());
     failure.reporter = rank_;
     failure.rankCount = static_cast<int32_t>(std::min<size_t>(error.ranks().size(), kMaxSharers));
     std::copy_n(error.ranks().begin(), failure.rankCount, failure.ranks);
     copyText(failure.op, error.op());
     copyText(failure.hint, error.hint());
-    copyText(failure.message, message);
+    copyText(failure.message, error.message());
     failure.state.store(Failure::kReadable, std::memory_order_release);
   }
   wakeAll();

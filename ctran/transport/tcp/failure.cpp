@@ -70,8 +70,7 @@ void withoutLines(std::string& text, const std::string& begin) {
 static_assert(kFailureBytes >= 4 * (3 + kMaxNamedRanks) + 3 * (4 + kMaxText));
 
 std::string serializeFailure(const Error& error, int reporter) {
-  std::string message = error.what();
-  if (!error.hint().empty()) message.resize(message.rfind("\n  hint: "));
+  std::string message = error.message();
   if (message.find("(reported by rank ") == std::string::npos) {
     message.resize(std::min(message.size(), kMaxText - 64));
     message += "\n  (reported by rank " + std::to_string(reporter) + ")";

@@ -356,7 +356,7 @@ CALLS: list[tuple[str, Wrong]] = [
         lambda c: c.set_hints(3),  # type: ignore[arg-type]
     ),
     (
-        r"^hints must be a dict of str to str, not of others$",
+        r"^hint a must be a str, not int$",
         lambda c: c.split([1], "x", hints={"a": 1}),  # type: ignore[dict-item]
     ),
     (

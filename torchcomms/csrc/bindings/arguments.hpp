@@ -160,9 +160,18 @@ class type_caster<torch::comms::Hints>
  public:
   bool load(handle source, bool convert) {
     if (map_caster::load(source, convert)) return true;
-    const bool isDict = PyDict_Check(source.ptr()) != 0;
-    throw type_error("hints must be a dict of str to str, not " +
-                     std::string(isDict ? "of others" : Py_TYPE(source.ptr())->tp_name));
+    const auto typeOf = [](handle object) { return std::string(Py_TYPE(object.ptr())->tp_name); };
+    if (PyDict_Check(source.ptr()) == 0) {
+      throw type_error("hints must be a dict of str to str, not " + typeOf(source));
+    }
+    for (const auto& [name, text] : reinterpret_borrow<dict>(source)) {
+      if (!isinstance<str>(name))
+        throw type_error("hints must have keys of str, not " + typeOf(name));
+      if (!isinstance<str>(text)) {
+        throw type_error("hint " + std::string(str(name)) + " must be a str, not " + typeOf(text));
+      }
+    }
+    throw type_error("hints must be a dict of str to str");
   }
 };
 

@@ -34,8 +34,7 @@ std::string faultOf(const std::string& name, const std::string& text) {
   try {
     variable->check(text);
   } catch (const ctran::Error& error) {
-    const std::string message = error.what();
-    return message.substr(0, message.find("\n  hint: "));
+    return error.message();
   }
   return "";
 }
