@@ -17,6 +17,8 @@ using DevicePtr = unsigned long long;
 using MemoryHandle = unsigned long long;
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
+/// CU_STREAM_PER_THREAD, hipStreamPerThread: the same handle on all threads, for a stream of each.
+inline const Stream kStreamPerThread = reinterpret_cast<Stream>(2);
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
 using Function = struct FunctionTag*;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ctran/base/error.h"
 #include "ctran/stream/backoff.h"
 #include "ctran/stream/watchdog.h"
 
@@ -102,6 +103,11 @@ void StreamQueue::copy(void* to, const void* from, size_t bytes, gpu::Stream str
 }
 
 StreamQueue::Placement StreamQueue::place(gpu::Stream current, bool aside) {
+  if (current == gpu::kStreamPerThread) {
+    throw Error(ErrorKind::InvalidArgument,
+                "the stream per thread is another one on each thread, of which none can be told",
+                {}, {}, "pass a stream that is made by cudaStreamCreate, or the default stream");
+  }
   Placement placement{current, current, runtime().isCapturing(current)};
   if (aside && !placement.isCaptured) {
     placement.stream = ownStream();

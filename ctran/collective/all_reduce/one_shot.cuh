@@ -17,7 +17,7 @@ CTRAN_INLINE void allReduceOneShot(const Team& team, const Block& block, const E
                                    Element* output, u64 count, double factor) {
   const auto in = bufferOf<const Element>(input, count);
   const auto out = bufferOf<Element>(output, count);
-  const u64 packets = packetsFor<Element>(count);
+  const u64 packets = packetsToAll<Element>(count);
   const u64 start = block.globalThread();
   const u64 stride = block.globalThreads();
   const u32 others = ((1u << kRanks) - 1) & ~(1u << team.rank);

@@ -17,7 +17,7 @@ CTRAN_INLINE void allReduceTwoShot(const Team& team, const Block& block, const E
                                    Element* output, u64 count, double factor) {
   const auto in = bufferOf<const Element>(input, count);
   const auto out = bufferOf<Element>(output, count);
-  const u64 packets = packetsFor<Element>(count);
+  const u64 packets = packetsToAll<Element>(count);
   const u64 share = (packets + kRanks - 1) / kRanks;
   const u64 mine = team.rank * share;
   const u64 start = block.globalThread();

@@ -66,10 +66,10 @@ CTRAN_INLINE void reducePipeline(const ReduceArguments& a, const Block& block) {
   const u32 words = a.chunkBytes / 16;
   constexpr u32 kAtOnce = 2;  // more words of a chunk for each thread: one peer after the other
   const u32 chunks =
-      static_cast<u32>(lane < a.chunks ? (a.chunks - lane + block.count - 1) / block.count : 0);
+      static_cast<u32>(lane < a.lanes ? (a.chunks - lane + a.lanes - 1) / a.lanes : 0);
   const u32 steps = chunks == 0 ? 0 : chunks + (shares ? d : 0);  // that we send
   const auto chunkAt = [&](auto* part, u32 r, u64 chunk) {
-    return chunkOf(part, a.counts[r] * sizeof(Element), chunk * block.count + lane, a.chunkBytes);
+    return chunkOf(part, a.counts[r] * sizeof(Element), chunk * a.lanes + lane, a.chunkBytes);
   };
   const auto input = [&](u32 r, u64 chunk) {
     return chunkAt(static_cast<const char*>(a.parts[r]), r, chunk);

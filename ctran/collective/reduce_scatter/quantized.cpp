@@ -29,9 +29,9 @@ void launchQuantized(const GpuContext& gpu, const Collective& c, const Quantizat
   a.chunkBytes = GpuContext::chunkFor(wire, gpu.team.stepBytes, gpu.lanesFor(target));
   a.chunks = ceilDiv(wire, a.chunkBytes);
   if (a.chunks == 0) return;
-  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
-  gpu.run(quantizedKernel(gpu.device, static_cast<int>(gpu.size)), gpu.shapeOfLanes(lanes, target),
-          &a, target);
+  a.lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
+  gpu.run(quantizedKernel(gpu.device, static_cast<int>(gpu.size)),
+          gpu.shapeOfLanes(a.lanes, target), &a, target);
 }
 
 }  // namespace ctran

@@ -24,6 +24,7 @@ struct QuantizedArguments {
   u32 chunkBytes;     ///< on the wire
   u32 average;        ///< not 0: divide the sum by the number of ranks
   u64 chunks;
+  u32 lanes;  ///< as many on all ranks, whatever their launches look like
 };
 
 /// Philox4x32-10 (Salmon, Moraes, Dror, Shaw: Parallel random numbers, as easy as 1, 2, 3; SC
@@ -80,11 +81,11 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
   const u32 rank = team.rank;
   const u32 lane = block.index;
   const u32 words = a.chunkBytes / 16;
-  const u64 chunks = lane < a.chunks ? (a.chunks - lane + block.count - 1) / block.count : 0;
+  const u64 chunks = lane < a.lanes ? (a.chunks - lane + a.lanes - 1) / a.lanes : 0;
   if (chunks == 0) return;
   // Chunks are of fp32 here, twice as large as on the wire.
   const auto chunkAt = [&](auto* part, u64 chunk) {
-    const u64 at = (chunk * block.count + lane) * 2 * a.chunkBytes;
+    const u64 at = (chunk * a.lanes + lane) * 2 * a.chunkBytes;
     const u64 left = a.count * sizeof(float) - at;
     return bytesOf(part + at, left < 2 * a.chunkBytes ? left : 2 * a.chunkBytes);
   };
@@ -103,7 +104,7 @@ CTRAN_INLINE void reduceQuantized(const QuantizedArguments& a, const Block& bloc
   for (u64 s = 0; s <= chunks; ++s) {
     const u32 now = static_cast<u32>(s);
     if (s < chunks) {
-      const u64 first = (s * block.count + lane) * words;
+      const u64 first = (s * a.lanes + lane) * words;
       CTRAN_UNROLL
       for (u32 step = 1; step < kRanks; ++step) {
         const u32 peer = (rank + step) % kRanks;

@@ -153,6 +153,12 @@ CTRAN_INLINE u64 packetsFor(u64 count) {
   return (count + kPerPacket<Element> - 1) / kPerPacket<Element>;
 }
 
+/// One for nothing: afterwards all have heard of all, without which epochs run apart.
+template <class Element>
+CTRAN_INLINE u64 packetsToAll(u64 count) {
+  return count == 0 ? 1 : packetsFor<Element>(count);
+}
+
 /// Element k of a payload, or of sixteen bytes.
 template <class Element, class Words>
 CTRAN_INLINE Element extract(const Words& payload, u32 k) {

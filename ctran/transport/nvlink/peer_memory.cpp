@@ -5,6 +5,7 @@
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
 #include "ctran/gpu/driver.h"
+#include "ctran/gpu/runtime.h"
 
 namespace ctran {
 namespace {
@@ -43,10 +44,15 @@ struct PeerLayout {
   }
 };
 
-void zeroOut(const gpu::DeviceMemory& memory) {
+/// On a stream of its own: the default one must not be used while another captures.
+void zeroOut(const gpu::DeviceMemory& memory, int device) {
+  const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::RelaxedCapture relaxed(runtime);
+  const gpu::OwnStream stream(runtime, device, false);
   const gpu::Driver& driver = gpu::Driver::get();
-  check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, nullptr), "cuMemsetD32Async");
-  check(driver.streamSynchronize(nullptr), "cuStreamSynchronize");
+  check(driver.memsetD32Async(memory.address(), 0, memory.size() / 4, stream.get()),
+        "cuMemsetD32Async");
+  check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
 }
 
 }  // namespace
@@ -77,13 +83,13 @@ UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
   scratch_.resize(size_);
   hostScratch_.resize(size_);
   state_ = gpu::DeviceMemory::allocate(device_, sizeof(device::State));
-  zeroOut(state_);
+  zeroOut(state_, device_);
   if (throughHost_) {
     hostScratch_[rank_] = gpu::SharedHostMemory::allocate(device_, "ctran gpu scratch", bytes);
     return hostScratch_[rank_].exportHandle();
   }
   scratch_[rank_] = gpu::DeviceMemory::allocate(device_, bytes);
-  zeroOut(scratch_[rank_]);
+  zeroOut(scratch_[rank_], device_);
   return UniqueFd(scratch_[rank_].exportHandle());
 }
 

@@ -174,7 +174,6 @@ void SymmetricMemory::follow(int peer) {
   Board& theirs = board(peer);
   const uint32_t changes = theirs.changes.load(std::memory_order_acquire);
   if (changes == followed_[peer]) return;
-  followed_[peer] = changes;
   for (uint32_t slot = 0; slot < device::kSegments; ++slot) {
     Entry& entry = theirs.entries[slot];
     const uint32_t version = entry.version.load(std::memory_order_acquire);
@@ -190,7 +189,11 @@ void SymmetricMemory::follow(int peer) {
       answer |= kRefused;
     }
     entry.seen[rank_].store(answer, std::memory_order_release);
+    // A rank that does not answer costs a second each time: the rest is for the next turn, as
+    // whoever calls looks at deadlines in between.
+    if ((answer & kRefused) != 0) return;
   }
+  followed_[peer] = changes;
 }
 
 /// What there was is unmapped after the lock.

@@ -17,10 +17,10 @@ void reduceInPipeline(GpuContext& gpu, const Collective& c, const GpuTarget& tar
   a.chunkBytes = GpuContext::chunkFor(most, room, gpu.lanesFor(target));
   a.chunks = ceilDiv(most, a.chunkBytes);
   if (a.chunks == 0) return;
-  const auto lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
+  a.lanes = static_cast<uint32_t>(std::min<size_t>(gpu.lanesFor(target), a.chunks));
   a.lookahead = 1;
   gpu.run(pipelineKernel(gpu.device, static_cast<int>(gpu.size), c.type, c.op.kind),
-          gpu.shapeOfLanes(lanes, target), &a, target);
+          gpu.shapeOfLanes(a.lanes, target), &a, target);
 }
 
 void preparePipeline(GpuContext& gpu, const Collective& c) {
