@@ -8,6 +8,7 @@
 #include <new>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ctran/base/config_sources.h"
@@ -61,9 +62,10 @@ class Watch {
 
  private:
   void open() {
-    timer_ = UniqueFd(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
-    if (!timer_) return;
-    id_ = PeerWatcher::watchReadable(timer_.get(), [this] { look(); });
+    UniqueFd timer(::timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC));
+    if (!timer) return;
+    id_ = PeerWatcher::watchReadable(timer.get(), [this] { look(); });
+    timer_ = std::move(timer);
     PeerWatcher::arm(id_);
   }
 
@@ -108,8 +110,9 @@ Watch& watch() {
 }  // namespace
 
 void LiveSettings::start(const std::shared_ptr<Communicator>& communicator) {
-  // One rank alone starts no thread.
-  if (communicator->core().recording == nullptr || communicator->size() < 2) return;
+  Recording* recording = communicator->core().recording;
+  if (recording == nullptr) return;
+  if (communicator->size() < 2) return recording->refuseSettings();  // it starts no thread
   watch().add(communicator);
 }
 

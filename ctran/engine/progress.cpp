@@ -93,7 +93,9 @@ class Engine {
     changed_.wait_for(lock, limit, [this] { return onlyServing(); });
     retired_ = Retired::Stopping;
     poke(When::Soon);
-    changed_.wait(lock, [this] { return retired_ == Retired::Stopped; });
+    // A callback that takes its time keeps the thread: what that drives is left as it is.
+    const auto hasStopped = [this] { return retired_ == Retired::Stopped; };
+    if (!changed_.wait_for(lock, limit, hasStopped)) return;
     const Active abandoned = active_;
     lock.unlock();
     for (const auto& communicator : abandoned) communicator->leave();

@@ -55,6 +55,15 @@ holder.work = comm.all_reduce(torch.ones(3_000_000), ReduceOp.SUM, async_op=True
 holder.work.add_done_callback(lambda work: holder)
 del comm
 """,
+    "in a callback that takes its time": """
+import threading, time
+began = threading.Event()
+def last(work):
+    began.set()
+    time.sleep(600)
+comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).add_done_callback(last)
+assert began.wait(60)
+""",
 }
 
 

@@ -50,6 +50,33 @@ def tell_all(job: Job, ranks: int, what: str) -> None:
         assert job.hear(rank) == "done"
 
 
+def obeys_with_others(rank: Rank) -> None:
+    comm = rank.comm("ctran")
+    alone = comm.split([rank.rank], f"alone{rank.rank}")
+    rank.say("ready")
+    assert rank.listen() == "end"
+    if alone is not None:
+        alone.finalize()
+
+
+def test_a_communicator_of_one_rank_is_not_waited_for(
+    fresh_ranks: MakeRanks, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = fresh_ranks(2).start(obeys_with_others)
+    for rank in range(2):
+        assert job.hear(rank) == "ready"
+    pid = str(job.ranks.processes[0].pid)
+    assert main(["env", "set", "TORCHCOMM_LOG", "warn", "--job", pid]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert sum("TORCHCOMM_LOG=warn" in line for line in told) == 2
+    assert sorted(line for line in told if line.startswith("alone")) == [
+        f"alone{r}: takes no settings: it is not ctran's, or has one rank" for r in range(2)
+    ]
+    for rank in range(2):
+        job.say(rank, "end")
+    job.results()
+
+
 @HOSTS
 def test_recording_goes_off_and_on(
     fresh_ranks: MakeRanks, hosts: int, capsys: pytest.CaptureFixture[str]

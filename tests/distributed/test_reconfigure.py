@@ -14,6 +14,7 @@ from harness.failing import until_dead
 
 import torchcomms
 from torchcomms import ReduceOp, TorchComm
+from torchcomms.hooks import NanCheckHook
 
 MakeRanks = Callable[[int], Ranks]
 GUARD = timedelta(seconds=60)
@@ -47,6 +48,32 @@ def members(comm: TorchComm, rank: Rank) -> list[int]:
     found = [int(one.item()) for one in gathered]
     assert found[comm.get_rank()] == rank.rank
     return found
+
+
+def checks_for_nans(rank: Rank) -> str:
+    """The hook stays as ranks change: the root's input is looked at, by its new number."""
+    store = rank.store("checks for nans")
+    comm = open_comm(rank)
+    hook = NanCheckHook()
+    hook.register_with_comm(comm)
+    store.set(f"handle/{rank.rank}", comm.get_init_handle())
+    handles = [store.get(f"handle/{r}").decode() for r in range(rank.size)]
+    comm.reconfigure("reversed", handles[::-1])
+    error = ""
+    if comm.get_rank() == 0:
+        with pytest.raises(torchcomms.CommError, match="NaN detected") as caught:
+            comm.broadcast(torch.tensor([float("nan")]), 0, async_op=False)
+        error = str(caught.value)
+    received = torch.zeros(1) if comm.get_rank() else torch.ones(1)
+    comm.broadcast(received, 0, async_op=False)
+    assert received.item() == 1
+    return error
+
+
+def test_nans_are_looked_for_under_the_new_rank(ranks: MakeRanks) -> None:
+    first, last = ranks(2).run(checks_for_nans)
+    assert first == ""
+    assert "rank 0, tensor 0" in last
 
 
 def changes(rank: Rank, per_host: int) -> None:

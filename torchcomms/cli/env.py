@@ -84,7 +84,7 @@ def _set(name: str, value: str, pid: int | None, seconds: float) -> int:
         time.sleep(0.01)
     code = max(one.tell(f"{name}={value}") for one in asked)
     for communicator in others:
-        print(f"{communicator}: takes no settings, as it is not ctran's")
+        print(f"{communicator}: takes no settings: it is not ctran's, or has one rank")
     return code
 
 

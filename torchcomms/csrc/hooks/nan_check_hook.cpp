@@ -68,19 +68,21 @@ void NanCheckHook::register_with_comm(TorchComm& comm) {
     if (outputs) current->outputs = writtenBy(view, name, current->rank);
     if (inputs) current->look(readBy(view, name, current->rank), "input");
   }));
-  if (!checkOutputs_) return;
-  handles_.push_back(comm.registerPostHook([current](uint64_t, const PostHookArgs& args) {
-    if (const auto* changed = std::get_if<ReconfigurePostHookArgs>(&args)) {
-      current->rank = changed->rank;
-    }
-    c10::intrusive_ptr<TorchWork> work;
-    if (const auto* one = std::get_if<CollectivePostHookArgs>(&args)) work = one->work.lock();
-    if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args)) work = batch->work.lock();
-    const Checked call = *current;
-    current->outputs.clear();
-    if (!work || !call.asynchronous) return call.look(call.outputs, "output");
-    work->registerWorkWaitPostHook([call] { call.look(call.outputs, "output"); });
-  }));
+  handles_.push_back(
+      comm.registerPostHook([current, outputs = checkOutputs_](uint64_t, const PostHookArgs& args) {
+        if (const auto* changed = std::get_if<ReconfigurePostHookArgs>(&args)) {
+          current->rank = changed->rank;
+        }
+        if (!outputs) return;
+        c10::intrusive_ptr<TorchWork> work;
+        if (const auto* one = std::get_if<CollectivePostHookArgs>(&args)) work = one->work.lock();
+        if (const auto* batch = std::get_if<BatchOpIssuePostHookArgs>(&args))
+          work = batch->work.lock();
+        const Checked call = *current;
+        current->outputs.clear();
+        if (!work || !call.asynchronous) return call.look(call.outputs, "output");
+        work->registerWorkWaitPostHook([call] { call.look(call.outputs, "output"); });
+      }));
 }
 
 void NanCheckHook::unregister() {
