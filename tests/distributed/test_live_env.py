@@ -171,7 +171,7 @@ def test_who_takes_no_settings_is_said(
     pid = str(job.ranks.processes[0].pid)
     assert main(["env", "set", "TORCHCOMM_TIMEOUT_SECONDS", "60", "--job", pid]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[2:] == [f"{names[0]}: takes no settings, as it is not ctran's"]
+    assert told[2:] == [f"{names[0]}: takes no settings: it is not ctran's, or has one rank"]
     for rank in range(2):
         job.say(rank)
     job.results()
