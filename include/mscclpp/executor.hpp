@@ -36,8 +36,10 @@ class MSCCLPP_API Executor {
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
 
-  /// Collective. Sizes are in bytes. Sums. Throws Error(ExecutorError) if the plan is wrong, or
-  /// says what cannot be executed here.
+  /// Collective, with the reductions that the plan names. Sizes are in bytes, and belong together:
+  /// the output of an all-gather is as large as all inputs. Throws Error(ExecutorError) if they do
+  /// not, if `rank` is not this one, and if the plan is wrong, mixes reductions or says what cannot
+  /// be executed here.
   void execute(int rank, void* sendbuff, void* recvBuff, size_t sendBuffSize, size_t recvBuffSize,
                DataType dataType, const ExecutionPlan& plan, cudaStream_t stream,
                PacketType packetType = PacketType::LL16);

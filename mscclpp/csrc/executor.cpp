@@ -4,6 +4,7 @@
 #include <fstream>
 #include <functional>
 #include <map>
+#include <set>
 #include <sstream>
 
 #include "ctran/communicator.h"
@@ -43,21 +44,60 @@ std::string text(const std::string& json, const std::string& name) {
   return json.substr(place.begin, place.bytes);
 }
 
+/// What the operations of the plan reduce by; a plan that does not reduce sums nothing.
+ctran::ReduceOp reduction(const std::string& json) {
+  const std::string key = "\"reduce_op\"";
+  std::set<std::string> found;
+  for (size_t at = json.find(key); at != std::string::npos; at = json.find(key, at)) {
+    at = json.find_first_not_of(" \t\r\n:", at + key.size());
+    if (at == std::string::npos || json[at] != '"') continue;  // null
+    const size_t end = std::min(json.find('"', at + 1), json.size());
+    found.insert(json.substr(at + 1, end - at - 1));
+    at = end;
+  }
+  if (found.size() > 1) {
+    throw Error("the plan mixes reductions: " + *found.begin() + " and " + *found.rbegin(),
+                ErrorCode::ExecutorError);
+  }
+  using Kind = ctran::ReduceKind;
+  if (found.empty() || *found.begin() == "sum") return {.kind = Kind::Sum};
+  if (*found.begin() == "min") return {.kind = Kind::Min};
+  if (*found.begin() == "max") return {.kind = Kind::Max};
+  throw Error("the plan reduces by " + *found.begin() + ", not by sum, min or max",
+              ErrorCode::ExecutorError);
+}
+
 struct Shape {
   ctran::CollectiveKind kind;
-  bool countsOutput;  // a block is the output, else the input
-  bool perRank;       // what is counted holds a block for each rank
+  bool manyInputs;   // the input holds a block for each rank
+  bool manyOutputs;  // the output does
 };
 
 const std::map<std::string, Shape>& shapes() {
   using Kind = ctran::CollectiveKind;
   static const std::map<std::string, Shape> all{
       {"allreduce", {Kind::AllReduce, false, false}},
-      {"allgather", {Kind::AllGather, false, false}},
+      {"allgather", {Kind::AllGather, false, true}},
       {"reducescatter", {Kind::ReduceScatter, true, false}},
-      {"alltoall", {Kind::AllToAll, false, true}},
+      {"alltoall", {Kind::AllToAll, true, true}},
   };
   return all;
+}
+
+/// Elements of a block.
+size_t countOf(const Shape& shape, size_t inputBytes, size_t outputBytes, size_t ranks,
+               size_t element) {
+  const size_t inputs = shape.manyInputs ? ranks : 1, outputs = shape.manyOutputs ? ranks : 1;
+  const size_t count = inputBytes / inputs / element;
+  if (inputBytes == count * inputs * element && outputBytes % outputs == 0 &&
+      outputBytes / outputs == count * element) {
+    return count;
+  }
+  throw Error("an input of " + std::to_string(inputBytes) + " and an output of " +
+                  std::to_string(outputBytes) + " bytes do not belong together: the input is " +
+                  std::to_string(inputs) + " and the output " + std::to_string(outputs) +
+                  " blocks of whole elements of " + std::to_string(element) + " bytes",
+              ErrorCode::ExecutorError);
 }
 
 ctran::DataType engineType(DataType type) {
@@ -126,8 +166,13 @@ class Executor::Impl {
     for (const auto& [json, number] : registered_) ctran::api::removePlan(number);
   }
 
-  void execute(const void* input, void* output, size_t inputBytes, size_t outputBytes,
+  void execute(int rank, const void* input, void* output, size_t inputBytes, size_t outputBytes,
                DataType type, const ExecutionPlan& plan) {
+    if (rank != bootstrap_->getRank()) {
+      throw Error(
+          "this is rank " + std::to_string(bootstrap_->getRank()) + ", not " + std::to_string(rank),
+          ErrorCode::ExecutorError);
+    }
     const auto shape = shapes().find(plan.collective());
     if (shape == shapes().end()) {
       throw Error("plans of " + plan.collective() + " cannot be executed",
@@ -141,8 +186,9 @@ class Executor::Impl {
       call.type = element;
       call.input = input;
       call.output = output;
-      call.count = (shape->second.countsOutput ? outputBytes : inputBytes) / sizeOf(element);
-      if (shape->second.perRank) call.count /= static_cast<size_t>(bootstrap_->getNranks());
+      call.op = reduction(plan.json());
+      call.count = countOf(shape->second, inputBytes, outputBytes,
+                           static_cast<size_t>(bootstrap_->getNranks()), sizeOf(element));
       call.hints = {{"ctran::algorithm", "plan:" + name}};
       bootstrap_->engine()->run(call);
     } catch (const ctran::Error& error) {
@@ -173,10 +219,10 @@ Executor::Executor(std::shared_ptr<Communicator> comm)
     : impl_(std::make_unique<Impl>(std::move(comm))) {}
 Executor::~Executor() = default;
 
-void Executor::execute(int, void* sendbuff, void* recvBuff, size_t sendBuffSize,
+void Executor::execute(int rank, void* sendbuff, void* recvBuff, size_t sendBuffSize,
                        size_t recvBuffSize, DataType dataType, const ExecutionPlan& plan,
                        cudaStream_t, PacketType) {
-  impl_->execute(sendbuff, recvBuff, sendBuffSize, recvBuffSize, dataType, plan);
+  impl_->execute(rank, sendbuff, recvBuff, sendBuffSize, recvBuffSize, dataType, plan);
 }
 
 }  // namespace mscclpp

@@ -61,8 +61,14 @@ began = threading.Event()
 def last(work):
     began.set()
     time.sleep(600)
-comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).add_done_callback(last)
-assert began.wait(60)
+if rank != 0:
+    options.store.wait(["registered"])
+work = comm.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+if rank == 0:  # before it ends: then another thread calls it
+    work.add_done_callback(last)
+    options.store.set("registered", "yes")
+    assert began.wait(60)
+work.wait()
 """,
 }
 

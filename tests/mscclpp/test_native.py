@@ -352,7 +352,7 @@ PLANS = """
     using namespace mscclpp;
 
     std::vector<int> run(int rank, int size, std::string store, std::string path,
-                         std::vector<int> values) {
+                         std::vector<int> values, int other, int less) {
       auto bootstrap = std::make_shared<TcpBootstrap>(rank, size);
       bootstrap->initializeByStore(store, 100);
       auto communicator = std::make_shared<Communicator>(bootstrap);
@@ -361,8 +361,8 @@ PLANS = """
       std::vector<int> output(values.size());
       const size_t bytes = values.size() * sizeof(int);
       for (int i = 0; i < 3; ++i) {
-        executor.execute(rank, values.data(), output.data(), bytes, bytes, DataType::INT32, plan,
-                         nullptr);
+        executor.execute(rank + other, values.data(), output.data(), bytes, bytes - less,
+                         DataType::INT32, plan, nullptr);
       }
       return output;
     }
@@ -387,14 +387,32 @@ def test_programs_of_the_dsl_are_executed(tmp_path: Path) -> None:
         plan.write_text(mscclpp.compile(written.program(2)).to_json())
         module = mscclpp.compile_native("plans", folder / "plans.cpp", device="cpu")
         values = [i * (rank + 1) for i in range(1001)]
-        sums = module.run(rank, 2, f"file://{{folder}}", str(plan), values)
-        assert sums == [i * 3 for i in range(1001)]
-        try:
-            module.run(0, 1, "", str(folder / "absent.json"), [1])
-        except RuntimeError as error:
-            assert "cannot be read" in str(error)
-        else:
-            raise AssertionError("there is no such plan")
+        def run(plan, other=0, less=0):
+            run.number = getattr(run, "number", 0) + 1
+            store = folder / f"store{{run.number}}"
+            store.mkdir(exist_ok=True)
+            return module.run(rank, 2, f"file://{{store}}", str(plan), values, other, less)
+        def refuses(why, *arguments):
+            try:
+                run(*arguments)
+            except RuntimeError as error:
+                assert why in str(error), error
+            else:
+                raise AssertionError(why)
+        assert run(plan) == [i * 3 for i in range(1001)]
+        refuses("do not belong together", plan, 0, 4)
+        refuses("do not belong together", plan, 0, 1)
+        refuses(f"this is rank {{rank}}, not {{rank + 1}}", plan, 1)
+        refuses("cannot be read", folder / "absent.json")
+        text = plan.read_text()
+        assert '"reduce_op":' in text.replace(" ", ""), text[:2000]
+        largest = folder / f"largest{{rank}}.json"
+        largest.write_text(text.replace('"sum"', '"max"'))
+        assert run(largest) == [i * 2 for i in range(1001)]
+        mixed = folder / f"mixed{{rank}}.json"
+        mixed.write_text(text.replace('"sum"', '"max"', 1))
+        if text.count('"sum"') > 1:
+            refuses("mixes reductions", mixed)
     """
     ranks = [
         subprocess.Popen([sys.executable, "-c", textwrap.dedent(program), str(rank)])
