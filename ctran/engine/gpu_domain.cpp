@@ -556,7 +556,7 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
 void GpuDomain::launchMessages(std::span<const Collective> messages, const GpuTarget& target) {
   for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
   begin(target);
-  ctran::launchMessages(*context_, messages, target);
+  ctran::launchMessages(*context_, staging_, messages, target);
   order(target.stream, false);
 }
 

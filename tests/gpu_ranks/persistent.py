@@ -378,6 +378,41 @@ def persistent_copies_end_in_time(make: Make) -> None:
     expect_given_up(make, _late)
 
 
+def _fails(rank: Rank, exchanges: bool) -> None:
+    """Rank 0 calls alone. Its own part may get into the outputs, nothing else does."""
+    comm = rank.new_comm(BACKEND, "fails", hints=HINTS)
+    memory = Memory(rank, comm, True)
+    whole, beside = (_output(rank, memory, COUNT) for _ in range(2))
+    handle = (comm.all_to_all_p_init if exchanges else comm.all_gather_p_init)(whole)
+    sent = _sent(rank, COUNT, 0) if exchanges else _own(rank, COUNT, 0)
+    whole.fill_(255)
+    beside.fill_(255)
+    rank.synchronize(BACKEND)
+    if rank.rank == 0:
+        call = comm.all_to_all_p_exec if exchanges else comm.all_gather_p_exec
+        work = call(handle, sent, async_op=True, timeout=SOON)
+        error_of(work.wait_blocking, torchcomms.CommTimeoutError)
+        rank.synchronize(BACKEND)
+        rank.say("has failed")
+    rank.listen()
+    part = _part(0, rank.rank if exchanges else 0, COUNT, 0)
+    poison = torch.full_like(part, 255)
+    found = whole.cpu()
+    assert ((found[:COUNT] == part) | (found[:COUNT] == poison)).all()
+    assert torch.equal(found[COUNT:], poison.repeat(rank.size - 1))
+    assert torch.equal(beside.cpu(), poison.repeat(rank.size))
+
+
+@case(world=2, breaks=True)
+def persistent_copies_that_fail_write_nothing_else(make: Make) -> None:
+    for exchanges in (False, True):
+        job = make(2).start(_fails, exchanges)
+        assert job.hear(0) == "has failed"
+        for r in range(2):
+            job.say(r)
+        job.results()
+
+
 def _alone(rank: Rank) -> Any:
     """Nobody else prepares anything."""
     comm = rank.new_comm(BACKEND, "alone", hints=HINTS)

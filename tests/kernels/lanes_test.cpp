@@ -88,15 +88,16 @@ void expectExchange(u32 ranks, u32 operations, u32 firstStep, Offers offers = Of
             Word16 offer = {};
             if (offersIn(offers, rank) && !swaps) offer = makeOffer(placeOf(to));
             if (p == rank) {
-              a.transfers[a.count++] = {from, to, bytes, kCopy, p, kLanes, stepBytes, 0, 0, 0, {}};
+              a.transfers[a.count++] = {from, to, bytes, kCopy,  p, kLanes, stepBytes,
+                                        0,    0,  0,     kLanes, 0, {}};
             } else if (swaps) {
-              a.transfers[a.count++] = {from,      from,     bytes, kSwap, p, kLanes,
-                                        stepBytes, labelled, 0,     0,     {}};
+              a.transfers[a.count++] = {from,     from, bytes, kSwap,  p, kLanes, stepBytes,
+                                        labelled, 0,    0,     kLanes, 0, {}};
             } else {
-              a.transfers[a.count++] = {from,      nullptr,  bytes, kSend, p, kLanes,
-                                        stepBytes, labelled, 0,     0,     {}};
-              a.transfers[a.count++] = {nullptr,   to,       bytes, kReceive, p,    kLanes,
-                                        stepBytes, labelled, 0,     0,        offer};
+              a.transfers[a.count++] = {from,     nullptr, bytes, kSend,  p, kLanes, stepBytes,
+                                        labelled, 0,       0,     kLanes, 0, {}};
+              a.transfers[a.count++] = {nullptr,  to, bytes, kReceive, p, kLanes, stepBytes,
+                                        labelled, 0,  0,     kLanes,   0, offer};
             }
           }
           exchange(a, block);
@@ -159,6 +160,8 @@ void expectRelays(u32 ranks, u32 root, u32 firstStep) {
                                     0,
                                     0,
                                     0,
+                                    kLanes,
+                                    0,
                                     {}};
         }
         exchange(a, block);
@@ -208,7 +211,8 @@ void expectRefusal(const Transfer& sent, const Transfer& expected) {
 TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
   constexpr u32 kStep = DeviceWorld::kStepBytes;
   const auto message = [](u32 kind, u64 bytes, u32 lanes, u32 tag) {
-    return Transfer{nullptr, nullptr, bytes, kind, 1 - kind, lanes, kStep, 1, tag, tag, {}};
+    return Transfer{nullptr, nullptr, bytes, kind,  1 - kind, lanes, kStep,
+                    1,       tag,     tag,   lanes, 0,        {}};
   };
   static_assert(kSend == 0 && kReceive == 1);
   expectRefusal(message(kSend, 20 * kStep, 2, 0), message(kReceive, 11 * kStep, 1, 0));
@@ -216,6 +220,81 @@ TEST(LaneExchange, WhatIsNotExpectedIsRefused) {
   expectRefusal(message(kSend, 0, 1, 0), message(kReceive, 1, 1, 0));
   expectRefusal(message(kSend, 5, 1, 0), message(kReceive, 0, 1, 0));
   expectRefusal(message(kSend, 700, 1, 3), message(kReceive, 700, 1, 4));
+}
+
+/// Rank 0 has all its messages in one kernel: many to rank 1, of changing sizes and numbers of
+/// lanes, and one from it. Rank 1 has a kernel for each, the one that sends last.
+void expectChain(u32 messages, u32 firstStep, bool offered = false) {
+  constexpr u32 kMost = 2;
+  DeviceWorld world(2, kSlotBytes, 0, {2 * kMost, 1}, firstStep);
+  const auto bytes = [](u32 k) { return k % 5 == 2 ? 0 : bytesOf(0, 1, k) + k; };
+  const auto lanes = [](u32 k) { return 1 + k % kMost; };
+  std::vector<std::vector<char>> in(messages + 1), out(messages + 1);
+  for (u32 k = 0; k <= messages; ++k) {
+    for (u64 i = 0; i < bytes(k); ++i) in[k].push_back(byteOf(0, 1, k, i));
+    out[k].assign(bytes(k) + 1, '#');
+  }
+  const auto transfer = [&](u32 kind, u32 rank, u32 k) {
+    Transfer t{.from = in[k].data(),
+               .to = out[k].data(),
+               .bytes = bytes(k),
+               .kind = kind,
+               .peer = 1 - rank,
+               .lanes = lanes(k),
+               .stepBytes = DeviceWorld::kStepBytes,
+               .isLabelled = 1,
+               .sendTag = k,
+               .receiveTag = k,
+               .blocks = lanes(k),
+               .next = 0,
+               .offer = {}};
+    if (kind == kReceive && offered) t.offer = makeOffer(placeOf(t.to));
+    return t;
+  };
+  std::vector<Transfer> all{transfer(kSend, 0, 0), transfer(kReceive, 0, messages)};
+  for (u32 k = 1; k < messages; ++k) {
+    all[k == 1 ? 0 : all.size() - 1].next = k + 1;
+    all.push_back(transfer(kSend, 0, k));
+    all[0].blocks = kMost;
+  }
+  std::vector<Transfer> table(all.size());
+  const u32 writes = static_cast<u32>(all.size() + kMaxTransfers - 1) / kMaxTransfers;
+  world.run(
+      allOf(2), messages + 1 + writes,
+      [&](u32) {
+        return DeviceWorld::Grid{2 * kMost, 1};
+      },
+      [&](u32 rank, u32 kernel, const Block& block) {
+        if (rank == 0 && kernel < writes) {
+          if (block.index != 0) return;
+          WriteTransfersArguments a{};
+          const u32 at = kernel * kMaxTransfers;
+          a.to = table.data() + at;
+          a.count = std::min<u32>(kMaxTransfers, static_cast<u32>(all.size()) - at);
+          std::copy_n(all.data() + at, a.count, a.transfers);
+          writeTransfers(a, block);
+        } else if (rank == 0 && kernel == writes) {
+          exchangeChains({world.team(0), 2, table.data()}, block);
+        } else if (rank == 1 && kernel <= messages) {
+          ExchangeArguments a{};
+          a.team = world.team(1);
+          a.count = 1;
+          a.transfers[0] = transfer(kernel < messages ? kReceive : kSend, 1, kernel);
+          exchange(a, block);
+        }
+      });
+  for (u32 k = 0; k <= messages; ++k) {
+    for (u64 i = 0; i < bytes(k); ++i) ASSERT_EQ(out[k][i], in[k][i]) << k << ' ' << i;
+    ASSERT_EQ(out[k][bytes(k)], '#') << "a byte too many";
+  }
+  EXPECT_EQ(world.report(0).state, kRunning);
+  EXPECT_EQ(world.report(1).state, kRunning);
+}
+
+TEST(LaneExchange, MessagesToOneRankInOneKernelKeepTheirOrder) {
+  expectChain(2, 0);
+  expectChain(kMaxTransfers - 1, 0xfffffffcu);
+  expectChain(3 * kMaxTransfers, 0xfffffff0u, true);
 }
 
 TEST(LaneExchange, RelaysSendOnWhatComes) {

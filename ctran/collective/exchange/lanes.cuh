@@ -8,6 +8,10 @@
 // number of lanes that both ends derive from its size; a block serves one lane of one message. The
 // sender pushes, which is the transfer; the receiver copies from its own memory.
 //
+// Several messages from one rank to another are a chain: a block serves one lane of all of them, in
+// order. Chains do not wait for each other, nor do the lanes of one. Both ends have the same chain,
+// whether in one kernel or in several, so every lane sees the same messages in the same order.
+//
 // Where nothing else has checked that both ends mean the same message, its first step on every lane
 // carries a label: the receiver refuses what it does not await before it gives the first credit.
 // Such a message may be of nothing, which is one empty step.
@@ -23,23 +27,40 @@ enum : u32 { kSend = 0, kReceive = 1, kSwap = 2, kCopy = 3, kRelay = 4 };
 /// Swap: sends `from` and receives to the same place, of the same size. Copy: within this rank.
 /// Relay: receives, and sends it on to all but the sender.
 struct Transfer {
-  const char* from;
-  char* to;
-  u64 bytes;
-  u32 kind;
-  u32 peer;
-  u32 lanes;
-  u32 stepBytes;   ///< what a step carries, at most Team::stepBytes
-  u32 isLabelled;  ///< not 0: with bytes and tag
-  u32 sendTag;
-  u32 receiveTag;
-  Word16 offer;  ///< of a receive: where others have `to`, if they do
+  const char* from = nullptr;
+  char* to = nullptr;
+  u64 bytes = 0;
+  u32 kind = kSend;
+  u32 peer = 0;
+  u32 lanes = 0;
+  u32 stepBytes = 0;   ///< what a step carries, at most Team::stepBytes
+  u32 isLabelled = 0;  ///< not 0: with bytes and tag
+  u32 sendTag = 0;
+  u32 receiveTag = 0;
+  u32 blocks = 0;     ///< of the first of a chain: the most lanes that one of the chain has
+  u32 next = 0;       ///< which comes after it in the chain; 0: none
+  Word16 offer = {};  ///< of a receive: where others have `to`, if they do
 };
 
 inline constexpr u32 kMaxTransfers = 2 * kMaxRanks;
 
+/// Each transfer is a chain of its own.
 struct ExchangeArguments {
   Team team;
+  u32 count;
+  Transfer transfers[kMaxTransfers];
+};
+
+/// Of any number of transfers, which are in this rank's memory.
+struct ExchangeChainsArguments {
+  Team team;
+  u32 count;  ///< of chains, whose first transfers come before all others
+  const Transfer* transfers;
+};
+
+/// Writes some of those. As a kernel, so that every replay of a graph writes them again.
+struct WriteTransfersArguments {
+  Transfer* to;
   u32 count;
   Transfer transfers[kMaxTransfers];
 };
@@ -283,8 +304,33 @@ CTRAN_INLINE void exchange(const ExchangeArguments& arguments, const Block& bloc
   if (which < arguments.count) transfer(team, block, arguments.transfers[which], lane);
 }
 
+/// Apart, as the loop takes registers.
+CTRAN_INLINE void exchangeChains(const ExchangeChainsArguments& arguments, const Block& block) {
+  const Team& team = arguments.team;
+  if (!enter(team, block)) return;
+  u32 lane = block.index;
+  u32 which = 0;
+  while (which < arguments.count && lane >= arguments.transfers[which].blocks) {
+    lane -= arguments.transfers[which++].blocks;
+  }
+  if (which >= arguments.count) return;
+  do {
+    const Transfer& t = arguments.transfers[which];
+    if (lane < t.lanes) transfer(team, block, t, lane);
+    which = t.next;
+    // A barrier: the next one begins with the counts that this one leaves.
+  } while (which != 0 && goesOn(block));
+}
+
+CTRAN_INLINE void writeTransfers(const WriteTransfersArguments& a, const Block& block) {
+  for (u32 i = block.thread; i < a.count; i += block.threads) a.to[i] = a.transfers[i];
+}
+
 }  // namespace ctran::device
 
 #ifdef CTRAN_RANKS
 CTRAN_LANES_KERNEL(ctranExchange, ExchangeArguments, CTRAN_TWO_BLOCKS, exchange(arguments, block))
+CTRAN_LANES_KERNEL(ctranExchangeChains, ExchangeChainsArguments, CTRAN_TWO_BLOCKS,
+                   exchangeChains(arguments, block))
+CTRAN_KERNEL(ctranWriteTransfers, WriteTransfersArguments, 32, (writeTransfers(arguments, block)))
 #endif

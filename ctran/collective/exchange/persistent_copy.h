@@ -42,6 +42,10 @@ struct PersistentCopy {
 /// outputs of all, and all ranks meet again. Two kernels of one block are all that the
 /// multiprocessors do.
 ///
+/// If the ranks do not meet, the copies run all the same, when the kernel that waits has given up:
+/// a rank that has not called may find the parts of those who have in its output. Copy engines know
+/// no condition, and what is on a stream cannot be taken off it.
+///
 /// Bytes over the links: those of the collective. Steps: one.
 class PersistentCopies {
  public:

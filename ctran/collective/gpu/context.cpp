@@ -92,7 +92,7 @@ uint32_t GpuContext::lanesOfPair(const GpuTarget& target, bool oneWay) const {
 
 void GpuContext::deal(device::Transfer& transfer, size_t most) const {
   const size_t lanes = std::clamp<size_t>(ceilDiv(transfer.bytes, kLeastOnLane), 1, most);
-  transfer.lanes = static_cast<uint32_t>(lanes);
+  transfer.lanes = transfer.blocks = static_cast<uint32_t>(lanes);
   transfer.stepBytes = evenly(ceilDiv(transfer.bytes, lanes), team.stepBytes);
 }
 

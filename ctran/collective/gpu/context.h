@@ -52,7 +52,7 @@ class GpuContext {
   uint32_t lanesFor(const GpuTarget& target) const;
   /// Most lanes of a message, where there may be one to each other rank and one from it.
   uint32_t lanesOfPair(const GpuTarget& target, bool oneWay = false) const;
-  /// A message to lanes, in steps: what both ends know of it says how.
+  /// A message to lanes, in steps: what both ends know of it says how. A chain of its own.
   void deal(device::Transfer& transfer, size_t mostLanes) const;
   /// Of `bytes`, of which each of `lanes` has as many, in chunks of up to `room`.
   static uint32_t chunkFor(size_t bytes, size_t room, uint32_t lanes);

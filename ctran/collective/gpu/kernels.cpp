@@ -211,9 +211,13 @@ const MovingKernels& MovingKernels::of(int device, int ranks) {
       [&] {
         const gpu::Module module =
             loadModule(device, movingRequest(gpu::architecture(device), ranks));
-        return MovingKernels{find(module, "ctranExchange"), find(module, "ctranExchangePackets"),
-                             find(module, "ctranWaitForCopy"), find(module, "ctranSignalCopy"),
-                             find(module, "ctranMeet")};
+        return MovingKernels{.lanes = find(module, "ctranExchange"),
+                             .chains = find(module, "ctranExchangeChains"),
+                             .writeTransfers = find(module, "ctranWriteTransfers"),
+                             .packets = find(module, "ctranExchangePackets"),
+                             .waitForCopy = find(module, "ctranWaitForCopy"),
+                             .signalCopy = find(module, "ctranSignalCopy"),
+                             .meet = find(module, "ctranMeet")};
       },
       device, ranks);
 }

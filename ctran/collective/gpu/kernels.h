@@ -11,7 +11,9 @@ namespace ctran {
 
 /// The kernels that move data among so many ranks, on one device.
 struct MovingKernels {
-  gpu::Function lanes = nullptr;        ///< collective/exchange/lanes.cuh
+  gpu::Function lanes = nullptr;  ///< these three: collective/exchange/lanes.cuh
+  gpu::Function chains = nullptr;
+  gpu::Function writeTransfers = nullptr;
   gpu::Function packets = nullptr;      ///< collective/exchange/packets.cuh
   gpu::Function waitForCopy = nullptr;  ///< these three: collective/exchange/copy_signals.cuh
   gpu::Function signalCopy = nullptr;

@@ -1,7 +1,6 @@
 #include "ctran/collective/gpu/messages.h"
 
-#include <string>
-#include <vector>
+#include <algorithm>
 
 #include "ctran/base/error.h"
 #include "ctran/collective/exchange/lanes.cuh"
@@ -20,14 +19,31 @@ bool swaps(const GpuMessages& m, uint32_t peer) {
 
 void checkSwaps(const GpuMessages& m, uint32_t rank, uint32_t size) {
   for (uint32_t peer = 0; peer < size; ++peer) {
-    if (peer == rank || !swaps(m, peer) || m.sendBytes[peer] == m.receiveBytes[peer]) continue;
-    throw Error(ErrorKind::InvalidArgument,
-                "in place, a rank has to send another as much as it receives from it",
-                {static_cast<int>(peer)}, {}, "use different memory for input and output");
+    if (peer != rank && swaps(m, peer)) checkSwap(peer, m.sendBytes[peer], m.receiveBytes[peer]);
   }
 }
 
 }  // namespace
+
+void checkSwap(uint32_t peer, size_t sent, size_t received) {
+  if (sent == received) return;
+  throw Error(ErrorKind::InvalidArgument,
+              "in place, a rank has to send another as much as it receives from it",
+              {static_cast<int>(peer)}, {}, "use different memory for input and output");
+}
+
+device::Transfer dealt(const GpuContext& gpu, device::Transfer transfer, bool oneWay,
+                       const GpuTarget& target) {
+  gpu.deal(transfer, gpu.lanesOfPair(target, oneWay));
+  if (oneWay && gpu.size == 2 && transfer.bytes >= kSmallStepsFrom) {
+    transfer.stepBytes = std::min<uint32_t>(transfer.stepBytes, kSmallStep);
+  }
+  if (transfer.kind == device::kReceive &&
+      transfer.bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
+    transfer.offer = device::makeOffer(gpu.placeOf(transfer.to, transfer.bytes, target.stream));
+  }
+  return transfer;
+}
 
 GpuMessages GpuMessages::of(const Collective& c, uint32_t rank, uint32_t size) {
   using Kind = CollectiveKind;
@@ -92,17 +108,14 @@ void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarge
     const bool receives = kind == device::kReceive;
     const bool isLabelled = kind != device::kCopy && (receives ? m.receives : m.sends) >> peer & 1;
     if (bytes == 0 && !isLabelled) return;
-    device::Transfer transfer{
-        from, to, bytes, kind, peer, 0, 0, isLabelled, m.sendTags[peer], m.receiveTags[peer], {}};
-    const bool oneWay = m.oneWay && kind != device::kCopy;
-    gpu.deal(transfer, gpu.lanesOfPair(target, oneWay));
-    if (oneWay && gpu.size == 2 && bytes >= kSmallStepsFrom) {
-      transfer.stepBytes = std::min<uint32_t>(transfer.stepBytes, kSmallStep);
-    }
-    if (kind == device::kReceive &&
-        bytes > size_t{device::kDepth} * transfer.lanes * transfer.stepBytes) {
-      transfer.offer = device::makeOffer(gpu.placeOf(to, bytes, target.stream));
-    }
+    const device::Transfer transfer = dealt(gpu,
+                                            {.from = from,
+                                             .to = to,
+                                             .bytes = bytes,
+                                             .kind = kind,
+                                             .peer = peer,
+                                             .isLabelled = isLabelled},
+                                            m.oneWay && kind != device::kCopy, target);
     a.transfers[a.count++] = transfer;
     lanes += transfer.lanes;
   };
@@ -120,48 +133,6 @@ void exchangeOnLanes(const GpuContext& gpu, const GpuMessages& m, const GpuTarge
     add(device::kCopy, gpu.rank, m.from[gpu.rank], m.to[gpu.rank], m.receiveBytes[gpu.rank]);
   }
   if (lanes != 0) gpu.run(gpu.moving.lanes, gpu.shapeOfLanes(lanes, target), &a, target);
-}
-
-void launchMessages(const GpuContext& gpu, std::span<const Collective> messages,
-                    const GpuTarget& target) {
-  // A launch has at most one message of each peer and direction: the first of those left.
-  std::vector<const Collective*> left;
-  for (const Collective& c : messages) left.push_back(&c);
-  std::vector<GpuMessages> launches;
-  while (!left.empty()) {
-    GpuMessages m;
-    std::vector<const Collective*> later;
-    for (const Collective* c : left) {
-      const bool isSend = c->kind == CollectiveKind::Send;
-      uint32_t& ranks = isSend ? m.sends : m.receives;
-      const uint32_t tag = static_cast<uint32_t>(c->tag);
-      if (ranks >> c->root & 1) {
-        later.push_back(c);
-        continue;
-      }
-      ranks |= 1u << c->root;
-      if (isSend) {
-        m.from[c->root] = bytesAt(c->input);
-        m.sendBytes[c->root] = c->blockBytes();
-        m.sendTags[c->root] = tag;
-      } else {
-        m.to[c->root] = bytesAt(c->output);
-        m.receiveBytes[c->root] = c->blockBytes();
-        m.receiveTags[c->root] = tag;
-      }
-    }
-    if ((m.sends ^ m.receives) >> gpu.rank & 1 ||
-        m.sendBytes[gpu.rank] != m.receiveBytes[gpu.rank]) {
-      throw Error(ErrorKind::InvalidArgument,
-                  "a rank cannot send to itself, or receive from itself, alone",
-                  {static_cast<int>(gpu.rank)}, {},
-                  "put the send and the recv, of the same size, into one batch");
-    }
-    checkSwaps(m, gpu.rank, gpu.size);
-    launches.push_back(m);
-    left = std::move(later);
-  }
-  for (const GpuMessages& m : launches) exchangeOnLanes(gpu, m, target);
 }
 
 }  // namespace ctran

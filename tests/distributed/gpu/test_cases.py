@@ -9,6 +9,7 @@ import gpu_ranks.copies
 import gpu_ranks.detour
 import gpu_ranks.groups
 import gpu_ranks.hosts
+import gpu_ranks.messages
 import gpu_ranks.mscclpp
 import gpu_ranks.ncclx
 import gpu_ranks.persistent

@@ -21,7 +21,7 @@ void broadcastInParts(GpuContext& gpu, const Collective& c, const GpuTarget& tar
     const size_t length = std::min(bytes - begin, share);
     if (length == 0) continue;
     char* part = bytesAt(c.output) + begin;
-    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, 0, 0, 0, {}};
+    device::Transfer transfer{part, part, length, device::kReceive, r, 0, 0, 0, 0, 0, 0, 0, {}};
     if (gpu.rank == root) transfer.kind = device::kSend;
     if (gpu.rank == r) {
       transfer.kind = device::kRelay;
