@@ -115,6 +115,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     analyze.add_argument("--save", type=Path, metavar="FILE", help="keep what was read")
     _add_after(analyze)
+    analyze.set_defaults(error=analyze.error)
     live = commands.add_parser(
         "top",
         help="watch what the ranks of a running job are in",
@@ -160,6 +161,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     trace.add_argument(
         "--last", type=_arguments.seconds, metavar="TIME", help="the last 10s, 500ms or 2min alone"
     )
+    trace.set_defaults(error=trace.error)
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
@@ -182,8 +184,24 @@ def _add_after(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _fault(parsed: argparse.Namespace) -> str:
+    """Options that have no meaning together; empty if they have one."""
+    if parsed.command == "analyze":
+        if parsed.serve is None:
+            return "--token is for --serve" if parsed.token is not None else ""
+        if parsed.save is not None:
+            return "--save keeps one look, --serve looks again and again: use one of them"
+        return "--json prints one look, --serve prints none: use one of them" if parsed.json else ""
+    if parsed.command == "trace" and parsed.last and parsed.format == "flight_recorder":
+        return "--last is for --format perfetto: PyTorch's analyzer compares whole records"
+    return ""
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Returns the exit code."""
+    fault = _fault(parsed)
+    if fault:
+        parsed.error(fault)
     try:
         if parsed.command == "top":
             with suppress(KeyboardInterrupt):
