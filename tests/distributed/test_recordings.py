@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -209,6 +210,61 @@ def test_the_largest_numbers_are_taken(
     ]
     assert main([*command, kept(recording(*ranks), tmp_path)]) in (0, 1)
     assert capsys.readouterr().err == ""
+
+
+def message(kind: str, peer: int, tag: int, **fields: Any) -> dict[str, Any]:
+    call = f"{kind}(float32, 4 elements, {'to' if kind == 'send' else 'from'} {peer}, tag {tag})"
+    return operation(kind=kind, call=call, message=True, root=peer, tag=tag, **fields)
+
+
+def verdicts_of(
+    content: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> list[dict[str, Any]]:
+    main(["analyze", kept(content, folder), "--json"])
+    (communicator,) = json.loads(capsys.readouterr().out)["communicators"]
+    return list(communicator["verdicts"])
+
+
+def test_a_send_and_a_receive_of_different_tags_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sends = rank_of(0, operations=[message("send", 1, 1)])
+    receives = rank_of(1, operations=[message("recv", 0, 2)])
+    (verdict,) = verdicts_of(recording(sends, receives), tmp_path, capsys)
+    assert (verdict["verdict"], verdict["ranks"]) == ("different_tags", [0, 1])
+    assert "rank 0 is in send with tag 1 for 10.0 s" in verdict["text"]
+    assert "rank 1 in recv with tag 2" in verdict["text"]
+
+
+def test_a_message_of_another_tag_may_wait_for_its_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sends = rank_of(0, operations=[message("send", 1, 1), message("send", 1, 2, number=2)])
+    receives = rank_of(1, operations=[message("recv", 0, 2)])
+    assert verdicts_of(recording(sends, receives), tmp_path, capsys) == []
+
+
+def test_two_hosts_that_name_a_communicator_alike_have_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for host in ("host0", "host1"):
+        folder = tmp_path / host
+        folder.mkdir()
+        files.append(kept(recording(rank_of(0, host=host), rank_of(1, host=host)), folder))
+    main(["analyze", *files, files[1], "--json", "--after", "100"])
+    found = json.loads(capsys.readouterr().out)["communicators"]
+    hosts = [[rank["host"] for rank in one["ranks"]] for one in found]
+    assert sorted(hosts) == [["host0"] * 2, ["host1"] * 2]
+    assert len({one["group"] for one in found}) == 2
+
+
+def test_a_recording_without_a_timeout_makes_dumps(tmp_path: Path) -> None:
+    folder = tmp_path / "dumps"
+    file = kept(recording(rank_of(0), rank_of(1, pid=2, timeout=10**9)), tmp_path)
+    assert main(["trace", file, "--format", "flight_recorder", "-o", str(folder)]) == 0
+    entries = pickle.loads((folder / "rank_0").read_bytes())["entries"]
+    assert [entry["timeout_ms"] for entry in entries] == [None]
 
 
 def test_a_recording_of_no_communicator_makes_no_dumps(tmp_path: Path) -> None:
