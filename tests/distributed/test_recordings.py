@@ -16,7 +16,7 @@ import pytest
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
-from torchcomms.cli.records import processes, sources
+from torchcomms.cli.records import job, processes, sources, top
 
 COMMANDS = pytest.mark.parametrize(
     "command",
@@ -210,6 +210,69 @@ def test_the_largest_numbers_are_taken(
     ]
     assert main([*command, kept(recording(*ranks), tmp_path)]) in (0, 1)
     assert capsys.readouterr().err == ""
+
+
+NOW = 10**10
+SECOND = 10**9
+
+
+def screen_of(rates: top.Rates, *ranks: dict[str, Any]) -> tuple[list[list[str]], str]:
+    """The cells of each rank that `top` shows, and the whole."""
+    communicators = job.merged([recording(*ranks)])
+    text = top.screen(communicators, 100, rates)
+    return [line.split() for line in text.splitlines()[2 : 2 + len(ranks)]], text
+
+
+def often(number: int, now: int, calls: int) -> dict[str, Any]:
+    """A rank that calls each 20 microseconds, of which the last 1000 calls are recorded."""
+    times = [(calls - 1 - i, now - i * 20_000) for i in range(1000)]
+    return rank_of(
+        number,
+        now=now,
+        collectives=calls,
+        operations=[
+            operation(number=n, called=at - 20_000, started=at - 20_000, ended=at, bytes=1000)
+            for n, at in times
+        ],
+    )
+
+
+def test_top_counts_calls_that_are_no_longer_recorded() -> None:
+    rates = top.Rates()
+    rows, text = screen_of(rates, often(0, NOW, 50_000), often(1, NOW, 50_000))
+    for row in rows:
+        assert row[2:6] == ["50000", "~50000", "~50.0", "~0%"]
+    assert "slowest of the last 256 calls: rank " in text
+    later = NOW + SECOND * 3 // 2
+    rows, _ = screen_of(rates, often(0, later, 80_000), often(1, later, 125_000))
+    assert [row[3] for row in rows] == ["20000", "50000"]
+    rows, _ = screen_of(rates, {**often(0, later + 1, 4000), "pid": 7}, often(1, later, 125_000))
+    assert [row[3] for row in rows] == ["~50000", "~50000"], "another process, and no time"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share"),
+    [
+        ({"started": -5.0, "ended": -0.1, "waited": 4.8}, "90%"),
+        ({"started": -5.0, "ended": -0.1, "waited": 0.2}, "20%"),
+        ({"started": -0.5, "ended": -0.2, "waited": 0.3}, "30%"),
+        ({"started": -5.0, "ended": -1.5, "waited": 3.5}, "0%"),
+        ({"started": -5.0, "waits_since": -4.0, "waited": 0.0}, "100%"),
+        ({"started": -5.0, "waits_since": -0.4, "waited": 0.0}, "40%"),
+        ({"started": -0.8, "waits_since": -0.4, "waited": 0.3}, "70%"),
+        ({"started": -5.0, "waited": 0.0}, "0%"),
+    ],
+)
+def test_top_tells_what_share_of_the_last_second_went_into_waiting(
+    seconds: dict[str, float], share: str
+) -> None:
+    fields: dict[str, Any] = {}
+    for name, value in seconds.items():
+        fields[name] = round(value * SECOND) + (0 if name == "waited" else NOW)
+    fields["waits_for"] = 1 if "waits_since" in fields else None
+    first = rank_of(0, operations=[operation(**fields)])
+    (row, _), _ = screen_of(top.Rates(), first, rank_of(1))
+    assert row[5] == share
 
 
 def message(kind: str, peer: int, tag: int, **fields: Any) -> dict[str, Any]:

@@ -51,10 +51,11 @@ example:
 exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
 """
 _TOP = """\
-Shows what every rank of a running job is in, for how long, and for whom it waits: calls, calls
-and megabytes of the last second, and the share of it that went into waiting; the slowest rank of
-the last minute; and the ways between ranks on which most has gone since the last look, with the
-transport. Ctrl-C ends it.
+Shows what every rank of a running job is in, for how long, and for whom it waits: calls, and how
+many a second since the last look; megabytes a second and the share of time that went into waiting,
+of the last second; the slowest rank of the last minute, or of the last calls that are looked at;
+and the ways between ranks on which most has gone since the last look, with the transport. ~ marks
+what is of less than a second, where what is recorded goes no further back. Ctrl-C ends it.
 """
 _TOP_END = """\
 example:
