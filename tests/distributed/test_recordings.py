@@ -275,6 +275,13 @@ def test_top_tells_what_share_of_the_last_second_went_into_waiting(
     assert row[5] == share
 
 
+def test_top_does_not_say_that_a_dead_rank_waits() -> None:
+    waiting = operation(started=NOW - SECOND, waits_since=NOW - SECOND, waits_for=1)
+    dead = rank_of(0, operations=[waiting], state="dead")
+    (row, _), _ = screen_of(top.Rates(), dead, rank_of(1))
+    assert row[5] == "0%"
+
+
 def message(kind: str, peer: int, tag: int, **fields: Any) -> dict[str, Any]:
     call = f"{kind}(float32, 4 elements, {'to' if kind == 'send' else 'from'} {peer}, tag {tag})"
     return operation(kind=kind, call=call, message=True, root=peer, tag=tag, **fields)

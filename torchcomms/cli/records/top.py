@@ -51,8 +51,11 @@ def _row(rank: dict[str, Any], rate: float | None) -> str:
     about = "~" if begin > now - _RATE_NANOS else ""
     recent = [o for o in collectives(rank).values() if o["ended"] > begin]
     calls = f"{about}{len(recent) / seconds:.0f}" if rate is None else f"{rate:.0f}"
+    lives = rank["state"] == "alive"
     waited = sum(
-        _waited(o, begin, now) for o in rank["operations"] if not o["ended"] or o["ended"] > begin
+        _waited(o, begin, now)
+        for o in rank["operations"]
+        if (o["ended"] > begin if o["ended"] else lives)
     )
     waits = f"{about}{min(max(waited / (now - begin), 0), 1):.0%}"
     operation = current(rank)
