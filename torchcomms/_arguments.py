@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+_MOST_SECONDS = 1e9  # about 32 years: what is longer overflows clocks and timeouts
+
 
 def size(least: int = 0) -> Callable[[str], int]:
     """Bytes: 4096, 64K, 32M or 1G, at least so many."""
@@ -38,7 +40,7 @@ def count(least: int = 1) -> Callable[[str], int]:
 
 
 def seconds(text: str) -> float:
-    """Some time: 10, 10s, 500ms or 2min."""
+    """Some time: 10, 10s, 500ms or 2min; not without end."""
     number, factor = text, 1.0
     for unit, scale in (("ms", 1e-3), ("s", 1.0), ("min", 60.0)):
         if text.endswith(unit):
@@ -48,8 +50,9 @@ def seconds(text: str) -> float:
         value = float(number) * factor
     except ValueError:
         value = 0.0
-    if not 0 < value < float("inf"):
+    if not 0 < value <= _MOST_SECONDS:
         raise argparse.ArgumentTypeError(
-            f"'{text}' is not a number of seconds, more than 0; nor a time, such as 500ms or 2min"
+            f"'{text}' is not a number of seconds, more than 0 and at most 1e9; nor a time, "
+            "such as 500ms or 2min"
         )
     return value

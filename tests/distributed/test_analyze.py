@@ -571,6 +571,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has no communicator" in capsys.readouterr().err
     assert main(["analyze", str(2**31 - 2)]) == 2  # beyond what the kernel gives
     assert "there is no process" in capsys.readouterr().err
+    assert main(["analyze", "7" * 5000]) == 2
+    assert "cannot be read" in capsys.readouterr().err
     for text in ("{}", "[", "[" * 100_000, "null"):
         bad = tmp_path / "bad.json"
         bad.write_text(text)

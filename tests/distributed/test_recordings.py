@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +16,7 @@ import pytest
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
-from torchcomms.cli.records import processes, sources
+from torchcomms.cli.records import job, processes, sources, top
 
 COMMANDS = pytest.mark.parametrize(
     "command",
@@ -209,6 +210,131 @@ def test_the_largest_numbers_are_taken(
     ]
     assert main([*command, kept(recording(*ranks), tmp_path)]) in (0, 1)
     assert capsys.readouterr().err == ""
+
+
+NOW = 10**10
+SECOND = 10**9
+
+
+def screen_of(rates: top.Rates, *ranks: dict[str, Any]) -> tuple[list[list[str]], str]:
+    """The cells of each rank that `top` shows, and the whole."""
+    communicators = job.merged([recording(*ranks)])
+    text = top.screen(communicators, 100, rates)
+    return [line.split() for line in text.splitlines()[2 : 2 + len(ranks)]], text
+
+
+def often(number: int, now: int, calls: int) -> dict[str, Any]:
+    """A rank that calls each 20 microseconds, of which the last 1000 calls are recorded."""
+    times = [(calls - 1 - i, now - i * 20_000) for i in range(1000)]
+    return rank_of(
+        number,
+        now=now,
+        collectives=calls,
+        operations=[
+            operation(number=n, called=at - 20_000, started=at - 20_000, ended=at, bytes=1000)
+            for n, at in times
+        ],
+    )
+
+
+def test_top_counts_calls_that_are_no_longer_recorded() -> None:
+    rates = top.Rates()
+    rows, text = screen_of(rates, often(0, NOW, 50_000), often(1, NOW, 50_000))
+    for row in rows:
+        assert row[2:6] == ["50000", "~50000", "~50.0", "~0%"]
+    assert "slowest of the last 256 calls: rank " in text
+    later = NOW + SECOND * 3 // 2
+    rows, _ = screen_of(rates, often(0, later, 80_000), often(1, later, 125_000))
+    assert [row[3] for row in rows] == ["20000", "50000"]
+    rows, _ = screen_of(rates, {**often(0, later + 1, 4000), "pid": 7}, often(1, later, 125_000))
+    assert [row[3] for row in rows] == ["~50000", "~50000"], "another process, and no time"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share"),
+    [
+        ({"started": -5.0, "ended": -0.1, "waited": 4.8}, "90%"),
+        ({"started": -5.0, "ended": -0.1, "waited": 0.2}, "20%"),
+        ({"started": -0.5, "ended": -0.2, "waited": 0.3}, "30%"),
+        ({"started": -5.0, "ended": -1.5, "waited": 3.5}, "0%"),
+        ({"started": -5.0, "waits_since": -4.0, "waited": 0.0}, "100%"),
+        ({"started": -5.0, "waits_since": -0.4, "waited": 0.0}, "40%"),
+        ({"started": -0.8, "waits_since": -0.4, "waited": 0.3}, "70%"),
+        ({"started": -5.0, "waited": 0.0}, "0%"),
+    ],
+)
+def test_top_tells_what_share_of_the_last_second_went_into_waiting(
+    seconds: dict[str, float], share: str
+) -> None:
+    fields: dict[str, Any] = {}
+    for name, value in seconds.items():
+        fields[name] = round(value * SECOND) + (0 if name == "waited" else NOW)
+    fields["waits_for"] = 1 if "waits_since" in fields else None
+    first = rank_of(0, operations=[operation(**fields)])
+    (row, _), _ = screen_of(top.Rates(), first, rank_of(1))
+    assert row[5] == share
+
+
+def test_top_does_not_say_that_a_dead_rank_waits() -> None:
+    waiting = operation(started=NOW - SECOND, waits_since=NOW - SECOND, waits_for=1)
+    dead = rank_of(0, operations=[waiting], state="dead")
+    (row, _), _ = screen_of(top.Rates(), dead, rank_of(1))
+    assert row[5] == "0%"
+
+
+def message(kind: str, peer: int, tag: int, **fields: Any) -> dict[str, Any]:
+    call = f"{kind}(float32, 4 elements, {'to' if kind == 'send' else 'from'} {peer}, tag {tag})"
+    return operation(kind=kind, call=call, message=True, root=peer, tag=tag, **fields)
+
+
+def verdicts_of(
+    content: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> list[dict[str, Any]]:
+    main(["analyze", kept(content, folder), "--json"])
+    (communicator,) = json.loads(capsys.readouterr().out)["communicators"]
+    return list(communicator["verdicts"])
+
+
+def test_a_send_and_a_receive_of_different_tags_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sends = rank_of(0, operations=[message("send", 1, 1)])
+    receives = rank_of(1, operations=[message("recv", 0, 2)])
+    (verdict,) = verdicts_of(recording(sends, receives), tmp_path, capsys)
+    assert (verdict["verdict"], verdict["ranks"]) == ("different_tags", [0, 1])
+    assert "rank 0 is in send with tag 1 for 10.0 s" in verdict["text"]
+    assert "rank 1 in recv with tag 2" in verdict["text"]
+
+
+def test_a_message_of_another_tag_may_wait_for_its_turn(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sends = rank_of(0, operations=[message("send", 1, 1), message("send", 1, 2, number=2)])
+    receives = rank_of(1, operations=[message("recv", 0, 2)])
+    assert verdicts_of(recording(sends, receives), tmp_path, capsys) == []
+
+
+def test_two_hosts_that_name_a_communicator_alike_have_two(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = []
+    for host in ("host0", "host1"):
+        folder = tmp_path / host
+        folder.mkdir()
+        files.append(kept(recording(rank_of(0, host=host), rank_of(1, host=host)), folder))
+    main(["analyze", *files, files[1], "--json", "--after", "100"])
+    found = json.loads(capsys.readouterr().out)["communicators"]
+    hosts = [[rank["host"] for rank in one["ranks"]] for one in found]
+    assert sorted(hosts) == [["host0"] * 2, ["host1"] * 2]
+    assert len({one["group"] for one in found}) == 2
+
+
+def test_a_recording_without_a_timeout_makes_dumps(tmp_path: Path) -> None:
+    folder = tmp_path / "dumps"
+    file = kept(recording(rank_of(0), rank_of(1, pid=2, timeout=10**9)), tmp_path)
+    assert main(["trace", file, "--format", "flight_recorder", "-o", str(folder)]) == 0
+    entries = pickle.loads((folder / "rank_0").read_bytes())["entries"]
+    assert [entry["timeout_ms"] for entry in entries] == [None]
 
 
 def test_a_recording_of_no_communicator_makes_no_dumps(tmp_path: Path) -> None:

@@ -111,6 +111,17 @@ def test_there_is_no_job(capsys: pytest.CaptureFixture[str]) -> None:
     assert "no communicator" in capsys.readouterr().err
 
 
+def test_an_address_of_ipv6() -> None:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this host has no IPv6")
+    with serve.server(list, lambda _: {}, ("::1", 0), "") as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        assert get(f"http://[::1]:{server.server_address[1]}/api/state") == (200, '{"recent": []}')
+        server.shutdown()
+
+
 def test_requests_that_are_none_are_answered_or_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serve._Handler, "timeout", 0.2)
     with serve.server(list, lambda _: {}, ("127.0.0.1", 0), "secret") as server:

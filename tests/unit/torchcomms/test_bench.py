@@ -37,6 +37,7 @@ def test_sizes_are_those_of_nccl_tests() -> None:
     assert measure.sizes(8, 100, 4, None) == [8, 32]
     assert measure.sizes(1024, 4096, None, 1024) == [1024, 2048, 3072, 4096]
     assert measure.sizes(5, 5, 2, None) == [5]
+    assert measure.sizes(8, 64, 1e308, None) == [8]
 
 
 def test_the_factors_of_busbw_are_those_of_nccl_tests() -> None:
@@ -98,15 +99,19 @@ def test_ranks_of_a_launcher_print_one_table() -> None:
     assert sum(line.startswith("  barrier") for line in lines) == 1
 
 
-def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_done_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     done = bench("all_reduce", "--compare", "no_such", "-e", "8")
     assert done.returncode == 2
     assert "no_such" in done.stderr
     for arguments, said in (
         (["all_reduse"], "there is no operation 'all_reduse'"),
         (["-f", "1"], "larger than 1"),
+        (["-f", "nan"], "larger than 1"),
+        (["-f", "inf"], "larger than 1"),
         (["-b", "64", "-e", "8"], "end before they begin"),
         (["--plot", "/no/such/folder/busbw.svg"], "there is no folder"),
+        (["--plot", str(tmp_path)], f"{tmp_path} cannot be written: Is a directory"),
+        (["--plot", "/proc/busbw.svg"], "/proc/busbw.svg cannot be written: "),
     ):
         assert main(["bench", *arguments]) == 2
         assert said in capsys.readouterr().err

@@ -65,6 +65,15 @@ def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
     [
         (["analyze", "--after", "soon"], "'soon' is not a number of seconds"),
         (["top", "--interval", "-1"], "'-1' is not a number of seconds"),
+        (["top", "--interval", "1e300"], "'1e300' is not a number of seconds"),
+        (["doctor", "--seconds", "1e10"], "'1e10' is not a number of seconds"),
+        (["analyze", "--serve", "--save", "x.json"], "--save keeps one look"),
+        (["analyze", "--serve", "--json"], "--json prints one look"),
+        (["analyze", "--token", "mine"], "--token is for --serve"),
+        (
+            ["trace", "--format", "flight_recorder", "-o", "x", "--last", "1s"],
+            "--last is for --format perfetto",
+        ),
         (["top", "--times", "-1"], "'-1' is not a number, 0 or more"),
         (["doctor", "--ranks", "0"], "'0' is not a number, 1 or more"),
         (["tune", "--ranks", "1"], "'1' is not a number, 2 or more"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -47,7 +48,8 @@ example:
   torchrun --nnodes 2 --nproc-per-node 8 ... -m torchcomms bench --device cuda --compare nccl
       on the hosts of a launcher, on GPUs, beside NCCL
 
-exit code: 0; 1 if a result is wrong; 2 if a library cannot be used or the ranks do not come
+exit code: 0; 1 if a result is wrong; 2 if a library cannot be used, the ranks do not come or the
+plot cannot be written
 """
 
 
@@ -127,12 +129,25 @@ def _fault(parsed: argparse.Namespace) -> str:
     unknown = [name for name in parsed.operations if name not in (*_NAMES, "all")]
     if unknown:
         return f"there is no operation '{unknown[0]}'; there are {', '.join(_NAMES)}"
-    if parsed.factor is not None and parsed.factor <= 1:
-        return "a factor of sizes must be larger than 1"
+    if parsed.factor is not None and not 1 < parsed.factor < math.inf:
+        return "a factor of sizes must be a number larger than 1"
     if parsed.end is not None and parsed.end < parsed.begin:
         return "the sizes end before they begin"
     if parsed.plot is not None and not parsed.plot.parent.is_dir():
         return f"there is no folder '{parsed.plot.parent}' for the plot"
+    return _why_unwritable(parsed.plot) if parsed.plot is not None else ""
+
+
+def _why_unwritable(file: Path) -> str:
+    """Why a file cannot be written; empty if it can. Leaves it as it is."""
+    is_new = not file.exists()
+    try:
+        with file.open("ab"):
+            pass
+        if is_new:
+            file.unlink(missing_ok=True)  # another rank may have been faster
+    except OSError as error:
+        return f"{file} cannot be written: {error.strerror}"
     return ""
 
 
@@ -199,10 +214,14 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     shown.line(report.summary(rows))
     if rank == 0 and parsed.json:
         print(report.data(about, rows), flush=True)
-    if rank == 0 and parsed.plot is not None:
-        parsed.plot.write_text(report.plot(title, rows))
     for library in opened:
         library.end()
+    if rank == 0 and parsed.plot is not None:
+        try:
+            parsed.plot.write_text(report.plot(title, rows))
+        except OSError as error:
+            print(f"torchcomms bench: {parsed.plot}: {error.strerror}", file=sys.stderr)
+            return 2
     return 1 if any(row.wrong for row in rows) else 0
 
 

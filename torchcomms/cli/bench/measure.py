@@ -42,10 +42,15 @@ def sizes(begin: int, end: int, factor: float | None, step: int | None) -> list[
     """From `begin` to `end`, each so many times the one before, or so many bytes more."""
     found = [begin]
     while True:
-        following = found[-1] + step if step else max(int(found[-1] * (factor or 2)), found[-1] + 1)
+        following = found[-1] + step if step else _times(found[-1], factor or 2, end)
         if following > end:
             return found
         found.append(following)
+
+
+def _times(size: int, factor: float, end: int) -> int:
+    """At least one byte more, and more than `end` instead of what is too large for a number."""
+    return max(int(min(size * factor, end + 1)), size + 1)
 
 
 class Bench:

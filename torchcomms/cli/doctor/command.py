@@ -12,7 +12,7 @@ from torchcomms._errors import CommError
 from torchcomms.cli.doctor import self_test
 from torchcomms.cli.doctor.finding import Host, broken
 from torchcomms.cli.doctor.host import examine
-from torchcomms.cli.doctor.meeting import LostFirst, Progress
+from torchcomms.cli.doctor.meeting import CameLate, LostFirst, Progress
 from torchcomms.cli.doctor.report import Finding, Place, Report
 from torchcomms.cli.doctor.text import text_of
 from torchcomms.version import __version__
@@ -82,11 +82,11 @@ def _alone(host: Host, seconds: float, progress: Progress) -> Report:
     return report
 
 
-def _cannot_start(error: Exception) -> Report:
+def _cannot_start(error: Exception, todo: str) -> Report:
     """The ranks of a launcher do not find each other."""
     rank = os.environ.get("RANK", "0")
     report = Report(__version__, places=[Place(int(rank) if rank.isdigit() else 0, gethostname())])
-    outcome = broken(str(error), "docs/launching.md says what each launcher sets")
+    outcome = broken(str(error), todo)
     report.findings = [Finding.of("launcher", "launcher", "rank, size and store", outcome)]
     report.findings[0].ranks = [report.places[0].rank]
     return report
@@ -108,7 +108,11 @@ def run(arguments: argparse.Namespace) -> int:
             progress = _progress(False)
             report = _alone(host, arguments.seconds, progress)
     except (CommError, LostFirst) as error:
-        report = _cannot_start(error)
+        report = _cannot_start(error, "docs/launching.md says what each launcher sets")
+    except CameLate as error:
+        report = _cannot_start(
+            error, "start all ranks together, or let them wait longer: --seconds"
+        )
     if report is None:
         return 0
     if sys.stderr.isatty():

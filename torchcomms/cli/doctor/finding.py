@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from torchcomms import _variables
+
 GOOD, SLOW, BROKEN = "good", "slow", "broken"
 RESULTS = (GOOD, SLOW, BROKEN)
 
@@ -17,7 +19,8 @@ class Host:
 
     root: Path = Path("/")
     """Below which /proc, /sys and /dev are."""
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    environ: Mapping[str, str] = field(default_factory=_variables.environment)
+    """A name is looked up in the file of TORCHCOMM_CONFIG as well, which is not iterated over."""
     ranks: int = 2
     """Ranks that are to run on this host."""
 

@@ -119,6 +119,7 @@ def run(host: Host, ranks_given: bool, seconds: float, progress: Progress) -> Re
     Raises:
         CommError: the launcher's store cannot be reached.
         LostFirst: rank 0 does not answer.
+        CameLate: the others have not waited any longer for this rank.
     """
     rank, size, store = _rendezvous.resolve("doctor", None, timedelta(seconds=seconds))
     assert store is not None  # a launcher's ranks are several

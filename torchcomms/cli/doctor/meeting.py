@@ -23,6 +23,10 @@ class LostFirst(Exception):
     """Rank 0 does not answer."""
 
 
+class CameLate(Exception):
+    """The others went on without this rank."""
+
+
 @dataclass(frozen=True)
 class Member:
     """A rank, as the others know it."""
@@ -57,6 +61,7 @@ class Meeting:
 
         Raises:
             LostFirst: rank 0, which gathers, does not answer.
+            CameLate: it has answered without waiting any longer for this rank.
         """
         seconds = self._seconds if seconds is None else seconds
         self.store.set(f"{label}/{self.rank}", json.dumps(data))
@@ -70,6 +75,10 @@ class Meeting:
                 raise LostFirst(f"rank 0 does not answer ({label})") from error
         answer = json.loads(self.store.get(f"{label}/all"))
         self.present = [int(rank) for rank in answer]
+        if self.rank not in self.present:
+            raise CameLate(
+                f"rank {self.rank} came too late ({label}): the others went on without it"
+            )
         return {int(rank): said for rank, said in answer.items()}
 
     def leave(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -14,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch.distributed import TCPStore
 
-from torchcomms import ReduceOp, TorchComm
+from torchcomms import ReduceOp, TorchComm, _variables
 from torchcomms.cli.doctor.finding import Check, Host, Outcome, broken, good, slow
 from torchcomms.cli.doctor.meeting import Progress
 
@@ -164,5 +163,5 @@ def environment_is_of_a_launcher() -> bool:
     """Whether this process is one of several that were started together."""
     from torchcomms import _rendezvous
 
-    place = _rendezvous._find_place(os.environ)
+    place = _rendezvous._find_place(_variables.environment())
     return place is not None and place.size > 1

@@ -51,10 +51,11 @@ example:
 exit code: 0 nothing is wrong; 1 something is; 2 there is no such job or file
 """
 _TOP = """\
-Shows what every rank of a running job is in, for how long, and for whom it waits: calls, calls
-and megabytes of the last second, and the share of it that went into waiting; the slowest rank of
-the last minute; and the ways between ranks on which most has gone since the last look, with the
-transport. Ctrl-C ends it.
+Shows what every rank of a running job is in, for how long, and for whom it waits: calls, and how
+many a second since the last look; megabytes a second and the share of time that went into waiting,
+of the last second; the slowest rank of the last minute, or of the last calls that are looked at;
+and the ways between ranks on which most has gone since the last look, with the transport. ~ marks
+what is of less than a second, where what is recorded goes no further back. Ctrl-C ends it.
 """
 _TOP_END = """\
 example:
@@ -115,6 +116,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     analyze.add_argument("--save", type=Path, metavar="FILE", help="keep what was read")
     _add_after(analyze)
+    analyze.set_defaults(error=analyze.error)
     live = commands.add_parser(
         "top",
         help="watch what the ranks of a running job are in",
@@ -160,6 +162,7 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     trace.add_argument(
         "--last", type=_arguments.seconds, metavar="TIME", help="the last 10s, 500ms or 2min alone"
     )
+    trace.set_defaults(error=trace.error)
 
 
 def _add_sources(parser: argparse.ArgumentParser) -> None:
@@ -182,8 +185,24 @@ def _add_after(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _fault(parsed: argparse.Namespace) -> str:
+    """Options that have no meaning together; empty if they have one."""
+    if parsed.command == "analyze":
+        if parsed.serve is None:
+            return "--token is for --serve" if parsed.token is not None else ""
+        if parsed.save is not None:
+            return "--save keeps one look, --serve looks again and again: use one of them"
+        return "--json prints one look, --serve prints none: use one of them" if parsed.json else ""
+    if parsed.command == "trace" and parsed.last and parsed.format == "flight_recorder":
+        return "--last is for --format perfetto: PyTorch's analyzer compares whole records"
+    return ""
+
+
 def run(parsed: argparse.Namespace) -> int:
     """Returns the exit code."""
+    fault = _fault(parsed)
+    if fault:
+        parsed.error(fault)
     try:
         if parsed.command == "top":
             with suppress(KeyboardInterrupt):

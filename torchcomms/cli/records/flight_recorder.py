@@ -179,12 +179,12 @@ def _entries(
             "is_p2p": bool(operation["message"]),
             "algorithm": operation["algorithm"],
             "frames": [],
-            **_moments(operation, int(rank["realtime_offset"]), int(rank["timeout"])),
+            **_moments(operation, int(rank["realtime_offset"]), rank.get("timeout")),
         }
 
 
-def _moments(operation: dict[str, Any], offset: int, timeout: int) -> dict[str, Any]:
-    """Times since 1970."""
+def _moments(operation: dict[str, Any], offset: int, timeout: int | None) -> dict[str, Any]:
+    """Times since 1970; of a recording that has no timeout it is not known."""
     started, ended = int(operation["started"]), int(operation["ended"])
     state = "completed" if ended else "started" if started else "scheduled"
     return {
@@ -194,5 +194,5 @@ def _moments(operation: dict[str, Any], offset: int, timeout: int) -> dict[str, 
         "time_discovered_started_ns": started + offset if started else None,
         "time_discovered_completed_ns": ended + offset if ended else None,
         "duration_ms": (ended - started) / 1e6 if ended else None,
-        "timeout_ms": timeout / 1e6,
+        "timeout_ms": None if timeout is None else timeout / 1e6,
     }

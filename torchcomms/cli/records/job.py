@@ -164,7 +164,8 @@ def live(pid: int | None = None) -> list[Communicator]:
         assert content is not None
         name = content["group"]
         if name == "0" or name in unclear:
-            name = f"{key[0]}:{key[1]}"
+            host = content["ranks"][0]["host"] if content["ranks"] else ""
+            name = f"{host}:{key[0]}:{key[1]}"  # the numbers are those of a kernel
         for rank in content["ranks"]:
             at = _alive(rank, memory.holders)
             state = "left" if rank["left"] else "alive" if at is not None else "dead"
@@ -215,14 +216,29 @@ def received(source: str, content: Any) -> dict[str, Any]:
     return found
 
 
+def _differ(communicator: Communicator, ranks: Iterable[dict[str, Any]]) -> bool:
+    """Whether one of these ranks is already there, and is another process."""
+
+    def process(rank: dict[str, Any]) -> tuple[str, int, int]:
+        return rank["host"], rank["pid"], rank["process_start"]
+
+    return any(
+        process(communicator.ranks[one["rank"]]) != process(one)
+        for one in ranks
+        if one["rank"] in communicator.ranks
+    )
+
+
 def merged(contents: Iterable[dict[str, Any]]) -> list[Communicator]:
     """The communicators of what `described` and `received` have returned, put together."""
     communicators: dict[str, Communicator] = {}
     for content in contents:
         for row in content["communicators"]:
-            group = communicators.setdefault(
-                row["group"], Communicator(row["group"], row["name"], row["size"])
-            )
+            key = row["group"]
+            if key in communicators and _differ(communicators[key], row["ranks"]):
+                # Outside the engine hosts name their communicators without asking each other.
+                key = f"{key} {row['ranks'][0]['host']} {row['name']}"
+            group = communicators.setdefault(key, Communicator(key, row["name"], row["size"]))
             for rank in row["ranks"]:
                 group.ranks[rank["rank"]] = rank
     return sorted(communicators.values(), key=lambda c: (c.name, c.group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -148,6 +149,11 @@ def _recent(communicators: Sequence[job.Communicator]) -> list[dict[str, Any]]:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     request_queue_size = 128
+
+    def __init__(self, address: tuple[str, int], handler: Callable[..., _Handler]) -> None:
+        if ":" in address[0]:
+            self.address_family = socket.AF_INET6
+        super().__init__(address, handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exc_info()[1], OSError):  # a client that has gone is no news

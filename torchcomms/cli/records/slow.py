@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 from torchcomms.cli.records.calls import collectives, verdict
 from torchcomms.cli.records.job import Communicator
@@ -41,19 +41,35 @@ def _common(communicator: Communicator) -> dict[int, dict[int, dict[str, Any]]]:
     return {number: {r: ops[number] for r, ops in calls.items()} for number in numbers}
 
 
-def slowest(communicator: Communicator, nanos: int) -> tuple[int, int, int] | None:
-    """Of the last so many nanoseconds: the rank for which the others have waited most, in how many
-    calls it was the last, and of how many."""
+class Slowest(NamedTuple):
+    """The rank for which the others have waited most."""
+
+    rank: int
+    last: int
+    """In how many calls it was the last."""
+    calls: int
+    """Of how many."""
+    is_all: bool
+    """Whether these are all calls of the time that was asked for."""
+
+
+def slowest(communicator: Communicator, nanos: int) -> Slowest | None:
+    """Of the last so many nanoseconds, or of the last calls where these are more than are looked
+    at."""
     delays: dict[int, list[int]] = defaultdict(list)
-    for ops in _common(communicator).values():
+    common = _common(communicator)
+    is_all = 1 in common
+    for ops in common.values():
         times = sorted((_called(communicator.ranks[r], op), r) for r, op in ops.items())
         some = times[-1][1]
         if ops[some]["called"] >= communicator.ranks[some]["now"] - nanos:
             delays[times[-1][1]].append(times[-1][0] - times[-2][0])
+        else:
+            is_all = True  # some are older
     if not delays:
         return None
     who = max(delays, key=lambda r: sum(delays[r]))
-    return who, len(delays[who]), sum(len(one) for one in delays.values())
+    return Slowest(who, len(delays[who]), sum(map(len, delays.values())), is_all)
 
 
 def _ranks(communicator: Communicator) -> Iterable[dict[str, Any]]:

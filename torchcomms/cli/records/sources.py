@@ -21,6 +21,7 @@ from torchcomms.cli.records import clocks, job, terminal
 _SECONDS = 10.0  # for an answer
 _MOST_BYTES = 1 << 30  # of one
 _MOST_SHOWN = 1000  # bytes of one that says why there is none
+_MOST_DIGITS = 10  # of a process id
 
 
 def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator]:
@@ -35,19 +36,23 @@ def find(names: Sequence[str], *, stacks: bool = False) -> list[job.Communicator
     urls = [name for name in names if _is_url(name)]
     found: list[dict[str, Any]] = []
     for name in names:
-        if name.isdecimal():
+        if _is_pid(name):
             found.append(job.described(job.live(int(name))))
         elif not _is_url(name):
             found.append(job.received(name, _read(Path(name))))
     if not names:
         communicators = job.live()
-    elif len(names) == 1 and names[0].isdecimal():
+    elif len(names) == 1 and _is_pid(names[0]):
         communicators = job.live(int(names[0]))
     else:
         fetched = map(job.received, map(_shown, urls), _fetched(urls, stacks))
         communicators = job.merged([*found, *fetched])
     clocks.align(communicators)
     return communicators
+
+
+def _is_pid(name: str) -> bool:
+    return name.isdecimal() and len(name) <= _MOST_DIGITS
 
 
 def _is_url(name: str) -> bool:

@@ -20,10 +20,44 @@ _SLOWEST_NANOS = 60 * _RATE_NANOS
 _CLEAR = "\x1b[H\x1b[2J"
 
 
-def _row(rank: dict[str, Any]) -> str:
-    now = rank["now"]
-    recent = [o for o in collectives(rank).values() if o["ended"] > now - _RATE_NANOS]
-    waited = sum(o["waited"] for o in recent)
+def _waited(operation: dict[str, Any], begin: int, now: int) -> int:
+    """How long it has waited since `begin`, at most: of waits that are over the sum is known."""
+    end, waits = int(operation["ended"]) or now, 0
+    if operation["ended"] == 0 and operation["waits_for"] is not None:
+        end = int(operation["waits_since"])
+        waits = now - max(end, begin)
+    over = end - max(int(operation["started"]), begin)
+    return waits + max(min(int(operation["waited"]), over), 0)
+
+
+def _begin(rank: dict[str, Any]) -> int:
+    """A second ago, or later where what is recorded does not go back so far."""
+    now = int(rank["now"])
+    begin = now - _RATE_NANOS
+    for first, operations in (
+        (1, list(collectives(rank).values())),
+        (0, [o for o in rank["operations"] if o["message"]]),
+    ):
+        ended = [int(o["ended"]) for o in operations if o["ended"]]
+        if ended and min(o["number"] for o in operations) > first:
+            begin = max(begin, min(ended))
+    return min(begin, now - 1)
+
+
+def _row(rank: dict[str, Any], rate: float | None) -> str:
+    """`rate`: calls a second, where it is known from what has been counted."""
+    now, begin = rank["now"], _begin(rank)
+    seconds = (now - begin) / 1e9
+    about = "~" if begin > now - _RATE_NANOS else ""
+    recent = [o for o in collectives(rank).values() if o["ended"] > begin]
+    calls = f"{about}{len(recent) / seconds:.0f}" if rate is None else f"{rate:.0f}"
+    lives = rank["state"] == "alive"
+    waited = sum(
+        _waited(o, begin, now)
+        for o in rank["operations"]
+        if (o["ended"] > begin if o["ended"] else lives)
+    )
+    waits = f"{about}{min(max(waited / (now - begin), 0), 1):.0%}"
     operation = current(rank)
     what, since, whom = rank["state"] if rank["state"] != "alive" else "", "", ""
     if operation is not None:
@@ -31,18 +65,30 @@ def _row(rank: dict[str, Any]) -> str:
         since = f"{(now - operation['started']) / 1e9:.2f}"
         if operation["waits_for"] is not None:
             whom = "any" if operation["waits_for"] < 0 else str(operation["waits_for"])
-    rate = f"{sum(o['bytes'] for o in recent) / 1e6:.1f}"
+    moved = f"{about}{sum(o['bytes'] for o in recent) / 1e6 / seconds:.1f}"
     return (
-        f"{rank['rank']:>5} {rank['pid']:>8} {rank['collectives']:>9} {len(recent):>6} {rate:>9} "
-        f"{waited / _RATE_NANOS:>6.0%} {since:>8} {whom:>5}  {what}"
+        f"{rank['rank']:>5} {rank['pid']:>8} {rank['collectives']:>9} {calls:>6} {moved:>9} "
+        f"{waits:>6} {since:>8} {whom:>5}  {what}"
     )
 
 
 class Rates:
-    """What has gone between ranks since the last look."""
+    """What ranks have called, and what has gone between them, since the last look."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[int, dict[Way, int]]] = {}
+        self._calls: dict[tuple[str, int], tuple[tuple[Any, ...], int, int]] = {}
+
+    def calls(self, communicator: Communicator, rank: dict[str, Any]) -> float | None:
+        """Collectives of a rank, a second; None the first time."""
+        key = communicator.group, rank["rank"]
+        process = rank["host"], rank["pid"], rank["process_start"]
+        now, count = int(rank["now"]), int(rank["collectives"])
+        before = self._calls.get(key)
+        self._calls[key] = process, now, count
+        if before is None or before[0] != process or before[1] >= now:
+            return None
+        return max(count - before[2], 0) / ((now - before[1]) / 1e9)
 
     def of(self, communicator: Communicator) -> str:
         """The fastest ways, for people; empty the first time."""
@@ -61,11 +107,13 @@ def screen(
         lines.append(f"{communicator.name}: {len(communicator.ranks)} of {communicator.size} ranks")
         lines.append(" rank      pid     calls  ops/s      MB/s  waits  seconds   for  in")
         for _, rank in sorted(communicator.ranks.items()):
-            lines.append(_row(rank))
+            lines.append(_row(rank, rates.calls(communicator, rank)))
         late = slowest(communicator, _SLOWEST_NANOS)
         if late is not None:
-            who, last, calls = late
-            lines.append(f"  slowest of the last minute: rank {who}, last in {last} of {calls}")
+            of = "minute" if late.is_all else f"{late.calls} calls"
+            lines.append(
+                f"  slowest of the last {of}: rank {late.rank}, last in {late.last} of {late.calls}"
+            )
         fastest = rates.of(communicator)
         if fastest:
             lines.append(f"  MB/s: {fastest}")

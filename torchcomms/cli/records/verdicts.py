@@ -199,7 +199,8 @@ def _where(rank: dict[str, Any]) -> list[str]:
 
 
 def _unmatched(communicator: Communicator, after: float) -> Iterable[dict[str, Any]]:
-    """Messages whose other side does not come."""
+    """Messages whose other side does not come, or comes with another tag."""
+    told: set[frozenset[int]] = set()
     for r, rank in sorted(communicator.ranks.items()):
         for op in rank["operations"] if rank["state"] == "alive" else []:
             seconds = (rank["now"] - op["started"]) / _SECOND
@@ -209,16 +210,42 @@ def _unmatched(communicator: Communicator, after: float) -> Iterable[dict[str, A
                 continue
             peer = communicator.ranks.get(op["root"])
             other = "recv" if op["kind"] == "send" else "send"
-            theirs = peer["operations"] if peer is not None else []
-            if peer is None or any(
-                o["kind"] == other and o["root"] == r and o["ended"] == 0 for o in theirs
-            ):
+            if peer is None:
+                continue
+            theirs = _unfinished(peer, other, r)
+            tags = {o["tag"] for o in _unfinished(rank, op["kind"], op["root"])}
+            if any(o["tag"] in tags for o in theirs):
+                continue
+            if theirs:
+                pair = frozenset((r, op["root"]))
+                if pair not in told:
+                    told.add(pair)
+                    yield _different_tags(r, op, theirs[0], seconds)
                 continue
             text = f"rank {r} is in {op['call']} for {seconds:.1f} s; rank {op['root']} has not "
             text += f"called its {other}"
             yield verdict(
                 "missing_message", [op["root"]], text, waiting=[r], seconds=round(seconds, 3)
             )
+
+
+def _unfinished(rank: dict[str, Any], kind: str, peer: int) -> list[dict[str, Any]]:
+    """Messages of a rank to, or from, another one."""
+    return [
+        o
+        for o in rank["operations"]
+        if o["message"] and o["kind"] == kind and o["root"] == peer and o["ended"] == 0
+    ]
+
+
+def _different_tags(
+    rank: int, op: dict[str, Any], theirs: dict[str, Any], seconds: float
+) -> dict[str, Any]:
+    text = f"rank {rank} is in {op['kind']} with tag {op['tag']} for {seconds:.1f} s, and rank "
+    text += f"{op['root']} in {theirs['kind']} with tag {theirs['tag']}: a message goes to a "
+    text += "receive of its tag"
+    both = [rank, op["root"]]
+    return verdict("different_tags", both, text, waiting=sorted(both), seconds=round(seconds, 3))
 
 
 def _failed(communicator: Communicator) -> Iterable[dict[str, Any]]:

@@ -15,7 +15,7 @@ from torchcomms.cli.doctor import launched, reach
 from torchcomms.cli.doctor.finding import BROKEN, GOOD, SLOW
 from torchcomms.cli.doctor.matrix import mark_odd
 from torchcomms.cli.doctor.measure import rounds_of, tournament
-from torchcomms.cli.doctor.meeting import LostFirst, Meeting, Member
+from torchcomms.cli.doctor.meeting import CameLate, LostFirst, Meeting, Member
 from torchcomms.cli.doctor.report import Finding, Pair, Place, Report, merge
 from torchcomms.cli.doctor.text import rank_list, text_of
 
@@ -48,6 +48,13 @@ def test_rank_0_that_stays_away_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("torchcomms.cli.doctor.meeting._GRACE_SECONDS", 0.0)
     with pytest.raises(LostFirst, match="rank 0"):
         Meeting(dist.HashStore(), 1, 2, 0.05).share("x", 1)
+
+
+def test_a_rank_that_comes_too_late_is_told() -> None:
+    store = dist.HashStore()
+    assert Meeting(store, 0, 2, 0.05).share("x", "here") == {0: "here"}
+    with pytest.raises(CameLate, match="rank 1 came too late"):
+        Meeting(store, 1, 2, 0.05).share("x", "late")
 
 
 def test_a_port_that_is_closed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from harness.doctor import host_of
 
 from torchcomms.cli.doctor import network, rdma
 from torchcomms.cli.doctor.addresses import Address, local_addresses
-from torchcomms.cli.doctor.finding import BROKEN, GOOD, SLOW
+from torchcomms.cli.doctor.finding import BROKEN, GOOD, SLOW, Host
 
 LO = Address("lo", "127.0.0.1", 8)
 ETH = Address("eth0", "10.1.2.3", 16)
@@ -43,6 +43,17 @@ def test_addresses_of_this_host() -> None:
 def test_interfaces_that_the_engine_uses(tmp_path: Path, choice: str, used: list[Address]) -> None:
     host = host_of(tmp_path, environ={"CTRAN_TCP_INTERFACES": choice})
     assert network.usable([LO, ETH, LINK, IB], host) == used
+
+
+def test_a_file_names_the_interfaces_as_the_environment_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "variables"
+    file.write_text("CTRAN_TCP_INTERFACES = ib0, eth7\nCTRAN_TCP_FAMILY = ipv4\n")
+    monkeypatch.setenv("TORCHCOMM_CONFIG", str(file))
+    assert network.usable([LO, ETH, LINK, IB], Host()) == [IB]
+    monkeypatch.setenv("CTRAN_TCP_INTERFACES", "eth0")
+    assert network.usable([LO, ETH, LINK, IB], Host()) == [ETH]
 
 
 @pytest.mark.parametrize(
@@ -109,7 +120,7 @@ FABRIC = {
 @pytest.mark.parametrize(
     ("change", "result", "said"),
     [
-        ({}, GOOD, "1 ports are active"),
+        ({}, GOOD, "1 port is active; ctran and NCCL use RDMA between hosts"),
         ({f"{PORT}/state": "1: DOWN"}, SLOW, "no port"),
         ({f"{PORT}/gids/0": NO_GID}, SLOW, "without a GID"),
         ({f"{PORT[:-1]}2/state": "1: DOWN"}, SLOW, "mlx5_0:2: not active"),
@@ -127,6 +138,39 @@ def test_rdma(
     assert found.result == result
     assert said in found.reason
     assert "mlx5_0:1: " in found.details[0]
+
+
+FIRST = {"CTRAN_IB_HCA": "mlx5_0"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "result", "said"),
+    [
+        ({}, SLOW, "mlx5_1:1: not active"),
+        (FIRST, GOOD, "1 port is active; ctran and NCCL use RDMA"),
+        ({"CTRAN_IB_HCA": "=mlx5_0:1"}, GOOD, "1 port is active; ctran and NCCL use RDMA"),
+        ({"CTRAN_IB_HCA": "^mlx5_1,x"}, GOOD, "1 port is active; ctran and NCCL use RDMA"),
+        ({"CTRAN_IB_HCA": "=mlx5"}, SLOW, "CTRAN_IB_HCA==mlx5 leaves no port"),
+        ({"CTRAN_IB_HCA": "mlx5_0:2"}, SLOW, "CTRAN_IB_HCA=mlx5_0:2 leaves no port"),
+        ({"CTRAN_IB_HCA": "mlx5_1"}, SLOW, "no port of an RDMA device is active: mlx5_1:1"),
+        ({"CTRAN_IB_HCA": "mlx5_0:x"}, BROKEN, "'mlx5_0:x' has no port number"),
+        ({**FIRST, "CTRAN_IB": "Off"}, GOOD, "ctran talks TCP, as CTRAN_IB is off"),
+        ({**FIRST, "CTRAN_VERBS_LIBRARY": "/no.so"}, SLOW, "CTRAN_VERBS_LIBRARY=/no.so cannot"),
+        ({**FIRST, "CTRAN_VERBS_LIBRARY": "libc.so.6"}, GOOD, "1 port is active"),
+    ],
+)
+def test_rdma_as_the_engine_is_told(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    environ: Mapping[str, str],
+    result: str,
+    said: str,
+) -> None:
+    monkeypatch.setattr(rdma, "_LIBRARY", "libc.so.6")
+    files = FABRIC | {f"{PORT.replace('mlx5_0', 'mlx5_1')}/state": "1: DOWN"}
+    found = rdma.devices(host_of(tmp_path, files, environ=environ))
+    assert found.result == result
+    assert said in found.reason
 
 
 def test_rdma_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
