@@ -53,10 +53,11 @@ def tell_all(job: Job, ranks: int, what: str) -> None:
 def obeys_with_others(rank: Rank) -> None:
     comm = rank.comm("ctran")
     alone = comm.split([rank.rank], f"alone{rank.rank}")
+    assert alone is not None
+    all_reduce(alone)
     rank.say("ready")
     assert rank.listen() == "end"
-    if alone is not None:
-        alone.finalize()
+    alone.finalize()
 
 
 def test_a_communicator_of_one_rank_is_not_waited_for(
@@ -70,7 +71,7 @@ def test_a_communicator_of_one_rank_is_not_waited_for(
     told = capsys.readouterr().out.splitlines()
     assert sum("TORCHCOMM_LOG=warn" in line for line in told) == 2
     assert sorted(line for line in told if line.startswith("alone")) == [
-        f"alone{r}: takes no settings: it is not ctran's, or has one rank" for r in range(2)
+        f"alone{r}: takes no settings, as it has one rank" for r in range(2)
     ]
     for rank in range(2):
         job.say(rank, "end")
@@ -171,7 +172,7 @@ def test_who_takes_no_settings_is_said(
     pid = str(job.ranks.processes[0].pid)
     assert main(["env", "set", "TORCHCOMM_TIMEOUT_SECONDS", "60", "--job", pid]) == 0
     told = capsys.readouterr().out.splitlines()
-    assert told[2:] == [f"{names[0]}: takes no settings: it is not ctran's, or has one rank"]
+    assert told[2:] == [f"{names[0]}: takes no settings, as it is not ctran's"]
     for rank in range(2):
         job.say(rank)
     job.results()

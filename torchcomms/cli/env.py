@@ -84,7 +84,7 @@ def _set(name: str, value: str, pid: int | None, seconds: float) -> int:
         time.sleep(0.01)
     code = max(one.tell(f"{name}={value}") for one in asked)
     for communicator in others:
-        print(f"{communicator}: takes no settings: it is not ctran's, or has one rank")
+        print(f"{communicator}: takes no settings, as it is not ctran's")
     return code
 
 
@@ -106,7 +106,10 @@ class _Asked:
     def tell(self, what: str) -> int:
         """Prints a line for each rank; 1 if one has not taken the value."""
         code = 0
-        for rank, answer in sorted(native.answers(self._descriptor, self._number).items()):
+        answers = native.answers(self._descriptor, self._number)
+        if not answers:
+            print(f"{self._communicator}: takes no settings, as it has one rank")
+        for rank, answer in sorted(answers.items()):
             if answer is None:
                 text = "has not answered: it has ended, is stopped, or cannot be told"
             else:

@@ -124,9 +124,7 @@ def writable_memories(pid: int | None = None) -> tuple[list[tuple[str, str]], li
             else:
                 others.append(rank["name"])
     if not found:
-        raise NotFoundError(
-            "no communicator of that job takes settings: those of ctran do, of two or more ranks"
-        )
+        raise NotFoundError("no communicator of that job is ctran's, which alone takes settings")
     return sorted(found), sorted(set(others))
 
 
