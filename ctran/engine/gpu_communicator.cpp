@@ -75,7 +75,7 @@ GpuCommunicator::GpuCommunicator(StreamQueueOptions options, std::shared_ptr<Gpu
     : StreamQueue(std::move(options)),
       domain_(std::move(domain)),
       hosts_(std::move(hosts)),
-      replays_(runtime(), events()) {}
+      replays_(runtime(), device(), events()) {}
 
 std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& collective,
                                                           gpu::Stream stream,

@@ -209,13 +209,7 @@ std::shared_ptr<gpu::MappedHostMemory> GpuHosts::staging(size_t bytes) {
   if (bytes <= stagingBytes_) return staging_;
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
   if (staging_) outgrown_.push_back(staging_);
-  staging_ = {new gpu::MappedHostMemory(bytes), [device = device_](gpu::MappedHostMemory* memory) {
-                try {
-                  const gpu::DeviceGuard guard(device);
-                  delete memory;
-                } catch (const Error&) {  // the driver has gone before us, and the memory with it
-                }
-              }};
+  staging_ = std::make_shared<gpu::MappedHostMemory>(device_, bytes);
   stagingBytes_ = bytes;
   return staging_;
 }

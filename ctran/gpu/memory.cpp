@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "ctran/base/error.h"
+#include "ctran/gpu/discard.h"
 
 namespace ctran::gpu {
 namespace {
@@ -107,8 +108,9 @@ DeviceMemory::~DeviceMemory() {
   driver.memRelease(handle_);
 }
 
-MappedHostMemory::MappedHostMemory(size_t bytes) {
+MappedHostMemory::MappedHostMemory(int device, size_t bytes) : ownDevice_(device) {
   const Driver& driver = Driver::get();
+  const DeviceGuard guard(device);
   check(driver.memHostAlloc(&host_, bytes, kHostPortable | kHostDeviceMap), "cuMemHostAlloc");
   std::memset(host_, 0, bytes);
   if (Result result = driver.memHostGetDevicePointer(&device_, host_, 0); result != kSuccess) {
@@ -117,7 +119,9 @@ MappedHostMemory::MappedHostMemory(size_t bytes) {
   }
 }
 
-MappedHostMemory::~MappedHostMemory() { Driver::get().memFreeHost(host_); }
+MappedHostMemory::~MappedHostMemory() {
+  discard(ownDevice_, [host = host_] { Driver::get().memFreeHost(host); });
+}
 
 SharedHostMemory SharedHostMemory::allocate(int device, const char* label, size_t bytes) {
   UniqueFd file = createSharedMemory(label, bytes);
@@ -161,11 +165,7 @@ void SharedHostMemory::swap(SharedHostMemory& other) noexcept {
 
 SharedHostMemory::~SharedHostMemory() {
   if (!registered_) return;
-  try {
-    const DeviceGuard guard(device_);
-    Driver::get().memHostUnregister(host());
-  } catch (const Error&) {  // the driver has gone before us
-  }
+  discard(device_, [mapping = mapping_] { Driver::get().memHostUnregister(mapping->data()); });
 }
 
 }  // namespace ctran::gpu

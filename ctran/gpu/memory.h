@@ -51,10 +51,12 @@ class DeviceMemory {
   bool isOthers_ = false;  ///< the mapping
 };
 
-/// Page-locked host memory that every device sees under the address `device`, zeroed.
+/// Page-locked host memory that every device sees under the address `device`, zeroed. Its end is
+/// discard().
 class MappedHostMemory {
  public:
-  explicit MappedHostMemory(size_t bytes);
+  /// For the process of that device.
+  MappedHostMemory(int device, size_t bytes);
   ~MappedHostMemory();
   MappedHostMemory(const MappedHostMemory&) = delete;
   MappedHostMemory& operator=(const MappedHostMemory&) = delete;
@@ -63,12 +65,13 @@ class MappedHostMemory {
   DevicePtr device() const { return device_; }
 
  private:
+  const int ownDevice_;
   void* host_ = nullptr;
   DevicePtr device_ = 0;
 };
 
 /// Host memory that processes share, page-locked, so that every device reads and writes it.
-/// Movable.
+/// Movable; its end is discard().
 class SharedHostMemory {
  public:
   /// Zeroed. For `device`'s process.

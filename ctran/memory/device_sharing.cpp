@@ -3,7 +3,7 @@
 #include <string>
 
 #include "ctran/base/error.h"
-#include "ctran/base/log.h"
+#include "ctran/gpu/discard.h"
 
 namespace ctran {
 namespace {
@@ -19,16 +19,6 @@ const gpu::Driver& sharingDriver() {
     return driver;
   }
   throw Error(ErrorKind::Unsupported, "This driver does not share device memory between processes");
-}
-
-/// For destructors: of a device that is lost, or not this process's, all has gone anyway.
-void closeMapping(DevicePtr base, int device) {
-  try {
-    const gpu::DeviceGuard guard(device);
-    gpu::Driver::get().ipcCloseMemHandle(base);
-  } catch (const Error& error) {
-    log(LogComponent::Memory, LogLevel::Debug, "memory was not unmapped: %s", error.what());
-  }
 }
 
 }  // namespace
@@ -74,8 +64,9 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
                 "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
                 "ranks map each other's memory where their GPUs reach each other on one host");
   }
-  std::shared_ptr<void> mapped(gpu::pointerTo(base),
-                               [base, device](void*) { closeMapping(base, device); });
+  std::shared_ptr<void> mapped(gpu::pointerTo(base), [base, device](void*) {
+    gpu::discard(device, [base] { gpu::Driver::get().ipcCloseMemHandle(base); });
+  });
   DevicePtr begin = 0;
   size_t size = 0;
   if (driver.memGetAddressRange(&begin, &size, base) == gpu::kSuccess &&

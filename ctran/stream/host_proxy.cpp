@@ -22,17 +22,6 @@ constexpr uint32_t kClear = 0, kDone = 1, kHandedOver = 2;
 /// Of the thread, for a step that only its word tells of, when it does not spin.
 constexpr auto kBetweenLooks = std::chrono::microseconds(100);
 
-/// For memory that is freed on any thread.
-std::shared_ptr<gpu::MappedHostMemory> pageOf(int device) {
-  return {new gpu::MappedHostMemory(kPage), [device](gpu::MappedHostMemory* page) {
-            try {
-              const gpu::DeviceGuard guard(device);
-              delete page;
-            } catch (const Error&) {  // the driver has gone before us, and the page with it
-            }
-          }};
-}
-
 }  // namespace
 
 /// A word that a stream waits for, as both sides see it.
@@ -117,7 +106,7 @@ Word HostProxy::State::takeWord() {
     }
   }
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
-  const auto page = pageOf(device);
+  const auto page = std::make_shared<gpu::MappedHostMemory>(device, kPage);
   const std::lock_guard lock(mutex);
   for (size_t at = sizeof(uint32_t); at < kPage; at += sizeof(uint32_t)) {
     words.push_back({page, at});

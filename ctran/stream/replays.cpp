@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <new>
 
+#include "ctran/gpu/discard.h"
+
 namespace ctran {
 
 namespace {
@@ -58,7 +60,9 @@ std::optional<Replays::Running> Replays::Captured::running(const gpu::Runtime& r
 }
 
 Replays::~Replays() {
-  for (void* page : pages_) runtime_.memFreeHost(page);
+  for (void* page : pages_) {
+    gpu::discard(runtime_, device_, [&runtime = runtime_, page] { runtime.memFreeHost(page); });
+  }
 }
 
 std::shared_ptr<Replays::Captured> Replays::enter(gpu::Stream stream) {

@@ -39,8 +39,8 @@ class Replays {
     Clock::time_point deadline() const { return since + timeout; }
   };
 
-  Replays(const gpu::Runtime& runtime, std::shared_ptr<gpu::EventPool> events)
-      : runtime_(runtime), events_(std::move(events)) {}
+  Replays(const gpu::Runtime& runtime, int device, std::shared_ptr<gpu::EventPool> events)
+      : runtime_(runtime), device_(device), events_(std::move(events)) {}
   ~Replays();
   Replays(const Replays&) = delete;
   Replays& operator=(const Replays&) = delete;
@@ -63,6 +63,7 @@ class Replays {
   void giveWord(Word* word);
 
   const gpu::Runtime& runtime_;
+  const int device_;
   const std::shared_ptr<gpu::EventPool> events_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<Captured>> graphs_;

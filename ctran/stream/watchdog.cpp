@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "ctran/gpu/discard.h"
 #include "ctran/os/process.h"
 #include "ctran/stream/stream_queue.h"
 
@@ -65,6 +66,7 @@ void WatchdogState::serve() {
       longest = std::min(longest, queue->idleInterval());
     }
     present.clear();  // without the lock: this thread may be the last to own one
+    if (idle) gpu::freeDiscarded();
     lock.lock();
     std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
     const auto wanted = [&] { return stopped || !released.empty() || !sleeps; };
@@ -92,6 +94,7 @@ void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
   // The driver may not be asked once it has taken itself down, which it does at exit.
   [[maybe_unused]] static const int atExit = std::atexit(&Watchdog::stop);
   startThread("ctran-watchdog", [&s] { s.serve(); });
+  gpu::deferDiscarding();
   s.runs = true;
 }
 

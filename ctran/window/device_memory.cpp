@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "ctran/base/error.h"
-#include "ctran/base/log.h"
+#include "ctran/gpu/discard.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/memory/device_segment.h"
 #include "ctran/stream/watchdog.h"
@@ -44,12 +44,7 @@ std::shared_ptr<void> allocateDeviceWords(size_t words, int device) {
   const size_t bytes = std::max<size_t>(words, 1) * sizeof(uint64_t);
   gpu::check(gpu::Driver::get().memAlloc(&address, bytes), "cuMemAlloc");
   std::shared_ptr<void> memory(gpu::pointerTo(address), [device](void* held) {
-    try {
-      const gpu::DeviceGuard guard(device);
-      gpu::Driver::get().memFree(gpu::addressOf(held));
-    } catch (const Error& error) {  // of a device that is lost, or not this process's, all has gone
-      log(LogComponent::Gpu, LogLevel::Debug, "memory was not freed: %s", error.what());
-    }
+    gpu::discard(device, [held] { gpu::Driver::get().memFree(gpu::addressOf(held)); });
   });
   clear(address, bytes, device);
   return memory;

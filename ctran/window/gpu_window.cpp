@@ -120,7 +120,7 @@ void GpuWindow::open(void* data, size_t bytes, size_t signalWords, WaitHooks* ho
     const gpu::DeviceGuard active(device_);
     kernels_ = &SignalKernels::of(device_);
     counts_ = allocateDeviceWords(2 * static_cast<size_t>(size_), device_);
-    abort_ = std::make_shared<gpu::MappedHostMemory>(sizeof(uint32_t));
+    abort_ = std::make_shared<gpu::MappedHostMemory>(device_, sizeof(uint32_t));
     adopted = DeviceSegment::adopt(device_, data, bytes);
     words = allocateDeviceWords(count, device_);
     own.memory = shareDeviceMemory(addressOf(data), bytes);

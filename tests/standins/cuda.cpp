@@ -27,6 +27,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <shared_mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,6 +134,9 @@ Result unsafeCall() {
   return spoiled ? kCaptureUnsupported : kSuccess;
 }
 
+/// Held by itself while memory is freed: no other call gets into the driver meanwhile.
+std::shared_mutex driverMutex;
+
 }  // namespace
 
 struct StreamTag {
@@ -164,6 +168,7 @@ struct StreamTag {
   }
 
   Result push(Task task) {
+    const std::shared_lock enters(driverMutex);
     const std::lock_guard lock(mutex);
     if (capture) {
       if (capture->status != CaptureStatus::Active) return kCaptureInvalidated;
@@ -304,8 +309,9 @@ STAND_IN Result cuStreamSynchronize(Stream stream) {
   return kSuccess;
 }
 
-STAND_IN Result cuCtxSynchronize() {
-  if (const Result result = unsafeCall()) return result;
+namespace {
+
+void drainAll() {
   std::vector<StreamTag*> present;
   {
     const std::lock_guard lock(streamsMutex);
@@ -313,6 +319,23 @@ STAND_IN Result cuCtxSynchronize() {
   }
   for (StreamTag* stream : present) stream->drain();
   of(nullptr).drain();
+}
+
+/// What cuMemFree, cuMemFreeHost, cuMemHostUnregister and cuIpcCloseMemHandle do first, with all
+/// that waits in vain meanwhile: as measured on H100 and H200 with driver 580.
+class Freeing {
+ public:
+  Freeing() { drainAll(); }
+
+ private:
+  const std::unique_lock<std::shared_mutex> alone_{driverMutex};
+};
+
+}  // namespace
+
+STAND_IN Result cuCtxSynchronize() {
+  if (const Result result = unsafeCall()) return result;
+  drainAll();
   return kSuccess;
 }
 
@@ -483,6 +506,7 @@ STAND_IN Result cuEventQuery(Event event) {
     return kCapturedEvent;
   }
   if (const Result result = unsafeCall()) return result;
+  const std::shared_lock enters(driverMutex);
   const std::lock_guard lock(event->mutex);
   return event->ahead.count(event->recorded) == 0 ? kSuccess : kNotReady;
 }
@@ -684,7 +708,10 @@ STAND_IN Result cuMemUnmap(DevicePtr address, size_t bytes) {
 STAND_IN Result cuMemSetAccess(DevicePtr, size_t, const MemoryAccess*, size_t) { return kSuccess; }
 
 STAND_IN Result cuMemHostRegister_v2(void*, size_t, unsigned) { return kSuccess; }
-STAND_IN Result cuMemHostUnregister(void*) { return kSuccess; }
+STAND_IN Result cuMemHostUnregister(void*) {
+  const Freeing freeing;
+  return kSuccess;
+}
 
 STAND_IN Result cuMemHostGetDevicePointer_v2(DevicePtr* device, void* host, unsigned) {
   *device = reinterpret_cast<DevicePtr>(host);
@@ -787,6 +814,7 @@ STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 
 STAND_IN Result cuMemFreeHost(void* address) {
+  const Freeing freeing;
   std::free(address);
   return kSuccess;
 }
@@ -805,6 +833,7 @@ STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
 }
 
 STAND_IN Result cuMemFree_v2(DevicePtr address) {
+  const Freeing freeing;
   const std::lock_guard lock(allocationsMutex);
   const auto found = allocations.find(address);
   if (found == allocations.end()) return kInvalidValue;
@@ -889,6 +918,7 @@ STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsi
 }
 
 STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
+  const Freeing freeing;
   const std::lock_guard lock(allocationsMutex);
   const auto found = opened.find(address);
   if (found == opened.end()) return kInvalidValue;

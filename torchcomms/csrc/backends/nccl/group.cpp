@@ -29,7 +29,7 @@ Group::Group(GroupSetup setup)
                           .idleInterval = setup.hints.replayInterval,
                           .observer = setup.monitor}),
       setup_(std::move(setup)),
-      replays_(runtime(), events()) {}
+      replays_(runtime(), device(), events()) {}
 
 Group::~Group() { startAbort(nullptr); }
 
