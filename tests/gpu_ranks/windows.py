@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+from datetime import timedelta
+
+import torch
+from harness import Rank
 from harness import gpu_windows as windows
 
 from gpu_ranks import BACKEND, Make, case
+from torchcomms import ReduceOp
 
 
 @case(world=2)
@@ -70,3 +76,32 @@ def an_abort_ends_a_wait_for_a_signal(make: Make) -> None:
 @case(world=2, breaks=True)
 def a_window_goes_while_it_waits_in_vain(make: Make) -> None:
     windows.a_window_goes_while_it_waits_in_vain(make, BACKEND)
+
+
+def _goes(rank: Rank) -> None:
+    """Rank 0 waits for rank 1 in a kernel when it lets go of all that another communicator had."""
+    stays = rank.new_comm(BACKEND, "stays", timeout=timedelta(seconds=20))
+    goes = rank.new_comm(BACKEND, "goes")
+    window = goes.window_allocate(64, signal_size=64)
+    tensor = torch.ones(1 << 10, device=rank.device(BACKEND))
+    stays.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+    rank.synchronize(BACKEND)
+    if rank.rank == 1:
+        rank.listen()
+    work = stays.all_reduce(tensor, ReduceOp.SUM, async_op=True)
+    if rank.rank == 0:
+        del window, goes
+        gc.collect()
+        rank.say("gone")
+    work.wait_blocking()
+    rank.synchronize(BACKEND)
+    assert torch.equal(tensor.cpu(), torch.full((1 << 10,), 4.0))
+    stays.finalize()
+
+
+@case(world=2, breaks=True)
+def a_window_goes_while_a_kernel_waits(make: Make) -> None:
+    job = make(2).start(_goes)
+    assert job.hear(0) == "gone"
+    job.say(1)
+    job.results()

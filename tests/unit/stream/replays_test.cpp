@@ -54,7 +54,7 @@ class ReplaysTest : public StreamTest {
   }
 
   const std::shared_ptr<Queue> queue = makeQueue();
-  const std::shared_ptr<Replays> replays = std::make_shared<Replays>(runtime, queue->events());
+  const std::shared_ptr<Replays> replays = std::make_shared<Replays>(runtime, 0, queue->events());
 };
 
 TEST_F(ReplaysTest, KnowsWhichOperationOfAGraphRuns) {
