@@ -20,6 +20,7 @@ struct Discarded {
   void operator()() const noexcept {
     try {
       const ActiveDevice active(*runtime, device);
+      const RelaxedCapture relaxed(*runtime);  // else a capture by another thread would be spoiled
       free();
     } catch (const Error& error) {  // of a device that is lost, or not this process's, all has gone
       log(LogComponent::Gpu, LogLevel::Debug, "memory was not freed: %s", error.what());

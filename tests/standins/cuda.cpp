@@ -709,6 +709,7 @@ STAND_IN Result cuMemSetAccess(DevicePtr, size_t, const MemoryAccess*, size_t) {
 
 STAND_IN Result cuMemHostRegister_v2(void*, size_t, unsigned) { return kSuccess; }
 STAND_IN Result cuMemHostUnregister(void*) {
+  if (const Result result = unsafeCall()) return result;
   const Freeing freeing;
   return kSuccess;
 }
@@ -814,6 +815,7 @@ STAND_IN Result cuMemHostAlloc(void** address, size_t bytes, unsigned) {
 }
 
 STAND_IN Result cuMemFreeHost(void* address) {
+  if (const Result result = unsafeCall()) return result;
   const Freeing freeing;
   std::free(address);
   return kSuccess;
@@ -833,6 +835,7 @@ STAND_IN Result cuMemAlloc_v2(DevicePtr* address, size_t bytes) {
 }
 
 STAND_IN Result cuMemFree_v2(DevicePtr address) {
+  if (const Result result = unsafeCall()) return result;
   const Freeing freeing;
   const std::lock_guard lock(allocationsMutex);
   const auto found = allocations.find(address);
@@ -918,6 +921,7 @@ STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsi
 }
 
 STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
+  if (const Result result = unsafeCall()) return result;
   const Freeing freeing;
   const std::lock_guard lock(allocationsMutex);
   const auto found = opened.find(address);
