@@ -16,7 +16,7 @@ using ctran::device::State;
 using ctran::device::Team;
 
 struct Spinners {
-  explicit Spinners(Gpus& gpus) : gpus(gpus), words(4096 * gpus.count()) {
+  explicit Spinners(Gpus& gpus) : gpus(gpus), words(0, 4096 * gpus.count()) {
     for (int i = 0; i < gpus.count(); ++i) {
       auto* control = reinterpret_cast<Control*>(static_cast<char*>(words.host()) + 4096 * i);
       *control = {};

@@ -142,7 +142,7 @@ void callCosts(const std::string& kernels) {
   void* largeParameters[] = {&argument};
   const DevicePtr mine = gpus.at(0, 0);
   const DevicePtr peer = gpus.at(gpus.count() - 1, 8 << 20);
-  MappedHostMemory host(1 << 16);
+  MappedHostMemory host(0, 1 << 16);
 
   cost(gpu, "cuLaunchKernel, no parameters",
        [&] { return driver.launchKernel(empty, 1, 1, 1, 32, 1, 1, 0, a, nullptr, nullptr); });

@@ -177,7 +177,7 @@ void costs(Gpus& gpus) {
         .add("fence_cycles", cycles[1])
         .emit();
   }
-  MappedHostMemory host(4096);
+  MappedHostMemory host(0, 4096);
   reset(gpus);
   check(
       gpus[0].launch("readCosts", 1, 1, 0, host.device(), gpus.at(0, kFlags), gpus.at(0, kCounts)),

@@ -21,7 +21,7 @@ std::string Variant::cubin() const {
 }
 
 World::World(Gpus& gpus, int ranks, unsigned firstEpoch, uint64_t timeoutNs)
-    : gpus_(gpus), host_(4096 * ranks) {
+    : gpus_(gpus), host_(0, 4096 * ranks) {
   gpus_.synchronize();
   for (int i = 0; i < gpus.count(); ++i) gpus.clear(i, 0, Gpus::kBytes);
   const size_t slotBytes = (ranks <= 4 ? 1536 : 768) << 10;  // 3 regions of `ranks` fit 20 MB
