@@ -131,7 +131,7 @@ void TorchComm::listenForFailures() {
 }
 
 void TorchComm::abort() {
-  if (impl_->isAbortSupported()) hooks_->broken(/*processEnds=*/false);
+  if (impl_->isAbortSupported()) hooks_->broken(/*toTheEnd=*/true);
   impl_->abort();
 }
 

@@ -4,19 +4,12 @@
 #include <cstdlib>
 #include <thread>
 
-#include "ctran/base/counted.h"
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
 #include "torchcomms/csrc/config.hpp"
 
 namespace torch::comms {
-namespace {
-
-/// A listener that takes longer than this is taken to be blocked.
-constexpr std::chrono::seconds kMostOfListener{60};
-
-}  // namespace
 
 ErrorMonitor::ErrorMonitor(std::string who, bool abortProcess)
     : who_(std::move(who)), abortProcess_(abortProcess), grace_(kErrorGraceSeconds.get()) {}
@@ -24,7 +17,6 @@ ErrorMonitor::ErrorMonitor(std::string who, bool abortProcess)
 void ErrorMonitor::failed(const std::string& what, const std::exception_ptr& error,
                           bool reachable) {
   if (abortProcess_ && !reachable) return dropped(what, error);
-  // Before the listener is told, which may block for ever.
   if (abortProcess_) startCounting(what, error);
   broken();
 }
@@ -40,8 +32,6 @@ void ErrorMonitor::startCounting(const std::string& what, const std::exception_p
   try {
     ctran::startThread("comms-error", [self = shared_from_this(), what, error] {
       std::this_thread::sleep_for(self->grace_);
-      // Who is told may hold up the thread that ends the works, and with it those who wait for one.
-      if (self->outlastListener()) std::this_thread::sleep_for(self->grace_);
       self->report(what, error);
     });
   } catch (const ctran::Error& none) {
@@ -67,17 +57,7 @@ void ErrorMonitor::tell(bool processEnds) {
     const std::lock_guard lock(mutex_);
     listener = listener_;
   }
-  const ctran::Counted telling(telling_);
   if (listener) listener(processEnds);
-}
-
-bool ErrorMonitor::outlastListener() const {
-  if (telling_ == 0) return false;
-  const auto giveUp = std::chrono::steady_clock::now() + kMostOfListener;
-  while (telling_ > 0 && std::chrono::steady_clock::now() < giveUp) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return true;
 }
 
 void ErrorMonitor::seen() {

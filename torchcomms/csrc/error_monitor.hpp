@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <exception>
 #include <functional>
@@ -18,17 +17,17 @@ namespace torch::comms {
 /// An error is seen once it has been thrown to the program or read from a work; a communicator
 /// breaks once, so one seen error covers all that follow. An unseen error ends the process when
 /// nobody can see it any more (its work is gone) or when nobody has within a period of grace
-/// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default), which begins anew when the listener took longer.
+/// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default).
 ///
-/// All methods may be called from any thread and none blocks.
+/// All methods may be called from any thread, and block for as long as the listener does.
 class ErrorMonitor final : public ctran::ErrorObserver,
                            public std::enable_shared_from_this<ErrorMonitor> {
  public:
   /// `who` begins the message: "rank 0 of communicator 'world' (ctran)".
   ErrorMonitor(std::string who, bool abortProcess);
 
-  /// `listener` is called, on any thread, whenever an operation has failed, and again with true
-  /// just before the process ends for it; then it may block for a while.
+  /// `listener` is called, on any thread, whenever an operation has failed: it must not take long.
+  /// It is called again with true just before the process ends for it; then it may.
   void listen(std::function<void(bool processEnds)> listener);
 
   /// An operation has failed: tells the listener.
@@ -45,15 +44,12 @@ class ErrorMonitor final : public ctran::ErrorObserver,
   void report(const std::string& what, const std::exception_ptr& error);
   void tell(bool processEnds);
   void startCounting(const std::string& what, const std::exception_ptr& error);
-  /// Waits while the listener is being told, up to a minute; false: it was not.
-  bool outlastListener() const;
 
   const std::string who_;
   const bool abortProcess_;
   const std::chrono::milliseconds grace_;
   std::mutex mutex_;
   std::function<void(bool)> listener_;
-  std::atomic<int> telling_{0};  ///< threads in the listener
   bool seen_ = false;
   bool counting_ = false;  ///< the thread that waits for the period of grace to pass runs
 };

@@ -1,9 +1,10 @@
 #include "torchcomms/csrc/hook_registry.hpp"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
+#include <thread>
 
+#include "ctran/base/counted.h"
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/os/process.h"
@@ -14,8 +15,13 @@ namespace torch::comms {
 
 namespace {
 
-/// How long a process that is about to end waits for its abort hooks.
+/// How long a failure waits for the abort hooks: enough for most. The error of those that take longer
+/// is not held up: PyTorch's flight recorder looks up C++ stack traces for seconds.
+constexpr std::chrono::milliseconds kAbortHookPatience{250};
+/// How long `abort` and a process that is about to end wait for them.
 constexpr std::chrono::seconds kAbortHookLimit{30};
+
+std::atomic<int> gCallingAbortHooks{0};  ///< threads
 
 }  // namespace
 
@@ -110,34 +116,45 @@ void HookRegistry::after(uint64_t id, const PostHookArgs& args) const {
   }
 }
 
-void HookRegistry::broken(bool processEnds) {
+void HookRegistry::broken(bool toTheEnd) {
+  const auto done = [this] { return abortState_ == Abort::Done; };
   std::unique_lock lock(mutex_);
-  if (abortState_ == Abort::None) {
-    abortState_ = Abort::Running;
+  const bool first = abortState_ == Abort::None;
+  if (first) {
+    abortState_ = abort_.entries->empty() ? Abort::Done : Abort::Running;
+    if (done()) return;
     lock.unlock();
-    bool aside = processEnds;  // which it does, whatever the hooks do
     try {
-      if (aside) {
-        ctran::startThread("comms-hooks", [self = shared_from_this()] { self->callAbortHooks(); });
-      }
+      const auto calling = std::make_shared<ctran::Counted>(gCallingAbortHooks);
+      ctran::startThread("comms-hooks",
+                         [self = shared_from_this(), calling] { self->callAbortHooks(); });
     } catch (const ctran::Error&) {
-      aside = false;
+      callAbortHooks();
     }
-    if (!aside) callAbortHooks();
     lock.lock();
   }
-  // Otherwise not: this thread may hold what the hooks need.
-  if (processEnds) {
-    lock.unlock();
-    const HostWait wait;  // they may need the interpreter lock
-    lock.lock();
-    abortDone_.wait_for(lock, kAbortHookLimit, [&] { return abortState_ == Abort::Done; });
-    lock.unlock();
+  // Who fails next does not wait, nor a hook for itself.
+  if (done() || !(first || toTheEnd) || abortCaller_ == std::this_thread::get_id()) return;
+  lock.unlock();
+  const HostWait wait;  // the hooks may need the interpreter lock
+  lock.lock();
+  abortDone_.wait_for(lock, toTheEnd ? kAbortHookLimit : kAbortHookPatience, done);
+  lock.unlock();
+}
+
+void HookRegistry::settleAll(std::chrono::milliseconds limit) {
+  const auto deadline = std::chrono::steady_clock::now() + limit;
+  while (gCallingAbortHooks > 0 && std::chrono::steady_clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
 void HookRegistry::callAbortHooks() {
   const auto entries = snapshot(abort_);
+  {
+    const std::lock_guard lock(mutex_);
+    abortCaller_ = std::this_thread::get_id();
+  }
   for (const auto& entry : *entries) {
     if (entry->removed) continue;
     try {
@@ -148,6 +165,7 @@ void HookRegistry::callAbortHooks() {
     }
   }
   const std::lock_guard lock(mutex_);
+  abortCaller_ = {};
   abortState_ = Abort::Done;
   abortDone_.notify_all();
 }

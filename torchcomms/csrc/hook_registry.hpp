@@ -3,10 +3,12 @@
 #include <c10/util/FunctionRef.h>
 
 #include <atomic>
+#include <chrono>
 #include <comms/torchcomms/TorchCommHooks.hpp>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <vector>
 
 namespace torch::comms {
@@ -39,14 +41,18 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
       c10::function_ref<c10::intrusive_ptr<TorchWork>()> issue) const;
   void before(OpName op, uint64_t id, const PreHookArgs& args) const;
   void after(uint64_t id, const PostHookArgs& args) const;
-  /// The communicator is broken: calls the abort hooks, the first time. `processEnds`: returns only
-  /// when they have ended, whoever calls them, or half a minute has passed.
-  void broken(bool processEnds);
+  /// The communicator is broken: the first time, a thread of their own calls the abort hooks, for
+  /// which this waits a quarter of a second. `toTheEnd`: every time, until they have ended, at most
+  /// half a minute.
+  void broken(bool toTheEnd);
   /// It works again: the next time is a first time.
   void mended();
 
   /// Forgets all hooks.
   void clear();
+
+  /// Waits until no abort hook runs, of any communicator, at most so long.
+  static void settleAll(std::chrono::milliseconds limit);
 
  private:
   /// One kind of hooks. Those who call them hold the list as it was, so it is never changed.
@@ -75,6 +81,7 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   List<PostHook> post_;
   List<AbortHook> abort_;
   enum class Abort { None, Running, Done } abortState_ = Abort::None;
+  std::thread::id abortCaller_;  ///< of nobody while no hook runs
   std::condition_variable abortDone_;
   std::atomic<bool> active_{false};
   std::shared_ptr<CallRecorder> recorder_;

@@ -9,6 +9,7 @@
 #include "torchcomms/csrc/bindings/errors.hpp"
 #include "torchcomms/csrc/c10d/callback_thread.hpp"
 #include "torchcomms/csrc/exit_gate.hpp"
+#include "torchcomms/csrc/hook_registry.hpp"
 #include "torchcomms/csrc/hooks/debug_server.hpp"
 
 namespace torch::comms {
@@ -40,6 +41,7 @@ PYBIND11_MODULE(_comms, module) {
   registerDebugHandlers();
   module.def("_retire", [] {
     const HostWait released;  // what ends meanwhile may let go of tensors
+    HookRegistry::settleAll(std::chrono::seconds(30));  // they may be writing what explains a failure
     ctran::Progress::retire();
     ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.
