@@ -22,6 +22,7 @@ from torchcomms._slurm import first_host
 
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _PAUSE_SECONDS = 0.02
+_OWN_NAME_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,9 @@ def _shared(address: str, connect: Callable[[], Store]) -> Store:
 def _tcp_store(host: str, port: int, serves: bool, prefix: str, timeout: timedelta) -> Store:
     def connect() -> Store:
         deadline = time.monotonic() + timeout.total_seconds()
-        if not serves:
+        if serves:
+            _wait_for_own_name(host, port, timeout)
+        else:
             _wait_for_server(host, port, timeout)
         try:
             return _construct(host, port, serves, timeout, deadline)
@@ -301,6 +304,29 @@ def _construct(host: str, port: int, serves: bool, timeout: timedelta, deadline:
     return made.result()
 
 
+def _wait_for_own_name(host: str, port: int, timeout: timedelta) -> None:
+    """Until the name resolves: a container's own may take a moment. (TCPStore waits to the end.)"""
+    deadline = time.monotonic() + min(timeout.total_seconds(), _OWN_NAME_SECONDS)
+    while True:
+        try:
+            socket.getaddrinfo(host, port)
+            return
+        except UnicodeError as error:  # "a..b"
+            raise _unresolved(host, error) from error
+        except OSError as error:
+            if time.monotonic() >= deadline:
+                raise _unresolved(host, error) from error
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _unresolved(host: str, error: Exception) -> CommError:
+    return hinted(
+        CommError,
+        f"The host name {host!r} does not resolve: {error}",
+        hint="MASTER_ADDR has to be a name or an address of the host of rank 0",
+    )
+
+
 def _wait_for_server(host: str, port: int, timeout: timedelta) -> None:
     """Until somebody listens there. (TCPStore waits as well, but deaf to Ctrl-C.)"""
     deadline = time.monotonic() + timeout.total_seconds()
@@ -308,7 +334,11 @@ def _wait_for_server(host: str, port: int, timeout: timedelta) -> None:
         try:
             socket.create_connection((host, port), timeout=1).close()
             return
+        except UnicodeError as error:
+            raise _unresolved(host, error) from error
         except OSError as error:
+            if time.monotonic() >= deadline and isinstance(error, socket.gaierror):
+                raise _unresolved(host, error) from error
             if time.monotonic() >= deadline:
                 raise hinted(
                     CommTimeoutError,

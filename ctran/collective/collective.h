@@ -82,6 +82,8 @@ struct Collective {
   /// the hosts, an average being one of all ranks. Every rank calls it; ranks without a rail do
   /// nothing.
   bool onRail = false;
+  /// It is how the ranks make a communicator or a window of this one.
+  bool makesGroup = false;
   /// Of AllToAllVDynamic and AllToAllVCombine: which rows.
   std::shared_ptr<const RowExchange> rows;
 

@@ -17,7 +17,8 @@ inline constexpr int kManyHosts = 16;
 /// hosts each rank sends log2(n) messages, to as many ranks.
 template <class T>
 std::vector<T> exchangeAll(Communicator& communicator, const T& own,
-                           std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr) {
+                           std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr,
+                           bool makesGroup = false) {
   static_assert(std::is_trivially_copyable_v<T>);
   std::vector<T> all(communicator.size());
   Collective exchange;
@@ -26,6 +27,7 @@ std::vector<T> exchangeAll(Communicator& communicator, const T& own,
   exchange.count = sizeof own;
   exchange.input = reinterpret_cast<const std::byte*>(&own);
   exchange.output = reinterpret_cast<std::byte*>(all.data());
+  exchange.makesGroup = makesGroup;
   if (communicator.map().hosts() >= kManyHosts) {
     exchange.hints = callHints({{"ctran::algorithm", "bruck"}}, true);
   }

@@ -52,35 +52,40 @@ class WhileItWorks final : public WaitHooks {
   WaitHooks* const user_;
 };
 
-/// Everybody tells everybody its list of ranks. On one host the first of a list also tells where it
-/// listens; between hosts each rank does, and the rest is known from where the parent's ranks are.
+/// Everybody tells everybody of which group it is: by a digest of the list of its ranks and its
+/// name. On one host the first of a list also tells where it listens; between hosts each rank does,
+/// and the rest is known from where the parent's ranks are.
 struct NearAnnouncement {
-  Digest list;
+  Digest group;
   LeaderAddress leader;
 };
 struct FarAnnouncement {
-  std::array<std::byte, 6> list;
+  std::array<std::byte, 6> group;
   uint16_t port;
 };
 static_assert(sizeof(FarAnnouncement) == 8);
 
+Digest digestOf(std::span<const int> ranks, const std::string& name) {
+  return Sha256().add(std::as_bytes(ranks)).add(std::as_bytes(std::span(name))).finish();
+}
+
 template <class Announcement>
-void requireSameLists(const std::vector<Announcement>& all, std::span<const int> ranks, int rank) {
+void requireSameGroup(const std::vector<Announcement>& all, std::span<const int> ranks, int rank) {
   for (const int r : ranks) {
-    if (all[r].list == all[rank].list) continue;
+    if (all[r].group == all[rank].group) continue;
     throw Error(ErrorKind::Mismatch,
                 "split: rank " + std::to_string(rank) + " and rank " + std::to_string(r) +
-                    " passed different lists of ranks",
-                {rank, r}, "split", "all members of a new group pass the same list");
+                    " passed different lists of ranks, or different names",
+                {rank, r}, "split", "all members of a new group pass the same list and name");
   }
 }
 
 /// Known to the ranks of the communicator with that key alone, and different for each group.
-JobKey keyOfGroup(const JobKey& key, uint64_t number, const Digest& list) {
+JobKey keyOfGroup(const JobKey& key, uint64_t number, const Digest& group) {
   const std::string text = "split " + std::to_string(number) + " ";
-  std::vector<std::byte> message(text.size() + list.size());
+  std::vector<std::byte> message(text.size() + group.size());
   std::memcpy(message.data(), text.data(), text.size());
-  std::memcpy(message.data() + text.size(), list.data(), list.size());
+  std::memcpy(message.data() + text.size(), group.data(), group.size());
   return hmacSha256(key, message);
 }
 
@@ -175,7 +180,7 @@ Communicator::Meet Communicator::meetNear(std::span<const int> ranks,
                                           const CommunicatorOptions& options,
                                           std::span<const int> hosts, WaitHooks* hooks) {
   NearAnnouncement own{};
-  own.list = Sha256().add(std::as_bytes(ranks)).finish();
+  own.group = digestOf(ranks, options.name);
   std::shared_ptr<Leader> leader;
   if (!ranks.empty() && options.rank == 0) {
     const bool reachesAll = !hosts.empty() && ranks.size() > 1;
@@ -183,9 +188,9 @@ Communicator::Meet Communicator::meetNear(std::span<const int> ranks,
                                       hostOf(options.hints));
     own.leader = leader->address();
   }
-  const auto all = exchangeAll(*this, own, options.timeout, hooks);
+  const auto all = exchangeAll(*this, own, options.timeout, hooks, /*makesGroup=*/true);
   if (ranks.empty()) return nullptr;
-  requireSameLists(all, ranks, rank());
+  requireSameGroup(all, ranks, rank());
   return [leader, address = all[ranks[0]].leader, &options](Deadline deadline,
                                                             const Interrupt& interrupt) {
     if (!leader) return joinedGroup(address, options, deadline, interrupt);
@@ -198,10 +203,10 @@ Communicator::Meet Communicator::meetNear(std::span<const int> ranks,
 Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
                                          const CommunicatorOptions& options,
                                          std::span<const int> hosts, WaitHooks* hooks) {
-  const Digest list = Sha256().add(std::as_bytes(ranks)).finish();
+  const Digest group = digestOf(ranks, options.name);
   FarAnnouncement own{};
-  std::copy_n(list.begin(), own.list.size(), own.list.begin());
-  const JobKey key = keyOfGroup(key_, ++splits_, list);
+  std::copy_n(group.begin(), own.group.size(), own.group.begin());
+  const JobKey key = keyOfGroup(key_, ++splits_, group);
   const auto ownHosts = std::make_shared<Hosts>();
   if (ranks.size() > 1) {
     try {
@@ -213,9 +218,9 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
     }
     own.port = ownHosts->doorman->addresses().front().port;
   }
-  const auto all = exchangeAll(*this, own, options.timeout, hooks);
+  const auto all = exchangeAll(*this, own, options.timeout, hooks, /*makesGroup=*/true);
   if (ranks.empty()) return nullptr;
-  requireSameLists(all, ranks, rank());
+  requireSameGroup(all, ranks, rank());
   std::vector<uint16_t> ports;
   for (const int r : ranks) ports.push_back(all[r].port);
 

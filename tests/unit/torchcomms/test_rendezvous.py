@@ -183,6 +183,16 @@ def test_nobody_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raised.value.ranks == [0]
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("host", ["no such host", "no..host"])
+def test_the_host_of_rank_0_does_not_resolve(
+    monkeypatch: pytest.MonkeyPatch, rank: int, host: str
+) -> None:
+    put(monkeypatch, RANK=rank, WORLD_SIZE=2, MASTER_ADDR=host, MASTER_PORT=free_port())
+    with pytest.raises(CommError, match=f"host name '{host}' does not resolve.*\n.*MASTER_ADDR"):
+        _rendezvous.resolve("x", None, timedelta(milliseconds=100))
+
+
 def test_something_else_listens_and_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
