@@ -732,7 +732,9 @@ class TorchComm:
         """Of operations from now on."""
     def set_hints(self, hints: dict[str, str]) -> None:
         """Of operations from now on."""
-    def dup(self, name: str = "") -> TorchComm:
+    def dup(
+        self, name: str = "", hints: dict[str, str] | None = None, timeout: timedelta | None = None
+    ) -> TorchComm:
         """A communicator of the same ranks with this one's options: collective over them."""
     def get_init_handle(self) -> str:
         """What names this process and, with enable_reconfigure=True, says how others reach it: for

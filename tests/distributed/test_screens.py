@@ -163,9 +163,12 @@ def _browse(address: str, folder: Path, *arguments: str) -> str:
     if program is None:
         pytest.skip(f"Chromium is not there: {HINT}")
     command = [program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+    # It asks nobody but the address: not for a proxy, nor for updates. /dev/shm may be full.
+    command += ["--no-proxy-server", "--disable-background-networking", "--no-first-run"]
+    command += ["--disable-component-update", "--disable-dev-shm-usage"]
     # Time stands still while it waits for an answer: as much passes as the page needs.
     command += ["--window-size=1000,1000", "--virtual-time-budget=2500"]
-    for seconds in (60, 120):  # on a busy machine it hangs now and then, before it has asked
+    for seconds in (60, 61, 120):  # on a busy machine it hangs now and then, before it has asked
         profile = f"--user-data-dir={folder / f'profile-{seconds}'}"
         with contextlib.suppress(subprocess.TimeoutExpired):
             return subprocess.run(

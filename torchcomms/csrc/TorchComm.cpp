@@ -164,14 +164,16 @@ TorchComm::WorkPtr TorchComm::recvAnySource(at::Tensor& tensor, bool async_op,
       [&] { return impl_->recvAnySource(tensor, async_op, options); }, tensor, -1);
 }
 
+void TorchComm::checkMessage(const P2POp& op) const {
+  const ArgumentChecks check = begin(OpName::batch_op_issue);
+  check.inRange(op.type == P2POp::Type::SEND ? "dst" : "src", op.peer);
+  check.usable(op.tensor);
+}
+
 TorchComm::WorkPtr TorchComm::batch_op_issue(const std::vector<P2POp>& ops, bool async_op,
                                              const BatchP2POptions& options) {
-  const ArgumentChecks check = begin(OpName::batch_op_issue);
-  check.require(!ops.empty(), "Cannot issue empty batch operation");
-  for (const P2POp& op : ops) {
-    check.inRange(op.type == P2POp::Type::SEND ? "dst" : "src", op.peer);
-    check.usable(op.tensor);
-  }
+  begin(OpName::batch_op_issue).require(!ops.empty(), "Cannot issue empty batch operation");
+  for (const P2POp& op : ops) checkMessage(op);
   return hooked<BatchOpIssuePreHookArgs>(
       OpName::batch_op_issue, async_op, options,
       [&] { return impl_->batch_op_issue(ops, async_op, options); }, ops, ops.size());
@@ -488,7 +490,11 @@ std::shared_ptr<TorchComm> TorchComm::split(const std::vector<int>& ranks, const
 }
 
 std::shared_ptr<TorchComm> TorchComm::dup(const std::string& name) {
-  return split(firstRanks(size_), name);
+  return dup(name, getOptions());
+}
+
+std::shared_ptr<TorchComm> TorchComm::dup(const std::string& name, const CommOptions& options) {
+  return split(firstRanks(size_), name, options);
 }
 
 std::string TorchComm::getInitHandle() const {
@@ -609,10 +615,12 @@ void TorchComm::setHints(const Hints& hints) {
 }
 
 void BatchSendRecv::send(const at::Tensor& tensor, int dst, int tag) {
+  comm_->checkMessage({P2POp::Type::SEND, tensor, dst, tag});
   ops.push_back({P2POp::Type::SEND, tensor, dst, tag});
 }
 
 void BatchSendRecv::recv(const at::Tensor& tensor, int src, int tag) {
+  comm_->checkMessage({P2POp::Type::RECV, tensor, src, tag});
   ops.push_back({P2POp::Type::RECV, tensor, src, tag});
 }
 

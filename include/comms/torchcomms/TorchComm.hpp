@@ -171,6 +171,7 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
 
   /// A communicator of the same ranks, with this one's options: collective over them.
   std::shared_ptr<TorchComm> dup(const std::string& name = {});
+  std::shared_ptr<TorchComm> dup(const std::string& name, const CommOptions& options);
 
   /// See ReconfigureOptions. Needs CommOptions::enable_reconfigure.
   std::string getInitHandle() const;
@@ -202,7 +203,10 @@ class TorchComm : public std::enable_shared_from_this<TorchComm> {
  private:
   TorchComm(std::shared_ptr<TorchCommBackend> backend, std::vector<int> ranks);
 
+  friend class BatchSendRecv;
+
   ArgumentChecks begin(OpName op) const;
+  void checkMessage(const P2POp& op) const;
   /// Issues an operation between its hooks, where there are any.
   template <typename Args, typename Issue, typename... Fields>
   WorkPtr hooked(OpName op, bool async_op, const OpOptions& options, Issue issue,

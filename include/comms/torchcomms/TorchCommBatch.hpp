@@ -28,6 +28,7 @@ class BatchSendRecv {
  public:
   explicit BatchSendRecv(std::shared_ptr<TorchComm> comm) : comm_(std::move(comm)) {}
 
+  /// Throw ctran::Error when the tensor or the rank cannot be.
   void send(const at::Tensor& tensor, int dst, int tag = 0);
   void recv(const at::Tensor& tensor, int src, int tag = 0);
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -138,3 +142,24 @@ def test_options_of_operations(cls: type[_comms.SendOptions]) -> None:
     assert options.timeout == timedelta(milliseconds=1)
     options.timeout = None
     assert options.timeout == timedelta(0)
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+def test_options_can_be_copied_and_pickled(copied: Callable[[Any], Any]) -> None:
+    options = CommOptions()
+    options.timeout = timedelta(seconds=7)
+    options.hints = {"a": "b"}
+    options.rank, options.size, options.name = 1, 2, "x"
+    options.abort_process_on_timeout_or_error = False
+    assert copied(options) == options
+    send = torchcomms.SendOptions(hints={"a": "b"}, timeout=timedelta(seconds=3), tag=-4)
+    same = copied(send)
+    assert (same.hints, same.timeout, same.tag) == (send.hints, send.timeout, -4)
+    plain = copied(torchcomms.AllReduceOptions(hints={"a": "b"}))
+    assert type(plain) is torchcomms.AllReduceOptions
+    assert (plain.hints, plain.timeout) == ({"a": "b"}, timedelta())
+
+
+def test_a_tag_that_does_not_fit() -> None:
+    with pytest.raises(torchcomms.CommError, match="tag must fit into 32 bits"):
+        torchcomms.SendOptions(tag=2**63)

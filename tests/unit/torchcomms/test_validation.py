@@ -408,6 +408,38 @@ def test_calls_of_another_shape(fake: Make, message: str, wrong: Wrong) -> None:
         wrong(fake())
 
 
+NEW_COMM = {
+    "argument 'backend' must be str, not NoneType": {"backend": None},
+    "argument 'name' must be str, not int": {"name": 3},
+    "argument 'store' must be torch.distributed.Store, not str": {"store": "x"},
+    "argument 'options' must be CommOptions, not dict": {"options": {}},
+    "device": {"device": 3.5},
+    "timeout must be datetime.timedelta, not int": {"timeout": 3},
+    "hints must be a dict of str to str, not list": {"hints": []},
+}
+
+
+@pytest.mark.parametrize("message", NEW_COMM)
+def test_arguments_of_new_comm(message: str) -> None:
+    right = {"backend": "fake", "device": "cpu"}
+    with pytest.raises(TypeError, match=message) as raised:
+        torchcomms.new_comm(**{**right, **NEW_COMM[message]})
+    assert "incompatible function arguments" not in str(raised.value)
+
+
+def test_messages_of_a_batch_are_checked_as_they_are_added(fake: Make) -> None:
+    batch = fake().batch_op_create()
+    for name, call in {"dst": batch.send, "src": batch.recv}.items():
+        for rank in (-1, 4, 2**40):
+            with pytest.raises(torchcomms.CommError, match=f"{name} must be in range"):
+                call(t(2), rank)
+        with pytest.raises(torchcomms.CommError, match="tag must fit into 32 bits, but is 9223"):
+            call(t(2), 0, tag=2**63)
+        with pytest.raises(torchcomms.CommError, match="contiguous"):
+            call(t(4)[::2], 0)
+    assert batch.ops == []
+
+
 def test_negative_split_sizes(fake: Make) -> None:
     with pytest.raises(ValueError, match="'input_split_sizes' has a negative size"):
         fake().all_to_all_v_single(t(4), t(4), [1] * 4, [-1, 1, 1, 1], False)

@@ -44,6 +44,12 @@ int Integer::rank(const char* what, int size, const char* operation) const {
   return *rank;
 }
 
+int Integer::tag() const {
+  if (const auto fits = small()) return *fits;
+  throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                     "tag must fit into 32 bits, but is " + textOf(*this));
+}
+
 uint64_t Integer::unsigned64(const char* what, const char* operation) const {
   const auto result = PyLong_AsUnsignedLongLong(number.ptr());
   if (result == ~0ULL && PyErr_Occurred() != nullptr) {

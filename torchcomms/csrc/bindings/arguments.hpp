@@ -25,6 +25,8 @@ struct Integer {
   /// A rank below `size`: what does not fit an int is out of range like any other that is too
   /// large, which is not checked here.
   int rank(const char* what, int size, const char* operation) const;
+  /// A tag; throws as unsigned64 does.
+  int tag() const;
 };
 
 /// A parameter of a method; the second name is another spelling of the first.

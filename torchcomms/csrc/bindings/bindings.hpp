@@ -20,7 +20,7 @@ void bindComm(pybind11::module_& module);
 void bindHooks(pybind11::module_& module);
 /// Allocators, tensor registration. After bindComm.
 void bindMemory(pybind11::module_& module);
-/// dup, reconfigure. After bindComm.
+/// reconfigure. After bindComm.
 void bindReconfigure(pybind11::module_& module);
 /// FlightRecorderHook, clog, NanCheckHook.
 void bindReadyHooks(pybind11::module_& module);

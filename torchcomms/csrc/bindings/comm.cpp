@@ -61,20 +61,36 @@ void loadBackend(const std::string& backend) {
   }
 }
 
-std::shared_ptr<TorchComm> newComm(const std::string& backend, const py::object& device,
-                                   const std::optional<std::string>& name,
+/// An argument of new_comm; `typeName` is how people call its type.
+template <typename T>
+T argumentOf(const char* name, const char* typeName, const py::object& value) {
+  try {
+    return value.cast<T>();
+  } catch (const py::cast_error&) {
+    throw py::type_error("new_comm(): argument '" + std::string(name) + "' must be " + typeName +
+                         ", not " + Py_TYPE(value.ptr())->tp_name);
+  }
+}
+
+std::shared_ptr<TorchComm> newComm(const py::object& backendName, const py::object& device,
+                                   const std::optional<py::object>& name,
                                    std::optional<bool> abortProcess, const OptionalTimeout& timeout,
                                    std::optional<bool> highPriority,
-                                   const c10::intrusive_ptr<c10d::Store>& store,
-                                   bool enableReconfigure, std::optional<Hints> hints,
-                                   const std::optional<CommOptions>& given) {
-  CommOptions options = given ? *given : CommOptions();
-  if (name) options.name = *name;
+                                   const std::optional<py::object>& store, bool enableReconfigure,
+                                   std::optional<Hints> hints,
+                                   const std::optional<py::object>& given) {
+  const auto backend = argumentOf<std::string>("backend", "str", backendName);
+  CommOptions options =
+      given ? argumentOf<CommOptions>("options", "CommOptions", *given) : CommOptions();
+  if (name) options.name = argumentOf<std::string>("name", "str", *name);
   if (options.name.empty()) options.name = "default";
   if (abortProcess) options.abort_process_on_timeout_or_error = *abortProcess;
   if (timeout) options.timeout = toTimeout(*timeout);
   if (highPriority) options.is_high_priority_stream = *highPriority;
-  if (store) options.store = store;
+  if (store) {
+    options.store = argumentOf<c10::intrusive_ptr<c10d::Store>>(
+        "store", "torch.distributed.Store", *store);
+  }
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);
 
@@ -145,6 +161,15 @@ std::vector<int> ownGroup(const char* argument, const py::object& ranks, const T
   return own;
 }
 
+/// Of a communicator that is made from this one.
+CommOptions inherited(const TorchComm& self, std::optional<Hints> hints,
+                      const OptionalTimeout& timeout) {
+  CommOptions options = self.getOptions();
+  if (hints) options.hints = std::move(*hints);
+  if (timeout) options.timeout = toTimeout(*timeout);
+  return options;
+}
+
 std::shared_ptr<TorchComm> split(TorchComm& self, const std::optional<py::object>& ranks,
                                  const std::string& name, std::optional<Hints> hints,
                                  const OptionalTimeout& timeout,
@@ -152,12 +177,9 @@ std::shared_ptr<TorchComm> split(TorchComm& self, const std::optional<py::object
   if (ranks.has_value() == rankGroups.has_value()) {
     throw py::type_error("split() takes either 'ranks' or 'rank_groups'");
   }
-  CommOptions options = self.getOptions();
-  if (hints) options.hints = std::move(*hints);
-  if (timeout) options.timeout = toTimeout(*timeout);
   return self.split(
       ranks ? ownGroup("ranks", *ranks, self) : ownGroup("rank_groups", *rankGroups, self), name,
-      options);
+      inherited(self, std::move(hints), timeout));
 }
 
 void bindBatch(py::module_& module) {
@@ -165,8 +187,8 @@ void bindBatch(py::module_& module) {
       .value("SEND", P2POp::Type::SEND)
       .value("RECV", P2POp::Type::RECV);
   py::class_<P2POp>(module, "P2POp", "One send or receive of a batch.")
-      .def(py::init([](P2POp::Type type, const at::Tensor& tensor, int peer, int tag) {
-             return P2POp{type, tensor, peer, tag};
+      .def(py::init([](P2POp::Type type, const at::Tensor& tensor, int peer, const Integer& tag) {
+             return P2POp{type, tensor, peer, tag.tag()};
            }),
            py::arg("type"), py::arg("tensor"), py::arg("peer"), py::arg("tag") = 0)
       .def_readwrite("type", &P2POp::type, "Its direction, a P2POpType.")
@@ -185,17 +207,19 @@ void bindBatch(py::module_& module) {
       "Sends and receives that are issued together, so that none waits for another.")
       .def(
           "send",
-          [](BatchSendRecv& self, const py::object& tensor, const Integer& dst, int tag) {
+          [](BatchSendRecv& self, const py::object& tensor, const Integer& dst,
+             const Integer& tag) {
             self.send(toTensor("send", "tensor", tensor),
-                      dst.rank("dst", self.comm()->getSize(), "batch_op_issue"), tag);
+                      dst.rank("dst", self.comm()->getSize(), "batch_op_issue"), tag.tag());
           },
           py::arg("tensor"), py::arg("dst"), py::arg("tag") = 0,
           "Adds a send of `tensor` to rank `dst`.")
       .def(
           "recv",
-          [](BatchSendRecv& self, const py::object& tensor, const Integer& src, int tag) {
+          [](BatchSendRecv& self, const py::object& tensor, const Integer& src,
+             const Integer& tag) {
             self.recv(toTensor("recv", "tensor", tensor),
-                      src.rank("src", self.comm()->getSize(), "batch_op_issue"), tag);
+                      src.rank("src", self.comm()->getSize(), "batch_op_issue"), tag.tag());
           },
           py::arg("tensor"), py::arg("src"), py::arg("tag") = 0,
           "Adds a receive into `tensor` of what rank `src` sends.")
@@ -291,6 +315,14 @@ void bindComm(py::module_& module) {
            "options; None on ranks that join none. Collective over all ranks of this one: members "
            "of a group pass the same `ranks`, others []. Or all pass `rank_groups`, a list of such "
            "lists.")
+      .def(
+          "dup",
+          [](TorchComm& self, const std::string& name, std::optional<Hints> hints,
+             const OptionalTimeout& timeout) {
+            return self.dup(name, inherited(self, std::move(hints), timeout));
+          },
+          py::arg("name") = "", py::arg("hints") = py::none(), py::arg("timeout") = py::none(),
+          "A communicator of the same ranks with this one's options: collective over them.")
       .def(
           "new_window",
           [](TorchComm& self, const py::object& tensor) {

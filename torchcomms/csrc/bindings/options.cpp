@@ -1,6 +1,9 @@
 #include <pybind11/chrono.h>
 #include <pybind11/stl.h>
 
+#include <array>
+#include <tuple>
+
 #include "torchcomms/csrc/bindings/arguments.hpp"
 #include "torchcomms/csrc/bindings/bindings.hpp"
 
@@ -19,15 +22,26 @@ template <typename Options>
 void bindMessage(py::module_& module, const char* name, const char* about) {
   py::class_<Options, OpOptions>(module, name, about)
       .def(py::init(
-               [](std::optional<Hints> hints, const std::optional<py::object>& timeout, int tag) {
+               [](std::optional<Hints> hints, const std::optional<py::object>& timeout,
+                  const Integer& tag) {
                  Options options;
                  if (hints) options.hints = std::move(*hints);
                  setTimeout(options, timeout);
-                 options.tag = tag;
+                 options.tag = tag.tag();
                  return options;
                }),
            py::arg("hints") = py::none(), py::arg("timeout") = py::none(), py::arg("tag") = 0)
-      .def_readwrite("tag", &Options::tag, "A message goes to a receive of its tag.");
+      .def_property(
+          "tag", [](const Options& self) { return self.tag; },
+          [](Options& self, const Integer& tag) { self.tag = tag.tag(); },
+          "A message goes to a receive of its tag.")
+      .def(py::pickle(
+          [](const Options& self) { return std::tuple(self.hints, self.timeout, self.tag); },
+          [](std::tuple<Hints, std::chrono::milliseconds, int> state) {
+            Options options;
+            std::tie(options.hints, options.timeout, options.tag) = std::move(state);
+            return options;
+          }));
 }
 
 template <typename Options>
@@ -39,7 +53,30 @@ void bindOperation(py::module_& module, const char* name, const char* about) {
              setTimeout(options, timeout);
              return options;
            }),
-           py::arg("hints") = py::none(), py::arg("timeout") = py::none());
+           py::arg("hints") = py::none(), py::arg("timeout") = py::none())
+      .def(py::pickle([](const Options& self) { return std::pair(self.hints, self.timeout); },
+                      [](std::pair<Hints, std::chrono::milliseconds> state) {
+                        Options options;
+                        std::tie(options.hints, options.timeout) = std::move(state);
+                        return options;
+                      }));
+}
+
+/// The fields of CommOptions.
+constexpr std::array kCommFields{"name",
+                                 "rank",
+                                 "size",
+                                 "timeout",
+                                 "abort_process_on_timeout_or_error",
+                                 "store",
+                                 "enable_reconfigure",
+                                 "is_high_priority_stream",
+                                 "hints"};
+
+py::dict fieldsOf(const py::object& options) {
+  py::dict fields;
+  for (const char* name : kCommFields) fields[name] = options.attr(name);
+  return fields;
 }
 
 }  // namespace
@@ -69,16 +106,21 @@ void bindOptions(py::module_& module) {
       .def_readwrite("rank", &CommOptions::rank,
                      "With `size`: the place of this process, instead of the environment's.")
       .def_readwrite("size", &CommOptions::size, "The number of ranks, with `rank`.")
+      .def(py::pickle(&fieldsOf,
+                      [](const py::dict& fields) {
+                        CommOptions options;
+                        const py::object made = py::cast(&options, py::return_value_policy::reference);
+                        for (const auto& [name, value] : fields) py::setattr(made, name, value);
+                        return options;
+                      }))
       .def("__eq__",
            [](const CommOptions& self, const py::object& other) {
              return py::isinstance<CommOptions>(other) && self == other.cast<const CommOptions&>();
            })
       .def("__repr__", [](const py::object& self) {
         py::list parts;
-        for (const char* name :
-             {"name", "rank", "size", "timeout", "abort_process_on_timeout_or_error", "store",
-              "enable_reconfigure", "is_high_priority_stream", "hints"}) {
-          parts.append(py::str("{}={!r}").format(name, self.attr(name)));
+        for (const auto& [name, value] : fieldsOf(self)) {
+          parts.append(py::str("{}={!r}").format(name, value));
         }
         return py::str("CommOptions({})").format(py::str(", ").attr("join")(parts));
       });

@@ -51,8 +51,6 @@ void bindReconfigure(py::module_& module) {
 
   py::reinterpret_borrow<py::class_<TorchComm, std::shared_ptr<TorchComm>>>(
       module.attr("TorchComm"))
-      .def("dup", &TorchComm::dup, py::arg("name") = "",
-           "A communicator of the same ranks with this one's options: collective over them.")
       .def("get_init_handle", &TorchComm::getInitHandle,
            "What names this process and, with enable_reconfigure=True, says how others reach it: "
            "for reconfigure().")

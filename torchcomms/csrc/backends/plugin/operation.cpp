@@ -71,7 +71,10 @@ PluginOperation::PluginOperation(const torchcomms_plugin& plugin, torchcomms_ope
       deadline_(deadlineNanos),
       held_(std::move(held)) {}
 
-PluginOperation::~PluginOperation() { plugin_.release(operation_); }
+PluginOperation::~PluginOperation() {
+  const HostWait released;  // it may wait for a thread of its own
+  plugin_.release(operation_);
+}
 
 void PluginOperation::ended(int result) {
   if (result == TORCHCOMMS_PENDING || status_ != WorkStatus::INPROGRESS) return;
