@@ -215,7 +215,7 @@ void callCosts(const std::string& kernels) {
   });
   cost(gpu, "cuPointerGetAttribute(range start)", [&] {
     DevicePtr start = 0;
-    return driver.pointerGetAttribute(&start, 11, mine);
+    return driver.pointerGetAttribute(&start, PointerAttribute{11}, mine);
   });
   for (size_t bytes : {size_t{8} << 10, size_t{1} << 20}) {
     const std::string size = std::to_string(bytes >> 10) + " KB";
