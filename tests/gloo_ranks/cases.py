@@ -387,12 +387,17 @@ def hints(rank: int, size: int) -> None:
 
 
 def missing_rank(rank: int, size: int) -> str:
-    """Everybody but the last comes; rank 0 names it, the others are told."""
+    """Everybody but the last comes; all name it."""
     with pytest.raises(torchcomms.CommTimeoutError) as raised:
         new_comm(rank, size + 1, "missing", timeout=datetime.timedelta(seconds=1))
-    if rank == 0:
-        assert raised.value.ranks == [size]
+    assert raised.value.ranks == [size]
     return str(raised.value)
+
+
+def missing_first(rank: int, size: int) -> None:
+    with pytest.raises(torchcomms.CommTimeoutError, match="missing: 0") as raised:
+        new_comm(rank + 1, size + 1, "first", timeout=datetime.timedelta(milliseconds=300))
+    assert raised.value.ranks == [0]
 
 
 def late_collective(rank: int, size: int, async_: bool) -> None:

@@ -46,6 +46,7 @@ def test_missing_rank_is_named(ranks: Ranks) -> None:
     assert all("missing: 3" in text for text in texts)
     # Nothing of it is in the way of a second try.
     ranks.run(cases.missing_rank, ranks=[0, 1, 2])
+    ranks.run(cases.missing_first, ranks=[1, 2, 3])
 
 
 @pytest.mark.parametrize("async_op", [False, True], ids=["sync", "async"])

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdio>
 #include <random>
+#include <sstream>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <vector>
 
@@ -53,13 +54,39 @@ std::vector<int> awaitArrivals(C10dStore& store, const std::string& prefix, int 
   return missing;
 }
 
-[[noreturn]] void someMissing(const std::string& key, const std::string& ranks,
-                              std::vector<int> list, milliseconds timeout) {
+[[noreturn]] void someMissing(const std::string& key, const std::vector<int>& ranks,
+                              milliseconds timeout) {
   throw ctran::Error(ctran::ErrorKind::Timeout,
                      "Not all ranks have come to '" + key + "' within " +
-                         std::to_string(timeout.count()) + " ms; missing: " + ranks,
-                     std::move(list), {},
-                     "have all ranks been started, with the same size and name?");
+                         std::to_string(timeout.count()) +
+                         " ms; missing: " + ctran::listed(ranks),
+                     ranks, {}, "have all ranks been started, with the same size and name?");
+}
+
+/// "1 3 5", and back: what another rank has written may be anything.
+std::string written(const std::vector<int>& ranks) {
+  std::string text;
+  for (const int r : ranks) text += std::to_string(r) + " ";
+  return text;
+}
+
+std::vector<int> ranksIn(const std::string& text, int size) {
+  std::vector<int> ranks;
+  std::istringstream numbers(text);
+  for (int r = 0; numbers >> r && std::ssize(ranks) < size;) {
+    if (r >= 0 && r < size) ranks.push_back(r);
+  }
+  return ranks;
+}
+
+/// Of the others: the part of the store that rank 0 has picked.
+std::string prefixOfRank0(C10dStore& store, const std::string& key, milliseconds timeout) {
+  try {
+    return store.get(key, timeout);
+  } catch (const ctran::Error& e) {
+    if (e.kind() != ctran::ErrorKind::Timeout) throw;
+    someMissing(key, {0}, timeout);
+  }
 }
 
 }  // namespace
@@ -83,13 +110,13 @@ c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& stor
     // Whoever came has read it, and nobody leaves before the word below: the next meeting at this
     // key cannot be mistaken for this one.
     keys.remove(key);
-    keys.set(prefix + "/all", missing.empty() ? kCome : ctran::listed(missing));
-    if (!missing.empty()) someMissing(key, ctran::listed(missing), missing, timeout);
+    keys.set(prefix + "/all", missing.empty() ? kCome : written(missing));
+    if (!missing.empty()) someMissing(key, missing, timeout);
   } else {
-    prefix = keys.get(key, timeout);
+    prefix = prefixOfRank0(keys, key, timeout);
     keys.set(arrivalKey(prefix, rank), kCome);
     const std::string word = keys.get(prefix + "/all", left(deadline) + milliseconds(1000));
-    if (word != kCome) someMissing(key, word, {}, timeout);
+    if (word != kCome) someMissing(key, ranksIn(word, size), timeout);
   }
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
