@@ -9,7 +9,8 @@ enum class WaitEnd : uint32_t {
   None = 0,    ///< waits go on
   Failed = 1,  ///< something has failed before
   Lost = 2,    ///< the connection to the rank is lost: its process has ended, or the network fails
-  Closed = 3   ///< the rank has closed the connection
+  Closed = 3,  ///< the rank has closed the connection
+  Aborted = 4  ///< a rank has called abort, or has gone
 };
 
 /// What ends a wait other than what it waits for. It lies where host and device see it, and every

@@ -38,7 +38,7 @@ bool isGone(const WaitLimit& limit, WaitEnd end) {
 
 std::string ended(const WaitLimit& limit, WaitEnd end) {
   const std::string who = "a kernel on a GPU waited for " + named(limit, end);
-  if (end == WaitEnd::Lost || end == WaitEnd::Closed) return who;
+  if (end == WaitEnd::Lost || end == WaitEnd::Closed || end == WaitEnd::Aborted) return who;
   if (isReadable(limit.peerProcess)) return who + ", whose process has ended";
   return who + ", for " + std::to_string(limit.timeoutNanos / 1'000'000'000) +
          " s or until an earlier failure: does it execute the same? (MSCCLPP_TIMEOUT sets the "
@@ -229,10 +229,11 @@ std::shared_future<Semaphore> Communicator::buildSemaphore(const Connection& con
        all = impl_->semaphores_](const std::vector<char>& data) {
         Semaphore made(local, SemaphoreStub::deserialize(data));
         made.limit()->peer = remoteRank;
+        const bool isOfGpu = made.connection().device().type == DeviceType::GPU;
         if (const auto* const known = dynamic_cast<const TcpBootstrap*>(bootstrap.get())) {
-          endsWith(made.limit(), known->engine());
+          endsWith(made.limit(), known->engine(), isOfGpu);
         }
-        if (made.connection().device().type == DeviceType::GPU) {
+        if (isOfGpu) {
           std::erase_if(*all, [](const auto& known) { return known.expired(); });
           all->push_back(made.impl_);
         }
@@ -246,7 +247,10 @@ void Communicator::checkWaits() const {
     if (!semaphore) continue;
     const WaitLimit& own = *semaphore->limit;
     if (const WaitEnd end = storedEnd(own); end != WaitEnd::None) {
-      throw Error(ended(own, end), isGone(own, end) ? ErrorCode::RemoteError : ErrorCode::Timeout);
+      const ErrorCode code = isGone(own, end)          ? ErrorCode::RemoteError
+                             : end == WaitEnd::Aborted ? ErrorCode::Aborted
+                                                       : ErrorCode::Timeout;
+      throw Error(ended(own, end), code);
     }
     for (const std::shared_ptr<WaitLimit>& limit : semaphore->others) {
       if (storedEnd(*limit) == WaitEnd::None) continue;

@@ -26,8 +26,10 @@ class Interruptible final : public ctran::WaitHooks {
   void interrupted() override { checkInterruption(); }
 };
 
-/// Waits with that limit end when the engine's communicator is aborted, by whichever rank.
-void endsWith(const WaitLimit* limit, const std::shared_ptr<ctran::api::Communicator>& engine);
+/// Waits with that limit end when the engine's communicator is aborted, by whichever rank. Those of
+/// GPUs, which look at nothing but the limit, end also when the process of the peer has.
+void endsWith(WaitLimit* limit, const std::shared_ptr<ctran::api::Communicator>& engine,
+              bool isOfGpu);
 /// Before the limit goes.
 void endsNoMore(const WaitLimit* limit);
 bool isAborted(const WaitLimit* limit);

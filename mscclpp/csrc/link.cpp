@@ -1,7 +1,5 @@
 #include "link.h"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -12,6 +10,7 @@
 #include "exposed.h"
 #include "mscclpp/atomic_device.hpp"
 #include "mscclpp/env.hpp"
+#include "service_thread.h"
 
 namespace mscclpp {
 namespace {
@@ -97,12 +96,7 @@ Link::Link(std::unique_ptr<ctran::api::Meeting> meeting, const EndpointName& loc
       fetching_.prepare(local_.gpu);
     });
   }
-  // Signals are for the threads of the program.
-  sigset_t all, before;
-  ::sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::thread([this] { serve(); });
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  thread_ = serviceThread([this] { serve(); });
 }
 
 Link::~Link() {

@@ -1,7 +1,5 @@
 #include "mscclpp/proxy.hpp"
 
-#include <signal.h>
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -10,6 +8,7 @@
 #include <utility>
 
 #include "mscclpp/atomic_device.hpp"
+#include "service_thread.h"
 
 namespace mscclpp {
 namespace {
@@ -49,12 +48,7 @@ class Proxy::Impl {
     error_ = nullptr;
     std::promise<void> begun;
     std::future<void> hasBegun = begun.get_future();
-    // Signals are for the threads of the program.
-    sigset_t all, before;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before);
-    thread_ = std::thread([this, begun = std::move(begun)]() mutable { run(std::move(begun)); });
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    thread_ = serviceThread([this, begun = std::move(begun)]() mutable { run(std::move(begun)); });
     if (blocking) hasBegun.get();
   }
 

@@ -408,9 +408,7 @@ void Waiting::look() {
     checked_ = now;
     checkInterruption();
     if (isAborted(limit_) && ++abortedChecks_ * kBetweenChecks > kReason) {
-      throw Error("waiting for " + named(*limit_, WaitEnd::None) +
-                      ", when a rank had called abort, or had gone",
-                  ErrorCode::Aborted);
+      throw Error("waiting for " + named(*limit_, WaitEnd::Aborted), ErrorCode::Aborted);
     }
   }
   if (limit_ == nullptr) return;

@@ -34,6 +34,8 @@ std::string named(const WaitLimit& limit, WaitEnd why) {
       return rank + ", whose process has ended, or is not reached any more";
     case WaitEnd::Closed:
       return rank + ", which has closed the connection";
+    case WaitEnd::Aborted:
+      return rank + ", when a rank had called abort, or had gone";
     default:
       return rank;
   }

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "ctran/gpu.h"
 #include "ctran/gpu/driver.h"
 #include "mscclpp/algorithm.hpp"
@@ -280,6 +283,38 @@ TEST(WaitOfGpus, ForAProxyThatFailedIsTold) {
     EXPECT_NE(why.find("bytes 50 to 101 of the destination, which has 100"), std::string::npos)
         << why;
     communicator.bootstrap()->barrier();
+  });
+}
+
+/// Until a wait of a kernel would end.
+uint32_t awaitEnd(const WaitLimit& limit) {
+  const auto giveUp = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  uint32_t end = 0;
+  while ((end = __atomic_load_n(&limit.failed, __ATOMIC_ACQUIRE)) == 0 &&
+         std::chrono::steady_clock::now() < giveUp) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return end;
+}
+
+TEST(WaitsOfGpus, EndWithTheAbortOfAnyRank) {
+  runGpuRanks(3, [](Communicator& communicator) {
+    const int rank = communicator.bootstrap()->getRank();
+    if (rank == 2) {
+      communicator.bootstrap()->barrier();
+      dynamic_cast<const TcpBootstrap&>(*communicator.bootstrap()).engine()->abort("enough");
+      return;
+    }
+    const Semaphore semaphore =
+        communicator.buildSemaphore(connectGpu(communicator, 1 - rank), 1 - rank).get();
+    communicator.checkWaits();
+    communicator.bootstrap()->barrier();
+    EXPECT_EQ(awaitEnd(*semaphore.limit()), static_cast<uint32_t>(WaitEnd::Aborted));
+    const std::string error = errorOf([&] { communicator.checkWaits(); });
+    EXPECT_NE(error.find("waited for rank " + std::to_string(1 - rank) +
+                         ", when a rank had called abort"),
+              std::string::npos)
+        << error;
   });
 }
 
