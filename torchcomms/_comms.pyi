@@ -2048,6 +2048,10 @@ def _config_text(name: str) -> str:
 def _config_fault(name: str, text: str) -> str:
     """Why the variable cannot have that value; empty if it can."""
 
+def _config_file() -> tuple[str, str, dict[str, str]]:
+    """The file that TORCHCOMM_CONFIG names, if one is named: its path, why it cannot be used, and
+    its variables."""
+
 def _config_unknown(names: Sequence[str]) -> list[tuple[str, str]]:
     """Of names of variables, those that should mean something here and do not, with what may be
     meant."""

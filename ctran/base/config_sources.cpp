@@ -30,12 +30,6 @@ const ConfigString kFile{
     "comment. It cannot name another file.",
     "path"};
 
-struct File {
-  std::string path;
-  Values values;
-  std::string error;  ///< why it cannot be used
-};
-
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r";
   const size_t first = text.find_first_not_of(kBlank);
@@ -43,8 +37,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-File readFile(const std::string& path) {
-  File file;
+ConfigFile readFile(const std::string& path) {
+  ConfigFile file;
   file.path = path;
   std::ifstream in(path);
   if (!in) {
@@ -69,7 +63,7 @@ File readFile(const std::string& path) {
 // Never destroyed: threads read variables until the process ends.
 struct SourcesState {
   std::mutex mutex;
-  File file;
+  ConfigFile file;
   Values live;
   std::atomic<bool> hasWarned{false};
 };
@@ -88,10 +82,10 @@ struct Observer {
 constinit const Observer* gObservers = nullptr;
 
 /// With the lock. Read again when the variable names another one.
-const File& currentFile(SourcesState& s) {
+const ConfigFile& currentFile(SourcesState& s) {
   const char* path = std::getenv(kFileVariable);
   const std::string named = path == nullptr ? "" : path;
-  if (s.file.path != named) s.file = named.empty() ? File{} : readFile(named);
+  if (s.file.path != named) s.file = named.empty() ? ConfigFile{} : readFile(named);
   return s.file;
 }
 
@@ -157,6 +151,12 @@ std::pair<std::string, Source> configText(const char* name) {
   return {{}, Source::Default};
 }
 
+ConfigFile configFile() {
+  SourcesState& s = sourcesState();
+  const std::lock_guard lock(s.mutex);
+  return currentFile(s);
+}
+
 WhenLiveChanges::WhenLiveChanges(const ConfigVariable& variable, void (*changed)()) {
   gObservers = new Observer{&variable, changed, gObservers};  // for as long as the process lives
 }
@@ -204,21 +204,14 @@ std::vector<UnknownConfig> unknownConfig(const std::vector<std::string>& names,
 }
 
 void checkConfig(const std::vector<std::string_view>& prefixes) {
-  std::vector<std::string> named;
-  std::string path, error;
-  {
-    SourcesState& s = sourcesState();
-    const std::lock_guard lock(s.mutex);
-    const File& file = currentFile(s);
-    path = file.path;
-    error = file.error;
-    for (const auto& [name, value] : file.values) named.push_back(name);
-  }
-  if (!error.empty()) {
+  const ConfigFile file = configFile();
+  if (!file.error.empty()) {
     throw Error(ErrorKind::InvalidArgument,
-                std::string(kFileVariable) + ": the file '" + path + "' " + error, {}, {},
+                std::string(kFileVariable) + ": the file '" + file.path + "' " + file.error, {}, {},
                 std::string(kFile.doc()));
   }
+  std::vector<std::string> named;
+  for (const auto& [name, value] : file.values) named.push_back(name);
   if (sourcesState().hasWarned.exchange(true)) return;
   const auto warn = [](const UnknownConfig& unknown, const char* where) {
     const std::string meant = unknown.near.empty() ? "" : "; is " + unknown.near + " meant?";
@@ -226,7 +219,7 @@ void checkConfig(const std::vector<std::string_view>& prefixes) {
         meant.c_str());
   };
   for (const auto& unknown : unknownConfig(namesInEnvironment(), prefixes)) warn(unknown, "");
-  const std::string where = " in " + path;
+  const std::string where = " in " + file.path;
   for (const auto& unknown : unknownConfig(named, prefixes)) warn(unknown, where.c_str());
   for (const std::string& name : named) {
     if (!name.starts_with("CTRAN_") && !name.starts_with("TORCHCOMM") &&

@@ -1,4 +1,4 @@
-"""The torch that is installed, and the environment variables."""
+"""The torch that is installed, and the variables of the environment and of the file."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ def torch_version(host: Host) -> Outcome:
 
 
 def variables(host: Host) -> Outcome:
-    from torchcomms._comms import _config_fault, _config_unknown
+    from torchcomms._comms import _config_fault, _config_file, _config_unknown
 
-    bad = [
-        fault
-        for name in sorted(host.environ)
-        if host.environ[name] and (fault := _config_fault(name, host.environ[name]))
-    ]
-    unknown = _config_unknown(sorted(host.environ))
-    wrong = [
-        f"{name} means nothing" + (f"; is {near} meant?" if near else "") for name, near in unknown
-    ]
-    unset = [name for name, _ in unknown]
+    path, error, in_file = _config_file()
+    bad = [f"TORCHCOMM_CONFIG: the file '{path}' {error}"] if error else []
+    wrong: list[str] = []
+    unset: list[str] = []
+    for values, where in ((dict(host.environ), ""), (in_file, f" (in {path})")):
+        for name in sorted(values):
+            if values[name] and (fault := _config_fault(name, values[name])):
+                bad.append(fault + where)
+        for name, near in _config_unknown(sorted(values)):
+            wrong.append(f"{name}{where} means nothing" + (f"; is {near} meant?" if near else ""))
+            unset.append(name)
     lines = bad + wrong
     if bad:
         return broken(
@@ -45,11 +46,11 @@ def variables(host: Host) -> Outcome:
         )
     if wrong:
         return slow("; ".join(lines), f"unset {' '.join(unset)}; `torchcomms env` lists the names")
-    ours = [name for name in sorted(host.environ) if name.startswith(_OURS)]
+    ours = [name for name in sorted({*host.environ, *in_file}) if name.startswith(_OURS)]
     return good(f"set: {', '.join(ours)}" if ours else "none is set")
 
 
 CHECKS = (
     Check("torch", "software", "torch's version against the build", torch_version),
-    Check("variables", "software", "environment variables: names and values", variables),
+    Check("variables", "software", "variables: names and values", variables),
 )

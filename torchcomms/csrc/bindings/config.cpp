@@ -60,6 +60,14 @@ void bindConfig(py::module_& module) {
   module.def(
       "_config_text", [](const std::string& name) { return ctran::configText(name.c_str()).first; },
       py::arg("name"), "What a variable is set to, here or in the file; empty where it is not.");
+  module.def(
+      "_config_file",
+      [] {
+        const ctran::ConfigFile file = ctran::configFile();
+        return py::make_tuple(file.path, file.error, file.values);
+      },
+      "The file that TORCHCOMM_CONFIG names, if one is named: its path, why it cannot be used, and "
+      "its variables.");
   module.def("_config_fault", &faultOf, py::arg("name"), py::arg("text"),
              "Why the variable cannot have that value; empty if it can.");
   module.def(

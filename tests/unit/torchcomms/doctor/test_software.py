@@ -36,3 +36,19 @@ def test_variables(tmp_path: Path, environ: dict[str, str], result: str, said: s
     found = software.variables(host_of(tmp_path, environ=environ))
     assert found.result == result
     assert said in found.reason
+
+
+def test_variables_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "variables"
+    monkeypatch.setenv("TORCHCOMM_CONFIG", str(file))
+    found = software.variables(host_of(tmp_path, environ={}))
+    assert found.result == BROKEN
+    assert f"TORCHCOMM_CONFIG: the file '{file}' cannot be read" in found.reason
+
+    file = tmp_path / "others"
+    file.write_text("CTRAN_SPIN_MICROS=soon\nCTRAN_TCP_INTERFACE=eth0\n")
+    monkeypatch.setenv("TORCHCOMM_CONFIG", str(file))
+    found = software.variables(host_of(tmp_path, environ={}))
+    assert found.result == BROKEN
+    assert f"CTRAN_SPIN_MICROS='soon' is not an integer (in {file})" in found.reason
+    assert f"CTRAN_TCP_INTERFACE (in {file}) means nothing; is CTRAN_TCP_INTERFACES" in found.reason
