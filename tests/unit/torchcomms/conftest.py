@@ -84,13 +84,17 @@ def _every_operation(comm: TorchComm, bad: torch.Tensor) -> list[Callable[[], ob
     good, part, whole = torch.zeros(8), torch.zeros(2), torch.zeros(32)
     parts = [torch.zeros(2) for _ in range(4)]
     op = ReduceOp.SUM
-    batch = comm.batch_op_create()
-    batch.send(good, 0)
-    batch.recv(bad, 0)
+
+    def batch() -> None:
+        collected = comm.batch_op_create()
+        collected.send(good, 0)
+        collected.recv(bad, 0)
+        collected.issue(False)
+
     return [
         lambda: comm.send(bad, 0, False),
         lambda: comm.recv(bad, 0, False),
-        lambda: batch.issue(False),
+        batch,
         lambda: comm.broadcast(bad, 0, False),
         lambda: comm.all_reduce(bad, op, False),
         lambda: comm.reduce(bad, 0, op, False),

@@ -50,5 +50,5 @@ def test_variables_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("TORCHCOMM_CONFIG", str(file))
     found = software.variables(host_of(tmp_path, environ={}))
     assert found.result == BROKEN
-    assert f"CTRAN_SPIN_MICROS='soon' is not an integer (in {file})" in found.reason
+    assert f"CTRAN_SPIN_MICROS='soon' is not an integer of at least 0 (in {file})" in found.reason
     assert f"CTRAN_TCP_INTERFACE (in {file}) means nothing; is CTRAN_TCP_INTERFACES" in found.reason
