@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import torchcomms
-from torchcomms import CommError, RedOpType, ReduceOp, TorchComm
+from torchcomms import CommError, RedOpType, ReduceOp, TorchComm, _comms
 
 SIZE = 4
 SUM = ReduceOp.SUM
@@ -58,7 +58,7 @@ def test_messages_of_a_batch_are_checked_as_they_are_added(fake: Make) -> None:
         with pytest.raises(CommError, match="contiguous"):
             add(t(4)[::2], 0)
     assert batch.ops == []
-    batch.ops = [torchcomms.P2POp(torchcomms.P2POp.Type.SEND, t(1), SIZE)]
+    batch.ops = [_comms.P2POp(_comms.P2POpType.SEND, t(1), SIZE)]
     with pytest.raises(CommError, match=r"dst must be in range \[0, 4\), but got 4"):
         batch.issue(False)
 
