@@ -10,7 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from mscclpp.algorithm import KINDS, NO_LIMIT, Algorithm, gpu_hints
-from mscclpp.types import CollectiveBufferMode
 
 if TYPE_CHECKING:
     from mscclpp._runtime import Communicator
@@ -71,17 +70,15 @@ class DefaultAlgorithm(Algorithm):
 
     def __init__(self, name: str) -> None:
         default = _DEFAULTS[name]
-        in_place = default.collective == "broadcast"
         super().__init__(
             name,
             default.collective,
             message_size_range=(default.least, default.most),
             tags=dict.fromkeys(default.tags, 1),
-            buffer_mode=CollectiveBufferMode.IN_PLACE if in_place else CollectiveBufferMode.ANY,
         )
         self._on_one_host = default.on_one_host
         self._on_gpus = default.on_gpus
-        if in_place:
+        if default.collective == "broadcast":
             self._extras = ("root",)
 
     def _hints(self, comm: Communicator) -> dict[str, str]:

@@ -96,6 +96,11 @@ std::optional<int> gpuOf(const void* memory) { return gpu::deviceOf(memory); }
 bool isCapturing(GpuStream stream) {
   return gpu::Runtime::of(gpu::Platform::Cuda).isCapturing(engineStream(stream));
 }
+void copyOn(GpuStream stream, int device, void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return;
+  const gpu::DeviceGuard active(device);
+  gpu::copyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes, engineStream(stream));
+}
 
 StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
 WorkState StreamWork::state() const { return engine_->state(); }

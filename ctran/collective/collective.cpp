@@ -4,6 +4,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
+#include "ctran/collective/in_place.h"
 #include "ctran/reduce/weighted_sum.h"
 
 namespace ctran {
@@ -83,9 +84,8 @@ void checkRows(const Collective& c, int size) {
   static_cast<void>(WeightedSum(c.type));
 }
 
-}  // namespace
-
-void validate(const Collective& c, int rank, int size) {
+/// All but where input and output are.
+void checkArguments(const Collective& c, int rank, int size) {
   using Kind = CollectiveKind;
   const auto rooted = [&] {
     if (c.root < 0 || c.root >= size) {
@@ -162,6 +162,13 @@ void validate(const Collective& c, int rank, int size) {
       return checkRows(c, size);
   }
   reject(c, "no such operation");
+}
+
+}  // namespace
+
+void validate(const Collective& c, int rank, int size) {
+  checkArguments(c, rank, size);
+  checkInPlace(c, rank, size);
 }
 
 size_t Collective::largestInput() const {

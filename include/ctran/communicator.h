@@ -60,8 +60,8 @@ struct Block {
 ///   Recv            | -                           | 1 block                     | of the block
 ///
 /// "One block per rank" is contiguous unless listed in `inputs` or `outputs`, which then hold one
-/// Block per rank. Input and output may be the same memory block by block; other overlap is an
-/// error of the caller.
+/// Block per rank. Input and output may be the same memory block by block (in place: where one of
+/// them has one block, it is this rank's block of the other); other overlap is an error.
 struct Call {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;

@@ -35,6 +35,9 @@ CTRAN_API std::optional<int> currentGpu();
 CTRAN_API std::optional<int> gpuOf(const void* memory);
 /// Whether what is enqueued on the stream becomes part of a graph.
 CTRAN_API bool isCapturing(GpuStream stream);
+/// Puts a copy on a stream of the GPU, from any memory to any; it becomes part of what is captured
+/// there.
+CTRAN_API void copyOn(GpuStream stream, int device, void* to, const void* from, size_t bytes);
 
 struct GpuOptions {
   int device = 0;  ///< of this rank, as the driver numbers them

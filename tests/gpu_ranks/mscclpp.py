@@ -123,10 +123,12 @@ def _check(on: Group, algorithm: mscclpp.Algorithm, count: int, kind: torch.dtyp
     given, wanted = _expected(algorithm.collective, blocks, me, count)
     what = (algorithm.name, count, kind)
     mine = on.place(given)
+    result = on.place(torch.full_like(wanted, 3))
     if algorithm.collective == "broadcast":
+        assert torch.equal(on.run(algorithm, mine, result, extras={"root": 1}), wanted), what
+        assert torch.equal(mine.cpu(), given), what
         assert torch.equal(on.run(algorithm, mine, mine, extras={"root": 1}), wanted), what
         return
-    result = on.place(torch.full_like(wanted, 3))
     assert torch.equal(on.run(algorithm, mine, result), wanted), what
     assert torch.equal(mine.cpu(), given), what
     if algorithm.collective in ("allreduce", "alltoall"):
@@ -294,6 +296,9 @@ def _refusals(rank: Rank) -> None:
         total = numbers(0, 100) + numbers(1, 100)
         assert torch.equal(on.run(algorithm, mine, mine), total)
         assert on.comm.gpu is not None
+        for name in ("default_allreduce_packet", "default_broadcast_zero_copy"):
+            told = error_of(lambda n=name: on.start(named(n), mine[:99], mine[1:]), ValueError)
+            assert "overlaps the output, [" in str(told)
         other = on.comm.gpu + 1
         told = error_of(lambda: on.group.use_gpu(other), ValueError)
         assert "works on GPU" in str(told)

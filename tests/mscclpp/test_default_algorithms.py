@@ -105,9 +105,12 @@ def all_of(algorithm: mscclpp.Algorithm, group: mscclpp.CommGroup, kind: torch.d
         elif algorithm.collective == "alltoall":
             wanted = torch.cat([block[part] for block in blocks])
         else:
-            wanted, result = blocks[1], mine
-            assert execute(algorithm, group, mine, result, extras={"root": 1}) == 0
-            assert torch.equal(result.view(torch.uint8), wanted.view(torch.uint8))
+            wanted = blocks[1]
+            for output in (result, mine):
+                assert execute(algorithm, group, mine, output, extras={"root": 1}) == 0
+                assert torch.equal(output.view(torch.uint8), wanted.view(torch.uint8))
+                given = wanted if output is mine else blocks[group.my_rank]
+                assert torch.equal(mine.view(torch.uint8), given.view(torch.uint8))
             continue
         assert execute(algorithm, group, mine, result) == 0
         assert torch.equal(result.double(), wanted.double()), (algorithm.name, count, kind)
@@ -179,6 +182,39 @@ def on_two_hosts(rank: Rank) -> None:
     assert (group.nranks, group.nranks_per_node) == (4, 2)
     for name in ("default_allreduce_packet", "default_allgather_fullmesh", *BEYOND):
         all_of(named(name), group, torch.float32)
+
+
+def overlapping(rank: Rank) -> None:
+    with group_of(rank) as group:
+        size, me = rank.size, rank.rank
+        memory = torch.arange(100, dtype=torch.int32)
+        one, all_blocks = 10, 10 * size
+        places = {
+            "allreduce": (one, one, 0),
+            "allgather": (one, all_blocks, -one * me),
+            "reducescatter": (all_blocks, one, one * me),
+            "alltoall": (all_blocks, all_blocks, 0),
+            "broadcast": (one, one, 0),
+        }
+        for algorithm in defaults():
+            given, got, place = places[algorithm.collective]
+            mine = memory[40 : 40 + given]
+            for off in (-1, 1):
+                at = 40 + place + off
+                result = memory[at : at + got]
+                with pytest.raises(ValueError, match="overlap") as told:
+                    execute(algorithm, group, mine, result)
+                for tensor in (mine, result):
+                    begin = tensor.data_ptr()
+                    assert f"[{begin:#x}, {begin + tensor.nbytes:#x})" in str(told.value)
+            in_place = memory[40 + place : 40 + place + got]
+            assert execute(algorithm, group, mine, in_place) == 0
+            memory.copy_(torch.arange(100))
+        group.barrier()
+
+
+def test_input_and_output_overlap_in_place_only(ranks: MakeRanks) -> None:
+    ranks(2).run(overlapping)
 
 
 def test_they_serve_ranks_of_several_hosts(ranks: MakeRanks) -> None:

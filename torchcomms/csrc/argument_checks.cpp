@@ -1,10 +1,10 @@
 #include "torchcomms/csrc/argument_checks.hpp"
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "ctran/base/error.h"
+#include "ctran/base/overlap.h"
 
 namespace torch::comms {
 
@@ -18,13 +18,19 @@ std::string label(std::string_view backend) {
   return std::string(backend);
 }
 
-bool overlap(const std::byte* a, size_t aBytes, const std::byte* b, size_t bBytes) {
-  const std::less<const std::byte*> before;
-  return aBytes != 0 && bBytes != 0 && before(a, b + bBytes) && before(b, a + aBytes);
-}
-
 const std::byte* start(const at::Tensor& tensor) {
   return static_cast<const std::byte*>(tensor.const_data_ptr());
+}
+
+ctran::MemoryRange rangeOf(const at::Tensor& tensor) { return {start(tensor), tensor.nbytes()}; }
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  return ctran::overlap(rangeOf(a), rangeOf(b));
+}
+
+std::string overlapping(OpName op, const at::Tensor& a, const at::Tensor& b) {
+  return "Input and output of " + std::string(toString(op)) + " overlap: " +
+         ctran::nameOf(rangeOf(a)) + " and " + ctran::nameOf(rangeOf(b));
 }
 
 }  // namespace
@@ -101,24 +107,18 @@ void ArgumentChecks::allOfSize(const std::vector<at::Tensor>& list, int64_t coun
 }
 
 void ArgumentChecks::inPlaceOrApart(const at::Tensor& whole, const at::Tensor& part) const {
-  const std::byte* w = start(whole);
-  const std::byte* p = start(part);
-  if (p != w + rank * part.nbytes() && overlap(w, whole.nbytes(), p, part.nbytes())) {
-    fail("Input and output of " + std::string(toString(op)) + " overlap",
+  if (start(part) != start(whole) + rank * part.nbytes() && overlap(whole, part)) {
+    fail(overlapping(op, whole, part),
          "in place, the smaller tensor is part `rank` of the larger one");
   }
 }
 
 void ArgumentChecks::sameOrApart(const at::Tensor& a, const at::Tensor& b) const {
-  if (start(a) != start(b) && overlap(start(a), a.nbytes(), start(b), b.nbytes())) {
-    fail("Input and output of " + std::string(toString(op)) + " overlap");
-  }
+  if (start(a) != start(b) && overlap(a, b)) fail(overlapping(op, a, b));
 }
 
 void ArgumentChecks::apart(const at::Tensor& a, const at::Tensor& b) const {
-  if (overlap(start(a), a.nbytes(), start(b), b.nbytes())) {
-    fail("Input and output of " + std::string(toString(op)) + " overlap");
-  }
+  if (overlap(a, b)) fail(overlapping(op, a, b));
 }
 
 void ArgumentChecks::numbers(const at::Tensor& tensor, int64_t count, std::string_view name) const {

@@ -1,7 +1,9 @@
 // What an algorithm has prepared for a communicator: the path of every execute.
 #include <algorithm>
+#include <cstring>
 #include <optional>
 
+#include "ctran/base/overlap.h"
 #include "mscclpp/csrc/bindings/communicator.h"
 
 namespace mscclpp::python {
@@ -106,6 +108,15 @@ void* pointer(int64_t address, int64_t bytes, const char* what) {
   return reinterpret_cast<void*>(address);
 }
 
+/// Of a broadcast, whose input the engine does not know; that of others is checked by the engine.
+void checkApart(const Call& call) {
+  const size_t bytes = call.count * sizeOf(call.type);
+  const ctran::MemoryRange input{call.input, bytes}, output{call.output, bytes};
+  if (call.input == call.output || !overlap(input, output)) return;
+  raise(PyExc_ValueError, "broadcast: the input, " + nameOf(input) + ", overlaps the output, " +
+                              nameOf(output) + "; in place, both begin at the same address");
+}
+
 /// The GPU that has the buffers; none if the host has them.
 std::optional<int> gpuOf(const Call& call, int64_t inputBytes, int64_t outputBytes) {
   const void* const first = inputBytes != 0 ? call.input : call.output;
@@ -121,6 +132,13 @@ std::optional<int> gpuOf(const Call& call, int64_t inputBytes, int64_t outputByt
                               "; they have to be in one place");
 }
 
+/// Whether the output first gets the input: in the engine's broadcasts the root has what it sends
+/// where the others receive.
+bool copiesInput(const Call& call, const Shared& shared) {
+  return call.kind == CollectiveKind::Broadcast && call.root == shared.engine->rank() &&
+         call.input != call.output;
+}
+
 long enqueue(const State& state, Shared& shared, const Call& call, int device, int64_t stream,
              const ctran::api::EnqueueOptions& options) {
   if (!shared.gpu || !state.onGpus) return kNotOnGpus;
@@ -131,6 +149,10 @@ long enqueue(const State& state, Shared& shared, const Call& call, int device, i
   }
   Turn turn(shared);
   Unlocked hooks;
+  if (copiesInput(call, shared)) {
+    ctran::api::copyOn(reinterpret_cast<ctran::api::GpuStream>(stream), device, call.output,
+                       call.input, call.count * sizeOf(call.type));
+  }
   shared.gpu->enqueue(call, reinterpret_cast<ctran::api::GpuStream>(stream), options, &hooks);
   return kSuccess;
 }
@@ -154,9 +176,7 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
     if (reduces(state.kind)) {
       if (!isSupported(call.op.kind, call.type)) return PyLong_FromLong(kInvalidArgument);
     }
-    if (call.kind == CollectiveKind::Broadcast && call.input != call.output) {
-      raise(PyExc_ValueError, "a broadcast has one buffer, as input and as output");
-    }
+    if (call.kind == CollectiveKind::Broadcast) checkApart(call);
     const int64_t stream = count > 7 ? integer(given[7], "stream") : 0;
     const auto shared = held(state);
     if (const auto device = gpuOf(call, inputBytes, outputBytes)) {
@@ -174,6 +194,9 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
     }
     Turn turn(*shared);
     shared->throwIfBroken();
+    if (copiesInput(call, *shared)) {
+      std::memcpy(call.output, call.input, call.count * sizeOf(call.type));
+    }
     Waiting hooks;
     shared->engine->run(call, {}, &hooks);
     return PyLong_FromLong(kSuccess);

@@ -45,8 +45,9 @@ Collective collective(Kind kind, std::vector<std::byte>& data, size_t count, int
   c.kind = kind;
   c.type = DataType::UInt8;
   c.count = count;
-  data.resize(count * size + 1);
-  c.input = c.output = data.data();
+  data.resize(2 * count * size + 1);
+  c.input = data.data();
+  c.output = data.data() + count * size;
   return c;
 }
 
