@@ -39,6 +39,7 @@ struct AlgorithmQuery {
   bool partialSums = true;          ///< sums of partial sums are as good as sums
   const HostMap* map = nullptr;     ///< how they are spread over hosts; null: all on one
   const GpuLimits* gpus = nullptr;  ///< null: the tensors are the CPU's
+  bool reachesGpus = false;         ///< the network does, in their memory, see stageOnRail
   size_t element = 1;               ///< of GPUs: bytes of what a reduction's kernel reduces
   size_t largest = 0;               ///< of GPUs: bytes of the largest block
 

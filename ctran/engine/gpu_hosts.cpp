@@ -37,6 +37,12 @@ HostMap domainsOf(const Communicator& control) {
   return {hosts, control.rank(), static_cast<int>(device::kMaxRanks)};
 }
 
+/// Whether rails only move data between domains.
+bool movesOnRails(CollectiveKind kind) {
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll ||
+         kind == CollectiveKind::Broadcast;
+}
+
 bool isIdle(gpu::Stream stream) {
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));  // of another stream
   return gpu::Driver::get().streamQuery(stream) == gpu::kSuccess;
@@ -88,6 +94,13 @@ class GpuHosts::Call final : public GpuHostsCall {
             reinterpret_cast<std::byte*>(staging_->device())};
   }
 
+  Staging stageOnRail(size_t bytes) override {
+    if (!hosts_.direct_) return stage(bytes);
+    direct_ = hosts_.direct_;
+    std::byte* const area = direct_->area(bytes);
+    return {area, area};
+  }
+
   void copy(std::byte* to, const std::byte* from, size_t bytes) override {
     gpu::copyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes, target_.stream);
   }
@@ -95,10 +108,11 @@ class GpuHosts::Call final : public GpuHostsCall {
   size_t start(std::vector<Collective> between) override {
     // The memory stays until the step has ended, also if the call fails meanwhile.
     auto work = [network = hosts_.network_, between = std::move(between), memory = staging_,
-                 deadline = deadline_, timeout = timeout_, captured = captured_] {
-      const std::chrono::nanoseconds left = captured ? timeout : deadline - Clock::now();
-      runBetween(*network, between,
-                 std::max<std::chrono::nanoseconds>(left, milliseconds(1)) + kNetworkGrace);
+                 direct = direct_, deadline = deadline_, timeout = timeout_, captured = captured_] {
+      std::chrono::nanoseconds left = captured ? timeout : deadline - Clock::now();
+      left = std::max<std::chrono::nanoseconds>(left, milliseconds(1)) + kNetworkGrace;
+      if (!direct) return runBetween(*network, between, left);
+      for (const Collective& each : between) direct->run(each, left);
     };
     steps_.push_back(hosts_.proxy_->makeStep(std::move(work), captured_));
     hosts_.proxy_->handOver(*steps_.back(), target_.stream, isIdle_);
@@ -123,6 +137,7 @@ class GpuHosts::Call final : public GpuHostsCall {
   const bool isIdle_;  // the stream, when the operation was called
   std::vector<std::shared_ptr<HostProxy::Step>> steps_;
   std::shared_ptr<gpu::MappedHostMemory> staging_;
+  std::shared_ptr<GpuDirect> direct_;  // if its area is what was staged
 };
 
 bool GpuHosts::areFor(const Communicator& control) {
@@ -197,7 +212,9 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
     throw Error(said[r].kind, "rank " + std::to_string(r) + " cannot take part: " + why, {r},
                 "new_comm");
   }
+  direct_ = GpuDirect::create(network_, device_, stepBytes_, hooks, whyNotDirect_);
   selector_.emplace(network_->map(), AlgorithmPlace::GpuHosts);
+  if (direct_) selector_->useGpuDirect();
   selector_->prefer(control_->hint(), userPreferences(), control_->sumsInRankOrder());
   selector_->usePlans(name);
 }
@@ -270,6 +287,13 @@ Explanation GpuHosts::explain(CollectiveKind kind, size_t bytes, DataType type,
   const HostMap& domains = network_->map();
   for (int d = 0; d < domains.hosts(); ++d) {
     explanation.why += (d == 0 ? "" : " | ") + listed(domains.ranks(d));
+  }
+  if (movesOnRails(kind) && direct_) {
+    const std::string devices = direct_->devices();
+    explanation.why += "; between domains rails go from GPU to GPU by RDMA";
+    if (!devices.empty()) explanation.why += " (" + devices + ")";
+  } else if (movesOnRails(kind)) {
+    explanation.why += "; between domains through the host's memory: " + whyNotDirect_;
   }
   explanation.network = network_->explain(kind, bytes, type).network;
   return explanation;

@@ -5,9 +5,11 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/gpu_direct.h"
 #include "ctran/engine/gpu_domain.h"
 #include "ctran/engine/gpu_fallback.h"
 #include "ctran/engine/named.h"
@@ -18,9 +20,10 @@
 namespace ctran {
 
 /// Ranks whose GPUs are in several domains: on several hosts, or more than eight on one. Inside a
-/// domain kernels move data (GpuDomain). Between domains the network does, in memory of the host,
-/// on the thread of a HostProxy, which streams hand work to: so calls return at once, and what is
-/// captured needs no call to be replayed.
+/// domain kernels move data (GpuDomain). Between domains the network does, on the thread of a
+/// HostProxy, which streams hand work to: so calls return at once, and what is captured needs no
+/// call to be replayed. It does so in memory of the host, or, where RDMA devices reach the GPUs,
+/// in theirs (GpuDirect).
 ///
 /// Besides `control`, through which the ranks meet and which knows who has failed, there are two
 /// communicators among the same ranks: of the domain's ranks, the control of that; and of all,
@@ -84,6 +87,8 @@ class GpuHosts final : public Explainer {
   const int device_;
   std::shared_ptr<GpuDomain> domain_;
   std::shared_ptr<Communicator> network_;
+  std::shared_ptr<GpuDirect> direct_;
+  std::string whyNotDirect_;
   std::optional<Selector> selector_;
   size_t stepBytes_ = 0;  ///< the same on all ranks
   std::shared_ptr<gpu::MappedHostMemory> staging_;

@@ -49,6 +49,10 @@ enum class DeviceAttribute : int {
   ComputeCapabilityMinor = 76,
   VirtualMemoryManagement = 102,
   PosixFdHandles = 103,
+  GpuDirectRdma = 116,
+  GpuDirectRdmaFlushOptions = 117,
+  GpuDirectRdmaWritesOrdering = 118,
+  DmaBuf = 124,
 };
 
 enum class PointerAttribute : int {
@@ -100,6 +104,14 @@ struct MemoryAccess {
 
 inline constexpr int kMemoryHandlePosixFd = 1;
 inline constexpr int kAddressRangeDmaBufFd = 1;
+
+// Of GpuDirectRdmaFlushOptions, a bit: flushGPUDirectRDMAWrites does it. Of
+// GpuDirectRdmaWritesOrdering, the least at which the device itself sees remote writes in order.
+// Of flushGPUDirectRDMAWrites: what is flushed, and for whom.
+inline constexpr int kFlushByHost = 1;
+inline constexpr int kOrderedForOwner = 100;
+inline constexpr int kFlushCurrentContext = 0;
+inline constexpr int kFlushToOwner = 100;
 
 struct LaunchAttribute {
   int id = 0;
@@ -230,7 +242,8 @@ struct LaunchConfig {
     unsigned flags)                                                                                \
   X(ipcCloseMemHandle, "cuIpcCloseMemHandle", DevicePtr address)                                   \
   X(memGetHandleForAddressRange, "cuMemGetHandleForAddressRange", void* handle, DevicePtr address, \
-    size_t bytes, int type, unsigned long long flags)
+    size_t bytes, int type, unsigned long long flags)                                              \
+  X(flushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", int target, int scope)
 
 /// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,
 /// naming it and the driver's version.

@@ -40,12 +40,13 @@ Error invalid(const std::string& what, const char* hint = "") {
 
 }  // namespace
 
-RdmaTransport::Connection::Connection(std::shared_ptr<RdmaLoop> loop,
-                                      std::chrono::nanoseconds timeout)
-    : loop_(std::move(loop)), devices_(RdmaDevices::get()), timeout_(timeout) {
+RdmaTransport::Connection::Connection(std::shared_ptr<RdmaLoop> loop, const RdmaOptions& options)
+    : loop_(std::move(loop)), devices_(RdmaDevices::get()), timeout_(options.timeout) {
   RdmaCard card;
   card.token = devices_->token();
   for (size_t i = 0; i < devices_->size(); ++i) {
+    const auto& wanted = options.devices;
+    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), i) == wanted.end()) continue;
     const IbDevice& device = (*devices_)[i];
     Expected<std::unique_ptr<RdmaRail>> rail = RdmaRail::open(device, i);
     if (!rail) {

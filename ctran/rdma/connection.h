@@ -21,7 +21,7 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
                                   public RdmaDriver,
                                   public std::enable_shared_from_this<RdmaTransport::Connection> {
  public:
-  Connection(std::shared_ptr<RdmaLoop> loop, std::chrono::nanoseconds timeout);
+  Connection(std::shared_ptr<RdmaLoop> loop, const RdmaOptions& options);
 
   std::string bind() const { return url_; }
   void connect(std::string_view url);

@@ -16,7 +16,7 @@ bool RdmaTransport::supported(std::string* why) {
 
 RdmaTransport::RdmaTransport(RdmaOptions options)
     : loop_(options.loop ? options.loop : RdmaLoop::shared()),
-      connection_(std::make_shared<Connection>(loop_, options.timeout)) {
+      connection_(std::make_shared<Connection>(loop_, options)) {
   loop_->add(connection_);
 }
 

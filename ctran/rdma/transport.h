@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ctran/rdma/future.h"
 #include "ctran/rdma/loop.h"
@@ -23,6 +24,8 @@ struct RdmaOptions {
   std::shared_ptr<RdmaLoop> loop;
   /// When transfers are under way and nothing has moved for so long, the connection fails.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
+  /// Those that it uses, by their numbers in RdmaDevices; empty: all.
+  std::vector<size_t> devices = {};
 };
 
 /// A connection of two processes over RDMA, for reading and writing memory of the peer's from

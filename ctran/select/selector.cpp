@@ -94,6 +94,7 @@ void Selector::useReading(std::string whyNot, bool pays) {
 AlgorithmQuery Selector::queryOf(const Call& call) const {
   AlgorithmQuery query{call.kind, call.bytes, size_};
   query.partialSums = call.partialSums;
+  query.reachesGpus = reachesGpus_;
   if (gpus_) {
     query.gpus = &*gpus_;
     query.element = call.element;

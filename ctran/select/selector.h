@@ -67,6 +67,12 @@ class Selector final : public Tunable {
   /// to think that it pays. The same on all ranks.
   void useReading(std::string whyNot, bool pays);
 
+  /// Of GPUs in several domains: the network reaches their memory.
+  void useGpuDirect() {
+    reachesGpus_ = true;
+    forget();
+  }
+
   void use(TuningTable table) override;
   const TuningTable& table() const { return table_; }
   std::vector<std::string> candidates(CollectiveKind kind, size_t bytes) const override;
@@ -164,6 +170,7 @@ class Selector final : public Tunable {
   const Algorithm* forced_ = nullptr;
   std::string whyNotReading_ = "only ranks can tell whether they may read each other's memory";
   bool readingPays_ = false;
+  bool reachesGpus_ = false;
   std::array<Decision, 64> decisions_;
   std::optional<std::string> communicator_;  // whose plans compete
   std::string forcedPlan_;

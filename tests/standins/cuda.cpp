@@ -5,7 +5,8 @@
 // breaking them would hurt on a real GPU: who queries an event while another thread captures in
 // global mode, queries a captured event, or waits in a capture for what is outside, gets the
 // driver's error and spoils the capture. A process has the GPU that STAND_IN_GPU numbers as its
-// first one, and sees the others behind it.
+// first one, and sees the others behind it. STAND_IN_GPU_DIRECT=0: RDMA devices do not reach a
+// GPU's memory; ordered: what they write needs no flush.
 
 #include <dlfcn.h>
 #include <elf.h>
@@ -606,6 +607,20 @@ STAND_IN Result cuDeviceGetAttribute(int* value, DeviceAttribute which, Device d
     case DeviceAttribute::ComputeCapabilityMajor:
       *value = 9;
       return kSuccess;
+    case DeviceAttribute::GpuDirectRdma:
+    case DeviceAttribute::DmaBuf: {
+      const char* said = std::getenv("STAND_IN_GPU_DIRECT");
+      *value = said == nullptr || std::strcmp(said, "0") != 0;
+      return kSuccess;
+    }
+    case DeviceAttribute::GpuDirectRdmaFlushOptions:
+      *value = kFlushByHost;
+      return kSuccess;
+    case DeviceAttribute::GpuDirectRdmaWritesOrdering: {
+      const char* said = std::getenv("STAND_IN_GPU_DIRECT");
+      *value = said != nullptr && std::strcmp(said, "ordered") == 0 ? kOrderedForOwner : 0;
+      return kSuccess;
+    }
     default:
       *value = 0;
       return kSuccess;
@@ -856,6 +871,20 @@ STAND_IN Result cuMemGetHandleForAddressRange(void* handle, DevicePtr address, s
   if (found == allocations.end() || type != kAddressRangeDmaBufFd) return kInvalidValue;
   if (said != nullptr && std::strcmp(said, "0") == 0) return kNotSupported;
   *static_cast<int*>(handle) = dup(found->second.fd);
+  return kSuccess;
+}
+
+namespace {
+std::atomic<unsigned> rdmaFlushes{0};
+}  // namespace
+
+/// For tests: how often remote writes have been flushed.
+STAND_IN unsigned standInRdmaFlushes() { return rdmaFlushes.load(); }
+
+STAND_IN Result cuFlushGPUDirectRDMAWrites(int target, int scope) {
+  if (!currentContext) return kInvalidContext;
+  if (target != kFlushCurrentContext || scope != kFlushToOwner) return kInvalidValue;
+  ++rdmaFlushes;
   return kSuccess;
 }
 

@@ -34,8 +34,12 @@ class GpuHostsCall {
 
   /// By kernels of this rank's domain, in the numbers of its ranks.
   virtual void inDomain(const Collective& collective) = 0;
-  /// At least so many bytes, for this call alone. At most once in a call.
+  /// At least so many bytes, for this call alone. At most once in a call, this or the next one.
   virtual Staging stage(size_t bytes) = 0;
+  /// The same for what only moves on rails: all_gather, all_to_all and broadcast. Where the network
+  /// reaches the memory of GPUs that is memory of the GPU, and `host` the same address, which names
+  /// it to `start` and is not to be read.
+  virtual Staging stageOnRail(size_t bytes) = 0;
   /// Between GPU and host, or on the GPU.
   virtual void copy(std::byte* to, const std::byte* from, size_t bytes) = 0;
   /// Among the ranks over the network, in memory of the host: a collective, on its rail if it says

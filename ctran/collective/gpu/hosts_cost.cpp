@@ -10,12 +10,17 @@ namespace ctran {
 namespace {
 
 constexpr double kBusBytesPerMicro = 20e3;  // PCIe of the fourth generation, less what it wastes
-constexpr double kKernelBytesPerMicro = 150e3;  // NVLink
+constexpr double kKernelBytesPerMicro = 150e3;   // NVLink
+constexpr double kMemoryBytesPerMicro = 1000e3;  // from a GPU's memory into the same
 constexpr double kLaunchMicros = 5;
 
 }  // namespace
 
 double busMicros(double bytes) { return kLaunchMicros + bytes / kBusBytesPerMicro; }
+
+double stagingMicros(const AlgorithmQuery& q, double bytes) {
+  return q.reachesGpus ? kLaunchMicros + bytes / kMemoryBytesPerMicro : busMicros(bytes);
+}
 
 double kernelMicros(const AlgorithmQuery& q, double bytes) {
   return GroupCost(q).ranks > 1 ? kLaunchMicros + bytes / kKernelBytesPerMicro : kLaunchMicros;

@@ -13,6 +13,8 @@ inline constexpr double kHandOverMicros = 20;
 
 /// Of so many bytes over the bus between GPU and host.
 double busMicros(double bytes);
+/// Of the copy of so many bytes into what stageOnRail gives, or from there.
+double stagingMicros(const AlgorithmQuery& query, double bytes);
 /// Of so many bytes, which each rank has, among the ranks of the largest domain.
 double kernelMicros(const AlgorithmQuery& query, double bytes);
 /// Of the collective among all ranks over the network, in memory of the host.

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "ctran/base/log.h"
-#include "ctran/topology/pci.h"
 #include "ctran/transport/ib/link.h"
 
 namespace ctran {
@@ -66,8 +65,8 @@ std::vector<std::unique_ptr<IbDevice>> IbDevice::openAll(const IbSettings& setti
         continue;
       }
       ports = (*opened)->context_.attributes().phys_port_cnt;
-      const std::string place = settings.sysfs + device.sysfsPath() + "/device";
-      if (settings.hca.empty()) (*opened)->distance_ = PciPlace::of(place).distance(node);
+      (*opened)->place_ = PciPlace::of(settings.sysfs + device.sysfsPath() + "/device");
+      if (settings.hca.empty()) (*opened)->distance_ = (*opened)->place_.distance(node);
       const auto isNearer = [](const auto& a, const auto& b) {
         return a->distance_ < b->distance_;
       };

@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ctran/topology/pci.h"
 #include "ctran/transport/ib/settings.h"
 #include "ctran/verbs/virtual_qp.h"
 
@@ -33,6 +34,7 @@ class IbDevice {
   /// From the cores of the thread that has opened it, see PciPlace; 0 where the settings name
   /// devices.
   int distance() const { return distance_; }
+  const PciPlace& place() const { return place_; }
   const ibverbx::IbvContext& context() const { return context_; }
   const ibverbx::IbvPd& pd() const { return pd_; }
   ibverbx::IbvVirtualCq& cq() { return *cq_; }
@@ -82,6 +84,7 @@ class IbDevice {
   ibverbx::ibv_port_attr attributes_{};
   ibverbx::ibv_gid_entry gid_{};
   int distance_ = 0;
+  PciPlace place_;
   bool armed_ = false;
   bool isGone_ = false;
   bool isPortUp_ = true;

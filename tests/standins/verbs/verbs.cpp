@@ -9,6 +9,8 @@
 //   STAND_IN_VERBS_FAULT    fail:N:STATUS, unplug:N or remove:N: what befalls the N-th work request
 //                           of this process, or the device at that moment; every:N:STATUS: what
 //                           befalls each N-th one; several with commas
+//   STAND_IN_VERBS_PEER_MEMORY=0  there is no module through which devices reach memory of a GPU,
+//                           which is the stand-in's for the CUDA driver, by its address
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -19,6 +21,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
+#include <string>
 #include <utility>
 
 #include "tests/standins/verbs/control.h"
@@ -165,6 +169,20 @@ int requestNotify(ibv_cq* base, int) {
   std::lock_guard lock(Wire::get().mutex);
   static_cast<Cq*>(base)->armed = true;
   return 0;
+}
+
+/// Whether it is memory of a GPU that can be reached through a dma-buf alone.
+bool isBeyondReach(const void* address) {
+  const char* said = std::getenv("STAND_IN_VERBS_PEER_MEMORY");
+  if (said == nullptr || std::strcmp(said, "0") != 0) return false;
+  std::ifstream maps("/proc/self/maps");
+  const auto wanted = reinterpret_cast<uintptr_t>(address);
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long begin = 0, end = 0;
+    if (std::sscanf(line.c_str(), "%lx-%lx", &begin, &end) != 2) continue;
+    if (begin <= wanted && wanted < end) return line.ends_with("/memfd:stand-in (deleted)");
+  }
+  return false;
 }
 
 Mr* registered(ibv_pd* pd, void* address, size_t bytes, uint64_t iova, int access) {
@@ -341,6 +359,10 @@ STAND_IN int ibv_dealloc_pd(ibv_pd* pd) {
 }
 
 STAND_IN ibv_mr* ibv_reg_mr(ibv_pd* pd, void* address, size_t bytes, int access) {
+  if (isBeyondReach(address)) {
+    errno = EFAULT;
+    return nullptr;
+  }
   std::lock_guard lock(Wire::get().mutex);
   return registered(pd, address, bytes, reinterpret_cast<uint64_t>(address), access);
 }

@@ -54,6 +54,17 @@ static_assert(static_cast<int>(DeviceAttribute::ComputeCapabilityMinor) ==
               CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
 static_assert(static_cast<int>(DeviceAttribute::MultiprocessorCount) ==
               CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+static_assert(static_cast<int>(DeviceAttribute::GpuDirectRdma) ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED);
+static_assert(static_cast<int>(DeviceAttribute::GpuDirectRdmaFlushOptions) ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS);
+static_assert(static_cast<int>(DeviceAttribute::GpuDirectRdmaWritesOrdering) ==
+              CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING);
+static_assert(static_cast<int>(DeviceAttribute::DmaBuf) == CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED);
+static_assert(kFlushByHost == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST);
+static_assert(kOrderedForOwner == CU_GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER);
+static_assert(kFlushCurrentContext == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX);
+static_assert(kFlushToOwner == CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER);
 static_assert(static_cast<int>(PeerAttribute::NativeAtomics) ==
               CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED);
 static_assert(static_cast<int>(PointerAttribute::MemoryType) == CU_POINTER_ATTRIBUTE_MEMORY_TYPE);

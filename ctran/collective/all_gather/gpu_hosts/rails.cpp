@@ -13,7 +13,7 @@ void allGatherOnRails(GpuHostsCall& call, const Collective& c) {
   const auto local = static_cast<int>(domains.local().size());
   const Strips strips(c.count, sizeOf(c.type), call.stepBytes / count);
   const size_t slotBytes = 2 * call.stepBytes;  // what goes, and what comes
-  const Staging slots = call.stage(2 * slotBytes);
+  const Staging slots = call.stageOnRail(2 * slotBytes);
   const auto inside = [&](size_t k, int domain, const std::byte* input) {
     Collective step;
     step.kind = c.kind;
@@ -57,8 +57,8 @@ void allGatherOnRails(GpuHostsCall& call, const Collective& c) {
 
 double allGatherOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
-  return q.map->hosts() * kernelMicros(q, bytes * q.map->rails()) + busMicros(bytes) +
-         kHandOverMicros + railMicros(q, q.kind, bytes) + busMicros(bytes * q.map->hosts());
+  return q.map->hosts() * kernelMicros(q, bytes * q.map->rails()) + stagingMicros(q, bytes) +
+         kHandOverMicros + railMicros(q, q.kind, bytes) + stagingMicros(q, bytes * q.map->hosts());
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ void allToAllOnRails(GpuHostsCall& call, const Collective& c) {
   const Strips strips(c.count, sizeOf(c.type),
                       call.stepBytes / static_cast<size_t>(domains.size()));
   const size_t slotBytes = 2 * call.stepBytes;  // what goes, and what comes
-  const Staging slots = call.stage(2 * slotBytes);
+  const Staging slots = call.stageOnRail(2 * slotBytes);
   /// To the ranks of this domain, from those of that one; `inputs`: a block for each of this one.
   const auto inside = [&](size_t k, int domain, std::vector<Block> inputs) {
     Collective step;
@@ -76,8 +76,8 @@ void allToAllOnRails(GpuHostsCall& call, const Collective& c) {
 
 double allToAllOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
-  return q.map->hosts() * kernelMicros(q, bytes / q.map->hosts()) + busMicros(bytes) +
-         kHandOverMicros + railMicros(q, q.kind, bytes) + busMicros(bytes);
+  return q.map->hosts() * kernelMicros(q, bytes / q.map->hosts()) + stagingMicros(q, bytes) +
+         kHandOverMicros + railMicros(q, q.kind, bytes) + stagingMicros(q, bytes);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ void broadcastOnRails(GpuHostsCall& call, const Collective& c) {
   const HostMap& domains = call.domains;
   const size_t element = sizeOf(c.type);
   const Shares shares(call, c.count, element);
-  const Staging slots = call.stage(2 * call.stepBytes);
+  const Staging slots = call.stageOnRail(2 * call.stepBytes);
   const int from = domains.hostOf(c.root);
   const bool isSource = from == domains.host();
   if (isSource) {
@@ -43,7 +43,7 @@ void broadcastOnRails(GpuHostsCall& call, const Collective& c) {
 double broadcastOnRailsMicros(const AlgorithmQuery& q) {
   const auto bytes = static_cast<double>(q.bytes);
   const double share = bytes / q.map->rails();
-  return 2 * kernelMicros(q, bytes) + 2 * busMicros(share) + kHandOverMicros +
+  return 2 * kernelMicros(q, bytes) + 2 * stagingMicros(q, share) + kHandOverMicros +
          railMicros(q, q.kind, share);
 }
 
