@@ -29,8 +29,10 @@ Collective callWith(Kind kind, std::vector<std::byte>& data, size_t count, int r
   c.type = DataType::Int32;
   c.count = count;
   c.root = root;
-  data.resize(sizeof(int32_t) * count * kFour + 1);
-  c.input = c.output = data.data();
+  const size_t bytes = sizeof(int32_t) * count * kFour;
+  data.resize(2 * bytes + 1);
+  c.input = data.data();
+  c.output = data.data() + bytes;
   return c;
 }
 

@@ -21,7 +21,8 @@ class OwnCall {
     collective.kind = kind;
     collective.type = DataType::Float32;
     collective.count = count;
-    collective.input = collective.output = data_.data();
+    collective.input = data_.data();
+    collective.output = data_.data() + data_.size() / 2;
   }
 
   /// The v forms: `counts` as inputs and as outputs.
@@ -30,9 +31,11 @@ class OwnCall {
     collective.kind = kind;
     collective.type = DataType::Float32;
     for (const size_t count : inputs) collective.inputs.push_back({data_.data(), count});
-    for (const size_t count : outputs) collective.outputs.push_back({data_.data(), count});
+    std::byte* const output = data_.data() + data_.size() / 2;
+    for (const size_t count : outputs) collective.outputs.push_back({output, count});
     if (kind != Kind::AllToAllV) {
-      collective.input = collective.output = data_.data();
+      collective.input = data_.data();
+      collective.output = output;
       collective.count = (inputs.empty() ? outputs : inputs)[rank];
     }
   }

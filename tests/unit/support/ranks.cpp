@@ -93,17 +93,19 @@ Collective allReduce(std::vector<int32_t>& data) {
   return c;
 }
 
-Call::Call(CollectiveKind kind, size_t count, int size, int root) : data(count * size + 1) {
+Call::Call(CollectiveKind kind, size_t count, int size, int root) : data(2 * count * size + 1) {
   collective.kind = kind;
   collective.type = DataType::UInt8;
   collective.count = count;
   collective.root = root;
-  collective.input = collective.output = data.data();
-  if (kind == CollectiveKind::AllGatherV) collective.outputs.assign(size, {data.data(), count});
+  std::byte* const output = data.data() + count * size;
+  collective.input = data.data();
+  collective.output = output;
+  if (kind == CollectiveKind::AllGatherV) collective.outputs.assign(size, {output, count});
   if (kind == CollectiveKind::ReduceScatterV) collective.inputs.assign(size, {data.data(), count});
   if (kind == CollectiveKind::AllToAllV) {
     collective.inputs.assign(size, {data.data(), count});
-    collective.outputs = collective.inputs;
+    collective.outputs.assign(size, {output, count});
     collective.count = 0;
   }
 }
