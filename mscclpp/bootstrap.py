@@ -218,6 +218,11 @@ def by_environment(timeout: float) -> Place | None:
     environment = os.environ
     address = environment.get("MSCCLPP_MASTER_ADDR")
     port = environment.get("MSCCLPP_MASTER_PORT")
+    if bool(address) != bool(port):
+        there, missing = "MSCCLPP_MASTER_ADDR", "MSCCLPP_MASTER_PORT"
+        if port:
+            there, missing = missing, there
+        raise ValueError(f"{there} is set, and {missing} is not: set both, or neither")
     if address and port and "RANK" in environment and "WORLD_SIZE" in environment:
         rank, size = _number("RANK"), _number("WORLD_SIZE")
         return by_address(

@@ -241,6 +241,26 @@ def test_variables_that_make_no_sense_are_named(
         mscclpp.CommGroup()
 
 
+@pytest.mark.parametrize("empty", [False, True])
+@pytest.mark.parametrize(
+    ("there", "missing"),
+    [
+        ("MSCCLPP_MASTER_ADDR", "MSCCLPP_MASTER_PORT"),
+        ("MSCCLPP_MASTER_PORT", "MSCCLPP_MASTER_ADDR"),
+    ],
+)
+def test_an_address_without_a_port_and_a_port_without_an_address_are_refused(
+    monkeypatch: pytest.MonkeyPatch, there: str, missing: str, empty: bool
+) -> None:
+    for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", missing):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(there, "5000")
+    if empty:
+        monkeypatch.setenv(missing, "")
+    with pytest.raises(ValueError, match=f"{there} is set, and {missing} is not"):
+        mscclpp.CommGroup()
+
+
 def test_ranks_that_make_no_sense_are_named() -> None:
     with pytest.raises(ValueError, match="there is no rank 2 among 2 ranks"):
         mscclpp.CommGroup(interfaceIpPortTrio="127.0.0.1:5000", rank=2, size=2)
