@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mscclpp.language.instructions import INSTRUCTIONS
+from mscclpp.language.instructions import INSTRUCTIONS, Form
 from mscclpp.language.plan import (
     ChannelRefs,
     Gpu,
@@ -97,8 +97,22 @@ class _Block:
             yield place, f"{op.tbg_info.tb_id} is no place in a group of {op.tbg_info.tbg_size}"
         for part in (*op.src_buff, *op.dst_buff):
             yield from self.part(op, part, place)
+        yield from self.packets(op, place)
         for number, inner in enumerate(op.ops):
             yield from self.operation(inner, f"{place}.ops[{number}]")
+
+    def packets(self, op: Operation, place: str) -> Iterator[tuple[str, str]]:
+        """A packet is twice as large as its data, and its reader waits for its flags: in a buffer
+        of the user's it would overwrite data, or never be recognized."""
+        instruction = INSTRUCTIONS[op.name]
+        for form, parts in ((instruction.reads, op.src_buff), (instruction.writes, op.dst_buff)):
+            if form is Form.data:
+                continue
+            for part in parts[1:] if form is Form.first_data else parts:
+                for rank, kind in self.buffers(op, part):
+                    if kind is not BufferType.scratch:
+                        why = f"{op.name!r} has packets in {kind.name} of rank {rank}"
+                        yield place, f"{why}: they lie in scratch only"
 
     def part(self, op: Operation, part: Part, place: str) -> Iterator[tuple[str, str]]:
         end = part.index + part.size

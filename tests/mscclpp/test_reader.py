@@ -154,6 +154,54 @@ def test_what_is_no_plan_is_refused_by_place(path: str, value: object, says: str
         read(spoiled(path, value))
 
 
+MINE, HIS = [{"size": 1, "index": 0, "type": "s"}], [{"size": 1, "index": 0, "buffer_id": 1}]
+INPUT, OUTPUT = ([{"size": 1, "index": 0, "type": kind}] for kind in "io")
+OUTPUT_OF_ALL = [{"switch_channel_id": 0, "index": 0, "size": 1}]
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "destination", "says"),
+    [
+        ("ppkt", INPUT, [{"size": 1, "index": 0, "buffer_id": 0}], "output of rank 1"),
+        ("cpkt", INPUT, OUTPUT, "output of rank 0"),
+        ("upkt", INPUT, OUTPUT, "input of rank 0"),
+        ("rppkt", OUTPUT, HIS, "output of rank 0"),
+        ("rppkt", MINE, [{"size": 1, "index": 0, "buffer_id": 0}], "output of rank 1"),
+        ("repkt", INPUT + OUTPUT, OUTPUT, "output of rank 0"),
+        ("recpkt", INPUT + MINE, OUTPUT + OUTPUT, "output of rank 0"),
+        ("respkt", INPUT + INPUT, OUTPUT + HIS, "input of rank 0"),
+        ("gstorepkt", INPUT, OUTPUT_OF_ALL, "output of rank 1"),
+    ],
+)
+def test_packets_lie_in_scratch_only(
+    name: str, source: list[Any], destination: list[Any], says: str
+) -> None:
+    kind = "switch" if destination is OUTPUT_OF_ALL else "memory"
+    given = {"name": name, "channel_type": kind, "src_buff": source, "dst_buff": destination}
+    place = r"plan.gpus\[0\].threadblocks\[0\].ops\[0\]"
+    with pytest.raises(PlanFormatError, match=f"{place}: '{name}' has packets in {says}"):
+        read(spoiled(f"{OPS}/0", given))
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "destination"),
+    [
+        ("ppkt", INPUT, HIS),
+        ("cpkt", OUTPUT, MINE),
+        ("upkt", MINE, OUTPUT),
+        ("rppkt", MINE, HIS),
+        ("repkt", INPUT + MINE, OUTPUT),
+        ("recpkt", INPUT + MINE, OUTPUT + MINE),
+        ("respkt", INPUT + MINE, OUTPUT + HIS),
+    ],
+)
+def test_data_of_operations_with_packets_lies_anywhere(
+    name: str, source: list[Any], destination: list[Any]
+) -> None:
+    given = {"name": name, "channel_type": "memory", "src_buff": source, "dst_buff": destination}
+    assert read(spoiled(f"{OPS}/0", given)).gpus[0].threadblocks[0].ops[0].name == name
+
+
 def test_what_is_no_json_is_refused() -> None:
     for text in ("", "{", "[" * 100_000, '{"name": "a", "name": "b"}', "3", "null", "1" * 5000):
         with pytest.raises(PlanFormatError):
