@@ -320,10 +320,12 @@ class OpenSegments {
     return one;
   }
 
+  /// Names of one segment that tell different sizes have mappings of their own.
   std::shared_ptr<void> open(const SharedRange& range, int device) {
     const std::lock_guard lock(mutex_);
     std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
-    std::weak_ptr<void>& known = open_[{range.segment.key, range.segment.number, device}];
+    std::weak_ptr<void>& known =
+        open_[{range.segment.key, range.segment.number, range.segment.bytes, device}];
     if (auto mapped = known.lock()) return mapped;
     SharedRange whole = range;
     whole.offset = 0;
@@ -334,7 +336,7 @@ class OpenSegments {
   }
 
  private:
-  using Name = std::tuple<JobKey, uint64_t, int>;
+  using Name = std::tuple<JobKey, uint64_t, uint64_t, int>;
 
   std::mutex mutex_;
   std::map<Name, std::weak_ptr<void>> open_;

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/gpu/discard.h"
 
@@ -51,7 +52,7 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
   if (range.bytes == 0) return nullptr;
   if (range.isSegment) {
     const auto mapping = DeviceSegment::open(range.segment, device);
-    if (range.offset > mapping->size() || range.bytes > mapping->size() - range.offset) {
+    if (!isInside(range.offset, range.bytes, mapping->size())) {
       throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
     }
     return {mapping, gpu::pointerTo(mapping->address() + range.offset)};
@@ -67,10 +68,12 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
   std::shared_ptr<void> mapped(gpu::pointerTo(base), [base, device](void*) {
     gpu::discard(device, [base] { gpu::Driver::get().ipcCloseMemHandle(base); });
   });
+  // The driver knows how much has been mapped, whatever the name says; without that, no address
+  // behind the first one is used.
   DevicePtr begin = 0;
   size_t size = 0;
-  if (driver.memGetAddressRange(&begin, &size, base) == gpu::kSuccess &&
-      (range.offset > size || range.bytes > size - range.offset)) {
+  if (driver.memGetAddressRange(&begin, &size, base) != gpu::kSuccess || begin > base ||
+      !isInside(Checked(base - begin) + range.offset, range.bytes, size)) {
     throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
   }
   return {mapped, gpu::pointerTo(base + range.offset)};

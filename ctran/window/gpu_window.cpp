@@ -5,6 +5,7 @@
 #include <cstring>
 #include <thread>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/gpu/kernels.h"
 #include "ctran/memory/device_segment.h"
@@ -63,6 +64,30 @@ std::vector<Opening> agree(GpuWindowHost& host, int rank, const Step& step) {
     throw Error(all[r].kind, whose + all[r].why, {number}, "window");
   }
   return all;
+}
+
+/// What a rank says of itself is used for addresses only within what is mapped of its memory.
+void checkOpening(const Opening& opening, int rank, int size) {
+  Checked(opening.memory.bytes).atMost(PTRDIFF_MAX, rank, "bytes of memory", "window");
+  const Checked words = Checked(opening.signalWords) + static_cast<uint64_t>(size);
+  if (!words.isAtMost(opening.words.bytes / kWord)) {
+    throw Error(ErrorKind::Mismatch,
+                "rank " + std::to_string(rank) + " tells " + std::to_string(opening.signalWords) +
+                    " words for signals, and memory of " + std::to_string(opening.words.bytes) +
+                    " bytes for them and those of the ranks",
+                {rank}, "window");
+  }
+}
+
+/// The memory of another rank here; errors name it.
+std::shared_ptr<void> mappedFrom(const SharedRange& range, int rank, int device) {
+  try {
+    return mapDeviceMemory(range, device);
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                "what rank " + std::to_string(rank) + " offers: " + error.message(), {rank},
+                "window", error.hint());
+  }
 }
 
 /// The number of a comparison in device code.
@@ -138,8 +163,9 @@ void GpuWindow::open(void* data, size_t bytes, size_t signalWords, WaitHooks* ho
         peer.memory = std::shared_ptr<void>(std::shared_ptr<void>(), data);
         peer.words = words;
       } else {
-        peer.memory = mapDeviceMemory(other.memory, device_);
-        peer.words = mapDeviceMemory(other.words, device_);
+        checkOpening(other, r, size_);
+        peer.memory = mappedFrom(other.memory, r, device_);
+        peer.words = mappedFrom(other.words, r, device_);
       }
     }
   });

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "ctran/base/checked.h"
 #include "ctran/base/error.h"
 #include "ctran/collective/exchange/copy_signals.cuh"
 #include "ctran/gpu/driver.h"
@@ -95,8 +96,14 @@ std::shared_ptr<PersistentCopy> PersistentCopies::build(
   for (uint32_t r = 0; r < team_.size; ++r) {
     if (r == team_.rank) continue;
     const device::Place& place = all[r].place;
+    Checked(place.segment).atMost(device::kSegments, static_cast<int>(r), "as a segment");
     made->others[r] = symmetric_.mappingOf(static_cast<int>(r), place.segment);
     if (!made->others[r]) return nullptr;
+    if (!isInside(place.offset, own.bytes, made->others[r]->size())) {
+      throw Error(ErrorKind::Mismatch,
+                  "rank " + std::to_string(r) + " offers an output that reaches beyond its memory",
+                  {static_cast<int>(r)});
+    }
     made->outputs[r] = reinterpret_cast<std::byte*>(made->others[r]->address() + place.offset);
   }
   return made;

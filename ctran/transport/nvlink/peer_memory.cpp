@@ -95,8 +95,15 @@ UniqueFd PeerMemory::allocate(uint32_t lanes, bool hasLines) {
 
 void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t extra) {
   const gpu::DeviceGuard guard(device_);
+  const PeerLayout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
   for (int r = 0; r < size_; ++r) {
     if (r == rank_) continue;
+    if (bytes[r] < layout.bytes) {
+      throw Error(ErrorKind::Mismatch,
+                  "rank " + std::to_string(r) + " tells " + std::to_string(bytes[r]) +
+                      " bytes of scratch, where kernels use " + std::to_string(layout.bytes),
+                  {r});
+    }
     if (throughHost_) {
       hostScratch_[r] = gpu::SharedHostMemory::map(device_, group.brought[r], bytes[r]);
     } else {
@@ -106,7 +113,6 @@ void PeerMemory::connect(const HostGroup& group, const std::vector<size_t>& byte
   controlBlocks_ =
       gpu::SharedHostMemory::map(device_, group.memory, controlBlockBytes(size_) + extra);
 
-  const PeerLayout layout(size_, team_.lanes, team_.stepBytes, hasLines_);
   team_.rank = static_cast<uint32_t>(rank_);
   team_.size = static_cast<uint32_t>(size_);
   team_.slotBytes = layout.slotBytes;
