@@ -84,9 +84,8 @@ std::shared_ptr<void> mappedFrom(const SharedRange& range, int rank, int device)
   try {
     return mapDeviceMemory(range, device);
   } catch (const Error& error) {
-    throw Error(error.kind(),
-                "what rank " + std::to_string(rank) + " offers: " + error.message(), {rank},
-                "window", error.hint());
+    throw Error(error.kind(), "what rank " + std::to_string(rank) + " offers: " + error.message(),
+                {rank}, "window", error.hint());
   }
 }
 

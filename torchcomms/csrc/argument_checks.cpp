@@ -29,8 +29,8 @@ bool overlap(const at::Tensor& a, const at::Tensor& b) {
 }
 
 std::string overlapping(OpName op, const at::Tensor& a, const at::Tensor& b) {
-  return "Input and output of " + std::string(toString(op)) + " overlap: " +
-         ctran::nameOf(rangeOf(a)) + " and " + ctran::nameOf(rangeOf(b));
+  return "Input and output of " + std::string(toString(op)) +
+         " overlap: " + ctran::nameOf(rangeOf(a)) + " and " + ctran::nameOf(rangeOf(b));
 }
 
 }  // namespace

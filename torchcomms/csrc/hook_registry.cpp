@@ -15,8 +15,8 @@ namespace torch::comms {
 
 namespace {
 
-/// How long a failure waits for the abort hooks: enough for most. The error of those that take longer
-/// is not held up: PyTorch's flight recorder looks up C++ stack traces for seconds.
+/// How long a failure waits for the abort hooks: enough for most. The error of those that take
+/// longer is not held up: PyTorch's flight recorder looks up C++ stack traces for seconds.
 constexpr std::chrono::milliseconds kAbortHookPatience{250};
 /// How long `abort` and a process that is about to end wait for them.
 constexpr std::chrono::seconds kAbortHookLimit{30};

@@ -144,7 +144,9 @@ def test_options_of_operations(cls: type[_comms.SendOptions]) -> None:
     assert options.timeout == timedelta(0)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))])
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda o: pickle.loads(pickle.dumps(o))]
+)
 def test_options_can_be_copied_and_pickled(copied: Callable[[Any], Any]) -> None:
     options = CommOptions()
     options.timeout = timedelta(seconds=7)

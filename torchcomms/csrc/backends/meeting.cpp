@@ -58,8 +58,7 @@ std::vector<int> awaitArrivals(C10dStore& store, const std::string& prefix, int 
                               milliseconds timeout) {
   throw ctran::Error(ctran::ErrorKind::Timeout,
                      "Not all ranks have come to '" + key + "' within " +
-                         std::to_string(timeout.count()) +
-                         " ms; missing: " + ctran::listed(ranks),
+                         std::to_string(timeout.count()) + " ms; missing: " + ctran::listed(ranks),
                      ranks, {}, "have all ranks been started, with the same size and name?");
 }
 

@@ -88,8 +88,8 @@ std::shared_ptr<TorchComm> newComm(const py::object& backendName, const py::obje
   if (timeout) options.timeout = toTimeout(*timeout);
   if (highPriority) options.is_high_priority_stream = *highPriority;
   if (store) {
-    options.store = argumentOf<c10::intrusive_ptr<c10d::Store>>(
-        "store", "torch.distributed.Store", *store);
+    options.store =
+        argumentOf<c10::intrusive_ptr<c10d::Store>>("store", "torch.distributed.Store", *store);
   }
   if (enableReconfigure) options.enable_reconfigure = true;
   if (hints) options.hints = std::move(*hints);

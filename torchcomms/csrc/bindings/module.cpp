@@ -41,7 +41,8 @@ PYBIND11_MODULE(_comms, module) {
   registerDebugHandlers();
   module.def("_retire", [] {
     const HostWait released;  // what ends meanwhile may let go of tensors
-    HookRegistry::settleAll(std::chrono::seconds(30));  // they may be writing what explains a failure
+    HookRegistry::settleAll(
+        std::chrono::seconds(30));  // they may be writing what explains a failure
     ctran::Progress::retire();
     ctran::Watchdog::stop();
     // Those that wait for other processes go on: they hold nothing up, and end with this one.

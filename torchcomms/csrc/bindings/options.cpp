@@ -21,15 +21,14 @@ void setTimeout(OpOptions& options, const std::optional<py::object>& timeout) {
 template <typename Options>
 void bindMessage(py::module_& module, const char* name, const char* about) {
   py::class_<Options, OpOptions>(module, name, about)
-      .def(py::init(
-               [](std::optional<Hints> hints, const std::optional<py::object>& timeout,
-                  const Integer& tag) {
-                 Options options;
-                 if (hints) options.hints = std::move(*hints);
-                 setTimeout(options, timeout);
-                 options.tag = tag.tag();
-                 return options;
-               }),
+      .def(py::init([](std::optional<Hints> hints, const std::optional<py::object>& timeout,
+                       const Integer& tag) {
+             Options options;
+             if (hints) options.hints = std::move(*hints);
+             setTimeout(options, timeout);
+             options.tag = tag.tag();
+             return options;
+           }),
            py::arg("hints") = py::none(), py::arg("timeout") = py::none(), py::arg("tag") = 0)
       .def_property(
           "tag", [](const Options& self) { return self.tag; },
@@ -109,7 +108,8 @@ void bindOptions(py::module_& module) {
       .def(py::pickle(&fieldsOf,
                       [](const py::dict& fields) {
                         CommOptions options;
-                        const py::object made = py::cast(&options, py::return_value_policy::reference);
+                        const py::object made =
+                            py::cast(&options, py::return_value_policy::reference);
                         for (const auto& [name, value] : fields) py::setattr(made, name, value);
                         return options;
                       }))
