@@ -7,6 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mscclpp import _runtime
@@ -177,7 +178,7 @@ class Algorithm:
         operation = self._operations.get(id(comm))
         if operation is None:
             operation = self._prepared(comm)
-        if self._needs_executor and (executor is None or executor.communicator is not comm):
+        if self._needs_executor and getattr(executor, "communicator", None) is not comm:
             raise ValueError(
                 f"{self.name!r} is a program of the DSL: pass executor=mscclpp.Executor(comm) of "
                 f"the same communicator"
@@ -187,7 +188,7 @@ class Algorithm:
             why = self._check_options(nblocks, nthreads_per_block, accum_dtype, dtype)
             if why:
                 return self._refuse(why)
-            root = self._root(extras or {}, comm.size)
+            root = self._root(checked_extras(extras), comm.size)
         if op == 255:
             op = self._own_op
         elif self._only_op is not None and op != self._only_op:
@@ -259,10 +260,11 @@ class Algorithm:
     def _check_options(
         self, nblocks: int, nthreads: int, accum_dtype: int | None, dtype: int
     ) -> str:
-        if nblocks < 0 or nthreads < 0:
-            raise ValueError("nblocks and nthreads_per_block must not be negative")
+        check_launch(nblocks, nthreads)
         if accum_dtype is None or accum_dtype == dtype:
             return ""
+        if accum_dtype not in list(DataType):
+            raise ValueError(f"accum_dtype is {accum_dtype!r}, which is no mscclpp.DataType")
         kinds = _FLOATS_OF_AT_MOST_32_BITS
         if accum_dtype in kinds and dtype in kinds and dtype is not DataType.float32:
             return ""
@@ -287,6 +289,31 @@ def gpu_hints(collective: str, *algorithms: str) -> dict[str, str]:
     # Of several names the engine takes the last one first.
     names = ",".join(f"{KINDS[collective]}={name}" for name in reversed(algorithms))
     return {"ctran::algorithm": names} if names else {}
+
+
+def check_launch(nblocks: object, nthreads: object) -> None:
+    """Raises unless a kernel can have so many thread blocks, and threads each."""
+    for name, value in (("nblocks", nblocks), ("nthreads_per_block", nthreads)):
+        if not isinstance(value, Integral):
+            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
+        if not 0 <= value < 2**31:
+            raise ValueError(f"{name} is {value}, but must be from 0 to {2**31 - 1}")
+
+
+def checked_extras(extras: object) -> Mapping[str, int]:
+    """Numbers of 64 bits by name; raises if it is something else."""
+    if extras is None:
+        return {}
+    if not isinstance(extras, Mapping):
+        raise TypeError(f"extras must be a dict of str to int, not {type(extras).__name__}")
+    for name, value in extras.items():
+        if not isinstance(name, str):
+            raise TypeError(f"extras must be a dict of str to int, but has the key {name!r}")
+        if not isinstance(value, Integral):
+            raise TypeError(f"extras[{name!r}] must be an int, not {type(value).__name__}")
+        if not 0 <= value < 2**64:
+            raise ValueError(f"extras[{name!r}] is {value}, but must be from 0 to 2**64 - 1")
+    return extras
 
 
 def _communicator(comm: object) -> Communicator:
@@ -356,9 +383,19 @@ class AlgorithmCollection:
         return {collective: dict(named) for collective, named in self._algorithms.items()}
 
     def select_algorithm(self, request: CollectiveRequest) -> Algorithm | None:
-        """What the selector says, or else the fallback selector; None where neither knows."""
+        """What the selector says, or else the fallback selector; None where neither knows. Raises
+        TypeError if one says something else, ValueError if it is of another collective."""
         for selector in self._selectors:
             chosen = selector(self.to_dict(), request)
-            if chosen is not None:
-                return chosen
+            if chosen is None:
+                continue
+            if not isinstance(chosen, Algorithm):
+                raise TypeError(
+                    f"the selector must return an Algorithm or None, not {type(chosen).__name__}"
+                )
+            if chosen.collective != request.collective:
+                raise ValueError(
+                    f"the selector was asked for {request.collective}, and returned {chosen!r}"
+                )
+            return chosen
         return None

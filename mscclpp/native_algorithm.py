@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from operator import index
 from typing import Any
 
-from mscclpp.algorithm import Algorithm, Constraint
+from mscclpp.algorithm import Algorithm, Constraint, check_launch, checked_extras
 from mscclpp.native_communicator import NativeCommunicator, native_of
 from mscclpp.native_library import error_of_call, library
 from mscclpp.types import CollectiveBufferMode, DataType, ReduceOp
@@ -109,9 +109,12 @@ class NativeAlgorithm(Algorithm):
             ("input", input_buffer, input_size),
             ("output", output_buffer, output_size),
         ):
-            if index(address) == 0 and size > 0:
-                raise ValueError(f"an {what} of {size} bytes has no address")
-        named = extras or {}
+            if not 0 <= index(size) < 2**63:
+                raise ValueError(f"{what}_size is {size}, which is no number of bytes")
+            if not 0 <= index(address) < 2**64 or (address == 0 and size > 0):
+                raise ValueError(f"an {what} of {size} bytes has no address: it is {address}")
+        check_launch(nblocks, nthreads_per_block)
+        named = checked_extras(extras)
         code: int = library().mscclpp_algorithm_execute(
             self._handle,
             native_of(comm).handle,
@@ -124,7 +127,7 @@ class NativeAlgorithm(Algorithm):
             stream,
             nblocks,
             nthreads_per_block,
-            int(symmetric_memory),
+            bool(symmetric_memory),
             len(named),
             (ctypes.c_char_p * len(named))(*(name.encode() for name in named)),
             (ctypes.c_uint64 * len(named))(*named.values()),

@@ -288,7 +288,15 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> mscclpp.CommGroup:
         ({"dtype": 99}, ValueError, "dtype must be one of mscclpp.DataType, not 99"),
         ({"op": 77}, ValueError, "op must be one of mscclpp.ReduceOp, not 77"),
         ({"stream": 5}, ValueError, "there is no stream 5: on the CPU, stream is 0"),
-        ({"nblocks": -1}, ValueError, "must not be negative"),
+        ({"input_buffer": -16}, ValueError, "input_buffer is -16, which is no address"),
+        ({"nblocks": -1}, ValueError, "nblocks is -1, but must be from 0 to"),
+        ({"nthreads_per_block": 2**40}, ValueError, "nthreads_per_block is 1099511627776, but"),
+        ({"nblocks": "x"}, TypeError, "nblocks must be an int, not str"),
+        ({"extras": [1]}, TypeError, "extras must be a dict of str to int, not list"),
+        ({"extras": {1: 2}}, TypeError, "extras must be a dict of str to int, but has the key 1"),
+        ({"extras": {"a": "b"}}, TypeError, r"extras\['a'\] must be an int, not str"),
+        ({"extras": {"a": -1}}, ValueError, r"extras\['a'\] is -1, but must be from 0"),
+        ({"accum_dtype": 99}, ValueError, "accum_dtype is 99, which is no mscclpp.DataType"),
     ],
 )
 def test_arguments_that_make_no_sense_are_named(
@@ -426,6 +434,17 @@ def test_selectors_choose_and_fall_back() -> None:
     chosen = collection.select_algorithm(request(message_size=1 << 20))
     assert chosen is not None
     assert chosen.name == "default_allreduce_allpair_packet"
+
+
+def test_what_a_selector_returns_is_checked() -> None:
+    one = mscclpp.AlgorithmCollectionBuilder()
+    one.add_algorithm_builder(named("default_allreduce_packet"))
+    one.set_algorithm_selector(lambda *_: "default_allreduce_packet")  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError, match="must return an Algorithm or None, not str"):
+        one.build().select_algorithm(request())
+    one.set_algorithm_selector(lambda *_: named("default_allgather_fullmesh"))
+    with pytest.raises(ValueError, match="asked for allreduce, and returned <allgather"):
+        one.build().select_algorithm(request())
 
 
 def test_builders_are_each_their_own() -> None:

@@ -124,6 +124,7 @@ def executes_wrongly(rank: Rank, file: str, folder: str) -> None:
         for arguments, error in [
             ((comm, 0, address, 16, 16, types.int32), ValueError),
             ((comm, address, 0, 16, 16, types.int32), ValueError),
+            ((comm, -address, address, 16, 16, types.int32), ValueError),
             ((comm, address, address, -1, 16, types.int32), ValueError),
             ((comm, address, address, 2**64 + 16, 16, types.int32), ValueError),
             ((comm, address, address, 16, 16, 99), ValueError),
@@ -132,7 +133,16 @@ def executes_wrongly(rank: Rank, file: str, folder: str) -> None:
             ((None, address, address, 16, 16, types.int32), TypeError),
         ]:
             refused(error, "", lambda a=arguments: algorithm.execute(*a))
-        assert algorithm.execute(comm, address, address, 16, 16, types.int32) == 0
+        right = (comm, address, address, 16, 16, types.int32)
+        for options, error in [
+            ({"nblocks": -1}, ValueError),
+            ({"nthreads_per_block": 2**31}, ValueError),
+            ({"extras": {"a": -1}}, ValueError),
+            ({"extras": {"a": 1.5}}, TypeError),
+            ({"extras": "a"}, TypeError),
+        ]:
+            refused(error, "", lambda o=options: algorithm.execute(*right, **o))
+        assert algorithm.execute(*right) == 0
         group.barrier()
 
 

@@ -102,8 +102,10 @@ uint32_t atMostBlocks(int64_t number) {
 /// A buffer that was given as a number.
 void* pointer(int64_t address, int64_t bytes, const char* what) {
   if (bytes < 0) raise(PyExc_ValueError, std::string(what) + "_size must not be negative");
-  if (address == 0 && bytes != 0) {
-    raise(PyExc_ValueError, std::string(what) + "_buffer is null");
+  if (address < 0 || (address == 0 && bytes != 0)) {
+    raise(PyExc_ValueError, std::string(what) + "_buffer is " +
+                                (address == 0 ? "null" : std::to_string(address)) +
+                                ", which is no address");
   }
   return reinterpret_cast<void*>(address);
 }
