@@ -7,7 +7,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
+from operator import index
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from mscclpp import _runtime
@@ -291,13 +291,20 @@ def gpu_hints(collective: str, *algorithms: str) -> dict[str, str]:
     return {"ctran::algorithm": names} if names else {}
 
 
+def _within(name: str, value: object, end: int) -> None:
+    """Raises unless it is an integer from 0 to below `end`."""
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {type(value).__name__}") from None
+    if not 0 <= number < end:
+        raise ValueError(f"{name} is {number}, but must be from 0 to {end - 1}")
+
+
 def check_launch(nblocks: object, nthreads: object) -> None:
     """Raises unless a kernel can have so many thread blocks, and threads each."""
-    for name, value in (("nblocks", nblocks), ("nthreads_per_block", nthreads)):
-        if not isinstance(value, Integral):
-            raise TypeError(f"{name} must be an int, not {type(value).__name__}")
-        if not 0 <= value < 2**31:
-            raise ValueError(f"{name} is {value}, but must be from 0 to {2**31 - 1}")
+    _within("nblocks", nblocks, 2**31)
+    _within("nthreads_per_block", nthreads, 2**31)
 
 
 def checked_extras(extras: object) -> Mapping[str, int]:
@@ -309,10 +316,7 @@ def checked_extras(extras: object) -> Mapping[str, int]:
     for name, value in extras.items():
         if not isinstance(name, str):
             raise TypeError(f"extras must be a dict of str to int, but has the key {name!r}")
-        if not isinstance(value, Integral):
-            raise TypeError(f"extras[{name!r}] must be an int, not {type(value).__name__}")
-        if not 0 <= value < 2**64:
-            raise ValueError(f"extras[{name!r}] is {value}, but must be from 0 to 2**64 - 1")
+        _within(f"extras[{name!r}]", value, 2**64)
     return extras
 
 
