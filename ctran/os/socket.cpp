@@ -41,7 +41,8 @@ void closeInChild() {
     [] { socketRegistry().mutex.lock(); }, [] { socketRegistry().mutex.unlock(); }, closeInChild);
 
 Error noDescriptor(const char* doing) {
-  return Error(ErrorKind::System, systemError(doing, errno).what(), {}, kMakingSockets);
+  const Error error = systemError(doing, errno);
+  return Error(error.kind(), error.message(), {}, kMakingSockets, error.hint());
 }
 
 IoResult result(ssize_t n) {

@@ -412,7 +412,7 @@ TEST(HostsMismatch, CountsOfAPairInAllToAllVAreCompared) {
         c.type = DataType::UInt8;
         for (int r = 0; r < 3; ++r) {
           c.inputs.push_back({data.data(), 5});
-          c.outputs.push_back({data.data() + 100 * r, size_t(rank == 1 && r == 2 ? 6 : 5)});
+          c.outputs.push_back({data.data() + 100 * (r + 1), size_t(rank == 1 && r == 2 ? 6 : 5)});
         }
         communicator.run(c);
       },
