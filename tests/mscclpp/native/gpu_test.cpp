@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -298,22 +299,28 @@ uint32_t awaitEnd(const WaitLimit& limit) {
 }
 
 TEST(WaitsOfGpus, EndWithTheAbortOfAnyRank) {
-  runGpuRanks(3, [](Communicator& communicator) {
-    const int rank = communicator.bootstrap()->getRank();
+  constexpr int kRanks = 3;
+  runGpuRanks(kRanks, [](Communicator& whole) {
+    const int rank = whole.bootstrap()->getRank();
+    std::array<UniqueId, kRanks> ids{};
+    if (rank == 0) ids[0] = TcpBootstrap::createUniqueId();
+    whole.bootstrap()->allGather(ids.data(), sizeof(UniqueId));
+    const auto bootstrap = std::make_shared<TcpBootstrap>(rank, kRanks);
+    bootstrap->initialize(ids[0]);
+    Communicator communicator(bootstrap);
     if (rank == 2) {
-      communicator.bootstrap()->barrier();
-      dynamic_cast<const TcpBootstrap&>(*communicator.bootstrap()).engine()->abort("enough");
+      bootstrap->barrier();
+      bootstrap->engine()->abort("enough");
       return;
     }
     const Semaphore semaphore =
         communicator.buildSemaphore(connectGpu(communicator, 1 - rank), 1 - rank).get();
     communicator.checkWaits();
-    communicator.bootstrap()->barrier();
+    bootstrap->barrier();
     EXPECT_EQ(awaitEnd(*semaphore.limit()), static_cast<uint32_t>(WaitEnd::Aborted));
     const std::string error = errorOf([&] { communicator.checkWaits(); });
-    EXPECT_NE(error.find("waited for rank " + std::to_string(1 - rank) +
-                         ", when a rank had called abort"),
-              std::string::npos)
+    EXPECT_TRUE(has(
+        error, "waited for rank " + std::to_string(1 - rank) + ", when a rank had called abort"))
         << error;
   });
 }
