@@ -299,7 +299,7 @@ uint32_t awaitEnd(const WaitLimit& limit) {
 }
 
 TEST(WaitsOfGpus, EndWithTheAbortOfAnyRank) {
-  constexpr int kRanks = 3;
+  static constexpr int kRanks = 3;
   runGpuRanks(kRanks, [](Communicator& whole) {
     const int rank = whole.bootstrap()->getRank();
     std::array<UniqueId, kRanks> ids{};
