@@ -214,7 +214,8 @@ class MSCCLPP_API AlgorithmCollection {
   /// Replaces what has that name.
   void registerAlgorithm(const std::string& collective, const std::string& algoName,
                          std::shared_ptr<Algorithm> algorithm);
-  /// What the selector says, else what the fallback says, else null.
+  /// What the selector says, else what the fallback says, else null. Throws Error(InvalidUsage) if
+  /// it is of another collective.
   std::shared_ptr<Algorithm> selectAlgorithm(const CollectiveRequest& request) const;
   std::unordered_map<std::string, std::shared_ptr<Algorithm>> getAlgorithmsByCollective(
       const std::string& collective) const;

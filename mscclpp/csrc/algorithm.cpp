@@ -202,7 +202,12 @@ std::shared_ptr<Algorithm> AlgorithmCollection::selectAlgorithm(
     const CollectiveRequest& request) const {
   for (const AlgoSelectFunc* select : {&selector_, &fallback_}) {
     if (!*select) continue;
-    if (auto chosen = (*select)(algorithms_, request)) return chosen;
+    auto chosen = (*select)(algorithms_, request);
+    if (!chosen) continue;
+    if (chosen->collective() == request.collective) return chosen;
+    throw Error("the selector was asked for " + request.collective + ", and returned " +
+                    chosen->name() + ", of " + chosen->collective(),
+                ErrorCode::InvalidUsage);
   }
   return nullptr;
 }

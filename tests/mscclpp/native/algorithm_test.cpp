@@ -150,6 +150,10 @@ TEST(AlgorithmCollectionBuilder, SelectorsChoose) {
   EXPECT_EQ(collection.selectAlgorithm(request)->name(), "small");
   request.messageSize = 101;
   EXPECT_EQ(collection.selectAlgorithm(request)->name(), "large");
+  request.collective = "allgather";
+  EXPECT_TRUE(has(errorOf([&] { collection.selectAlgorithm(request); }),
+                  "asked for allgather, and returned large, of allreduce"));
+  request.collective = "allreduce";
   AlgorithmCollection both;
   EXPECT_EQ(both.selectAlgorithm(request), nullptr);
   both.extend(collection);
