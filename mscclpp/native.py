@@ -86,7 +86,17 @@ def compile_native(
     Raises:
         CompileError: with the compiler's own words.
         FileNotFoundError: a file, or the compiler, is not there.
+        TypeError, ValueError: an argument makes no sense.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    if not name.isidentifier():
+        raise ValueError(f"name must be that of a module, as PYBIND11_MODULE has it, not {name!r}")
+    for what, several in (("flags", flags), ("sources", sources)):
+        if isinstance(several, str | bytes | os.PathLike):
+            raise TypeError(f"{what} must be a list of str, not {type(several).__name__}")
+    if not isinstance(defines, Mapping | None):
+        raise TypeError(f"defines must be a dict, not {type(defines).__name__}")
     files = [Path(file).absolute(), *(Path(source).absolute() for source in sources)]
     library, key = compiled(name, files, flags, defines, device, arch)
     return _imported(name, library, key)

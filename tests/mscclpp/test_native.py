@@ -232,6 +232,16 @@ def test_kernels_of_11_and_12_arguments(tmp_path: Path) -> None:
         assert said.splitlines() == ["6", "0", "no (mscclpp: RemoteError)"], why
 
 
+WRONG_ARGUMENTS: list[tuple[dict[str, object], type[Exception], str]] = [
+    ({"name": "../wrong"}, ValueError, r"as PYBIND11_MODULE has it, not '\.\./wrong'"),
+    ({"name": ""}, ValueError, "as PYBIND11_MODULE has it, not ''"),
+    ({"name": None}, TypeError, "name must be a str, not NoneType"),
+    ({"flags": "-O2"}, TypeError, "flags must be a list of str, not str"),
+    ({"sources": "a.cu"}, TypeError, "sources must be a list of str, not str"),
+    ({"defines": ["A"]}, TypeError, "defines must be a dict, not list"),
+]
+
+
 def test_errors_of_the_compiler_are_shown(tmp_path: Path) -> None:
     file = tmp_path / "wrong.cu"
     file.write_text("__global__ void k(int*) {}\nvoid f() {\n  k<<<1, 1>>>(undeclared);\n}\n")
@@ -244,6 +254,10 @@ def test_errors_of_the_compiler_are_shown(tmp_path: Path) -> None:
         compile_native("absent", tmp_path / "absent.cu")
     with pytest.raises(ValueError, match="device must be"):
         compile_native("wrong", file, device="tpu")
+    for arguments, kind, says in WRONG_ARGUMENTS:
+        given = {"name": "wrong", "file": file, "device": "cpu", **arguments}
+        with pytest.raises(kind, match=says):
+            compile_native(**given)  # type: ignore[arg-type]
 
 
 def test_stacks_of_kernels_end_at_a_guard(tmp_path: Path) -> None:
