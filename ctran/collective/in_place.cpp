@@ -1,6 +1,7 @@
 #include "ctran/collective/in_place.h"
 
 #include <string>
+#include <vector>
 
 #include "ctran/base/error.h"
 #include "ctran/base/overlap.h"
@@ -37,32 +38,18 @@ class Check {
 
   /// The input is a block of the outputs.
   void gathers() const {
-    const MemoryRange input{c_.input, c_.blockBytes()};
-    if (c_.outputs.empty()) {
-      const MemoryRange output{c_.output, c_.blockBytes() * static_cast<size_t>(size_)};
-      if (!overlap(input, output) || c_.input == c_.outputBlock(rank_).data) return;
-      reject(c_, input, output, kPart);
-    }
-    for (int r = 0; r < size_; ++r) {
-      const MemoryRange output = range(c_.outputs[r]);
-      if (!overlap(input, output) || (r == rank_ && input.data == output.data)) continue;
-      reject(c_, input, output, kPart);
-    }
+    isBlockOf({c_.input, c_.blockBytes()}, c_.output, c_.outputs,
+              [this](const MemoryRange& part, const MemoryRange& whole) {
+                reject(c_, part, whole, kPart);
+              });
   }
 
   /// The output is a block of the inputs.
   void scatters() const {
-    const MemoryRange output{c_.output, c_.blockBytes()};
-    if (c_.inputs.empty()) {
-      const MemoryRange input{c_.input, c_.blockBytes() * static_cast<size_t>(size_)};
-      if (!overlap(input, output) || c_.output == c_.inputBlock(rank_).data) return;
-      reject(c_, input, output, kPart);
-    }
-    for (int r = 0; r < size_; ++r) {
-      const MemoryRange input = range(c_.inputs[r]);
-      if (!overlap(input, output) || (r == rank_ && input.data == output.data)) continue;
-      reject(c_, input, output, kPart);
-    }
+    isBlockOf({c_.output, c_.blockBytes()}, c_.input, c_.inputs,
+              [this](const MemoryRange& part, const MemoryRange& whole) {
+                reject(c_, whole, part, kPart);
+              });
   }
 
   void exchanges() const {
@@ -96,6 +83,24 @@ class Check {
 
  private:
   MemoryRange range(const Block& block) const { return {block.data, block.count * element_}; }
+
+  /// Calls `refuse(part, whole)` unless `part` is this rank's block of the other side, or apart.
+  template <class Refuse>
+  void isBlockOf(const MemoryRange& part, const std::byte* data, const std::vector<Block>& listed,
+                 const Refuse& refuse) const {
+    if (listed.empty()) {
+      const size_t block = c_.blockBytes();
+      const MemoryRange whole{data, block * static_cast<size_t>(size_)};
+      const bool isOwn = part.data == data + static_cast<size_t>(rank_) * block;
+      if (overlap(part, whole) && !isOwn) refuse(part, whole);
+      return;
+    }
+    for (int r = 0; r < size_; ++r) {
+      const MemoryRange whole = range(listed[static_cast<size_t>(r)]);
+      const bool isOwn = r == rank_ && part.data == whole.data;
+      if (overlap(part, whole) && !isOwn) refuse(part, whole);
+    }
+  }
 
   void compare(int i, const MemoryRange& input, int j, const MemoryRange& output) const {
     if (!overlap(input, output) || (i == j && input.data == output.data)) return;

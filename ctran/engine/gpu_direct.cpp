@@ -80,11 +80,9 @@ struct RailStep {
 
 std::string railStepText(const RailStep& one) {
   const auto kind = static_cast<CollectiveKind>(one.kind);
-  const bool isOurs = kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll ||
-                      kind == CollectiveKind::Broadcast;
   return "step " + std::to_string(one.number) + " (" +
-         (isOurs ? std::string(nameOf(kind)) : "no operation") + ", " + std::to_string(one.bytes) +
-         " bytes)";
+         (movesOnRails(kind) ? std::string(nameOf(kind)) : "no operation") + ", " +
+         std::to_string(one.bytes) + " bytes)";
 }
 
 Error uselessOffer(int rank, const std::string& why) {
@@ -95,6 +93,11 @@ Error uselessOffer(int rank, const std::string& why) {
 }
 
 }  // namespace
+
+bool movesOnRails(CollectiveKind kind) {
+  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll ||
+         kind == CollectiveKind::Broadcast;
+}
 
 /// A step has the same places in all areas: what fits into this rank's fits into one as large.
 RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank) {

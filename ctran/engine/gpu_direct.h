@@ -16,6 +16,9 @@
 
 namespace ctran {
 
+/// Whether rails only move data between domains, which is what GpuDirect does.
+bool movesOnRails(CollectiveKind kind);
+
 /// The area of a peer, of `bytes`, by the key that rank has given. Throws Error, which names it,
 /// for what is no key, and for one of memory of another size.
 RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank);

@@ -37,12 +37,6 @@ HostMap domainsOf(const Communicator& control) {
   return {hosts, control.rank(), static_cast<int>(device::kMaxRanks)};
 }
 
-/// Whether rails only move data between domains.
-bool movesOnRails(CollectiveKind kind) {
-  return kind == CollectiveKind::AllGather || kind == CollectiveKind::AllToAll ||
-         kind == CollectiveKind::Broadcast;
-}
-
 bool isIdle(gpu::Stream stream) {
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));  // of another stream
   return gpu::Driver::get().streamQuery(stream) == gpu::kSuccess;
