@@ -239,7 +239,11 @@ void GpuDomain::share(WaitHooks* hooks) {
   setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
   agree(hooks, [&](Introduction&) { probe(); });
   setTimeout(control_->timeout());
-  selector_->prefer(control_->hint(), user_);
+  selector_->prefer(control_->hint(), user_, control_->sumsInRankOrder());
+  selector_->usePlans(control_->name(), [this](const PlanAlgorithm& plan, const Collective& c) {
+    if (isThroughHost()) return std::string("plans need GPUs that reach each other's memory");
+    return GpuPlan::whyNot(plan, c, blocks_);
+  });
   hooks_ = hooks;
   prepareWanted();
 }
@@ -326,19 +330,6 @@ void GpuDomain::order(gpu::Stream stream, bool before) {
   }
 }
 
-/// What the call itself asks for comes first.
-std::shared_ptr<const PlanAlgorithm> GpuDomain::planFor(const Collective& c,
-                                                        const CallHints* hints) const {
-  if (isThroughHost()) return nullptr;  // it puts into the peers' GPUs
-  const auto canServe = [&](const PlanAlgorithm& algorithm) {
-    return GpuPlan::whyNot(algorithm, c, blocks_).empty();
-  };
-  if (hints != nullptr && hints->preferences.of(c.kind) != nullptr) {
-    return namedPlan(hints->preferences, c, control_->size(), control_->name(), canServe);
-  }
-  return choosePlan(c, control_->size(), control_->name(), canServe);
-}
-
 /// The ranks hand over memory of a part when they first need it; all do, as all choose alike.
 /// `variable` settles how much, the same on all ranks.
 template <class Part, class Make>
@@ -407,7 +398,7 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (!hints) hints = control_->standingHints();
   call.hints = std::move(hints);
-  if (auto plan = planFor(call, call.hints.get())) {
+  if (auto plan = selector_->choosePlan(call)) {
     call.plan = std::move(plan);
     setUpPlan(call, 0, nullptr);
     return;
@@ -460,7 +451,7 @@ uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target
     const GpuControlBlock& block = memory_.controlBlock(control_->rank());
     persistent_->validate(collective, block.issued.load(std::memory_order_relaxed) + 1);
   }
-  if (auto plan = planFor(collective, collective.hints.get())) [[unlikely]] {
+  if (auto plan = selector_->choosePlan(collective)) [[unlikely]] {
     Collective planned = collective;
     planned.plan = std::move(plan);
     return issue(planned, target, hooks);
@@ -526,19 +517,8 @@ uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantiza
 
 Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
                                const CallHints* hints) const {
-  Collective call;
-  call.kind = kind;
-  call.type = type;
-  const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::AllToAll;
-  call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
   if (hints == nullptr) hints = control_->standingHints().get();
-  const auto plan = planFor(call, hints);
-  Explanation explanation =
-      selector_->explain(kind, bytes, type, ReduceKind::Sum, plan ? nullptr : hints);
-  if (plan) {
-    explanation.algorithm = "plan:" + plan->plan().name;
-    explanation.why = "a plan is registered for it";
-  }
+  Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
   if (const size_t segments = symmetric_.mapped()) {
     explanation.why +=
         "; much data straight between tensors of symmetric memory, of which this rank has " +

@@ -128,8 +128,6 @@ class GpuDomain final : public Explainer {
   void probe();
   void begin(const GpuTarget& target);
   uint64_t issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks);
-  std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective,
-                                               const CallHints* hints) const;
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
   void prepareWanted();
   void launchNative(const Collective& collective, const GpuTarget& target);

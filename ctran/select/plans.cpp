@@ -91,36 +91,4 @@ std::shared_ptr<const PlanAlgorithm> libraryPlan(CollectiveKind kind, std::strin
   return nullptr;
 }
 
-std::shared_ptr<const PlanAlgorithm> namedPlan(const Preferences& wanted,
-                                               const Collective& collective, int size,
-                                               const std::string& communicator,
-                                               const PlanFilter& filter) {
-  if (planVersion() == 0 || size < 2) return nullptr;
-  const size_t bytes = collective.blockBytes();
-  for (const std::string_view name : wanted.namesFor(collective.kind)) {
-    if (!name.starts_with("plan:")) return nullptr;
-    for (const RegisteredPlan& r : registeredPlans()) {
-      if (r.name == name && r.isFor(communicator, bytes) &&
-          r.algorithm->whyNot(collective, size).empty() && filter(*r.algorithm)) {
-        return r.algorithm;
-      }
-    }
-  }
-  return nullptr;
-}
-
-std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
-                                                const std::string& communicator,
-                                                const PlanFilter& filter) {
-  if (planVersion() == 0 || size < 2) return nullptr;
-  const size_t bytes = collective.blockBytes();
-  for (const RegisteredPlan& r : registeredPlans()) {
-    if (r.use.preferred && r.isFor(communicator, bytes) &&
-        r.algorithm->whyNot(collective, size).empty() && (!filter || filter(*r.algorithm))) {
-      return r.algorithm;
-    }
-  }
-  return nullptr;
-}
-
 }  // namespace ctran

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -9,7 +8,6 @@
 #include <vector>
 
 #include "ctran/collective/plan/algorithm.h"
-#include "ctran/collective/preference.h"
 
 namespace ctran {
 
@@ -35,9 +33,6 @@ uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use = {});
 /// Calls that are under way go on with it. Whether it was there.
 bool removePlan(uint64_t number);
 
-/// What else a plan has to be able to do, as far as all ranks agree about it.
-using PlanFilter = std::function<bool(const PlanAlgorithm&)>;
-
 struct RegisteredPlan {
   uint64_t number;
   std::string name;  ///< for hints and tables: "plan:" and the plan's
@@ -56,18 +51,6 @@ using RegisteredPlans = std::vector<RegisteredPlan>;
 uint64_t planVersion();
 /// Those of now, the last one first. Takes a lock when they have changed since this thread asked.
 const RegisteredPlans& registeredPlans();
-
-/// The first of the names that are wanted for a call, if that is a plan's which can serve it: what
-/// hints of a call on GPUs go by. Null where an algorithm comes first, or nothing can.
-std::shared_ptr<const PlanAlgorithm> namedPlan(const Preferences& wanted,
-                                               const Collective& collective, int size,
-                                               const std::string& communicator,
-                                               const PlanFilter& filter);
-
-/// The preferred plan for a call, if there is one: what GPUs go by where no hint names another.
-std::shared_ptr<const PlanAlgorithm> choosePlan(const Collective& collective, int size,
-                                                const std::string& communicator,
-                                                const PlanFilter& filter = nullptr);
 
 /// The plan of the library that does what an algorithm between hosts of that name does, for one
 /// host of so many ranks; null if there is none.

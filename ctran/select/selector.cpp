@@ -143,7 +143,7 @@ std::vector<std::string> Selector::candidates(CollectiveKind kind, size_t bytes)
   for (const Algorithm* algorithm : algorithmsFor(kind)) {
     if (whyNot(*algorithm, call, false).empty()) names.emplace_back(algorithm->name);
   }
-  const PlanCall planned = planCallOf(kind, bytes);
+  const PlanCall planned = planCallOf(call);
   for (const RegisteredPlan& plan : registeredPlans()) {
     const bool known = std::find(names.begin(), names.end(), plan.name) != names.end();
     if (!known && whyNot(plan, planned).empty()) names.push_back(plan.name);
@@ -259,10 +259,20 @@ void Selector::refuse(const Call& call, const Preferences& wanted, const char* s
     if (why.empty() && !meant) continue;  // for other collectives
     if (why.empty() && isAlgorithm(AlgorithmPlace::GpuHosts, name)) continue;  // of several hosts
     const std::string op(nameOf(call.kind));
-    if (why.empty()) {
-      why = name.starts_with(kPlanPrefix) ? "no registered plan of that name can"
-                                          : "GPUs have no such algorithm of it";
+    if (name.starts_with(kPlanPrefix)) {
+      const RegisteredPlans& plans = registeredPlans();
+      const auto plan = std::find_if(plans.begin(), plans.end(), [name](const RegisteredPlan& one) {
+        return one.name == name;
+      });
+      if (plan == plans.end()) {
+        why = "no plan of that name is registered";
+      } else if (plan->algorithm->plan().kind != call.kind && !wanted.names(call.kind, name)) {
+        continue;  // for another collective
+      } else {
+        why = whyNot(*plan, planCallOf(call));
+      }
     }
+    if (why.empty()) why = "GPUs have no such algorithm of it";
     throw Error(ErrorKind::InvalidArgument,
                 std::string(source) + " asks for the algorithm '" + std::string(name) + "' of " +
                     op + ", which cannot serve this call: " + why,
@@ -279,12 +289,15 @@ Explanation Selector::explain(CollectiveKind kind, size_t bytes, DataType type, 
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::Scatter ||
                         kind == CollectiveKind::ReduceScatterV || kind == CollectiveKind::AllToAll;
   call.largest = inBlocks ? bytes / size_ : bytes;
-  return explain(call, hints);
+  PlanCall planned = planCallOf(call);
+  planned.type = type;
+  planned.op = op;
+  return explain(planned, hints);
 }
 
-Selector::PlanCall Selector::planCallOf(CollectiveKind kind, size_t bytes) const {
-  const Call call = callOf(kind, bytes, true, nullptr);
-  return {call, static_cast<size_t>(queryOf(call).block()), DataType::Float32, ReduceKind::Sum};
+Selector::PlanCall Selector::planCallOf(const Call& call) const {
+  return {call, static_cast<size_t>(queryOf(call).block()),
+          call.partialSums ? DataType::Float32 : DataType::BFloat16, ReduceKind::Sum};
 }
 
 std::string Selector::whyNot(const RegisteredPlan& plan, const PlanCall& call) const {
@@ -301,7 +314,7 @@ std::string Selector::whyNot(const RegisteredPlan& plan, const PlanCall& call) c
     return "the hint ctran::deterministic asks for the order of the ranks";
   }
   if (map_ && !canSpanHosts(*plan.algorithm, c)) return "it cannot span hosts";
-  return {};
+  return whyNotPlan_ ? whyNotPlan_(*plan.algorithm, c) : std::string();
 }
 
 std::shared_ptr<const PlanAlgorithm> Selector::planFor(const Collective& c) {
@@ -375,12 +388,16 @@ Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSum
     explanation.why = "there is one rank";
     return explanation;
   }
-  return explain(callOf(kind, bytes, partialSums, hints), hints);
+  return explain(planCallOf(callOf(kind, bytes, partialSums, hints)), hints);
 }
 
-Explanation Selector::explain(const Call& call, const CallHints* hints) const {
+Explanation Selector::explain(const PlanCall& planned, const CallHints* hints) const {
+  const Call& call = planned.call;
   Explanation explanation;
-  explanation.algorithm = decide(call, hints, &explanation.why)->name;
+  const RegisteredPlan* const chosen =
+      communicator_ ? decidePlan(planned, hints, &explanation.why) : nullptr;
+  explanation.algorithm =
+      chosen != nullptr ? chosen->name : decide(call, hints, &explanation.why)->name;
   const TuningTable::Entry* entry = table_.find(call.kind, call.bytes);
   for (const Algorithm* one : algorithmsFor(call.kind)) {
     Explanation::Alternative alternative;
@@ -397,12 +414,6 @@ Explanation Selector::explain(const Call& call, const CallHints* hints) const {
     explanation.alternatives.push_back(std::move(alternative));
   }
   if (!communicator_) return explanation;  // no plans compete
-  PlanCall planned = planCallOf(call.kind, call.bytes);
-  planned.call = call;
-  if (!call.partialSums) planned.type = DataType::BFloat16;
-  if (const RegisteredPlan* plan = decidePlan(planned, hints, &explanation.why)) {
-    explanation.algorithm = plan->name;
-  }
   for (const RegisteredPlan& plan : registeredPlans()) {
     if (plan.algorithm->plan().kind != call.kind) continue;
     Explanation::Alternative alternative;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -86,7 +87,12 @@ class Selector final : public Tunable {
   uint32_t recorded() const { return recorded_; }
 
   /// The plans of this process that are for the communicator of that name compete from now on.
-  void usePlans(std::string communicator) { communicator_ = std::move(communicator); }
+  /// `whyNot`: why one cannot serve a call here, empty if it can; the same on all ranks.
+  using PlanCheck = std::function<std::string(const PlanAlgorithm&, const Collective&)>;
+  void usePlans(std::string communicator, PlanCheck whyNot = nullptr) {
+    communicator_ = std::move(communicator);
+    whyNotPlan_ = std::move(whyNot);
+  }
   /// The registered plan that serves a call: named by the hints of the call, else a preferred one,
   /// else named by other hints, else the fastest in the tuning table. Null: none of these. Costs as
   /// `choose`, and less while there are no plans.
@@ -141,7 +147,7 @@ class Selector final : public Tunable {
   const RegisteredPlan* decidePlan(const PlanCall& call, const CallHints* hints,
                                    std::string* why) const;
   std::string whyNot(const RegisteredPlan& plan, const PlanCall& call) const;
-  PlanCall planCallOf(CollectiveKind kind, size_t bytes) const;
+  PlanCall planCallOf(const Call& call) const;
 
   void find(AlgorithmPlace place);
   const Algorithms& algorithmsFor(CollectiveKind kind) const;
@@ -152,7 +158,7 @@ class Selector final : public Tunable {
   Call gpuCallOf(const Collective& collective) const;
   const Algorithm* decideBySize(const Call& call, std::string* why) const;
   void refuse(const Call& call, const Preferences& wanted, const char* source) const;
-  Explanation explain(const Call& call, const CallHints* hints) const;
+  Explanation explain(const PlanCall& planned, const CallHints* hints) const;
   const Algorithm* decide(const Call& call, const CallHints* hints, std::string* why) const;
   void forget() {
     decisions_ = {};
@@ -173,6 +179,7 @@ class Selector final : public Tunable {
   bool reachesGpus_ = false;
   std::array<Decision, 64> decisions_;
   std::optional<std::string> communicator_;  // whose plans compete
+  PlanCheck whyNotPlan_;
   std::string forcedPlan_;
   std::array<PlanDecision, 16> planDecisions_;
   Recording* recording_ = nullptr;

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+import torch.distributed as dist
 from harness import Rank, Ranks
 
 import torchcomms
@@ -73,6 +74,7 @@ def refuses_nonsense(rank: Rank) -> None:
         ({"ctran::colour": "red"}, "a call knows no hint ctran::colour"),
         ({"ctran::host": "elsewhere"}, "a call knows no hint ctran::host"),
         ({"ctran::ib_fail_over": "0"}, "a call knows no hint ctran::ib_fail_over"),
+        ({"ncclx::member": "nccl"}, "a call knows no hint ncclx::member"),
     ):
         for async_op in (False, True):
             with pytest.raises(torchcomms.CommError, match=said):
@@ -89,6 +91,28 @@ def refuses_nonsense(rank: Rank) -> None:
 
 def test_nonsense_is_refused_at_the_call(ranks: MakeRanks) -> None:
     ranks(2).run(refuses_nonsense)
+
+
+@pytest.mark.parametrize("backend", ["ctran", "gloo", "fake"])
+def test_prefixes_are_known_whatever_the_backend(backend: str) -> None:
+    options = torchcomms.CommOptions()
+    options.rank, options.size = 0, 1
+    device = torch.device("cpu")
+    hints = {"ctran::algorithm": "ring", "ncclx::member": "ctran", "others::colour": "red"}
+    options.hints = hints
+    comm = torchcomms.new_comm(backend, device, "known", options=options, store=dist.HashStore())
+    tensor = torch.ones(3)
+    comm.all_reduce(tensor, ReduceOp.SUM, False, hints={"ctran::algorithm": "two_phase"})
+    for wrong in ({"ctran::colour": "red"}, {"ncclx::colour": "red"}):
+        (key,) = wrong
+        with pytest.raises(torchcomms.CommError, match=f"a call knows no hint {key}"):
+            comm.all_reduce(tensor, ReduceOp.SUM, False, hints=wrong)
+        options.hints = wrong
+        with pytest.raises(torchcomms.CommError, match=f"a communicator knows no hint {key}"):
+            torchcomms.new_comm(backend, device, "no", options=options, store=dist.HashStore())
+        with pytest.raises(torchcomms.CommError, match=f"a communicator knows no hint {key}"):
+            comm.set_hints(wrong)
+    comm.finalize()
 
 
 def disagrees(rank: Rank, hosts: bool) -> None:

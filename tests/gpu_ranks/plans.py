@@ -145,6 +145,59 @@ def a_plan_of_ones_own_serves_all_reduce(make: Make) -> None:
         assert planned == [0.0] * 16 + [1.0] * 16 + [0.0] * 32, planned
 
 
+def _ordered(rank: Rank) -> None:
+    """A plan that sums in another order than the ranks' does not serve where that is asked for."""
+    device = rank.device(BACKEND)
+    comm = rank.new_comm(BACKEND, "ordered")
+    strict = rank.new_comm(BACKEND, "strict", hints={"ctran::deterministic": "rank_order"})
+    order = {"ctran::deterministic": "rank_order"}
+    size = 4096
+    with plan.make("all_reduce.ring", rank.size).register(prefer=True):
+        told = comm.explain("all_reduce", size)
+        assert (told.algorithm, told.why) == ("plan:all_reduce.ring", "a plan is preferred for it")
+        assert [one.why_not for one in told.alternatives if one.algorithm == told.algorithm] == [""]
+        for one, hints in ((comm, order), (strict, None)):
+            told = one.explain("all_reduce", size, hints=hints)
+            assert not told.algorithm.startswith("plan:"), told
+            reasons = [a.why_not for a in told.alternatives if a.algorithm.startswith("plan:")]
+            assert reasons == ["the hint ctran::deterministic asks for the order of the ranks"]
+            tensor = torch.full((48,), [-1e8, 0.0, 1e8, 1.0][rank.rank], device=device)
+            one.all_reduce(tensor, ReduceOp.SUM, False, hints=hints)
+            rank.synchronize(BACKEND)
+            assert (tensor.cpu() == 1).all(), tensor
+    comm.finalize()
+    strict.finalize()
+
+
+@case(world=4)
+def plans_keep_the_order_that_is_asked_for(make: Make) -> None:
+    make(4).run(_ordered)
+
+
+def _named_at_creation(rank: Rank) -> None:
+    device = rank.device(BACKEND)
+    with plan.make("all_reduce.two_shot", rank.size).register("named"):
+        hints = {"ctran::algorithm": "all_reduce=plan:all_reduce.two_shot"}
+        comm = rank.new_comm(BACKEND, "named", hints=hints)
+        told = comm.explain("all_reduce", 4000)
+        assert told.algorithm == "plan:all_reduce.two_shot", told
+        assert told.why == "the hint ctran::algorithm", told
+        tensor = torch.full((1000,), float(rank.rank + 1), device=device)
+        comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        rank.synchronize(BACKEND)
+        assert (tensor.cpu() == rank.size * (rank.size + 1) / 2).all()
+        comm.barrier(async_op=False)
+    rank.synchronize(BACKEND)
+    error = str(error_of(lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False)))
+    assert "no plan of that name is registered" in error, error
+    comm.finalize()
+
+
+@case(world=2)
+def a_plan_that_is_named_at_creation_serves(make: Make) -> None:
+    make(2).run(_named_at_creation)
+
+
 def _replayed(rank: Rank) -> None:
     """Set up within the capture, then replayed, with eager calls and native ones between."""
     comm = rank.new_comm(BACKEND, "captured")

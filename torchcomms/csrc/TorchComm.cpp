@@ -7,6 +7,8 @@
 
 #include "ctran/base/config.h"
 #include "ctran/base/error.h"
+#include "ctran/collective/preference.h"
+#include "ctran/engine/create.h"
 #include "ctran/trace/preparation.h"
 #include "torchcomms/csrc/argument_checks.hpp"
 #include "torchcomms/csrc/call_recorder.hpp"
@@ -34,6 +36,28 @@ void requireElements(const ArgumentChecks& check, int64_t got, int64_t wanted,
     return;
   check.require(false, std::string(message) + ": got " + std::to_string(got) +
                            " elements instead of " + std::to_string(wanted));
+}
+
+/// Hints of a prefix of ours are known by name, whichever backend is to serve; others belong to
+/// others. `known`: the one of backend ncclx, if it may be given here.
+void checkMembers(const Hints& hints, std::string_view known) {
+  for (const auto& [key, value] : hints) {
+    if (!key.starts_with("ncclx::") || key == known) continue;
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument,
+                       known.empty() ? "a call knows no hint " + key
+                                     : "a communicator knows no hint " + key +
+                                           "; of that prefix there is " + std::string(known));
+  }
+}
+
+void checkHintsOfCall(const Hints& hints) {
+  checkMembers(hints, {});
+  static_cast<void>(ctran::callHints({hints.begin(), hints.end()}, false));
+}
+
+void checkHintsOfCommunicator(const Hints& hints) {
+  checkMembers(hints, "ncclx::member");
+  ctran::checkHints({hints.begin(), hints.end()});
 }
 
 /// For the calls that are no operations.
@@ -76,6 +100,8 @@ ArgumentChecks TorchComm::begin(OpName op) const {
 template <typename Args, typename Issue, typename... Fields>
 TorchComm::WorkPtr TorchComm::hooked(OpName op, bool async_op, const OpOptions& options,
                                      Issue issue, const Fields&... fields) {
+  if (!options.hints.empty()) [[unlikely]]
+    checkHintsOfCall(options.hints);
   const bool isSeen = ProfiledCall::isSeen();
   CallRecorder* const recorder = hooks_->recorder();
   if (!hooks_->active() && !isSeen && recorder == nullptr) [[likely]]
@@ -611,6 +637,7 @@ void TorchComm::setTimeout(std::chrono::milliseconds timeout) {
 
 void TorchComm::setHints(const Hints& hints) {
   requireNotFinalized(*this, "set_hints");
+  checkHintsOfCommunicator(hints);
   impl_->setHints(hints);
 }
 
@@ -638,6 +665,7 @@ std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device devic
   if (made.timeout.count() <= 0) {
     throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive");
   }
+  checkHintsOfCommunicator(made.hints);
   return std::make_shared<TorchComm>(
       TorchCommFactory::get().create_backend(backend, device, made.name, made));
 }

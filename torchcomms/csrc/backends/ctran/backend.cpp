@@ -41,7 +41,6 @@ CtranBackend::~CtranBackend() {
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
-  ctran::checkHints({options.hints.begin(), options.hints.end()});
   const bool onGpu = device.is_cuda() || usesStandIn(device, options.hints);
   if (!device.is_cpu() && !onGpu) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,

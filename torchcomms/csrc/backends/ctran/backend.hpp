@@ -75,6 +75,8 @@ class CtranBackend final : public BuiltinBackend {
     });
   }
   const std::shared_ptr<ErrorMonitor>& monitor() const { return members_->monitor; }
+  /// The hints of a call; null if there are none. Throws for what makes no sense.
+  std::shared_ptr<const ctran::CallHints> hintsOf(const OpOptions& options) const;
   using BuiltinBackend::timeoutOf;
   using BuiltinBackend::unsupported;
 
@@ -88,9 +90,6 @@ class CtranBackend final : public BuiltinBackend {
   };
 
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
-
-  /// Null if there are none. Throws for what makes no sense.
-  std::shared_ptr<const ctran::CallHints> hintsOf(const OpOptions& options) const;
 
   ctran::Replaceable<Members> members_;
   std::unique_ptr<CtranPlace> place_ = makePlaceOnCpu(*this);

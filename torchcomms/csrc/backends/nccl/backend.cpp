@@ -125,6 +125,11 @@ void NcclBackend::adopt(std::shared_ptr<nccl::Group> group, const CommOptions& o
   if (const auto& bulletin = group_->setup().bulletin) bulletin->meetPeers();
 }
 
+void NcclBackend::setHints(const Hints& hints) {
+  static_cast<void>(nccl::parseHints(hints, *library_));  // throws for a value without sense
+  options_.hints = hints;
+}
+
 void NcclBackend::finalize() {
   group_->finalize(Clock::now() + options_.timeout, options_.timeout);
   barrierWord_.reset();

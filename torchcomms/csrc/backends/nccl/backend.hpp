@@ -45,6 +45,8 @@ class NcclBackend final : public BuiltinBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override { options_.timeout = timeout; }
+  /// Of communicators that are made of this one from now on.
+  void setHints(const Hints& hints) override;
   void tensorRegister(const at::Tensor& tensor) override;
   void tensorDeregister(const at::Tensor& tensor) override;
   void setFailureListener(std::function<void(bool)> listener) override {

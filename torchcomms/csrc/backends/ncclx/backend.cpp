@@ -132,6 +132,7 @@ void NcclxBackend::settle(const CommOptions& options, std::string noEngine, std:
   choice_->prefer(options_.hints);
   if (engine_ && vendor_) chooseTable();
   token_ = engine_ ? engine_->engineToken() : ctran::newToken();
+  if (engine_) choice_->explainBy(ctran::findExplainer(token_));
   ctran::announceExplainer(token_, choice_);
   connectFailures();
 }
@@ -186,6 +187,12 @@ void NcclxBackend::connectFailures() {
   };
   if (engine_) engine_->setFailureListener(tell(engine, vendor));
   if (vendor_) vendor_->setFailureListener(tell(vendor, engine));
+}
+
+void NcclxBackend::setHints(const Hints& hints) {
+  choice_->prefer(hints);
+  if (engine_) engine_->setHints(hints);
+  options_.hints = hints;
 }
 
 void NcclxBackend::setFailureListener(std::function<void(bool)> listener) {

@@ -41,7 +41,7 @@ class NcclxBackend final : public BuiltinBackend {
   void abort() override;
   bool isAborted() const override;
   void setTimeout(std::chrono::milliseconds timeout) override;
-  void setHints(const Hints& hints) override { options_.hints = hints; }
+  void setHints(const Hints& hints) override;
   void tensorRegister(const at::Tensor& tensor) override;
   std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                 const OpOptions& options) override;

@@ -42,11 +42,40 @@ Choice::Choice(std::string noEngine, std::string noVendor, std::string machine, 
       machine_(std::move(machine)),
       ranks_(ranks) {}
 
+bool Choice::asksForEngine(const ctran::CallHints* hints, CollectiveKind kind) {
+  if (hints == nullptr) return false;
+  return hints->preferences.of(kind) != nullptr || (hints->inRankOrder && isReduction(kind));
+}
+
 void Choice::prefer(const Hints& hints) {
+  std::map<std::string, std::string> ofCalls;
+  for (const char* key : {"ctran::algorithm", "ctran::deterministic"}) {
+    if (const auto hint = hints.find(key); hint != hints.end()) ofCalls.insert(*hint);
+  }
+  auto standing = ctran::callHints(ofCalls, false);
+  if (standing && !hasEngine()) {
+    throw ctran::Error(
+        ctran::ErrorKind::InvalidArgument,
+        "the hint " + ofCalls.begin()->first + " is for ctran, which cannot: " + noEngine_);
+  }
   const auto hint = hints.find(kHint);
-  if (hint == hints.end()) return;
-  forced_ = isVendor(hint->second, "the hint ncclx::member");
+  std::optional<bool> forced;
+  if (hint != hints.end()) forced = isVendor(hint->second, "the hint ncclx::member");
+  if (standing && forced == true) {
+    throw ctran::Error(
+        ctran::ErrorKind::InvalidArgument,
+        "the hint ncclx::member is nccl, which knows nothing of the hint " + ofCalls.begin()->first,
+        {}, {}, "leave out one of the two");
+  }
+  standing_ = std::move(standing);
+  forced_ = forced;
   forcedBy_ = "the hint ncclx::member";
+}
+
+void Choice::prepareCall(CollectiveKind kind, size_t bytes, ctran::DataType type,
+                         ctran::ReduceKind op, std::shared_ptr<const ctran::CallHints> hints) {
+  if (takesVendor(kind, bytes, hasChoice(kind), hints.get())) return;  // NCCL prepares itself
+  if (const auto engine = engine_.lock()) engine->prepareCall(kind, bytes, type, op, hints);
 }
 
 void Choice::force(const std::string& member) {
@@ -68,10 +97,10 @@ ctran::TuningTable Choice::use(ctran::TuningTable table) {
   return members_.table();
 }
 
-Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType,
-                            const ctran::CallHints*) const {
+Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType type,
+                            const ctran::CallHints* hints) const {
   Explanation explanation;
-  const bool vendor = takesVendor(kind, bytes, hasChoice(kind));
+  const bool vendor = takesVendor(kind, bytes, hasChoice(kind), hints);
   explanation.algorithm = vendor ? kVendorName : kEngineName;
   const auto engineTime = members_.micros(kind, bytes, Members::kEngine);
   const auto vendorTime = members_.micros(kind, bytes, Members::kVendor);
@@ -81,6 +110,8 @@ Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType,
     explanation.why = "ctran cannot: " + noEngine_;
   } else if (!hasChoice(kind)) {
     explanation.why = "of this collective nobody has measured both";
+  } else if (!vendor && (asksForEngine(hints, kind) || asksForEngine(standing_.get(), kind))) {
+    explanation.why = "a hint of ctran's asks for it";
   } else if (forced_) {
     explanation.why = forcedBy_;
   } else if (!engineTime) {
@@ -95,7 +126,20 @@ Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType,
     alternative.whyNot = no;
     explanation.alternatives.push_back(std::move(alternative));
   };
-  add(kEngineName, engineTime, noEngine_);
+  if (const auto engine = engine_.lock()) {
+    const Explanation own = engine->explain(kind, bytes, type, hints);
+    for (const auto& alternative : own.alternatives) {
+      explanation.alternatives.push_back(alternative);
+      if (alternative.algorithm == own.algorithm)
+        explanation.alternatives.back().measured = engineTime;
+    }
+    if (!vendor) {
+      explanation.algorithm = own.algorithm;
+      explanation.why = "ctran: " + explanation.why + "; there " + own.why;
+    }
+  } else {
+    add(kEngineName, engineTime, noEngine_);
+  }
   add(kVendorName, vendorTime, noVendor_);
   return explanation;
 }

@@ -50,11 +50,19 @@ void NcclxBackend::requireEngine(OpName op) const {
 }
 
 bool NcclxBackend::takesVendor(const Call& call) const {
+  std::shared_ptr<const ctran::CallHints> hints;
+  if (!call.options.hints.empty()) {
+    if (engine_) {
+      hints = engine_->hintsOf(call.options);
+    } else if (ctran::callHints({call.options.hints.begin(), call.options.hints.end()}, false)) {
+      requireEngine(call.op);
+    }
+  }
   if (!engine_) return true;
   if (call.prepared) return false;
   const auto faster = [&](Kind kind, const at::Tensor& tensor) {
     return choice_->takesVendor(kind, tensor.nbytes(),
-                                !call.reduceOp || canReduce(tensor, *call.reduceOp));
+                                !call.reduceOp || canReduce(tensor, *call.reduceOp), hints.get());
   };
   switch (call.op) {
     case OpName::broadcast:
