@@ -21,6 +21,9 @@ constexpr size_t kPieceBytes = 32 << 10;
 /// Of a message that is placed, in one work request of the virtual queue pair.
 constexpr size_t kPlacedBytes = 1 << 30;
 
+/// The `wr_id` of receives; others are the numbers of work requests.
+constexpr uint64_t kReceive = UINT64_MAX;
+
 ibv_mtu mtuOf(uint32_t bytes) {
   unsigned code = IBV_MTU_256;
   while (code < IBV_MTU_4096 && 256u << code <= bytes) ++code;
@@ -28,6 +31,25 @@ ibv_mtu mtuOf(uint32_t bytes) {
 }
 
 }  // namespace
+
+const char* whyInvalid(const IbCard& card) {
+  if (card.version != IbCard::kVersion) return nullptr;  // its numbers may mean something else
+  if (card.qps < 1 || card.qps > IbCard::kMostQps) return "a card with a number of queue pairs that cannot be";
+  const auto isNumber = [](uint32_t qp) { return qp > 0 && qp <= 0xffffff; };
+  if (!std::all_of(card.qpNums, card.qpNums + card.qps, isNumber)) {
+    return "a card with a queue pair that cannot be";
+  }
+  if (card.ways < 1 || card.ways > kMaxWays || card.devices < 1 || card.devices > card.ways ||
+      card.device >= card.ways) {
+    return "a card with devices that cannot be";
+  }
+  if (card.mtu < IBV_MTU_256 || card.mtu > IBV_MTU_4096 || card.lid > UINT16_MAX ||
+      card.psn > 0xffffff || card.reads < 1 || card.reads > kMostReads || card.ringBytes == 0 ||
+      card.ringBytes > kMostRingBytes) {
+    return "a card with numbers out of bounds";
+  }
+  return nullptr;
+}
 
 Expected<std::unique_ptr<IbLink>> IbLink::create(IbDevice& device, uint32_t rail,
                                                  const IbCard& card) {
@@ -110,14 +132,9 @@ bool IbLink::has(uint32_t qpNum) const {
 }
 
 Maybe IbLink::connect(const IbCard& card) {
-  if (isConnected()) return ibverbx::Error{EINVAL, "its card came twice"};
   if (card.version != IbCard::kVersion) return ibverbx::Error{EINVAL, "it is of another version"};
   if (card.qps != card_.qps) return ibverbx::Error{EINVAL, "it has another number of queue pairs"};
   if (card.ringBytes != card_.ringBytes) return ibverbx::Error{EINVAL, "its ring has another size"};
-  if (card.mtu < IBV_MTU_256 || card.mtu > IBV_MTU_4096 || card.lid > UINT16_MAX ||
-      card.reads < 1 || card.reads > kMostReads) {
-    return ibverbx::Error{EINVAL, "its card makes no sense"};
-  }
   const IbSettings& settings = device_.settings();
   IbvRtrOptions path;
   std::memcpy(path.remoteGid.raw, card.gid, sizeof card.gid);
@@ -127,7 +144,7 @@ Maybe IbLink::connect(const IbCard& card) {
   path.trafficClass = settings.trafficClass;
   path.serviceLevel = settings.serviceLevel;
   path.mtu = static_cast<ibv_mtu>(std::min(card.mtu, card_.mtu));
-  path.psn = card.psn & 0xffffff;
+  path.psn = card.psn;
   path.maxDestReadAtomic = static_cast<uint8_t>(card_.reads);
   IbvRtsOptions rts;
   rts.timeout = settings.timeout;
@@ -143,7 +160,7 @@ Maybe IbLink::connect(const IbCard& card) {
 }
 
 bool IbLink::postReceive() {
-  ibv_recv_wr wr{}, *bad = nullptr;
+  ibv_recv_wr wr{kReceive, nullptr, nullptr, 0}, *bad = nullptr;
   const Maybe done = qp_->postRecv(&wr, &bad);
   if (!done) broken(done.error().errStr);
   return done.hasValue();
@@ -174,7 +191,7 @@ bool IbLink::post(ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size
 size_t IbLink::room() {
   const uint64_t said = std::atomic_ref(*consumedThere_).load(std::memory_order_acquire);
   if (said < released_ || said > head_) {
-    broken("the other end gave back more than it was sent");
+    distrust("it gave back more than it was sent");
     return 0;
   }
   released_ = said;
@@ -358,6 +375,10 @@ void IbLink::giveCredit() {
 }
 
 void IbLink::completed(const ibv_wc& wc) {
+  // Of a receive this is not the device's status, but the virtual queue pair's.
+  if (wc.wr_id == kReceive && wc.status == IBV_WC_BAD_RESP_ERR) {
+    return distrust("it sent a notice that cannot come");
+  }
   if (wc.status != IBV_WC_SUCCESS) {
     return broken(VerbsLibrary::get().wc_status_str(wc.status));
   }
@@ -372,6 +393,12 @@ void IbLink::completed(const ibv_wc& wc) {
 
 void IbLink::broken(const std::string& why) {
   if (!hasFailed()) why_ = why.empty() ? "it failed" : why;
+}
+
+void IbLink::distrust(const std::string& why) {
+  if (hasFailed()) return;
+  broken(why);
+  isForged_ = true;
 }
 
 void IbLink::stop() {

@@ -14,12 +14,16 @@
 
 namespace ctran {
 
+/// Devices of a rank that a pair may try one after the other, at most.
+inline constexpr uint32_t kMaxWays = 64;
+
 /// What the other end of a link has to know. It travels as it is, over the TCP connection.
 struct IbCard {
+  static constexpr uint32_t kMostQps = 16;
   static constexpr uint32_t kVersion = 2;
   uint32_t version = kVersion;
   uint32_t qps = 0;
-  uint32_t qpNums[16] = {};
+  uint32_t qpNums[kMostQps] = {};
   uint8_t gid[16] = {};
   uint32_t lid = 0, mtu = 0, psn = 0;
   uint32_t key = 0;             ///< of the memory below: the ring, then the word
@@ -31,6 +35,9 @@ struct IbCard {
   uint32_t reads = 0;    ///< that it serves at a time
 };
 static_assert(sizeof(IbCard) == 144);
+
+/// Why no peer of this version would send such a card; null if one might.
+const char* whyInvalid(const IbCard& card);
 
 /// Frames between two ranks over one device each, as Link is over a TCP connection; never blocks.
 ///
@@ -50,7 +57,8 @@ static_assert(sizeof(IbCard) == 144);
 /// link has failed, and the receiver says how far it has read, nothing is lost: see handBack.
 ///
 /// What comes from the other end is not trusted: a header is copied before it is looked at, the
-/// word must be between what it was and what has been sent.
+/// word must be between what it was and what has been sent, a notice must be one that can come.
+/// Otherwise the link has failed, and isForged().
 class IbLink {
  public:
   static constexpr uint32_t kFragmentsPerQp = 64;
@@ -109,6 +117,8 @@ class IbLink {
   void close();
   bool hasFailed() const { return !why_.empty(); }
   const std::string& why() const { return why_; }
+  /// Whether it has failed because the other end has written what no peer of this version writes.
+  bool isForged() const { return isForged_; }
   /// Payload written so far.
   uint64_t bytesWritten() const { return bytesWritten_; }
 
@@ -120,6 +130,7 @@ class IbLink {
   IbLink(IbDevice& device, uint32_t rail) : device_(device), rail_(rail) {}
   ibverbx::Maybe open();
   bool postReceive();
+  void distrust(const std::string& why);
   bool post(ibverbx::ibv_wr_opcode opcode, const std::byte* from, uint64_t to, size_t bytes,
             uint32_t lkey, uint32_t rkey);
   size_t room();
@@ -146,6 +157,7 @@ class IbLink {
   std::unique_ptr<ibverbx::IbvVirtualQp> qp_;
   IbCard card_, remote_;
   std::string why_;
+  bool isForged_ = false;
 
   Link::Frames urgent_;
   uint32_t depth_ = 0;                   // work requests under way at most

@@ -68,7 +68,7 @@ IbSettings IbSettings::fromEnvironment() {
   settings.failsOver = kFailOver.get();
   // A frame is 64 KB and a header at most. What has been consumed and not told yet, up to a
   // quarter, leaves room for one.
-  settings.ringBytes = std::clamp<size_t>(kRing.get(), 256 << 10, 64 << 20);
+  settings.ringBytes = std::clamp<size_t>(kRing.get(), 256 << 10, kMostRingBytes);
   return settings;
 }
 

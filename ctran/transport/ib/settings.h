@@ -11,6 +11,8 @@ namespace ctran {
 
 /// Devices that a pair of ranks uses together, at most.
 inline constexpr uint32_t kMaxRails = 4;
+/// Of CTRAN_IB_RING.
+inline constexpr size_t kMostRingBytes = 64 << 20;
 
 /// What the environment says of RDMA: the variables CTRAN_IB_*.
 struct IbSettings {

@@ -28,6 +28,7 @@ void TcpTransport::openDevices() {
   IbSettings settings = IbSettings::fromEnvironment();
   settings.failsOver = failsOver_.value_or(settings.failsOver);
   devices_ = IbDevice::openAll(settings, size_ - 1, whyNoDevices_);
+  if (devices_.size() > kMaxWays) devices_.resize(kMaxWays);
   if (devices_.empty()) {
     log(LogComponent::Transport, LogLevel::Debug, "rank %d uses no RDMA: %s", rank_,
         whyNoDevices_.c_str());
@@ -151,11 +152,15 @@ void TcpTransport::offerMore(Peer& peer) {
   for (uint32_t i = 1; i < count; ++i) offer(peer, railOf(peer, i));
 }
 
+/// A card that no peer sends ends the connection; one that does not go with this rank's leaves it
+/// without RDMA.
 void TcpTransport::cardCame(Peer& peer, Rail& rail) {
-  offer(peer, rail);
-  if (!rail.link || rail.link->hasFailed()) return;
   IbCard card;
   std::memcpy(&card, rail.card.data(), sizeof card);
+  if (const char* why = whyInvalid(card)) throw std::string("it sent ") + why;
+  offer(peer, rail);
+  if (!rail.link || rail.link->hasFailed()) return;
+  if (rail.link->isConnected()) throw std::string("it sent a card twice");
   if (const auto done = rail.link->connect(card); !done) {
     rail.link->close();
     rail.failedAt = -1;
@@ -214,6 +219,7 @@ void TcpTransport::pollRail(Peer& peer, Rail& rail) {
     }
     if (!why.empty()) return lose(peer, why);
   }
+  if (link.isForged()) return lose(peer, link.why());
   link.collect([this](void* owner, size_t bytes) { written(owner, bytes); });
   if (link.hasFailed()) return failed(peer, rail);
   if (leaving_ || told_) return;
