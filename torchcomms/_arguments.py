@@ -6,6 +6,8 @@ import argparse
 from collections.abc import Callable
 
 _MOST_SECONDS = 1e9  # about 32 years: what is longer overflows clocks and timeouts
+_MOST_BYTES = (1 << 63) - 1
+_MOST_COUNT = (1 << 31) - 1
 
 
 def size(least: int = 0) -> Callable[[str], int]:
@@ -17,8 +19,10 @@ def size(least: int = 0) -> Callable[[str], int]:
             value = int(text[:-1]) << scale if scale else int(text)
         except ValueError:
             value = -1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a size, such as 8, 64K, 32M or 1G")
+        if not least <= value <= _MOST_BYTES:
+            raise argparse.ArgumentTypeError(
+                f"'{_short(text)}' is not a size, such as 8, 64K, 32M or 1G"
+            )
         return value
 
     return parse
@@ -32,11 +36,16 @@ def count(least: int = 1) -> Callable[[str], int]:
             value = int(text)
         except ValueError:
             value = least - 1
-        if value < least:
-            raise argparse.ArgumentTypeError(f"'{text}' is not a number, {least} or more")
+        if not least <= value <= _MOST_COUNT:
+            more = "or more" if value < least else f"to {_MOST_COUNT}"
+            raise argparse.ArgumentTypeError(f"'{_short(text)}' is not a number, {least} {more}")
         return value
 
     return parse
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 40 else f"{text[:40]}..."
 
 
 def seconds(text: str) -> float:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from torchcomms._errors import CommError
 from torchcomms.cli import bench, completion, doctor, env, records
@@ -73,14 +74,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(given)
     try:
         code = _run(parsed, given)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # else it was closed by whoever started this
+            sys.stdout.flush()
         return code
     except CommError as error:
         print(f"torchcomms {parsed.command}: {error}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         return _INTERRUPTED
-    except BrokenPipeError:
-        # Whoever read has enough, as `head` does. Python would complain when it flushes at the end.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # whoever read has enough, as `head` does
+        _drop_output()
         return _NO_READER
+    except OSError as error:
+        if sys.stdout is not None and _is_stuck(sys.stdout):
+            _drop_output()
+        where = "" if error.filename is None else f"{error.filename}: "
+        print(f"torchcomms {parsed.command}: {where}{error.strerror or error}", file=sys.stderr)
+        return _FAILED
+
+
+def _is_stuck(stream: TextIO) -> bool:
+    """Whether what was printed cannot be written: the disk is full, say."""
+    try:
+        stream.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _drop_output() -> None:
+    """Python would complain when it flushes at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -5,17 +5,21 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from statistics import median
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from torchcomms import _arguments
 from torchcomms._errors import CommError
 from torchcomms.plan._fit import Sample, compare, fit, measure, read_samples
+from torchcomms.plan._native import read_json
 from torchcomms.plan._plan import Plan, Timeline, library, make
 from torchcomms.plan._synthesis import synthesize
+
+T = TypeVar("T")
 
 _FILE = (
     "a plan as JSON (ours, or of MSCCL++), '-' for standard input, "
@@ -51,49 +55,78 @@ class Asked(Protocol):
     ) -> Timeline: ...
 
 
-def _programs() -> list[Any]:
+@dataclass(frozen=True)
+class _Programs:
     """Packages above this one that read files as programs: modules with `add_arguments(parser)` and
     `read_program(arguments)`, which gives what is asked, or None."""
-    return [point.load() for point in entry_points(group="torchcomms.plans")]
+
+    modules: list[Any]
+    failures: list[str]  # why others cannot be imported
+
+    @staticmethod
+    def load() -> _Programs:
+        found = _Programs([], [])
+        for point in entry_points(group="torchcomms.plans"):
+            try:
+                found.modules.append(point.load())
+            except (Exception, SystemExit) as error:  # of whoever wrote that package
+                found.failures.append(
+                    f"{point.value}, which reads programs, cannot be imported: "
+                    f"{type(error).__name__}: {error}"
+                )
+        return found
 
 
 def _read(arguments: argparse.Namespace) -> Asked:
     name: str = arguments.file
-    for programs in _programs():
-        program: Asked | None = programs.read_program(arguments)
+    programs: _Programs = arguments.programs
+    for module in programs.modules:
+        program: Asked | None = module.read_program(arguments)
         if program is not None:
             return program
+    if name.rpartition(":")[0].endswith(".py") or name.endswith(".py"):
+        why = "; ".join(programs.failures) or "mscclpp, which reads programs, is not installed here"
+        raise ValueError(f"{name} is a program in Python, and {why}")
     if name == "-":
-        return Plan.from_json(sys.stdin.read())
+        if sys.stdin is None:
+            raise ValueError("standard input is closed: give a file, or NAME:RANKS")
+        return _named("standard input", lambda: Plan.from_json(sys.stdin.read()))
     parts = name.split(":")
     if parts[0] in library():
         try:
             ranks, lanes = [*map(int, parts[1:]), *(4, 1)[len(parts) - 1 :]]
         except ValueError:
             raise ValueError(f"'{name}' is not NAME:RANKS or NAME:RANKS:LANES") from None
-        return make(parts[0], ranks, lanes=lanes)
+        return _named(name, lambda: make(parts[0], ranks, lanes=lanes))
     file = Path(name)
     if not file.exists():
         raise ValueError(
             f"there is no file '{name}', and no plan of that name in the library: "
             "`torchcomms plan list` shows those that there are"
         )
+    return _named(name, lambda: Plan.load(file))
+
+
+def _named(name: str | Path, question: Callable[[], T]) -> T:
+    """What it returns; an error begins with the name of what it is about."""
     try:
-        return Plan.load(file)
+        return question()
     except (ValueError, CommError) as error:
-        raise ValueError(f"{name}: {error}") from None
+        text, file = str(error), str(name).rpartition(":")[0] or str(name)
+        raise ValueError(text if text.startswith(file) else f"{name}: {text}") from error
 
 
-def _machine(file: Path | None) -> dict[str, Any] | None:
-    if file is None:
-        return None
-    try:
-        machine = json.loads(file.read_text())
-    except ValueError as error:
-        raise ValueError(f"{file}: {error}") from None
-    if not isinstance(machine, dict):
-        raise ValueError(f"{file}: a machine is a JSON object")
-    return machine
+def _object(file: Path, what: str) -> dict[str, Any]:
+    content = _named(file, lambda: read_json(file.read_text()))
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: {what} is a JSON object: docs/plans.md shows one")
+    return content
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(line.strip() for line in str(error).splitlines())
 
 
 def add_command(of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -104,6 +137,8 @@ def add_command(of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
         epilog=_END,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    programs = _Programs.load()
+    parser.set_defaults(programs=programs)
     commands = parser.add_subparsers(dest="do", metavar="WHAT", required=True)
     commands.add_parser("list", help="the plans of the library")
     for name, text in (
@@ -115,8 +150,8 @@ def add_command(of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
     ):
         command = commands.add_parser(name, help=text)
         command.add_argument("file", metavar="FILE", help=_FILE)
-        for programs in _programs():
-            programs.add_arguments(command)
+        for module in programs.modules:
+            module.add_arguments(command)
         if name in ("simulate", "draw"):
             command.add_argument(
                 "--bytes",
@@ -170,6 +205,11 @@ def add_command(of: argparse._SubParsersAction[argparse.ArgumentParser]) -> None
 def _fit(arguments: argparse.Namespace) -> None:
     if arguments.samples:
         samples = read_samples(arguments.samples, statistic=arguments.statistic)
+        if not samples:
+            raise ValueError(
+                f"{arguments.samples} has no times of plans: `ctran-bench --plans all --json FILE` "
+                "writes them"
+            )
     else:
         samples = measure(
             arguments.ranks,
@@ -178,7 +218,7 @@ def _fit(arguments: argparse.Namespace) -> None:
             statistic=arguments.statistic,
         )
     # Errors are told of what the machine has not been fitted to.
-    fitted = fit(samples[::2])
+    fitted = _named(arguments.samples or "this host", lambda: fit(samples[::2]))
     for what, some in (("fitted to", samples[::2]), ("not fitted to", samples[1::2])):
         if some:
             error = compare(some, fitted.machine).median
@@ -210,8 +250,11 @@ def _tell_errors(samples: list[Sample], errors: list[float]) -> None:
 
 def _synthesize(arguments: argparse.Namespace) -> None:
     file = Path(arguments.topology)
-    topology = json.loads(file.read_text()) if file.is_file() else arguments.topology
-    made = synthesize(topology, arguments.collective, shares=arguments.shares)
+    topology = _object(file, "a topology") if file.is_file() else arguments.topology
+    made = _named(
+        arguments.topology,
+        lambda: synthesize(topology, arguments.collective, shares=arguments.shares),
+    )
     report = made.plan.verify()
     if not report:
         raise CommError(f"the plan is wrong, which is a defect of this program:\n{report}")
@@ -237,40 +280,55 @@ def _synthesize(arguments: argparse.Namespace) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Returns the exit code: 1 where something is wrong with a plan, 2 where it cannot be read, or
     proved."""
+    try:
+        return _run(arguments)
+    except BrokenPipeError:
+        raise
+    except (OSError, ValueError, CommError) as error:
+        print(f"error: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _run(arguments: argparse.Namespace) -> int:
     if arguments.do == "list":
         for name, summary in library().items():
             print(f"{name:36} {summary}")
-        return 0
-    try:
-        if arguments.do in ("synthesize", "synthesise"):
-            _synthesize(arguments)
-            return 0
-        if arguments.do == "fit":
-            _fit(arguments)
-            return 0
-        plan = _read(arguments)
-        if arguments.do == "show":
-            print(plan, end="")
-        elif arguments.do == "json":
-            print(plan.to_json())
-        elif arguments.do == "verify":
-            report = plan.verify()
-            print(report, end="")
-            if report:
-                print(f"  in place: {'yes' if report.in_place_safe else 'through a copy'}")
-                print(f"  sums in rank order: {'yes' if report.rank_order else 'no'}")
-                print(f"  sums in one go: {'yes' if report.flat else 'no'}")
-            return 0 if report else 1
-        else:
-            machine = _machine(arguments.machine)
-            timeline = plan.simulate(arguments.bytes, machine, units=arguments.units)
-            if arguments.do == "simulate":
-                print(timeline, end="")
-            elif arguments.output:
-                arguments.output.write_text(timeline.svg())
-            else:
-                print(timeline.svg(), end="")
-    except (OSError, ValueError, CommError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
+    elif arguments.do in ("synthesize", "synthesise"):
+        _synthesize(arguments)
+    elif arguments.do == "fit":
+        _fit(arguments)
+    else:
+        return _ask(arguments, _read(arguments))
     return 0
+
+
+def _ask(arguments: argparse.Namespace, plan: Asked) -> int:
+    name = arguments.file
+    if arguments.do == "show":
+        print(_named(name, plan.__str__), end="")
+    elif arguments.do == "json":
+        print(_named(name, plan.to_json))
+    elif arguments.do == "verify":
+        report = _named(name, plan.verify)
+        print(report, end="")
+        if not report:
+            return 1
+        print(f"  in place: {'yes' if report.in_place_safe else 'through a copy'}")
+        print(f"  sums in rank order: {'yes' if report.rank_order else 'no'}")
+        print(f"  sums in one go: {'yes' if report.flat else 'no'}")
+    else:
+        timeline = _simulated(arguments, plan)
+        if arguments.do == "simulate":
+            print(timeline, end="")
+        elif arguments.output:
+            arguments.output.write_text(timeline.svg())
+        else:
+            print(timeline.svg(), end="")
+    return 0
+
+
+def _simulated(arguments: argparse.Namespace, plan: Asked) -> Timeline:
+    file: Path | None = arguments.machine
+    machine = None if file is None else _object(file, "a machine")
+    what = arguments.file if file is None else f"{arguments.file} on {file}"
+    return _named(what, lambda: plan.simulate(arguments.bytes, machine, units=arguments.units))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from torchcomms import _comms
 from torchcomms._errors import CommError
-from torchcomms.plan._native import call
+from torchcomms.plan._native import call, read_json
 
 _COLLECTIVES = "all_reduce,all_gather,reduce_scatter,all_to_all,broadcast"
 
@@ -69,14 +68,45 @@ def measure(
 
 
 def read_samples(path: str | Path, *, statistic: str = "fastest") -> list[Sample]:
-    """What `ctran-bench --plans all --json FILE` has written, without the native algorithms."""
+    """What `ctran-bench --plans all --json FILE` has written, without the native algorithms.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is none of these; the message has the file and the line.
+    """
     key = {"fastest": "fastest", "median": "seconds"}[statistic]
-    lines = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    return [
-        Sample(line["plan"], line["ranks"], line["bytes"], line["units"], line[key])
-        for line in lines
-        if line["plan"]
-    ]
+    samples = []
+    for number, line in enumerate(_lines(Path(path)), 1):
+        try:
+            row = read_json(line)
+            if not isinstance(row, dict):
+                raise ValueError("a line is a JSON object")
+            if _value(row, "plan", str):
+                ranks, size, units = (_value(row, name, int) for name in ("ranks", "bytes", "units"))
+                seconds = float(_value(row, key, (int, float)))
+                samples.append(Sample(row["plan"], ranks, size, units, seconds))
+        except (ValueError, OverflowError) as error:
+            raise ValueError(
+                f"{path}, line {number}: {error}; `ctran-bench --plans all --json FILE` writes "
+                "what can be read here"
+            ) from None
+    return samples
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no text: {error}") from None
+
+
+def _value(row: Mapping[str, Any], name: str, kind: type | tuple[type, ...]) -> Any:
+    if name not in row:
+        raise ValueError(f"there is no '{name}'")
+    value = row[name]
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"'{name}' is {value!r:.40}")
+    return value
 
 
 def fit(samples: Iterable[Sample], machine: Mapping[str, Any] | None = None) -> Fit:

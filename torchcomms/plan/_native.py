@@ -25,6 +25,14 @@ def _library() -> ctypes.CDLL:
     return library
 
 
+def read_json(text: str) -> Any:
+    """Raises ValueError for what is no JSON, or nested more deeply than Python reads."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("the JSON is nested too deeply") from None
+
+
 def call(do: str, **request: Any) -> Any:
     """Asks the engine to do something about plans, and returns its answer.
 

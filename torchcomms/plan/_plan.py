@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from torchcomms.plan import _draw
-from torchcomms.plan._native import call
+from torchcomms.plan._native import call, read_json
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Plan:
             ValueError: it is neither.
             CommError: it says what no plan can say, such as multicast.
         """
-        data = json.loads(text)
+        data = read_json(text)
         if not isinstance(data, dict):
             raise ValueError("a plan is a JSON object")
         # A program of MSCCL++ has gpus; a plan has not.

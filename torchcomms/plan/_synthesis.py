@@ -68,6 +68,8 @@ def synthesize(
     Raises:
         ValueError: the topology makes no sense, or has no way from some rank to some other.
     """
+    if not isinstance(topology, (str, Mapping)):
+        raise ValueError(f"a topology is a name or an object, not {topology!r:.40}")
     answer = call(
         "synthesize",
         topology=topology if isinstance(topology, str) else dict(topology),

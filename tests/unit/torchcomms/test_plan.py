@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -324,3 +327,141 @@ def test_registration_takes_right_plans_only() -> None:
         plan.make("all_reduce.ring", 65).register("nobody")
     with pytest.raises(ValueError, match="cannot serve"):
         plan.make("all_reduce.ring", 2).register("nobody", min_bytes=3, max_bytes=2)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+def test_bad_input_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan_file = tmp_path / "plan.json"
+    plan.make("all_reduce.ring", 2).save(plan_file)
+    sample = {"plan": "all_reduce.ring", "ranks": 2, "bytes": 64, "units": 1, "fastest": 1e-6}
+
+    numbers = itertools.count()
+
+    def file(name: str, content: object) -> str:
+        path = tmp_path / str(next(numbers)) / name
+        path.parent.mkdir()
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            path.write_text(content if isinstance(content, str) else json.dumps(content))
+        return str(path)
+
+    samples = ("fit", "--samples")
+    simulate = ("simulate", str(plan_file), "--machine")
+    for arguments, why in (
+        ((*samples, file("s", "3")), "s, line 1: a line is a JSON object; `ctran-bench --plans"),
+        ((*samples, file("s", "{}")), "s, line 1: there is no 'plan'"),
+        ((*samples, file("s", f"{json.dumps(sample)}\n{{")), "s, line 2: Expecting"),
+        ((*samples, file("s", {**sample, "ranks": "2"})), "s, line 1: 'ranks' is '2'"),
+        ((*samples, file("s", {**sample, "fastest": None})), "s, line 1: 'fastest' is None"),
+        ((*samples, file("s", DEEP)), "s, line 1: the JSON is nested too deeply"),
+        ((*samples, file("s", {**sample, "plan": "all_reduce.none"})), "s: there is no plan"),
+        ((*samples, file("s", {**sample, "ranks": 10**30})), "s: "),
+        ((*samples, file("s", {**sample, "fastest": 10**400})), "s, line 1: "),
+        ((*samples, file("s", "")), "s has no times of plans"),
+        ((*samples, file("s", b"\xff\xfe")), "s is no text"),
+        ((*samples, str(tmp_path)), f"{tmp_path}: Is a directory"),
+        (("synthesize", file("t.json", "3")), "t.json: a topology is a JSON object"),
+        (("synthesize", file("t.json", "null")), "t.json: a topology is a JSON object"),
+        (("synthesize", file("t.json", "[]")), "t.json: a topology is a JSON object"),
+        (("synthesize", file("t.json", "{")), "t.json: Expecting"),
+        (("synthesize", file("t.json", "{}")), "t.json: "),
+        (("synthesize", file("t.json", DEEP)), "t.json: the JSON is nested too deeply"),
+        (("synthesize", "nowhere.json"), "nowhere.json: "),
+        (("verify", file("p.json", DEEP)), "p.json: the JSON is nested too deeply"),
+        (("verify", file("p.json", '{"gpus": 3}')), "p.json: "),
+        (("verify", file("p.json", "9" * 5000)), "p.json: "),
+        (("verify", file("p.json", b"\xff")), "p.json: "),
+        (("verify", str(tmp_path)), f"{tmp_path}: Is a directory"),
+        (("show", "all_reduce.ring:" + "9" * 30), "all_reduce.ring:999"),
+        ((*simulate, file("m.json", DEEP)), "m.json: the JSON is nested too deeply"),
+        ((*simulate, file("m.json", "[]")), "m.json: a machine is a JSON object"),
+        ((*simulate, file("m.json", {"step_overhead": "x"})), f"{plan_file} on "),
+        ((*simulate, str(tmp_path / "none")), "none: No such file"),
+        (("draw", str(plan_file), "-o", str(tmp_path)), f"{tmp_path}: Is a directory"),
+    ):
+        assert main(["plan", *arguments]) == 2, arguments
+        out, err = capsys.readouterr()
+        assert out == "", arguments
+        assert err.startswith("error: "), err
+        assert why in err, (why, err)
+        assert err.count("\n") == 1, err
+    for bad in ("9" * 400, "9" * 5000, "-1", "8E"):
+        with pytest.raises(SystemExit):
+            main(["plan", "synthesize", "torus:2x2", f"--bytes={bad}"])
+        assert "is not a size" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["plan", "simulate", str(plan_file), "--units", "9" * 30])
+    assert "is not a number" in capsys.readouterr().err
+
+
+def test_bad_input_is_an_error_in_python_too() -> None:
+    with pytest.raises(ValueError, match="nested too deeply"):
+        plan.Plan.from_json(DEEP)
+    for bad in (3, None, [1]):
+        with pytest.raises(ValueError, match="a topology is a name or an object"):
+            plan.synthesize(bad)  # type: ignore[arg-type]
+
+
+def test_the_engine_may_be_missing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def missing() -> dict[str, str]:
+        raise CommError("libctran_engine.so is not there")
+
+    monkeypatch.setattr("torchcomms.plan._cli.library", missing)
+    assert main(["plan", "list"]) == 2
+    assert capsys.readouterr().err == "error: libctran_engine.so is not there\n"
+
+
+class _Point:
+    value = "broken.command"
+
+    def load(self) -> object:
+        raise ImportError("no module named broken")
+
+
+def test_a_package_of_programs_that_cannot_be_imported_breaks_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torchcomms.plan._cli.entry_points", lambda group: [_Point()])
+    assert main(["plan", "verify", "all_reduce.ring:2"]) == 0
+    assert main(["env"]) == 0
+    capsys.readouterr()
+    assert main(["plan", "verify", "mine.py:program"]) == 2
+    assert capsys.readouterr().err == (
+        "error: mine.py:program is a program in Python, and broken.command, which reads programs, "
+        "cannot be imported: ImportError: no module named broken\n"
+    )
+    monkeypatch.setattr("torchcomms.plan._cli.entry_points", lambda group: [])
+    assert main(["plan", "verify", "mine.py:program"]) == 2
+    assert "mscclpp, which reads programs, is not installed here" in capsys.readouterr().err
+
+
+def _shell(line: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        ["bash", "-c", line.replace("torchcomms", f"{sys.executable} -m torchcomms", 1)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_closed_and_full_streams_are_told() -> None:
+    code, _, err = _shell("torchcomms plan show - <&-")
+    assert (code, err) == (
+        2,
+        "error: standard input is closed: give a file, or NAME:RANKS\n",
+    )
+    code, _, err = _shell("torchcomms plan show - <<< '{'")
+    assert (code, err.startswith("error: standard input: Expecting")) == (2, True)
+    assert _shell("torchcomms plan list >&-")[::2] == (0, "")
+    for what in ("plan show all_reduce.ring:8", "env"):
+        code, _, err = _shell(f"torchcomms {what} > /dev/full")
+        assert (code, "No space left on device" in err, err.count("\n")) == (2, True, 1), err
+        # As `| head -1` of something long.
+        line = f"torchcomms {what} | (exec <&-; exit 0); exit ${{PIPESTATUS[0]}}"
+        assert _shell(line)[::2] == (141, "")
