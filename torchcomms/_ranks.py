@@ -8,6 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from torchcomms._errors import CommError
+
+if TYPE_CHECKING:
+    import torch
 
 _WORKER = "TORCHCOMMS_WORKER"
 _GRACE_SECONDS = 5.0  # for the others when one has failed
@@ -16,6 +22,32 @@ _GRACE_SECONDS = 5.0  # for the others when one has failed
 def is_rank() -> bool:
     """Whether this process is a rank: of a launcher, or one that `run` has started."""
     return _WORKER in os.environ or {"RANK", "WORLD_SIZE", "MASTER_ADDR"} <= os.environ.keys()
+
+
+def check_gpus(ranks: int) -> None:
+    """Raises CommError unless there is a GPU for each of so many ranks of this host."""
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise CommError("torch has no GPU here that it can use: `torchcomms doctor` says why")
+    if ranks > count:
+        has = "1 GPU" if count == 1 else f"{count} GPUs"
+        raise CommError(f"this host has {has}, and {ranks} ranks on it: start {count} at most")
+
+
+def own_gpu() -> torch.device:
+    """The GPU of this rank, which torch uses from now on. Raises CommError if it has none."""
+    import torch
+
+    local = int(os.environ.get("LOCAL_RANK", "0"))
+    check_gpus(local + 1)
+    device = torch.device("cuda", local)
+    try:
+        torch.cuda.set_device(device)
+    except RuntimeError as error:
+        raise CommError(f"{device} cannot be used: {str(error).partition(chr(10))[0]}") from error
+    return device
 
 
 def run(count: int, arguments: Sequence[str]) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from dataclasses import asdict
 
@@ -106,6 +105,8 @@ def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
     if _ranks.is_rank():
         return _tune_as_rank(arguments)
+    if arguments.backend == "ncclx":
+        _ranks.check_gpus(arguments.ranks)
     command = ["tune", "--backend", arguments.backend, "--seconds", str(arguments.seconds)]
     return _ranks.run(arguments.ranks, command + ["--json"] * arguments.json)
 
@@ -117,8 +118,7 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
 
     device = torch.device("cpu")
     if arguments.backend == "ncclx":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
+        device = _ranks.own_gpu()
     comm = torchcomms.new_comm(arguments.backend, device, name="tune")
     first = comm.get_rank() == 0
 

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from harness import Rank, Ranks
 from torch import Tensor
 
+from torchcomms import CommError
 from torchcomms.cli import main
 from torchcomms.cli.bench import libraries, measure, report
 from torchcomms.cli.bench.operations import OPERATIONS, Place
@@ -157,3 +158,44 @@ def test_the_table_has_a_column_for_each_library() -> None:
     assert len(report.heading(["ctran", "gloo"]).splitlines()[1].split("|")) == 3
     summed = report.summary([row("ctran", 8, 2), row("ctran", 16, 1)])
     assert summed == "# ctran: mean busbw 1.500 GB/s, 3 wrong elements"
+
+
+def test_ranks_without_a_gpu_are_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commands = (["bench", "--device", "cuda", "-e", "8"], ["tune", "--backend", "ncclx"])
+    ours = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1"}
+    for gpus, said in (
+        (0, "torch has no GPU here that it can use: `torchcomms doctor` says why"),
+        (1, "this host has 1 GPU, and 2 ranks on it: start 1 at most"),
+    ):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        for command in commands:
+            for environment in ({}, ours):  # what starts ranks, and one of a launcher's
+                with monkeypatch.context() as patch:
+                    for name, value in environment.items():
+                        patch.setenv(name, value)
+                    assert main(command) == 2
+                assert capsys.readouterr().err == f"torchcomms {command[0]}: {said}\n"
+
+
+def test_an_error_of_another_library_is_a_line() -> None:
+    class Refuses:
+        name = "c10d/refuses"
+
+        def all_reduce(self, tensor: Tensor, op: str) -> None:
+            raise RuntimeError("no such reduction\nException raised from ...")
+
+    place = Place(0, 1, 0, "sum", torch.float32, CPU)
+    bench = measure.Bench(place, measure.Plan([16], 1, 0, True), dist.HashStore())
+    with pytest.raises(CommError) as error:
+        list(bench.rows([Refuses()], OPERATIONS["all_reduce"]))  # type: ignore[list-item]
+    assert str(error.value) == "c10d/refuses: all_reduce of 16 bytes: no such reduction"
+
+
+def test_a_library_that_is_not_there_ends_all_ranks_with_a_line() -> None:
+    done = bench("all_reduce", "-e", "8", "--compare", "c10d/no_such")
+    assert done.returncode == 2
+    said = "torchcomms bench: this torch has no backend 'no_such' of torch.distributed\n"
+    assert done.stderr.replace(said, "") == ""

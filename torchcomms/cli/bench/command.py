@@ -122,6 +122,8 @@ def run(parsed: argparse.Namespace, arguments: Sequence[str]) -> int:
         return 2
     if _ranks.is_rank() or "OMPI_COMM_WORLD_RANK" in os.environ:
         return _as_rank(parsed)
+    if parsed.device == "cuda":
+        _ranks.check_gpus(parsed.ranks or 2)
     return _ranks.run(parsed.ranks or 2, arguments)
 
 
@@ -160,15 +162,15 @@ def _as_rank(parsed: argparse.Namespace) -> int:
     from torchcomms.cli.bench.operations import OPERATIONS, Place
 
     names = [parsed.backend, *filter(None, parsed.compare.split(","))]
-    device = torch.device("cpu")
-    if parsed.device == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-        torch.cuda.set_device(device)
+    device = _ranks.own_gpu() if parsed.device == "cuda" else torch.device("cpu")
     try:
         rank, size, store = _rendezvous.resolve("bench", None, timedelta(seconds=60))
         opened = libraries.open_all(names, device)
-    except (CommError, RuntimeError, ValueError, ImportError) as error:
+    except CommError as error:
         print(f"torchcomms bench: {error}", file=sys.stderr)
+        return 2
+    except (RuntimeError, ValueError, ImportError) as error:  # those of torch have stacks below
+        print(f"torchcomms bench: {str(error).partition(chr(10))[0]}", file=sys.stderr)
         return 2
     if not 0 <= parsed.root < size:
         print(f"torchcomms bench: there is no rank {parsed.root}", file=sys.stderr)

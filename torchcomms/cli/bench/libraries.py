@@ -80,6 +80,8 @@ class Distributed:
 
     def __init__(self, backend: str) -> None:
         self.name = f"c10d/{backend}"
+        if not dist.is_backend_available(backend):
+            raise ValueError(f"this torch has no backend '{backend}' of torch.distributed")
         if not dist.is_initialized():
             dist.init_process_group("mpi" if backend == "mpi" else "gloo")
         # None on ranks outside of a group, which there are none of here.

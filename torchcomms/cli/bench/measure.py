@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
+from torchcomms._errors import CommError
 from torchcomms.cli.bench.libraries import Library
 from torchcomms.cli.bench.operations import Operation, Place, Prepared
 
@@ -53,6 +55,18 @@ def _times(size: int, factor: float, end: int) -> int:
     return max(int(min(size * factor, end + 1)), size + 1)
 
 
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """What torch.distributed raises says neither of which library nor of which operation it is, and
+    has stacks of C++ below."""
+    try:
+        yield
+    except CommError:
+        raise
+    except (RuntimeError, ValueError, TypeError) as error:
+        raise CommError(f"{what}: {str(error).partition(chr(10))[0]}") from error
+
+
 class Bench:
     """Times libraries among the same ranks, which agree through torch's store."""
 
@@ -75,10 +89,11 @@ class Bench:
                 continue  # both are rounded to the same
             before = count
             for library in libraries:
-                prepared = operation.prepare(place, count)
-                wrong = self._wrong(library, prepared)
-                seconds = self._time(library, prepared)
                 moved = count * blocks * element
+                prepared = operation.prepare(place, count)
+                with _named(f"{library.name}: {operation.name} of {moved} bytes"):
+                    wrong = self._wrong(library, prepared)
+                    seconds = self._time(library, prepared)
                 algbw = moved / seconds
                 yield Row(
                     library.name,
