@@ -412,7 +412,9 @@ def calls_of_halves(rank: Rank) -> None:
     comm.finalize()
 
 
-def test_a_rank_that_waits_in_another_communicator_is_not_to_blame(fresh_ranks: MakeRanks) -> None:
+def test_a_rank_that_waits_in_another_communicator_is_not_to_blame(
+    fresh_ranks: MakeRanks, tmp_path: Path
+) -> None:
     job = fresh_ranks(4).start(calls_of_halves)
     assert job.hear(2) == "absent"
 
@@ -427,6 +429,15 @@ def test_a_rank_that_waits_in_another_communicator_is_not_to_blame(fresh_ranks: 
     assert verdict["waiting"] == [1, 3]
     assert "rank 2 has not called all_reduce #3 (4000 B) (rank 2, process" in verdict["text"]
     assert "; rank 0 is in all_reduce #2 (4000 B) of" in verdict["text"]
+    line = tmp_path / "line.json"
+    assert main(["trace", str(job.ranks.processes[0].pid), "-o", str(line)]) == 0
+    events = json.loads(line.read_text())["traceEvents"]
+    names = [e["pid"] for e in events if e["name"] == "process_name"]
+    assert names == [0, 1, 2, 3], "each once"
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    calls = {(e["pid"], e["args"]["call"], threads[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"}
+    halves = {pid for pid, _, name in calls if name.startswith("half")}
+    assert halves == {0, 1, 2, 3}, "ranks 1 and 3 of the world are 0 and 1 of their half"
     job.say(2)
     job.results()
 

@@ -342,3 +342,30 @@ def test_a_recording_of_no_communicator_makes_no_dumps(tmp_path: Path) -> None:
     folder = tmp_path / "dumps"
     assert main(["trace", nothing, "--format", "flight_recorder", "-o", str(folder)]) == 0
     assert list(folder.iterdir()) == []
+
+
+def test_ranks_of_a_part_are_on_the_tracks_of_the_whole(tmp_path: Path) -> None:
+    """What split([1, 3]) makes has ranks 0 and 1, which are ranks 1 and 3 of the world."""
+    waits = operation(ended=5 * 10**6, started=10, longest_for=1, longest_wait=4 * 10**6, number=1)
+    comes = operation(ended=5 * 10**6, started=4 * 10**6, number=1)
+    part = [
+        rank_of(r, pid=11 + 2 * r, name="part", operations=[one])
+        for r, one in enumerate((waits, comes))
+    ]
+    alone = [rank_of(0, pid=99, name="alone")]  # of a process that is not in the world
+    world = [rank_of(r, pid=10 + r, size=4) for r in range(4)]
+    communicators = [
+        {"group": name, "name": name, "size": len(ranks), "ranks": ranks}
+        for name, ranks in (("alone", alone), ("part", part), ("world", world))
+    ]
+    file = kept({"torchcomms_recording": 1, "communicators": communicators}, tmp_path)
+    assert main(["trace", file, "-o", str(tmp_path / "line.json")]) == 0
+    events = json.loads((tmp_path / "line.json").read_text())["traceEvents"]
+    names = [(e["pid"], e["args"]["name"]) for e in events if e["name"] == "process_name"]
+    assert names == [(r, f"rank {r} on elsewhere") for r in range(5)]
+    threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
+    drawn = {
+        (e["pid"], threads[e["pid"], e["tid"]].partition(":")[0]) for e in events if e["ph"] == "X"
+    }
+    assert drawn == {(4, "alone"), (1, "part"), (3, "part"), *((r, "world") for r in range(4))}
+    assert [(e["ph"], e["pid"]) for e in events if e["ph"] in "sf"] == [("s", 3), ("f", 1)]

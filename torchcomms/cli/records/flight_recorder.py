@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from torchcomms.cli.records.job import Communicator
+from torchcomms.cli.records.job import Communicator, Process, process_of, world_numbers
 
 PREFIX = "rank_"
 _VERSION = "2.10"
@@ -48,8 +48,6 @@ _TYPES = {
     "bool": "Bool",
 }
 
-Process = tuple[str, int]
-
 
 def write(folder: Path, communicators: Sequence[Communicator]) -> int:
     """A file for each process. Returns how many.
@@ -60,26 +58,11 @@ def write(folder: Path, communicators: Sequence[Communicator]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     if not communicators:
         return 0
-    numbers = _numbers(communicators)
+    numbers = world_numbers(communicators)
     for process, number in numbers.items():
         content = _dump(process, numbers, communicators)
         (folder / f"{PREFIX}{number}").write_bytes(pickle.dumps(content))
     return len(numbers)
-
-
-def _process(rank: dict[str, Any]) -> Process:
-    return str(rank["host"]), int(rank["pid"])
-
-
-def _numbers(communicators: Sequence[Communicator]) -> dict[Process, int]:
-    """The rank of each process in the largest communicator; those of no part in it come behind."""
-    largest = max(communicators, key=lambda c: c.size)
-    numbers = {_process(rank): r for r, rank in largest.ranks.items()}
-    for communicator in communicators:
-        for _, rank in sorted(communicator.ranks.items()):
-            behind = max([largest.size, *(number + 1 for number in numbers.values())])
-            numbers.setdefault(_process(rank), behind)
-    return dict(sorted(numbers.items(), key=lambda item: item[1]))
 
 
 def _members(
@@ -87,7 +70,7 @@ def _members(
 ) -> dict[int, int]:
     """The number of each rank of a communicator. Of ranks that are not seen it is known where all
     ranks take part."""
-    seen = {r: numbers[_process(rank)] for r, rank in communicator.ranks.items()}
+    seen = {r: numbers[process_of(rank)] for r, rank in communicator.ranks.items()}
     if communicator.size == largest and all(r == number for r, number in seen.items()):
         return {r: r for r in range(communicator.size)}
     return seen
@@ -102,7 +85,7 @@ def _dump(
     for index, (name, communicator) in enumerate(zip(names, communicators, strict=True)):
         members = _members(communicator, numbers, largest)
         for r, rank in communicator.ranks.items():
-            if _process(rank) != process:
+            if process_of(rank) != process:
                 continue
             listed = "[" + ",".join(str(members[m]) for m in sorted(members)) + "]"
             config[name] = {"name": name, "desc": "undefined", "ranks": listed}

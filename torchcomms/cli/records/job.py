@@ -34,6 +34,24 @@ class Communicator:
         return max(times, default=0)
 
 
+Process = tuple[str, int]  # host and number
+
+
+def process_of(rank: dict[str, Any]) -> Process:
+    return str(rank["host"]), int(rank["pid"])
+
+
+def world_numbers(communicators: Sequence[Communicator]) -> dict[Process, int]:
+    """The rank of each process in the largest communicator; those of no part in it come behind."""
+    largest = max(communicators, key=lambda c: c.size)
+    numbers = {process_of(rank): r for r, rank in largest.ranks.items()}
+    for communicator in communicators:
+        for _, rank in sorted(communicator.ranks.items()):
+            behind = max([largest.size, *(number + 1 for number in numbers.values())])
+            numbers.setdefault(process_of(rank), behind)
+    return dict(sorted(numbers.items(), key=lambda item: item[1]))
+
+
 @dataclass
 class _Memory:
     path: str

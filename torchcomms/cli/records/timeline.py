@@ -7,13 +7,14 @@ from typing import Any
 
 from torchcomms.cli.records.arrows import End, arrows
 from torchcomms.cli.records.clocks import host_of
-from torchcomms.cli.records.job import Communicator
+from torchcomms.cli.records.job import Communicator, process_of, world_numbers
 
 _MESSAGES = 1000  # added to the number of a communicator, as the thread of its messages
 
 
 def events(communicators: Sequence[Communicator], last: float | None = None) -> dict[str, Any]:
-    """All ranks side by side, each communicator a thread of each. `last`: so many seconds."""
+    """All processes side by side, by their rank in the largest communicator; each communicator is a
+    thread of each. `last`: so many seconds."""
     # Times are written as floating-point microseconds: since 1970 they would not be exact.
     since = min(
         (
@@ -24,29 +25,39 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
         ),
         default=0,
     )
-    out: list[dict[str, Any]] = []
+    tracks = _tracks(communicators)
+    hosts = {
+        tracks[index][r]: rank["host"]
+        for index, communicator in enumerate(communicators)
+        for r, rank in communicator.ranks.items()
+    }
+    out = [
+        _name("process_name", track, 0, f"rank {track} on {host}")
+        for track, host in sorted(hosts.items())
+    ]
     arrow = 0
     for index, communicator in enumerate(communicators):
         shown: set[tuple[int, bool, int]] = set()
         for r, rank in sorted(communicator.ranks.items()):
-            out.append(
-                _name("process_name", r, 0, f"rank {r} on {rank['host']}"),
-            )
-            out.append(_name("thread_name", r, index, communicator.name))
-            out.append(_name("thread_name", r, index + _MESSAGES, f"{communicator.name}: messages"))
+            track = tracks[index][r]
+            name = communicator.name if r == track else f"{communicator.name}: rank {r}"
+            out.append(_name("thread_name", track, index, name))
+            out.append(_name("thread_name", track, index + _MESSAGES, f"{name}: messages"))
             for operation in rank["operations"]:
                 end = operation["ended"] or rank["now"]
                 if last is not None and end < rank["now"] - last * 1e9:
                     continue
-                out.append(_event(rank, operation, index, end, since))
+                place = (track, _thread(index, operation))
+                out.append(_event(rank, operation, place, end, since))
                 shown.add(_key(End(r, operation)))
         for source, target in arrows(communicator):
             if _key(source) in shown and _key(target) in shown:
                 arrow += 1
-                out.append(_tip(communicator, source, index, since) | {"ph": "s", "id": arrow})
-                out.append(
-                    _tip(communicator, target, index, since, True) | {"ph": "f", "id": arrow}
-                )
+                for tip, phase in ((source, "s"), (target, "f")):
+                    rank = communicator.ranks[tip.rank]
+                    place = (tracks[index][tip.rank], _thread(index, tip.operation))
+                    event = _tip(rank, tip.operation, place, since, phase == "f")
+                    out.append(event | {"ph": phase, "id": arrow})
     clocks = {
         host_of(rank): {"offset_nanos": rank["clock_offset"], "error_nanos": rank["clock_error"]}
         for communicator in communicators
@@ -57,8 +68,20 @@ def events(communicators: Sequence[Communicator], last: float | None = None) -> 
     return {"traceEvents": out, "displayTimeUnit": "ns", "otherData": other}
 
 
-def _name(what: str, rank: int, thread: int, text: str) -> dict[str, Any]:
-    return {"ph": "M", "name": what, "pid": rank, "tid": thread, "args": {"name": text}}
+def _tracks(communicators: Sequence[Communicator]) -> list[dict[int, int]]:
+    """Of each communicator, the track of each rank: that of its process in the largest one."""
+    if not communicators:
+        return []
+    numbers = world_numbers(communicators)
+    largest = max(communicators, key=lambda c: c.size)
+    return [
+        {r: r if one is largest else numbers[process_of(rank)] for r, rank in one.ranks.items()}
+        for one in communicators
+    ]
+
+
+def _name(what: str, track: int, thread: int, text: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": track, "tid": thread, "args": {"name": text}}
 
 
 def _key(end: End) -> tuple[int, bool, int]:
@@ -70,23 +93,26 @@ def _thread(index: int, operation: dict[str, Any]) -> int:
 
 
 def _tip(
-    communicator: Communicator, end: End, index: int, since: int, is_target: bool = False
+    rank: dict[str, Any],
+    operation: dict[str, Any],
+    place: tuple[int, int],
+    since: int,
+    is_target: bool,
 ) -> dict[str, Any]:
     """One end of an arrow: the start of what was waited for, or the end of what waited, inside."""
-    operation = end.operation
     at = max(operation["ended"] - 1, operation["started"]) if is_target else operation["started"]
     event = {
         "name": "waits for",
         "cat": "wait",
-        "pid": end.rank,
-        "tid": _thread(index, operation),
-        "ts": (at + communicator.ranks[end.rank]["realtime_offset"] - since) / 1000,
+        "pid": place[0],
+        "tid": place[1],
+        "ts": (at + rank["realtime_offset"] - since) / 1000,
     }
     return event | {"bp": "e"} if is_target else event
 
 
 def _event(
-    rank: dict[str, Any], operation: dict[str, Any], index: int, end: int, since: int
+    rank: dict[str, Any], operation: dict[str, Any], place: tuple[int, int], end: int, since: int
 ) -> dict[str, Any]:
     start = operation["started"]
     arguments = {
@@ -102,8 +128,8 @@ def _event(
         "ph": "X",
         "name": operation["kind"],
         "cat": "message" if operation["message"] else "collective",
-        "pid": rank["rank"],
-        "tid": _thread(index, operation),
+        "pid": place[0],
+        "tid": place[1],
         "ts": (start + rank["realtime_offset"] - since) / 1000,
         "dur": max(end - start, 0) / 1000,
         "args": arguments,
