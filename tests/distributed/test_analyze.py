@@ -435,7 +435,9 @@ def test_a_rank_that_waits_in_another_communicator_is_not_to_blame(
     names = [e["pid"] for e in events if e["name"] == "process_name"]
     assert names == [0, 1, 2, 3], "each once"
     threads = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
-    calls = {(e["pid"], e["args"]["call"], threads[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"}
+    calls = {
+        (e["pid"], e["args"]["call"], threads[e["pid"], e["tid"]]) for e in events if e["ph"] == "X"
+    }
     halves = {pid for pid, _, name in calls if name.startswith("half")}
     assert halves == {0, 1, 2, 3}, "ranks 1 and 3 of the world are 0 and 1 of their half"
     job.say(2)

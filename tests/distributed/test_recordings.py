@@ -369,3 +369,79 @@ def test_ranks_of_a_part_are_on_the_tracks_of_the_whole(tmp_path: Path) -> None:
     }
     assert drawn == {(4, "alone"), (1, "part"), (3, "part"), *((r, "world") for r in range(4))}
     assert [(e["ph"], e["pid"]) for e in events if e["ph"] in "sf"] == [("s", 3), ("f", 1)]
+
+
+WAITS = {"started": NOW - 5 * SECOND, "number": 3}
+HAS_ENDED = operation(started=NOW - 5 * SECOND, ended=NOW - 4 * SECOND, number=3)
+JUST_CALLED = operation(started=NOW - SECOND // 2, number=3)
+MISSES = {"collectives": 3, "operations": [operation(ended=2, number=2)]}
+HAS_CALLED = {"collectives": 4, "operations": [HAS_ENDED]}
+IS_IN = {"collectives": 4, "operations": [operation(**WAITS)]}
+
+
+@pytest.mark.parametrize(
+    ("ranks", "found"),
+    [
+        ([IS_IN, {**MISSES, "state": "left"}], [("left", [1])]),
+        ([{**IS_IN, "state": "left"}, {**MISSES, "state": "left"}], []),
+        ([HAS_CALLED, {**MISSES, "state": "left"}], []),
+        ([IS_IN, {**HAS_CALLED, "state": "left"}], []),
+        ([{**IS_IN, "operations": [JUST_CALLED]}, {**MISSES, "state": "left"}], []),
+        ([IS_IN, {**IS_IN, "where": ["stopped by a signal"]}], [("stopped", [1])]),
+        ([HAS_CALLED, {**HAS_CALLED, "where": ["stopped by a signal"]}], []),
+        ([IS_IN, {**IS_IN, "where": ["waits for a device"]}], []),
+        (
+            [
+                {**IS_IN, "operations": [JUST_CALLED]},
+                {**IS_IN, "operations": [JUST_CALLED], "where": ["stopped by a signal"]},
+            ],
+            [],
+        ),
+        ([IS_IN], [("missing_elsewhere", [])]),
+        ([IS_IN, IS_IN], []),
+        ([HAS_CALLED], []),
+        ([{**IS_IN, "operations": [JUST_CALLED]}], []),
+    ],
+)
+def test_who_left_who_is_stopped_and_who_is_not_seen(
+    ranks: list[dict[str, Any]],
+    found: list[tuple[str, list[int]]],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    content = recording(*(rank_of(r, now=NOW, **fields) for r, fields in enumerate(ranks)))
+    verdicts = verdicts_of(content, tmp_path, capsys)
+    assert [(v["verdict"], v["ranks"]) for v in verdicts] == found
+    for verdict in verdicts:
+        assert verdict["number"] == 3
+        assert verdict["waiting"] == [0]
+
+
+@pytest.mark.parametrize(
+    ("receives", "sends", "found"),
+    [
+        ({"started": NOW - 5 * SECOND}, None, ["missing_message"]),
+        ({"started": NOW - SECOND // 2}, None, []),
+        ({"started": NOW - 5 * SECOND}, {"started": NOW - 4 * SECOND}, []),
+        ({"started": NOW - 5 * SECOND, "ended": NOW - SECOND}, None, []),
+        (None, {"started": NOW - 5 * SECOND}, ["missing_message"]),
+        (None, {"started": NOW - 5 * SECOND, "ended": NOW - 4 * SECOND}, []),
+    ],
+)
+def test_a_message_whose_other_side_is_missing(
+    receives: dict[str, int] | None,
+    sends: dict[str, int] | None,
+    found: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sides = [
+        [message(kind, peer, 0, **fields)] if fields is not None else []
+        for kind, peer, fields in (("recv", 1, receives), ("send", 0, sends))
+    ]
+    content = recording(*(rank_of(r, now=NOW, operations=own) for r, own in enumerate(sides)))
+    verdicts = verdicts_of(content, tmp_path, capsys)
+    assert [v["verdict"] for v in verdicts] == found
+    if found:
+        absent = 1 if sends is None else 0
+        assert (verdicts[0]["ranks"], verdicts[0]["waiting"]) == ([absent], [1 - absent])

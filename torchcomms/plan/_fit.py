@@ -82,7 +82,9 @@ def read_samples(path: str | Path, *, statistic: str = "fastest") -> list[Sample
             if not isinstance(row, dict):
                 raise ValueError("a line is a JSON object")
             if _value(row, "plan", str):
-                ranks, size, units = (_value(row, name, int) for name in ("ranks", "bytes", "units"))
+                ranks, size, units = (
+                    _value(row, name, int) for name in ("ranks", "bytes", "units")
+                )
                 seconds = float(_value(row, key, (int, float)))
                 samples.append(Sample(row["plan"], ranks, size, units, seconds))
         except (ValueError, OverflowError) as error:

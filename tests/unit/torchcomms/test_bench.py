@@ -169,8 +169,8 @@ def test_ranks_without_a_gpu_are_told(
         (0, "torch has no GPU here that it can use: `torchcomms doctor` says why"),
         (1, "this host has 1 GPU, and 2 ranks on it: start 1 at most"),
     ):
-        monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
-        monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpus=gpus: gpus > 0)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
         for command in commands:
             for environment in ({}, ours):  # what starts ranks, and one of a launcher's
                 with monkeypatch.context() as patch:
