@@ -9,6 +9,7 @@
 Needs neither PyTorch nor a GPU.
 """
 
+from mscclpp import ext as ext
 from mscclpp import language as language
 from mscclpp import utils as utils
 from mscclpp._runtime import Communicator as Communicator
@@ -50,6 +51,7 @@ from mscclpp.errors import PeerLostError as PeerLostError
 from mscclpp.errors import UnsupportedError as UnsupportedError
 from mscclpp.executor import ExecutionPlan as ExecutionPlan
 from mscclpp.executor import Executor as Executor
+from mscclpp.forwarding import Bootstrap as Bootstrap
 from mscclpp.language.utils import AlgoSpec as AlgoSpec
 from mscclpp.memory import GpuBuffer as GpuBuffer
 from mscclpp.memory import RawGpuBuffer as RawGpuBuffer
@@ -77,5 +79,5 @@ def is_nvls_supported() -> bool:
 
 
 def is_bulk_supported() -> bool:
-    """Whether the GPU copies in bulk (TMA); False where there is none."""
+    """False: no header here has copies in bulk (TMA)."""
     return False

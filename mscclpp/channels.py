@@ -351,7 +351,7 @@ class ProxyService(NativeObject):
 
     def build_and_add_semaphore(self, communicator: Any, connection: Connection) -> int:
         """The same of a new one, which the other rank builds, too. `communicator` is
-        `CommGroup.native`."""
+        `CommGroup.communicator`."""
         built = communicator.build_semaphore(connection, connection.remote_rank, connection.tag)
         return self._add(built.get())
 

@@ -12,7 +12,8 @@ from mscclpp.devices import gpu_named
 __all__ = ["GpuBuffer", "RawGpuBuffer"]
 
 # DLPack's code and bits of each type.
-_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _BOOL, _E4M3, _E5M2 = 0, 1, 2, 4, 6, 10, 12
+_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_E4M3FN, _E4M3FNUZ, _E5M2, _E5M2FNUZ = 10, 11, 12, 13
 _TYPES = {
     "bool": (_BOOL, 8),
     "int8": (_SIGNED, 8),
@@ -27,8 +28,11 @@ _TYPES = {
     "float32": (_FLOAT, 32),
     "float64": (_FLOAT, 64),
     "bfloat16": (_BFLOAT, 16),
-    "float8_e4m3fn": (_E4M3, 8),
+    "float8_e4m3fn": (_E4M3FN, 8),
+    "float8_e4m3fnuz": (_E4M3FNUZ, 8),
     "float8_e5m2": (_E5M2, 8),
+    "float8_e5m2fnuz": (_E5M2FNUZ, 8),
+    "fp8_e4m3b15": (_UNSIGNED, 8),  # DLPack has no such type: bytes
 }
 # numpy's kinds, for __array_interface__.
 _KINDS = {_SIGNED: "i", _UNSIGNED: "u", _FLOAT: "f", _BOOL: "b"}
@@ -41,19 +45,26 @@ class RawGpuBuffer:
 
     Args:
         nelems: how many.
+        granularity: the memory is rounded up to a multiple of so many bytes.
         device: "cuda", for the GPU that is current, "cuda:1", or "cpu"; default: a GPU where there
             is one.
     """
 
-    def __init__(self, nelems: int, *, device: str | int | None = None) -> None:
-        self._memory = _runtime.allocate(nelems, gpu_named(device))
+    def __init__(
+        self, nelems: int, granularity: int = 1, *, device: str | int | None = None
+    ) -> None:
+        if granularity < 1:
+            raise ValueError(f"granularity is {granularity}, but must be at least 1")
+        self._nelems = nelems
+        rounded = -(-nelems // granularity) * granularity
+        self._memory = _runtime.allocate(rounded, gpu_named(device))
 
     def nelems(self) -> int:
-        """How many bytes there are."""
-        return self._memory.bytes
+        """How many bytes were asked for."""
+        return self._nelems
 
     def bytes(self) -> int:
-        """The same."""
+        """How many there are: so many, rounded up to the granularity."""
         return self._memory.bytes
 
     def data(self) -> int:

@@ -124,13 +124,18 @@ def compiled(
     macros = [f"-D{k}" if v is None else f"-D{k}={v}" for k, v in (defines or {}).items()]
     arguments = (name, tuple(files), (*macros, *flags), epilogue)
     if device == "cuda" or (device is None and has_gpu()):
-        job = _Job(*arguments, arch or _gpu_arch() or "90")
+        job = _Job(*arguments, arch or gpu_arch() or "90")
         try:
             return job.result()
         except FileNotFoundError:
             if device == "cuda":
                 raise
     return _Job(*arguments, None).result()
+
+
+def compiler_for(device: str) -> str:
+    """The compiler of kernels for "cuda" or "cpu". Raises FileNotFoundError if there is none."""
+    return _find_nvcc() if device == "cuda" else _host_compiler().command[0]
 
 
 @dataclass(frozen=True)
@@ -190,7 +195,7 @@ def _host_compiler() -> _Compiler:
 
 
 @functools.cache
-def _gpu_arch() -> str | None:
+def gpu_arch() -> str | None:
     """Of the first GPU, such as "90a"; None if there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")

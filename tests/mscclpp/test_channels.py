@@ -202,6 +202,47 @@ def test_what_cannot_be_is_refused(ranks: MakeRanks) -> None:
     ranks(2).run(refusals)
 
 
+def asks_the_communicator(rank: Rank) -> None:
+    """As programs for MSCCL++ do: all is a method of CommGroup.communicator."""
+    with mscclpp.CommGroup(store=rank.store("m"), rank=rank.rank, size=rank.size) as group:
+        comm, peer = group.communicator, 1 - rank.rank
+        config = mscclpp.EndpointConfig(mscclpp.Transport.CudaIpc, Place("cpu").endpoint.device)
+        connection = comm.connect(config, peer, tag=3).get()
+        assert (comm.remote_rank_of(connection), comm.tag_of(connection)) == (peer, 3)
+        buffer = mscclpp.RawGpuBuffer(16, device="cpu")
+        own = comm.register_memory(buffer.data(), 16, mscclpp.Transport.CudaIpc)
+        comm.send_memory(own, peer)
+        there = comm.recv_memory(peer).get()
+        service = mscclpp.ProxyService(device=mscclpp.DeviceType.CPU)
+        number = service.build_and_add_semaphore(comm, connection)
+        assert service.port_channel(number, service.add_memory(there), service.add_memory(own))
+        semaphore = mscclpp.Host2HostSemaphore(comm.build_semaphore(connection, peer).get())
+        connection.write(there, 8 * rank.rank, own, 0, 8)
+        semaphore.signal()
+        semaphore.wait()
+
+        bootstrap = comm.bootstrap()
+        assert (bootstrap.get_rank(), bootstrap.get_n_ranks()) == (rank.rank, 2)
+        assert bootstrap.get_n_ranks_per_node() == bootstrap.get_n_ranks_per_ipc_domain() == 2
+        words = np.zeros(2, np.int64)
+        words[rank.rank] = rank.rank + 5
+        bootstrap.all_gather(words.ctypes.data, 8)
+        assert words.tolist() == [5, 6]
+        other = np.zeros(1, np.int64)
+        if rank.rank == 0:
+            bootstrap.send(words.ctypes.data, 8, peer, 4)
+        else:
+            bootstrap.recv(other.ctypes.data, 8, peer, 4)
+            assert other.tolist() == [5]
+        with pytest.raises(ValueError, match="a message has an address"):
+            bootstrap.send(0, 8, peer)
+        bootstrap.barrier()
+
+
+def test_the_communicator_makes_what_the_group_does(ranks: MakeRanks) -> None:
+    ranks(2).run(asks_the_communicator)
+
+
 def test_a_buffer_is_an_array() -> None:
     buffer = mscclpp.GpuBuffer((3, 4), np.float32, device="cpu")
     array = np.asarray(buffer)

@@ -12,10 +12,12 @@ import pytest
 def test_import_brings_neither_torch_nor_torchcomms() -> None:
     source = (
         "import sys; sys.modules['torch'] = sys.modules['torchcomms'] = None\n"
-        "import mscclpp, mscclpp.language; print(mscclpp.AlgoSpec is mscclpp.language.AlgoSpec)"
+        "import mscclpp\n"
+        "print(mscclpp.AlgoSpec is mscclpp.language.AlgoSpec)\n"
+        "print(mscclpp.ext.AlgorithmCollectionBuilder is mscclpp.AlgorithmCollectionBuilder)\n"
     )
     ended = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True)
-    assert (ended.stdout, ended.stderr) == ("True\n", "")
+    assert (ended.stdout, ended.stderr) == ("True\nTrue\n", "")
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,24 @@ def test_the_communicator_of_a_group_is_of_the_class_that_programs_name() -> Non
 def test_the_version_is_that_of_torchcomms() -> None:
     mscclpp, torchcomms = map(importlib.import_module, ("mscclpp", "torchcomms"))
     assert mscclpp.version == torchcomms.__version__
+
+
+@pytest.mark.parametrize("arguments", [[], ["--install"]])
+def test_the_module_as_a_command_says_what_is_here(arguments: list[str]) -> None:
+    mscclpp = importlib.import_module("mscclpp")
+    command = [sys.executable, "-m", "mscclpp", *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    for told in (mscclpp.version, mscclpp.get_include(), mscclpp.get_lib(), "GPUs:"):
+        assert told in ended.stdout
+
+
+def test_the_architecture_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = importlib.import_module("mscclpp.utils")
+    monkeypatch.setattr(utils, "gpu_arch", lambda: "90a")
+    assert utils.get_device_arch() == "sm_90"
+    monkeypatch.setattr(utils, "gpu_arch", lambda: None)
+    with pytest.raises(RuntimeError, match="there is no GPU here"):
+        utils.get_device_arch()
 
 
 def test_env_says_what_the_environment_does(monkeypatch: pytest.MonkeyPatch) -> None:

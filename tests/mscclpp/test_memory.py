@@ -73,6 +73,22 @@ def test_shapes_and_strides() -> None:
         mscclpp.RawGpuBuffer(-1)
 
 
+def test_sizes_are_rounded_up_to_a_granularity() -> None:
+    buffer = mscclpp.RawGpuBuffer(100, 64)
+    assert (buffer.nelems(), buffer.bytes()) == (100, 128)
+    assert mscclpp.RawGpuBuffer(0, granularity=64).bytes() == 0
+    with pytest.raises(ValueError, match="granularity is 0"):
+        mscclpp.RawGpuBuffer(100, 0)
+
+
+def test_small_floats_of_other_makers_are_bytes_that_move() -> None:
+    assert tensor_of(8, "fp8_e4m3b15").dtype is torch.uint8
+    for name in ("float8_e4m3fnuz", "float8_e5m2fnuz"):
+        assert mscclpp.RawGpuBuffer(8).to_dlpack(f"torch.{name}") is not None
+        with pytest.raises(ValueError, match="can be viewed as uint8"):
+            torch_dtype_to_mscclpp_dtype(getattr(torch, name))
+
+
 def test_numpy_takes_it() -> None:
     array = np.from_dlpack(mscclpp.RawGpuBuffer(10))  # type: ignore[arg-type]
     assert array.dtype == np.uint8

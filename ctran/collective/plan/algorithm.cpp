@@ -98,7 +98,7 @@ std::string PlanAlgorithm::whyNot(const Collective& c, int size) const {
   if (c.kind != plan_.kind) return "it is a plan for " + std::string(nameOf(plan_.kind));
   if (size != plan_.ranks) return "it is a plan for " + std::to_string(plan_.ranks) + " ranks";
   if (!isReduction(c.kind)) return {};
-  if (isSmallFloat(c.type) && !properties_.flat) {
+  if (!toleratesPartialSums(c) && !properties_.flat) {
     return "it rounds sums of " + std::string(nameOf(c.type)) + " more than once";
   }
   if (c.op.kind == ReduceKind::Avg && !properties_.separateFinals) {

@@ -246,6 +246,30 @@ TEST(PlanServes, CallsOutOfPlaceWithPlansThatAreInPlace) {
   runCases({2, 1}, casesFor(PlanAlgorithm(plan), 2, 10), plan.name);
 }
 
+/// The least and the greatest are rounded nowhere, so partial ones are as good.
+TEST(PlanServes, MinimaAndMaximaOfSmallFloatsInParts) {
+  const plan::Plan plan = makePlan("all_reduce.recursive_doubling", {4});
+  ASSERT_FALSE(PlanAlgorithm(plan).properties().flat);
+  const Served served(plan);
+  std::vector<Case> cases;
+  for (const DataType type : {DataType::BFloat16, DataType::Float16, DataType::Float8E4M3}) {
+    for (const ReduceKind op : {ReduceKind::Min, ReduceKind::Max}) {
+      Case c;
+      c.kind = plan.kind;
+      c.seed = 40 + cases.size();
+      c.type = type;
+      c.op.kind = op;
+      c.count = 1001;
+      cases.push_back(c);
+    }
+    Collective sum;
+    sum.kind = plan.kind;
+    sum.type = type;
+    EXPECT_NE(PlanAlgorithm(plan).whyNot(sum, 4).find("more than once"), std::string::npos);
+  }
+  runCases({4}, cases, plan.name);
+}
+
 /// Steps that put into several ranks' scratch at once, near and elsewhere, signal each, and reduce
 /// on the way.
 TEST(PlanServes, WithStepsThatConcernSeveralRanks) {
