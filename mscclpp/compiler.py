@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import re
@@ -16,7 +17,7 @@ from mscclpp.language.source import ProgramError
 from mscclpp.language.types import ReduceOperationType
 from mscclpp.language.utils import AlgoSpec
 from mscclpp.language.writer import write
-from mscclpp.proof import CannotVerify, NotProved, Report, lower, prove, prove_plan
+from mscclpp.proof import CannotVerify, NotProved, Report, lower, prove_kept, prove_written
 from mscclpp.types import AlgorithmType, CollectiveBufferMode, ReduceOp
 
 if TYPE_CHECKING:
@@ -48,11 +49,8 @@ class Registration:
 
 
 class PlanAlgorithm(Algorithm):
-    """What an execution plan says, executed by the engine. `ExecutionPlan` and `compile` make it.
-
-    Attributes:
-        plan: the execution plan.
-    """
+    """What an execution plan says, executed by the engine. `ExecutionPlan` and `compile` make
+    it."""
 
     def __init__(self, plan: Plan, *, tags: dict[str, int] | None = None) -> None:
         super().__init__(
@@ -65,7 +63,7 @@ class PlanAlgorithm(Algorithm):
             ),
             constraint=Constraint(world_size=len(plan.gpus)),
         )
-        self.plan = plan
+        self._plan = plan
         self._needs_executor = True
         kinds = {ReduceOp[kind.value.upper()] for kind in _reductions(plan)}
         self._mixes = len(kinds) > 1
@@ -77,6 +75,11 @@ class PlanAlgorithm(Algorithm):
     def type(self) -> AlgorithmType:
         """What it is written in."""
         return AlgorithmType.DSL
+
+    @property
+    def plan(self) -> Plan:
+        """The execution plan."""
+        return self._plan
 
     def to_json(self, indent: int | None = 2) -> str:
         """The execution plan as JSON, which MSCCL++'s executor takes, too."""
@@ -116,7 +119,7 @@ class PlanAlgorithm(Algorithm):
         return Registration(number)
 
     def _lowered(self) -> dict[str, Any]:
-        return prove_plan(self.plan).lowered
+        return prove_kept(self.plan).lowered
 
     def _hints(self, comm: Communicator) -> dict[str, str]:
         name = self._registered(comm, comm.name)
@@ -165,17 +168,24 @@ class DslAlgorithm(PlanAlgorithm):
     def __init__(
         self, program: CollectiveProgram, spec: AlgoSpec | None, rank: int | None, verify: bool
     ) -> None:
-        super().__init__(program.plan(), tags=spec.tags if spec is not None else None)
+        super().__init__(program.written(), tags=spec.tags if spec is not None else None)
         self.rank = rank
         self.program = program
         self.report: Report | None = None
         if verify:
-            self.report = prove(program)
+            self.report = prove_written(program, self._plan)
             if not self.report:
                 raise NotProved(self.report)
+        else:
+            program.plan()  # raises what it raises
 
     def __repr__(self) -> str:
         return f"<{self.collective} {self.name!r} of {self.program.num_ranks} ranks>"
+
+    @functools.cached_property
+    def plan(self) -> Plan:
+        """The execution plan. It is made when it is asked for: a proof that is read needs none."""
+        return self.program.passed(self._plan)
 
     def _lowered(self) -> dict[str, Any]:
         return self.report.lowered if self.report else lower(self.program)

@@ -16,19 +16,19 @@ class EngineError(RuntimeError):
     """The engine cannot do it, or is not there."""
 
 
-def _path() -> Path:
+def path() -> Path:
     """Where the engine's library is: with the package torchcomms, which need not be imported."""
     spec = importlib.util.find_spec("torchcomms")
     for folder in (spec and spec.submodule_search_locations) or ():
-        path = Path(folder) / "lib" / "libctran_engine.so"
-        if path.exists():
-            return path
+        found = Path(folder) / "lib" / "libctran_engine.so"
+        if found.exists():
+            return found
     raise EngineError("the engine (libctran_engine.so of torchcomms) is not installed here")
 
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    library = ctypes.CDLL(str(_path()))
+    library = ctypes.CDLL(str(path()))
     library.ctran_plan_call.argtypes = [ctypes.c_char_p]
     library.ctran_plan_call.restype = ctypes.c_void_p
     library.ctran_plan_free.argtypes = [ctypes.c_void_p]

@@ -19,7 +19,7 @@ class Env:
         hostid: MSCCLPP_HOSTID: makes this host another one.
         comm_id: MSCCLPP_COMM_ID: "address:port" at which programs in C++ meet.
         secret: MSCCLPP_SECRET: who joins at a port has to know it.
-        cache_dir: MSCCLPP_CACHE_DIR: of compiled kernels; ~/.cache/mscclpp.
+        cache_dir: MSCCLPP_CACHE_DIR: of compiled kernels and of proofs; ~/.cache/mscclpp.
         timeout_seconds: MSCCLPP_TIMEOUT: of a wait in a kernel or on a proxy; 60.
     """
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,8 @@ from mscclpp import engine
 from mscclpp.findings import Event, Finding, Proved, finding_of
 from mscclpp.language.source import Location, ProgramError
 from mscclpp.language.utils import ReplicationPolicy
-from mscclpp.language.writer import write
+from mscclpp.language.writer import data_of
+from mscclpp.proofs_kept import PROPERTIES, keep, kept, key_of
 
 if TYPE_CHECKING:
     from mscclpp.language.plan import Plan
@@ -25,7 +25,9 @@ __all__ = [
     "Report",
     "lower",
     "prove",
+    "prove_kept",
     "prove_plan",
+    "prove_written",
 ]
 
 
@@ -75,7 +77,7 @@ class Report:
 
 
 def prove(program: CollectiveProgram) -> Report:
-    """Proves a program right, or says where it is not.
+    """Proves a program right, or says where it is not. A proof that was made before is read.
 
     What is proved is what is executed: the plan after all passes, with all instances. What is wrong
     is told of the simplest form of the program in which it is wrong, so that an operation is one
@@ -85,9 +87,51 @@ def prove(program: CollectiveProgram) -> Report:
         CannotVerify: the verifier does not know a construct yet.
         ProgramError: the program makes no sense.
     """
+    return prove_written(program, program.written())
+
+
+def prove_written(program: CollectiveProgram, written: Plan) -> Report:
+    """The same of what `program.written()` has given before."""
+    key = key_of("program", data_of(written), _not_in_json(written), _settings(program))
+    return _from_files(key) or _keeping(key, _prove(program, written))
+
+
+def prove_kept(plan: Plan) -> Report:
+    """As `prove_plan`; a proof that was made before is read."""
+    key = key_of("plan", data_of(plan))
+    return _from_files(key) or _keeping(key, prove_plan(plan))
+
+
+def _not_in_json(written: Plan) -> list[str]:
+    blocks = (block for gpu in written.gpus for block in gpu.threadblocks)
+    return [
+        op.data_sync.name for block in blocks for outer in block.ops for op in (outer, *outer.ops)
+    ]
+
+
+def _settings(program: CollectiveProgram) -> list[object]:
+    """What passes go by."""
+    policy = program.replication_policy.name
+    return [program.instances, program.instr_fusion, program.auto_sync, policy]
+
+
+def _from_files(key: str) -> Report | None:
+    found = kept(key)
+    return None if found is None else Report((), **found[1], lowered=found[0])
+
+
+def _keeping(key: str, report: Report) -> Report:
+    if report:
+        keep(key, report.lowered, {name: getattr(report, name) for name in PROPERTIES})
+    return report
+
+
+def _prove(program: CollectiveProgram, written: Plan) -> Report:
     interleaved = program.replication_policy is ReplicationPolicy.interleaved
     report = prove_plan(
-        program.plan(), program.location, instances=program.instances if interleaved else 1
+        program.passed(written),
+        program.location,
+        instances=program.instances if interleaved else 1,
     )
     if report:
         return report
@@ -130,7 +174,7 @@ def _other_iterations(plan: Plan) -> tuple[int, ...]:
 def _proved(plan: Plan, location: Location | None, instances: int, iterations: int) -> Report:
     """Where loops have that many iterations."""
     try:
-        answer = engine.call("prove", program=json.loads(write(plan)), iterations=iterations)
+        answer = engine.call("prove", program=data_of(plan), iterations=iterations)
     except ValueError as error:
         raise ProgramError(str(error), *([location] if location else [])) from error
     said = "" if iterations == _ITERATIONS else f" (where loops have {iterations} iterations)"

@@ -147,7 +147,12 @@ class CollectiveProgram:
         Args:
             instances, instr_fusion: instead of the program's.
         """
-        plan = self._written()
+        return self.passed(self.written(), instances=instances, instr_fusion=instr_fusion)
+
+    def passed(
+        self, plan: Plan, *, instances: int | None = None, instr_fusion: bool | None = None
+    ) -> Plan:
+        """The same of what `written` has given before."""
         check_switch_chunks(plan)
         check_pairs(plan)
         plan = rewritten(plan, divided)
@@ -203,13 +208,14 @@ class CollectiveProgram:
 
     def validate_signal_wait_pairing(self) -> None:
         """Raises ProgramError if signals and waits of a connection differ in number."""
-        check_pairs(self._written())
+        check_pairs(self.written())
 
     def post_process_operations(self) -> None:
         """Raises what `plan` raises. It changes nothing, and need not be called."""
         self.plan()
 
-    def _written(self) -> Plan:
+    def written(self) -> Plan:
+        """What was written, as it was: no plan for executors yet."""
         settings: dict[str, Any] = {
             "collective": self.collective.name,
             "protocol": self.protocol,

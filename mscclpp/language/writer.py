@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from dataclasses import MISSING, Field, fields
 from enum import Enum
@@ -19,14 +20,19 @@ def write(plan: Plan, indent: int | None = 2, *, locations: bool = False) -> str
         locations: whether each operation says from which lines of the user's program it comes, as
             a list "locations" of "file:line". Readers of plans that do not know the key ignore it.
     """
-    return json.dumps(_value(plan, locations), indent=indent)
+    return json.dumps(data_of(plan, locations=locations), indent=indent)
+
+
+def data_of(plan: Plan, *, locations: bool = False) -> dict[str, Any]:
+    """What `write` writes, as dicts and lists."""
+    return _object(plan, locations)
 
 
 def _value(value: object, locations: bool) -> Any:
     if isinstance(value, Node):
         return _object(value, locations)
     if isinstance(value, tuple):
-        return [_value(item, locations) for item in value]
+        return [item if type(item) is int else _value(item, locations) for item in value]
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Location):
@@ -34,18 +40,35 @@ def _value(value: object, locations: bool) -> Any:
     return value
 
 
+@functools.cache
+def _known(kind: Any) -> dict[str, tuple[object, bool]]:
+    """What an object of the JSON may have: what it is without being said, and whether it is said
+    even then."""
+    return {
+        field.name: (_default(field), field.metadata.get("always", False))
+        for field in fields(kind)
+        if field.metadata.get("json", True)
+    }
+
+
 def _object(node: Node, locations: bool) -> dict[str, Any]:
-    known = {field.name: field for field in fields(node) if field.metadata.get("json", True)}
-    if not locations:
-        known.pop("locations", None)
-    keys = list(node.layout) or [name for name, f in known.items() if f.metadata.get("always")]
+    known = _known(type(node))  # type: ignore[arg-type]
+    if not node.layout and not node.extra:  # of a program
+        return {
+            name: _value(value, locations)
+            for name, (default, always) in known.items()
+            if ((value := getattr(node, name)) != default or always)
+            and (locations or name != "locations")
+        }
+    known = {name: one for name, one in known.items() if locations or name != "locations"}
+    keys = list(node.layout) or [name for name, (_, always) in known.items() if always]
     written = {}
     for name in [*keys, *known]:
         if name in written or (name not in known and name not in node.extra):
             continue
         if name not in known:
             written[name] = node.extra[name]
-        elif name in keys or getattr(node, name) != _default(known[name]):
+        elif name in keys or getattr(node, name) != known[name][0]:
             written[name] = _value(getattr(node, name), locations)
     # Without a layout the order is that of the class.
     return written if node.layout else {name: written[name] for name in known if name in written}

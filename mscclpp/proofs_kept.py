@@ -1,0 +1,81 @@
+"""Proofs that were made before, in files: of the same program, the same engine and the same code.
+
+What is kept is that a program is right, and what is executed then. What is wrong is proved anew, so
+that the lines are those of now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mscclpp import engine
+from mscclpp._version import version
+from mscclpp.environment import env
+
+__all__ = ["PROPERTIES", "keep", "kept", "key_of"]
+
+_FORMAT = 1
+_MOST_FILES = 512
+_MOST_BYTES = 8 << 20  # of one
+PROPERTIES = ("in_place_safe", "rank_order", "flat")
+
+
+def key_of(*what: object) -> str:
+    """Of a proof: what was proved, by what code."""
+    text = json.dumps([_FORMAT, _code(), *what])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _code() -> list[object]:
+    """Of the engine, and of what makes plans of programs: another one proves anew."""
+    here = Path(__file__).parent
+    sources = [*here.glob("*.py"), *here.glob("language/*.py")]
+    stats = [path.stat() for path in (engine.path(), *sorted(sources))]
+    return [version, [(one.st_size, one.st_mtime_ns) for one in stats]]
+
+
+def kept(key: str) -> tuple[dict[str, Any], dict[str, bool]] | None:
+    """The plan that is executed, and its properties; None if there is no file, or a damaged one."""
+    path = _path(key)
+    try:
+        found = json.loads(path.read_bytes())
+        if found["key"] != key or not isinstance(found["plan"], dict):
+            return None
+        properties = {name: bool(found["properties"][name]) for name in PROPERTIES}
+        os.utime(path)  # the ones that are used least go first
+        return found["plan"], properties
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(key: str, plan: dict[str, Any], properties: dict[str, bool]) -> None:
+    """Writes the file; where that cannot be, the program is proved again next time."""
+    text = json.dumps({"key": key, "properties": properties, "plan": plan}).encode()
+    if len(text) > _MOST_BYTES:
+        return
+    path = _path(key)
+    draft = path.with_suffix(f".{os.getpid()}.draft")
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_room(path.parent)
+        draft.write_bytes(text)
+        draft.replace(path)
+
+
+def _make_room(folder: Path) -> None:
+    found = list(folder.iterdir())
+    if len(found) < _MOST_FILES:
+        return
+    for path in sorted(found, key=lambda one: one.stat().st_mtime)[: _MOST_FILES // 4]:
+        path.unlink(missing_ok=True)
+
+
+def _path(key: str) -> Path:
+    return Path(env().cache_dir) / "proofs" / f"{key}.json"
