@@ -128,6 +128,13 @@ Json prepared(const Json& request) {
   return answer;
 }
 
+/// Whether the caller measures what serves the communicator: on GPUs, in graphs.
+Json isMeasuredOutside(const Json& request) {
+  Json answer = Json::object();
+  answer.set("outside", Json(explainerOf(request) != nullptr));
+  return answer;
+}
+
 std::shared_ptr<Explainer> measuredOf(const Json& request) {
   if (auto found = explainerOf(request)) return found;
   throw Error(ErrorKind::InvalidArgument, "there is no communicator '" +
@@ -175,6 +182,7 @@ Json answerSelect(const Json& request, OnProgress progress) {
   if (what == "explain") return explained(request);
   if (what == "prepare") return prepared(request);
   if (what == "tune") return tuned(request, progress);
+  if (what == "measured") return isMeasuredOutside(request);
   if (what == "force") return forced(request);
   if (what == "use") return used(request);
   throw Error(ErrorKind::InvalidArgument, "there is nothing to do called '" + what + "'");

@@ -11,6 +11,7 @@
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
+#include "ctran/select/members.h"
 #include "ctran/select/plans.h"
 #include "ctran/trace/preparation.h"
 
@@ -108,6 +109,7 @@ struct GpuDomain::Introduction {
   bool wantsHost;  ///< CTRAN_GPU_THROUGH_HOST
   bool takesHost;
   bool carriesLines;
+  uint64_t table;  ///< of what it has measured
   ErrorKind kind;
   bool failed;
   char why[230];
@@ -237,8 +239,16 @@ void GpuDomain::share(WaitHooks* hooks) {
     selector_.emplace(control_->size(), context_->limits(isThroughHost()));
   });
   setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
-  agree(hooks, [&](Introduction&) { probe(); });
+  TuningTable table = TuningTable::load(control_->size(), tunedMachine());
+  const auto probed = agree(hooks, [&](Introduction& own) {
+    own.table = table.hash();
+    probe();
+  });
   setTimeout(control_->timeout());
+  const bool isShared = std::all_of(probed.begin(), probed.end(), [&](const Introduction& one) {
+    return one.table == table.hash();
+  });
+  if (isShared) selector_->use(std::move(table));
   selector_->prefer(control_->hint(), user_, control_->sumsInRankOrder());
   selector_->usePlans(control_->name(), [this](const PlanAlgorithm& plan, const Collective& c) {
     if (isThroughHost()) return std::string("plans need GPUs that reach each other's memory");
@@ -246,6 +256,30 @@ void GpuDomain::share(WaitHooks* hooks) {
   });
   hooks_ = hooks;
   prepareWanted();
+}
+
+/// What tables of such GPUs are kept under. Those of backend ncclx are about its members.
+std::string GpuDomain::tunedMachine() const {
+  return gpuMachine(device_) + (isThroughHost() ? "-through-host" : "-kernels");
+}
+
+void GpuDomain::force(const std::string& algorithm) {
+  if (algorithm.empty()) return selector_->force({}, {});
+  const size_t equals = std::min(algorithm.find('='), algorithm.size());
+  const auto kind = collectiveKindNamed(algorithm.substr(0, equals));
+  if (!kind || equals == algorithm.size()) {
+    throw Error(ErrorKind::InvalidArgument,
+                "'" + algorithm + "' is not of the form COLLECTIVE=ALGORITHM");
+  }
+  selector_->force(*kind, std::string_view(algorithm).substr(equals + 1));
+}
+
+TuningTable GpuDomain::use(TuningTable table) {
+  force({});
+  table.machine = tunedMachine();
+  table.ranks = control_->size();
+  selector_->use(table);
+  return table;
 }
 
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access

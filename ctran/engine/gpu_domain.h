@@ -97,6 +97,9 @@ class GpuDomain final : public Explainer {
   void prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
                    std::shared_ptr<const CallHints> hints) override;
 
+  void force(const std::string& algorithm) override;
+  TuningTable use(TuningTable table) override;
+
   /// Whether something has gone wrong on any rank, or this rank's kernels have been told to end.
   bool hasFailed() const;
   /// What has gone wrong on any rank, if something has. Never blocks.
@@ -130,6 +133,7 @@ class GpuDomain final : public Explainer {
   uint64_t issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks);
   const std::string* wantedFor(CollectiveKind kind, const CallHints* hints) const;
   void prepareWanted();
+  std::string tunedMachine() const;
   void launchNative(const Collective& collective, const GpuTarget& target);
   GpuPlan& setUpPlan(const Collective& collective, uint32_t blocks, WaitHooks* hooks);
   std::unique_ptr<CopyEngines> makeCopies();

@@ -27,7 +27,8 @@ class Explainer {
   virtual void prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
                            std::shared_ptr<const CallHints> hints);
   /// Takes nothing but this where there is a choice, until it is told otherwise with "": for
-  /// measurements. The same on all ranks. Throws Error(Unsupported) where there is no choice.
+  /// measurements. The same on all ranks. GpuDomain takes "COLLECTIVE=ALGORITHM", backend ncclx the
+  /// name of a member. Throws Error(Unsupported) where there is no choice.
   virtual void force(const std::string& algorithm);
   /// From now on goes by what was measured, which is the same on all ranks; returns it as it is to
   /// be kept. Throws as `force`.

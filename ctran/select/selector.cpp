@@ -205,10 +205,7 @@ const Algorithm* Selector::decide(const Call& call, const CallHints* hints,
   for (const std::string_view name : user_.namesFor(call.kind)) {
     if (const auto* algorithm = find(name, true)) return because(algorithm, kByUser);
   }
-  if (gpus_) {
-    refuse(call, user_, kByUser);
-    return decideBySize(call, why);
-  }
+  if (gpus_) refuse(call, user_, kByUser);
   if (const TuningTable::Entry* entry = table_.find(call.kind, call.bytes)) {
     for (const auto& [name, us] : entry->micros) {
       if (const auto* algorithm = find(name, false)) {
@@ -216,6 +213,7 @@ const Algorithm* Selector::decide(const Call& call, const CallHints* hints,
       }
     }
   }
+  if (gpus_) return decideBySize(call, why);
   const Algorithm* best = nullptr;
   double least = 0;
   for (const Algorithm* algorithm : algorithms) {

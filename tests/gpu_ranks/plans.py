@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import tempfile
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -196,6 +199,53 @@ def _named_at_creation(rank: Rank) -> None:
 @case(world=2)
 def a_plan_that_is_named_at_creation_serves(make: Make) -> None:
     make(2).run(_named_at_creation)
+
+
+def _tuned(rank: Rank, directory: str) -> None:
+    os.environ["CTRAN_TUNING_DIR"] = directory
+    comm = rank.new_comm(BACKEND, "tuned")
+    device = rank.device(BACKEND)
+    name, size = "plan:all_reduce.ring", 1024
+    by_size = comm.explain("all_reduce", size)
+    assert by_size.why.startswith("by size"), by_size
+    with plan.make("all_reduce.ring", rank.size).register():
+        said: list[float] = []
+        path = comm.tune(0.01, lambda done, _: said.append(done))
+        assert said[-1] == 1.0
+        told = comm.explain("all_reduce", size)
+        assert "when this machine was tuned" in told.why, told
+        measured = {one.algorithm: one.measured_us for one in told.alternatives}
+        assert measured[name] is not None, told
+        known = {one: us for one, us in measured.items() if us is not None}
+        assert told.algorithm == min(known, key=lambda one: known[one]), told
+        comm.barrier(async_op=False)
+        rank.synchronize(BACKEND)
+        if rank.rank == 0:  # as if the plan had been the fastest by far
+            table = json.loads(path.read_text())
+            for row in table["measured"]:
+                row["us"] |= {name: 0.001} if name in row["us"] else {}
+            path.write_text(json.dumps(table))
+        comm.barrier(async_op=False)
+        rank.synchronize(BACKEND)
+        again = rank.new_comm(BACKEND, "again")
+        assert again.explain("all_reduce", size).algorithm == name
+        tensor = torch.full((size // 4,), [-1e8, 0.0, 1e8, 1.0][rank.rank], device=device)
+        again.all_reduce(tensor, ReduceOp.SUM, async_op=False)
+        rank.synchronize(BACKEND)
+        assert not (tensor.cpu() == 1).all(), "the order of the ring"
+    assert again.explain("all_reduce", size).algorithm != name  # it is gone
+    if rank.rank == 1:
+        os.environ["CTRAN_TUNING_DIR"] = directory + "/nothing"
+    alone = rank.new_comm(BACKEND, "alone")
+    assert alone.explain("all_reduce", size) == by_size  # not all ranks have the table
+    for one in (comm, again, alone):
+        one.finalize()
+
+
+@case(world=4, apart=True)
+def plans_on_gpus_compete_by_measurement(make: Make) -> None:
+    with tempfile.TemporaryDirectory() as directory:
+        make(4).run(_tuned, directory)
 
 
 def _replayed(rank: Rank) -> None:

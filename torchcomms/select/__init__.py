@@ -14,7 +14,7 @@ import torch
 
 from torchcomms import _comms
 from torchcomms._errors import CommError
-from torchcomms.select import _members
+from torchcomms.select import _measure
 
 __all__ = ["Alternative", "Explanation", "explain", "host"]
 
@@ -289,7 +289,10 @@ def comm_tune(
 ) -> Path:
     """Measures the algorithms of every collective and uses the fastest from now on. Collective.
 
-    Of backend ncclx: measures its members, ctran and NCCL, with tensors of bfloat16.
+    On GPUs: all_reduce, reduce_scatter, all_gather, all_to_all and broadcast, in graphs. Of backend
+    ctran its algorithms and the registered plans, with tensors of float32; of backend ncclx its
+    members, ctran and NCCL, with tensors of bfloat16. Sizes that lie far apart come first: with
+    little time the table is coarse.
 
     Rank 0 keeps the result in CTRAN_TUNING_DIR; later communicators of as many ranks, spread over
     as many hosts, use it on machines that are alike: on one host if all of their ranks find the
@@ -304,19 +307,26 @@ def comm_tune(
 
     Raises:
         ValueError: the time is not positive, or the communicator is not one of ctran or ncclx.
-        CommError: the table cannot be written, or there is only one member.
+        CommError: the table cannot be written; there is only one member; or the GPUs are in several
+            domains.
     """
     if not seconds > 0:
         raise ValueError("the time to tune in must be positive")
     who = _name_of(self)
-    if self.get_backend() == "ncclx":
-        rows = _members.measure(
-            self, seconds, lambda member: _call("force", algorithm=member, **who), progress
+    if not _call("measured", **who)["outside"]:
+        return Path(_call("tune", progress, seconds=float(seconds), **who)["path"])
+
+    def force(name: str) -> None:
+        _call("force", algorithm=name, **who)
+
+    force("")  # an error where there is no choice
+    measured: _measure.Measured = _measure.Members(force)
+    if self.get_backend() == "ctran":
+        measured = _measure.Algorithms(
+            lambda op, nbytes: comm_explain(self, op, nbytes, torch.float32), force
         )
-        answer = _call("use", measured=rows, save=self.get_rank() == 0, **who)
-    else:
-        answer = _call("tune", progress, seconds=float(seconds), **who)
-    return Path(answer["path"])
+    rows = _measure.measure(self, seconds, measured, progress)
+    return Path(_call("use", measured=rows, save=self.get_rank() == 0, **who)["path"])
 
 
 def host() -> dict[str, Any]:

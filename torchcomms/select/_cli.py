@@ -31,6 +31,8 @@ example:
       between the hosts of a launcher
   torchcomms tune --backend ncclx --ranks 4
       ctran beside NCCL, on the GPUs of this host
+  torchcomms tune --device cuda --ranks 4
+      the algorithms of ctran there
 
 exit code: 0; 1 if it fails; 2 wrong arguments
 """
@@ -75,7 +77,12 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
         "--backend",
         choices=("ctran", "ncclx"),
         default="ctran",
-        help="algorithms of ctran on CPUs (default), or ctran and NCCL on GPUs",
+        help="algorithms of ctran (default), or the members of ncclx, ctran and NCCL, on GPUs",
+    )
+    tune.add_argument(
+        "--device",
+        choices=("cpu", "cuda"),
+        help="default: cpu, and cuda with --backend ncclx",
     )
     tune.add_argument(
         "--seconds", type=_arguments.seconds, default=30, help="about how long (default 30)"
@@ -101,13 +108,18 @@ def explain(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _is_on_gpus(arguments: argparse.Namespace) -> bool:
+    return bool((arguments.device or ("cuda" if arguments.backend == "ncclx" else "cpu")) == "cuda")
+
+
 def tune(arguments: argparse.Namespace) -> int:
     """Runs as one process per rank: this one starts them, or is one of a launcher's."""
     if _ranks.is_rank():
         return _tune_as_rank(arguments)
-    if arguments.backend == "ncclx":
+    if _is_on_gpus(arguments):
         _ranks.check_gpus(arguments.ranks)
     command = ["tune", "--backend", arguments.backend, "--seconds", str(arguments.seconds)]
+    command += ["--device", arguments.device] if arguments.device else []
     return _ranks.run(arguments.ranks, command + ["--json"] * arguments.json)
 
 
@@ -116,9 +128,7 @@ def _tune_as_rank(arguments: argparse.Namespace) -> int:
 
     import torchcomms
 
-    device = torch.device("cpu")
-    if arguments.backend == "ncclx":
-        device = _ranks.own_gpu()
+    device = _ranks.own_gpu() if _is_on_gpus(arguments) else torch.device("cpu")
     comm = torchcomms.new_comm(arguments.backend, device, name="tune")
     first = comm.get_rank() == 0
 

@@ -1,44 +1,97 @@
-"""Measures the members of backend ncclx, ctran and NCCL, beside each other (docs/selection.md)."""
+"""Measures what may serve calls on GPUs, each beside the others, in graphs (docs/selection.md)."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from torchcomms import _comms
 
-MEMBERS = ("ctran", "nccl")
-# As the engine's tables call them.
-_NAMES = {"ctran": "ctran", "nccl": "vendor"}
 OPERATIONS = ("all_reduce", "reduce_scatter", "all_gather", "all_to_all", "broadcast")
 LEAST, MOST = 1 << 10, 1 << 30
 _BATCHES = 3
 _cuda: Any = torch.cuda  # not all of it is typed
 
-_Force = Callable[[str], Any]
+
+class Measured(Protocol):
+    """What there is to choose from. The same on all ranks."""
+
+    dtype: torch.dtype
+    factor: int  #: from one size to the next
+
+    def choices(self, operation: str, nbytes: int) -> Sequence[str]:
+        """What can serve a call to which each rank contributes so much."""
+
+    def force(self, operation: str, choice: str) -> None:
+        """From now on that serves; with "" what would."""
+
+    def name(self, choice: str) -> str:
+        """What the engine's tables call it."""
 
 
-def _sizes(most: int) -> list[int]:
-    """Of a rank's contribution, each four times the one before; the ends first, then between."""
+class Members:
+    """The members of backend ncclx."""
+
+    dtype = torch.bfloat16
+    factor = 4
+
+    def __init__(self, force: Callable[[str], Any]) -> None:
+        self._force = force
+
+    def choices(self, operation: str, nbytes: int) -> Sequence[str]:
+        return ("ctran", "nccl")
+
+    def force(self, operation: str, choice: str) -> None:
+        self._force(choice)
+
+    def name(self, choice: str) -> str:
+        return "vendor" if choice == "nccl" else choice
+
+
+class Algorithms:
+    """The algorithms and registered plans of backend ctran, of sums of a type that plans have."""
+
+    dtype = torch.float32
+    factor = 2
+
+    def __init__(self, explain: Callable[[str, int], Any], force: Callable[[str], Any]) -> None:
+        self._explain, self._force = explain, force
+
+    def choices(self, operation: str, nbytes: int) -> Sequence[str]:
+        told = self._explain(operation, nbytes)
+        return [one.algorithm for one in told.alternatives if not one.why_not]
+
+    def force(self, operation: str, choice: str) -> None:
+        self._force(f"{operation}={choice}" if choice else "")
+
+    def name(self, choice: str) -> str:
+        return choice
+
+
+def _sizes(most: int, factor: int) -> list[int]:
+    """Of a rank's contribution: some that lie far apart first, then those between."""
     sizes = []
     size = LEAST
     while size <= most:
         sizes.append(size)
-        size *= 4
-    return sizes[::2] + sizes[1::2]
+        size *= factor
+    starts = (0, 4, 2, 6, 1, 5, 3, 7) if factor == 2 else (0, 1)
+    return [size for start in starts for size in sizes[start :: len(starts)]]
 
 
-def _call(comm: _comms.TorchComm, operation: str, nbytes: int) -> Callable[[], _comms.TorchWork]:
-    """A call to which each rank contributes so much, of bfloat16."""
+def _call(
+    comm: _comms.TorchComm, operation: str, nbytes: int, dtype: torch.dtype
+) -> Callable[[], _comms.TorchWork]:
+    """A call to which each rank contributes so much."""
     size = comm.get_size()
     device = comm.get_device()
-    count = max(nbytes // 2 // size * size, size)
+    count = max(nbytes // dtype.itemsize // size * size, size)
 
     def memory(elements: int) -> torch.Tensor:
-        return torch.zeros(elements, dtype=torch.bfloat16, device=device)
+        return torch.zeros(elements, dtype=dtype, device=device)
 
     source = memory(count)
     if operation == "all_reduce":
@@ -105,11 +158,12 @@ def _most(comm: _comms.TorchComm) -> int:
 def measure(
     comm: _comms.TorchComm,
     seconds: float,
-    force: _Force,
+    measured: Measured,
     progress: Callable[[float, str], None] | None,
 ) -> list[dict[str, Any]]:
-    """The rows of a table, the same on all ranks. Collective; `force` makes a member serve."""
-    points = [(op, nbytes) for nbytes in _sizes(_most(comm)) for op in OPERATIONS]
+    """The rows of a table, the same on all ranks. Collective."""
+    sizes = _sizes(_most(comm), measured.factor)
+    points = [(op, nbytes) for nbytes in sizes for op in OPERATIONS]
     start = time.monotonic()
     rows = []
     for done, (operation, nbytes) in enumerate(points):
@@ -119,28 +173,28 @@ def measure(
         if progress is not None:
             share = max(done / len(points), min(passed / seconds, 1.0))
             progress(share, f"{operation} {nbytes}")
-        call = _call(comm, operation, nbytes)
+        choices = measured.choices(operation, nbytes)
+        if len(choices) < 2:
+            continue
+        call = _call(comm, operation, nbytes, measured.dtype)
         calls = 20 if nbytes <= 1 << 20 else 4 if nbytes <= 1 << 26 else 2
         try:
             batches = {}
-            for member in MEMBERS:
-                force(member)
-                batches[member] = _Batch(call, calls)
-            times: dict[str, list[float]] = {member: [] for member in MEMBERS}
-            for _ in range(_BATCHES):  # in turns, so that noise hits both
-                for member in MEMBERS:
-                    force(member)
-                    times[member].append(batches[member].microseconds())
+            for choice in choices:
+                measured.force(operation, choice)
+                batches[choice] = _Batch(call, calls)
+            times: dict[str, list[float]] = {choice: [] for choice in choices}
+            for _ in range(_BATCHES):  # in turns, so that noise hits all
+                for choice in choices:
+                    measured.force(operation, choice)
+                    times[choice].append(batches[choice].microseconds())
         finally:
-            force("")
-        medians = {m: _greatest(comm, sorted(t)[_BATCHES // 2]) for m, t in times.items()}
-        rows.append(
-            {
-                "collective": operation,
-                "bytes": nbytes,
-                "us": {_NAMES[member]: us for member, us in medians.items()},
-            }
-        )
+            measured.force(operation, "")
+        medians = {
+            measured.name(choice): _greatest(comm, sorted(of_choice)[_BATCHES // 2])
+            for choice, of_choice in times.items()
+        }
+        rows.append({"collective": operation, "bytes": nbytes, "us": medians})
         del call, batches
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
