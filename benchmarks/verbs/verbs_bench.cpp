@@ -32,8 +32,7 @@ one line of JSON:
   notify_bw   writes with a notice each; perftest has ib_send_bw, whose receiver hears of each, too
   read_bw     reads; perftest has ib_read_bw
   write_lat   half a round trip of writes with a notice; perftest has ib_write_lat
-The bytes that arrived last are checked; an error ends the program with status 1. Who polls in vain
-gives the CPU away: a device in software needs it, too.
+The bytes that arrived last are checked; an error ends the program with status 1.
 
       --what WHAT        default notify_bw
       --scheme SCHEME    dqplb (default) or spray
@@ -46,7 +45,15 @@ gives the CPU away: a device in software needs it, too.
       --seconds N        ends with an error after that, default 60
 )";
 
-constexpr uint32_t kWindow = 128;  // messages under way, as perftest has it
+constexpr uint32_t kWindow = 128;       // messages under way, and
+constexpr uint32_t kInlineBytes = 220;  // what a work request has room for, as perftest has them
+constexpr unsigned kPollsPerYield = 64;
+
+/// Gives the processor away now and then: a device in software needs it, too.
+void polledInVain() {
+  static unsigned polls = 0;
+  if (++polls % kPollsPerYield == 0) ::sched_yield();
+}
 
 struct Options {
   std::string what = "notify_bw", device;
@@ -130,6 +137,7 @@ class End {
     made.maxFragmentBytes = options_.fragment;
     made.maxFragmentsPerQp = kWindow;
     made.maxMessages = 2 * kWindow;
+    made.maxInlineBytes = kInlineBytes;
     return made;
   }
 
@@ -202,7 +210,7 @@ void keepWindow(uint32_t messages, const Post& post, const Done& doneNow) {
   for (uint32_t posted = 0, done = 0; done < messages;) {
     for (; posted < messages && posted - done < kWindow; ++posted) post();
     const uint32_t now = doneNow();
-    if (now == 0) ::sched_yield();
+    if (now == 0) polledInVain();
     done += now;
   }
 }
@@ -229,7 +237,7 @@ double pingPong(End& end, uint32_t messages, bool first) {
   const auto notice = [&] {
     while (end.notified() == 0) {
       done += end.sent();
-      ::sched_yield();
+      polledInVain();
     }
     end.receive();
   };

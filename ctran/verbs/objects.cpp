@@ -20,6 +20,12 @@ const char* stateName(ibv_qp_state state) {
   return state < std::size(kNames) ? kNames[state] : "unknown";
 }
 
+std::optional<Error> tooLarge(size_t bytes, uint64_t limit) {
+  if (bytes <= limit) return std::nullopt;
+  return Error{EINVAL, std::to_string(bytes) + " bytes to register, and this device allows " +
+                           std::to_string(limit)};
+}
+
 Error memoryError(int errnum, size_t bytes) {
   Error error = errorOf(errnum, "registering " + std::to_string(bytes) + " bytes");
   if (errnum == ENOMEM || errnum == EAGAIN) {
@@ -141,6 +147,9 @@ Expected<std::optional<IbvAsyncEvent>> IbvContext::pollAsyncEvent() const {
   if (verbs.get_async_event(context(), &event)) return errorOf(errno, "ibv_get_async_event");
   IbvAsyncEvent found{event.event_type, 0, 0, verbs.event_type_str(event.event_type)};
   switch (event.event_type) {
+    case IBV_EVENT_CQ_ERR:
+      found.cq = event.element.cq;
+      break;
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:
     case IBV_EVENT_QP_ACCESS_ERR:
@@ -169,10 +178,7 @@ Expected<std::optional<IbvAsyncEvent>> IbvContext::pollAsyncEvent() const {
 }
 
 Expected<IbvMr> IbvPd::regMr(void* address, size_t bytes, unsigned access) const {
-  if (bytes > limits_->max_mr_size) {
-    return Error{EINVAL, std::to_string(bytes) + " bytes to register, and this device allows " +
-                             std::to_string(limits_->max_mr_size)};
-  }
+  if (const auto error = tooLarge(bytes, limits_->max_mr_size)) return *error;
   ibv_mr* mr = VerbsLibrary::get().reg_mr(pd(), address, bytes, static_cast<int>(access));
   if (!mr) return memoryError(errno, bytes);
   return IbvMr(mr);
@@ -182,6 +188,7 @@ Expected<IbvMr> IbvPd::regDmabufMr(uint64_t offset, size_t bytes, uint64_t iova,
                                    unsigned access) const {
   const auto reg = VerbsLibrary::get().reg_dmabuf_mr;
   if (!reg) return Error{EOPNOTSUPP, "dma-buf: this libibverbs has none; install rdma-core 34"};
+  if (const auto error = tooLarge(bytes, limits_->max_mr_size)) return *error;
   ibv_mr* mr = reg(pd(), offset, bytes, iova, fd, static_cast<int>(access));
   if (!mr) return memoryError(errno, bytes);
   return IbvMr(mr);

@@ -177,9 +177,10 @@ class IbvPd {
 /// Something that happened to a device, a port, a queue pair or a completion queue.
 struct IbvAsyncEvent {
   ibv_event_type type = IBV_EVENT_CQ_ERR;
-  int port = 0;        ///< of a port's event
-  uint32_t qpNum = 0;  ///< of a queue pair's event
-  std::string text;    ///< what the library calls it
+  int port = 0;                ///< of a port's event
+  uint32_t qpNum = 0;          ///< of a queue pair's event
+  std::string text;            ///< what the library calls it
+  const ibv_cq* cq = nullptr;  ///< of a completion queue's event, which may be destroyed by now
 };
 
 /// An open device.

@@ -31,6 +31,9 @@ void IbvVirtualCq::unlist(const Endpoint& endpoint) {
 
 Expected<int> IbvVirtualCq::pollCq(std::span<ibv_wc> completions) {
   std::array<ibv_wc, 32> batch;
+  for (const Endpoint* at = first_; at; at = at->next) {
+    if (at->receives) at->qp->repay();
+  }
   for (Physical& physical : physical_) {
     // All of them: whoever has armed the queue is not told of what is in it already.
     for (int found = static_cast<int>(batch.size()); found == static_cast<int>(batch.size());) {
@@ -53,7 +56,7 @@ Expected<int> IbvVirtualCq::pollCq(std::span<ibv_wc> completions) {
     while (filled < room && endpoint.qp->next(endpoint.receives, completions[filled])) ++filled;
     unlist(endpoint);
     endpoint.listed = false;
-    if (filled == room) list(endpoint);
+    if (filled == room || (endpoint.receives && endpoint.qp->owes())) list(endpoint);
     if (&endpoint == last) break;
   }
   return filled;

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace ibverbx {
@@ -60,6 +61,7 @@ Maybe IbvVirtualQp::open(const IbvContext& context, const IbvPd& pd) {
   const size_t count = config_.numQps + (sprays() ? 1 : 0);
   const uint32_t depth = config_.maxFragmentsPerQp;
   sendsUnderWay_.resize(count);
+  owed_.resize(count);
   for (size_t i = 0; i < count; ++i) {
     const bool marked = i >= firstMarked();
     ibv_qp_init_attr attributes{};
@@ -68,17 +70,22 @@ Maybe IbvVirtualQp::open(const IbvContext& context, const IbvPd& pd) {
     attributes.qp_type = IBV_QPT_RC;
     attributes.cap = {depth, marked ? depth : 1, 1, 1, config_.maxInlineBytes};
     Expected<IbvQp> qp = pd.createQp(&attributes);
+    while (!qp && i == 0 && config_.maxInlineBytes > 0) {
+      // Not every device has so much room in a work request, and none says how much it has.
+      config_.maxInlineBytes /= 2;
+      attributes.cap = {depth, marked ? depth : 1, 1, 1, config_.maxInlineBytes};
+      qp = pd.createQp(&attributes);
+    }
     if (!qp) return qp.error();
     qps_.push_back(*std::move(qp));
-    const int receives = static_cast<int>(marked ? depth : 0);
-    for (const auto& [cq, entries] :
-         {std::pair(&sendCq_, static_cast<int>(depth)), std::pair(&recvCq_, receives)}) {
+    const uint32_t receives = marked ? depth : 0;
+    for (const auto& [cq, entries] : {std::pair(&sendCq_, static_cast<int>(depth)),
+                                      std::pair(&recvCq_, static_cast<int>(receives))}) {
       if (Maybe attached = attach(*cq, i, entries); !attached) return attached;
     }
     if (Maybe done = qps_[i].init(config_.port, config_.access); !done) return done;
-    for (int r = 0; r < receives; ++r) {
-      if (!postMarkReceive(i))
-        return Error{EIO, "receives could not be posted on " + std::string(context.name())};
+    if (!postMarkReceives(i, receives)) {
+      return Error{EIO, "receives could not be posted on " + std::string(context.name())};
     }
   }
   return Unit{};
@@ -139,10 +146,10 @@ Maybe IbvVirtualQp::postSend(ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     const bool writes = wr->opcode == IBV_WR_RDMA_WRITE || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
     if ((!writes && wr->opcode != IBV_WR_RDMA_READ) || wr->num_sge < 0 || wr->num_sge > 1 ||
-        (wr->send_flags & ~IBV_SEND_SIGNALED)) {
+        (wr->send_flags & ~(IBV_SEND_SIGNALED | IBV_SEND_INLINE))) {
       return Error{EINVAL,
                    "a message of a virtual queue pair is a write or a read, of one element of "
-                   "memory at most, with no flag but IBV_SEND_SIGNALED"};
+                   "memory at most, with no flags but IBV_SEND_SIGNALED and IBV_SEND_INLINE"};
     }
     if (posted_ - done_ == config_.maxMessages) {
       return Error{ENOMEM, std::to_string(config_.maxMessages) +
@@ -150,6 +157,9 @@ Maybe IbvVirtualQp::postSend(ibv_send_wr* wr, ibv_send_wr** bad) {
     }
     const ibv_sge sge = wr->num_sge ? wr->sg_list[0] : ibv_sge{};
     const bool notify = wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
+    const bool inlines = writes && (config_.inlinesAll || (wr->send_flags & IBV_SEND_INLINE) != 0);
+    const bool joined = sprays() && notify && sge.length <= config_.maxJoinedBytes &&
+                        sge.length <= config_.maxFragmentBytes;
     message(posted_++) = {wr->wr_id,
                           sge.addr,
                           wr->wr.rdma.remote_addr,
@@ -159,6 +169,8 @@ Maybe IbvVirtualQp::postSend(ibv_send_wr* wr, ibv_send_wr** bad) {
                           wr->opcode == IBV_WR_RDMA_READ ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
                           (wr->send_flags & IBV_SEND_SIGNALED) != 0,
                           notify,
+                          inlines,
+                          joined,
                           false,
                           !(notify && sprays()),
                           0,
@@ -253,10 +265,10 @@ bool IbvVirtualQp::nextRecv(ibv_wc& completion) {
     // takes: the sender waits, as it does for a receiver that is not ready.
     if (fragment->notify && recvsDone_ == recvsPosted_) return false;
     const bool notify = fragment->notify;
-    bytesSinceNotice_ += fragment->bytes;
+    if (!sprays()) bytesSinceNotice_ += fragment->bytes;
     const size_t qp = fragment->qp;
     window_.pop();
-    if (!failed_ && !postMarkReceive(qp)) fail(IBV_WC_GENERAL_ERR);
+    owe(qp);
     if (!notify) continue;
     completion = {};
     completion.wr_id = recvs_[recvsDone_++ & (recvs_.size() - 1)];
@@ -274,11 +286,23 @@ bool IbvVirtualQp::nextRecv(ibv_wc& completion) {
 }
 
 void IbvVirtualQp::progress() {
+  postNotices();  // of what was split before; what is split now comes after them
   while (!failed_ && splitting_ < posted_) {
-    if (!postFragment(splitting_)) break;
+    if (message(splitting_).joined) {
+      message(splitting_).posted = true;
+    } else if (!postFragment(splitting_)) {
+      break;
+    }
     if (message(splitting_).posted) ++splitting_;
   }
-  // A notice goes out when the data of its message, and of all before, are known to be placed.
+  postNotices();
+  // What failed in here has nothing under way that would tell of it.
+  if (failed_) sendCq_.list(sendEndpoint_);
+}
+
+/// A notice goes out when the data of its message, and of all before, are known to be placed, or
+/// have theirs before it on the same queue pair. The data of a joined message go with it.
+void IbvVirtualQp::postNotices() {
   while (sprays() && !failed_ && noticing_ < splitting_) {
     const Message& first = message(noticing_);
     if (!first.noticed && (first.underWay > 0 || !postNotice(noticing_))) break;
@@ -286,8 +310,6 @@ void IbvVirtualQp::progress() {
     if (!first.notify && first.underWay > 0) break;
     ++noticing_;
   }
-  // What failed in here has nothing under way that would tell of it.
-  if (failed_) sendCq_.list(sendEndpoint_);
 }
 
 bool IbvVirtualQp::postFragment(uint64_t number) {
@@ -311,9 +333,7 @@ bool IbvVirtualQp::postFragment(uint64_t number) {
     wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
     wr.imm_data = htonl(FragmentMark::pack(sequence_++, last && from.notify));
   }
-  if (from.opcode != IBV_WR_RDMA_READ && bytes <= config_.maxInlineBytes) {
-    wr.send_flags = IBV_SEND_INLINE;
-  }
+  if (inlines(from, bytes)) wr.send_flags = IBV_SEND_INLINE;
   if (!post(qp, wr)) return false;
   ++from.underWay;
   from.offset += bytes;
@@ -325,12 +345,18 @@ bool IbvVirtualQp::postFragment(uint64_t number) {
 bool IbvVirtualQp::postNotice(uint64_t number) {
   if (sendsUnderWay_[config_.numQps] == config_.maxFragmentsPerQp) return false;
   Message& of = message(number);
+  ibv_sge sge{of.localAddress, of.length, of.lkey};
   ibv_send_wr wr{};
   wr.wr_id = number & kNumberMask;
   wr.opcode = IBV_WR_RDMA_WRITE_WITH_IMM;
   wr.imm_data = htonl(FragmentMark::pack(sequence_++, true));
   wr.wr.rdma.remote_addr = of.remoteAddress;
   wr.wr.rdma.rkey = of.rkey;
+  if (of.joined && of.length > 0) {
+    wr.sg_list = &sge;
+    wr.num_sge = 1;
+    if (inlines(of, of.length)) wr.send_flags = IBV_SEND_INLINE;
+  }
   if (!post(config_.numQps, wr)) return false;
   ++of.underWay;
   of.noticed = true;
@@ -348,12 +374,39 @@ bool IbvVirtualQp::post(size_t qp, ibv_send_wr& wr) {
   return true;
 }
 
-bool IbvVirtualQp::postMarkReceive(size_t qp) {
-  ibv_recv_wr wr{kReceive, nullptr, nullptr, 0};
-  ibv_recv_wr* bad = nullptr;
-  if (qps_[qp].postRecv(&wr, &bad).hasError()) return false;
-  ++markReceives_;
+bool IbvVirtualQp::postMarkReceives(size_t qp, uint32_t count) {
+  std::array<ibv_recv_wr, 32> list;
+  while (count > 0) {
+    const uint32_t now = std::min(count, static_cast<uint32_t>(list.size()));
+    for (uint32_t i = 0; i < now; ++i) {
+      list[i] = {kReceive, i + 1 < now ? &list[i + 1] : nullptr, nullptr, 0};
+    }
+    ibv_recv_wr* bad = nullptr;
+    if (qps_[qp].postRecv(list.data(), &bad).hasError()) return false;
+    markReceives_ += now;
+    count -= now;
+  }
   return true;
+}
+
+/// A receive has been used up. Whoever waits for the notice gets it first; but half of the receives
+/// are always posted, as nobody need poll again.
+void IbvVirtualQp::owe(size_t qp) {
+  if (failed_) return;
+  ++owed_[qp];
+  ++owedInAll_;
+  if (2 * owed_[qp] >= config_.maxFragmentsPerQp) repay(qp);
+}
+
+void IbvVirtualQp::repay(size_t qp) {
+  owedInAll_ -= owed_[qp];
+  if (!postMarkReceives(qp, std::exchange(owed_[qp], 0))) fail(IBV_WC_GENERAL_ERR);
+}
+
+void IbvVirtualQp::repay() {
+  for (size_t qp = 0; qp < owed_.size() && owes(); ++qp) {
+    if (owed_[qp] > 0) repay(qp);
+  }
 }
 
 }  // namespace ibverbx

@@ -16,7 +16,8 @@ enum class LoadBalancingScheme : uint8_t {
   DQPLB,
   /// Fragments are plain writes; when all are known to be placed, an empty write with an immediate,
   /// on a queue pair of its own, is the notice. One round trip more; the receiver's work does not
-  /// grow with the number of fragments.
+  /// grow with the number of fragments. A small message goes with its notice, as soon as all before
+  /// it are known to be placed, or have their notice before it on that queue pair.
   SPRAY,
 };
 
@@ -27,8 +28,12 @@ struct IbvVirtualQpConfig {
   uint32_t maxFragmentBytes = 256 * 1024;  ///< of one work request
   uint32_t maxFragmentsPerQp = 64;         ///< posted and not completed
   uint32_t maxMessages = 256;              ///< posted and not completed; of each direction
-  uint32_t maxInlineBytes = 0;  ///< fragments up to this size leave with their work request
-  uint8_t port = 1;             ///< of this end
+  /// SPRAY: messages with a notice of up to so many bytes, which fit into a fragment, go with it.
+  uint32_t maxJoinedBytes = 4096;
+  /// Fragments up to this size leave with their work request; less where the device has less room.
+  uint32_t maxInlineBytes = 0;
+  bool inlinesAll = true;  ///< else those of messages that are posted with IBV_SEND_INLINE
+  uint8_t port = 1;        ///< of this end
   unsigned access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 };
 
@@ -66,8 +71,9 @@ class IbvVirtualQp {
 
   /// Posts a list of messages: IBV_WR_RDMA_WRITE_WITH_IMM notifies the receiver (the immediate is
   /// ours: the request's is not sent), IBV_WR_RDMA_WRITE does not, IBV_WR_RDMA_READ reads. At most
-  /// one element of memory each; flags may have IBV_SEND_SIGNALED. On an error `*bad` is the first
-  /// that was not posted. No allocation.
+  /// one element of memory each; flags may have IBV_SEND_SIGNALED, and IBV_SEND_INLINE, which lets
+  /// it leave with its work request if it is small enough (its memory is still its until it
+  /// completes). On an error `*bad` is the first that was not posted. No allocation.
   Maybe postSend(ibv_send_wr* wr, ibv_send_wr** bad);
   /// Posts receives, without memory: each completes with a notice. `byte_len` is then how much was
   /// written since the notice before (DQPLB), or 0 (SPRAY).
@@ -86,7 +92,9 @@ class IbvVirtualQp {
     uint32_t length, lkey, rkey;
     ibv_wr_opcode opcode;
     bool signaled, notify;
-    bool posted;        ///< all fragments
+    bool inlines;       ///< as far as it is small enough
+    bool joined;        ///< it goes with its notice
+    bool posted;        ///< all fragments, or it is joined
     bool noticed;       ///< the notice is posted, or none is needed
     uint32_t offset;    ///< of the next fragment
     uint32_t underWay;  ///< work requests not completed
@@ -107,10 +115,19 @@ class IbvVirtualQp {
   bool nextSend(ibv_wc& completion);
   bool nextRecv(ibv_wc& completion);
   void progress();
+  void postNotices();
   bool postFragment(uint64_t number);
   bool postNotice(uint64_t number);
   bool post(size_t qp, ibv_send_wr& wr);
-  bool postMarkReceive(size_t qp);
+  bool inlines(const Message& message, uint32_t bytes) const {
+    return message.inlines && bytes <= config_.maxInlineBytes;
+  }
+  bool postMarkReceives(size_t qp, uint32_t count);
+  void owe(size_t qp);
+  void repay(size_t qp);
+  /// Whether receives that were used up are to be posted by the next poll, before it waits.
+  bool owes() const { return owedInAll_ > 0 && !failed_; }
+  void repay();
   void fail(ibv_wc_status receiveStatus);
 
   IbvVirtualQpConfig config_;
@@ -141,7 +158,9 @@ class IbvVirtualQp {
   std::vector<uint64_t> recvs_;  ///< the user's requests
   uint64_t recvsPosted_ = 0, recvsDone_ = 0;
   uint32_t bytesSinceNotice_ = 0;
-  uint32_t markReceives_ = 0;  ///< posted on all queue pairs
+  uint32_t markReceives_ = 0;   ///< posted on all queue pairs
+  std::vector<uint32_t> owed_;  ///< of each queue pair: used up, and not posted again
+  uint32_t owedInAll_ = 0;
   ibv_wc_status recvStatus_ = IBV_WC_WR_FLUSH_ERR;
 };
 

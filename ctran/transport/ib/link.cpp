@@ -22,7 +22,7 @@ constexpr size_t kPieceBytes = 32 << 10;
 constexpr size_t kPlacedBytes = 1 << 30;
 
 /// The `wr_id` of receives; others are the numbers of work requests.
-constexpr uint64_t kReceive = UINT64_MAX;
+constexpr uint64_t kNoticeReceive = UINT64_MAX;
 
 ibv_mtu mtuOf(uint32_t bytes) {
   unsigned code = IBV_MTU_256;
@@ -34,7 +34,8 @@ ibv_mtu mtuOf(uint32_t bytes) {
 
 const char* whyInvalid(const IbCard& card) {
   if (card.version != IbCard::kVersion) return nullptr;  // its numbers may mean something else
-  if (card.qps < 1 || card.qps > IbCard::kMostQps) return "a card with a number of queue pairs that cannot be";
+  if (card.qps < 1 || card.qps > IbCard::kMostQps)
+    return "a card with a number of queue pairs that cannot be";
   const auto isNumber = [](uint32_t qp) { return qp > 0 && qp <= 0xffffff; };
   if (!std::all_of(card.qpNums, card.qpNums + card.qps, isNumber)) {
     return "a card with a queue pair that cannot be";
@@ -93,10 +94,6 @@ Maybe IbLink::open() {
   config.maxInlineBytes = kInlineBytes;
   auto qp =
       IbvVirtualQp::create(device_.context(), device_.pd(), device_.cq(), device_.cq(), config);
-  if (!qp) {  // not every device has so much room in a work request
-    config.maxInlineBytes = 0;
-    qp = IbvVirtualQp::create(device_.context(), device_.pd(), device_.cq(), device_.cq(), config);
-  }
   if (!qp) return qp.error();
   qp_ = *std::move(qp);
   device_.add(qp_->qpNum(), *this);
@@ -160,7 +157,7 @@ Maybe IbLink::connect(const IbCard& card) {
 }
 
 bool IbLink::postReceive() {
-  ibv_recv_wr wr{kReceive, nullptr, nullptr, 0}, *bad = nullptr;
+  ibv_recv_wr wr{kNoticeReceive, nullptr, nullptr, 0}, *bad = nullptr;
   const Maybe done = qp_->postRecv(&wr, &bad);
   if (!done) broken(done.error().errStr);
   return done.hasValue();
@@ -376,7 +373,7 @@ void IbLink::giveCredit() {
 
 void IbLink::completed(const ibv_wc& wc) {
   // Of a receive this is not the device's status, but the virtual queue pair's.
-  if (wc.wr_id == kReceive && wc.status == IBV_WC_BAD_RESP_ERR) {
+  if (wc.wr_id == kNoticeReceive && wc.status == IBV_WC_BAD_RESP_ERR) {
     return distrust("it sent a notice that cannot come");
   }
   if (wc.status != IBV_WC_SUCCESS) {

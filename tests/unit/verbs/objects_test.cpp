@@ -323,5 +323,17 @@ TEST_F(VerbsObjectsTest, ThreadsMayUseTheirOwnQueuePairs) {
   for (auto& thread : threads) thread.join();
 }
 
+TEST_F(VerbsObjectsTest, MemoryBeyondTheDevicesLimitIsRefusedByTheLimit) {
+  const Side side;
+  const auto limit = side.context.attributes().max_mr_size;
+  for (const auto& made : {side.pd.regMr(nullptr, limit + 1, 0),
+                           side.pd.regDmabufMr(0, limit + 1, 0, -1, IBV_ACCESS_LOCAL_WRITE)}) {
+    ASSERT_TRUE(made.hasError());
+    EXPECT_NE(made.error().errStr.find("this device allows " + std::to_string(limit)),
+              std::string::npos)
+        << made.error().errStr;
+  }
+}
+
 }  // namespace
 }  // namespace ibverbx

@@ -44,6 +44,9 @@ Schedule::Schedule(const Fabric& fabric, uint64_t seed, bool faulty)
   config_.maxFragmentsPerQp = 1 + below(6);
   config_.maxFragmentBytes = (1 + below(64)) * fabric.scale;
   config_.maxMessages = 1 + below(6);
+  const uint32_t joined = below(3);
+  if (joined < 2) config_.maxJoinedBytes = joined * below(200) * fabric.scale;
+  config_.maxInlineBytes = below(2) * 96;
   if (fabric.adjust) fabric.adjust(config_);
   a_.emplace(fabric.deviceOfA, config_, 1 + below(3));
   b_.emplace(fabric.deviceOfB, config_, 1 + below(3));
@@ -51,13 +54,18 @@ Schedule::Schedule(const Fabric& fabric, uint64_t seed, bool faulty)
   size_t bytes = 0;
   for (uint32_t i = 1 + below(16); i > 0; --i) {
     const uint32_t length = below(4) ? below(400) * fabric.scale + below(fabric.scale) : below(3);
-    plans_.push_back({bytes, length, below(3) > 0, below(2) > 0});
+    const bool reads = below(5) == 0;
+    plans_.push_back({bytes, length, !reads && below(3) > 0, below(2) > 0, reads});
     bytes += length;
     notices_ += plans_.back().notify;
   }
   from_.resize(bytes + 1);
   to_.resize(bytes + 1);
-  for (auto& byte : from_) byte = static_cast<uint8_t>(1 + below(255));
+  got_.resize(bytes + 1);
+  there_.resize(bytes + 1);
+  for (auto* bytesOf : {&from_, &there_}) {
+    for (auto& byte : *bytesOf) byte = static_cast<uint8_t>(1 + below(255));
+  }
   if (faulty && fabric.standIn) {
     fabric.standIn->standInVerbsFail(0, 1 + below(40), 1 + static_cast<int>(below(2)) * 11);
   } else if (faulty) {
@@ -68,12 +76,15 @@ Schedule::Schedule(const Fabric& fabric, uint64_t seed, bool faulty)
 uint64_t Schedule::run() {
   IbvMr from = must(a_->pd.regMr(from_.data(), from_.size(), kAllAccess));
   IbvMr to = must(b_->pd.regMr(to_.data(), to_.size(), kAllAccess));
+  IbvMr got = must(a_->pd.regMr(got_.data(), got_.size(), kAllAccess));
+  IbvMr there = must(b_->pd.regMr(there_.data(), there_.size(), kAllAccess));
+  const Keys keys{from.lkey(), to.rkey(), got.lkey(), there.rkey()};
   // No schedule takes more than some thousands of steps, or a second; one that hangs fails.
   using Clock = std::chrono::steady_clock;
   const Clock::time_point deadline = Clock::now() + std::chrono::seconds(20);
   for (int steps = 0; !done(); ++steps) {
     if (fabric_.standIn ? steps == 200000 : Clock::now() > deadline) break;
-    step(from.lkey(), to.rkey());
+    step(keys);
     if (!fabric_.standIn && steps % 8 == 0) ::sched_yield();  // soft-RoCE needs a CPU, too
   }
   EXPECT_TRUE(done()) << "hangs: " << sent_ << " of " << posted_ << " sent, " << notified_ << " of "
@@ -82,10 +93,10 @@ uint64_t Schedule::run() {
   return trace_;
 }
 
-void Schedule::step(uint32_t lkey, uint32_t rkey) {
+void Schedule::step(const Keys& keys) {
   switch (below(4)) {
     case 0:
-      if (posted_ < plans_.size() && !refused_) post(lkey, rkey);
+      if (posted_ < plans_.size() && !refused_) post(keys);
       break;
     case 1:
       if (received_ < notices_) receive();
@@ -105,7 +116,7 @@ void Schedule::step(uint32_t lkey, uint32_t rkey) {
 
 void Schedule::checkEnd() {
   if (!a_->qp->failed()) {
-    EXPECT_TRUE(std::equal(from_.begin(), from_.end() - 1, to_.begin()));
+    EXPECT_TRUE(quiet());
     return;
   }
   const uint64_t before = fabric_.standIn ? fabric_.standIn->standInVerbsExecuted() : 0;
@@ -114,8 +125,9 @@ void Schedule::checkEnd() {
     EXPECT_EQ(fabric_.standIn->standInVerbsExecuted(), before) << "something went on";
   }
   for (const auto& [index, bytes] : atCompletion_) {
-    EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(),
-                           to_.begin() + static_cast<ptrdiff_t>(plans_[index].offset)))
+    EXPECT_TRUE(
+        std::equal(bytes.begin(), bytes.end(),
+                   target(plans_[index]).begin() + static_cast<ptrdiff_t>(plans_[index].offset)))
         << "written after the completion of " << index;
   }
 }
@@ -129,23 +141,31 @@ bool Schedule::done() const {
 }
 
 /// Unsignaled messages at the end tell nobody when they are done.
-bool Schedule::quiet() const { return std::equal(from_.begin(), from_.end() - 1, to_.begin()); }
+bool Schedule::quiet() const {
+  return std::all_of(plans_.begin(), plans_.end(),
+                     [this](const Plan& plan) { return placed(plan); });
+}
 
 size_t Schedule::nextSignaled(size_t index) const {
   while (index < posted_ && !plans_[index].signaled) ++index;
   return index;
 }
 
-void Schedule::post(uint32_t lkey, uint32_t rkey) {
+void Schedule::post(const Keys& keys) {
   const Plan& plan = plans_[posted_];
-  ibv_sge sge{reinterpret_cast<uint64_t>(from_.data()) + plan.offset, plan.length, lkey};
+  const uint32_t rkey = plan.reads ? keys.there : keys.to;
+  const auto here = reinterpret_cast<uint64_t>((plan.reads ? got_ : from_).data());
+  const auto there = reinterpret_cast<uint64_t>((plan.reads ? there_ : to_).data());
+  ibv_sge sge{here + plan.offset, plan.length, plan.reads ? keys.got : keys.from};
   ibv_send_wr wr{};
   wr.wr_id = posted_;
   wr.sg_list = &sge;
   wr.num_sge = 1;
-  wr.opcode = plan.notify ? IBV_WR_RDMA_WRITE_WITH_IMM : IBV_WR_RDMA_WRITE;
+  wr.opcode = plan.reads    ? IBV_WR_RDMA_READ
+              : plan.notify ? IBV_WR_RDMA_WRITE_WITH_IMM
+                            : IBV_WR_RDMA_WRITE;
   wr.send_flags = plan.signaled ? IBV_SEND_SIGNALED : 0u;
-  wr.wr.rdma.remote_addr = reinterpret_cast<uint64_t>(to_.data()) + plan.offset;
+  wr.wr.rdma.remote_addr = there + plan.offset;
   wr.wr.rdma.rkey = posted_ == wrongKeyAt_ ? ~rkey : rkey;
   ibv_send_wr* bad = nullptr;
   const Maybe posted = a_->qp->postSend(&wr, &bad);
@@ -179,7 +199,7 @@ void Schedule::pollSender() {
     }
     sent_ = wc.wr_id + 1;
     const Plan& plan = plans_[wc.wr_id];
-    const auto begin = to_.begin() + static_cast<ptrdiff_t>(plan.offset);
+    const auto begin = target(plan).begin() + static_cast<ptrdiff_t>(plan.offset);
     atCompletion_.emplace_back(wc.wr_id, std::vector<uint8_t>(begin, begin + plan.length));
   }
 }
@@ -193,6 +213,7 @@ void Schedule::pollReceiver() {
     uint32_t bytes = 0;
     for (;; ++noticeAt_) {  // this message, and all before it
       ASSERT_LT(noticeAt_, plans_.size());
+      if (plans_[noticeAt_].reads) continue;
       ASSERT_TRUE(placed(plans_[noticeAt_])) << "notice before the data of " << noticeAt_;
       bytes += plans_[noticeAt_].length;
       if (plans_[noticeAt_].notify) break;
@@ -203,8 +224,9 @@ void Schedule::pollReceiver() {
 }
 
 bool Schedule::placed(const Plan& plan) const {
-  const auto begin = from_.begin() + static_cast<ptrdiff_t>(plan.offset);
-  return std::equal(begin, begin + plan.length, to_.begin() + static_cast<ptrdiff_t>(plan.offset));
+  const auto begin = source(plan).begin() + static_cast<ptrdiff_t>(plan.offset);
+  return std::equal(begin, begin + plan.length,
+                    target(plan).begin() + static_cast<ptrdiff_t>(plan.offset));
 }
 
 }  // namespace ibverbx

@@ -37,8 +37,8 @@ struct Fabric {
   std::function<void(IbvVirtualQpConfig&)> adjust;
 };
 
-/// Random messages from A to B over virtual queue pairs, posted, received and polled in a random
-/// order; checks every completion and every byte.
+/// Random writes from A to B, and reads of B's memory, over virtual queue pairs, posted, received
+/// and polled in a random order; checks every completion and every byte.
 ///
 /// On the stand-in a seed is one schedule. A faulty one has a work request that fails: there a
 /// random one, on a kernel's device one with a wrong key.
@@ -53,7 +53,7 @@ class Schedule {
   struct Plan {
     size_t offset;
     uint32_t length;
-    bool notify, signaled;
+    bool notify, signaled, reads;
   };
 
   uint32_t below(uint32_t bound) { return static_cast<uint32_t>(random_() % bound); }
@@ -62,8 +62,12 @@ class Schedule {
   bool quiet() const;
   size_t nextSignaled(size_t index) const;
   bool placed(const Plan& plan) const;
-  void step(uint32_t lkey, uint32_t rkey);
-  void post(uint32_t lkey, uint32_t rkey);
+  /// Where it is to, and where from.
+  const std::vector<uint8_t>& target(const Plan& plan) const { return plan.reads ? got_ : to_; }
+  const std::vector<uint8_t>& source(const Plan& plan) const { return plan.reads ? there_ : from_; }
+  struct Keys;
+  void step(const Keys& keys);
+  void post(const Keys& keys);
   void receive();
   void pollSender();
   void pollReceiver();
@@ -72,7 +76,10 @@ class Schedule {
   std::mt19937_64 random_;
   const Fabric& fabric_;
   IbvVirtualQpConfig config_;
-  std::vector<uint8_t> from_, to_;
+  struct Keys {
+    uint32_t from, to, got, there;
+  };
+  std::vector<uint8_t> from_, to_, got_, there_;  // A's, B's; what A reads, B's
   std::vector<Plan> plans_;
   std::vector<std::pair<size_t, std::vector<uint8_t>>> atCompletion_;
   size_t notices_ = 0, posted_ = 0, received_ = 0, sent_ = 0, notified_ = 0, noticeAt_ = 0;

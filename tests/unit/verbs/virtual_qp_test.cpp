@@ -110,6 +110,94 @@ TEST_F(VerbsVirtualQpTest, SenderAndReceiverGetACompletionPerMessage) {
   }
 }
 
+// One work request instead of a write, its completion, and a notice.
+TEST_F(VerbsVirtualQpTest, ASmallMessageOfSprayGoesWithItsNotice) {
+  for (const uint32_t bytes : {0u, 8u, 1000u, 1001u, 4000u}) {
+    IbvVirtualQpConfig config;
+    config.scheme = LoadBalancingScheme::SPRAY;
+    config.maxJoinedBytes = 2000;
+    config.maxFragmentBytes = 1000;
+    End a(0, config, 1), b(1, config, 1);
+    End::join(a, *a.qp, b, *b.qp);
+    std::vector<uint8_t> source(bytes + 1, 7), target(bytes + 1);
+    IbvMr from = must(a.pd.regMr(source.data(), source.size(), kAllAccess));
+    IbvMr to = must(b.pd.regMr(target.data(), target.size(), kAllAccess));
+    ibv_recv_wr recv{9, nullptr, nullptr, 0}, *badRecv = nullptr;
+    must(b.qp->postRecv(&recv, &badRecv));
+    ibv_sge sge;
+    ibv_send_wr wr = write(a, from, to, sge), *bad = nullptr;
+    sge.length = bytes;
+    const uint64_t before = standIn->standInVerbsExecuted();
+    must(a.qp->postSend(&wr, &bad));
+    std::vector<ibv_wc> sent, got;
+    for (int polls = 0; polls < 100 && (sent.empty() || got.empty()); ++polls) {
+      if (sent.empty()) sent = a.sendCq.pollCq(1);
+      if (got.empty()) got = b.recvCq.pollCq(1);
+    }
+    ASSERT_TRUE(sent.size() == 1 && got.size() == 1);
+    EXPECT_EQ(sent[0].byte_len, bytes);
+    EXPECT_EQ(got[0].byte_len, 0u);
+    const uint32_t fragments = (bytes + 999) / 1000;
+    EXPECT_EQ(standIn->standInVerbsExecuted() - before, bytes <= 1000 ? 1 : fragments + 1) << bytes;
+    source[bytes] = 0;
+    EXPECT_EQ(target, source);
+  }
+}
+
+TEST_F(VerbsVirtualQpTest, MessagesAreInlinedAsFarAsTheDeviceHasRoomAndTheCallerWants) {
+  for (const bool all : {true, false}) {
+    for (const unsigned flag : {0u, static_cast<unsigned>(IBV_SEND_INLINE)}) {
+      for (const uint32_t bytes : {100u, 200u}) {
+        standIn->standInVerbsReset(5);
+        IbvVirtualQpConfig config;
+        config.maxInlineBytes = 220;  // of which the stand-in has 128
+        config.inlinesAll = all;
+        End a(0, config, 1), b(1, config, 1);
+        End::join(a, *a.qp, b, *b.qp);
+        std::vector<uint8_t> source(bytes, 1), target(bytes);
+        IbvMr from = must(a.pd.regMr(source.data(), source.size(), kAllAccess));
+        IbvMr to = must(b.pd.regMr(target.data(), target.size(), kAllAccess));
+        ibv_sge sge;
+        ibv_send_wr wr = write(a, from, to, sge), *bad = nullptr;
+        wr.send_flags |= flag;
+        must(a.qp->postSend(&wr, &bad));
+        std::fill(source.begin(), source.end(), uint8_t{2});
+        std::vector<ibv_wc> sent;
+        for (int polls = 0; polls < 1000 && sent.empty(); ++polls) sent = a.sendCq.pollCq(1);
+        ASSERT_EQ(sent.size(), 1u);
+        EXPECT_EQ(target[0], (all || flag != 0) && bytes == 100 ? 1 : 2);
+      }
+    }
+  }
+}
+
+/// Who takes a notice and polls no more has not used up the sender's room.
+TEST_F(VerbsVirtualQpTest, HalfOfTheReceivesArePostedWhetherTheReceiverPollsAgainOrNot) {
+  for (const uint32_t depth : {1u, 2u, 3u, 8u}) {
+    IbvVirtualQpConfig config;
+    config.numQps = 1;
+    config.maxFragmentsPerQp = depth;
+    End a(0, config, 1), b(1, config, 1);
+    End::join(a, *a.qp, b, *b.qp);
+    uint8_t source[16] = {1}, target[16] = {};
+    IbvMr from = must(a.pd.regMr(source, sizeof source, kAllAccess));
+    IbvMr to = must(b.pd.regMr(target, sizeof target, kAllAccess));
+    for (int round = 0; round < 40; ++round) {
+      ibv_recv_wr recv{9, nullptr, nullptr, 0}, *badRecv = nullptr;
+      must(b.qp->postRecv(&recv, &badRecv));
+      ibv_sge sge;
+      ibv_send_wr wr = write(a, from, to, sge), *bad = nullptr;
+      must(a.qp->postSend(&wr, &bad));
+      // As many polls as it takes to see the notice, and none more.
+      std::vector<ibv_wc> sent, got;
+      for (int polls = 0; polls < 100 && sent.empty(); ++polls) sent = a.sendCq.pollCq(1);
+      ASSERT_EQ(sent.size(), 1u) << "depth " << depth << ", round " << round;
+      for (int polls = 0; polls < 100 && got.empty(); ++polls) got = b.recvCq.pollCq(1);
+      ASSERT_EQ(got.size(), 1u);
+    }
+  }
+}
+
 TEST_F(VerbsVirtualQpTest, SeveralShareOneQueue) {
   IbvVirtualQpConfig config;
   End a(0, config, 2), b(1, config, 2);
