@@ -18,13 +18,15 @@ END = "<!-- to here -->"
 
 
 def table() -> str:
-    lines = ["", "| variable | type | default | meaning |", "|---|---|---|---|"]
+    lines = ["", "| variable | type | default | live | meaning |", "|---|---|---|---|---|"]
     for row in _variables.variables():
         kind = row.type.replace("|", ", ")
         default = f"`{row.default}`" if row.default else ""
-        lines.append(
-            f"| `{row.name}` | {kind} | {default} | {row.doc.replace('|', chr(92) + '|')} |"
-        )
+        doc = row.doc.replace("|", "\\|")
+        page = row.page.removeprefix("docs/")
+        if page != PAGE.name:
+            doc += f" [{Path(page).stem}]({page})"
+        lines.append(f"| `{row.name}` | {kind} | {default} | {'yes' * row.is_live} | {doc} |")
     return "\n".join([*lines, ""])
 
 

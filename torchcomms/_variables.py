@@ -20,6 +20,54 @@ class Variable(NamedTuple):
     is_live: bool  # can be changed while a program runs
     doc: str
 
+    @property
+    def page(self) -> str:
+        """Which says more."""
+        fitting = [start for start in _PAGES if self.name.startswith(start)]
+        return f"docs/{_PAGES[max(fitting, key=len)]}" if fitting else "docs/environment.md"
+
+
+# By what names begin with; of several, the longest.
+_PAGES = {
+    "CTRAN_ALGORITHM": "selection.md",
+    "CTRAN_CUDA_LIBRARY": "backends/nccl.md",
+    "CTRAN_EXIT_MILLIS": "contracts.md",
+    "CTRAN_GPU_": "backends/ctran_gpu.md",
+    "CTRAN_GPU_PLAN_BYTES": "plans.md",
+    "CTRAN_GPU_TIMES": "troubleshooting.md",
+    "CTRAN_HIP_LIBRARY": "backends/nccl.md",
+    "CTRAN_HOST": "troubleshooting.md",
+    "CTRAN_IB": "rdma.md",
+    "CTRAN_LOG": "troubleshooting.md",
+    "CTRAN_SIMD": "reductions.md",
+    "CTRAN_SPIN_MICROS": "engine.md",
+    "CTRAN_TCP_": "engine.md",
+    "CTRAN_TCP_RATE": "environment.md",
+    "CTRAN_TRACE": "troubleshooting.md",
+    "CTRAN_TUNING_DIR": "selection.md",
+    "CTRAN_VERBS_LIBRARY": "verbs.md",
+    "CTRAN_YIELD_MICROS": "engine.md",
+    "CUDA_HOME": "mscclpp/native.md",
+    "MASTER_": "launching.md",
+    "NCCL_HOME": "backends/nccl.md",
+    "ROCM_HOME": "backends/nccl.md",
+    "TORCHCOMMS_BACKEND_LIB_PATH_": "backends/your_own.md",
+    "TORCHCOMMS_NCCL": "backends/nccl.md",
+    "TORCHCOMMS_NVTX": "troubleshooting.md",
+    "TORCHCOMMS_PATCH_FOR_COMPILE": "compile.md",
+    "TORCHCOMMS_RCCL": "backends/nccl.md",
+    "TORCHCOMMS_SERIALIZATION": "migration.md",
+    "TORCHCOMM_ABORT_ON_ERROR": "contracts.md",
+    "TORCHCOMM_BOOTSTRAP_": "launching.md",
+    "TORCHCOMM_ERROR_GRACE_SECONDS": "contracts.md",
+    "TORCHCOMM_FR_": "hooks.md",
+    "TORCHCOMM_GLOO_": "backends/gloo.md",
+    "TORCHCOMM_LOG": "troubleshooting.md",
+    "TORCHCOMM_RANK": "launching.md",
+    "TORCHCOMM_SIZE": "launching.md",
+    "TORCHCOMM_TIMEOUT_SECONDS": "contracts.md",
+}
+
 
 class _File(dict[str, str]):
     """Of variables that the environment does not have: what the file says."""
@@ -54,12 +102,13 @@ def environment() -> Mapping[str, str]:
 
 
 def listing(rows: Iterable[Variable]) -> str:
-    """A paragraph for each: what it is, what it is set to, what it means."""
+    """A paragraph for each: what it is, what it is set to, what it means, which page says more."""
     parts = []
     for row in rows:
         where = " (in the file)" if row.source == "file" else ""
         value = f"\n  set to {row.text}{where}" if row.text else ""
         default = row.default or "not set"
         live = ", live" if row.is_live else ""
-        parts.append(f"{row.name} ({row.type}, default: {default}{live}){value}\n  {row.doc}\n")
+        title = f"{row.name} ({row.type}, default: {default}{live})"
+        parts.append(f"{title}{value}\n  {row.doc}\n  {row.page}\n")
     return "".join(parts)

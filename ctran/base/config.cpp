@@ -141,7 +141,10 @@ int64_t ConfigInt::parse(const std::string& text) const {
   reject(text, expected);
 }
 
-std::string ConfigInt::type() const { return "int"; }
+std::string ConfigInt::type() const {
+  if (max_ == INT64_MAX) return "int, at least " + std::to_string(min_);
+  return "int, " + std::to_string(min_) + " to " + std::to_string(max_);
+}
 std::string ConfigInt::defaultText() const { return std::to_string(default_); }
 std::string ConfigInt::valueText() const { return std::to_string(get()); }
 

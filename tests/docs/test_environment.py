@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 
 import pytest
 from harness.doc_blocks import ROOT
 
+from torchcomms import _variables
 from torchcomms.cli import main
 
 
@@ -29,6 +31,18 @@ def test_the_command_lists_them_with_values(
     out = capsys.readouterr().out
     assert "TORCHCOMM_TIMEOUT_SECONDS (seconds, default: 600, live)\n  set to 77\n" in out
     assert "CTRAN_LOG (levels, default: warn, live)\n  The same" in out
+    assert "MASTER_PORT (int, 0 to 65535, default: 0)\n" in out
+    assert "TORCHCOMM_RANK (int, at least -1, default: -1)\n" in out
+    assert "\n  Port of the store. 0: none.\n  docs/launching.md\n" in out
+    assert main(["env", "--json"]) == 0
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    port = rows["MASTER_PORT"]
+    assert (port["type"], port["page"]) == ("int, 0 to 65535", "docs/launching.md")
+
+
+def test_the_page_that_is_named_says_something_about_the_variable() -> None:
+    for variable in _variables.variables():
+        assert variable.name in (ROOT / variable.page).read_text(), variable.name
 
 
 def test_help_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -66,7 +66,7 @@ def run(parsed: argparse.Namespace) -> int:
         return _set(parsed.name, parsed.value, parsed.job, parsed.seconds)
     rows = _variables.variables()
     if parsed.json:
-        print(json.dumps([row._asdict() for row in rows]))
+        print(json.dumps([{**row._asdict(), "page": row.page} for row in rows]))
     else:
         print(_variables.listing(rows), end="")
     return 0

@@ -170,6 +170,14 @@ TEST(Config, ALiveVariableChangesWhileTheProgramRuns) {
   EXPECT_FALSE(kFlag.get());
 }
 
+TEST(Config, TheTypeOfANumberHasItsRange) {
+  EXPECT_EQ(kCount.type(), "int, 1 to 100");
+  const ConfigVariable* exit = findConfig("CTRAN_EXIT_MILLIS");
+  if (exit != nullptr) {
+    EXPECT_EQ(exit->type(), "int, at least 0");
+  }
+}
+
 TEST(Config, EveryVariableIsListedOnceInOrderOfName) {
   const std::vector<const ConfigVariable*> all = allConfig();
   size_t ours = 0;
