@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from torchcomms.cli.doctor import cores, gpus, limits, memory, network, rdma, software
+from torchcomms.cli.doctor import cores, gpus, limits, links, memory, network, rdma, software
 from torchcomms.cli.doctor.finding import Check, Host
 from torchcomms.cli.doctor.report import Finding
 
@@ -16,6 +16,7 @@ CHECKS: tuple[Check, ...] = (
     *network.CHECKS,
     *rdma.CHECKS,
     *gpus.CHECKS,
+    *links.CHECKS,
 )
 
 
