@@ -1,7 +1,6 @@
-"""The Python code of MSCCL++'s torch integration guide, executed from its text.
+"""The code of MSCCL++'s torch integration guide, executed from its text: Python, and C++.
 
-The text is not part of this repository: MSCCLPP_GUIDE says where it is. (What is native, and so
-needs nvcc, is not executed here.)
+The text is not part of this repository: MSCCLPP_GUIDE says where it is.
 """
 
 from __future__ import annotations

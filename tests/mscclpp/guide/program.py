@@ -1,9 +1,9 @@
-"""Executes the Python blocks of the torch integration guide, given as a file, on GPUs where there
-are some, else on the CPU.
+"""Executes the Python blocks of the torch integration guide, given as a file, and its block of C++,
+on GPUs where there are some, else on the CPU.
 
 Replaced on the CPU: names of the device and of its stream. Filled in: what the guide leaves out,
-which is how the tuner takes the time, how the benchmark captures, and where the class begins whose
-methods it shows.
+which is how the tuner takes the time, how the benchmark captures, where the class begins whose
+methods it shows, and the bodies of the functions in C++, which are those of the example.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import os
 import re
 import socket
 import sys
+import tempfile
 import textwrap
 import time
 import types
@@ -24,7 +25,9 @@ import torch.distributed
 import mscclpp
 from mscclpp.bootstrap import _interface_addresses
 
-BLOCKS = re.findall(r"^```python\n(.*?)^```", Path(sys.argv[1]).read_text(), re.M | re.S)
+TEXT = Path(sys.argv[1]).read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.M | re.S)
+EXAMPLE = Path(__file__).parents[3] / "examples/torch-integration/customized_allgather.cu"
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"
@@ -104,6 +107,55 @@ def tuner(names: dict[str, Any]) -> Any:
     return names["Tuned"]
 
 
+def native() -> str:
+    """The guide's C++ with the example's bodies."""
+    (code,) = re.findall(r"^```cpp\n(.*?)^```", TEXT, re.M | re.S)
+    example = EXAMPLE.read_text()
+
+    def part(begin: str, end: str) -> str:
+        found = example[example.index(begin) :]
+        return found[: found.index(end) + len(end)]
+
+    kernel = part("__global__ void allgather", "\n}\n")
+    filled = {
+        r"    // Kernel implementation\.\.\.\n": kernel.partition(" {\n")[2].removesuffix("}\n"),
+        r"private:\n": "private:\n" + part("  struct Context {", "\n  };\n"),
+        **{
+            rf"    {re.escape(function)}.*/\* \.\.\. \*/ }}\n": part(f"  {function}", "\n  }\n")
+            for function in (
+                "void initialize(",
+                "mscclpp::CommResult kernelFunc(",
+                "std::shared_ptr<void> initContext(",
+                "mscclpp::AlgorithmCtxKey generateContextKey(",
+            )
+        },
+        r"};\n\n// Expose to Python\n": part("  int rank_", "};\n")
+        + part("PyObject* get", "\n}\n"),
+    }
+    for pattern, text in filled.items():
+        code, times = re.subn(pattern, lambda _, text=text: text, code)
+        assert times == 1, pattern
+    includes = re.findall(r"^#include .*\n", example, re.M)
+    return "".join(includes) + code
+
+
+def gathers(group: mscclpp.CommGroup, names: dict[str, Any], folder: Path) -> None:
+    """Approach 3."""
+    (folder / "customized_allgather.cu").write_text(native())
+    os.chdir(folder)
+    names["__file__"] = str(folder / "customized_allgather.py")
+    exec(block("import os", "compile_native"), names)
+    assert names["algorithm"].is_native_algorithm()
+    exec(block("class CustomizedComm", "compile_native"), names)
+    comm = names["CustomizedComm"](group)
+    for count in (1, 1000, 70_000):
+        blocks = (torch.arange(SIZE * count) * 3).reshape(SIZE, count).to(DEVICE)
+        output = torch.full_like(blocks, -1)
+        comm.all_gather(blocks[RANK].clone(), output)
+        assert torch.equal(output.cpu(), blocks.cpu()), count
+    group.barrier()
+
+
 def main() -> None:
     sys.modules["netifaces"] = netifaces()
     names: dict[str, Any] = {"__name__": "guide", "mscclpp": mscclpp, "time": time}
@@ -130,6 +182,9 @@ def main() -> None:
     assert set(tuned.best_configs) == {1 << 10, 1 << 11, 1 << 12}
     check(tuned)
     tuned.benchmark()
+    with tempfile.TemporaryDirectory() as folder:
+        gathers(group, names, Path(folder))
+        os.chdir("/")
     os.write(1, f"{RANK} is through\n".encode())
 
 
