@@ -18,16 +18,17 @@ MSCCLPP_DEVICE_INLINE bool waitUntil(const Done& done, WaitLimit* limit,
       return false;
     }
     // A look at the clock and at the host's memory takes longer than many spins.
-    if (limit == nullptr || spins % 4096 != 0) continue;
-    if (loadRelaxedSystem(&limit->failed) != 0) return done();
+    if (spins % 4096 != 0) continue;
+    if (limit != nullptr && loadRelaxedSystem(&limit->failed) != 0) return done();
     uint64_t now;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
     if (began == 0) began = now;
-    const auto most = static_cast<uint64_t>(limit->timeoutNanos);
-    if (most != 0 && now - began > most) {
-      storeRelaxedSystem(&limit->failed, 1);
-      return false;
-    }
+    const uint64_t most = limit != nullptr ? static_cast<uint64_t>(limit->timeoutNanos)
+                                           : uint64_t{MSCCLPP_WAIT_SECONDS} * 1'000'000'000;
+    if (most == 0 || now - began <= most) continue;
+    if (limit == nullptr) __trap();
+    storeRelaxedSystem(&limit->failed, 1);
+    return false;
   }
 #else
   host::Waiting waiting(limit);

@@ -2,6 +2,13 @@
 
 #include <cstdint>
 
+/// After so many seconds a wait on a GPU without a WaitLimit ends the kernel, by a trap: the next
+/// call of CUDA says that it has failed. A program may define another number. On the host it throws
+/// Error, after MSCCLPP_TIMEOUT seconds.
+#ifndef MSCCLPP_WAIT_SECONDS
+#define MSCCLPP_WAIT_SECONDS 60
+#endif
+
 namespace mscclpp {
 
 /// Values of WaitLimit::failed.
@@ -14,7 +21,8 @@ enum class WaitEnd : uint32_t {
 };
 
 /// What ends a wait other than what it waits for. It lies where host and device see it, and every
-/// handle that waits has a pointer to one; with a null pointer a wait has no end.
+/// handle that waits has a pointer to one. Null is the usual time, of which nobody is told but the
+/// program: see MSCCLPP_WAIT_SECONDS.
 ///
 /// On a GPU a wait that has passed its time sets `failed` and returns: the results of that kernel
 /// are worthless, but it ends. On the host it throws Error.

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "interruption.h"
+#include "mscclpp/env.hpp"
 #include "mscclpp/errors.hpp"
 #include "wait_limits.h"
 
@@ -319,6 +320,12 @@ int64_t nowNanos() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time).count();
 }
 
+Error lateBy(int64_t seconds, const std::string& whom) {
+  return Error("waited " + std::to_string(seconds) + " s for " + whom +
+                   ": does it execute the same? (MSCCLPP_TIMEOUT sets the limit)",
+               ErrorCode::Timeout);
+}
+
 }  // namespace
 
 void launch(dim3 grid, dim3 block, size_t sharedBytes, const std::function<void()>& kernel) {
@@ -411,7 +418,12 @@ void Waiting::look() {
       throw Error("waiting for " + named(*limit_, WaitEnd::Aborted), ErrorCode::Aborted);
     }
   }
-  if (limit_ == nullptr) return;
+  if (began_ == 0) began_ = now;
+  if (limit_ == nullptr) {
+    static const int64_t seconds = env()->timeoutSeconds;
+    if (now - began_ > seconds * 1'000'000'000) throw lateBy(seconds, "others");
+    return;
+  }
   const WaitEnd end = storedEnd(*limit_);
   // To look at a process takes a system call.
   const bool looksAtProcess = spins_ % 1024 == 0;
@@ -430,13 +442,9 @@ void Waiting::look() {
     throw Error("waiting for " + named(*limit_, end) + ", after an earlier failure",
                 ErrorCode::Aborted);
   }
-  if (began_ == 0) began_ = now;
   if (limit_->timeoutNanos > 0 && now - began_ > limit_->timeoutNanos) {
     storeFailed(*limit_, WaitEnd::Failed);
-    throw Error("waited " + std::to_string(limit_->timeoutNanos / 1'000'000'000) + " s for " +
-                    named(*limit_, end) +
-                    ": does it execute the same? (MSCCLPP_TIMEOUT sets the limit)",
-                ErrorCode::Timeout);
+    throw lateBy(limit_->timeoutNanos / 1'000'000'000, named(*limit_, end));
   }
 }
 

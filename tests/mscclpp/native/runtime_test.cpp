@@ -131,6 +131,28 @@ TEST(HostKernel, EndsWithinALimit) {
   EXPECT_NE(errorOf(wait).find("after an earlier failure"), std::string::npos);
 }
 
+/// In a process of its own, which reads the environment anew.
+TEST(HostKernelDeathTest, WaitsWithoutALimitEndAfterTheUsualTime) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  ::setenv("MSCCLPP_TIMEOUT", "1", 1);
+  const auto said = [](const auto& wait) {
+    try {
+      wait();
+    } catch (const Error& error) {
+      std::fprintf(stderr, "%s\n", error.what());
+    }
+  };
+  const auto waits = [&] {
+    said([] { LL16Packet{}.read(7); });
+    said([] { LL8Packet{}.read(7); });
+    said([] { DeviceSemaphore{}.acquire(); });
+    std::_Exit(0);
+  };
+  const std::string late = "waited 1 s for others[^\n]*\n";
+  EXPECT_EXIT(waits(), ::testing::ExitedWithCode(0), late + ".*" + late + ".*" + late);
+  ::unsetenv("MSCCLPP_TIMEOUT");
+}
+
 TEST(Fifo, APushThatGivesUpLeavesNoPlaceThatStaysEmpty) {
   Fifo fifo(2, DeviceType::CPU);
   FifoDeviceHandle handle = fifo.deviceHandle();
