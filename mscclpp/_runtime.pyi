@@ -49,6 +49,7 @@ class Operation:
         stream: int = ...,
         blocks: int = ...,
         threads: int = ...,
+        symmetric: bool = ...,
         /,
     ) -> int: ...
     def use_gpu(self, hints: dict[str, str], address: int, stream: int, /) -> None: ...

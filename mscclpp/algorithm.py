@@ -161,8 +161,10 @@ class Algorithm:
             nblocks, nthreads_per_block: how many thread blocks a kernel has at most, and how many
                 threads each of them, up to 512; 0: as it likes. The same on all ranks. On the CPU
                 they have no effect.
-            symmetric_memory: the buffers are at the same offset of a `RawGpuBuffer` on every rank.
-                The engine finds that out by itself.
+            symmetric_memory: the buffers are in `RawGpuBuffer`s on every rank. On GPUs the first
+                call with one waits, at most some seconds, until all ranks have mapped it, so data
+                goes straight from it and to it at once; without, the engine finds out by itself,
+                and begins when they have. Otherwise it has no effect.
             extras: numbers that the algorithm knows: {"root": rank} of a broadcast.
             accum_dtype: in what sums are made. Those of small floats are float32 ones.
 
@@ -189,6 +191,10 @@ class Algorithm:
             if why:
                 return self._refuse(why)
             root = self._root(checked_extras(extras), comm.size)
+        if symmetric_memory is not False and symmetric_memory is not True:
+            raise TypeError(
+                f"symmetric_memory must be a bool, not {type(symmetric_memory).__name__}"
+            )
         if op == 255:
             op = self._own_op
         elif self._only_op is not None and op != self._only_op:
@@ -198,14 +204,14 @@ class Algorithm:
             )
         code = operation.run(
             input_buffer, output_buffer, input_size, output_size, dtype, op, root,
-            stream, nblocks, nthreads_per_block,
+            stream, nblocks, nthreads_per_block, symmetric_memory,
         )  # fmt: skip
         if code == NOT_ON_GPUS:
             at = input_buffer if input_size else output_buffer
             operation.use_gpu(self._gpu_hints(comm), at, stream)
             code = operation.run(
                 input_buffer, output_buffer, input_size, output_size, dtype, op, root,
-                stream, nblocks, nthreads_per_block,
+                stream, nblocks, nthreads_per_block, symmetric_memory,
             )  # fmt: skip
         return code if code == 0 else self._refuse(_runtime.why_not(dtype, op))
 

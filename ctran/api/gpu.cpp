@@ -25,6 +25,7 @@ ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
   engine.aside = options.aside;
   engine.blocks = options.blocks;
   engine.threads = options.threads;
+  engine.symmetric = options.symmetric;
   if (options.keepAlive) engine.keepAlive = [owner = options.keepAlive] { return owner; };
   return engine;
 }

@@ -88,6 +88,7 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& coll
       nameOf(collective.kind),
       [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
         const GpuTarget where{target, options.aside, timeout, options.blocks, options.threads};
+        if (options.symmetric && domain_) domain_->awaitMappings(collective);
         if (hosts_) return hosts_->launch(collective, where, timeout, kept);
         return domain_->launch(collective, where, hooks);
       },

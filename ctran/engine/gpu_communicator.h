@@ -38,6 +38,7 @@ struct EnqueueOptions {
   /// leaves room on the GPU for other kernels.
   bool aside = false;
   uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
+  bool symmetric = false;            ///< see GpuDomain::awaitMappings
   /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
   /// as the graph.
   std::function<std::shared_ptr<void>()> keepAlive = {};

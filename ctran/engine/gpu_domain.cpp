@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 #include "ctran/base/config.h"
 #include "ctran/base/log.h"
@@ -709,6 +710,24 @@ void GpuDomain::shareMemory() {
 
 void GpuDomain::registerMemory(const void* address, size_t bytes) {
   symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
+}
+
+void GpuDomain::awaitMappings(const Collective& collective) {
+  const size_t bytes =
+      collective.blockBytes();  // a part of each buffer: it says which memory it is
+  for (const void* const address :
+       {static_cast<const void*>(collective.input), static_cast<const void*>(collective.output)}) {
+    if (bytes == 0 || address == nullptr) continue;
+    if (DeviceSegment::find(address, bytes)) {
+      symmetric_.find(address, bytes, /*patient=*/true);
+    } else if (!std::exchange(toldOfMemory_, true)) {
+      log(LogComponent::Gpu, LogLevel::Warn,
+          "%s: the buffer at %p is said to be symmetric, but other ranks cannot map it, so its "
+          "data "
+          "is copied: allocate it with RawGpuBuffer, or in a memory pool of torchcomms",
+          std::string(ctran::nameOf(collective.kind)).c_str(), address);
+    }
+  }
 }
 
 /// Of rows, all ranks say the same: they have looked at the same numbers. Of a message, its

@@ -114,6 +114,9 @@ class GpuDomain final : public Explainer {
   /// Waits, for half a minute at most, until the other ranks have mapped the symmetric memory that
   /// holds that range, if any does, instead of at some time after its first use.
   void registerMemory(const void* address, size_t bytes);
+  /// The same of a collective's input and output, once for each memory and some seconds at most.
+  /// Says so once if one of them is not symmetric memory.
+  void awaitMappings(const Collective& collective);
   /// Breaks the communicator on all ranks, and ends their kernels.
   void fail(const Error& error);
   /// Ends this rank's kernels, and all that come.
@@ -164,6 +167,7 @@ class GpuDomain final : public Explainer {
   gpu::PooledEvent last_;  ///< behind the last operation that was not captured
   gpu::Stream lastStream_ = nullptr;
   bool any_ = false;
+  bool toldOfMemory_ = false;
   uint64_t signature_ = 0;
 };
 

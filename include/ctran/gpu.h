@@ -52,6 +52,9 @@ struct EnqueueOptions {
   /// How many blocks its kernel takes at most, and how many threads each has, up to 512 in whole
   /// warps; 0: as the algorithm likes. The same on all ranks.
   uint32_t blocks = 0, threads = 0;
+  /// The buffers are memory that all ranks can map: the first call with one waits some seconds, at
+  /// most, until they have, so that data goes straight from it and to it at once.
+  bool symmetric = false;
   /// What owns the buffers: held until the operation has ended; in a capture, as long as the graph.
   std::shared_ptr<void> keepAlive = nullptr;
 };

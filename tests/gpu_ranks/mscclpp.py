@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
+import re
 import runpy
 import tempfile
 import time
@@ -397,6 +399,36 @@ def _symmetric_programs(rank: Rank) -> None:
 @case(world=2)
 def programs_reach_symmetric_memory(make: Make) -> None:
     make(2).run(_symmetric_programs)
+
+
+def _named(on: Group, algorithm: mscclpp.Algorithm) -> int:
+    """How often the engine has told the others of a place in memory that they have mapped."""
+    operation = algorithm._operations[id(on.comm)]
+    why = json.loads(operation.explain(4096, mscclpp.DataType.float32))["why"]
+    found = re.search(r"named (\d+) times", why)
+    return int(found[1]) if found else 0
+
+
+def _symmetric_at_once(rank: Rank) -> None:
+    with Group(rank, "at once") as on:
+        on.group.use_gpu()
+        program = compiled("all_reduce_two_shot", ranks=rank.size)
+        elsewhere = on.place(numbers(rank.rank, 1001))
+        on.run(program, elsewhere, elsewhere, symmetric_memory=True)  # and says so
+        assert _named(on, program) == 0
+        expected = torch.stack([numbers(r, 40_001) for r in range(rank.size)]).sum(0)
+        for _ in range(3):
+            before = _named(on, program)
+            reached = symmetric(40_001)
+            reached.copy_(numbers(rank.rank, 40_001))
+            got = on.run(program, reached, reached, symmetric_memory=True)
+            assert torch.equal(got, expected)
+            assert _named(on, program) > before  # of the first call with that memory
+
+
+@case(world=2)
+def symmetric_memory_is_direct_at_once(make: Make) -> None:
+    make(2).run(_symmetric_at_once)
 
 
 def _captured_programs(rank: Rank) -> None:

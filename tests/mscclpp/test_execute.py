@@ -76,6 +76,13 @@ def all_reduces(rank: Rank, name: str, settings: dict[str, object]) -> None:
                         mine.copy_(everyone[rank.rank])
                         run(algorithm, mine, mine, op)
                         assert torch.equal(mine.double(), wanted), (kind, count)
+        for kind in (torch.complex64, torch.complex128):
+            mine = torch.complex(torch.arange(1001.0), torch.full((1001,), 1.0 + rank.rank))
+            mine = mine.to(kind)
+            run(algorithm, mine, mine)
+            total = torch.full((1001,), rank.size * (rank.size + 1) / 2)
+            wanted = torch.complex(rank.size * torch.arange(1001.0), total)
+            assert torch.equal(mine, wanted.to(kind)), kind
         served = algorithm.explain(group.communicator, 4096, DataType.float32)
         assert served.startswith(f"plan:{algorithm.name}-")
 
@@ -248,6 +255,14 @@ def wrongly(rank: Rank) -> None:
             executor = mscclpp.Executor(other.communicator)
             with pytest.raises(ValueError, match="of the same communicator"):
                 algorithm.execute(group.communicator, *arguments, executor=executor)
+        own = mscclpp.Executor(group.communicator)
+        with pytest.raises(TypeError, match="symmetric_memory must be a bool, not str"):
+            algorithm.execute(
+                group.communicator,
+                *arguments,
+                executor=own,
+                symmetric_memory="yes",  # type: ignore[arg-type]
+            )
         larger = compiled("all_reduce_two_shot", ranks=3)
         with pytest.raises(ValueError, match="'two_shot' is for 3 ranks, and the communicator has"):
             larger.execute(group.communicator, *arguments, executor=executor)

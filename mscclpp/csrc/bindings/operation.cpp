@@ -159,10 +159,11 @@ long enqueue(const State& state, Shared& shared, const Call& call, int device, i
   return kSuccess;
 }
 
-/// run(input, output, input_size, output_size, dtype, op, root[, stream, blocks, threads]) -> code
+/// run(input, output, input_size, output_size, dtype, op, root
+///     [, stream, blocks, threads, symmetric]) -> code
 PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
   return guarded([&] {
-    if (count != 7 && count != 10) raise(PyExc_TypeError, "run takes 7 or 10 arguments");
+    if (count != 7 && count != 11) raise(PyExc_TypeError, "run takes 7 or 11 arguments");
     const State& state = self(object);
     const int64_t inputBytes = integer(given[2], "input_size");
     const int64_t outputBytes = integer(given[3], "output_size");
@@ -187,6 +188,7 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
       if (count > 7) {
         options.blocks = atMostBlocks(integer(given[8], "nblocks"));
         options.threads = atMostBlocks(integer(given[9], "nthreads_per_block"));
+        options.symmetric = given[10] == Py_True;
       }
       return PyLong_FromLong(enqueue(state, *shared, call, *device, stream, options));
     }
@@ -282,7 +284,9 @@ PyObject* prepare(PyObject*, PyObject* arguments) {
 PyMethodDef methods[] = {
     {"run", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(run)), METH_FASTCALL,
      "run(input, output, input_size, output_size, dtype, op, root): 0, or the code of CommResult "
-     "if there is no such reduction; on GPUs also stream, blocks and threads; -1: use_gpu first"},
+     "if there is no such reduction; on GPUs also stream, blocks, threads and symmetric; -1: "
+     "use_gpu "
+     "first"},
     {"use_gpu", useGpu, METH_VARARGS,
      "use_gpu(hints, address, stream): prepares it for memory of the GPU that has the address"},
     {"explain", explain, METH_VARARGS, "explain(bytes, dtype): what would serve it, as JSON"},
