@@ -12,7 +12,7 @@ from mscclpp.devices import gpu_named
 __all__ = ["GpuBuffer", "RawGpuBuffer"]
 
 # DLPack's code and bits of each type.
-_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _BOOL = 0, 1, 2, 4, 6
+_SIGNED, _UNSIGNED, _FLOAT, _BFLOAT, _COMPLEX, _BOOL = 0, 1, 2, 4, 5, 6
 _E4M3FN, _E4M3FNUZ, _E5M2, _E5M2FNUZ = 10, 11, 12, 13
 _TYPES = {
     "bool": (_BOOL, 8),
@@ -28,6 +28,8 @@ _TYPES = {
     "float32": (_FLOAT, 32),
     "float64": (_FLOAT, 64),
     "bfloat16": (_BFLOAT, 16),
+    "complex64": (_COMPLEX, 64),
+    "complex128": (_COMPLEX, 128),
     "float8_e4m3fn": (_E4M3FN, 8),
     "float8_e4m3fnuz": (_E4M3FNUZ, 8),
     "float8_e5m2": (_E5M2, 8),
@@ -35,7 +37,7 @@ _TYPES = {
     "fp8_e4m3b15": (_UNSIGNED, 8),  # DLPack has no such type: bytes
 }
 # numpy's kinds, for __array_interface__.
-_KINDS = {_SIGNED: "i", _UNSIGNED: "u", _FLOAT: "f", _BOOL: "b"}
+_KINDS = {_SIGNED: "i", _UNSIGNED: "u", _FLOAT: "f", _COMPLEX: "c", _BOOL: "b"}
 _CPU, _CUDA = 1, 2
 
 

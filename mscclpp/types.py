@@ -22,7 +22,8 @@ class DataType(IntEnum):
     float16 = 2
     float32 = 3
     bfloat16 = 4
-    float8_e4m3 = 5  # without infinities ("fn")
+    float8_e4m3 = 5  # without infinities
+    float8_e4m3fn = 5  # the same
     float8_e5m2 = 6
     uint8 = 7
     int8 = 8
@@ -32,6 +33,8 @@ class DataType(IntEnum):
     uint64 = 12
     float64 = 13
     bool = 14
+    complex64 = 15
+    complex128 = 16
 
 
 class ReduceOp(IntEnum):

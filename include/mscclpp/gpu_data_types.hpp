@@ -103,6 +103,8 @@ enum class DataType {
   UINT64 = 12,
   FLOAT64 = 13,
   BOOL = 14,
+  COMPLEX64 = 15,
+  COMPLEX128 = 16,
   AUTO = 255,  ///< the one that the data has
 };
 
@@ -127,7 +129,10 @@ inline size_t getDataTypeSize(DataType type) {
     case DataType::INT64:
     case DataType::UINT64:
     case DataType::FLOAT64:
+    case DataType::COMPLEX64:
       return 8;
+    case DataType::COMPLEX128:
+      return 16;
     case DataType::AUTO:
       return 0;
   }

@@ -131,6 +131,10 @@ ctran::DataType engineType(DataType type) {
       return Type::UInt64;
     case DataType::FLOAT64:
       return Type::Float64;
+    case DataType::COMPLEX64:
+      return Type::Complex64;
+    case DataType::COMPLEX128:
+      return Type::Complex128;
     case DataType::BOOL:
       return Type::Bool;
     case DataType::AUTO:

@@ -30,7 +30,7 @@ def tensor_of(bytes: int, *arguments: object, **more: object) -> torch.Tensor:
     "kind",
     [
         torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int8, torch.int16,
-        torch.int32, torch.int64, torch.uint8, torch.bool,
+        torch.int32, torch.int64, torch.uint8, torch.bool, torch.complex64, torch.complex128,
     ],
 )  # fmt: skip
 def test_a_buffer_is_a_tensor_of_zeros(kind: torch.dtype) -> None:
@@ -39,7 +39,7 @@ def test_a_buffer_is_a_tensor_of_zeros(kind: torch.dtype) -> None:
     assert tensor.nbytes == 4096
     assert not tensor.any()
     tensor.fill_(1)
-    assert tensor.double().sum().item() == tensor.numel()
+    assert tensor.to(torch.complex128).sum().item() == tensor.numel()
 
 
 def test_it_lives_as_long_as_its_tensors() -> None:
@@ -67,8 +67,8 @@ def test_shapes_and_strides() -> None:
         tensor_of(96, "torch.float32", shape=[25])
     with pytest.raises(ValueError, match="has no shape"):
         tensor_of(96, "torch.float32", shape=[-1])
-    with pytest.raises(ValueError, match=r"'torch\.complex64' is none of"):
-        tensor_of(96, "torch.complex64")
+    with pytest.raises(ValueError, match=r"'torch\.complex32' is none of"):
+        tensor_of(96, "torch.complex32")
     with pytest.raises(ValueError, match="a buffer has no -1 bytes"):
         mscclpp.RawGpuBuffer(-1)
 
@@ -163,5 +163,7 @@ def test_types_of_torch() -> None:
     assert torch_dtype_to_mscclpp_dtype(torch.float16) is mscclpp.DataType.float16
     assert torch_dtype_to_mscclpp_dtype(torch.float8_e4m3fn) is mscclpp.DataType.float8_e4m3
     assert torch_dtype_to_mscclpp_dtype(torch.bool) is mscclpp.DataType.bool
-    with pytest.raises(ValueError, match=r"there is no DataType for torch\.complex64"):
-        torch_dtype_to_mscclpp_dtype(torch.complex64)
+    assert torch_dtype_to_mscclpp_dtype(torch.complex64) is mscclpp.DataType.complex64
+    assert mscclpp.DataType.float8_e4m3fn is mscclpp.DataType.float8_e4m3
+    with pytest.raises(ValueError, match=r"there is no DataType for torch\.complex32"):
+        torch_dtype_to_mscclpp_dtype(torch.complex32)

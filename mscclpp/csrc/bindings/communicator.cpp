@@ -247,9 +247,9 @@ bool addCommunicator(PyObject* module) {
 
 ctran::DataType dataType(int64_t number) {
   using enum ctran::DataType;
-  static constexpr std::array kTypes{Int32,      UInt32,     Float16, Float32, BFloat16,
-                                     Float8E4M3, Float8E5M2, UInt8,   Int8,    Int16,
-                                     Int64,      UInt16,     UInt64,  Float64, Bool};
+  static constexpr std::array kTypes{Int32,      UInt32,  Float16, Float32,   BFloat16,  Float8E4M3,
+                                     Float8E5M2, UInt8,   Int8,    Int16,     Int64,     UInt16,
+                                     UInt64,     Float64, Bool,    Complex64, Complex128};
   if (number < 0 || number >= static_cast<int64_t>(kTypes.size())) {
     raise(PyExc_ValueError, "dtype must be one of mscclpp.DataType, not " + std::to_string(number));
   }
