@@ -6,12 +6,16 @@ from typing import Any
 
 from mscclpp.algorithm import Algorithm
 from mscclpp.compiler import PlanAlgorithm, Registration
+from mscclpp.executor import ExecutionPlan
 from mscclpp.language.program import CollectiveProgram
+from mscclpp.native_algorithm import NativeAlgorithm
 
 __all__ = ["register"]
 
 
-def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) -> Registration:
+def register(
+    algorithm: Algorithm | ExecutionPlan, comm: Any = None, *, prefer: bool = False
+) -> Registration:
     """Makes an algorithm one of those that serve `comm.all_reduce(...)` of torchcomms,
     `torch.distributed` and so DDP, on tensors of the CPU and of GPUs. All ranks have to do so
     before the same call.
@@ -21,6 +25,7 @@ def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) ->
     was the fastest when it was measured (`comm.tune`, `torchcomms tune`). `comm.explain` names it.
 
     Args:
+        algorithm: a compiled program, or an ExecutionPlan.
         comm: only this one: a `CommGroup`, a communicator of torchcomms, or a name.
         prefer: it comes first, except before what the hints of a call name.
 
@@ -28,8 +33,8 @@ def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) ->
         What takes it away again, by `remove` or at the end of a `with`.
 
     Raises:
-        TypeError: it is one of the engine's own, which serve already, or no algorithm: a program
-            is compiled first.
+        TypeError: it is one of the engine's own, which serve already; one of C++, which `execute`
+            alone can run; or no algorithm: a program is compiled first.
         ValueError: it is wrong, as it may be if it was not verified.
         EngineError: it cannot be executed here.
     """
@@ -37,11 +42,20 @@ def register(algorithm: Algorithm, comm: Any = None, *, prefer: bool = False) ->
         raise TypeError(
             f"the program {algorithm.name!r} is not compiled: register mscclpp.compile(program)"
         )
-    if not isinstance(algorithm, PlanAlgorithm):
+    if isinstance(algorithm, ExecutionPlan):
+        algorithm = algorithm.algorithm
+    if isinstance(algorithm, NativeAlgorithm):
         raise TypeError(
-            f"{algorithm!r} is no program or plan; the engine's own algorithms serve already, and "
-            f"hints name them (ctran::algorithm)"
+            f"{algorithm!r} is written in C++: it can be executed, but cannot serve the calls of "
+            f"torchcomms, as programs of mscclpp.language can"
         )
+    if isinstance(algorithm, Algorithm) and not isinstance(algorithm, PlanAlgorithm):
+        raise TypeError(
+            f"{algorithm!r} is one of the engine's own, which serve already; hints name them "
+            f"(ctran::algorithm)"
+        )
+    if not isinstance(algorithm, PlanAlgorithm):
+        raise TypeError(f"{algorithm!r} is no algorithm: register what mscclpp.compile returns")
     return algorithm.register(_name(comm), prefer=prefer)
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mscclpp import _runtime
+from mscclpp import _runtime, engine
+from mscclpp._version import version
 from mscclpp.algorithm import KINDS, Algorithm, CollectiveRequest
 from mscclpp.benches import Bench, CpuBench, GpuBench
 from mscclpp.compiler import PlanAlgorithm
@@ -107,7 +108,8 @@ def tune(
 ) -> Tuning:
     """Measures algorithms beside each other, and checks their results while it does. Collective;
     takes about `budget_s`, and a moment at the next start: the result is kept in CTRAN_TUNING_DIR
-    (default: ~/.cache/torchcomms), by the machine, the ranks, the algorithms and the sizes.
+    (default: ~/.cache/torchcomms), by the machine, its GPUs, the engine, the ranks, the algorithms
+    and the sizes.
 
     Once the communicator has used GPUs, by an `execute` or by `CommGroup.use_gpu`, it measures on
     them, in graphs: each algorithm, and the fastest ones with several numbers of thread blocks and
@@ -310,6 +312,9 @@ def _path(
         return algorithm.to_json(None) if isinstance(algorithm, PlanAlgorithm) else ""
 
     about = {
+        "version": version,
+        "engine": engine.digest(),
+        "gpus": [_runtime.gpu_name(number) for number in range(_runtime.gpu_count())],
         "processor": bench.name,
         "shapes": bench.shapes,
         "cores": os.cpu_count(),

@@ -143,6 +143,7 @@ def executes_wrongly(rank: Rank, file: str, folder: str) -> None:
         ]:
             refused(error, "", lambda o=options: algorithm.execute(*right, **o))
         assert algorithm.execute(*right) == 0
+        refused(TypeError, "is written in C++", lambda: mscclpp.register(algorithm))
         group.barrier()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,11 +90,19 @@ def of_one_communicator(rank: Rank) -> None:
         hints = {"ctran::algorithm": name}
         comm.all_reduce(mine, ReduceOp.SUM, async_op=False, hints=hints)
         assert mine.eq(3).all()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "plan.json"
+        path.write_text(algorithm.to_json())
+        plan = mscclpp.ExecutionPlan(path, rank.rank)
+    with mscclpp.register(plan, comm, prefer=True):
+        assert served()
     with pytest.raises(TypeError, match="is no communicator"):
         mscclpp.register(algorithm, 5)
     (packet, *_) = mscclpp.AlgorithmCollectionBuilder().build_default_algorithms()
-    with pytest.raises(TypeError, match="the engine's own algorithms serve already"):
+    with pytest.raises(TypeError, match="is one of the engine's own, which serve already"):
         mscclpp.register(packet)
+    with pytest.raises(TypeError, match="is no algorithm"):
+        mscclpp.register("two_shot")  # type: ignore[arg-type]
 
 
 def test_registration_is_of_a_communicator(ranks: MakeRanks) -> None:

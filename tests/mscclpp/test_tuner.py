@@ -12,6 +12,8 @@ import pytest
 from harness import Rank, Ranks
 
 import mscclpp
+from mscclpp import tuner
+from mscclpp.benches import CpuBench
 from mscclpp.defaults import DefaultAlgorithm
 
 MakeRanks = Callable[[int], Ranks]
@@ -22,6 +24,24 @@ SIZES = (1000, 1 << 16)
 def group_of(rank: Rank, folder: str) -> mscclpp.CommGroup:
     os.environ["CTRAN_TUNING_DIR"] = folder
     return mscclpp.CommGroup(store=rank.store("tune"), rank=rank.rank, size=rank.size)
+
+
+def test_a_table_is_of_one_engine_and_of_its_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    comm = mscclpp.CommGroup().communicator
+
+    def path() -> Path:
+        return tuner._path(comm, CpuBench("any"), [], ["allreduce"], [8])
+
+    paths = {path()}
+    assert path() in paths
+    monkeypatch.setattr(tuner, "version", "another")
+    paths.add(path())
+    monkeypatch.setattr(tuner.engine, "digest", lambda: "another")
+    paths.add(path())
+    monkeypatch.setattr(tuner._runtime, "gpu_count", lambda: 2)
+    monkeypatch.setattr(tuner._runtime, "gpu_name", lambda number: f"GPU {number}")
+    paths.add(path())
+    assert len(paths) == 4
 
 
 def program(ranks: int) -> mscclpp.DslAlgorithm:
