@@ -101,7 +101,8 @@ class NativeAlgorithm(Algorithm):
             What the algorithm says, a number of `CommResult`: 0 for success.
 
         Raises:
-            ValueError: the arguments make no sense.
+            ValueError: the arguments make no sense: input and output overlap and are not in place,
+                or are not as the algorithm's buffer mode says, for example.
             TypeError: `comm` is no communicator, or an address no number.
             CommError: it failed; see mscclpp.errors.
         """

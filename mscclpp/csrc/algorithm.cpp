@@ -49,6 +49,32 @@ uint64_t checkedAllocation(const std::string& name, const char* what, const void
   return found.id;
 }
 
+/// Throws Error(InvalidUsage) if buffers share memory, but are not in place; or as the algorithm
+/// was not written. In place both begin at one address, or the smaller is this rank's block of the
+/// larger.
+void checkPlaces(const std::string& name, CollectiveBufferMode mode, int rank, const void* input,
+                 size_t inputBytes, const void* output, size_t outputBytes) {
+  if (inputBytes == 0 || outputBytes == 0) return;
+  const auto from = reinterpret_cast<uintptr_t>(input), to = reinterpret_cast<uintptr_t>(output);
+  const auto block = static_cast<size_t>(rank) * std::min(inputBytes, outputBytes);
+  const bool isInPlace = from == to || (inputBytes < outputBytes && from == to + block) ||
+                         (outputBytes < inputBytes && to == from + block);
+  const auto fail = [&](const std::string& why) {
+    throw Error("the input and the output of " + name + " " + why, ErrorCode::InvalidUsage);
+  };
+  if (!isInPlace && from < to + outputBytes && to < from + inputBytes) {
+    fail("overlap: " + std::to_string(inputBytes) + " bytes from " + std::to_string(from) +
+         " on, and " + std::to_string(outputBytes) + " from " + std::to_string(to) +
+         " on; in place, they begin at one address, or the smaller is this rank's block");
+  }
+  if (isInPlace && mode == CollectiveBufferMode::OutOfPlace) {
+    fail("are the same memory, but it is written for two: copy the input elsewhere first");
+  }
+  if (!isInPlace && mode == CollectiveBufferMode::InPlace) {
+    fail("are apart, but it is written for one: copy the input to its place in the output first");
+  }
+}
+
 struct HashOfKey {
   size_t operator()(const AlgorithmCtxKey& key) const {
     size_t hash = 0;
@@ -169,6 +195,7 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
     return CommResult::CommInvalidArgument;
   }
   comm->checkWaits();
+  checkPlaces(impl_->name, impl_->mode, bootstrap.getRank(), input, inputSize, output, outputSize);
   const Allocations allocations{
       checkedAllocation(impl_->name, "input", input, inputSize, impl_->kernels),
       checkedAllocation(impl_->name, "output", output, outputSize, impl_->kernels)};

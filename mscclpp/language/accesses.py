@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from mscclpp.language.instructions import INSTRUCTIONS, Form
 from mscclpp.language.plan import Gpu, Operation, Part, ThreadBlock
-from mscclpp.language.references import buffers_of
-from mscclpp.language.types import BufferType, ChannelType
+from mscclpp.language.references import buffers_of, copies_packets
+from mscclpp.language.types import BufferType
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,7 @@ def accesses(gpu: Gpu, block: ThreadBlock, op: Operation) -> tuple[Access, ...]:
 
 def _accesses(gpu: Gpu, block: ThreadBlock, op: Operation) -> Iterator[Access]:
     instruction = INSTRUCTIONS[op.name]
-    reads = instruction.reads
-    if op.name == "ppkt" and op.channel_type is ChannelType.port:
-        reads = Form.packets  # a port copies bytes as they are
+    reads = Form.packets if copies_packets(op) else instruction.reads
     sides: tuple[tuple[tuple[Part, ...], Form, bool], ...] = (
         (op.src_buff, reads, False),
         (op.dst_buff, instruction.writes, True),

@@ -14,7 +14,7 @@ from dataclasses import replace
 from mscclpp.language.instructions import INSTRUCTIONS
 from mscclpp.language.plan import Gpu, LocalPart, Operation, Part, Plan, ThreadBlock
 from mscclpp.language.source import ProgramError
-from mscclpp.language.types import ReduceOperationType
+from mscclpp.language.types import ChannelType, ReduceOperationType
 
 CHANNELS_PER_OPERATION = 8
 PARTS_PER_OPERATION = 10  # sources, and again destinations
@@ -23,6 +23,8 @@ CHANNELS_PER_BLOCK = 16  # of each type
 OPERATIONS_PER_BLOCK = 64
 OPERATIONS_PER_PIPELINE = 16
 BARRIERS_PER_RANK = 16
+SEMAPHORES_PER_OPERATION = 16
+REDUCED_BYTES = 16  # at a time; what is left over is not reduced
 
 
 def fits(op: Operation) -> bool:
@@ -74,7 +76,18 @@ def _touches(part: Part, other: Part) -> bool:
 
 def exceeded(plan: Plan) -> list[str]:
     """What of a plan MSCCL++'s executor cannot run, or runs as something else; a line for each."""
-    return [line for gpu in plan.gpus for line in _of_rank(gpu)]
+    lines = [line for gpu in plan.gpus for line in _of_rank(gpu)]
+    if plan.buffer_alignment % REDUCED_BYTES and any(map(_reduces, plan.gpus)):
+        lines.append(
+            f"buffer_alignment {plan.buffer_alignment}: of chunks that are no multiple of "
+            f"{REDUCED_BYTES} bytes the rest is not reduced"
+        )
+    return lines
+
+
+def _reduces(gpu: Gpu) -> bool:
+    ops = (op for block in gpu.threadblocks for outer in block.ops for op in (outer, *outer.ops))
+    return any(INSTRUCTIONS[op.name].reduces for op in ops)
 
 
 def _of_rank(gpu: Gpu) -> Iterator[str]:
@@ -108,6 +121,14 @@ def _of_operation(op: Operation) -> Iterator[str]:
             f"destinations; {CHANNELS_PER_OPERATION}, {PARTS_PER_OPERATION} and "
             f"{PARTS_PER_OPERATION} at most, {REMOTE_PARTS_PER_OPERATION} of other ranks"
         )
+    if len(op.semaphore_ids) > SEMAPHORES_PER_OPERATION:
+        yield f"{len(op.semaphore_ids)} semaphores, {SEMAPHORES_PER_OPERATION} at most"
+    if op.name == "get" and any(
+        src.index != dst.index for src, dst in zip(op.src_buff, op.dst_buff, strict=False)
+    ):
+        yield "the places of source and destination are mixed up, where they differ"
+    if op.name == "ppkt" and op.channel_type is ChannelType.port:
+        yield "a port sends plain data there, without the flags of packets"
     if op.name == "glre":
         yield "it is known there only together with a broadcast of its result"
     if op.reduce_op not in (None, ReduceOperationType.sum):

@@ -105,7 +105,8 @@ class _Block:
         """A packet is twice as large as its data, and its reader waits for its flags: in a buffer
         of the user's it would overwrite data, or never be recognized."""
         instruction = INSTRUCTIONS[op.name]
-        for form, parts in ((instruction.reads, op.src_buff), (instruction.writes, op.dst_buff)):
+        reads = Form.packets if copies_packets(op) else instruction.reads
+        for form, parts in ((reads, op.src_buff), (instruction.writes, op.dst_buff)):
             if form is Form.data:
                 continue
             for part in parts[1:] if form is Form.first_data else parts:
@@ -130,6 +131,11 @@ class _Block:
             return buffers_of(self.gpu, self.block, op, part)
         except LookupError:
             return ()
+
+
+def copies_packets(op: Operation) -> bool:
+    """Whether its sources are packets, as a port copies bytes as they are."""
+    return op.name == "ppkt" and op.channel_type is ChannelType.port
 
 
 def channel_ids(block: ThreadBlock, kind: ChannelType) -> tuple[int, ...]:

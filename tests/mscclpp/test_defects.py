@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,7 @@ from mscclpp.language import (
     Rank,
     ReduceOperationType,
     ReplicationPolicy,
+    Semaphore,
     SwitchChannel,
     exceeded,
 )
@@ -107,6 +109,32 @@ def test_more_than_16_channels_are_written_and_reported(ops: Ops) -> None:
     assert exceeded(plan) == ["rank 0, thread block 0: 19 memory channels, 16 at most"]
 
 
+def test_what_that_executor_does_otherwise_is_reported() -> None:
+    with CollectiveProgram("get", AllReduce(2, 2, True), 2, buffer_alignment=4) as program:
+        data = [Rank(rank).get_input_buffer() for rank in range(2)]
+        MemoryChannel(1, 0).get(data[0][0:1], data[1][1:2], tb=0)
+        MemoryChannel(1, 0).get(data[0][2:3], data[1][2:3], tb=0)
+        Rank(0).reduce(data[0][0:1], [data[0][2:3]], tb=0)
+    mixed, rest = exceeded(program.plan())
+    assert "rank 0, thread block 0, 'get': the places of source and destination" in mixed
+    assert rest.startswith("buffer_alignment 4: of chunks that are no multiple of 16 bytes")
+
+
+def test_more_than_16_semaphores_of_an_operation_are_reported() -> None:
+    with CollectiveProgram("many", AllReduce(2, 1, True), 2) as program:
+        semaphore = Semaphore(0, 0)
+        semaphore.release(tb=0)
+        semaphore.acquire(tb=1)
+    plan = program.plan()
+    gpu = plan.gpus[0]
+    op = next(op for op in gpu.threadblocks[0].ops if op.name == "sem_release")
+    many = replace(op, semaphore_ids=tuple(range(17)))
+    block = replace(gpu.threadblocks[0], ops=(many,))
+    changed = replace(plan, gpus=(replace(gpu, threadblocks=(block,)), *plan.gpus[1:]))
+    (line,) = exceeded(changed)
+    assert line.endswith("'sem_release': 17 semaphores, 16 at most")
+
+
 def test_a_switch_store_goes_where_it_was_sent(ops: Ops) -> None:
     def stored(kind: BufferType, offset: int) -> list[tuple[str, int]]:
         with CollectiveProgram("switch", AllReduce(2, 2, False), 2) as program:
@@ -170,7 +198,8 @@ def test_a_port_sends_packets_only_if_they_are_packets(ops: Ops) -> None:
     block = plan.gpus[0].threadblocks[0]
     assert [op.name for op in block.ops] == ["cpkt", "ppkt"]
     assert all(a.packets for a in accesses(plan.gpus[0], block, block.ops[1]))
-    (line,) = exceeded(plan)
+    plain, line = exceeded(plan)
+    assert plain.endswith("'ppkt': a port sends plain data there, without the flags of packets")
     assert line.endswith("rank 0, thread block 1, 're': max is executed as a sum")
     assert line.startswith(f"{__file__}:")
 

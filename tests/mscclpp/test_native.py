@@ -216,6 +216,11 @@ def test_kernels_of_11_and_12_arguments(tmp_path: Path) -> None:
             twelve.execute(*arguments)
         except mscclpp.PeerLostError as error:
             print(error)
+        for output in (72, 128):
+            try:
+                twelve.execute(comm, 64, output, 16, 16, 0)
+            except ValueError as error:
+                print(str(error).partition(":")[0])
     """
     ranks = [
         subprocess.Popen(
@@ -229,7 +234,11 @@ def test_kernels_of_11_and_12_arguments(tmp_path: Path) -> None:
     ]
     for rank in ranks:
         said, why = rank.communicate(timeout=100)
-        assert said.splitlines() == ["6", "0", "no (mscclpp: RemoteError)"], why
+        assert said.splitlines() == [
+            "6", "0", "no (mscclpp: RemoteError)",
+            "the input and the output of small overlap",
+            "the input and the output of small are apart, but it is written for one",
+        ], why  # fmt: skip
 
 
 WRONG_ARGUMENTS: list[tuple[dict[str, object], type[Exception], str]] = [

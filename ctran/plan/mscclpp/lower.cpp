@@ -201,6 +201,16 @@ class Lowering : private Cursor {
     }
   }
 
+  /// A packet is twice as large as its data: a user's buffer has no place for it. A port copies
+  /// bytes as they are, so what it sends as packets has to be packets.
+  void checkPackets(const std::vector<Place>& places, size_t first) const {
+    for (size_t i = first; i < places.size(); ++i) {
+      if (places[i].buffer == Buffer::Scratch) continue;
+      failAsWrong("it has packets in the " + std::string(nameOf(places[i].buffer)) + " of rank " +
+                  std::to_string(places[i].rank) + ", but they lie in scratch only");
+    }
+  }
+
   /// A move whose part is settled later.
   void addMove(const Operation& op, const std::vector<Chunk>& to, const std::vector<Chunk>& from,
                bool readsPackets, bool writesPackets) {
@@ -224,6 +234,10 @@ class Lowering : private Cursor {
       step.store |= place.rank != at_.rank;
     }
     checkPart(step);
+    const size_t data = op.name.starts_with("re") ? 1 : 0;  // of reductions the first is no packet
+    if (readsPackets) checkPackets(step.from, data);
+    if (writesPackets) checkPackets(step.to, data);
+    if (op.name == "ppkt" && op.channelType == "port") checkPackets(step.from, 0);
     step.packet = readsPackets || writesPackets;
     // A port copies when it gets to it; packets say by themselves when they are there.
     step.store &= op.channelType != "port" && !step.packet;
