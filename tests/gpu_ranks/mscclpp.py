@@ -212,6 +212,20 @@ def algorithms_take_memory_of_gpus_of_several_hosts(make: Make) -> None:
         make(len(hosts)).run(_over_hosts, hosts)
 
 
+def _replays_of_one_call(on: Group, algorithm: mscclpp.Algorithm, count: int) -> None:
+    """Nothing else is executed between two replays, so what they leave is all that there is."""
+    mine, result = (on.place(torch.zeros(count)) for _ in range(2))
+    replay = on.gpu.capture(lambda: on.start(algorithm, mine, result))
+    for number in range(5):
+        inputs = [numbers(r, count) + number for r in range(on.group.nranks)]
+        mine.copy_(inputs[on.group.my_rank])
+        result.fill_(-1)
+        on.gpu.synchronize()
+        replay()
+        on.gpu.synchronize()
+        assert torch.equal(result.cpu(), torch.stack(inputs).sum(0)), (algorithm, number)
+
+
 def _replays(on: Group, algorithm: mscclpp.Algorithm, count: int) -> None:
     """Captured, then replayed with other inputs each time, in place and not."""
     size, me = on.group.nranks, on.group.my_rank
@@ -238,6 +252,9 @@ def _graphs(rank: Rank) -> None:
         on.group.use_gpu()  # before the capture, in which the first executes are
         for name in ("packet", "rsag", "rsag_pipeline"):
             _replays(on, named(f"default_allreduce_{name}"), 70_001)
+        _replays_of_one_call(on, named("default_allreduce_packet"), 1001)
+        _replays_of_one_call(on, compiled("all_reduce_packets"), 1001)
+        _replays_of_one_call(on, compiled("all_reduce_exchange", ranks=rank.size), 1001)
 
 
 @case(world=2)
@@ -349,6 +366,8 @@ def _programs(rank: Rank) -> None:
         compiled("all_reduce_switch", ranks=size),
         compiled("all_reduce_exchange", ranks=size),
         compiled("all_gather_port", ranks=size),
+        compiled("all_gather_ring", ranks=size),
+        compiled("all_gather_switch", ranks=size),
         compiled("reduce_scatter_pull", ranks=size),
         compiled("all_to_all_group", ranks=size),
     ]

@@ -7,6 +7,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -245,6 +246,108 @@ def every_reduction(rank: Rank) -> None:
 
 def test_every_reduction(ranks: MakeRanks) -> None:
     ranks(2).run(every_reduction)
+
+
+def like_flags(rank: Rank) -> None:
+    """Whatever numbers packets are told apart by, data is every one of them some time."""
+    with group_of(rank) as group:
+        packets = [named(f"default_allreduce_{how}packet") for how in ("allpair_", "", "nvls_")]
+        for turn in range(600):
+            for algorithm in packets:
+                mine = torch.full((64,), turn + rank.rank, dtype=torch.int32)
+                assert execute(algorithm, group, mine, mine) == 0
+                assert mine.eq(2 * turn + 1).all(), (algorithm.name, turn)
+
+
+def test_data_may_be_equal_to_flags(ranks: MakeRanks) -> None:
+    ranks(2).run(like_flags)
+
+
+def in_turns(rank: Rank) -> None:
+    """Where packets lie, data has lain before, and the other way round; one rank is late."""
+    with group_of(rank) as group:
+        names = ("rsag", "packet", "fullmesh", "allpair_packet", "rsag_pipeline", "packet")
+        algorithms = [named(f"default_allreduce_{name}") for name in names]
+        gather = named("default_allgather_fullmesh")
+        for turn in range(40):
+            for count, algorithm in enumerate(algorithms, 7 * turn + 1):
+                mine = torch.arange(count, dtype=torch.int32) + turn + rank.rank
+                assert execute(algorithm, group, mine, mine) == 0
+                assert torch.equal(mine, 2 * (torch.arange(count) + turn) + 1), algorithm.name
+            own, got = torch.full((turn + 1,), rank.rank + turn), torch.zeros(2 * (turn + 1))
+            got = got.to(own.dtype)
+            assert execute(gather, group, own, got) == 0
+            assert got.tolist() == [turn] * (turn + 1) + [turn + 1] * (turn + 1)
+
+
+def test_algorithms_in_turns_leave_each_other_nothing(ranks: MakeRanks) -> None:
+    ranks(2).run(in_turns)
+
+
+def of_one_allocation(rank: Rank) -> None:
+    """Other places of the same memory, and other ones on each rank, are other buffers."""
+    with group_of(rank) as group:
+        capsule = mscclpp.RawGpuBuffer(1 << 16).to_dlpack("torch.int32")
+        memory = torch.utils.dlpack.from_dlpack(capsule)
+        for name in ("default_allreduce_rsag_zero_copy", "default_allreduce_packet"):
+            for turn, at in enumerate((0, 4096, 100, 0, 8000)):
+                memory.fill_(-1)
+                begin = at + 16 * rank.rank
+                mine = memory[begin : begin + 1000]
+                mine.copy_(torch.arange(1000) + turn + rank.rank)
+                assert execute(named(name), group, mine, mine, symmetric_memory=True) == 0
+                assert torch.equal(mine, 2 * (torch.arange(1000) + turn) + 1), (name, at)
+                assert memory[begin + 1000 :].eq(-1).all()
+                assert memory[:begin].eq(-1).all()
+
+
+def test_places_of_one_allocation_are_told_apart(ranks: MakeRanks) -> None:
+    ranks(2).run(of_one_allocation)
+
+
+def of_two_groups(rank: Rank) -> None:
+    """Each in a thread of its own, at the same time, with the same algorithm objects."""
+    size = rank.size
+    groups = [
+        mscclpp.CommGroup(store=rank.store(f"two {n}"), rank=rank.rank, size=size) for n in range(2)
+    ]
+    algorithms = [named("default_allreduce_packet"), named("default_allreduce_rsag")]
+
+    def use(number: int) -> None:
+        for turn in range(300):
+            for algorithm in algorithms:
+                mine = torch.arange(1 + turn) * (number + 1) + rank.rank
+                assert execute(algorithm, groups[number], mine, mine) == 0
+                wanted = size * torch.arange(1 + turn) * (number + 1) + size * (size - 1) // 2
+                assert torch.equal(mine, wanted), (number, turn, algorithm.name)
+
+    with ThreadPoolExecutor(2) as pool:
+        for done in [pool.submit(use, number) for number in range(2)]:
+            done.result()
+    for group in groups:
+        group.finalize()
+
+
+def test_groups_at_the_same_time(ranks: MakeRanks) -> None:
+    ranks(2).run(of_two_groups)
+
+
+def unsigned(rank: Rank) -> None:
+    """Numbers whose highest bit is set are large, not negative."""
+    with group_of(rank) as group:
+        for kind, bits in ((torch.uint8, 8), (torch.uint16, 16), (torch.uint32, 32)):
+            top = 1 << (bits - 1)
+            ranks = [[top + 1, 3, 2 * top - 1, 0, 7], [2, top, 0, 2 * top - 1, 9]]
+            for op, pick in ((ReduceOp.MIN, min), (ReduceOp.MAX, max)):
+                for algorithm in defaults().get_by_collective("allreduce"):
+                    mine = torch.tensor(ranks[rank.rank]).to(kind)
+                    assert execute(algorithm, group, mine, mine, op) == 0
+                    wanted = [pick(pair) for pair in zip(*ranks, strict=True)]
+                    assert mine.tolist() == wanted, (algorithm.name, kind, op)
+
+
+def test_unsigned_numbers_have_no_sign(ranks: MakeRanks) -> None:
+    ranks(2).run(unsigned)
 
 
 def by_position(rank: Rank) -> None:

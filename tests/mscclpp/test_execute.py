@@ -13,7 +13,13 @@ from harness import Rank, Ranks
 
 import mscclpp
 from mscclpp import DataType, ReduceOp
-from mscclpp.language import AllReduce, CollectiveProgram, MemoryChannel, ReduceOperationType
+from mscclpp.language import (
+    AllReduce,
+    Buffer,
+    CollectiveProgram,
+    MemoryChannel,
+    ReduceOperationType,
+)
 from mscclpp.language import Rank as RankOf
 from mscclpp.utils import torch_dtype_to_mscclpp_dtype
 
@@ -107,7 +113,9 @@ def others(rank: Rank) -> None:
     with group_of(rank) as group:
         run = Runner(group)
         exchange = compiled("all_to_all_group", ranks=size)
-        gathers = [compiled(f"all_gather_{how}", ranks=size) for how in ("port", "semaphores")]
+        names = ("port", "semaphores", "ring", "switch")
+        gathers = [compiled(f"all_gather_{name}", ranks=size) for name in names]
+        gathers.append(compiled("all_gather_ring", ranks=size, port=True))
         scatter = compiled("reduce_scatter_pull", ranks=size)
         for count in COUNTS:
             blocks = [torch.arange(size * count) + 1000 * r for r in range(size)]
@@ -128,6 +136,110 @@ def others(rank: Rank) -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_other_collectives(ranks: MakeRanks, size: int) -> None:
     ranks(size).run(others)
+
+
+def many(rank: Rank) -> None:
+    """More ranks than one operation of MSCCL++'s executor has channels for."""
+    with group_of(rank) as group:
+        run, algorithm = Runner(group), compiled("all_reduce_two_shot", ranks=rank.size)
+        everyone = [torch.arange(1001.0) * (r + 1) for r in range(rank.size)]
+        for _ in range(3):
+            mine = everyone[rank.rank].clone()
+            run(algorithm, mine, mine)
+            assert torch.equal(mine, torch.stack(everyone).sum(0))
+        served = algorithm.explain(group.communicator, 4096, DataType.float32)
+        assert served.startswith("plan:two_shot-")
+
+
+def test_more_than_eight_ranks(ranks: MakeRanks) -> None:
+    ranks(11).run(many)
+
+
+def unaligned(rank: Rank) -> None:
+    """Input and output begin anywhere, and not at the same place of a line."""
+    with group_of(rank) as group:
+        run = Runner(group)
+        algorithms = [compiled("all_reduce_two_shot", ranks=2), compiled("all_reduce_packets")]
+        for kind in (torch.uint8, torch.float16, torch.float64):
+            for algorithm in algorithms:
+                for start, end in ((1, 3), (5, 0), (7, 7)):
+                    count = 1000 + start
+                    mine = ((torch.arange(2000) + rank.rank) % 9).to(kind)[start : start + count]
+                    result = torch.full((2000,), 7).to(kind)[end : end + count]
+                    wanted = sum(((torch.arange(2000) + r) % 9)[start:][:count] for r in range(2))
+                    run(algorithm, mine, result)
+                    assert torch.equal(result, wanted.to(kind)), (algorithm, kind, start, end)
+                    run(algorithm, mine, mine)
+                    assert torch.equal(mine, wanted.to(kind)), (algorithm, kind, start, end)
+
+
+def test_unaligned_views(ranks: MakeRanks) -> None:
+    ranks(2).run(unaligned)
+
+
+def large(rank: Rank) -> None:
+    """Places of more than 32 bits: a byte in 4096 is looked at, and the ends."""
+    count = (1 << 32) + 70_001
+    with group_of(rank) as group:
+        run = Runner(group)
+        for name in ("all_reduce_two_shot", "all_reduce_packets"):
+            mine = torch.full((count,), rank.rank + 1, dtype=torch.uint8)
+            looked = mine[rank.rank :: 4096]
+            looked.copy_(torch.arange(len(looked)) % 101)
+            run(compiled(name, **({"ranks": 2} if "two" in name else {})), mine, mine)
+            for other in range(2):
+                looked = mine[other::4096]
+                wanted = (torch.arange(len(looked)) % 101 + 2 - other).to(torch.uint8)
+                assert torch.equal(looked, wanted), name
+            assert mine[2::4096].eq(3).all()
+            assert mine[-70_000:].sum() >= 3 * 60_000
+
+
+@pytest.mark.full
+def test_messages_of_more_than_4_gib(ranks: MakeRanks) -> None:
+    ranks(2).run(large)
+
+
+def partial(name: str, ranks: int) -> CollectiveProgram:
+    """Two by two, then with the other two: sums of sums."""
+    assert ranks == 4
+    with CollectiveProgram(
+        name, AllReduce(4, 1, True), 4, protocol="LL", use_double_scratch_buffer=True
+    ) as program:
+        scratch = [Buffer(rank, 8) for rank in range(4)]
+        for me in range(4):
+            data = RankOf(me).get_input_buffer()[0:4]
+            for step in range(2):
+                peer, slot = me ^ (1 << step), slice(4 * step, 4 * step + 4)
+                MemoryChannel(peer, me).put_packets(scratch[peer][slot], data, tb=0)
+                RankOf(me).reduce(data, [scratch[me][slot]], tb=0, packet=True)
+    return program
+
+
+def in_parts(rank: Rank) -> None:
+    with group_of(rank) as group:
+        run, algorithm = Runner(group), mscclpp.compile(partial("partial", rank.size))
+        assert algorithm.report is not None
+        assert not algorithm.report.flat
+        kinds = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
+        for kind in kinds:
+            torch.manual_seed(5)
+            everyone = [torch.randn(1001).to(kind) for _ in range(rank.size)]
+            stack = torch.stack([one.float() for one in everyone])
+            for op, wanted in ((ReduceOp.MIN, stack.amin(0)), (ReduceOp.MAX, stack.amax(0))):
+                mine = everyone[rank.rank].clone()
+                run(algorithm, mine, mine, op)
+                assert torch.equal(mine.float(), wanted), (kind, op)
+            mine = everyone[rank.rank].clone()
+            run(algorithm, mine, mine)  # the engine's own algorithm rounds once
+            total = everyone[0].float()
+            for one in everyone[1:]:
+                total = total + one.float()
+            assert torch.equal(mine.float(), total.to(kind).float()), kind
+
+
+def test_minima_of_small_floats_in_parts(ranks: MakeRanks) -> None:
+    ranks(4).run(in_parts)
 
 
 def reduced(name: str, kind: ReduceOperationType, *, late: bool = False) -> CollectiveProgram:

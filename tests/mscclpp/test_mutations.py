@@ -110,7 +110,10 @@ def is_found(plan: Plan) -> bool:
     "name",
     [
         "all_gather_port",
+        "all_gather_ring",
+        "all_gather_ring by port",
         "all_gather_semaphores",
+        "all_gather_switch",
         "all_reduce_exchange",
         "all_reduce_one_shot",
         "all_reduce_packets",
@@ -121,7 +124,9 @@ def is_found(plan: Plan) -> bool:
     ],
 )
 def test_every_change_is_found(write_program: Write, name: str, instr_fusion: bool) -> None:
-    plan = write_program(name, instr_fusion=instr_fusion).plan()
+    file, _, by_port = name.partition(" ")
+    settings = {"port": True} if by_port else {}
+    plan = write_program(file, instr_fusion=instr_fusion, **settings).plan()
     missed, found = [], 0
     for what, mutant in mutants(plan):
         if what.endswith(EQUIVALENT):

@@ -347,6 +347,26 @@ def test_every_header_stands_alone(tmp_path: Path) -> None:
         assert result.returncode == 0, f"{name}: {result.stderr}"
 
 
+@needs_nvcc
+def test_every_header_stands_alone_on_gpus(tmp_path: Path) -> None:
+    folder = Path(get_include())
+    nvcc = shutil.which("nvcc") or f"{os.environ['CUDA_HOME']}/bin/nvcc"
+    names = [
+        path.relative_to(folder)
+        for path in sorted((folder / "mscclpp").rglob("*.hpp"))
+        if "host" not in path.parts
+    ]
+    files = []
+    for number, name in enumerate(names):
+        files.append(tmp_path / f"header{number}.cu")
+        files[-1].write_text(f"#include <{name}>\n#include <{name}>\n")
+    command = [nvcc, "-std=c++20", "-Werror=all-warnings", "-arch=sm_90", "--cubin"]
+    result = subprocess.run(
+        [*command, f"-I{folder}", *map(str, files)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
 def test_programs_find_the_package(tmp_path: Path) -> None:
     (tmp_path / "CMakeLists.txt").write_text(
         "cmake_minimum_required(VERSION 3.22)\nproject(user LANGUAGES CXX)\n"
