@@ -323,8 +323,9 @@ class Member {
            *begin != tree_.rank && std::binary_search(begin, end, tree_.rank);
   }
 
-  /// Who has ranks below, or is the first of its host, gets all places; others find them there. So
-  /// this rank, which has some below, has them.
+  /// A rank that has others below it, or is the first of its host, gets all places; the other ranks
+  /// of a host find them in the memory of the host. This rank has others below it, so it has all
+  /// places.
   void tellBelow(Hosts& hosts, Deadline deadline) {
     const NeighbourLists lists(hosts.places);
     hosts.neighbours = lists.of(tree_.rank);

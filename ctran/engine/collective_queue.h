@@ -10,23 +10,23 @@ namespace ctran {
 
 class Communicator;
 
-/// The collectives of a communicator.
+/// The queue of a communicator's collectives.
 class CollectiveQueue : public OperationQueue {
  public:
   CollectiveQueue(Core& core, Selector selector)
       : OperationQueue(core, Records::Collectives), selector(std::move(selector)) {}
 
-  /// Waits until all ranks are here, and sees to it that they choose the same algorithms.
-  /// Collective; before anything else. Throws Error.
+  /// Waits until all ranks are here, and makes them choose the same algorithms. Collective; called
+  /// before anything else. Throws Error.
   virtual void agree(Communicator& communicator, WaitHooks* hooks) = 0;
 
-  /// Counts what goes between the ranks of this host. Before anything else.
+  /// Records the bytes that go between the ranks of this host. Called before anything else.
   virtual void recordTraffic(Recording& recording) = 0;
 
-  Selector selector;  ///< only while nothing runs
+  Selector selector;  ///< may be changed only while nothing runs
 
  protected:
-  /// For `start`: a plan runs.
+  /// `start` calls this when a plan runs.
   void chosePlan(const PlanAlgorithm& plan) {
     if (core.recording == nullptr) return;
     if (plan.hash() != plan_) {
@@ -38,7 +38,7 @@ class CollectiveQueue : public OperationQueue {
   }
 
  private:
-  uint64_t plan_ = 0;  // the last one, and its choice
+  uint64_t plan_ = 0;  // hash of the last plan, and its choice
   uint32_t planChoice_ = 0;
 };
 

@@ -32,12 +32,13 @@
 
 namespace ctran {
 
-/// Longer ones are cut: that is three years, and sums with a clock do not overflow.
+/// Longer timeouts are cut to this, about three years, so that adding one to a clock cannot
+/// overflow.
 inline constexpr std::chrono::nanoseconds kLongestTimeout{100'000'000'000'000'000};
 
 Deadline deadlineAfter(std::chrono::nanoseconds timeout);
 
-/// What waits on sockets call now and then.
+/// Makes the function that code which waits on sockets calls now and then.
 Interrupt interruptOf(WaitHooks* hooks);
 
 struct CommunicatorOptions {
@@ -47,36 +48,37 @@ struct CommunicatorOptions {
   std::shared_ptr<Store> store;  ///< not needed when size is 1
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);  ///< of creation and of operations
   std::map<std::string, std::string> hints;
-  bool gpus = false;  ///< it is to be the control of a GpuCommunicator; hints name what GPUs have
+  bool gpus = false;  ///< it is the control of a GpuCommunicator; hints name algorithms of GPUs
 };
 
-/// A communicator that is a part of another one: what it does not take from that.
+/// Options of a communicator that is a part of another one. Everything else is taken from that one.
 struct PartOptions {
-  /// Per rank of the new one a number, equal where ranks count as being on one host; empty: they
-  /// count as being where they do anyway.
+  /// For each rank of the new communicator the number of its host; ranks with equal numbers count
+  /// as being on one host. Empty: ranks count as being on the hosts where the parent has them.
   std::vector<int> hosts = {};
   bool gpus = false;  ///< as in CommunicatorOptions
 };
 
 struct HostMemory;
 
-/// A number that no other communicator of this process has; not 0.
+/// Returns a number that no other communicator of this process has; never 0.
 uint64_t newToken();
 
-/// A group of ranks and the operations among them.
+/// A communicator is a group of ranks and the operations among them.
 ///
-/// What it is made of depends on where its ranks are. All on one host share an arena, and are each
-/// other's only company. Ranks of several hosts have a transport, and those that share a host an
-/// arena too. Everything else is the same.
+/// What it is made of depends on where its ranks are. If all are on one host, they share an arena
+/// and there is no transport. If they are on several hosts there is a transport, and those that
+/// share a host have an arena, too. Everything else is the same.
 ///
-/// Threads: one at a time per communicator; `abort`, `isAborted` and Work::test from any thread at
-/// any time. Collectives run in the order of their calls; sends and receives have an order of their
-/// own per peer and direction.
+/// Threads: one thread at a time uses a communicator; `abort`, `isAborted` and Work::test are safe
+/// from any thread at any time. Collectives run in the order of their calls; sends and receives
+/// keep an order of their own per peer and direction.
 class Communicator final : public std::enable_shared_from_this<Communicator>,
                            private Driver,
                            private Transport::Listener {
  public:
-  /// Collective over all ranks of `options.size`. Throws Error. `hooks` as for `run`.
+  /// Creates the communicator. Collective over all ranks of `options.size`. Throws Error. `hooks`
+  /// are as for `run`.
   static std::shared_ptr<Communicator> create(const CommunicatorOptions& options,
                                               WaitHooks* hooks = nullptr);
 
@@ -88,20 +90,20 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   uint64_t token() const { return token_; }
   std::chrono::nanoseconds timeout() const;
   void setTimeout(std::chrono::nanoseconds timeout);
-  /// From now on these count instead of those of creation. All ranks set the same ones between the
-  /// same two calls. Throws Error(InvalidArgument) for what `callHints` refuses.
+  /// Replaces the hints of creation from now on. All ranks set the same hints between the same two
+  /// calls. Throws Error(InvalidArgument) for what `callHints` refuses.
   void setHints(const std::map<std::string, std::string>& hints);
-  /// What setHints has set; null if it was never called.
+  /// Returns what setHints has set; null if it was never called.
   const std::shared_ptr<const CallHints>& standingHints() const { return standing_; }
-  /// What Collective::hints is for a call with these hints: they come before the communicator's.
-  /// Throws as setHints does.
+  /// Returns what Collective::hints has to be for a call with these hints, which override the
+  /// communicator's. Throws as setHints does.
   std::shared_ptr<const CallHints> hintsOfCall(
       const std::map<std::string, std::string>& hints) const;
 
   /// Runs the operation to its end on the caller's thread, after all operations posted before it on
   /// the same queue. A zero `timeout` means the communicator's. `hooks` are told before the thread
-  /// blocks for longer than a moment, see WaitHooks. Throws Error; unless its kind is
-  /// InvalidArgument, the communicator is broken from then on.
+  /// blocks for longer than a moment, see WaitHooks. Throws Error; any kind but InvalidArgument
+  /// breaks the communicator.
   void run(const Collective& collective, std::chrono::nanoseconds timeout = {},
            WaitHooks* hooks = nullptr);
 
@@ -110,95 +112,101 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::shared_ptr<Work> post(Collective collective, std::chrono::nanoseconds timeout = {},
                              std::shared_ptr<void> keepAlive = nullptr);
 
-  /// A communicator of the listed ranks of this one, in that order. Collective over all ranks of
-  /// this communicator; every member of a group passes the same list, a rank that joins none passes
-  /// an empty one and gets nullptr. `hooks` as for `run`.
+  /// Makes a communicator of the listed ranks of this one, in that order. Collective over all ranks
+  /// of this communicator; every member of a group passes the same list, a rank that joins none
+  /// passes an empty one and gets nullptr. `hooks` are as for `run`.
   std::shared_ptr<Communicator> split(std::span<const int> ranks, const std::string& name,
                                       std::chrono::nanoseconds timeout = {},
                                       WaitHooks* hooks = nullptr);
-  /// The same for the engine's own use: the hints of this communicator that name algorithms do not
-  /// count there.
+  /// Makes a group as `split` does, for the engine's own use: it does not inherit hints of this
+  /// communicator that name algorithms.
   std::shared_ptr<Communicator> splitPart(std::span<const int> ranks, const std::string& name,
                                           const PartOptions& part, WaitHooks* hooks = nullptr);
 
-  /// Ends every blocked and every later operation of all ranks with that error. Any thread.
+  /// Ends every blocked and every later operation of all ranks with that error. Safe from any
+  /// thread.
   void breakWith(const Error& error);
-  /// The same with Error(Aborted).
+  /// Calls `breakWith` with Error(Aborted).
   void abort(const std::string& reason);
-  /// Whether the communicator is broken: aborted, timed out, a peer lost, a mismatch. Any thread.
+  /// Returns whether the communicator is broken: aborted, timed out, a peer lost, a mismatch. Safe
+  /// from any thread.
   bool isAborted() const;
 
-  /// Waits for everything posted, then leaves. Peers that still need this rank get an error that
-  /// names it. Later calls throw. Idempotent. `hooks` as for `run`; when they end the wait, the
-  /// communicator is as before. Throws Error(Mismatch), after leaving, if another rank is known to
-  /// have called another last collective.
+  /// Waits for everything posted, then leaves the communicator. Peers that still need this rank get
+  /// an error that names it. Later calls throw. Idempotent. `hooks` are as for `run`; if they end
+  /// the wait, the communicator is as before. Throws Error(Mismatch), after leaving, if the last
+  /// collective of another rank is known to be a different call.
   void finalize(WaitHooks* hooks = nullptr);
 
-  /// What would serve a call in which every rank contributes that many bytes (see
-  /// contributionBytes) of that type, and why.
+  /// Says what would serve a call of this type in which every rank contributes `bytes` bytes (see
+  /// contributionBytes), and why.
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                       std::shared_ptr<const CallHints> hints = nullptr) const;
-  /// Measures what there is to choose from and uses the result from now on, here and in later
-  /// communicators of as many ranks, spread alike, on machines like this one. Rank 0 keeps it.
-  /// Collective.
+  /// Measures the algorithms that there are to choose from and uses the result from now on, here
+  /// and in later communicators of as many ranks, spread alike, on machines like this one. Rank 0
+  /// keeps the table. Collective.
   TuningTable tune(const TuneOptions& options);
 
-  /// What finalize does in the end: the others no longer count on this rank. Idempotent.
+  /// Does the last step of finalize: the others no longer count on this rank. Idempotent.
   void leave();
 
-  /// It is the control of a GpuCommunicator.
+  /// Returns whether this is the control of a GpuCommunicator.
   bool isForGpus() const { return gpus_; }
-  /// How its ranks are spread over hosts.
+  /// Tells how the ranks are spread over hosts.
   const HostMap& map() const { return map_; }
   bool spansHosts() const { return map_.hosts() > 1; }
-  /// What the ranks of this host share; null if it is this rank alone, of several hosts.
+  /// The memory that the ranks of this host share; null if there are several hosts and this rank is
+  /// alone on its own.
   Arena* arena() { return arena_ ? &*arena_ : nullptr; }
-  /// Null on one host.
+  /// The connections to other hosts; null on one host.
   Transport* transport() { return transport_.get(); }
-  /// Large messages between hosts from and to this memory need no copy, see Transport::useDirectly.
+  /// Large messages between hosts from and to this memory need not be copied, see
+  /// Transport::useDirectly.
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory, std::function<bool()> isCurrent) {
     return transport_ ? transport_->useDirectly(memory, std::move(isCurrent)) : nullptr;
   }
-  /// From now on what is named so for the other one is named for this one, too.
+  /// Applies the memory given to `useDirectly` of the other communicator to this one, too.
   void useMemoryOf(Communicator& other);
   /// What the hints of creation prefer; the same on all ranks.
   const Preferences& hint() const { return hint_; }
-  /// Whether the hints of creation ask for reductions in the order of the ranks.
+  /// Returns whether the hints of creation ask for reductions in the order of the ranks.
   bool sumsInRankOrder() const { return wantsRankOrder(hints_); }
 
-  // For what is built on a communicator of its own: windows.
+  // What follows is for windows, which are built on a communicator of their own.
 
   /// The ranks with which this one shares memory, itself among them, in order.
   const std::vector<int>& neighbours() const { return map_.local(); }
-  /// Gives to those `bytes` of fresh memory and what each of them brings, in their order.
-  /// Collective over all ranks.
+  /// Gives `bytes` of fresh memory to those ranks, and the descriptors that each of them brings, in
+  /// their order. Collective over all ranks.
   HostGroup handOver(size_t bytes, UniqueFd brings, WaitHooks* hooks);
-  /// One more queue. Before anything was posted.
+  /// Adds a queue. Called before anything is posted.
   OperationQueue& addQueue(std::unique_ptr<OperationQueue> queue);
-  /// The queue of the sends to a rank, or of the receives from it.
+  /// Returns the queue of the sends to a rank, or of the receives from it.
   OperationQueue& messageQueue(int peer, bool sends);
-  /// As `post`, in a queue, from any thread, callbacks of works among them; never run here.
-  /// `lazily`: somebody will wait for it in a moment.
+  /// Posts an operation to a queue. Unlike `post` it may be called on any thread, also in callbacks
+  /// of works, and never runs the operation itself. `lazily`: a thread will wait for it in a
+  /// moment.
   std::shared_ptr<Work> submit(OperationQueue& queue, Collective collective,
                                std::chrono::nanoseconds timeout,
                                std::shared_ptr<void> keepAlive = nullptr, bool lazily = false);
-  /// What is posted here need not end before the program does.
+  /// Operations posted here need not end before the program does.
   void serve() { serves_.store(true, std::memory_order_relaxed); }
   bool serves() const { return serves_.load(std::memory_order_relaxed); }
-  /// Is aborted when this is.
+  /// The dependent communicator is aborted when this one is.
   void addDependent(const std::shared_ptr<Communicator>& dependent);
 
-  /// A descriptor of the memory in which this host's ranks record: see readRecording.
+  /// Returns a descriptor of the memory in which this host's ranks record, see readRecording.
   int recordedAt() const { return localWatch_.memory().get(); }
 
-  // For the progress thread; they concern the queues in which nobody waits.
+  // What follows is for the progress thread; it concerns the queues for which no thread waits.
   Core& core() { return core_; }
-  bool idle();  ///< whether nothing is queued in any queue
-  /// Error(Mismatch) if another rank is known to have called another last collective. On CPUs.
+  bool idle();  ///< returns whether nothing is queued in any queue
+  /// Returns Error(Mismatch) if the last collective of another rank is known to be a different
+  /// call. Only for communicators of CPUs.
   std::optional<Error> disagreement();
-  bool needsDriver();  ///< whether something is queued in which nobody waits
-  bool progress();     ///< goes as far as possible; whether something happened
-  int awaited();       ///< the only rank that can let it go on, or -1
+  bool needsDriver();  ///< returns whether something is queued for which no thread waits
+  bool progress();     ///< goes as far as possible; returns whether something happened
+  int awaited();       ///< returns the only rank that can let it go on, or -1
   bool stillWaitsFor(int rank);
   int64_t checkStuck(int64_t now);
 
@@ -207,11 +215,11 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
                                                         Deadline, WaitHooks*);
   class Entered;
 
-  /// Of one host.
+  /// Makes a communicator on one host.
   Communicator(const CommunicatorOptions& options, HostGroup group);
-  /// Of several.
+  /// Makes a communicator on several hosts.
   Communicator(const CommunicatorOptions& options, Hosts hosts, HostMemory memory);
-  /// Watches the peers and waits until all ranks are here; then they choose alike.
+  /// Watches the peers and waits until all ranks are here; then all ranks choose alike.
   void start(WaitHooks* hooks);
 
   void record(uint64_t group);
@@ -219,7 +227,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::shared_ptr<Communicator> makeGroup(std::span<const int> ranks, CommunicatorOptions options,
                                           std::span<const int> hosts,
                                           std::chrono::nanoseconds timeout, WaitHooks* hooks);
-  /// How the members of a group that is being made find each other.
+  /// A function by which the members of a group that is being made find each other.
   using Meet = std::function<HostGroup(Deadline, const Interrupt&)>;
   Meet meetNear(std::span<const int> ranks, const CommunicatorOptions& options,
                 std::span<const int> hosts, WaitHooks* hooks);
@@ -234,7 +242,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void checkLists(const Collective& collective, const OperationQueue& queue) const;
   OperationQueue& receiveQueue(int source, int tag);
   std::unique_ptr<OperationQueue> makeReceiveQueue(int source);
-  /// Of a receive: the receives with which it shares messages, and which were called before it.
+  /// Returns, for a receive, the conditions that earlier receives which share messages with it have
+  /// ended.
   std::vector<Condition> olderReceives(const Collective& collective);
   std::shared_ptr<Operation> enqueue(OperationQueue& queue, Collective&& collective,
                                      int64_t timeoutNanos, std::shared_ptr<void> keepAlive);
@@ -246,7 +255,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void forEachQueue(Visit visit);
   std::vector<std::weak_ptr<Communicator>> dependents();
 
-  // Driver and Transport::Listener, of several hosts.
+  // The functions of Driver and Transport::Listener, used on several hosts.
   bool poll() override;
   void arm() override;
   bool mayHear(int rank) override { return transport_->mayHear(rank); }
@@ -256,12 +265,12 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void wakeUp() override { core_.wakeOwn(); }
 
   const HostMap map_;
-  // Of several hosts:
+  // The next three members are used on several hosts only.
   const JobKey key_{};
   const Places places_;
-  uint64_t splits_ = 0;  // so many so far
+  uint64_t splits_ = 0;  // number of splits so far
   std::optional<Arena> arena_;
-  std::optional<Board> board_;  // of several hosts; of one, the arena is the board
+  std::optional<Board> board_;  // used on several hosts; on one, the arena is the board
   Core core_;
   std::optional<Recording> recording_;
   std::map<std::string, std::string> hints_;
@@ -269,11 +278,12 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   const Preferences hint_;
   std::shared_ptr<const CallHints> standing_;
   std::atomic<int64_t> timeoutNanos_;
-  std::atomic<bool> entered_{false};  // by a thread that is in a call
+  std::atomic<bool> entered_{false};  // a thread is in a call
   std::atomic<bool> finalized_{false};
 
-  /// The queues of messages to a rank and from it, made when first used; of receives as many as
-  /// there are tags that are waited for at a time. Read without locks by the progress thread.
+  /// The queues of messages to a rank and from it, made when first used. There are as many queues
+  /// of receives as tags that are waited for at a time. The progress thread reads them without
+  /// locks.
   struct Channels {
     std::atomic<OperationQueue*> sends{nullptr}, receives{nullptr};
   };
@@ -287,13 +297,13 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<CollectiveQueue> collectives_;
-  std::optional<NamedPlans> namedPlans_;  // of one host
+  std::optional<NamedPlans> namedPlans_;  // used on one host only
   LocalWatch localWatch_;
   std::mutex tellMutex_;
   const uint64_t token_ = newToken();
-  std::atomic<bool> told_{false};  // of the failure, to the end
-  uint64_t watch_ = 0;             // of the transport
-  uint64_t urgentWatch_ = 0;       // likewise
+  std::atomic<bool> told_{false};  // the failure was passed on completely
+  uint64_t watch_ = 0;             // of the transport's descriptor
+  uint64_t urgentWatch_ = 0;       // of the transport's urgent descriptor
 };
 
 }  // namespace ctran

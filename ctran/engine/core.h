@@ -17,27 +17,27 @@
 
 namespace ctran {
 
-/// What a thread that waits has to drive itself, because no peer shares this rank's memory: the
-/// connections to other hosts. Any thread.
+/// The connections to other hosts, as a waiting thread sees them: it has to drive them itself,
+/// because no peer on another host shares this rank's memory. Safe from any thread.
 class Driver {
  public:
   virtual ~Driver() = default;
-  /// Goes as far as possible without waiting; whether something happened.
+  /// Goes as far as possible without waiting. Returns whether something happened.
   virtual bool poll() = 0;
-  /// A thread is about to sleep: from now on, until that has happened once, wake this rank's
-  /// sleepers when `poll` may have something to do.
+  /// Says that a thread is about to sleep. The next time `poll` may have something to do, the
+  /// driver wakes this rank's sleepers, once.
   virtual void arm() = 0;
-  /// Whether something that a rank sent before it left may still be on its way.
+  /// Returns whether something that a rank sent before it left may still be on its way.
   virtual bool mayHear(int rank) = 0;
   /// Tells the other hosts of a failure.
   virtual void tell(const Error& error) = 0;
 };
 
-/// What the queues of one communicator share: its board, its failure, and a place to sleep.
+/// What the queues of one communicator share: the board, the failure, and a place to sleep.
 class Core {
  public:
-  /// `board` is only referred to, so that it may be a member after this; `sharers` ranks share the
-  /// cores of this host.
+  /// `board` is only referred to, so it may be a member declared after this one; `sharers` is the
+  /// number of ranks that share the cores of this host.
   Core(std::string name, Board& board, int sharers);
 
   const std::string name;
@@ -45,53 +45,55 @@ class Core {
   Driver* driver = nullptr;        ///< set before any queue is used; null on one host
   Recording* recording = nullptr;  ///< set before any queue is used; null: nothing is recorded
 
-  /// Where threads sleep instead of the board: that of the ranks of this host, which number
-  /// `ranks`. Before any queue is used.
+  /// Makes threads sleep at another board, that of the ranks of this host, which number `ranks`.
+  /// Called before any queue is used.
   void sleepAt(Board& where, std::vector<int> ranks) {
     sleepBoard_ = &where;
     sleepRanks_ = std::move(ranks);
   }
 
-  /// Drives what has to be driven by hand; whether something happened.
+  /// Drives the connections to other hosts, if there are any. Returns whether something happened.
   bool poll() { return driver != nullptr && driver->poll(); }
 
-  /// Communicators belong to the process that made them; a child after fork() only has a copy.
+  /// Returns whether this process made the communicator. A child after fork() has only a copy,
+  /// which it cannot use.
   bool belongsHere() const { return processToken() == process_; }
   Error forkError() const;
 
-  /// How long a waiting thread looks without sleeping: spinning, then giving its core away.
+  /// How long a waiting thread looks without sleeping: it first spins, then yields its core.
   const int64_t spinNanos;
   const int64_t yieldNanos;
 
   int rank() const { return board.rank(); }
   int size() const { return board.size(); }
 
-  /// Breaks the communicator on all ranks. The first failure stands, and is what every rank is
-  /// told: it is returned, as the error to be thrown here.
+  /// Breaks the communicator on all ranks. The first failure stands, and every rank is told that
+  /// one. Returns it, as the error to be thrown here.
   Error fail(const Error& error);
-  /// Where an exception has been caught, whatever it is: breaks the communicator with it, as one of
-  /// this rank while it was `doing`, if it is no Error. Returns what `fail` does. Throws what is
-  /// thrown while it does so, for want of memory.
+  /// Is called in a catch block: breaks the communicator with the exception that was caught. One
+  /// that is no Error becomes an error of this rank while it was `doing` something. Returns what
+  /// `fail` returns. Throws std::bad_alloc if memory runs out meanwhile.
   Error failCaught(const std::string& doing);
-  /// The same on threads of the engine, which nothing may leave: they try again in a moment.
+  /// Does what `failCaught` does on the engine's threads, which no exception may leave. What fails
+  /// because memory ran out is met again at the thread's next look.
   void failCaughtHere(const char* doing) noexcept;
   bool failed() const { return board.failed(); }
   void throwIfFailed() {
     if (failed()) throwFailure();
   }
 
-  /// Whether the condition will never hold, as the rank it waits for has left. (That is no failure
-  /// as long as nobody waits for it.)
+  /// Returns whether the condition can never hold, because the rank it waits for has left. A rank
+  /// that has left is no failure as long as no operation waits for it.
   bool isHopeless(const Condition& waiting) { return goneRank(waiting) >= 0; }
-  /// That rank; -1 if there is hope.
+  /// Returns the rank that has left and for which the condition waits; -1 if it can still hold.
   int goneRank(const Condition& waiting);
   Error leftError(int rank) const;
-  /// That this rank was interrupted in `op`.
+  /// Makes the error which says that this rank was interrupted in `op`.
   Error interruptedError(const std::string& op) const;
 
-  /// Sleeps until `awaited` publishes something (-1: anybody), at most `limit`, unless
-  /// `stillWaiting()` says no after the others have been told of the sleep. Any thread. True if a
-  /// signal came.
+  /// Sleeps until `awaited` publishes something (-1: until any rank does), at most `limit`.
+  /// `stillWaiting()` is called after the others have been told of the sleep, and prevents it by
+  /// returning false. Safe from any thread. Returns true if a signal arrived.
   template <class StillWaiting>
   bool sleep(int awaited, std::chrono::nanoseconds limit, StillWaiting stillWaiting) {
     const uint32_t ticket = beginSleep(awaited);
@@ -100,22 +102,23 @@ class Core {
     return signalled;
   }
 
-  /// The parts of `sleep`, for a thread that sleeps on several communicators at once.
+  /// The two parts of `sleep`, for a thread that sleeps on several communicators at once.
   uint32_t beginSleep(int awaited);
   void endSleep();
   const std::atomic<uint32_t>& doorbell() {
     return sleepBoard_->control(sleepBoard_->rank()).doorbell;
   }
 
-  /// The records of sends and receives have several writers: each channel may be driven by another
-  /// thread.
+  /// Records a send or a receive. There are several writers, because each channel may be driven by
+  /// another thread.
   uint64_t beginMessage(const OperationRecord& record);
   void endMessage(uint64_t record);
 
-  /// To be called after a counter that others of this host look at was moved, see Board::published.
+  /// Has to be called after a counter that other ranks of this host look at was moved, see
+  /// Board::published.
   void published() { sleepBoard_->published(); }
 
-  /// Wakes this rank's own sleepers, e.g. because an operation has ended on another thread.
+  /// Wakes this rank's own sleepers, for example because an operation has ended on another thread.
   void wakeOwn() { sleepBoard_->wake(sleepBoard_->rank()); }
 
  private:
@@ -126,8 +129,8 @@ class Core {
   std::mutex messagesMutex_;
   std::mutex sleepMutex_;
   Board* sleepBoard_;
-  std::vector<int> sleepRanks_;  // whose place in it is their index
-  int sleepers_ = 0;             // threads of this rank; more than one wait for anybody
+  std::vector<int> sleepRanks_;  // their index here is their rank on that board
+  int sleepers_ = 0;  // threads of this rank; if there are several, they wait for any rank
 };
 
 }  // namespace ctran

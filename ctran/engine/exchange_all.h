@@ -9,12 +9,12 @@
 
 namespace ctran {
 
-/// From so many hosts on ranks exchange by halves: the fastest way for little data would connect
-/// each rank to every host, for this alone.
+/// From this many hosts on, ranks exchange in log2(n) steps: the algorithm that is fastest for
+/// little data would connect each rank to every host, only for this exchange.
 inline constexpr int kManyHosts = 16;
 
-/// What each rank says, by rank. Collective; all pass the same T, which is plain data. Between many
-/// hosts each rank sends log2(n) messages, to as many ranks.
+/// Returns the value of each rank, by rank. Collective; all ranks pass the same T, which is plain
+/// data. Between many hosts each rank sends log2(n) messages, to as many ranks.
 template <class T>
 std::vector<T> exchangeAll(Communicator& communicator, const T& own,
                            std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr,

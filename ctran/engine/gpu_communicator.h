@@ -22,20 +22,20 @@ class GpuHosts;
 struct Quantization;
 
 struct GpuCommunicatorOptions {
-  int device = 0;  ///< of this rank, as the driver numbers them
+  int device = 0;  ///< the GPU of this rank, as the driver numbers them
   GpuFallback fallback = GpuFallback::HostMemory;
-  bool highPriority = false;        ///< of the communicator's own stream
+  bool highPriority = false;        ///< priority of the communicator's own stream
   bool freesInStreamOrder = false;  ///< see StreamQueueOptions
   std::shared_ptr<ErrorObserver> observer = std::make_shared<ErrorObserver>();
 };
 
 struct EnqueueOptions {
-  /// What errors call the operation, in text that lives as long as the process; by default its
-  /// collective's name.
+  /// How errors call the operation, in text that lives as long as the process; by default it is the
+  /// name of the collective.
   std::string_view name = {};
   std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
-  /// Whether it goes on the communicator's own stream, behind what the caller's stream holds, and
-  /// leaves room on the GPU for other kernels.
+  /// Runs the operation on the communicator's own stream, behind what the caller's stream holds by
+  /// then, and leaves room on the GPU for other kernels.
   bool aside = false;
   uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
   bool symmetric = false;            ///< see GpuDomain::awaitMappings
@@ -44,13 +44,14 @@ struct EnqueueOptions {
   std::function<std::shared_ptr<void>()> keepAlive = {};
 };
 
-/// The communicator of ranks that each have a GPU, in one domain or several. Its operations are
-/// work on streams.
+/// A communicator of ranks that each have a GPU, in one domain or several. Its operations are work
+/// on streams.
 ///
 /// A call returns at once, whatever the stream still holds. Operations run in the order of the
-/// calls on all streams. Each has a deadline; a late one, a dead rank, an abort or ranks that call
-/// different things break the communicator on all ranks: kernels end, and the error is thrown by
-/// waits and by every later call. Whoever drops a communicator leaves its operations running.
+/// calls, on all streams. Each has a deadline. An operation that is late, a dead rank, an abort or
+/// ranks that call different things break the communicator on all ranks: kernels end, and waits and
+/// every later call throw the error. If the program drops a communicator, its operations go on
+/// running.
 ///
 /// While a stream captures, what is enqueued on it becomes part of the graph. All ranks replay the
 /// same graphs in the same order.
@@ -58,53 +59,53 @@ struct EnqueueOptions {
 /// One thread at a time enqueues; see StreamQueue for the rest.
 class GpuCommunicator final : public StreamQueue {
  public:
-  /// Collective over the ranks of `control`, which this owns from then on. Throws what
-  /// GpuDomain::create throws.
+  /// Creates the communicator. Collective over the ranks of `control`, which this owns from then
+  /// on. Throws what GpuDomain::create throws.
   static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control,
                                                  const GpuCommunicatorOptions& options = {},
                                                  WaitHooks* hooks = nullptr);
   GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain,
                   std::shared_ptr<GpuHosts> hosts);
 
-  /// What works beneath (gpu_domain.h), of the ranks of this one's domain, and the communicator of
-  /// the CPU through which all ranks meet.
+  /// `domain` moves data among the ranks of this one's domain (gpu_domain.h); `control` is the
+  /// communicator of the CPU through which all ranks meet.
   GpuDomain& domain() { return *domain_; }
-  /// Whether there are several domains (gpu_hosts.h).
+  /// Returns whether there are several domains (gpu_hosts.h).
   bool spansDomains() const { return hosts_ != nullptr; }
   Communicator& control();
 
-  /// Enqueues a collective behind what `stream` holds. Null while the stream captures: a replay of
-  /// its graph has no work. Throws Error: InvalidArgument if the call is wrong, and the error of a
-  /// broken communicator. `hooks` as for Communicator::run; a call waits for the other ranks if it
-  /// is the first of some kind.
+  /// Enqueues a collective behind what `stream` holds. Returns null while the stream captures: a
+  /// replay of its graph has no work. Throws Error(InvalidArgument) if the call is wrong, and the
+  /// error of a broken communicator. `hooks` are as for Communicator::run; the first call of a kind
+  /// waits for the other ranks.
   std::shared_ptr<StreamOperation> enqueue(const Collective& collective, gpu::Stream stream,
                                            const EnqueueOptions& options = {},
                                            WaitHooks* hooks = nullptr);
-  /// The same of sends and receives, which run at the same time.
+  /// Enqueues sends and receives, which run at the same time; otherwise as `enqueue`.
   std::shared_ptr<StreamOperation> enqueueMessages(std::span<const Collective> messages,
                                                    gpu::Stream stream,
                                                    const EnqueueOptions& options = {});
-  /// The same of a reduce-scatter whose contributions travel as bf16.
+  /// Enqueues a reduce-scatter whose contributions travel as bf16; otherwise as `enqueue`.
   std::shared_ptr<StreamOperation> enqueueQuantized(const Collective& collective,
                                                     const Quantization& quantization,
                                                     gpu::Stream stream,
                                                     const EnqueueOptions& options = {});
-  /// The same of what `launch` puts on the stream that it is given. The operation cannot end
-  /// without the ranks `awaited`, if there are any; `options` names it.
+  /// Enqueues what `launch` puts on the stream that it is given. The operation cannot end without
+  /// the ranks `awaited`, if there are any; `options` names it.
   std::shared_ptr<StreamOperation> enqueueWork(const std::function<void(gpu::Stream)>& launch,
                                                std::vector<int> awaited, gpu::Stream stream,
                                                const EnqueueOptions& options);
 
-  /// What would serve a call, as Communicator::explain.
+  /// Says what would serve a call, as Communicator::explain does.
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                       const CallHints* hints) const;
 
   void setTimeout(std::chrono::nanoseconds timeout);
-  /// Waits until all that was enqueued has ended, then leaves: a rank that still needs this one
-  /// gets an error that names it. Throws the error of a broken communicator.
+  /// Waits until all that was enqueued has ended, then leaves the communicator: a rank that still
+  /// needs this one gets an error that names it. Throws the error of a broken communicator.
   void finalize(WaitHooks* hooks = nullptr);
-  /// The part of that which comes last, for whoever finalizes `control`: no operation comes any
-  /// more, but those of graphs.
+  /// Does the last step of `finalize`, for callers that finalize `control` themselves. No operation
+  /// may come afterwards, except those of graphs.
   void leave();
 
   bool inspect() override;
@@ -115,8 +116,8 @@ class GpuCommunicator final : public StreamQueue {
   using Launch = std::function<uint64_t(gpu::Stream, std::chrono::milliseconds timeout,
                                         std::shared_ptr<void>& kept)>;
 
-  /// `launch` puts work on a stream; it returns the number of a collective, else 0. `kept` is what
-  /// a graph that captures it has to keep.
+  /// Calls `launch`, which puts work on a stream and returns the number of the collective, or 0 if
+  /// it is none. `kept` is what a graph that captures the work has to keep.
   std::shared_ptr<StreamOperation> issue(std::string_view name, const Launch& launch,
                                          gpu::Stream stream, const EnqueueOptions& options,
                                          std::vector<int> awaited = {});
@@ -130,8 +131,8 @@ class GpuCommunicator final : public StreamQueue {
 
   const std::shared_ptr<GpuDomain> domain_;
   const std::shared_ptr<GpuHosts> hosts_;  ///< null: there is one domain
-  /// Of operations with `awaited` ranks. Kernels of the domain end by themselves when they are
-  /// late.
+  /// The replays of operations with `awaited` ranks. Kernels of the domain end by themselves when
+  /// they are late.
   Replays replays_;
 };
 

@@ -16,35 +16,35 @@
 
 namespace ctran {
 
-/// Whether rails only move data between domains, which is what GpuDirect does.
+/// Returns whether a collective only moves data on the rails. GpuDirect serves those.
 bool movesOnRails(CollectiveKind kind);
 
-/// The area of a peer, of `bytes`, by the key that rank has given. Throws Error, which names it,
-/// for what is no key, and for one of memory of another size.
+/// Parses the key that a rank has given for its area of `bytes` bytes. Throws Error, which names
+/// the rank, if it is no key, or the key of memory of another size.
 RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank);
 
-/// Those that are as near to that GPU as the nearest, by their numbers.
+/// Returns the devices that are as near to that GPU as the nearest one, by their numbers.
 std::vector<size_t> nearestDevices(const RdmaDevices& devices, const PciPlace& gpu);
 
-/// GPUDirect RDMA on the rails of several domains: the RDMA devices read what goes between the
-/// domains from the memory of the sender's GPU, and write it into the memory of the receiver's.
+/// GPUDirect RDMA on the rails of several domains: RDMA devices read what goes between the domains
+/// from the memory of the sender's GPU, and write it into the memory of the receiver's GPU.
 ///
-/// Each rank has one area in its GPU's memory, registered once, into which streams copy what goes,
-/// and from which they take what has come; tensors are never registered, so any memory will do. A
-/// step has the same places in the areas of all ranks, which therefore tell each other no
-/// addresses: before a step the ranks of a rail meet, by a collective of a few bytes over the
-/// network, and then each writes its parts into the areas of the others.
+/// Each rank has one area in its GPU's memory, registered once. Streams copy outgoing data into it
+/// and take incoming data from it. Tensors are never registered, so any memory will do. A step uses
+/// the same places in the areas of all ranks, so they exchange no addresses: before a step the
+/// ranks of a rail meet, by a collective of a few bytes over the network, and then each writes its
+/// parts into the areas of the others.
 ///
-/// The meeting is what makes it safe to write there: a rank comes to a step when its stream hands
-/// it over, and that is behind all that reads what came in earlier steps.
+/// The meeting makes it safe to write there: a rank comes to a step when its stream hands the step
+/// over, which is after everything that reads what earlier steps received.
 ///
-/// Threads: one at a time.
+/// Threads: one thread at a time.
 class GpuDirect {
  public:
-  /// Collective over the ranks of `network`, whose hosts are the domains. An area has four steps of
-  /// `stepBytes`. Null, on all ranks, if some rank cannot take part, or has it off: `whyNot` says
-  /// which one, and why. Throws Error(Unsupported) instead if some rank insists
-  /// (CTRAN_GPU_DIRECT=on), and what breaks the network.
+  /// Creates the object. Collective over the ranks of `network`, whose hosts are the domains. An
+  /// area holds four steps of `stepBytes`. Returns null, on all ranks, if some rank cannot take
+  /// part or has it turned off; `whyNot` then says which rank, and why. Throws Error(Unsupported)
+  /// instead if some rank insists (CTRAN_GPU_DIRECT=on), and any error that breaks the network.
   static std::shared_ptr<GpuDirect> create(std::shared_ptr<Communicator> network, int device,
                                            size_t stepBytes, WaitHooks* hooks, std::string& whyNot);
 
@@ -54,25 +54,25 @@ class GpuDirect {
 
   /// The first bytes of this rank's area, in the memory of its GPU.
   std::byte* area(size_t bytes) const;
-  /// An all_gather, an all_to_all or a broadcast of each rail, in the areas: `c` is as
-  /// Communicator::run takes it, with `onRail`. The own block of an output is not written. When it
-  /// returns, what has come is visible to all that the GPU does later, and what was to go may be
-  /// overwritten. Throws Error, and the communicator is of no use then.
+  /// Runs an all_gather, an all_to_all or a broadcast of each rail, in the areas: `c` is as
+  /// Communicator::run takes it, with `onRail`. The rank's own block of an output is not written.
+  /// When it returns, received data is visible to all that the GPU does later, and sent data may be
+  /// overwritten. If it throws an Error, the communicator can no longer be used.
   void run(const Collective& c, std::chrono::nanoseconds timeout);
 
-  /// The RDMA devices of this rank, those nearest to its GPU: "mlx5_0:1, mlx5_1:1". Empty without
-  /// a rail.
+  /// Names the RDMA devices of this rank, those nearest to its GPU: "mlx5_0:1, mlx5_1:1". Empty if
+  /// the rank has no rail.
   std::string devices() const;
 
  private:
   struct Area;
   struct Offer;
   struct Peer;
-  /// Of a step, with one peer: places in the areas.
+  /// What one step moves between this rank and one peer: places in the areas.
   struct Part {
-    size_t from = 0, to = 0;  ///< here, and there
-    size_t bytes = 0;         ///< that go
-    bool comes = false;       ///< something
+    size_t from = 0, to = 0;  ///< offsets in this rank's area, and in the peer's
+    size_t bytes = 0;         ///< number of bytes that this rank sends
+    bool comes = false;       ///< the peer sends something
   };
   using Clock = std::chrono::steady_clock;
   using PartOf = std::function<Part(const Peer&)>;
@@ -97,7 +97,8 @@ class GpuDirect {
   const size_t stepBytes_;
   const uint64_t process_;
   bool flushes_ = false;
-  // The devices let go of the area before it goes: queue pairs end, then the registration.
+  // Members are destroyed in reverse order, so that the devices let go of the area first: queue
+  // pairs end, then the registration, then the area goes.
   std::unique_ptr<Area> area_;
   std::shared_ptr<RdmaRegistration> registration_;
   std::vector<size_t> nearest_;  // devices

@@ -25,9 +25,9 @@ const ConfigInt kHostsStepBytes{
     "four times that of the host's memory, page-locked. The least of all ranks counts.",
     kLeastHostsStep, 1 << 30};
 
-/// How much longer than the operation what it waits for may take, so that whoever knows best who is
-/// to blame is the first to say so: a rank of whose domain some have not called; then the network,
-/// which knows the rank of another domain; at last kernels, that wait for a neighbour which waits.
+/// Grace periods beyond the deadline. The party that can name the culprit reports first: the
+/// domain, if some of its ranks have not called; then the network, which knows the rank of another
+/// domain; then kernels, which may wait for a neighbour that itself waits.
 constexpr std::chrono::seconds kNetworkGrace{1};
 constexpr std::chrono::seconds kKernelGrace{3};
 

@@ -19,24 +19,24 @@
 
 namespace ctran {
 
-/// Ranks whose GPUs are in several domains: on several hosts, or more than eight on one. Inside a
-/// domain kernels move data (GpuDomain). Between domains the network does, on the thread of a
-/// HostProxy, which streams hand work to: so calls return at once, and what is captured needs no
-/// call to be replayed. It does so in memory of the host, or, where RDMA devices reach the GPUs,
-/// in theirs (GpuDirect).
+/// GpuHosts serves ranks whose GPUs are in several domains: on several hosts, or more than eight on
+/// one host. Inside a domain kernels move data (GpuDomain). Between domains the network moves it,
+/// on the thread of a HostProxy, to which streams hand work: so calls return at once, and captured
+/// operations are replayed without a call. The data goes through memory of the host or, where RDMA
+/// devices reach the GPUs, through theirs (GpuDirect).
 ///
-/// Besides `control`, through which the ranks meet and which knows who has failed, there are two
-/// communicators among the same ranks: of the domain's ranks, the control of that; and of all,
-/// which only the proxy's thread uses, and to which each domain is a host, so that its rails are
-/// one rank of each domain.
+/// The ranks meet through `control`, which also knows who has failed. Two more communicators have
+/// these ranks: one per domain, which is the control of that domain, and one of all ranks, in which
+/// each domain counts as a host, so that its rails are one rank of each domain. Only the proxy's
+/// thread uses the latter.
 ///
 /// Threads: as GpuDomain.
 class GpuHosts final : public Explainer {
  public:
-  /// Whether a communicator is one of several domains.
+  /// Returns whether the ranks of a communicator are in several domains.
   static bool areFor(const Communicator& control);
-  /// Collective over the ranks of `control`. Throws as GpuDomain::create, and Unsupported if the
-  /// driver cannot have streams wait for the host.
+  /// Creates the object. Collective over the ranks of `control`. Throws what GpuDomain::create
+  /// throws, and Error(Unsupported) if the driver cannot make streams wait for the host.
   static std::shared_ptr<GpuHosts> create(std::shared_ptr<Communicator> control, int device,
                                           WaitHooks* hooks, GpuFallback fallback);
 
@@ -47,8 +47,8 @@ class GpuHosts final : public Explainer {
   Communicator& control() { return *control_; }
   const std::shared_ptr<GpuDomain>& domain() const { return domain_; }
 
-  /// As GpuDomain::launch. `timeout` is of the operation, which began now. What a graph has to keep
-  /// goes to `kept`.
+  /// Launches a collective as GpuDomain::launch does. `timeout` is that of the operation, which
+  /// began now. `kept` is set to what a graph has to keep.
   uint64_t launch(const Collective& collective, const GpuTarget& target,
                   std::chrono::milliseconds timeout, std::shared_ptr<void>& kept);
   void launchMessages(std::span<const Collective> messages, const GpuTarget& target,
@@ -60,16 +60,16 @@ class GpuHosts final : public Explainer {
                    std::shared_ptr<const CallHints> hints) override;
 
   void setTimeout(std::chrono::nanoseconds timeout);
-  /// Leaves the network: a rank that still needs this one gets an error that names it. After the
-  /// last operation, if no graph has one.
+  /// Leaves the network: a rank that still needs this one gets an error that names it. Called after
+  /// the last operation, if no graph holds one.
   void leave() { network_->leave(); }
   bool hasFailed() const;
-  /// What has gone wrong on any rank, if something has. Never blocks.
+  /// Returns what has gone wrong on any rank, if something has. Never blocks.
   std::optional<Error> trouble();
-  /// Breaks the communicator on all ranks; kernels and what the proxy does end.
+  /// Breaks the communicator on all ranks; kernels and what the proxy runs end.
   void fail(const Error& error);
-  /// Of an operation that has not ended in time: whether somebody else knows better who is to
-  /// blame, for now. `late`: since then.
+  /// Returns whether, for an operation that is late, another party should report first, because it
+  /// may know better who is to blame. `late` is the time since the deadline.
   bool othersSpeakFirst(uint64_t number, std::chrono::nanoseconds late) const;
 
  private:
@@ -78,7 +78,8 @@ class GpuHosts final : public Explainer {
   GpuHosts(std::shared_ptr<Communicator> control, int device);
   void connect(WaitHooks* hooks, GpuFallback fallback);
   std::shared_ptr<gpu::MappedHostMemory> staging(size_t bytes);
-  /// `body(call)` between the order of streams before and after it.
+  /// Calls `body(call)`, ordered on the streams behind what came before and ahead of what comes
+  /// after.
   template <class Body>
   void compose(const GpuTarget& target, std::chrono::milliseconds timeout,
                std::shared_ptr<void>& kept, const Body& body);
@@ -93,7 +94,7 @@ class GpuHosts final : public Explainer {
   size_t stepBytes_ = 0;  ///< the same on all ranks
   std::shared_ptr<gpu::MappedHostMemory> staging_;
   size_t stagingBytes_ = 0;
-  std::vector<std::shared_ptr<void>> outgrown_;  ///< which operations may still use
+  std::vector<std::shared_ptr<void>> outgrown_;  ///< buffers that operations may still use
   std::optional<HostProxy> proxy_;
 };
 

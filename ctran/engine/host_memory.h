@@ -9,16 +9,18 @@
 
 namespace ctran {
 
-/// What the ranks of one of several hosts have together: an arena, what they do and what they
-/// record, and once for all of them where the ranks of the communicator are.
+/// What the ranks of one host have together when there are several hosts: an arena, the board of
+/// what they do, their recordings, and, stored once for all of them, where the ranks of the
+/// communicator are.
 struct HostMemory {
   HostMap map;
-  HostGroup local;                        ///< its memory, if the rank is alone here its own
-  std::shared_ptr<SharedMapping> memory;  ///< the same; null if nowhere ranks share a host
+  HostGroup local;  ///< the group of this host; a rank that is alone here has memory of its own
+  /// That memory, mapped; null if nowhere two ranks share a host.
+  std::shared_ptr<SharedMapping> memory;
 };
 
-/// Collective over the ranks of this host. From then on `hosts` has all places. Throws Error, and
-/// has told another host of it if it can.
+/// Makes the memory. Collective over the ranks of this host. Afterwards `hosts` has all places.
+/// Throws Error, after it has told another host of it if it can.
 HostMemory shareMemory(const CommunicatorOptions& options, Hosts& hosts, Deadline deadline,
                        WaitHooks* hooks);
 

@@ -8,7 +8,7 @@
 
 namespace ctran {
 
-/// The collectives of a communicator on several hosts.
+/// The queue of the collectives of a communicator on several hosts.
 class HostsQueue final : public CollectiveQueue {
  public:
   HostsQueue(Core& core, Transport& transport, const HostMap& map, Arena* arena, Selector selector);
@@ -29,11 +29,11 @@ class HostsQueue final : public CollectiveQueue {
 
   HostsCall call_;
   HostsContext hosts_;
-  Meeting meeting_;      // the first collective
-  bool inPlan_ = false;  ///< what runs is one
+  Meeting meeting_;      // runs the first collective
+  bool inPlan_ = false;  ///< what runs is a plan
 };
 
-/// What is sent to one peer on another host.
+/// The queue of the sends to one peer on another host.
 class NetSendQueue final : public MessageQueue {
  public:
   NetSendQueue(Core& core, Transport& transport, int peer)

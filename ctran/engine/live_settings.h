@@ -8,21 +8,22 @@ namespace ctran {
 
 class Communicator;
 
-/// What a rank is told while it runs, see RecordedSetting: `torchcomms env set`.
+/// A setting that a rank can be told while it runs, by `torchcomms env set`; see RecordedSetting.
 inline const ConfigSeconds kTimeoutSeconds{"TORCHCOMM_TIMEOUT_SECONDS", 600,
                                            "Default timeout of creating a communicator and of its "
                                            "operations. Changed while a job runs, of "
                                            "operations that start from then on.",
                                            ConfigVariable::Change::Live};
 
-/// One timer per process looks for what is asked of any of its communicators.
+/// LiveSettings applies settings to running communicators. One timer per process looks for requests
+/// to any of its communicators.
 class LiveSettings {
  public:
-  /// From now on the communicator takes what is asked of it, on the thread of PeerWatcher. Does
-  /// nothing where the system has no descriptor to spare.
+  /// Applies requests to the communicator from now on, on the thread of PeerWatcher. Does nothing
+  /// if the system has no descriptor to spare.
   static void start(const std::shared_ptr<Communicator>& communicator);
   static void stop(Communicator& communicator);
-  /// In a child after fork(), which is told nothing.
+  /// Is called in a child after fork(), which receives no requests.
   static void forget();
 };
 

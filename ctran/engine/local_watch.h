@@ -13,17 +13,19 @@ class Communicator;
 /// Notices the death of other processes of this host that hold ranks of a communicator.
 class LocalWatch {
  public:
-  /// `names`: what the communicator calls the ranks of the group.
+  /// `names`: the ranks in the communicator of the members of the group.
   LocalWatch(std::vector<int> names, HostGroup group);
   ~LocalWatch() { stop(); }
   LocalWatch(const LocalWatch&) = delete;
   LocalWatch& operator=(const LocalWatch&) = delete;
 
-  /// From now on a death breaks the communicator, unless those ranks had left it.
+  /// Starts watching: a death breaks the communicator, unless the ranks of that process had left
+  /// it.
   void start(const std::shared_ptr<Communicator>& communicator);
   void stop();
 
-  /// What the ranks of this host share. Stays open, so that others of the same user find it.
+  /// The memory that the ranks of this host share. It stays open, so that others of the same user
+  /// find it.
   const UniqueFd& memory() const { return group_.memory; }
 
  private:

@@ -8,34 +8,35 @@
 
 namespace ctran {
 
-/// The communicators of this process by their tokens, for interfaces that pass no pointers.
+/// Registers a communicator by its token, for interfaces that pass no pointers.
 void announce(const std::shared_ptr<Communicator>& communicator);
-/// Null if there is none, or it is gone.
+/// Returns null if there is no such communicator, or it is gone.
 std::shared_ptr<Communicator> findCommunicator(uint64_t token);
-/// The same by name and rank; of several the last one.
+/// Finds a communicator by name and rank; the newest one if there are several.
 std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
 
-/// Knows what serves the calls of a communicator whose tensors are not the CPU's.
+/// An Explainer knows what serves the calls of a communicator whose tensors are not the CPU's.
 class Explainer {
  public:
   virtual ~Explainer() = default;
-  /// `bytes`: that every rank contributes, see contributionBytes. `hints`: of the call, or null.
+  /// `bytes`: what every rank contributes, see contributionBytes. `hints`: those of the call, or
+  /// null.
   virtual Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                               const CallHints* hints) const = 0;
-  /// Does what the first such call would, see GpuDomain. Throws Error(InvalidArgument) where there
-  /// is nothing of the kind.
+  /// Prepares what the first such call would prepare, see GpuDomain. Throws Error(InvalidArgument)
+  /// if the communicator has no kernels.
   virtual void prepareCall(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
                            std::shared_ptr<const CallHints> hints);
   /// Takes nothing but this where there is a choice, until it is told otherwise with "": for
   /// measurements. The same on all ranks. GpuDomain takes "COLLECTIVE=ALGORITHM", backend ncclx the
   /// name of a member. Throws Error(Unsupported) where there is no choice.
   virtual void force(const std::string& algorithm);
-  /// From now on goes by what was measured, which is the same on all ranks; returns it as it is to
-  /// be kept. Throws as `force`.
+  /// Chooses by these measurements from now on, which are the same on all ranks. Returns the table
+  /// as it is to be kept. Throws as `force` does.
   virtual TuningTable use(TuningTable table);
 };
 
-/// By the token of the communicator; the last one stands.
+/// Registers the explainer of the communicator with this token; it replaces an earlier one.
 void announceExplainer(uint64_t token, std::weak_ptr<Explainer> explainer);
 std::shared_ptr<Explainer> findExplainer(uint64_t token);
 

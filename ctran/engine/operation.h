@@ -13,7 +13,7 @@
 
 namespace ctran {
 
-/// A posted operation. `owner` keeps the communicator alive for as long as somebody holds the work.
+/// A posted operation. `owner` keeps the communicator alive as long as the work is held.
 class Operation final : public Work, public std::enable_shared_from_this<Operation> {
  public:
   Operation(OperationQueue& queue, std::shared_ptr<void> owner, Collective&& collective,
@@ -32,12 +32,13 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   int64_t deadlineNanos() const { return deadlineNanos_; }
 
   void markRunning() { state_.store(WorkState::Running, std::memory_order_relaxed); }
-  /// After `markRunning`, without locks, as foreign code runs.
+  /// Calls the callbacks of the start. Called after `markRunning` and without locks, because
+  /// foreign code runs.
   void tellStarted();
   /// Ends the operation; without an error it has completed.
   void finish(std::optional<Error> error);
-  /// After `finish`, once, and without locks, as foreign code runs: calls back, lets go of what was
-  /// kept alive.
+  /// Calls the callbacks of the end and releases what was kept alive. Called once, after `finish`
+  /// and without locks, because foreign code runs.
   void tell();
 
  protected:
@@ -50,7 +51,7 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   OperationQueue& queue_;
   std::shared_ptr<void> owner_;
   const Collective collective_;
-  std::vector<std::byte> scratch_;  // scaled input, see premul.h
+  std::vector<std::byte> scratch_;  // the scaled input, see premul.h
   std::shared_ptr<void> keepAlive_;
   const int64_t timeoutNanos_;
   const int64_t deadlineNanos_;
@@ -59,8 +60,8 @@ class Operation final : public Work, public std::enable_shared_from_this<Operati
   mutable std::mutex mutex_;  // guards what follows
   std::optional<Error> error_;
   std::vector<std::function<void()>> startCallbacks_;
-  bool tellingStart_ = false;  ///< a thread is in them
-  bool endIsUntold_ = false;   ///< that thread is to tell of the end
+  bool tellingStart_ = false;  ///< a thread is calling them
+  bool endIsUntold_ = false;   ///< that thread has to call the callbacks of the end
   std::vector<std::function<void()>> callbacks_;
 };
 

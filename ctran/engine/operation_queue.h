@@ -17,10 +17,11 @@ namespace ctran {
 
 class Operation;
 
-/// A first-in-first-out queue of operations. Queues of a communicator progress independently.
+/// A first-in-first-out queue of operations. The queues of a communicator progress independently.
 ///
-/// At any time one thread drives a queue: the user's thread inside a blocking call, if the queue is
-/// empty; otherwise whoever holds `driving_`, under which nobody blocks and no foreign code runs.
+/// One thread at a time drives a queue: the user's thread inside a blocking call, if the queue is
+/// empty; otherwise the thread that holds `driving_`. A thread that holds it neither blocks nor
+/// runs foreign code.
 class OperationQueue {
  public:
   enum class Records { Collectives, Messages };
@@ -32,53 +33,58 @@ class OperationQueue {
 
   /// Starts the operation and runs it up to its first wait.
   virtual Task start(const Collective& collective) = 0;
-  /// The operation has completed.
+  /// Is called when the operation has completed.
   virtual void ended() = 0;
-  /// Slow checks for a wait that takes long. Throws Error(Mismatch).
+  /// Does the slow checks of a wait that takes long. Throws Error(Mismatch).
   virtual void checkPeers() {}
-  /// How much longer than its deadline an operation waits, for others who may know better why.
+  /// Returns how much longer than its deadline an operation waits, for ranks that may know better
+  /// who is to blame.
   virtual int64_t graceNanos(const Condition&) const { return 0; }
-  /// Which ranks have not come yet, as Error(Timeout).
+  /// Makes the Error(Timeout) which says which ranks have not come yet.
   virtual Error timeoutError(const Collective& collective, const Condition& waiting,
                              int64_t timeoutNanos) = 0;
 
-  /// Runs the operation on this thread. Only while `idle()`.
+  /// Runs the operation on this thread. May be called only while `idle()`.
   void run(const Collective& collective, int64_t timeoutNanos, WaitHooks* hooks);
 
-  /// Whether nothing is queued; then all operations so far have ended.
+  /// Returns whether nothing is queued; then all operations so far have ended.
   bool idle() const { return pending_.load(std::memory_order_acquire) == 0; }
   void push(std::shared_ptr<Operation> operation);
 
-  /// Threads that wait for an operation of this queue and drive it meanwhile.
+  /// The number of threads that wait for an operation of this queue and drive it meanwhile.
   std::atomic<int> waiters{0};
-  /// One more queue for the same; made when all others are taken. Read without locks.
+  /// Another queue for the same messages, made when all earlier ones are taken. It is read without
+  /// locks.
   std::atomic<OperationQueue*> next{nullptr};
 
   bool needsDriver() const { return !idle() && waiters.load(std::memory_order_acquire) == 0; }
 
-  /// That all operations with a tag that have been queued so far have ended. Holds at once if there
-  /// are none.
+  /// Returns a condition that holds when all operations with this tag that are queued now have
+  /// ended. It holds at once if there are none.
   Condition ended(int tag);
 
-  /// Goes as far as possible without waiting, unless another thread is doing so; true if something
-  /// happened. All errors end in the operations.
+  /// Goes as far as possible without waiting, unless another thread is doing so. Returns whether
+  /// something happened. All errors end in the operations.
   bool advance();
 
-  /// The rank that the queue waits for; -1 if that is not known, or nothing is queued.
+  /// Returns the rank that the queue waits for; -1 if it is not known, or nothing is queued.
   int awaited();
-  /// Whether the queue waits for that rank, and for nothing else: nothing to do before it moves.
+  /// Returns whether the queue waits for that rank and for nothing else, so that there is nothing
+  /// to do before that rank moves.
   bool stillWaitsFor(int rank);
-  /// The same for a thread that must not wait for another one that is driving: that has news.
+  /// Does the same for a thread that must not block on another one that is driving; then it returns
+  /// false, as that thread may have made progress.
   bool stillWaitsForIfFree(int rank);
 
-  /// Fails the communicator if an operation is late or hopeless. Returns when to look again.
+  /// Fails the communicator if an operation is late or can never end. Returns when to look again.
   int64_t checkStuck(int64_t now);
 
-  /// A call that cannot start, as the communicator is broken. After a mismatch the first one is
-  /// recorded: it tells what this rank has called where the others disagree. Only while `idle()`.
+  /// Records a call that cannot start because the communicator is broken: after a mismatch the
+  /// first such call, because it tells what this rank has called where the others disagree. May be
+  /// called only while `idle()`.
   void refused(const Collective& collective, ErrorKind why);
 
-  /// For `start`: what runs, see Recording::choice.
+  /// `start` calls this with the number of what runs, see Recording::choice.
   void chose(uint32_t choice) { trace_.chose(choice); }
 
  private:
@@ -96,13 +102,13 @@ class OperationQueue {
   void pop();
 
   const Records records_;
-  OperationTrace trace_;  // of the head; used by whoever drives
+  OperationTrace trace_;  // of the first operation in the queue; used by the driving thread
   bool hasFailed_ = false;
-  int64_t loggedAt_ = 0;  // when the head started; 0: not known, as nothing was logged
+  int64_t loggedAt_ = 0;  // when the first operation started; 0: not known, as nothing was logged
   std::mutex driving_;
-  Task task_;  // of the head
+  Task task_;  // of the first operation in the queue
   std::atomic<size_t> pending_{0};
-  std::atomic<uint64_t> ended_{0};  // operations that have been queued and have ended
+  std::atomic<uint64_t> ended_{0};  // number of operations that were queued and have ended
   std::mutex queueMutex_;           // guards what follows
   struct Queued {
     std::shared_ptr<Operation> operation;
@@ -111,7 +117,7 @@ class OperationQueue {
   std::deque<Queued> queue_;
 };
 
-/// A queue of messages.
+/// A queue of sends to one peer, or of receives.
 class MessageQueue : public OperationQueue {
  public:
   explicit MessageQueue(Core& core) : OperationQueue(core) {}
@@ -126,7 +132,7 @@ class MessageQueue : public OperationQueue {
   uint64_t record_ = 0;
 };
 
-/// What is sent to one peer on the same host.
+/// The queue of the sends to one peer on the same host.
 class ShmSendQueue final : public MessageQueue {
  public:
   ShmSendQueue(Core& core, Arena& arena, int peer) : MessageQueue(core), channel_(arena, peer) {}
@@ -136,7 +142,7 @@ class ShmSendQueue final : public MessageQueue {
   ShmChannel channel_;
 };
 
-/// What is received from one peer, or from all of them, wherever they are.
+/// The queue of receives from one peer, or from all of them, wherever they are.
 class ReceiveQueue final : public MessageQueue {
  public:
   ReceiveQueue(Core& core, const std::vector<Mailbox*>& mailboxes)

@@ -11,9 +11,9 @@
 
 namespace ctran {
 
-/// How a thread waits: it looks again and again, at first without even reading the clock; after
-/// about two microseconds the host language is told that the thread blocks; then it spins and
-/// yields for as long as the communicator's Core says, and then sleeps between looks.
+/// How a thread waits. It looks again and again, at first without even reading the clock. After
+/// about two microseconds it tells the host language that it blocks. Then it spins and yields for
+/// as long as the communicator's Core says, and then sleeps between looks.
 class Patience {
  public:
   Patience(Core& core, WaitHooks* hooks) : core_(core), hooks_(hooks) {}
@@ -23,10 +23,10 @@ class Patience {
   Patience(const Patience&) = delete;
   Patience& operator=(const Patience&) = delete;
 
-  /// To be called after a look that found nothing. `awaited`: the rank that has to move, or -1.
-  /// `stillWaiting` looks once more, right before sleeping, whether it is still that rank.
-  /// `stuck(now)` is called before each sleep and throws if waiting makes no sense any more; it
-  /// returns the latest time to wake up.
+  /// Is called after a look that found nothing. `awaited`: the rank that has to move, or -1.
+  /// `stillWaiting()` returns, right before the thread sleeps, whether it still waits for that
+  /// rank. `stuck(now)` is called before each sleep, throws if waiting is useless, and returns the
+  /// latest time to wake up.
   template <class StillWaiting, class Stuck>
   void pause(int awaited, StillWaiting stillWaiting, Stuck stuck) {
     constexpr int kLooksPerClock = 64;  // about a microsecond

@@ -7,22 +7,24 @@
 
 namespace ctran {
 
-/// Tells when processes end, and when there is news from other hosts for ranks that sleep: one
-/// thread per process sleeps on their descriptors. A pidfd fires when the
-/// process itself ends, even if children that it forked live on, and with no process id that could
-/// be somebody else's by then.
+/// Tells when processes end, and when other hosts have sent something to ranks that sleep. One
+/// thread per process sleeps on the descriptors of both. A pidfd fires when the process itself
+/// ends, even if children that it forked live on, and cannot be mistaken for a later process with
+/// the same id.
 class PeerWatcher {
  public:
-  /// `died` is called once, on the watcher's thread, unless the watch ended before. `process` is
-  /// its processToken(): whatever the number of watches, one descriptor is kept of each.
+  /// Calls `died` once, on the watcher's thread, unless `unwatch` is called before. `process` is
+  /// the processToken() of the watched process: one descriptor is kept of each process, whatever
+  /// the number of watches.
   static uint64_t watch(UniqueFd pidFd, uint64_t process, std::function<void()> died);
-  /// `isReadable` is called once after each `arm`, on the watcher's thread, when the descriptor has
+  /// Calls `isReadable` once after each `arm`, on the watcher's thread, when the descriptor has
   /// something to read; it must not block.
   static uint64_t watchReadable(int fd, std::function<void()> isReadable);
   static void arm(uint64_t watch);
-  /// After this `died` or `isReadable` is not called any more, unless it is being called right now.
+  /// Ends a watch: `died` or `isReadable` is not called any more, unless it is being called right
+  /// now.
   static void unwatch(uint64_t watch);
-  /// In a child after fork(), where the thread does not exist.
+  /// Is called in a child after fork(), where the thread does not exist.
   static void forget();
 };
 

@@ -10,7 +10,7 @@ namespace ctran {
 /// hosts, transports, memory, and which algorithms serve which sizes.
 void logCreation(Communicator& communicator);
 
-/// "4 KB": with at most three digits, in powers of 1000.
+/// Formats bytes as "4 KB": with at most three digits, in powers of 1000.
 std::string printedBytes(double bytes);
 
 }  // namespace ctran

@@ -89,8 +89,9 @@ void ShmQueue::tryReading(std::span<const Memory> memories) {
   readingIsOpen_ = true;
 }
 
-/// All ranks have said what they can before they began a collective. So all know it of all after
-/// the first one in which all have waited for all, and that is the same one on all ranks.
+/// Decides whether ranks read each other's memory. Every rank publishes what it can do before it
+/// begins a collective. So every rank knows it of all ranks after the first collective in which all
+/// have waited for all, and that is the same collective on all ranks.
 void ShmQueue::agreeOnReading(const Collective& c) {
   using Kind = CollectiveKind;
   if (readingIsKnown_) {

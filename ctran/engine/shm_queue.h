@@ -8,7 +8,7 @@
 
 namespace ctran {
 
-/// The collectives of a communicator on one host.
+/// The queue of the collectives of a communicator on one host.
 class ShmQueue final : public CollectiveQueue {
  public:
   ShmQueue(Core& core, Arena& arena);
@@ -21,7 +21,8 @@ class ShmQueue final : public CollectiveQueue {
   void recordTraffic(Recording& recording) override { shm_.recordTraffic(recording); }
 
  private:
-  /// A number that a process has in its memory.
+  /// A number at an address in the memory of a process. Whoever can read it there can read that
+  /// process.
   struct Memory {
     int process;
     const std::byte* at;
@@ -31,10 +32,10 @@ class ShmQueue final : public CollectiveQueue {
   void agreeOnReading(const Collective& collective);
 
   ShmContext shm_;
-  uint64_t token_ = 0;           // others look whether they can read it
-  bool readingIsOpen_ = false;   // nobody has decided yet whether the ranks read
+  uint64_t token_ = 0;          // other ranks try to read it
+  bool readingIsOpen_ = false;  // whether the ranks read each other's memory is still to be decided
   bool readingIsKnown_ = false;  // all ranks have said what they can
-  const HostMap map_;            // of one host
+  const HostMap map_;            // of the one host
   RowPaths rows_;
 };
 

@@ -22,19 +22,19 @@
 /// plans in plan.h. Every failure is thrown as a ctran::Error.
 namespace ctran {
 
-class Communicator;  // of the engine
+class Communicator;  // the engine's own class
 class InitPoint;
-class Rendezvous;  // of the engine
+class Rendezvous;  // the engine's own class
 struct CallHints;
 
 namespace api {
 
 using Hints = std::map<std::string, std::string>;
 
-/// As the peer of Recv: whoever comes first.
+/// As the peer of a Recv: the receive takes a message from any rank.
 inline constexpr int kAnyRank = -1;
 
-/// `count` elements at `data`.
+/// A block is `count` elements at `data`.
 struct Block {
   std::byte* data = nullptr;
   size_t count = 0;
@@ -66,49 +66,51 @@ struct Call {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op = {};
-  int root = 0;  ///< root; the peer of Send and Recv
-  int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
+  int root = 0;  ///< the root of the collective; for Send and Recv the peer
+  int tag = 0;   ///< for Send and Recv: a receive takes messages of its own tag only
   size_t count = 0;
   const void* input = nullptr;
   void* output = nullptr;
   std::vector<Block> inputs = {};
   std::vector<Block> outputs = {};
-  int* source = nullptr;  ///< of Recv: gets the sender's rank; lives as the buffer does
-  Hints hints = {};       ///< of this call: they come before the communicator's
-  /// From Communicator::prepare, instead of `hints`.
+  /// For Recv: is set to the sender's rank; has to live as long as the buffer.
+  int* source = nullptr;
+  Hints hints = {};  ///< for this call only; they override the communicator's
+  /// Hints read beforehand by Communicator::prepare; they replace `hints`.
   std::shared_ptr<const CallHints> prepared = {};
 };
 
 struct CommunicatorOptions {
   int rank = 0;
   int size = 1;
-  std::string name = "world";    ///< for people and for keys in the store
+  std::string name = "world";    ///< used in messages to people and in keys of the store
   std::shared_ptr<Store> store;  ///< not needed when size is 1
-  std::chrono::nanoseconds timeout = std::chrono::seconds(600);  ///< of creation and of operations
+  /// Default timeout of creation and of every operation.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(600);
   Hints hints;
 };
 
-/// The store that a URL names: "file:///DIRECTORY", for processes of one user that see the
-/// directory, which is made if it is not there; "memory://NAME", for threads of one process. Throws
+/// Opens the store that a URL names: "file:///DIRECTORY" serves processes of one user that see the
+/// directory, which is created if needed; "memory://NAME" serves threads of one process. Throws
 /// Error(InvalidArgument). Programs with a store of their own derive from Store.
 CTRAN_API std::shared_ptr<Store> openStore(const std::string& url);
 
-/// What would serve a call, and why.
+/// Says which algorithm would serve a call, and why.
 struct Explanation {
   std::string algorithm;
   std::string why;
-  std::string json;  ///< of these, and of each alternative: its cost, and why it cannot serve
+  std::string json;  ///< both of these, and for each alternative its cost or why it cannot serve
 };
 
-/// A group of ranks and the operations among them, on one host or on several.
+/// A communicator is a group of ranks, on one host or on several, and the operations among them.
 ///
-/// Threads: one at a time per communicator; `abort`, `isAborted` and Work::test from any thread at
-/// any time. Collectives run in the order of their calls; sends and receives have an order of their
-/// own per peer and direction.
+/// Threads: one thread at a time uses a communicator; `abort`, `isAborted` and Work::test are safe
+/// from any thread at any time. Collectives run in the order of their calls; sends and receives
+/// keep an order of their own per peer and direction.
 class CTRAN_API Communicator final {
  public:
-  /// Collective over all ranks of `options.size`. `hooks` are told before a thread blocks, here and
-  /// in all calls that take them.
+  /// Creates the communicator. Collective over all ranks of `options.size`. `hooks` are told before
+  /// a thread blocks, here and in all calls that take them.
   static std::shared_ptr<Communicator> create(const CommunicatorOptions& options,
                                               WaitHooks* hooks = nullptr);
   explicit Communicator(std::shared_ptr<ctran::Communicator> engine);
@@ -121,42 +123,46 @@ class CTRAN_API Communicator final {
   const std::string& name() const;
   std::chrono::nanoseconds timeout() const;
   void setTimeout(std::chrono::nanoseconds timeout);
-  /// From now on these count instead of those of creation; all ranks set the same ones between the
-  /// same two calls.
+  /// Replaces the hints of creation from now on. All ranks set the same hints between the same two
+  /// calls.
   void setHints(const Hints& hints);
-  /// Reads hints once, for calls that come often. What setHints sets later does not count for them.
+  /// Reads hints once, for calls that are made often. A later setHints does not affect them.
   std::shared_ptr<const CallHints> prepare(const Hints& hints) const;
-  /// For each rank, the number of its host. Ranks of one host share memory.
+  /// Returns the number of the host of each rank. Ranks of one host share memory.
   std::vector<int> hosts() const;
 
-  /// Runs the operation to its end on the caller's thread, behind what was posted. A zero `timeout`
-  /// means the communicator's. Unless the error's kind is InvalidArgument, the communicator is
-  /// broken from then on.
+  /// Runs the operation to its end on the caller's thread, after everything posted before. A zero
+  /// `timeout` means the communicator's. An error of any kind but InvalidArgument breaks the
+  /// communicator.
   void run(const Call& call, std::chrono::nanoseconds timeout = {}, WaitHooks* hooks = nullptr);
-  /// Queues the operation and returns at once. `keepAlive` is released when it has ended.
+  /// Queues the operation and returns at once. `keepAlive` is released when the operation has
+  /// ended.
   std::shared_ptr<Work> post(const Call& call, std::chrono::nanoseconds timeout = {},
                              std::shared_ptr<void> keepAlive = nullptr);
 
-  /// A communicator of the listed ranks of this one, in that order. Collective over all ranks of
-  /// this communicator; a rank that joins no group passes an empty list and gets null.
+  /// Makes a communicator of the listed ranks of this one, in that order. Collective over all ranks
+  /// of this communicator; a rank that joins no group passes an empty list and gets null.
   std::shared_ptr<Communicator> split(std::span<const int> ranks, const std::string& name,
                                       std::chrono::nanoseconds timeout = {},
                                       WaitHooks* hooks = nullptr);
 
-  /// Ends every blocked and every later operation of all ranks with Error(Aborted). Any thread.
+  /// Ends every blocked and every later operation of all ranks with Error(Aborted). Safe from any
+  /// thread.
   void abort(const std::string& reason);
-  /// Whether the communicator is broken. Any thread.
+  /// Returns whether the communicator is broken. Safe from any thread.
   bool isAborted() const;
-  /// Waits for everything posted, then leaves. Later calls throw. Idempotent. Throws
-  /// Error(Mismatch), after leaving, if another rank has called another last collective.
+  /// Waits for everything posted, then leaves the communicator. Later calls throw. Idempotent.
+  /// Throws Error(Mismatch), after leaving, if the last collective of another rank was a different
+  /// call.
   void finalize(WaitHooks* hooks = nullptr);
 
-  /// What would serve a call in which every rank contributes that many bytes of that type.
+  /// Says what would serve a call of this type in which every rank contributes `bytes` bytes.
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                       const Hints& hints = {}) const;
-  /// Measures what there is to choose from, for about that long, and uses the result from now on,
-  /// here and in later communicators of as many ranks on machines like this one. `progress` is told
-  /// how much is done, from 0 to 1, and what is next. Collective. Returns the table, as JSON.
+  /// Measures the algorithms that there are to choose from, for about `seconds`, and uses the
+  /// result from now on, here and in later communicators of as many ranks on machines like this
+  /// one. `progress` is told the part that is done, from 0 to 1, and what is next. Collective.
+  /// Returns the table, as JSON.
   std::string tune(double seconds = 30,
                    const std::function<void(double, const std::string&)>& progress = nullptr);
 
@@ -166,14 +172,14 @@ class CTRAN_API Communicator final {
   const std::shared_ptr<ctran::Communicator> engine_;
 };
 
-/// The communicator of this process that has the name and the rank, whoever has made it: the last
-/// one, if there are several. Null if there is none. Any thread.
+/// Finds the communicator of this process that has this name and rank, whoever made it; the newest
+/// one if there are several. Returns null if there is none. Safe from any thread.
 CTRAN_API std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank);
-/// The same by its token, which no other one of this process has.
+/// Finds a communicator by its token, which is unique in this process.
 CTRAN_API std::shared_ptr<Communicator> findCommunicator(uint64_t token);
 
-/// Where a process can be reached by others that want to form a communicator with it, without a
-/// store.
+/// A Meeting is where other processes can reach this one, without a store, to form a communicator
+/// with it.
 class CTRAN_API Meeting final {
  public:
   Meeting();
@@ -181,11 +187,11 @@ class CTRAN_API Meeting final {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  /// A word of ASCII, to be given to the others. Whoever knows it can join.
+  /// An ASCII string to be given to the others. Whoever knows it can join.
   const std::string& handle() const;
-  /// A communicator of the processes of `handles`, rank r that of `handles[r]`. Collective over
-  /// them; all pass the same `occasion`, one that they have not passed before. Of `options`, rank,
-  /// size and store do not matter.
+  /// Forms a communicator of the processes of `handles`; the process of `handles[r]` becomes rank
+  /// r. Collective over them; all pass the same `occasion`, which they have not passed before. The
+  /// fields rank, size and store of `options` are ignored.
   std::shared_ptr<Communicator> form(const std::vector<std::string>& handles,
                                      const std::string& occasion,
                                      const CommunicatorOptions& options = {},
@@ -195,23 +201,26 @@ class CTRAN_API Meeting final {
   const std::unique_ptr<InitPoint> point_;
 };
 
-/// How processes that know one address and one secret tell each other a word each, such as the
-/// handles of their Meetings: rank 0 listens, hears all, and tells all. A word has at most 64 KiB.
-/// The secret itself is not sent; the words can be read by whoever reads the network.
+/// A Rendezvous lets processes that know one address and one secret exchange one string each, such
+/// as the handles of their Meetings: rank 0 listens, collects all strings, and sends all of them to
+/// each process. A string has at most 64 KiB. The secret itself is not sent; whoever reads the
+/// network can read the strings.
 class CTRAN_API Rendezvous final {
  public:
-  /// Rank 0 listens at "10.0.0.1:1234" or "[fd00::1]:1234"; without an address at a free port.
+  /// Rank 0 listens at an address such as "10.0.0.1:1234" or "[fd00::1]:1234"; if it is empty, at a
+  /// free port.
   Rendezvous(const std::string& address, const std::string& secret);
   ~Rendezvous();
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
-  /// Where it listens.
+  /// Returns the addresses at which rank 0 listens.
   std::vector<std::string> addresses() const;
-  /// Rank 0's part: everybody's words, by rank.
+  /// Rank 0 calls this. Returns the strings of all ranks, by rank.
   std::vector<std::string> gather(int size, const std::string& word,
                                   std::chrono::nanoseconds timeout, WaitHooks* hooks = nullptr);
-  /// The part of the others, who wait until rank 0 listens at one of the addresses.
+  /// Every other rank calls this, and waits until rank 0 listens at one of the addresses. Returns
+  /// the strings of all ranks, by rank.
   static std::vector<std::string> join(const std::vector<std::string>& addresses,
                                        const std::string& secret, int rank, int size,
                                        const std::string& word, std::chrono::nanoseconds timeout,

@@ -9,25 +9,26 @@
 
 namespace ctran::api {
 
-/// Which calls a plan serves. All ranks have to say the same, before the same call.
+/// Which calls a plan serves. All ranks pass the same, before the same call.
 struct PlanUse {
-  std::string communicator = {};  ///< of that name; empty: of any
-  size_t minBytes = 0;            ///< of a block
+  std::string communicator = {};  ///< serves the communicator of this name only; empty: any
+  size_t minBytes = 0;            ///< smallest size of a block
   size_t maxBytes = std::numeric_limits<size_t>::max();
-  bool preferred = false;  ///< it comes first, whatever was measured
+  bool preferred = false;  ///< the plan comes first, whatever was measured
 };
 
-/// Registers a plan, which is JSON as `torchcomms.plan` writes it, in this process from now on. It
-/// serves where it is preferred, named by a hint ("plan:NAME"), or was the fastest when measured.
-/// Returns a number to remove it by. Throws Error(InvalidArgument) if the text is none or the
-/// verifier rejects the plan, Error(Unsupported) if it cannot be executed here. Any thread.
+/// Registers a plan in this process from now on. `json` is what `torchcomms.plan` writes. The plan
+/// serves a call where it is preferred, named by a hint ("plan:NAME"), or was measured to be the
+/// fastest. Returns a number to remove it by. Throws Error(InvalidArgument) if the text is no plan
+/// or the verifier rejects it, Error(Unsupported) if it cannot be executed here. Safe from any
+/// thread.
 CTRAN_API uint64_t registerPlan(const std::string& json, const PlanUse& use = {});
 
-/// The same of a program of MSCCL++, which is JSON as its DSL writes it. Inputs and outputs that it
-/// reaches on other ranks are copied through memory that all have.
+/// Registers a program of MSCCL++ as registerPlan registers a plan. `json` is what its DSL writes.
+/// Inputs and outputs that it reaches on other ranks are copied through memory that all ranks have.
 CTRAN_API uint64_t registerProgram(const std::string& json, const PlanUse& use = {});
 
-/// Calls that are under way go on with it. Whether it was there.
+/// Removes a plan; calls that are under way go on with it. Returns whether the plan was there.
 CTRAN_API bool removePlan(uint64_t number);
 
 }  // namespace ctran::api

@@ -11,7 +11,7 @@
 
 namespace ctran {
 
-class Window;  // of the engine
+class Window;  // the engine's own class
 
 namespace api {
 
@@ -19,37 +19,37 @@ namespace api {
 enum class Comparison : uint8_t { Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual };
 
 struct WindowOptions {
-  size_t signalWords = 8;  ///< numbered words that others may set on this rank
+  size_t signalWords = 8;  ///< number of words that others may set on this rank
   std::string name = "window";
   std::chrono::nanoseconds timeout{};  ///< of creation and of operations; 0: the communicator's
 };
 
-/// Memory of the host that the ranks of one host map. Zeros at first.
+/// Allocates memory of the host that the ranks of one host can map. It is filled with zeros.
 CTRAN_API std::shared_ptr<std::byte> allocateShared(size_t bytes);
 
-/// The file behind memory of allocateShared, which whoever has its descriptor can map.
+/// The file behind memory of allocateShared. A process that has its descriptor can map it.
 struct SharedFile {
-  int descriptor = -1;  ///< as long as the memory lives; -1: the memory is of another kind
+  int descriptor = -1;  ///< open as long as the memory lives; -1: the memory is of another kind
   size_t bytes = 0;     ///< of the file
   size_t offset = 0;    ///< of the memory in it
 };
-/// The one that holds all of [data, data + bytes).
+/// Returns the file that holds all of [data, data + bytes).
 CTRAN_API SharedFile sharedFileOf(const void* data, size_t bytes);
-/// Maps such a file, whose descriptor may then be closed. Throws Error(System) if it is no such
-/// file, or has another size. Within one process all get the same address.
+/// Maps such a file; its descriptor may be closed afterwards. Throws Error(System) if it is no such
+/// file, or has another size. Within one process all callers get the same address.
 CTRAN_API std::shared_ptr<std::byte> mapShared(int descriptor, size_t bytes);
 
-/// Memory that every rank exposes to the others, with signals.
+/// A window is memory that every rank exposes to the others, with signals.
 ///
 /// Operations to one rank take effect there in the order of their calls; whoever has seen a signal
-/// sees all that its sender put there before. They return null when they have ended already. An
-/// ended put or signal may reuse its source; after a flush all that was put there is visible there.
-/// One thread at a time.
+/// sees all that its sender put there before. An operation that has already ended returns null. The
+/// source of an ended put or signal may be reused; after a flush all that was put there is visible
+/// there. One thread at a time uses a window.
 class CTRAN_API Window final {
  public:
-  /// Collective over the ranks of `parent`, which has to outlive the window. `memory` is what this
-  /// rank exposes, possibly nothing; others map it where it comes from allocateShared. It has to
-  /// outlive the window.
+  /// Creates the window. Collective over the ranks of `parent`, which has to outlive the window.
+  /// `memory` is what this rank exposes, possibly nothing; others map it if it comes from
+  /// allocateShared. It has to outlive the window.
   static std::unique_ptr<Window> create(Communicator& parent, std::span<std::byte> memory,
                                         const WindowOptions& options = {},
                                         WaitHooks* hooks = nullptr);
@@ -60,8 +60,8 @@ class CTRAN_API Window final {
 
   int rank() const;
   int size() const;
-  size_t bytes(int rank) const;  ///< that it exposes
-  /// That rank's memory, here; null when it is reached by messages.
+  size_t bytes(int rank) const;  ///< number of bytes that this rank exposes
+  /// Returns the memory of a rank, mapped here; null if it is reached by messages.
   std::shared_ptr<std::byte> mapped(int rank) const;
 
   using WorkPtr = std::shared_ptr<Work>;
@@ -72,20 +72,21 @@ class CTRAN_API Window final {
   /// Reads from byte `offset` of the target's memory.
   WorkPtr get(int target, size_t offset, std::span<std::byte> destination, Timeout timeout = {});
   WorkPtr flush(int target, Timeout timeout = {});
-  /// Counts one signal from this rank at the target.
+  /// Adds one signal from this rank to the count at the target.
   WorkPtr signal(int target, Timeout timeout = {});
-  /// Waits for one more signal from `origin` than was waited for before.
+  /// Waits for one more signal from `origin` than earlier calls have waited for.
   WorkPtr waitSignal(int origin, Timeout timeout = {});
   /// Sets a numbered word of the target.
   WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout = {});
-  /// Waits until a numbered word of this rank compares so with `value`.
+  /// Waits until the comparison of a numbered word of this rank with `value` holds.
   WorkPtr waitWord(size_t word, Comparison comparison, uint64_t value, Timeout timeout = {});
-  /// Waits for `work`, if there is one.
+  /// Waits for `work` unless it is null.
   static void finish(const WorkPtr& work, WaitHooks* hooks = nullptr);
 
-  /// Collective: when it returns nobody touches this rank's memory any more. Idempotent.
+  /// Closes the window. Collective: when it returns, no rank touches this rank's memory any more.
+  /// Idempotent.
   void close(WaitHooks* hooks = nullptr);
-  /// Ends every blocked and every later operation of all ranks. Any thread.
+  /// Ends every blocked and every later operation of all ranks. Safe from any thread.
   void abort(const std::string& reason);
 
  private:
