@@ -25,25 +25,27 @@ class ShmContext;
 
 /// What the GPUs of a communicator can do, as all ranks know it.
 struct GpuLimits {
-  size_t slotBytes = 0;      ///< of the packets that one rank has for another
-  size_t lineBytes = 0;      ///< the same of lines; 0: not all links carry lines whole
+  size_t slotBytes = 0;  ///< bytes of the packets that one rank can hold for another
+  /// Bytes of the lines that one rank can hold for another; 0: not all links carry lines whole.
+  size_t lineBytes = 0;
   bool throughHost = false;  ///< data goes through the host's memory
 };
 
-/// What all ranks know alike of a call, and of where they are, when they choose an algorithm.
+/// What all ranks know alike of a call, and of where they are. Algorithms are chosen by this alone.
 struct AlgorithmQuery {
   CollectiveKind kind{};
-  size_t bytes = 0;                 ///< that a rank contributes, see contributionBytes
-  int size = 1;                     ///< ranks
-  int sharing = 1;                  ///< of them, those that share the network of a host
-  bool partialSums = true;          ///< sums of partial sums are as good as sums
-  const HostMap* map = nullptr;     ///< how they are spread over hosts; null: all on one
+  size_t bytes = 0;         ///< bytes that a rank contributes, see contributionBytes
+  int size = 1;             ///< number of ranks
+  int sharing = 1;          ///< number of ranks that share the network of a host
+  bool partialSums = true;  ///< sums of partial sums are as good as sums, see toleratesPartialSums
+  const HostMap* map = nullptr;     ///< how the ranks are spread over hosts; null: all are on one
   const GpuLimits* gpus = nullptr;  ///< null: the tensors are the CPU's
-  bool reachesGpus = false;         ///< the network does, in their memory, see stageOnRail
-  size_t element = 1;               ///< of GPUs: bytes of what a reduction's kernel reduces
-  size_t largest = 0;               ///< of GPUs: bytes of the largest block
+  bool reachesGpus = false;         ///< the network reaches the GPUs' memory, see stageOnRail
+  size_t element = 1;               ///< GPUs: bytes of what a reduction's kernel reduces
+  size_t largest = 0;               ///< GPUs: bytes of the largest block
 
-  /// Of all blocks together, of one, and of all others than a rank's own, where there are blocks.
+  /// The bytes of all blocks together, of one block, and of all blocks but a rank's own, where
+  /// there are blocks.
   double all() const { return static_cast<double>(bytes) * (isDivided() ? 1 : size); }
   double block() const { return all() / size; }
   double others() const { return all() - block(); }
@@ -69,14 +71,14 @@ class CollectiveKinds {
   uint32_t bits_ = 0;
 };
 
-/// Where an algorithm runs: among the ranks of a host that share memory; among any ranks, by
-/// messages; among the ranks of several hosts, by shared memory inside and messages between them;
-/// on GPUs that reach each other's memory; on GPUs of several such domains, by kernels inside and
-/// messages between them.
+/// Where an algorithm runs. `SharedMemory`: among the ranks of one host. `Network`: among any
+/// ranks, by messages. `Hosts`: among the ranks of several hosts, by shared memory inside and
+/// messages between them. `Gpus`: on GPUs that reach each other's memory. `GpuHosts`: on GPUs of
+/// several such domains, by kernels inside and messages between them.
 enum class AlgorithmPlace { SharedMemory, Network, Hosts, Gpus, GpuHosts };
 
-/// Sizes for which an algorithm was the fastest when it was measured, and what a call has, all as
-/// the algorithm counts bytes: what its packets take, for one.
+/// The sizes for which an algorithm was the fastest when it was measured, and the size of the call.
+/// All three are counted as the algorithm counts bytes, for example as what its packets take.
 struct SizeRange {
   size_t bytes = 0;
   size_t from = 0;
@@ -87,11 +89,12 @@ struct SizeRange {
   std::string text() const;  ///< "up to 4096 bytes"
 };
 
-/// Where an operation on a GPU goes. `sharesGpu`: other kernels may run at the same time, and lose
-/// less when it takes all of a few multiprocessors than a part of many. Alone it is faster on many.
+/// Where an operation on a GPU goes.
+/// `sharesGpu`: other kernels may run at the same time. They lose less if this one takes all of a
+/// few multiprocessors than if it takes a part of many. Alone, a kernel is faster on many.
 /// `timeout`: the longest wait inside a kernel, replays included; 0: the communicator's.
-/// `blocks` and `threads`: how many a kernel takes at most, and how many each of them has; 0: as
-/// the algorithm likes. The same on all ranks.
+/// `blocks` and `threads`: the most blocks that a kernel takes, and the threads of each; 0 leaves
+/// it to the algorithm. All ranks pass the same.
 struct GpuTarget {
   gpu::Stream stream = nullptr;
   bool sharesGpu = false;
@@ -107,29 +110,29 @@ using HostsAlgorithm = Task (*)(HostsContext&, const Collective&);
 using GpuAlgorithm = void (*)(GpuContext&, const Collective&, const GpuTarget&);
 using GpuHostsAlgorithm = void (*)(GpuHostsCall&, const Collective&);
 
-/// An algorithm, as it stands beside its code: each file collective/COLLECTIVE/PLACE/NAME.cpp
-/// defines a function `Algorithm algorithms::collectivePlaceName()`, from whose name the build
-/// makes the registry.
+/// An algorithm, declared beside its code: each file collective/COLLECTIVE/PLACE/NAME.cpp defines a
+/// function `Algorithm algorithms::collectivePlaceName()`, and the build makes the registry from
+/// these names.
 struct Algorithm {
   std::string_view name;
   CollectiveKinds kinds;
-  /// In the order of places.
+  /// The alternatives are in the order of AlgorithmPlace.
   std::variant<ShmAlgorithm, NetAlgorithm, HostsAlgorithm, GpuAlgorithm, GpuHostsAlgorithm> run;
-  /// The cost model: microseconds. Not on GPUs of one domain.
+  /// The cost model: returns microseconds. It is not used on GPUs of one domain.
   double (*micros)(const AlgorithmQuery&) = nullptr;
-  /// Why it cannot serve a call; empty if it can.
+  /// Returns why the algorithm cannot serve a call; empty if it can.
   std::string (*whyNot)(const AlgorithmQuery&) = [](const AlgorithmQuery&) {
     return std::string();
   };
   bool sumsPartially = false;  ///< it passes on partial sums
   bool readsPeers = false;     ///< ranks read the memory of other processes
-  /// On GPUs, instead of the cost model: of those whose range holds, the one with the narrowest is
-  /// chosen. Null: it has to be named.
+  /// Used on GPUs instead of the cost model: among the algorithms whose range holds, the one with
+  /// the narrowest range is chosen. Null: the algorithm is used only if somebody names it.
   SizeRange (*sizes)(const AlgorithmQuery&) = nullptr;
-  /// On GPUs: does what the first call of its kind needs, such as compiling, if it has not been
-  /// done.
+  /// Used on GPUs: does what the first call of its kind needs, such as compiling, unless it has
+  /// been done.
   void (*prepare)(GpuContext&, const Collective&) = nullptr;
-  bool preparesTogether = false;  ///< in which it waits for the other ranks
+  bool preparesTogether = false;  ///< `prepare` waits for the other ranks
 
   AlgorithmPlace place() const { return static_cast<AlgorithmPlace>(run.index()); }
 };

@@ -4,7 +4,8 @@
 
 namespace ctran {
 
-/// What serves any collective of a single rank: its input, reduced or not, becomes its output.
+/// Returns the algorithm that serves any collective of a single rank: the input, reduced or not,
+/// becomes the output.
 const Algorithm& aloneAlgorithm();
 
 }  // namespace ctran

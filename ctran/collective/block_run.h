@@ -8,8 +8,8 @@
 
 namespace ctran {
 
-/// Several blocks as one message: straight from and to their memory where they lie side by side
-/// there, through a copy otherwise. To be kept until the message has ended.
+/// Several blocks sent or received as one message. If they lie side by side in memory, the message
+/// uses that memory; otherwise it uses a copy. The object has to live until the message has ended.
 class BlockRun {
  public:
   BlockRun(std::vector<Block> blocks, size_t element)
@@ -26,14 +26,14 @@ class BlockRun {
 
   size_t bytes() const { return bytes_; }
 
-  /// The blocks one after another.
+  /// Returns the blocks one after another.
   const std::byte* packed() {
     if (together_) return begin_;
     copy_.resize(bytes_);
     move([](std::byte* block, std::byte* copy, size_t n) { std::memcpy(copy, block, n); });
     return copy_.data();
   }
-  /// Where they may be received; `unpack` when they have been.
+  /// Returns where the blocks may be received. Call `unpack` when they have been.
   std::byte* landing() {
     if (together_) return begin_;
     copy_.resize(bytes_);

@@ -18,10 +18,10 @@ struct CallHints;
 class PlanAlgorithm;
 struct PersistentCopy;
 
-/// As the peer of Recv and WaitSignal: whoever comes first.
+/// As the peer of Recv and WaitSignal: the operation takes what any rank sends.
 inline constexpr int kAnyRank = -1;
 
-/// `count` elements at `data`.
+/// A block is `count` elements at `data`.
 struct Block {
   std::byte* data = nullptr;
   size_t count = 0;
@@ -60,8 +60,9 @@ struct Collective {
   CollectiveKind kind = CollectiveKind::Barrier;
   DataType type = DataType::UInt8;
   ReduceOp op;
-  int root = 0;  ///< root; the peer of Send and Recv; whom WaitSignal waits for
-  int tag = 0;   ///< of Send and Recv: a message goes to a receive of its tag
+  /// The root of the collective; for Send and Recv the peer; for WaitSignal the rank it waits for.
+  int root = 0;
+  int tag = 0;  ///< for Send and Recv: a receive takes messages of its own tag only
   size_t count = 0;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;
@@ -69,22 +70,22 @@ struct Collective {
   std::vector<Block> outputs;
   int* source =
       nullptr;  ///< of Recv: gets the sender's rank, if not null; lives as the buffer does
-  /// Of Recv, set by the communicator: what has to hold before a message is taken, for each peer.
+  /// For Recv, set by the communicator: what has to hold before a message is taken, for each peer.
   std::vector<Condition> after;
   /// What the call asks for (preference.h); null if nothing.
   std::shared_ptr<const CallHints> hints;
-  /// The plan that does it; none: a native algorithm. Chosen when the call is made.
+  /// The plan that runs the call; null: a native algorithm. It is chosen when the call is made.
   std::shared_ptr<const PlanAlgorithm> plan;
-  /// Of AllGather and AllToAll on GPUs: where the outputs of all ranks are, if they have agreed
-  /// about that (exchange/persistent_copy.h).
+  /// For AllGather and AllToAll on GPUs: where the outputs of all ranks are, if the ranks have
+  /// agreed on that (exchange/persistent_copy.h).
   std::shared_ptr<const PersistentCopy> persistent;
-  /// Of a communicator of several hosts: each rail (HostMap) does it by itself, in the numbers of
-  /// the hosts, an average being one of all ranks. Every rank calls it; ranks without a rail do
-  /// nothing.
+  /// On several hosts: each rail (HostMap) runs the collective by itself. Ranks are then numbered
+  /// as their hosts are, and an average is one over all ranks of the communicator. Every rank makes
+  /// the call; ranks without a rail do nothing.
   bool onRail = false;
-  /// It is how the ranks make a communicator or a window of this one.
+  /// The ranks make a communicator or a window of this communicator with this call.
   bool makesGroup = false;
-  /// Of AllToAllVDynamic and AllToAllVCombine: which rows.
+  /// The rows that AllToAllVDynamic and AllToAllVCombine move.
   std::shared_ptr<const RowExchange> rows;
 
   size_t blockBytes() const { return count * sizeOf(type); }
@@ -97,30 +98,31 @@ struct Collective {
     return {output + rank * blockBytes(), count};
   }
 
-  /// Bytes of the largest block.
+  /// Return the bytes of the largest block.
   size_t largestInput() const;
   size_t largestOutput() const;
 
-  /// "all_reduce(sum, float32, 1024 elements)", for people.
+  /// Describes the call for people: "all_reduce(sum, float32, 1024 elements)".
   std::string describe() const;
 };
 
-/// Throws Error(InvalidArgument) when the description makes no sense for this rank and size.
+/// Throws Error(InvalidArgument) if the description is wrong for this rank and size.
 void validate(const Collective& collective, int rank, int size);
 
-/// What a rank publishes at most in a collective: of all_reduce, reduce, broadcast, gather and
-/// all_gather its block, of reduce_scatter, scatter and all_to_all all of its blocks. The same on
-/// all ranks; 0 where they do not know.
+/// Returns the most bytes that a rank publishes in a collective: its block for all_reduce, reduce,
+/// broadcast, gather and all_gather; all of its blocks for reduce_scatter, scatter and all_to_all.
+/// It is the same on all ranks; 0 where they do not know it.
 size_t contributionBytes(const Collective& collective, int size);
 
 bool isReduction(CollectiveKind kind);
-/// Whether `root` counts: also of messages, whose root is the peer.
+/// Returns whether `root` is used, as it is by messages, too, whose root is the peer.
 bool hasRoot(CollectiveKind kind);
 
-/// Of 16 and 8 bits, whose sums are rounded once.
+/// Returns whether these are floats of 16 or 8 bits, whose sums are rounded once.
 bool isSmallFloat(DataType type);
 
-/// Whether sums of partial sums are as good as sums: not if each is rounded to few digits.
+/// Returns whether sums of partial sums are as good as sums. They are not if each is rounded to few
+/// digits.
 bool toleratesPartialSums(DataType type, ReduceKind op);
 inline bool toleratesPartialSums(const Collective& c) {
   return toleratesPartialSums(c.type, c.op.kind);

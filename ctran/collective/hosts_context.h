@@ -13,8 +13,9 @@
 
 namespace ctran {
 
-/// What the collectives of several hosts work with: all ranks over the network, and, where ranks
-/// share a host, these over shared memory and groups of one rank per host over the network.
+/// What the collectives between hosts work with: all ranks over the network and, where ranks share
+/// a host, the ranks of this host over shared memory, and groups of one rank per host over the
+/// network.
 ///
 /// A step runs on a context of its own and is awaited:
 ///
@@ -22,10 +23,11 @@ namespace ctran {
 ///     Task task = hosts.local(step);
 ///     co_await task;
 ///
-/// A context has room for one step at a time: its task has to be gone before the next is made.
+/// A context has room for one step at a time: its task has to be destroyed before the next
+/// one is made.
 class HostsContext {
  public:
-  /// `arena`: of the ranks of this host; null if no ranks share a host.
+  /// `arena` is that of the ranks of this host; null if no ranks share a host.
   HostsContext(HostsCall& call, const HostMap& map, Arena* arena);
 
   HostsCall& call;
@@ -39,23 +41,24 @@ class HostsContext {
 
   /// Starts a step among the ranks of this host.
   Task local(const Collective& step);
-  /// For an exchange of rows, which is one step.
+  /// Starts an exchange of rows, which is one step.
   RowPaths& beginRows();
 
-  /// Whether this rank is on a rail: see HostMap.
+  /// Returns whether this rank is on a rail, see HostMap.
   bool onRail() const { return map.index() < map.rails(); }
   /// The ranks that have this rank's place in their hosts, numbered as the hosts are.
   NetContext& rail() { return *rail_; }
-  /// One rank of each host, `root` in its own, the one of its place or the last in the others.
+  /// One rank of each host: `root` in its own host, in each other host the rank with the same place
+  /// or, if there is none, the last one.
   NetContext& around(int root);
-  /// Those ranks.
+  /// Returns the rank of `around(root)` in that host.
   int delegate(int host, int root) const;
 
-  /// Starts a step over the network, by the algorithm that is best among so few ranks; of large
-  /// data that is step `number` of its kind.
+  /// Starts a step over the network, by the algorithm that is cheapest among the ranks of `net`. If
+  /// the data moves in several such steps, this is step `number`.
   Task between(NetContext& net, const Collective& step, uint32_t number = 0);
-  /// The same, by the algorithm of that name, of the first ranks of all hosts, which are all ranks
-  /// if none share a host.
+  /// Starts such a step by the algorithm of that name, among the first ranks of all hosts; these
+  /// are all ranks if none share a host.
   Task betweenFirst(std::string_view name, const Collective& step, uint32_t number);
 
   /// Starts a collective of each rail by itself.
@@ -63,7 +66,7 @@ class HostsContext {
   /// Starts a collective of all ranks, by an algorithm between hosts.
   Task start(const Algorithm& algorithm, const Collective& c);
 
-  /// Memory for partial results; kept for later collectives while it is small.
+  /// Returns memory for partial results. It is kept for later collectives while it is small.
   std::byte* scratch(size_t bytes);
 
  private:
@@ -74,7 +77,7 @@ class HostsContext {
   std::unique_ptr<RowPaths> rows_;
 };
 
-/// `c` as a step in which nothing is divided yet: a sum instead of an average.
+/// Returns `c` as a step that divides nothing yet: a sum instead of an average.
 inline Collective partialOf(const Collective& c) {
   Collective step = c;
   if (step.op.kind == ReduceKind::Avg) step.op.kind = ReduceKind::Sum;

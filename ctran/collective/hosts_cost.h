@@ -4,27 +4,28 @@
 
 namespace ctran {
 
-/// The steps of algorithms that use shared memory inside hosts and messages between them, by the
-/// cost models of both.
+/// The cost of the steps of algorithms that use shared memory inside hosts and messages between
+/// them, by the cost models of both.
 class GroupCost {
  public:
   /// The query has a map of hosts.
   explicit GroupCost(const AlgorithmQuery& query);
 
-  const double bytes;  ///< that a rank contributes
+  const double bytes;  ///< bytes that a rank contributes
   const double hosts;
   const double rails;
-  const double ranks;  ///< of the largest host
+  const double ranks;  ///< ranks of the largest host
 
   double all() const { return hosts * ranks; }
-  /// Ranks of other hosts.
+  /// Returns the number of ranks of other hosts.
   double away() const { return all() - ranks; }
 
-  /// The cheapest algorithm among the ranks of a host, and among one rank of each host, of whom so
-  /// many share the network.
+  /// Return the microseconds of the cheapest algorithm among the ranks of a host, and among one
+  /// rank of each host; `sharing` of these share the network of a host.
   double inside(CollectiveKind kind, double bytes) const;
   double between(CollectiveKind kind, double bytes, double sharing) const;
-  /// So many bytes to, or from, each rank of the other hosts.
+  /// Returns the microseconds of sending or receiving `bytes` in all, one message to or from each
+  /// rank of the other hosts.
   double straight(CollectiveKind kind, double bytes, int sharing) const;
 
  private:

@@ -4,8 +4,8 @@
 
 namespace ctran {
 
-/// Throws Error(InvalidArgument), which names both ranges, where the input overlaps the output and
-/// is not in place: a block of the input is a block of the output as well, the same one.
+/// Throws Error(InvalidArgument), which names both ranges, if the input overlaps the output and is
+/// not in place. A call is in place if a block of the input is also the same block of the output:
 ///
 ///   kind                       | in place
 ///   ---------------------------|------------------------------------------------------
@@ -15,9 +15,10 @@ namespace ctran {
 ///   AllToAll, V                | block r of the input begins where block r of the output does
 ///   rows                       | never
 ///
-/// Contiguous blocks cost two comparisons. Listed ones are compared with the other side's block or
-/// blocks once; of two lists, each block with that of its number, and with all others if both lists
-/// are in the order of their addresses. The call has been checked otherwise.
+/// Contiguous blocks cost two comparisons. Listed blocks are compared with the other side's block
+/// or blocks once; if both sides are lists, each block is compared with that of its number, and
+/// with all others if both lists are in the order of their addresses. `validate` has accepted the
+/// call otherwise.
 void checkInPlace(const Collective& collective, int rank, int size);
 
 }  // namespace ctran

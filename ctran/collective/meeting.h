@@ -6,13 +6,13 @@
 
 namespace ctran {
 
-/// What happens when a communicator of several hosts is made, as one collective: all wait for all,
-/// and hear a word of rank 0.
+/// The first collective of a communicator of several hosts: all ranks wait for all, and receive a
+/// text from rank 0.
 struct Meeting {
   static constexpr size_t kLongest = 1 << 20;
 
   HostsContext& hosts;
-  std::string word;  ///< of rank 0 at first
+  std::string word;  ///< on rank 0 the text to send; afterwards the same on all ranks
   FrameMemory frame;
 };
 Task meet(Meeting& meeting, const Collective& barrier);

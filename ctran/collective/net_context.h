@@ -21,10 +21,10 @@ namespace ctran {
 
 class NetContext;
 
-/// Scratch of more bytes is not kept for the next collective.
+/// Larger scratch memory is not kept for the next collective.
 inline constexpr size_t kKeptScratch = 32 << 20;
 
-/// A message of a collective. `co_await` it; that throws Error(Mismatch) if the peer is in another
+/// A message of a collective. To `co_await` it throws Error(Mismatch) if the peer is in another
 /// collective than this rank. An empty message is not sent, and has always ended.
 template <class End>
 class NetMessage {
@@ -43,10 +43,10 @@ class NetMessage {
 using Arrival = NetMessage<Inbound>;
 using Dispatch = NetMessage<Outbound>;
 
-/// The collective that a communicator of several hosts is in.
+/// The current collective of a communicator on several hosts.
 class HostsCall {
  public:
-  /// `agreed`: a hash of what else all ranks have to have alike.
+  /// `agreed` is a hash of what else all ranks have to have alike.
   HostsCall(Board& board, Transport& transport, uint64_t agreed)
       : board(board), transport(transport) {
     record_.signature = agreed;
@@ -55,9 +55,9 @@ class HostsCall {
   Board& board;
   Transport& transport;
 
-  /// Starts the next collective: says that all before it have ended.
+  /// Starts the next collective, and publishes that all before it have ended.
   void begin(const Collective& collective);
-  /// The record of the current collective is marked as completed.
+  /// Marks the record of the current collective as completed.
   void end() { board.control(board.rank()).collectives.complete(position_); }
 
   const OperationRecord& record() const { return record_; }
@@ -70,24 +70,24 @@ class HostsCall {
   uint64_t position_ = 0;
 };
 
-/// The rank of a host that takes part for it, see NetContext.
+/// Returns the rank that takes part for a host, see NetContext.
 inline int delegateOf(const HostMap& map, int host, int root) {
   if (map.hostOf(root) == host) return root;
   const std::span<const int> ranks = map.ranks(host);
   return ranks[std::min<size_t>(map.indexOf(root), ranks.size() - 1)];
 }
 
-/// What the collectives over the network work with: messages among a group of ranks, named by a
-/// buffer number that both ends derive from the algorithm. A buffer number is used once per
+/// What the collectives over the network work with: messages among a group of ranks. A message is
+/// named by a buffer number that both ends derive from the algorithm; a number is used once per
 /// collective, peer and direction. Ranks are numbered by their place in the group.
 class NetContext {
  public:
-  /// Of all ranks.
+  /// Makes the group of all ranks.
   explicit NetContext(HostsCall& call);
-  /// Of all ranks, for algorithms that have an order (`place`).
+  /// Makes the group of all ranks, for algorithms that have an order (`place`).
   NetContext(HostsCall& call, const HostMap& map);
-  /// Of one rank of each host, `root` in its own, in others the one of its place or the last.
-  /// Hosts' numbers are theirs.
+  /// Makes a group of one rank of each host: `root` in its own host, in each other host the rank
+  /// with the same place or, if there is none, the last one. Ranks have the numbers of their hosts.
   NetContext(HostsCall& call, const HostMap& map, int root);
 
   HostsCall& call;
@@ -95,43 +95,44 @@ class NetContext {
   const int size;
   FrameMemory frame;
 
-  /// For a collective, or a step of one: over how many contributions an average is one, and the
-  /// number of its first buffer.
+  /// Prepares for a collective, or a step of one: an average is over `contributions`, and buffer
+  /// numbers start at `firstBuffer`.
   void prepare(int contributions, uint32_t firstBuffer = 0);
   int contributions() const { return contributions_; }
 
   Arrival receive(int peer, uint32_t buffer, std::byte* data, size_t bytes);
   Dispatch send(int peer, uint32_t buffer, const std::byte* data, size_t bytes);
 
-  /// The rank `step` after this one, or before it.
+  /// Return the rank `step` after this one, or before it.
   int after(int step) const { return (rank + step) % size; }
   int before(int step) const { return (rank - step % size + size) % size; }
 
   /// The order of rings and trees, in which the ranks of a host stand next to each other (see
-  /// ringOrder): where in it this rank, or that one, is, and who is at a place from -size to
-  /// 2 * size.
+  /// ringOrder). `place()` and `placeOf` return the place of this rank or another one; `at` returns
+  /// the rank at a place from -size to 2 * size.
   int place() const { return placeOf(rank); }
   int placeOf(int rank) const { return order_ ? order_->placeOf(rank) : rank; }
   int at(int place) const {
     const int wrapped = (place + size) % size;
     return order_ ? order_->at(wrapped) : wrapped;
   }
-  /// What the communicator calls a rank of these.
+  /// Returns the number that a rank of the group has in the communicator.
   int memberOf(int rank) const { return delegates_ ? delegateOf(*delegates_, rank, root_) : rank; }
 
-  /// Memory for what arrives to be reduced; kept for later collectives while it is small.
+  /// Returns memory for what arrives to be reduced. It is kept for later collectives while it is
+  /// small.
   std::byte* scratch(size_t bytes);
 
  private:
-  std::optional<HostMap> delegates_;  // none: all ranks
+  std::optional<HostMap> delegates_;  // none: the group is all ranks
   const int root_ = 0;
-  std::optional<HostMap> order_;  // none: that of the numbers
+  std::optional<HostMap> order_;  // none: ranks are in the order of their numbers
   int contributions_;
   uint32_t firstBuffer_ = 0;
   std::vector<std::byte> scratch_;
 };
 
-/// A step of those who have nothing to do in it.
+/// The step of ranks that have nothing to do.
 inline Task doNothing(NetContext&) { co_return; }
 
 template <class End>

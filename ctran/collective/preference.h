@@ -15,34 +15,36 @@
 
 namespace ctran {
 
-/// What CTRAN_ALGORITHM says.
+/// Returns the value of CTRAN_ALGORITHM.
 std::string wantedAlgorithms();
 
-/// An algorithm that somebody wants, for one collective or for every one that has one of that name.
+/// The name of a wanted algorithm, for one collective or for every collective that has one of that
+/// name.
 struct WantedAlgorithm {
   std::optional<CollectiveKind> kind;
   std::string name;
 };
 
-/// Of "two_phase" or "all_reduce=ring,all_gather=bruck"; of several for the same the last counts.
-/// Throws Error(InvalidArgument) if no collective has such an algorithm, on one host or between
-/// several: one setting may serve both. `source` says who asks for it.
+/// Parses "two_phase" or "all_reduce=ring,all_gather=bruck"; of several for the same collective the
+/// last one counts. Throws Error(InvalidArgument) if no collective has such an algorithm, neither
+/// on one host nor between several: one setting may serve both. `source` says who asks for it, in
+/// the error.
 std::vector<WantedAlgorithm> parseAlgorithms(const std::string& text, const std::string& source);
 
-/// Algorithms that somebody wants, as `parseAlgorithms` reads them.
+/// The algorithms that a setting wants, as `parseAlgorithms` reads them.
 class Preferences {
  public:
   Preferences() = default;
   Preferences(const std::string& text, const std::string& source);
 
   const std::string* of(CollectiveKind kind) const;
-  /// Whether that name is wanted for this collective in particular.
+  /// Returns whether that name is wanted for this collective in particular.
   bool names(CollectiveKind kind, std::string_view name) const;
-  /// Throws Error(InvalidArgument) if for some collective all that is wanted is none of these
-  /// places, or is so for all collectives. `whose`: "GPUs".
+  /// Throws Error(InvalidArgument) if, for some collective or for all of them, every wanted
+  /// algorithm is missing in these places. `whose` is for the message: "GPUs".
   void checkPlaces(std::initializer_list<AlgorithmPlace> places, const char* whose) const;
-  /// The names that are wanted for a collective: those for it alone, the last one first, then those
-  /// for all.
+  /// Returns the names that are wanted for a collective: first those for it alone, the last one
+  /// first, then those for all collectives.
   std::vector<std::string_view> namesFor(CollectiveKind kind) const;
   const std::string& text() const { return text_; }
 
@@ -51,35 +53,35 @@ class Preferences {
   std::vector<WantedAlgorithm> wanted_;
 };
 
-/// What CTRAN_ALGORITHM says.
+/// Parses CTRAN_ALGORITHM.
 Preferences userPreferences();
-/// What the hint ctran::algorithm says.
+/// Parses the hint ctran::algorithm.
 Preferences hintedPreferences(const std::map<std::string, std::string>& hints);
 
-/// The hints of one call. They come before those that the communicator was created with. All ranks
+/// The hints of one call. They override those that the communicator was created with. All ranks
 /// pass the same ones: they are in the signature of the call.
 struct CallHints {
   Preferences preferences;
   bool inRankOrder = false;
-  bool alone = false;  ///< what the communicator was created with does not count
-  uint64_t hash = 0;   ///< of all of the above; never 0
+  bool alone = false;  ///< the hints of the communicator do not count
+  uint64_t hash = 0;   ///< hash of all of the above; never 0
 };
 
-/// Null if there are none of ctran and not `alone`.
-/// Throws Error(InvalidArgument) if a hint that begins with "ctran::" is none of a call's, or has a
-/// value that makes no sense. Hints without that prefix belong to others.
+/// Reads the hints of a call. Returns null if none is ctran's and `alone` is false. Throws
+/// Error(InvalidArgument) if a hint that begins with "ctran::" is not one of a call's, or has a
+/// wrong value. Hints without that prefix belong to others.
 std::shared_ptr<const CallHints> callHints(const std::map<std::string, std::string>& hints,
                                            bool alone);
 
-/// What the hints of a call (or null) and of its communicator ask for, in this order; null where
-/// they do not count.
+/// Returns what the hints of a call (which may be null) and of its communicator ask for, in this
+/// order; null where they do not count.
 std::array<const Preferences*, 2> hintsOf(const CallHints* call, const Preferences& communicator);
 
-/// Whether the hint ctran::deterministic asks for reductions in the order of the ranks. Throws
-/// Error(InvalidArgument) if it asks for something else.
+/// Returns whether the hint ctran::deterministic asks for reductions in the order of the ranks.
+/// Throws Error(InvalidArgument) if it asks for something else.
 bool wantsRankOrder(const std::map<std::string, std::string>& hints);
 
-/// Reasons for a choice.
+/// Reasons for a choice, for people.
 inline constexpr const char* kByHint = "the hint ctran::algorithm";
 inline constexpr const char* kByUser = "CTRAN_ALGORITHM";
 

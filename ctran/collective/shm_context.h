@@ -20,15 +20,15 @@
 
 namespace ctran {
 
-/// What somebody else has for this rank, and where it goes.
+/// Data of another rank that this rank reads, and where it puts it.
 struct Reading {
   const std::byte* from;
   std::byte* to;
   size_t bytes;
 };
 
-/// What the shared-memory collectives of one communicator work with: its arena, and where this rank
-/// stands in it. See Arena for the rules of slots and rounds; the members here keep them.
+/// What the shared-memory collectives of one communicator work with: its arena, and this rank's
+/// counters. The members keep the rules of slots and rounds, see Arena.
 class ShmContext {
  public:
   explicit ShmContext(Arena& arena) : arena(arena), rank(arena.rank()), size(arena.size()) {}
@@ -40,27 +40,27 @@ class ShmContext {
 
   // --- Slots: the smallest contributions --------------------------------------------------------
 
-  /// Starts the next collective: says that all before it have ended.
+  /// Starts the next collective, and publishes that all before it have ended.
   void begin(const Collective& collective);
-  /// Starts a step, of this host, of a collective of several hosts, of which `board` keeps the
-  /// records.
+  /// Starts a step, on this host, of a collective of several hosts. `board` keeps the records of
+  /// that collective.
   void beginStep(Board& board, const OperationRecord& record);
-  /// It has ended.
+  /// Ends the collective.
   void end();
-  /// Of a rank that publishes nothing else: a root that is as far ahead as slots allow waits for it
-  /// to have begun.
+  /// Is called by a rank that publishes nothing else: a root that is as far ahead as slots allow
+  /// waits until this rank has begun.
   void tellBegun() { arena.published(); }
 
   uint64_t sequence() const { return sequence_; }
 
-  /// That the slot of this collective may be written.
+  /// Holds when the slot of this collective may be written.
   Condition slotFree() {
     const uint64_t need = sequence_ < Arena::kSlots ? 0 : sequence_ - Arena::kSlots + 1;
     return known(allBegun_, arena.allBegun(need));
   }
   std::byte* slotData() { return arena.slot(rank, sequence_).data; }
-  /// Publishes the slot: its data, and that this rank is here with this signature. With it, what
-  /// this rank has put into its ring.
+  /// Publishes the slot: its data, what this rank has put into its ring, and that this rank is here
+  /// with this signature.
   void publishSlot() {
     if (streams_) streamFence();
     Arena::Slot& slot = arena.slot(rank, sequence_);
@@ -70,7 +70,8 @@ class ShmContext {
   }
   Condition allArrived() { return arena.allArrived(sequence_); }
   Condition arrived(int peer) { return arena.arrived(peer, sequence_); }
-  /// What an arrived peer put into its slot. Throws Error(Mismatch) if it is in another collective.
+  /// Returns what an arrived peer put into its slot. Throws Error(Mismatch) if the peer is in
+  /// another collective.
   const std::byte* slotOf(int peer) {
     const Arena::Slot& slot = arena.slot(peer, sequence_);
     if (slot.signature != signature_) throwOther(peer);
@@ -81,7 +82,7 @@ class ShmContext {
     }
     return slot.data;
   }
-  /// slotOf every rank; for collectives in which all wait for all.
+  /// Calls slotOf for every rank; for collectives in which all ranks wait for all.
   void checkAll() {
     for (int r = 0; r < size; ++r) slotOf(r);
     allBegun_ = sequence_;
@@ -89,15 +90,15 @@ class ShmContext {
 
   // --- The ring: larger contributions, at once or in rounds -------------------------------------
 
-  /// Takes the next part of all rings, for rounds of up to `bytes` each. Both are the same on all
-  /// ranks.
+  /// Takes the next part of all rings, for `rounds` rounds of up to `bytes` each. Both are the same
+  /// on all ranks.
   void beginRounds(uint64_t rounds, size_t bytes) {
     stride_ = std::bit_ceil(std::max<size_t>(bytes, 64));
     first_ = (position_ + stride_ - 1) / stride_ * stride_;  // so no round crosses the end
     position_ = first_ + rounds * stride_;
   }
-  /// Takes the next part of all rings as one piece of memory, of up to a whole ring: `bufferOf`
-  /// round 0. Given back by `endRounds`.
+  /// Takes the next part of all rings as one piece of memory, up to a whole ring; it is `bufferOf`
+  /// round 0. `endRounds` gives it back.
   void beginScratch(size_t bytes) {
     if (!hasRing_) populateRing();
     const uint64_t before = position_;
@@ -106,12 +107,12 @@ class ShmContext {
     const uint64_t end = endOf(0);
     scratchAfter_ = std::min(before, end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes);
   }
-  /// That nobody has any use for what was there.
+  /// Holds when no rank uses any more what was in the memory before.
   Condition scratchFree() { return known(allDrained_, arena.allDrained(scratchAfter_)); }
-  /// This rank will not touch the rounds any more.
+  /// Says that this rank will not touch the rounds any more.
   void endRounds() { drain(position_); }
 
-  /// That the ring may be written at `round`.
+  /// Holds when the ring may be written at `round`.
   Condition roundFree(uint64_t round) {
     if (!hasRing_) populateRing();
     const uint64_t end = endOf(round);
@@ -124,48 +125,51 @@ class ShmContext {
   }
   Condition allFilled(uint64_t round) { return arena.allFilled(endOf(round)); }
   Condition filledBy(int peer, uint64_t round) { return arena.filled(peer, endOf(round)); }
-  /// Of a rank that has ended in the middle: whoever looks after lost ranks will tell.
+  /// Waits for a rank that has ended in the middle. It never holds: the watch over lost ranks
+  /// reports the death.
   Condition neverFilledBy(int peer) { return arena.filled(peer, UINT64_MAX); }
   Condition allDrained(uint64_t round) { return arena.allDrained(endOf(round)); }
-  /// That all have published the first of two parts of a round.
+  /// Holds when all ranks have published the first of two parts of a round.
   Condition allHalfFilled(uint64_t round) { return arena.allFilled(endOf(round) - stride_ / 2); }
   Condition halfFilledBy(int peer, uint64_t round) {
     return arena.filled(peer, endOf(round) - stride_ / 2);
   }
 
-  /// All rounds up to this one are published, or will not be used, by this rank.
+  /// Publishes all rounds of this rank up to this one; also rounds that it will not use.
   void fillTo(uint64_t round) { fill(endOf(round)); }
   void halfFill(uint64_t round) { fill(endOf(round) - stride_ / 2); }
   void fillAll() { fill(position_); }
-  /// All rounds up to this one have been read by this rank.
+  /// Says that this rank has read all rounds up to this one.
   void drainTo(uint64_t round) { drain(endOf(round)); }
 
   // --- Copies -----------------------------------------------------------------------------------
 
-  /// Into this rank's slot or ring; what fills or publishes comes after it.
+  /// Copies into this rank's slot or ring. A function that fills or publishes has to be called
+  /// afterwards.
   void put(std::byte* to, const std::byte* from, size_t bytes) const {
     streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
   }
-  /// Before others are told, by other means than those below, of what has been put.
+  /// Is called before other ranks are told of what has been put by other means than those below.
   void settlePuts() const {
     if (streams_) streamFence();
   }
-  /// Into the caller's output, from a slot, a ring, or the input.
+  /// Copies into the caller's output, from a slot, a ring, or the input.
   void take(std::byte* to, const std::byte* from, size_t bytes) const {
     streamsOutput_&& to != from ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
     countRead(from, bytes);
   }
-  /// All ranks' contributions, in rank order, from their slots or rings.
+  /// Reduces the contributions of all ranks, in rank order, from their slots or rings.
   void reduce(const Collective& c, std::byte* to, const std::byte* const* from,
               size_t count) const {
     reduceFn(c.op.kind, c.type)(to, from, size, count, size);
     if (readOfEach_ != nullptr) RecordedLink::add(*readOfEach_, count * sizeOf(c.type));
   }
 
-  // --- What goes between this rank and the others, for who looks at the job ---------------------
+  // --- Recorded traffic between this rank and the others ----------------------------------------
 
   void recordTraffic(Recording& recording);
-  /// Bytes have been read from there, or written to there by other means than those above.
+  /// Count bytes that were read from another rank's memory, or written to it, by other means than
+  /// those above.
   void countRead(const std::byte* from, size_t bytes) const {
     count(from, bytes, &RecordedLink::read);
   }
@@ -175,46 +179,49 @@ class ShmContext {
 
   // --- The memory of others ---------------------------------------------------------------------
 
-  /// The processes of the ranks, if all may read the memory of all others; else empty.
+  /// The processes of the ranks, if every rank may read the memory of all others; empty otherwise.
   std::vector<int> processes;
 
   /// The most addresses that a rank can lend.
   static constexpr int kMostLent = Arena::kSlotDataBytes / sizeof(std::byte*);
 
-  /// Publishes a slot of addresses at which others may read this rank's data: `data(i)`, a span. Of
-  /// memory that they cannot read it lends copies.
+  /// Publishes a slot of addresses at which others may read this rank's data: `data(i)`, a span. It
+  /// lends copies of memory that they cannot read.
   template <class Data>
   void lend(int count, const Data& data) {
     lent_.clear();
     for (int i = 0; i < count; ++i) lent_.push_back(data(i));
     publishLent();
   }
-  /// An address that a peer lends, which has arrived; not to be followed, but to be read from.
+  /// Returns an address that an arrived peer lends. It is valid in the peer's process only, see
+  /// `read`.
   const std::byte* lentBy(int peer, int index) {
     const std::byte* data;
     std::memcpy(&data, slotOf(peer) + index * sizeof data, sizeof data);
     return data;
   }
-  /// Reads from a peer's memory. False if it is no longer there. Throws Error(System).
+  /// Reads from a peer's memory. Returns false if it is no longer there. Throws Error(System).
   bool read(int peer, const Reading& reading) const;
   /// Reduces, in rank order, `count` elements of each rank: those of rank r are at `from[r]`, in
-  /// its memory. The rank whose memory is no longer there, or -1. Throws Error(System).
+  /// its memory. Returns the rank whose memory is no longer there, or -1. Throws Error(System).
   int reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,
                       size_t count);
-  /// A rank that has given up takes its memory back, but not before it has said so.
+  /// Throws if the communicator has failed. A rank that has given up takes its memory back, but
+  /// only after it has said so; hence data read before this returns is valid.
   void throwIfFailed() const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (arena.failed()) arena.throwFailure();
   }
 
-  // --- Signals, of plans ------------------------------------------------------------------------
+  // --- Signals of plans -------------------------------------------------------------------------
 
-  /// What the counters stand at, at most, when a plan begins; it says how far it moved them.
+  /// The most that the counters stand at when a plan begins. At its end a plan says how far it
+  /// moved them.
   uint64_t firstSignal() const { return signal_; }
   void endSignals(uint64_t count) { signal_ += count; }
 
-  /// Looks for ranks that are in another collective than this one, also where nothing of theirs is
-  /// waited for. For waits that take long. Throws Error(Mismatch).
+  /// Looks for ranks that are in another collective than this one, even if nothing of theirs is
+  /// waited for. Called in waits that take long. Throws Error(Mismatch).
   void checkSignatures() { ctran::checkSignatures(arena, sequence_, signature_); }
 
  private:
@@ -238,8 +245,8 @@ class ShmContext {
     arena.published();
   }
 
-  /// The condition, or none if it is known to hold. To look at the others' counters costs a miss
-  /// per rank, so what they stand at is remembered.
+  /// Returns the condition, or none if it is known to hold. A look at the others' counters costs a
+  /// cache miss per rank, so their values are remembered.
   Condition known(uint64_t& reached, const Condition& condition) {
     if (reached >= condition.target) return {};
     uint64_t least = UINT64_MAX;
@@ -250,33 +257,33 @@ class ShmContext {
     return least >= condition.target ? Condition{} : condition;
   }
 
-  std::unique_ptr<std::byte[]> read_;  // what is being reduced
+  std::unique_ptr<std::byte[]> read_;  // buffer for what is being reduced
   std::vector<std::span<const std::byte>> lent_;
-  std::vector<std::byte> copies_;  // of all that is lent, one after another; or empty
+  std::vector<std::byte> copies_;  // copies of all that is lent, one after another; or empty
   uint64_t sequence_ = 0;          // of the current collective; the first is 1
   uint64_t signature_ = 0;         // hash of all collectives so far
-  uint64_t allBegun_ = 0;          // all ranks are known to have begun this one
-  uint64_t position_ = 0;          // in the rings, up to which they are given away
-  uint64_t first_ = 0;             // of the current rounds
-  size_t stride_ = 64;             // of the current rounds, a power of two
+  uint64_t allBegun_ = 0;          // all ranks are known to have begun this collective
+  uint64_t position_ = 0;          // position in the rings up to which they are given away
+  uint64_t first_ = 0;             // start of the current rounds
+  size_t stride_ = 64;             // size of the current rounds, a power of two
   uint64_t scratchAfter_ = 0;      // where all have to have drained before scratch is written
-  bool hasRing_ = false;           // there is memory behind this rank's
+  bool hasRing_ = false;           // this rank's ring has memory behind it
   uint64_t allDrained_ = 0;        // all ranks are known to have drained up to here
   bool isRooted_ = false;
   StoreChoice puts_, takes_;
-  bool streams_ = false;        // what is put, past the caches
-  bool streamsOutput_ = false;  // what is taken
+  bool streams_ = false;        // puts go past the caches
+  bool streamsOutput_ = false;  // takes go past the caches
   uint64_t signal_ = 0;
   uint64_t record_ = 0;
   std::vector<RecordedLink*> links_;  // by rank; null: this rank, or no room for it
   RecordedLink::Word* readOfEach_ = nullptr;
-  Board* wholeBoard_ = nullptr;  // of the collective that this is a step of, if it is
+  Board* wholeBoard_ = nullptr;  // that of the collective of which this is a step, if it is one
   uint64_t wholeSequence_ = 0;
 };
 
-/// Rounds in which every rank has a share of a buffer for each peer, or one for all: how large a
-/// share is, and how many rounds a block of some size takes. The same on all ranks. `fewest`: of a
-/// round over all shares, a power of two.
+/// Returns the size of a share, for rounds in which every rank has a share of a buffer for each
+/// peer, or one for all. The same on all ranks. `fewest`: the smallest round over all shares, a
+/// power of two.
 inline size_t shareBytes(size_t blockBytes, int shares, size_t elementBytes,
                          size_t fewest = Arena::kStepBytes) {
   // Two rounds or more, so that publishing and reading overlap.
@@ -289,13 +296,14 @@ inline size_t roundsFor(size_t blockBytes, size_t share) {
   return (blockBytes + share - 1) / share;
 }
 
-/// Of the largest of `parts` parts of so many bytes, see Partition, that end at cache lines.
+/// Returns the size of the largest of `parts` parts of `bytes`, see Partition, which end at cache
+/// lines.
 inline size_t partBytes(size_t bytes, int parts) {
   const size_t lines = (bytes + 63) / 64;
   return (lines + parts - 1) / parts * 64;
 }
 
-/// The bytes of a block that belong to one round: [offset, offset + bytes).
+/// The part [offset, offset + bytes) of a block that belongs to one round.
 struct Piece {
   size_t offset, bytes;
   Piece(size_t blockBytes, size_t share, uint64_t round)

@@ -7,15 +7,15 @@
 
 namespace ctran {
 
-/// Whose data a rank takes in a collective: a rank's, or one of these.
+/// The source of the data that a rank takes in a collective: a rank, or one of these.
 inline constexpr int kFromAll = -1;
 inline constexpr int kFromNobody = -2;
 
-/// One step: every rank of `writers` publishes up to `bytes` (`write(data)`), the same number on
-/// all ranks, in its slot or at once in the ring; then a rank takes from `source`: `take(peer,
+/// Runs one step. Every rank with `writes` publishes up to `bytes` (`write(data)`), the same number
+/// on all ranks, in its slot or at once in the ring. Then a rank takes from `source`: `take(peer,
 /// data)` per peer, itself included, or once `take(dataOfAllRanks)`.
-/// Cost: a cache-line transfer and what the data takes, per source; a source waits for nobody
-/// unless it runs more than Arena::kSlots collectives, or a ring, ahead.
+/// Cost per source: one cache-line transfer and what the data takes. A source waits for no other
+/// rank unless it runs more than Arena::kSlots collectives, or a ring, ahead.
 template <class Write, class Take>
 Task exchangeStep(ShmContext& shm, size_t bytes, bool writes, int source, Write write, Take take) {
   const bool inSlot = bytes <= Arena::kSlotDataBytes;
@@ -51,8 +51,8 @@ Task exchangeStep(ShmContext& shm, size_t bytes, bool writes, int source, Write 
   if (!inSlot) shm.endRounds();
 }
 
-/// Several rounds through the ring: in round k a rank that `writes` puts its part, of up to
-/// `bytes`, into its buffer (`write(k, buffer)`), one round ahead of its reading, and takes from
+/// Runs several rounds through the ring. In round k a rank that `writes` puts its part, of up to
+/// `bytes`, into its buffer (`write(k, buffer)`), one round ahead of its reading. It takes from
 /// `source`: `take(k, peer, buffer)` per peer but itself, nearest first, or once `take(k,
 /// buffersOfAllRanks)`. `rounds` and `bytes` are the same on all ranks.
 template <class Write, class Take>
@@ -105,7 +105,7 @@ Task exchangeRounds(ShmContext& shm, uint64_t rounds, size_t bytes, bool writes,
   shm.endRounds();
 }
 
-/// For the parts of an operation that a rank has no use for.
+/// For ranks that publish nothing in an exchange.
 inline constexpr auto writeNothing = [](auto&&...) {};
 
 }  // namespace ctran

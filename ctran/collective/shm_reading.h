@@ -7,10 +7,10 @@
 
 namespace ctran {
 
-/// Nothing goes through shared memory: every rank lends its data, in `addresses` places (`lend(i)`,
-/// a span), does its own part (`own()`), and reads what it needs straight from the memory of
-/// each other rank (`from(peer)`, a Reading). It stays until all have read. Of data that is read
-/// once this costs one copy instead of two, and a system call per peer.
+/// Exchanges data without copying it through shared memory. Every rank lends its data, at
+/// `addresses` addresses (`lend(i)`, a span), does its own part (`own()`), and reads what it needs
+/// from the memory of each other rank (`from(peer)`, a Reading). It returns when all ranks have
+/// read. For data that is read once this costs one copy instead of two, and a system call per peer.
 template <class Lend, class Own, class From>
 Task exchangeByReading(ShmContext& shm, int addresses, Lend lend, Own own, From from) {
   shm.beginRounds(1, 64);  // nothing goes there, but it counts who has read
@@ -27,8 +27,8 @@ Task exchangeByReading(ShmContext& shm, int addresses, Lend lend, Own own, From 
   shm.throwIfFailed();
 }
 
-/// The same with what needs the addresses of all: `all()`, which returns a rank whose memory is no
-/// longer there, or -1.
+/// Does the same for a step that needs the addresses of all ranks at once: `all()` returns a rank
+/// whose memory is no longer there, or -1.
 template <class Lend, class All>
 Task exchangeByReadingAll(ShmContext& shm, int addresses, Lend lend, All all) {
   shm.beginRounds(1, 64);
@@ -43,10 +43,11 @@ Task exchangeByReadingAll(ShmContext& shm, int addresses, Lend lend, All all) {
   shm.throwIfFailed();
 }
 
-/// In pieces, each in a part for every rank: a rank makes its part from what others have lent
-/// (`lend()` does so, or publishes without), in its output and its buffer in the ring (`make(k,
-/// buffer)`, of up to `bytes`, which returns as `all` above), one piece ahead, and if it `takes`
-/// gets the parts of all others from there (`take(k, peer, buffer)`).
+/// Exchanges data in pieces, each of which has a part for every rank. A rank makes its part from
+/// what the others have lent, in its output and in its buffer in the ring (`make(k, buffer)`, of up
+/// to `bytes`, which returns what `all` above returns), one piece ahead. If it `takes`, it gets the
+/// parts of all others from their rings (`take(k, peer, buffer)`). `lend()` lends this rank's data,
+/// or publishes its slot without lending.
 template <class Lend, class Make, class Take>
 Task exchangeMadeByReading(ShmContext& shm, uint64_t pieces, size_t bytes, bool takes, Lend lend,
                            Make make, Take take) {

@@ -10,27 +10,27 @@
 
 namespace ctran {
 
-/// How a rank writes what it will not read itself: through its caches, or past them.
+/// Chooses how a rank writes what it will not read itself: through its caches, or past them.
 ///
-/// What others will read: through the caches every line has to be taken from the caches of those
-/// who read it last, and is then fetched from this core's. Between cores that share a cache that is
-/// quick, provided that the lines have meanwhile been evicted to it; between others it is several
-/// times slower than to write past the caches. The caller's output: through the caches every line
-/// is read before it is written, from memory where the cache has no room for it; and a virtual
-/// machine's cache may be a small part of the one it is said to have.
+/// What others will read: through the caches, every line has to be taken from the caches of the
+/// ranks that read it last, and is later fetched from this core's cache. Between cores that share a
+/// cache that is fast, provided that the lines have meanwhile been evicted to it; between other
+/// cores it is several times slower than writing past the caches. The caller's output: through the
+/// caches, every line is read before it is written, from memory if the cache has no room for it;
+/// and a virtual machine's cache may be a small part of the one that it reports.
 ///
-/// Which is faster nobody tells, and a virtual machine's cores move. So both are tried in turn, now
-/// and then, on operations of about the same size, and the faster one is kept: past the caches
-/// where that is faster by much, as how long an operation takes depends on the others, too. The
-/// choice concerns nobody else.
+/// Nothing tells which is faster, and a virtual machine's cores move. So both are tried in turn,
+/// now and then, on operations of about the same size, and the faster one is kept. Past the caches
+/// has to be faster by `gain`, because the time of an operation depends on the other ranks, too.
+/// Other ranks are not affected by the choice.
 class StoreChoice {
  public:
   static constexpr size_t kFewestBytes = 512;  ///< below that there is nothing to gain
 
-  /// An operation of that many bytes begins; whether it is to write past the caches. `tries`: it
-  /// may be a trial; not where times say nothing, as something else is being tried, or memory that
-  /// will be written has not been touched yet. `gain`: how many times as fast it has to be past the
-  /// caches.
+  /// Begins an operation of `bytes` bytes. Returns whether it is to write past the caches. `tries`:
+  /// the operation may be a trial; false where times say nothing, because something else is being
+  /// tried, or the memory to be written has not been touched yet. `gain`: how many times as fast
+  /// writing past the caches has to be.
   bool begin(size_t bytes, bool tries, double gain = 1) {
     started_ = 0;
     gain_ = gain;
@@ -50,10 +50,10 @@ class StoreChoice {
     return phase >= kTrial;
   }
 
-  /// Whether the operation that has begun is a trial.
+  /// Returns whether the operation that has begun is a trial.
   bool isTrial() const { return isTrial_; }
 
-  /// It has ended.
+  /// Ends the operation.
   void end() {
     if (started_ == 0) return;
     const uint32_t phase = current_->operations - 1;

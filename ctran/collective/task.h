@@ -10,8 +10,8 @@
 
 namespace ctran {
 
-/// Memory for the frame of the one operation that a queue runs at a time, so that starting an
-/// operation allocates nothing.
+/// Memory for the coroutine frame of the one operation that a queue runs at a time, so that
+/// starting an operation allocates nothing.
 class FrameMemory {
  public:
   static constexpr size_t kBytes = 2048;
@@ -21,12 +21,12 @@ class FrameMemory {
   alignas(std::max_align_t) std::byte bytes_[kBytes];
 };
 
-/// A running operation: a coroutine that names what it waits for (`co_await condition`) and is
-/// resumed by whoever drives its queue once that holds. Its first parameter is a context with a
-/// member `frame` of type FrameMemory.
+/// A running operation: a coroutine that says what it waits for (`co_await condition`). The thread
+/// that drives its queue resumes it when that holds. Its first parameter is a context with a member
+/// `frame` of type FrameMemory.
 class Task {
  public:
-  /// To await `step` while `other` progresses too. `other` may still run when `step` has ended.
+  /// Awaits `step` while `other` progresses, too. `other` may still run when `step` has ended.
   struct Overlapping {
     Task& step;
     Task& other;
@@ -34,8 +34,8 @@ class Task {
 
   struct promise_type {
     Condition waiting;
-    Task* step = nullptr;         ///< what it waits for instead, if it does
-    Task* overlapping = nullptr;  ///< what goes on meanwhile
+    Task* step = nullptr;         ///< the step that it waits for instead of `waiting`, if any
+    Task* overlapping = nullptr;  ///< the task that progresses meanwhile
     std::exception_ptr error;
 
     template <class Context, class... Rest>
@@ -65,7 +65,7 @@ class Task {
       return {*this};
     }
 
-    /// Of what has a condition, and something to check when that holds.
+    /// Awaits an object that has a condition; calls its `check()` when the condition holds.
     template <class Event>
     struct EventAwaiter : Awaiter {
       Event& event;
@@ -79,7 +79,8 @@ class Task {
       return {{*this}, event};
     }
 
-    /// Of an operation that is a step of this one, on a context of its own. Throws what it threw.
+    /// Awaits a step of this operation, which is a task on a context of its own. Throws what it
+    /// threw.
     struct StepAwaiter {
       promise_type& promise;
       Task& step;
@@ -114,7 +115,7 @@ class Task {
     return promise.step != nullptr ? promise.step->waiting() : promise.waiting;
   }
 
-  /// Goes on as far as possible; true if there was something to do.
+  /// Goes on as far as possible. Returns whether there was something to do.
   bool advance() {
     if (!ready()) return false;
     do {
@@ -123,7 +124,7 @@ class Task {
     return true;
   }
 
-  /// Throws what the finished operation threw.
+  /// Throws what the finished operation threw, if it did.
   void get() const {
     if (handle_.promise().error) std::rethrow_exception(handle_.promise().error);
   }
@@ -133,7 +134,7 @@ class Task {
   }
 
  private:
-  /// Whether what it waits for has come; a step goes on as far as possible.
+  /// Returns whether what the task waits for has come. If that is a step, advances the step first.
   bool ready() {
     promise_type& promise = handle_.promise();
     if (promise.step == nullptr) return promise.waiting.holds();

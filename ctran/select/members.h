@@ -10,22 +10,23 @@
 
 namespace ctran {
 
-/// Which of two members of a backend, the engine ("ctran") or the vendor's library ("vendor"),
-/// serves a call on GPUs: the one that was faster when both were measured, the engine where nobody
-/// measured. Between two sizes that were, times are interpolated, with logarithms. Of a call only
-/// what all ranks agree about counts: its kind, and what a rank contributes.
+/// Chooses which of two members of a backend serves a call on GPUs: the engine ("ctran") or the
+/// vendor's library ("vendor"). It takes the one that was faster when both were measured, and the
+/// engine where nothing was measured. Times between two measured sizes are interpolated, on a
+/// logarithmic scale. The choice depends only on what all ranks agree about: the kind of the call,
+/// and what a rank contributes.
 class Members {
  public:
   static constexpr const char* kEngine = "ctran";
   static constexpr const char* kVendor = "vendor";
 
   Members() = default;
-  /// Entries name both members. `origin` is for people: where the times are from.
+  /// Every entry of the table names both members. `origin` tells people where the times are from.
   Members(TuningTable table, std::string origin);
 
-  /// Costs some nanoseconds.
+  /// Returns whether the vendor's library serves the call. Takes some nanoseconds.
   bool takesVendor(CollectiveKind kind, size_t bytes) const;
-  /// Microseconds of a member, if there are measurements of the collective.
+  /// Returns the microseconds of a member, if there are measurements of the collective.
   std::optional<double> micros(CollectiveKind kind, size_t bytes, const std::string& member) const;
 
   const TuningTable& table() const { return table_; }
@@ -42,11 +43,12 @@ class Members {
   std::map<CollectiveKind, std::vector<Switch>> switches_;  ///< by bytes
 };
 
-/// What tables of GPUs like that one are kept under, such as "gpu-NVIDIA-H200".
+/// Returns the name under which tables of GPUs like this one are kept, such as "gpu-NVIDIA-H200".
 std::string gpuMachine(int device);
 
-/// What both took among so many ranks, or the number that comes nearest, on H200 GPUs that reach
-/// each other over NVLink: benchmarks/results/h200x*/gpu_collectives.jsonl, as of the build.
+/// Returns what both members took on `ranks` H200 GPUs (or the nearest number that was measured)
+/// that reach each other over NVLink: benchmarks/results/h200x*/gpu_collectives.jsonl, as of the
+/// build.
 TuningTable measuredOnH200(int ranks);
 
 }  // namespace ctran

@@ -12,17 +12,17 @@
 
 namespace ctran {
 
-/// The plans of the library that stand in, on one host, for algorithms that somebody names and
-/// shared memory does not have.
+/// Plans of the library that serve, on one host, algorithms that somebody names and that shared
+/// memory does not have.
 class NamedPlans {
  public:
-  /// Of the hints of a communicator of so many ranks, and CTRAN_ALGORITHM. Throws
+  /// Reads the hints of a communicator of `size` ranks, and CTRAN_ALGORITHM. Throws
   /// Error(InvalidArgument).
   NamedPlans(const std::map<std::string, std::string>& hints, int size);
 
-  /// The plan that serves the call, if one does.
+  /// Returns the plan that serves the call; null if none does.
   std::shared_ptr<const PlanAlgorithm> find(const Collective& collective) const;
-  /// If one does, says so.
+  /// Writes into `explanation` that such a plan serves the call, if one does.
   void explain(const Collective& collective, Explanation& explanation) const;
 
  private:
@@ -35,7 +35,7 @@ class NamedPlans {
   const int size_;
   const bool inRankOrder_;
   std::array<Named, static_cast<size_t>(CollectiveKind::AllToAll) + 1> plans_;  // by kind
-  /// Those that hints of calls have named so far; null where the library has none.
+  /// The plans that hints of calls have named so far; null where the library has none.
   mutable std::map<std::pair<CollectiveKind, std::string>, std::shared_ptr<const PlanAlgorithm>>
       hinted_;
 };

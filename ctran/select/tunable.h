@@ -9,14 +9,14 @@
 
 namespace ctran {
 
-/// What chooses among algorithms, as the tuner sees it.
+/// The interface through which the tuner sees a chooser of algorithms.
 class Tunable {
  public:
   virtual ~Tunable() = default;
-  /// The names of those that can serve a call in which every rank contributes that many bytes. The
-  /// same on all ranks.
+  /// Returns the names of the algorithms that can serve a call in which every rank contributes
+  /// `bytes` bytes. The same on all ranks.
   virtual std::vector<std::string> candidates(CollectiveKind kind, size_t bytes) const = 0;
-  /// From now on that one, whenever it can serve; empty: no more.
+  /// Chooses that algorithm from now on, whenever it can serve; an empty name ends this.
   virtual void force(CollectiveKind kind, std::string_view name) = 0;
   virtual void use(TuningTable table) = 0;
 };

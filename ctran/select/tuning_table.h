@@ -10,9 +10,8 @@
 
 namespace ctran {
 
-/// What was measured on a machine: for a number of ranks, and how they are
-/// spread over hosts, how long the algorithms of a collective
-/// take at some sizes.
+/// What was measured on a machine: how long the algorithms of each collective take at some sizes,
+/// for one number of ranks that are spread over hosts in one way.
 struct TuningTable {
   struct Entry {
     CollectiveKind kind;
@@ -21,10 +20,11 @@ struct TuningTable {
   };
   std::string machine;
   int ranks = 0;
-  std::string shape;           ///< of several hosts: HostMap::shape; empty of one
+  std::string shape;           ///< HostMap::shape of several hosts; empty on one
   std::vector<Entry> entries;  ///< by kind and bytes
 
-  /// The entry that stands for that size: the nearest by ratio, within a factor of four; or none.
+  /// Returns the entry for that size: the nearest by ratio, within a factor of four; null if there
+  /// is none.
   const Entry* find(CollectiveKind kind, size_t bytes) const;
   uint64_t hash() const;  ///< 0 if there are no entries
 
@@ -32,14 +32,15 @@ struct TuningTable {
   /// Throws Error(InvalidArgument).
   static TuningTable fromJson(const Json& json);
 
-  /// Where the table of a machine, by default this host, for so many ranks of that shape is kept:
-  /// in CTRAN_TUNING_DIR.
+  /// Returns the path, in CTRAN_TUNING_DIR, of the table of a machine (by default this host) for
+  /// `ranks` ranks of that shape.
   static std::string pathFor(int ranks, const std::string& machine = {},
                              const std::string& shape = {});
-  /// That file. Empty if there is none, or it is another machine's; says so if it cannot be read.
+  /// Reads that file. Returns an empty table if there is none, or it is another machine's; logs it
+  /// if it cannot be read.
   static TuningTable load(int ranks, const std::string& machine = {},
                           const std::string& shape = {});
-  /// Replaces its file at once. Throws Error(System).
+  /// Replaces the file of this table at once. Throws Error(System).
   void save() const;
 };
 

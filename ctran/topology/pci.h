@@ -7,28 +7,29 @@
 
 namespace ctran {
 
-/// Where a device of the PCI bus is, as sysfs tells.
+/// Where a device of the PCI bus is, as sysfs reports it.
 struct PciPlace {
-  /// From the root complex to the device: "pci0000:00", "0000:00:01.0", "0000:01:00.0". Empty if it
-  /// is not known, or the device is on no bus.
+  /// The way from the root complex to the device: "pci0000:00", "0000:00:01.0", "0000:01:00.0".
+  /// Empty if it is not known, or the device is on no bus.
   std::vector<std::string> path;
-  int node = -1;  ///< -1: not told
+  int node = -1;  ///< -1: not reported
 
-  /// Of the device whose directory in sysfs that is, or a link to it:
+  /// Reads the place of the device whose directory in sysfs, or a link to it, is given:
   /// /sys/class/infiniband/mlx5_0/device, /sys/bus/pci/devices/0000:01:00.0.
   static PciPlace of(const std::string& directory);
 
-  /// How far two devices are from each other: below a common bridge the number of steps between
-  /// them, 100 at one root complex, then as the nodes are.
+  /// Returns how far two devices are from each other: the number of steps between them if they are
+  /// below a common bridge, 100 at one root complex, else as far as the nodes are.
   int distance(const PciPlace& other) const;
-  /// How far it is from the cores of a NUMA node: 200 of the same, 300 of another. 250 if one is
-  /// not known, which is then so for every device, or says nothing against this one.
+  /// Returns how far the device is from the cores of a NUMA node: 200 from those of its own node,
+  /// 300 from those of another. 250 if a node is not known: then it is so for every device, or it
+  /// is no reason against this one.
   int distance(int otherNode) const;
 };
 
-/// The NUMA node that has all these CPUs; -1 if there is none.
+/// Returns the NUMA node that has all these CPUs; -1 if there is none.
 int commonNode(const Host& host, const std::vector<int>& cpus);
-/// The CPUs that this thread may run on.
+/// Returns the CPUs that this thread may run on.
 std::vector<int> allowedCpus();
 
 }  // namespace ctran
