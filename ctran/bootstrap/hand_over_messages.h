@@ -1,5 +1,5 @@
-// What a leader and those who join it say to each other once the key is proved, and the errors that
-// become of it.
+// The messages between a leader and those who join it, once the key is proved, and the errors that
+// follow from them.
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@ inline constexpr uint32_t kProtocol = 0xc7a20006;
 inline constexpr int kMaxRanks = Neighbours::kMost;
 inline constexpr std::chrono::milliseconds kGrace{500};
 
-/// Of a rank of the same host, once it and the leader have proved the key to each other; with the
-/// descriptor that it brings.
+/// Sent by a rank of the same host, once it and the leader have proved the key to each other, with
+/// the descriptor that it brings.
 struct HostHello {
   uint32_t protocol;
   int32_t rank;
@@ -44,9 +44,9 @@ enum class Reply : uint32_t {
   NoSuchRank,
   RankTaken,
   Missing,
-  SeveralHosts,  ///< each rank answers with OnePlace, and gets a Welcome and those of all
+  SeveralHosts,  ///< each rank answers with OnePlace, and gets a Welcome and the places of all
   Lost,          ///< a rank that had joined has died
-  NoDescriptor,  ///< one has no descriptor left
+  NoDescriptor,  ///< a rank has no descriptor left
 };
 
 struct Answer {
@@ -61,8 +61,8 @@ struct OnePlace {
   Site site;
 };
 
-/// Follows a welcome, with the descriptors. Each rank answers with a Receipt, and gets another
-/// welcome when all ranks have got all.
+/// Follows a Welcome, with the descriptors. Each rank answers with a Receipt, and gets another
+/// Welcome when all ranks have everything.
 struct Roster {
   int32_t pids[kMaxRanks];
   uint64_t processes[kMaxRanks];
@@ -78,29 +78,29 @@ inline constexpr const char* kMissingHint =
 
 inline std::string textOf(std::span<const char> text) { return std::string(boundedText(text)); }
 
-/// Who has gone needs no answer.
+/// Sends an answer. Does nothing if the other end has gone.
 void answer(const UniqueFd& socket, Reply reply, uint64_t detail);
 
-/// `missing`: a bit per rank.
+/// `missing` has a bit per rank.
 Error missingError(int waiting, uint64_t missing);
 Error missingError(int waiting, const std::vector<int>& ranks);
-/// `who`: the rank, and its process if that is known.
+/// `who` is the rank, and its process if that is known.
 Error lostError(int rank, const std::string& who);
-/// Of one that has not joined.
+/// Makes the error for a rank that has ended before it joined.
 Error endedError(int rank);
 Error sizeError(int rank, int size, int leaderSize);
 Error versionError(int rank);
-/// What an answer says with which a rank is turned away; none if it is another one.
+/// Returns the error that an answer means which turns a rank away; none for any other answer.
 std::optional<Error> refusalOf(const Answer& answer, int rank, int size);
 
-/// What this rank has of its own, and where that is.
+/// What this rank has of its own, and its place.
 struct OwnHosts {
   std::unique_ptr<Hosts> hosts;
-  Places places;  ///< of this rank alone
+  Places places;  ///< place of this rank alone
 };
 OwnHosts makeHosts(const JobKey& key, int rank, int size, const std::string& host);
 
-/// The ranks of each host in groups that share memory.
+/// Groups the ranks of each host that share memory.
 class NeighbourLists {
  public:
   explicit NeighbourLists(const Places& places);
@@ -112,17 +112,17 @@ class NeighbourLists {
   std::vector<std::vector<int>> ranks_;  // per host
 };
 
-/// Where ranks of a host find the one that listens at that port on the network.
+/// Returns where ranks of a host find the rank that listens at that port on the network.
 std::string localSocketName(const JobKey& key, int rank, int port);
 
-/// What a leader does: see Leader::gather. `doorman`: null without a network.
+/// Does the work of Leader::gather. `doorman` is null without a network.
 HostGroup gather(Doorman& local, Doorman* doorman, const LeaderAddress& address, int size,
                  UniqueFd memory, UniqueFd brings, Deadline deadline, const Interrupt& interrupt,
                  const HasEnded& hasEnded);
 
-/// What a rank does that meets others in a tree. `callers`: those below it; null if there are none.
-/// `parent`: the connection to the rank above it; none for rank 0. Throws Error, on all ranks that
-/// can be told, for the first thing that goes wrong: as Leader::gather does.
+/// Does the work of a rank that meets others in a tree. `callers` are those below it; null if there
+/// are none. `parent` is the connection to the rank above it; none for rank 0. Throws Error, on all
+/// ranks that can be told, for the first thing that goes wrong, as Leader::gather does.
 HostGroup meetInTree(Callers* callers, const MeetingTree& tree, Socket parent, const JobKey& key,
                      const std::string& host, Deadline deadline, const Interrupt& interrupt);
 

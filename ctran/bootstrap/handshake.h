@@ -18,39 +18,39 @@
 
 namespace ctran {
 
-/// Proves that two ends of a connection belong to one job, without telling anybody the key:
+/// Proves that two ends of a connection belong to one job, without revealing the key:
 ///
 ///   acceptor                                   caller
 ///   Challenge(protocol, nonce)       ->
 ///                                    <-  Hello(who it is, whom it wants, nonce, HMAC over all)
 ///   Verdict(code, HMAC over all)     ->
 ///
-/// Until the Hello has proved the key, a caller has cost the acceptor one of a fixed number of
-/// seats, and it loses that after a deadline. A Hello is good for one challenge, so one that was
-/// overheard is of no use. What follows the handshake is neither encrypted nor signed.
+/// Until its Hello has proved the key, a caller takes one of a fixed number of the acceptor's
+/// seats, and it loses the seat after a deadline. A Hello is valid for one challenge, so one that
+/// was overheard is of no use. What follows the handshake is neither encrypted nor signed.
 using JobKey = std::array<std::byte, 32>;
 
 JobKey randomKey();
 
 enum class Purpose : uint32_t {
   Link,  ///< to move data
-  Join,  ///< to be told where all ranks are; to rank 0, once
-  More,  ///< to move data on one more connection, beside a Link
+  Join,  ///< to be told where all ranks are; a caller does so once, to rank 0
+  More,  ///< to move data on another connection, in addition to a Link
 };
 
 struct Introduction {
-  int32_t rank = 0;    ///< of the caller
-  int32_t size = 0;    ///< of the world, as the caller was told
-  int32_t target = 0;  ///< the rank it wants to speak with
+  int32_t rank = 0;    ///< rank of the caller
+  int32_t size = 0;    ///< size of the world, as the caller was told
+  int32_t target = 0;  ///< the rank that it wants to reach
   Purpose purpose = Purpose::Link;
 };
 
 enum class Verdict : uint32_t { Welcome, OtherSize, NoSuchRank, OtherTarget, RankTaken, Enough };
 
-/// How it is put to people: "has joined already".
+/// Returns the verdict in words: "has joined already".
 const char* text(Verdict verdict);
 
-/// The messages, which have no padding.
+/// The messages have no padding.
 inline constexpr uint32_t kHandshakeMagic = 0x6e727463;  // "ctrn"
 inline constexpr uint32_t kHandshakeProtocol = 2;
 
@@ -82,29 +82,31 @@ struct VerdictMessage {
 Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello);
 Digest proofOf(const JobKey& key, const Challenge& challenge, const Hello& hello, Verdict verdict);
 
-/// Lets callers in: the accepting side of every connection of one rank.
+/// The accepting side of every connection of one rank: lets callers in.
 class Doorman {
  public:
   static constexpr size_t kSeats = 64;
-  /// What callers of the same host say: who they are follows when both ends have proved the key.
+  /// The introduction of callers of the same host. They say who they are after both ends have
+  /// proved the key.
   static constexpr Introduction kLocalCaller{1, 2, 0, Purpose::Join};
 
-  /// Decides about a caller that has proved the key and fits in; or not yet, and is asked again at
-  /// the next `poll`. Of each rank one caller waits for that, the last, and keeps nobody out.
+  /// Decides about a caller that has proved the key and fits in; none: not yet, ask again at the
+  /// next `poll`. Of each rank only the last such caller waits; it does not keep others out.
   using Admit = std::function<std::optional<Verdict>(const Introduction&)>;
   using Take = std::function<void(const Introduction&, Socket)>;
 
   /// Listens at `addresses`, whose ports are set.
   Doorman(std::vector<NetAddress> addresses, const JobKey& key, int rank, int size);
-  /// Listens at an abstract Unix socket, to processes of this user and of root: see callLocal.
+  /// Listens at an abstract Unix socket, to processes of this user and of root, see callLocal.
   Doorman(const std::string& name, const JobKey& key);
 
-  /// Who calls from now on has to prove this key,
+  /// From now on callers have to prove this key.
   void expect(const JobKey& key) {
     key_ = key;
     strangers_.clear();
   }
-  /// and to know this size of the world, and that this is that rank.
+  /// From now on callers have to prove this key, and to know this size of the world, and that this
+  /// is that rank.
   void expect(const JobKey& key, int size, int rank = 0) {
     expect(key);
     size_ = size;
@@ -116,21 +118,22 @@ class Doorman {
   /// Readable when `poll` may have something to do.
   int fd() const { return epoll_.get(); }
 
-  /// Hears the callers, without waiting. `take` gets the connection of one that was admitted, after
-  /// it was told of its welcome. Those who fail, or are late, are turned away. Throws Error(System)
-  /// of kMakingSockets when there is no descriptor for a caller; as long as there is one, they are
+  /// Hears the callers, without waiting. `take` gets the connection of an admitted caller, after
+  /// the caller was told so. Callers that fail, or are late, are turned away. Throws Error(System)
+  /// of kMakingSockets if there is no descriptor for a caller; if there is only one, callers are
   /// heard one after the other.
   void poll(const Admit& admit, const Take& take);
 
   uint64_t refused() const { return refused_; }
-  /// Turns away those who call, unheard: as many as there are seats.
+  /// Turns away those who call now, unheard: as many as there are seats.
   void dismiss();
 
-  /// Some of those who have not proved the key since it was expected, or were dismissed: "pid 12",
-  /// "10.0.0.2". None more than once.
+  /// Returns some of those who have not proved the key since it was expected, or were dismissed:
+  /// "pid 12", "10.0.0.2". None is returned twice.
   std::set<std::string> takeStrangers() { return std::exchange(strangers_, {}); }
 
-  /// Whether there is a descriptor left beside that of the caller who is being decided about.
+  /// Returns whether there is a descriptor left in addition to that of the caller being decided
+  /// about.
   bool hasSpare() const { return static_cast<bool>(spare_); }
 
  private:
@@ -139,7 +142,7 @@ class Doorman {
     int64_t since = 0;
     Challenge challenge;
     Hello hello;
-    size_t heard = 0;  // bytes of the hello
+    size_t heard = 0;  // bytes of the Hello that have arrived
   };
 
   Socket accept();
@@ -148,7 +151,7 @@ class Doorman {
   void listen();
   void seat(Socket socket, int64_t now);
   void hear(Seat& seat, const Admit& admit, const Take& take);
-  /// Whether it is decided.
+  /// Returns whether the caller is decided about.
   bool decide(Seat& seat, const Admit& admit, const Take& take);
   void turnAway(Seat& seat);
   void note(const Socket& stranger);
@@ -161,7 +164,7 @@ class Doorman {
   const int64_t patienceNanos_;
   UniqueFd epoll_;
   Socket listener_;
-  UniqueFd spare_;  // is closed for a caller when nothing else is left; see accept()
+  UniqueFd spare_;  // closed for a caller when no other descriptor is left, see accept()
   std::array<Seat, kSeats> seats_;
   std::map<int, Seat> proven_;  // by rank: those about whom nothing is decided yet
   uint64_t refused_ = 0;
@@ -173,24 +176,26 @@ class Caller {
  public:
   enum class State { Pending, Welcome, Refused, Failed };
 
-  /// Tries the addresses in turn, each from an address of this host, unless that is none.
+  /// Tries the addresses in turn. Each call leaves from `from`, an address of this host, unless it
+  /// is none.
   Caller(std::vector<NetAddress> addresses, const JobKey& key, const Introduction& who,
          const NetAddress& from = {});
-  /// Over a connection that there is already.
+  /// Uses a connection that exists already.
   Caller(Socket socket, const JobKey& key, const Introduction& who);
 
   /// Goes on without waiting.
   State poll();
 
-  int fd() const { return socket_.get(); }  ///< to be read from; may be another after each poll
-  Verdict verdict() const { return answer_.verdict; }  ///< when Refused
-  const std::string& why() const { return why_; }      ///< when Failed, for people
-  bool somebodyListens() const { return hungUp_; }     ///< when Failed, at the last address
-  Socket takeSocket() { return std::move(socket_); }   ///< when Welcome
+  int fd() const { return socket_.get(); }  ///< to be read from; may change with each poll
+  Verdict verdict() const { return answer_.verdict; }  ///< valid when Refused
+  const std::string& why() const { return why_; }      ///< valid when Failed, for people
+  /// Valid when Failed: somebody listens at the last address.
+  bool somebodyListens() const { return hungUp_; }
+  Socket takeSocket() { return std::move(socket_); }  ///< valid when Welcome
 
  private:
   bool next(const std::string& why);
-  /// Goes on with the next address, or `again` with this one.
+  /// Goes on with the next address or, with `again`, with this one.
   State fail(const std::string& why, bool again = false);
 
   std::vector<NetAddress> addresses_;

@@ -9,7 +9,7 @@
 
 namespace ctran {
 
-/// A connection to a Doorman of this host, or why there is none although somebody listens.
+/// A connection to a Doorman of this host, or the reason why there is none.
 struct LocalCall {
   Socket socket;
   std::string why;
@@ -17,16 +17,15 @@ struct LocalCall {
 };
 
 /// Calls the Doorman that has this name. Both ends run as the same user, or one of them as root,
-/// and both have proved the key before anything else is said. Throws Error: Timeout at the
-/// deadline.
+/// and both prove the key before anything else is said. Throws Error(Timeout) at the deadline.
 LocalCall callLocal(const std::string& name, const JobKey& key, Deadline deadline,
                     const Interrupt& interrupt = nullptr);
 
-/// Waits, as long as the caller is Pending. Throws Error(Timeout) at the deadline.
+/// Waits as long as the caller is Pending. Throws Error(Timeout) at the deadline.
 Caller::State awaitVerdict(Caller& caller, Deadline deadline, const Interrupt& interrupt);
 
-/// A name for a Doorman of this host, that nobody guesses who does not know the bytes: the first
-/// twelve of them.
+/// Returns a name for a Doorman of this host that nobody can guess without the bytes, of which it
+/// uses the first twelve.
 std::string socketName(std::span<const std::byte> bytes);
 std::string freshSocketName();
 

@@ -8,7 +8,7 @@
 
 namespace ctran {
 
-/// For ranks that are threads of one process.
+/// A store for ranks that are threads of one process.
 class MemoryStore : public Store {
  public:
   void set(const std::string& key, const std::string& value) override;
@@ -21,8 +21,8 @@ class MemoryStore : public Store {
   std::map<std::string, std::string> values_;
 };
 
-/// For processes of one user that see one directory, which must exist: a file per key, which nobody
-/// else can read.
+/// A store for processes of one user that see one directory, which must exist. Each key is a file
+/// that nobody else can read.
 class DirectoryStore : public Store {
  public:
   explicit DirectoryStore(std::string directory) : directory_(std::move(directory)) {}

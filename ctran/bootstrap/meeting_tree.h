@@ -5,8 +5,9 @@
 
 namespace ctran {
 
-/// The tree in which ranks meet, rank 0 at its top: each hears its children and is heard by its
-/// parent. Of up to 64 ranks all but rank 0 are its children; more levels follow one another.
+/// The tree in which ranks meet, with rank 0 at its top: each rank hears its children and is heard
+/// by its parent. Among up to 64 ranks all but rank 0 are its children; more ranks make more
+/// levels.
 struct MeetingTree {
   static constexpr int kChildren = 63;
   static constexpr int kMostInOneLevel = kChildren + 1;
@@ -24,12 +25,12 @@ struct MeetingTree {
   int children() const { return std::min(size - firstChild(), kChildren); }
   MeetingTree at(int other) const { return {other, size}; }
 
-  /// Whether that rank is this one, or is below it.
+  /// Returns whether that rank is this one, or below it.
   bool isAbove(int other) const {
     while (other > rank) other = parentOf(other);
     return other == rank;
   }
-  /// How many ranks that is.
+  /// Returns the number of ranks for which `isAbove` is true.
   int ranks() const {
     int64_t count = 0, first = rank, last = rank;
     while (first < size) {
@@ -39,7 +40,7 @@ struct MeetingTree {
     }
     return static_cast<int>(count);
   }
-  /// Levels below this rank.
+  /// Returns the number of levels below this rank.
   int levels() const {
     int count = 0;
     for (int64_t first = firstChild(); first < size && first > 0; first = first * kChildren + 1) {

@@ -8,23 +8,25 @@
 
 namespace ctran {
 
-/// How ranks that know one address and one key tell each other a word each: rank 0 listens there,
-/// hears all, and tells all. A word has at most kMaxWord bytes.
+/// A Rendezvous lets ranks that know one address and one key exchange one string each: rank 0
+/// listens there, collects all strings, and sends all of them to each rank. A string has at most
+/// kMaxWord bytes.
 class Rendezvous {
  public:
   static constexpr size_t kMaxWord = 1 << 16;
 
-  /// Rank 0 listens at `addresses`: at their port, if there is one address that has one.
+  /// Rank 0 listens at `addresses`; at the port of the address, if there is one address that has
+  /// one.
   Rendezvous(std::vector<NetAddress> addresses, std::string_view key);
 
   const std::vector<NetAddress>& addresses() const { return doorman_.addresses(); }
 
-  /// Rank 0's part: everybody's words, by rank. Throws Error(Timeout) that names who did not come,
-  /// Error(PeerLost) that names who came and left.
+  /// Rank 0 calls this. Returns the strings of all ranks, by rank. Throws Error(Timeout), which
+  /// names those that did not come, and Error(PeerLost), which names those that came and left.
   std::vector<std::string> gather(int size, const std::string& word, Deadline deadline,
                                   const Interrupt& interrupt = nullptr);
 
-  /// The part of the others, who wait until rank 0 listens at one of the addresses. Throws
+  /// Every other rank calls this, and waits until rank 0 listens at one of the addresses. Throws
   /// Error(Timeout), Error(PeerLost), and Error(InvalidArgument) if rank 0 does not let it in.
   static std::vector<std::string> join(const std::vector<NetAddress>& addresses,
                                        std::string_view key, int rank, int size,
@@ -36,7 +38,7 @@ class Rendezvous {
   Doorman doorman_;
 };
 
-/// The address that is written "10.0.0.1:1234" or "[fd00::1]:1234". Throws Error(InvalidArgument).
+/// Parses an address written "10.0.0.1:1234" or "[fd00::1]:1234". Throws Error(InvalidArgument).
 NetAddress parseNetAddress(const std::string& text);
 
 }  // namespace ctran

@@ -15,10 +15,10 @@ class CTRAN_API Store {
 
   virtual void set(const std::string& key, const std::string& value) = 0;
 
-  /// Waits until the key exists. Throws Error(Timeout).
+  /// Returns the value, after waiting until the key exists. Throws Error(Timeout).
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 
-  /// No error when there is no such key.
+  /// Does nothing if there is no such key.
   virtual void remove(const std::string& key) = 0;
 };
 

@@ -68,8 +68,8 @@ struct Collective {
   std::byte* output = nullptr;
   std::vector<Block> inputs;
   std::vector<Block> outputs;
-  int* source =
-      nullptr;  ///< of Recv: gets the sender's rank, if not null; lives as the buffer does
+  /// For Recv: is set to the sender's rank, if not null. Has to live as long as the buffer.
+  int* source = nullptr;
   /// For Recv, set by the communicator: what has to hold before a message is taken, for each peer.
   std::vector<Condition> after;
   /// What the call asks for (preference.h); null if nothing.

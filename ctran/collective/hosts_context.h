@@ -23,8 +23,8 @@ namespace ctran {
 ///     Task task = hosts.local(step);
 ///     co_await task;
 ///
-/// A context has room for one step at a time: its task has to be destroyed before the next
-/// one is made.
+/// A context has room for one step at a time: its task has to be destroyed before the
+/// next one is made.
 class HostsContext {
  public:
   /// `arena` is that of the ranks of this host; null if no ranks share a host.

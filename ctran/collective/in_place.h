@@ -17,8 +17,8 @@ namespace ctran {
 ///
 /// Contiguous blocks cost two comparisons. Listed blocks are compared with the other side's block
 /// or blocks once; if both sides are lists, each block is compared with that of its number, and
-/// with all others if both lists are in the order of their addresses. `validate` has accepted the
-/// call otherwise.
+/// with all others if both lists are in the order of their addresses. `validate` calls this after
+/// its other checks.
 void checkInPlace(const Collective& collective, int rank, int size);
 
 }  // namespace ctran

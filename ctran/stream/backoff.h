@@ -8,14 +8,14 @@
 
 namespace ctran {
 
-/// What a blocked thread does between two looks at a condition: it sleeps, twice as long each time
+/// How a blocked thread waits between two looks at a condition: it sleeps, twice as long each time
 /// up to a limit, and tells its host language about twenty times a second (WaitHooks::interrupted).
 class Backoff {
  public:
   Backoff(std::chrono::microseconds first, std::chrono::microseconds longest, WaitHooks* hooks)
       : pause_(first), longest_(longest), hooks_(hooks) {}
 
-  /// Throws what the hooks throw, which ends the wait.
+  /// Throws what the hooks throw; that ends the wait.
   void pause() {
     const auto now = Clock::now();
     if (hooks_ != nullptr && now >= nextInterrupt_) {

@@ -9,27 +9,29 @@
 
 namespace ctran {
 
-/// When the device did an operation, in ticks of the host, see trace/ticks.h.
+/// When the device ran an operation, in ticks of the host (trace/ticks.h).
 struct DeviceSpan {
   uint64_t startedAt = 0;
   uint64_t endedAt = 0;
 };
 
-/// Times operations on streams by the clock of the device, for their records, as CTRAN_GPU_TIMES
-/// says. One thread at a time.
+/// Times operations on streams by the clock of the device, for their records, if CTRAN_GPU_TIMES
+/// says so. One thread at a time uses it.
 class DeviceTimer {
  public:
-  /// Whether somebody wants it now. Throws Error(InvalidArgument) for a value that is none.
+  /// Returns whether operations are to be timed now. Throws Error(InvalidArgument) for an invalid
+  /// setting.
   static bool isWanted();
 
-  /// What is before an operation that is timed. Any thread.
+  /// The start of a timed operation. Safe from any thread.
   class Timing;
 
   DeviceTimer(const gpu::Runtime& runtime, int device, size_t mostIdleEvents);
 
-  /// To be called before the operation is put on `stream`. Null: it cannot be timed now.
+  /// Has to be called before the operation is put on `stream`. Returns null if it cannot be timed
+  /// now.
   std::shared_ptr<const Timing> begin(gpu::Stream stream);
-  /// To be recorded behind an operation that is timed.
+  /// Makes the event that has to be recorded behind a timed operation.
   gpu::PooledEvent makeEnd() { return gpu::PooledEvent(events_); }
 
  private:
@@ -40,12 +42,12 @@ class DeviceTimer {
 
   const gpu::Runtime& runtime_;
   const std::shared_ptr<gpu::EventPool> events_;
-  const gpu::OwnStream stream_;  ///< nothing but looks at the clock
+  const gpu::OwnStream stream_;  ///< used only to look at the clock
   Clock::time_point lookedAt_{};
   std::shared_ptr<const Moment> last_;
 };
 
-/// A moment that both clocks know.
+/// A moment whose time is known by both clocks.
 struct DeviceTimer::Moment {
   gpu::PooledEvent event;
   uint64_t ticks = 0;
@@ -57,7 +59,8 @@ class DeviceTimer::Timing {
   Timing(const gpu::Runtime& runtime, std::shared_ptr<const Moment> since, gpu::PooledEvent begin)
       : runtime_(runtime), since_(std::move(since)), begin_(std::move(begin)) {}
 
-  /// The event has been reached. None if the device does not tell.
+  /// Returns when the operation ran; `end` must have been reached. None if the device does not
+  /// tell.
   std::optional<DeviceSpan> until(gpu::Event end) const;
 
  private:

@@ -5,15 +5,15 @@
 
 namespace ctran {
 
-/// Learns which errors of a communicator the program has seen and which it may miss. The default
-/// ignores both. Called on any thread; no method may block or throw.
+/// Is told which errors of a communicator the program has seen and which it may miss. The default
+/// does nothing. Called on any thread; no method may block or throw.
 class ErrorObserver {
  public:
   virtual ~ErrorObserver() = default;
 
-  /// The program has been given the error that broke the communicator, or has ended it itself.
+  /// The program has been given the error that broke the communicator, or has broken it itself.
   virtual void seen() {}
-  /// The communicator has broken while a thread waits, which will throw the error.
+  /// The communicator has broken while a thread waits; that wait will throw the error.
   virtual void broken() {}
   /// Operation `op` has failed and no thread waits for it. `reachable`: the program can still ask
   /// for the error.

@@ -9,44 +9,45 @@
 
 namespace ctran {
 
-/// Work of the host at a place in the order of a stream: the stream hands a step to the proxy's
-/// thread, goes on, and waits for it further down. In a graph every replay does so by itself; no
-/// call enqueues anything for it.
+/// Runs work of the host at a place in the order of a stream: the stream hands a step to the
+/// proxy's thread, goes on, and waits for the step further down. In a graph every replay does this
+/// by itself, without any call.
 ///
-/// A stream hands over by a function of the host (cuLaunchHostFunc), which does no more than put
-/// the step into a queue and wake the thread. It waits for a word in the host's memory
-/// (cuStreamWaitValue32), which the thread sets and the stream clears again. So nothing waits on a
-/// multiprocessor. Steps are done one after the other, in the order in which streams hand them
-/// over.
+/// A stream hands a step over by a host function (cuLaunchHostFunc), which only puts the step into
+/// a queue and wakes the thread. The stream waits for a word in host memory (cuStreamWaitValue32),
+/// which the thread sets and the stream clears again. So nothing waits on a multiprocessor. Steps
+/// run one after the other, in the order in which streams hand them over.
 ///
-/// Two threads wake until such a function has been heard. So outside graphs a stream writes to the
-/// word, too, at which the thread looks for a moment after a call; and one that had nothing else to
-/// do when the operation was called, and comes to the step at once, writes there alone.
+/// A host function takes the wake-ups of two threads before the proxy learns of it. So outside
+/// graphs the stream writes to the word, too, and the proxy's thread looks at the word for a moment
+/// after a call. A stream that was idle at the call, and so reaches the step at once, only writes
+/// the word.
 class HostProxy {
  public:
-  /// One piece of work, which a stream may hand over again and again. A stream that has handed it
-  /// over has to wait for it before it does so again.
+  /// A piece of work, which a stream may hand over again and again. Before it does so again, the
+  /// stream has to wait for it.
   class Step;
 
-  /// `failed` is told on the proxy's thread of what a step has thrown, and must not throw.
-  /// `spinNanos`: for how long the thread looks before it sleeps; 0: not at all. Throws
-  /// Error(Unsupported) if this driver cannot have streams wait for words. The device is current.
+  /// `failed` is told, on the proxy's thread, of an error that a step has thrown; it must not
+  /// throw. `spinNanos`: how long the thread looks before it sleeps; 0: not at all. Throws
+  /// Error(Unsupported) if this driver cannot make streams wait for words. The device has to be
+  /// current.
   HostProxy(int device, int64_t spinNanos, std::function<void(const Error&)> failed);
-  /// Streams must not have steps any more, but in graphs that are not replayed again.
+  /// No stream may hold steps any more, except in graphs that are not replayed again.
   ~HostProxy();
   HostProxy(const HostProxy&) = delete;
   HostProxy& operator=(const HostProxy&) = delete;
 
-  /// `captured`: the caller keeps the step as long as the graph; otherwise it is kept here until
+  /// `captured`: the caller keeps the step as long as the graph; otherwise the proxy keeps it until
   /// the stream has waited for it.
   std::shared_ptr<Step> makeStep(std::function<void()> work, bool captured);
-  /// `isIdle`: the stream had nothing to do when the operation was called.
+  /// `isIdle`: the stream was idle when the operation was called.
   void handOver(Step& step, gpu::Stream stream, bool isIdle = false);
   void await(Step& step, gpu::Stream stream);
 
-  /// From now on steps count as done at once, without their work. Any thread.
+  /// From now on steps count as done at once, and their work does not run. Safe from any thread.
   void stop();
-  /// Whether a step is being done, or is about to be. Any thread.
+  /// Returns whether a step is running, or about to run. Safe from any thread.
   bool isBusy() const;
 
  private:

@@ -19,27 +19,27 @@ namespace ctran {
 
 class StreamQueue;
 
-/// One operation on a stream, from the moment it has been enqueued. The program, threads that wait
-/// for it and the watchdog share it; any thread may call any method.
+/// One operation on a stream, after it has been enqueued. The program, threads that wait for it and
+/// the watchdog share it. Any thread may call any method.
 class StreamOperation final : public Work {
  public:
   using Clock = std::chrono::steady_clock;
 
-  /// What the operation is, and what it keeps alive.
+  /// Describes the operation, and holds what it keeps alive.
   struct Description {
     std::string_view name;  ///< "all_reduce"; the text lives as long as the process
     uint64_t sequence = 0;  ///< its number among the collectives of the communicator; 0: none
     std::chrono::milliseconds timeout{0};
-    std::vector<int> awaited = {};  ///< the ranks it cannot end without, where they are known
-    std::shared_ptr<void> keepAlive = nullptr;  ///< its buffers
+    std::vector<int> awaited = {};  ///< the ranks without which it cannot end, where they are known
+    std::shared_ptr<void> keepAlive = nullptr;  ///< the owner of its buffers
     std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;
   };
 
   /// `end` has been recorded on `stream` behind the operation.
   ///
   /// `issuer` is the stream that was current at the call, if memory is freed in its order: then the
-  /// operation lets go of its buffers as soon as that stream waits for it. Without an issuer it
-  /// does when it has ended.
+  /// operation releases its buffers as soon as that stream waits for it. Without an issuer it
+  /// releases them when it has ended.
   StreamOperation(Description description, std::shared_ptr<StreamQueue> queue, gpu::PooledEvent end,
                   gpu::Stream stream, std::optional<gpu::Stream> issuer);
 
@@ -51,46 +51,47 @@ class StreamOperation final : public Work {
   Clock::time_point deadline() const { return deadline_; }
   const std::shared_ptr<StreamQueue>& queue() const { return queue_; }
 
-  // As a Work: a wait blocks the thread, not a stream.
+  // The methods of Work. A wait blocks the thread, not a stream.
 
-  /// Asks the device, and notes when the operation has ended.
+  /// Asks the device, and notes it if the operation has ended.
   WorkState state() const override;
   void wait(WaitHooks* hooks = nullptr) override { block(std::nullopt, hooks); }
   bool waitFor(std::chrono::nanoseconds limit, WaitHooks* hooks = nullptr) override;
-  /// Whoever reads the error has seen it, see ErrorObserver.
+  /// Counts as having seen the error, see ErrorObserver.
   std::exception_ptr error() const override;
   void onStart(std::function<void()> callback) override { callback(); }
   void onDone(std::function<void()> callback) override;
 
-  /// Without a limit, waits until the operation has ended; else until then or for that long.
-  /// Whether it has ended. Throws its error.
+  /// Waits until the operation has ended, at most for `limit` if there is one. Returns whether it
+  /// has ended. Throws its error.
   bool block(std::optional<std::chrono::milliseconds> limit, WaitHooks* hooks);
   /// Makes `stream` wait for the operation; the thread goes on at once. Throws the error of an
   /// operation that has failed by now, and InvalidArgument if `stream` captures and the operation
   /// was enqueued before: its end cannot become part of a graph.
   void makeWait(gpu::Stream stream);
-  /// The same without these checks.
+  /// Makes `stream` wait as `makeWait` does, without its checks.
   void orderBehind(gpu::Stream stream);
   void throwIfFailed();
-  /// What kind of error the operation has failed with, if it has; does not count as seeing it.
+  /// Returns the kind of the error with which the operation has failed, if it has. This does not
+  /// count as seeing the error.
   std::optional<ErrorKind> failure() const;
 
-  /// When the device did the operation, which has ended; none if it is not timed.
+  /// Returns when the device ran the operation, which has to have ended; none if it is not timed.
   std::optional<DeviceSpan> deviceSpan() const;
 
-  /// Whether the device has ended its part, also after a failure. Throws Error(System) when the
-  /// device is lost.
+  /// Returns whether the device has ended its part, also after a failure. Throws Error(System) if
+  /// the device is lost.
   bool isOver() const;
   void complete() const;
   void fail(const Error& error) const;
-  /// Lets go of the buffers.
+  /// Releases the buffers.
   void release() const;
 
-  /// Whether a thread is in `block`, which will throw the error.
+  /// Returns whether a thread is in `block`, which will throw the error.
   bool isAwaited() const { return waiting_ > 0; }
-  /// Whether the program can still ask for the error.
+  /// Returns whether the program can still ask for the error.
   bool isReachable() const { return reachable_; }
-  /// The program has let go of the operation.
+  /// Is called when the program has let go of the operation.
   void abandon();
 
  protected:
@@ -107,7 +108,7 @@ class StreamOperation final : public Work {
   const std::optional<gpu::Stream> issuer_;
   std::atomic<int> waiting_{0};
   std::atomic<bool> reachable_{true};
-  // The device ends the operation; whoever looks notes it here.
+  // The device ends the operation; the thread that looks first notes it here.
   mutable std::atomic<WorkState> state_{WorkState::Running};
   mutable std::mutex mutex_;  ///< guards what follows
   mutable std::shared_ptr<void> keepAlive_;

@@ -24,26 +24,27 @@ namespace ctran {
 struct StreamQueueOptions {
   const gpu::Runtime& runtime;
   int device = 0;
-  std::string name;  ///< of the communicator
+  std::string name;  ///< name of the communicator
   int rank = 0;
   int size = 1;
-  bool highPriority = false;  ///< of the communicator's own stream
-  /// Whether buffers are freed in the order of the stream that is current at the call, as torch's
-  /// caching allocator does.
+  bool highPriority = false;  ///< priority of the communicator's own stream
+  /// Buffers are freed in the order of the stream that is current at the call, as torch's caching
+  /// allocator does.
   bool freesInStreamOrder = false;
   size_t mostIdleEvents = 1000;
-  std::chrono::milliseconds checkInterval{100};  ///< of the watchdog
-  std::chrono::milliseconds idleInterval{1000};  ///< of the watchdog while no operation goes on
+  std::chrono::milliseconds checkInterval{100};  ///< interval of the watchdog
+  /// Interval of the watchdog while no operation runs.
+  std::chrono::milliseconds idleInterval{1000};
   std::shared_ptr<ErrorObserver> observer = std::make_shared<ErrorObserver>();
 };
 
 /// The operations of a communicator on streams: those that have been enqueued and have not ended,
 /// what graphs keep alive, and the error that has broken the communicator.
 ///
-/// Whoever enqueues asks `place` for the stream, puts the work there, and hands it to `track`, or
-/// to `keepWithGraph` if the stream captures. The watchdog calls `inspect`, which notes the ends of
-/// operations and their deadlines. A derived class knows what runs on the device, how to end it,
-/// and how to tell the other ranks.
+/// To enqueue an operation a caller asks `place` for the stream, puts the work there, and hands it
+/// to `track`, or to `keepWithGraph` if the stream captures. The watchdog calls `inspect`, which
+/// notes the ends of operations and their deadlines. A derived class knows what runs on the device,
+/// how to end it, and how to tell the other ranks.
 ///
 /// Operations and graphs own the queue: it lives until the last of them has ended. Only one thread
 /// at a time enqueues; every thread may call the rest.
@@ -64,48 +65,48 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   ErrorObserver& observer() const { return *options_.observer; }
   std::chrono::milliseconds checkInterval() const { return options_.checkInterval; }
   std::chrono::milliseconds idleInterval() const { return options_.idleInterval; }
-  /// "all_reduce of communicator 'x' (rank 0 of 2)", for op "all_reduce".
+  /// Returns "all_reduce of communicator 'x' (rank 0 of 2)" for op "all_reduce".
   std::string describe(std::string_view op) const;
 
-  // Failure. The first error breaks the communicator and stays.
+  // Failure: the first error breaks the communicator and stays.
 
-  /// False in a child that this process has forked: its copy must leave the device alone.
+  /// Returns false in a child that this process has forked; its copy must leave the device alone.
   bool belongsHere() const { return processToken() == process_; }
   bool isBroken() const { return broken_; }
   std::optional<Error> error() const;
   /// Throws the error of a broken communicator.
   void throwIfBroken() const;
-  /// Breaks the communicator: its kernels and operations end, with `error`. `tellOthers`: the other
-  /// ranks learn of it.
+  /// Breaks the communicator with `error`: its kernels and operations end. `tellOthers`: the other
+  /// ranks are told.
   void breakWith(const Error& error, bool tellOthers = true);
-  /// As the program asks for it.
+  /// Breaks the communicator as the program asks for it.
   void abort();
-  /// Calls `callback`, as long as somebody owns it, once when the communicator breaks; at once if
-  /// it has. For what waits on streams beside the communicator's own kernels.
+  /// Calls `callback` once when the communicator breaks, at once if it has, as long as somebody
+  /// owns it. Used for what waits on streams in addition to the communicator's own kernels.
   void onBreak(std::weak_ptr<std::function<void()>> callback);
 
-  // Enqueueing. The device is current.
+  // Enqueueing. The device has to be current.
 
   struct Placement {
-    gpu::Stream current;  ///< the caller's
-    gpu::Stream stream;   ///< where the operation goes
+    gpu::Stream current;  ///< the caller's stream
+    gpu::Stream stream;   ///< the stream on which the operation goes
     bool isCaptured;
     std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;  ///< null: it is not timed
   };
-  /// An operation goes on the stream `current`. With `aside` it goes on the communicator's own
-  /// stream, which waits for what `current` holds by now. While `current` captures, every operation
-  /// goes there.
+  /// Chooses the stream of an operation: `current`, or with `aside` the communicator's own stream,
+  /// which waits for what `current` holds by now. While `current` captures, every operation goes on
+  /// it.
   Placement place(gpu::Stream current, bool aside);
-  /// Tracks the operation that has been put at `placement`, which is not captured.
-  /// `keepAlive` makes what owns its buffers; it is not called if the allocator's order suffices.
+  /// Tracks the operation that has been put at `placement`, which is not captured. `keepAlive`
+  /// makes the owner of its buffers; it is not called if the allocator's order suffices.
   std::shared_ptr<StreamOperation> track(const Placement& placement,
                                          StreamOperation::Description description,
                                          const std::function<std::shared_ptr<void>()>& keepAlive);
-  /// Makes `stream` wait for all operations so far that were not captured.
+  /// Makes `stream` wait for all earlier operations that were not captured.
   void orderAllBefore(gpu::Stream stream) const;
   /// Keeps `value`, and this queue, alive as long as the graph that `stream` captures exists.
   void keepWithGraph(gpu::Stream stream, std::shared_ptr<void> value);
-  /// Whether such a graph exists: it may be replayed at any time.
+  /// Returns whether such a graph exists; it may be replayed at any time.
   bool hasGraphs() const { return graphs_ > 0; }
 
   gpu::Stream ownStream();
@@ -114,17 +115,18 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   uint64_t nextSequence() { return ++issued_; }
   uint64_t issued() const { return issued_; }
 
-  /// Whether every operation has ended.
+  /// Returns whether every operation has ended.
   virtual bool isIdle() const;
   /// Waits until every operation has ended or failed.
   void drain(WaitHooks* hooks = nullptr);
 
-  // For the watchdog and operations.
+  // What follows is for the watchdog and for operations.
 
-  /// Notes which operations have ended and which are late. Whether there is nothing to look after.
-  /// Never throws.
+  /// Notes which operations have ended and which are late. Returns whether there is nothing to look
+  /// after. Never throws.
   virtual bool inspect() = 0;
-  /// Whether kernels that have ended have done their work: they also end when told to give up.
+  /// Returns whether kernels that have ended have done their work. Kernels also end when told to
+  /// give up.
   virtual bool isSound() const { return true; }
   /// Breaks the communicator if something is known to be wrong with it.
   virtual void diagnose() {}
@@ -138,12 +140,12 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
 
   /// Takes out the operations that have ended.
   void retireEnded();
-  /// Of the operations whose deadlines have passed the one that was enqueued first, unless it has
-  /// ended meanwhile.
+  /// Returns, among the operations whose deadlines have passed, the one that was enqueued first;
+  /// null if it has ended meanwhile.
   std::shared_ptr<StreamOperation> findLate(Clock::time_point now) const;
   void callOnBreak();
 
-  /// Called once, when the communicator has broken: ends its kernels and calls `callOnBreak`.
+  /// Is called once, when the communicator has broken. Ends its kernels and calls `callOnBreak`.
   virtual void endKernels() = 0;
   /// Begins to tell the other ranks why the communicator has broken. Must not block: the caller may
   /// hold locks. Returns a function that waits, for a moment, until they have been told; none if
@@ -152,17 +154,17 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
     static_cast<void>(error);
     return {};
   }
-  /// Whether a thread is in a call that will throw the error, so that the program sees it.
+  /// Returns whether a thread is in a call that will throw the error, so that the program sees it.
   virtual bool isCalling() const { return false; }
-  /// The operation that runs in a replay of a graph, if one does. It has no work: the program sees
-  /// its error in the next call.
+  /// Returns the operation that runs in a replay of a graph, if one does. It has no work: the
+  /// program sees its error in the next call.
   virtual std::optional<std::string_view> replayed() { return std::nullopt; }
 
   mutable std::mutex errorMutex_;
   std::optional<Error> error_;
   std::atomic<bool> broken_{false};
   mutable std::mutex streamsMutex_;
-  std::vector<OneStream> streams_;  ///< those that have operations
+  std::vector<OneStream> streams_;  ///< streams that have operations
 
  private:
   struct KeptByGraph;
@@ -177,7 +179,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   std::optional<DeviceTimer> timer_;
   std::vector<std::weak_ptr<std::function<void()>>> onBreak_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};
-  std::atomic<int> graphs_{0};  ///< what they keep, counted
+  std::atomic<int> graphs_{0};  ///< number of values that graphs keep
 };
 
 }  // namespace ctran

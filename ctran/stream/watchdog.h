@@ -7,23 +7,24 @@ namespace ctran {
 
 class StreamQueue;
 
-/// The thread that looks after operations on streams, which no thread waits for. One per process;
-/// it starts with the first communicator.
+/// The thread that looks after operations on streams, which no thread waits for. There is one per
+/// process; it starts with the first communicator.
 class Watchdog {
  public:
-  /// From now on the thread calls `queue->inspect()`, as long as the queue exists.
+  /// Makes the thread call `queue->inspect()` from now on, as long as the queue exists.
   static void add(const std::shared_ptr<StreamQueue>& queue);
-  /// An operation has been enqueued: the thread has something to look after.
+  /// Tells the thread that an operation has been enqueued, so that there is something to look
+  /// after.
   static void poke();
-  /// Lets go of `value` on the thread soon: for threads that must not free device memory.
+  /// Releases `value` on the watchdog's thread soon; for threads that must not free device memory.
   static void release(std::shared_ptr<void> value);
-  /// Runs `body`, which ends by itself, on a thread of its own that `stop` waits for. Throws
+  /// Runs `body`, which ends by itself, on a thread of its own; `stop` waits for it. Throws
   /// Error(System).
   static void spawn(const char* name, std::function<void()> body);
-  /// Before the host language ends, which owns the buffers, and before the driver does: stops the
-  /// thread for good. Waits a moment for it and for those of `spawn`.
+  /// Stops the thread for good. Is called before the driver shuts down and before the host language
+  /// ends, which owns the buffers. Waits a moment for the thread and for those of `spawn`.
   static void stop();
-  /// Whether operations that wait in vain are not ended any more.
+  /// Returns whether the thread is stopped: operations that wait in vain are no longer ended.
   static bool isStopped();
 };
 

@@ -15,16 +15,16 @@ namespace ctran {
 
 /// What is known of every rank of a communicator: where it is, what it did last, whether it has
 /// left; the failure that broke the communicator; and where threads sleep. It lies at the start of
-/// memory that is zeros at first.
+/// memory that is filled with zeros at first.
 ///
-/// The ranks of one host share theirs (see Arena), and each writes its own part. Across hosts the
-/// network writes what it hears of the others, so every rank has those parts for itself: of the
-/// ranks that it has heard of, and no others.
+/// The ranks of one host share their board (see Arena), and each writes its own part. Across hosts
+/// every rank has the parts of the other ranks for itself: the network writes there what it hears
+/// of them. There are parts only for ranks that it has heard of.
 class Board {
  public:
   enum class RankState : uint32_t { Joining, Alive, Left };
   /// What a rank says of reading the memory of the others: that it can, and that this is likely to
-  /// be faster than through shared memory.
+  /// be faster than shared memory.
   enum Reading : uint32_t { kCanRead = 1, kReadingPays = 2 };
 
   /// One rank's counters: each line has one writer, the rank itself, except `doorbell`.
@@ -33,10 +33,10 @@ class Board {
     alignas(64) std::atomic<uint64_t> filled;
     alignas(64) std::atomic<uint64_t> drained;
     alignas(64) std::atomic<uint32_t> doorbell;  ///< the rank's sleepers wait on it
-    alignas(64) std::atomic<int32_t> awaited;    ///< whom a sleeper waits for; -1: anybody
+    alignas(64) std::atomic<int32_t> awaited;    ///< the rank that a sleeper waits for; -1: any
     std::atomic<RankState> state;
     std::atomic<uint32_t> reading;          ///< bits of Reading
-    alignas(64) OperationRing collectives;  ///< written by whoever drives their queue
+    alignas(64) OperationRing collectives;  ///< written by the thread that drives their queue
     OperationRing messages;                 ///< sends and receives; written under Core's lock
   };
 
@@ -47,28 +47,31 @@ class Board {
   /// own, with room for one.
   Board(std::shared_ptr<SharedMapping> memory, int rank, int size, bool shared);
 
-  /// A board of `size` ranks, of which `sharers`, this one among them, share the failure and their
-  /// own parts: those lie at `offset` in `memory`, with room for so many. Nobody sleeps here.
+  /// Makes a board of `size` ranks, of which `sharers`, this one among them, share the failure and
+  /// their own parts: those lie at `offset` in `memory`, which has room for them. Nobody sleeps at
+  /// this board.
   Board(std::shared_ptr<SharedMapping> memory, size_t offset, int rank, int size,
         const std::vector<int>& sharers);
 
   int rank() const { return rank_; }
   int size() const { return size_; }
 
-  /// Of a rank that nothing was heard of yet it is made, and zeros.
+  /// Returns the part of a rank. If nothing was heard of the rank yet, the part is made, filled
+  /// with zeros.
   Control& control(int rank) {
     if (heard_ == nullptr) return *at<Control>(kHeaderBytes + rank * kControlBytes);
     return rank == rank_ ? *own_ : controlOf(rank);
   }
-  /// The same if there is one; else null.
+  /// Returns the part of a rank, or null if there is none.
   Control* find(int rank);
-  /// The ranks that there is one of, in order.
+  /// Returns the ranks that have a part, in order.
   std::vector<int> known() const;
 
-  /// Whether that rank writes its part itself.
+  /// Returns whether that rank writes its part itself.
   bool isShared(int rank) const;
 
-  /// To be called after a counter was moved: wakes the ranks that sleep until this one does so.
+  /// Has to be called after a counter was moved: wakes the ranks that sleep until this one moves
+  /// it.
   void published() {
     // The counter's store must not pass the load below, or a sleeper who looked at the counter just
     // before it moved would be missed; sleepers do the same in the other order. Where they can do
@@ -81,25 +84,26 @@ class Board {
     if (header().sleepers.load(std::memory_order_relaxed) != 0) wakeSleepers(rank_);
   }
 
-  /// Announces that this rank will sleep until `awaited` publishes (-1: until anybody does). Look
-  /// at the conditions once more, then futexWait on the doorbell for the returned value.
+  /// Announces that this rank will sleep until `awaited` publishes (-1: until any rank does). The
+  /// caller looks at the conditions once more, then calls futexWait on the doorbell with the
+  /// returned value.
   uint32_t prepareSleep(int awaited);
 
-  /// Wakes every rank, whomever it waits for; also sleepers whose wake-up was lost, because whoever
-  /// was about to wake them was killed.
+  /// Wakes every rank, whomever it waits for. This also wakes sleepers whose wake-up was lost,
+  /// because the rank that was about to wake them was killed.
   void wakeAll();
   /// Wakes the sleepers of one rank.
   void wake(int rank);
 
-  /// Breaks the communicator for all who share this memory. The first failure stands; whether this
-  /// is it.
+  /// Breaks the communicator for all who share this memory. The first failure stands. Returns
+  /// whether this one is the first.
   bool fail(const Error& error);
   bool failed() const { return header().failure.state.load(std::memory_order_relaxed) != 0; }
   [[noreturn]] void throwFailure() const;
 
  protected:
   struct Failure {
-    enum State : uint32_t { kNone, kReadable, kWriting };  ///< kWriting + r: rank r writes it
+    enum State : uint32_t { kNone, kReadable, kWriting };  ///< kWriting + r: rank r is writing it
     std::atomic<uint32_t> state;
     int32_t kind;
     int32_t reporter;
@@ -111,7 +115,8 @@ class Board {
   };
   struct Header {
     alignas(64) std::atomic<uint64_t> sleepers;  ///< bit r: rank r has a sleeper
-    std::atomic<uint32_t> fences;  ///< some rank cannot issue barriers for all: see published()
+    /// Not 0: some rank cannot issue barriers for all, see published().
+    std::atomic<uint32_t> fences;
     alignas(64) Failure failure;
   };
 
@@ -142,7 +147,8 @@ class Board {
   const int rank_;
   const int size_;
   const bool shared_;
-  // Of a board that not all ranks share: in order the ranks that do, and what is heard of others.
+  // For a board that not all ranks share: the ranks that share it, in order, and what is heard of
+  // others.
   std::vector<int> sharers_;
   Control* own_ = nullptr;
   std::unique_ptr<PerRank<Control>> heard_;

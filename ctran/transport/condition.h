@@ -7,23 +7,26 @@
 namespace ctran {
 
 /// What an operation waits for: that the counters of ranks `rank` .. `end`-1, which lie `stride`
-/// bytes apart in shared memory, have reached `target`. As data, so that whoever waits can look
-/// without entering the operation, can sleep, and can say whom it waits for.
+/// bytes apart in shared memory, have reached `target`. It is plain data, so that a waiting thread
+/// can look without entering the operation, can sleep, and can say for whom it waits.
 struct Condition {
   const std::byte* base = nullptr;  ///< where rank 0's counter is
   size_t stride = 0;
   uint64_t target = 0;
-  int rank = 0;  ///< the first rank that has not been seen there; -1: one of several
+  int rank = 0;  ///< the first rank whose counter has not been seen there; -1: one of several
   int end = 0;
-  /// What the ranks are called where that differs: rank r is `names[r]`.
+  /// The communicator's numbers of the ranks, where they differ: rank r is `names[r]`. Null: they
+  /// do not.
   const int* names = nullptr;
-  /// If there are any: instead of the above, that one of these holds.
+  /// If not null, this condition holds when one of these holds; the fields above are not used.
   const Condition* alternatives = nullptr;
   int alternativeCount = 0;
-  /// Of those: there is hope as long as one may hold. Otherwise each is needed in the end.
+  /// True: the condition can hold as long as one alternative can. False: every alternative is
+  /// needed in the end, so it cannot hold once one of them cannot.
   bool anyWillDo = false;
 
-  /// That any of `count` conditions holds, which stay where they are meanwhile.
+  /// Returns the condition that any of `count` conditions holds. These must stay in place
+  /// meanwhile.
   static Condition any(const Condition* conditions, int count) {
     if (count == 1) return conditions[0];
     Condition condition;
@@ -36,15 +39,17 @@ struct Condition {
     return condition;
   }
 
-  /// That a counter which anybody may move has reached `target`; `rank` is -1 then.
+  /// Returns the condition that a counter which any rank may move has reached `target`; `rank` is
+  /// -1 then.
   static Condition ofAnybody(const std::atomic<uint64_t>& counter, uint64_t target) {
     return {reinterpret_cast<const std::byte*>(&counter), 0, target, -1, 0};
   }
 
-  /// Whom this waits for, as the communicator calls it; -1: one of several.
+  /// Returns the rank that this waits for, as the communicator numbers it; -1: one of several.
   int awaited() const { return names != nullptr && rank >= 0 ? names[rank] : rank; }
 
-  /// Acquires what the ranks published before they moved their counters.
+  /// Returns whether the condition holds. Acquires what the ranks published before they moved their
+  /// counters.
   bool holds() {
     if (alternatives != nullptr) {
       for (int i = 0; i < alternativeCount; ++i) {
@@ -57,9 +62,9 @@ struct Condition {
     return rank >= end;
   }
 
-  /// Whether this does not hold, and `who` is still the first rank that is missing. A thread
-  /// that is about to sleep until `who` moves has to ask this once more: the next one to wait
-  /// for may be another by now.
+  /// Returns whether this does not hold, and `who` is still the first rank that is missing. A
+  /// thread that is about to sleep until `who` moves has to ask this once more, because the next
+  /// rank to wait for may be another one by now.
   bool stillWaitsFor(int who) const {
     Condition now = *this;
     return !now.holds() && now.awaited() == who;

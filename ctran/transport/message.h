@@ -12,11 +12,11 @@ namespace ctran {
 
 class Transport;
 
-/// The queues of operations that messages belong to: collectives, and sends and receives.
+/// The queues of operations that messages belong to: collectives, and sends with receives.
 inline constexpr uint32_t kCollectiveQueue = 0, kMessageQueue = 1, kQueues = 2;
 
-/// What a message between two ranks is called: which operation of which queue it belongs to, and
-/// which of the messages of that operation it is. Each end binds memory to that name, so no address
+/// The name of a message between two ranks: the operation of a queue that it belongs to, and which
+/// of the messages of that operation it is. Each end binds memory to the name, so no address
 /// travels.
 struct MessageName {
   uint32_t queue = kCollectiveQueue;
@@ -34,7 +34,7 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
   virtual ~Transfer() = default;
 
-  /// That it has ended, successfully or not.
+  /// Returns the condition that the transfer has ended, successfully or not.
   Condition ended() const {
     return {reinterpret_cast<const std::byte*>(&progress), 0, kEnded, peer, peer + 1};
   }
@@ -47,14 +47,14 @@ class Transfer {
   static constexpr uint64_t kEnded = 1;
 };
 
-/// What one end of a message says when the other end does not match it.
+/// What one end of a message tells if the other end does not match it.
 struct OtherEnd {
   uint64_t bytes = 0;
   OperationRecord operation;
 };
 
-/// One end of a message, for as long as its memory is bound. Destroying it early, as a failed
-/// operation does, releases the memory.
+/// One end of a message, which exists as long as its memory is bound. Destroying it early, as a
+/// failed operation does, releases the memory.
 class Transmission : public Transfer {
  public:
   Transmission(Transport& transport, const MessageName& name, int peer, size_t bytes,
@@ -63,13 +63,13 @@ class Transmission : public Transfer {
 
   const MessageName name;
   const OperationRecord operation;
-  size_t moved = 0;      ///< bytes; guarded by the transport
-  bool isTold = false;   ///< the peer knows of it; guarded by the transport
+  size_t moved = 0;      ///< bytes moved; guarded by the transport
+  bool isTold = false;   ///< the peer knows of the message; guarded by the transport
   bool isWrong = false;  ///< the sizes of both ends differ; known once it has ended
   OtherEnd other;        ///< known once it has ended
 };
 
-/// A message to be received. Ended when all of it has arrived.
+/// A message to be received. It has ended when all of it has arrived.
 class Inbound final : public Transmission {
  public:
   Inbound(Transport& transport, const MessageName& name, int peer, std::byte* data, size_t bytes,
@@ -79,7 +79,8 @@ class Inbound final : public Transmission {
   std::byte* const data;
 };
 
-/// A message to be sent. Ended when its memory may be used again; it may not have arrived yet.
+/// A message to be sent. It has ended when its memory may be used again; it may not have arrived
+/// yet.
 class Outbound final : public Transmission {
  public:
   Outbound(Transport& transport, const MessageName& name, int peer, const std::byte* data,

@@ -7,9 +7,9 @@
 
 namespace ctran {
 
-/// A segment of `device` (device_segment.h), zeros.
+/// Allocates a segment of `device` (device_segment.h), filled with zeros.
 std::shared_ptr<void> allocateDeviceMemory(size_t bytes, int device);
-/// As that, for little: 64-bit words in memory that cuMemAlloc gives.
+/// Allocates a few 64-bit words by cuMemAlloc, filled with zeros.
 std::shared_ptr<void> allocateDeviceWords(size_t words, int device);
 
 }  // namespace ctran

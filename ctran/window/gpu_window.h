@@ -15,53 +15,56 @@ namespace ctran {
 
 struct SignalKernels;
 
-/// What a window of GPUs asks of the communicator it belongs to, which outlives it.
+/// What a window of GPUs needs from the communicator it belongs to, which outlives the window.
 class GpuWindowHost {
  public:
   virtual ~GpuWindowHost() = default;
-  /// Puts work on the stream that `issue` is given, behind what `stream` holds, as
-  /// GpuCommunicator::enqueueWork does.
+  /// Puts work on a stream, behind what `stream` holds, as GpuCommunicator::enqueueWork does;
+  /// `issue` is given that stream.
   virtual std::shared_ptr<StreamOperation> enqueue(const std::function<void(gpu::Stream)>& issue,
                                                    std::vector<int> awaited, gpu::Stream stream,
                                                    const EnqueueOptions& options) = 0;
-  /// Every rank's text, in their order. Collective; throws Error by the timeout.
+  /// Returns the text of every rank, by rank. Collective; throws Error at the timeout.
   virtual std::vector<std::string> exchange(const std::string& own) = 0;
   virtual StreamQueue& queue() = 0;
 };
 
-/// A window of GPUs of one host that map each other's memory: a put is a copy by the device, a
-/// signal a kernel of one thread that writes a word, and a wait one that waits for it. The host
-/// never waits, and counts nothing. Operations of a window are ordered, whatever their streams, but
-/// for those in graphs. They are put behind what `stream` holds, and null while it captures.
+/// A window of GPUs of one host that map each other's memory. A put is a copy by the device, a
+/// signal is a kernel of one thread that writes a word, and a wait is a kernel that waits for the
+/// word. The host never waits, and counts nothing. Operations of a window are ordered, whatever
+/// their streams, except for those in graphs. They are put behind what `stream` holds; they return
+/// null while it captures.
 ///
-/// One thread at a time.
+/// One thread at a time uses a window.
 class GpuWindow {
  public:
   using Operation = std::shared_ptr<StreamOperation>;
 
   GpuWindow(int rank, int size, int device, std::unique_ptr<GpuWindowHost> host);
-  /// As `settle`.
+  /// Does what `settle` does.
   ~GpuWindow();
   GpuWindow(const GpuWindow&) = delete;
   GpuWindow& operator=(const GpuWindow&) = delete;
 
-  /// Exposes memory of the device, and numbered words. Collective; throws on all ranks if it has on
-  /// one.
+  /// Exposes memory of the device, and numbered words. Collective; if it fails on one rank, it
+  /// throws on all.
   void open(void* data, size_t bytes, size_t signalWords, WaitHooks* hooks = nullptr);
-  /// Collective: when it returns nobody touches this rank's memory any more.
+  /// Closes the window. Collective: when it returns, no rank touches this rank's memory any more.
   void close(WaitHooks* hooks = nullptr);
-  /// Waits until the operations of an open window have ended, and ends those that wait in vain, as
-  /// before it is dropped.
+  /// Waits until the operations of an open window have ended, and ends those that wait in vain. The
+  /// window can be destroyed afterwards.
   void settle(WaitHooks* hooks = nullptr) noexcept;
 
   size_t bytes(int rank) const { return peers_.at(static_cast<size_t>(rank)).bytes; }
   size_t signalWords(int rank) const { return peers_.at(static_cast<size_t>(rank)).signalWords; }
-  /// That rank's memory, on this device. Whoever uses it longer than the window is open holds it.
+  /// Returns the memory of a rank, mapped on this device. A caller that uses it longer than the
+  /// window is open has to hold it.
   const std::shared_ptr<void>& mapped(int rank) const {
     return peers_.at(static_cast<size_t>(rank)).memory;
   }
 
-  // As of Window. What `options` keep alive is held until the operation has ended.
+  // The operations are those of Window. What `options` keep alive is held until the operation has
+  // ended.
 
   Operation put(int target, size_t offset, const void* source, size_t bytes, gpu::Stream stream,
                 const EnqueueOptions& options);
@@ -75,7 +78,7 @@ class GpuWindow {
   Operation waitWord(size_t word, Comparison comparison, uint64_t value, gpu::Stream stream,
                      const EnqueueOptions& options);
 
-  /// Memory of a device for windows, zeros.
+  /// Allocates memory of a device for windows, filled with zeros.
   static std::shared_ptr<void> allocate(size_t bytes, int device);
 
  private:
@@ -83,23 +86,24 @@ class GpuWindow {
     size_t bytes = 0;
     size_t signalWords = 0;
     std::shared_ptr<void> memory;
-    std::shared_ptr<void> words;  ///< one for each rank that counts signals, then the numbered ones
+    /// First a word for each rank that counts its signals, then the numbered words.
+    std::shared_ptr<void> words;
   };
-  /// In device memory, so that replays count: per rank, the signals sent to it, and those of it
-  /// that have been waited for.
+  /// Counts in device memory, so that replays count: per rank, the signals sent to it, and those of
+  /// it that have been waited for.
   enum Count { Sent, Awaited };
-  /// What the operations in graphs use, for as long as the window is open.
+  /// What the operations in graphs use, kept as long as the window is open.
   using Kept =
       std::tuple<std::vector<Peer>, std::shared_ptr<void>, std::shared_ptr<gpu::MappedHostMemory>,
                  std::shared_ptr<void>, std::shared_ptr<std::function<void()>>>;
   using Issue = std::function<void(gpu::Stream)>;
 
-  /// As an operation behind the window's last one.
+  /// Enqueues an operation behind the window's last one.
   Operation enqueue(const Issue& issue, gpu::Stream stream, const EnqueueOptions& options,
                     std::vector<int> awaited = {});
   Operation copy(const void* to, const void* from, size_t bytes, gpu::Stream stream,
                  const EnqueueOptions& options);
-  /// With a `count` a signal is the next of those; without, it has the value.
+  /// With a `count`, a signal has the next value of that count; without, it has `value`.
   Operation send(int target, size_t word, gpu::DevicePtr count, uint64_t value, gpu::Stream stream,
                  const EnqueueOptions& options);
   Operation await(size_t word, gpu::DevicePtr count, uint64_t value, Comparison comparison,
@@ -109,7 +113,7 @@ class GpuWindow {
   std::vector<int> others() const;
   const gpu::Runtime& runtime() const { return host_->queue().runtime(); }
   void awaitOwn(WaitHooks* hooks);
-  /// As awaitOwn, of what may wait in vain, and that nobody else ends.
+  /// Does what `awaitOwn` does for operations that may wait in vain, and that nobody else ends.
   void endOwn(WaitHooks* hooks) noexcept;
 
   const int rank_;
@@ -117,7 +121,7 @@ class GpuWindow {
   const int device_;
   const std::unique_ptr<GpuWindowHost> host_;
   const SignalKernels* kernels_ = nullptr;
-  std::shared_ptr<void> adopted_;  ///< our memory, if it is of somebody else's allocator
+  std::shared_ptr<void> adopted_;  ///< our memory, if it comes from somebody else's allocator
   std::vector<Peer> peers_;
   std::shared_ptr<void> counts_;
   std::shared_ptr<gpu::MappedHostMemory> abort_;

@@ -11,25 +11,25 @@
 
 namespace ctran {
 
-/// The window of the ranks of a communicator. Memory that this rank can map, as its owner is on the
-/// same host, is read and written by the caller itself; the rest goes through a WindowService.
+/// The window of the ranks of a communicator. The caller itself reads and writes memory that this
+/// rank can map, because its owner is on the same host; the rest goes through a WindowService.
 class QueueWindow final : public Window {
  public:
   struct Region {
     size_t bytes = 0;
     size_t signalWords = 0;
     uint32_t tag = 0;
-    bool direct = false;  ///< it is read and written here; otherwise reached by messages
+    bool direct = false;  ///< the caller reads and writes it; otherwise it is reached by messages
     std::shared_ptr<std::byte> mapped;
   };
 
-  /// What the transport knows of the memory of all ranks; nothing if there is none.
+  /// What the transport knows of the memory of all ranks; empty if there is no transport.
   struct Registered {
     std::unique_ptr<MemoryRegistration> own;
     std::vector<RemoteMemory> remotes;
   };
 
-  /// `board`: the signals of this host's ranks. `served`: some ranks reach others by messages.
+  /// `board` has the signals of this host's ranks. `served`: some ranks reach others by messages.
   QueueWindow(std::shared_ptr<Communicator> communicator, std::vector<Region> regions,
               WindowSignals board, std::span<std::byte> memory, bool served, Registered registered);
   ~QueueWindow() override;
@@ -71,12 +71,12 @@ class QueueWindow final : public Window {
   std::unique_ptr<MemoryRegistration> registration_;
   const std::vector<Region> regions_;
   WindowSignals board_;
-  std::shared_ptr<WindowService> service_;  // null where everybody maps all memory
+  std::shared_ptr<WindowService> service_;  // null if all ranks map all memory
   std::vector<WaitQueue*> signalQueues_;    // per origin
   std::vector<WaitQueue*> answerQueues_;    // per target
-  std::vector<WaitQueue*> transferQueues_;  // likewise
+  std::vector<WaitQueue*> transferQueues_;  // per target
   WaitQueue* wordQueue_;
-  std::vector<uint64_t> waited_;  // signals, per origin
+  std::vector<uint64_t> waited_;  // number of signals waited for, per origin
   bool closed_ = false;
 };
 

@@ -12,33 +12,34 @@
 
 namespace ctran {
 
-/// Carries the operations of a window to ranks whose memory is not mapped here, as messages, and
-/// serves those that others send: on the progress thread, so that the user's threads need not take
-/// part. One request is a header; a put and the answer to a get are followed by their bytes.
+/// Carries the operations of a window, as messages, to ranks whose memory is not mapped here, and
+/// serves the requests of others. It serves on the progress thread, so that the user's threads need
+/// not take part. A request is a header; the bytes of a put, or of the answer to a get, follow
+/// theirs.
 ///
 /// Where the transport reaches the target's memory, puts and gets go directly. The transport keeps
-/// the order of these and of requests that are sent later. A request that was sent before is done
-/// by the target's thread, and must not be overtaken: nothing goes directly until an answer has
-/// said that there is none left.
+/// these in order with requests that are sent later. But the target's thread serves a request that
+/// was sent before, and that request must not be overtaken: nothing goes directly until an answer
+/// has said that no such request is left.
 class WindowService : public std::enable_shared_from_this<WindowService> {
  public:
-  /// `memory` is what this rank exposes. The communicator belongs to the window alone. `remotes`:
-  /// the memory of all ranks, for the transport; none if there is no transport.
+  /// `memory` is what this rank exposes. The communicator belongs to the window alone. `remotes` is
+  /// the memory of all ranks, for the transport; empty if there is no transport.
   WindowService(Communicator& communicator, WindowSignals& board, std::span<std::byte> memory,
                 size_t signalWords, std::vector<RemoteMemory> remotes);
 
-  /// Listens to every peer from now on.
+  /// Starts to listen to every peer.
   void start();
 
   using WorkPtr = std::shared_ptr<Work>;
   using Timeout = std::chrono::nanoseconds;
 
-  /// Questions to a rank that it has not answered yet, at most. Whoever is asked answers twice as
-  /// many at a time, as it learns later than the other that an answer has left.
+  /// The most questions to one rank that it has not answered yet. A rank answers twice as many at a
+  /// time, because it learns later than the asking rank that an answer has left.
   static constexpr uint64_t kMaxAsked = 8192;
 
-  /// By the devices of both ends, without the target's help; null where they do not reach. Ends
-  /// when the data are there.
+  /// Move data by the devices of both ends, without the target's help. Return null where those do
+  /// not reach. The transfer ends when the data have arrived.
   std::unique_ptr<Transfer> putDirectly(int target, size_t offset,
                                         std::span<const std::byte> source);
   std::unique_ptr<Transfer> getDirectly(int target, size_t offset,
@@ -49,9 +50,9 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
               std::shared_ptr<void> keepAlive);
   WorkPtr signal(int target, Timeout timeout);
   WorkPtr setWord(int target, size_t word, uint64_t value, Timeout timeout);
-  /// Asks for bytes, or with an empty destination that everything before has been done; answered
-  /// when `answers(target)` has reached the returned number. Throws Error(InvalidArgument) if more
-  /// than kMaxAsked would be open.
+  /// Asks for bytes or, with an empty destination, whether everything before has been done. The
+  /// question is answered when `answers(target)` has reached the returned number. Throws
+  /// Error(InvalidArgument) if more than kMaxAsked questions would be open.
   uint64_t ask(int target, size_t offset, std::span<std::byte> destination, Timeout timeout,
                std::shared_ptr<void> keepAlive);
   const std::atomic<uint64_t>& answers(int target) const { return peers_[target].answers; }
@@ -59,18 +60,18 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
 
   /// Tells every peer that nothing more will come, neither requests nor answers.
   void sayGoodbye(Timeout timeout);
-  /// How many peers have said so.
+  /// Returns the number of peers that have said goodbye.
   const std::atomic<uint64_t>& goodbyes() const { return goodbyes_; }
 
  private:
   enum class Request : uint64_t { Put, Signal, SetWord, Get, Answer, Goodbye };
   struct Header {
     Request request;
-    uint64_t offset;  ///< of the target's memory; the number of a word
+    uint64_t offset;  ///< in the target's memory; for SetWord the number of a word
     uint64_t bytes;
     uint64_t value;
   };
-  /// Where the answer to a question goes.
+  /// Where the answer to a question is put.
   struct Destination {
     std::span<std::byte> bytes;
     std::shared_ptr<void> keepAlive;
@@ -79,9 +80,10 @@ class WindowService : public std::enable_shared_from_this<WindowService> {
     Header incoming;
     std::atomic<uint64_t> answers{0};
     uint64_t asked = 0;
-    uint64_t settledBy = 0;  // the question whose answer says that all puts before have been done
-    std::atomic<uint64_t> unsent{0};  // answers
-    std::mutex mutex;                 // for whoever sends; guards what follows
+    // Number of the question whose answer says that all puts before it have been done.
+    uint64_t settledBy = 0;
+    std::atomic<uint64_t> unsent{0};  // number of answers that wait to be sent
+    std::mutex mutex;                 // held by the thread that sends; guards what follows
     std::deque<Destination> destinations;
   };
 

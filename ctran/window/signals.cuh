@@ -3,27 +3,27 @@
 #include "ctran/gpu/device/wait.cuh"
 
 // The signals of windows of GPUs: kernels of one thread, behind and before the copies of their
-// stream. How many have been sent, and waited for, is in memory, so captured launches stay valid.
+// stream. The counts of signals sent and waited for are in memory, so captured launches stay valid.
 
 namespace ctran::device {
 
 enum : u32 { kEqual, kNotEqual, kLess, kLessOrEqual, kGreater, kGreaterOrEqual };
 
 struct SignalArguments {
-  u64* word;   ///< the receiver's
-  u64* count;  ///< ours: how many it has been sent. Null: the word is set to `value`
+  u64* word;   ///< the receiver's word
+  u64* count;  ///< our count of signals sent to it; null: the word is set to `value`
   u64 value;
 };
 
 struct AwaitSignalArguments {
-  const u64* word;  ///< ours, which the sender writes
-  u64* count;       ///< ours: how many we have waited for. Null: the word is compared with `value`
+  const u64* word;  ///< our word, which the sender writes
+  u64* count;       ///< our count of signals waited for; null: the word is compared with `value`
   u64 value;
   u32 comparison;    ///< of the word with the value
-  const u32* abort;  ///< the host's, not 0: give up. It sees to the time, too
+  const u32* abort;  ///< in host memory; not 0: give up. The host checks the timeout, too
 };
 
-/// The copies before it on the stream have ended, here and where they went.
+/// Sends a signal. The copies before it on the stream have ended, here and where they went.
 CTRAN_INLINE void sendSignal(const SignalArguments& a, const Block& block) {
   if (block.globalThread() != 0) return;
   storeRelease(a.word, a.count != nullptr ? ++*a.count : a.value);
@@ -46,8 +46,8 @@ CTRAN_INLINE bool holds(u32 comparison, u64 word, u64 value) {
   }
 }
 
-/// What follows on the stream begins when this kernel has ended; what was acquired here comes
-/// before it.
+/// Waits for a signal. What follows on the stream begins after this kernel has ended, so it sees
+/// what was acquired here.
 CTRAN_INLINE void awaitSignal(const AwaitSignalArguments& a, const Block& block) {
   if (block.globalThread() != 0) return;
   const u64 target = a.count != nullptr ? ++*a.count : 0;

@@ -19,13 +19,13 @@ struct WindowWait {
   uint64_t value = 0;
 };
 
-/// Waits of a window, one after the other.
+/// The queue of a window's waits, which run one after the other.
 class WaitQueue final : public OperationQueue {
  public:
   WaitQueue(Core& core, WindowSignals& board)
       : OperationQueue(core), context_{{}, board, core.rank()} {}
 
-  /// What the next operation of this queue, which is a WaitSignal, waits for.
+  /// Sets what the next operation of this queue, which is a WaitSignal, waits for.
   void expect(WindowWait wait);
 
   Task start(const Collective& collective) override;

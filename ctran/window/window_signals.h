@@ -17,7 +17,7 @@ namespace ctran {
 ///   - how many signals of either kind have arrived, so that a waiter need not know who comes.
 class WindowSignals {
  public:
-  /// Per rank, how many numbered words it has; none if it is on another host.
+  /// For each rank the number of its numbered words; none if the rank is on another host.
   using Words = std::vector<std::optional<size_t>>;
   static size_t bytesFor(const Words& words);
   WindowSignals(std::shared_ptr<SharedMapping> memory, const Words& words);
@@ -26,7 +26,8 @@ class WindowSignals {
   std::atomic<uint64_t>& count(int rank, int origin) { return at(rank)[kLine + origin]; }
   std::atomic<uint64_t>& word(int rank, size_t index) { return at(rank)[kLine + size_ + index]; }
 
-  /// What was written before is visible to whoever sees the signal. The waiter is not woken here.
+  /// What was written before is visible to a rank that sees the signal. The waiter is not woken
+  /// here.
   void add(int rank, int origin) {
     count(rank, origin).fetch_add(1, std::memory_order_release);
     arrivals(rank).fetch_add(1, std::memory_order_seq_cst);

@@ -13,21 +13,21 @@
 
 namespace ctran {
 
-/// What one rank shows its own GPU and the other ranks' processes, in shared host memory that
-/// every GPU maps. One page each.
+/// What one rank shows to its own GPU and to the other ranks' processes, in shared host memory that
+/// every GPU maps. Each block is one page.
 struct GpuControlBlock {
   device::Control control;
   device::Report report;
   std::atomic<uint64_t> issued;  ///< collectives that this rank has put on streams
-  OperationRing operations;      ///< the last of them
+  OperationRing operations;      ///< the last operations
   /// Bit m: this rank may call what has meeting m (collective/exchange/persistent_copy.h).
   std::atomic<uint64_t> meetings[device::kMeetings / 64];
 };
 
-/// The memory through which the GPUs of one host reach each other: every rank's scratch, mapped by
-/// all, and the control blocks. Scratch lies on the rank's GPU or, where GPUs do not reach each
-/// other, in the host's memory, which all of them do. Made in three steps, so that ranks can agree
-/// on how each has gone.
+/// The memory through which the GPUs of one host reach each other: the scratch of every rank,
+/// mapped by all, and the control blocks. Scratch lies on the rank's GPU or, if GPUs do not reach
+/// each other, in the host's memory, which all of them reach. It is made in three steps, so that
+/// ranks can agree on the outcome of each.
 class PeerMemory {
  public:
   PeerMemory(int rank, int size, int device);
@@ -36,12 +36,12 @@ class PeerMemory {
   PeerMemory(const PeerMemory&) = delete;
   PeerMemory& operator=(const PeerMemory&) = delete;
 
-  /// From here on, scratch lies in the host's memory; what there has been is gone.
+  /// From now on scratch lies in the host's memory; earlier scratch is freed.
   void goThroughHost();
   bool isThroughHost() const { return throughHost_; }
 
-  /// Allocates this rank's scratch, zeroed, with so many lanes, and room for lines if links are
-  /// known to carry them whole. The descriptor is for the other ranks.
+  /// Allocates this rank's scratch, filled with zeros, for `lanes` lanes, and room for lines if
+  /// links are known to carry them whole. Returns a descriptor for the other ranks.
   UniqueFd allocate(uint32_t lanes, bool hasLines);
   size_t scratchBytes() const {
     return scratch_.empty() ? 0 : scratch_[rank_].size() + hostScratch_[rank_].size();
@@ -53,9 +53,9 @@ class PeerMemory {
   void connect(const HostGroup& group, const std::vector<size_t>& bytes, size_t extra);
   const std::shared_ptr<SharedMapping>& controlBlocks() const { return controlBlocks_.mapping(); }
 
-  /// What kernels are given; launches copy it.
+  /// The arguments of kernels; launches copy it.
   const device::Team& team() const { return team_; }
-  /// The longest wait inside kernels that are launched from now on; 0: what Control says.
+  /// Sets the longest wait inside kernels that are launched from now on; 0: what Control says.
   void setTimeout(std::chrono::nanoseconds timeout) {
     team_.timeoutNs = static_cast<uint64_t>(timeout.count());
   }
@@ -67,8 +67,9 @@ class PeerMemory {
   const int device_;
   bool throughHost_ = false;
   bool hasLines_ = false;
-  std::vector<gpu::DeviceMemory> scratch_;          ///< per rank
-  std::vector<gpu::SharedHostMemory> hostScratch_;  ///< or this
+  std::vector<gpu::DeviceMemory> scratch_;  ///< per rank
+  /// Used instead if scratch is in the host's memory.
+  std::vector<gpu::SharedHostMemory> hostScratch_;
   gpu::DeviceMemory state_;
   gpu::SharedHostMemory controlBlocks_;
   device::Team team_{};

@@ -16,33 +16,35 @@
 
 namespace ctran {
 
-/// Which of the ranks' segments (memory/device_segment.h) their GPUs have mapped.
+/// Knows which of the ranks' segments (memory/device_segment.h) the GPUs of all ranks have mapped.
 ///
-/// A rank writes the ticket of a segment on a board that all ranks share when it first uses it; the
-/// others map it, at their leisure, and say so there. Only when all have is it a place to offer, so
-/// that no call ever waits for that: until then its memory is like any other. When a segment has
-/// gone they are told to unmap it; the memory is free when the last has.
+/// When a rank first uses a segment, it writes the segment's ticket on a board that all ranks
+/// share. The others map the segment when they get to it, and say so there. Kernels use it as a
+/// place only when all have, so that no call ever waits for that; until then its memory is like any
+/// other. When a segment has gone, the ranks are told to unmap it; the memory is free when the last
+/// one has.
 class SymmetricMemory {
  public:
   SymmetricMemory(int rank, int size, int device);
   static size_t boardBytes(int size);
   /// All ranks share `memory`, which has the boards from `offset` on; `state` is what kernels see.
-  /// Null: they map nothing of each other's.
+  /// If `memory` is null, the ranks map nothing of each other's.
   void connect(std::shared_ptr<SharedMapping> memory, size_t offset, device::State* state);
 
-  /// Where [address, address + bytes) is, if all other ranks have it mapped and it is aligned for
-  /// kernels; else nowhere. `patient`: waits some seconds, once for a segment, for those that have
-  /// not mapped it yet.
+  /// Returns the place of [address, address + bytes), if all other ranks have it mapped and it is
+  /// aligned for kernels; an empty place otherwise. `patient`: waits some seconds, once per
+  /// segment, for ranks that have not mapped it yet.
   device::Place find(const void* address, size_t bytes, bool patient);
-  /// As `find`, waiting that long for them.
+  /// Does what `find` does, and waits up to `limit` for such ranks.
   device::Place await(const void* address, size_t bytes, std::chrono::nanoseconds limit);
-  /// That rank's segment as it is mapped here, if it is; it stays mapped while somebody holds it.
+  /// Returns the segment of a rank as it is mapped here, if it is. It stays mapped while it is
+  /// held.
   std::shared_ptr<gpu::DeviceMemory> mappingOf(int peer, uint32_t segment) const;
-  /// Does what the other ranks have asked for; by the watchdog, now and then. Never throws.
+  /// Does what the other ranks have asked for. The watchdog calls it now and then. Never throws.
   void serve();
-  /// How many segments of this rank all others have mapped.
+  /// Returns how many segments of this rank all others have mapped.
   size_t mapped() const;
-  /// How often `find` has found a place.
+  /// Returns how often `find` has found a place.
   size_t found() const { return found_.load(std::memory_order_relaxed); }
 
  private:
@@ -51,13 +53,13 @@ class SymmetricMemory {
   struct Own {
     std::weak_ptr<DeviceSegment> segment;
     uint32_t slot;
-    bool awaited = false;  ///< by a patient `find`, in vain or not
+    bool awaited = false;  ///< a patient `find` has waited for it, in vain or not
   };
   enum class Progress { Pending, Done, Refused };
   struct Found {
     Progress progress = Progress::Refused;
     device::Place place;
-    bool isFirst = false;  ///< nobody has been told so yet, if it is pending
+    bool isFirst = false;  ///< if pending: no caller has been told so yet
   };
 
   Board& board(int rank) const;
@@ -80,7 +82,7 @@ class SymmetricMemory {
   std::atomic<size_t> found_{0};
   mutable std::mutex mutex_;
   std::map<uint64_t, Own> own_;  ///< by the segment's number; guarded by mutex_
-  // Of the watchdog.
+  // Used by the watchdog only.
   std::optional<gpu::OwnStream> stream_;
   std::array<uint32_t, device::kMaxRanks> followed_{};
   std::array<std::array<uint32_t, device::kSegments>, device::kMaxRanks> seen_{};

@@ -36,8 +36,8 @@ class Arena : public Board {
   static constexpr int kMaxRanks = kMaxSharers;
   static constexpr uint64_t kSlots = 16;
   static constexpr size_t kSlotBytes = 512;
-  static constexpr size_t kStepBytes = 16 * 1024;    ///< the most that goes in one step
-  static constexpr size_t kRoundBytes = 128 * 1024;  ///< the most at a time of what is larger
+  static constexpr size_t kStepBytes = 16 * 1024;    ///< the most bytes that go in one step
+  static constexpr size_t kRoundBytes = 128 * 1024;  ///< the most bytes of one round of larger data
   static constexpr size_t kRingBytes = 16 * kRoundBytes;
   static constexpr int kSignals = 512;
 
@@ -54,10 +54,10 @@ class Arena : public Board {
   };
 
   static size_t bytesFor(int size);
-  /// `names`: what the ranks are called, where that differs: see Condition.
+  /// `names` are the communicator's numbers of the ranks, where they differ, see Condition.
   Arena(std::shared_ptr<SharedMapping> memory, int rank, int size, const int* names = nullptr);
 
-  /// The rank in whose slots or ring that is; -1: in nobody's.
+  /// Returns the rank that owns the slot or ring at that address; -1 if no rank does.
   int ownerOf(const std::byte* at) const {
     const auto offset = static_cast<size_t>(at - data());  // huge if it lies before
     const auto ranks = static_cast<size_t>(size());
@@ -70,7 +70,7 @@ class Arena : public Board {
     return -1;
   }
 
-  /// What a rank is called.
+  /// Returns the communicator's number of a rank.
   int nameOf(int rank) const { return names_ == nullptr ? rank : names_[rank]; }
   const int* names() const { return names_; }
 
