@@ -6,8 +6,8 @@
 
 namespace ctran {
 
-/// A number that somebody else says: another rank, the store, a file. Sums and products of it do
-/// not wrap around, and what it is can be had only within a bound.
+/// A number that somebody else sends: another rank, the store, a file. Sums and products of it do
+/// not wrap around, and its value can be read only together with a bound.
 class Checked {
  public:
   constexpr Checked(uint64_t value) : value_(value) {}
@@ -26,8 +26,8 @@ class Checked {
 
   constexpr bool isAtMost(uint64_t most) const { return !wraps_ && value_ <= most; }
 
-  /// The number. If it is more than `most`: throws Error(Mismatch) that names the rank that says
-  /// so, "rank 3 tells 7 `what`, where 5 is the most".
+  /// Returns the number. If it is more than `most`, throws Error(Mismatch) that names the rank that
+  /// sends it: "rank 3 tells 7 `what`, where 5 is the most".
   uint64_t atMost(uint64_t most, int rank, std::string_view what,
                   const std::string& operation = {}) const {
     if (!isAtMost(most)) reject(most, rank, what, operation);
@@ -42,13 +42,13 @@ class Checked {
   bool wraps_ = false;
 };
 
-/// Whether [offset, offset + bytes) lies inside of memory of that size.
+/// Returns whether [offset, offset + bytes) lies inside memory of that size.
 constexpr bool isInside(Checked offset, Checked bytes, uint64_t size) {
   return (offset + bytes).isAtMost(size);
 }
 
-/// Text that somebody else says, for messages and terminals: valid UTF-8 without control characters
-/// other than line breaks; a question mark for each byte that is none of it.
+/// Makes text that somebody else sends safe for messages and terminals: valid UTF-8 without control
+/// characters other than line breaks. Each other byte becomes a question mark.
 std::string printable(std::string_view text);
 
 }  // namespace ctran

@@ -28,10 +28,10 @@ enum class CollectiveKind : uint8_t {
   AllToAllVCombine,
 };
 
-/// "all_reduce".
+/// Returns the name of a kind: "all_reduce".
 CTRAN_API std::string_view nameOf(CollectiveKind kind);
 
-/// The kind of that name, if there is one.
+/// Returns the kind of that name, if there is one.
 CTRAN_API std::optional<CollectiveKind> collectiveKindNamed(std::string_view name);
 
 }  // namespace ctran

@@ -23,7 +23,7 @@ namespace ctran {
 /// these; whoever reads hints sees to that.
 class ConfigVariable {
  public:
-  /// Whether `setLive` may change it while the program runs.
+  /// When a value may change: at the start only, or by `setLive` while the program runs.
   enum class Change { AtStart, Live };
   enum class Source { Default, File, Environment, Live };
 
@@ -35,18 +35,18 @@ class ConfigVariable {
   std::string_view doc() const { return doc_; }
   virtual std::string type() const = 0;  ///< "int", "bytes", "error|warn|info|debug" ...
   virtual std::string defaultText() const = 0;
-  /// The value in force, as `get()` sees it. Throws Error(InvalidArgument).
+  /// Returns the value in force, as `get()` sees it. Throws Error(InvalidArgument).
   virtual std::string valueText() const = 0;
   /// Throws Error(InvalidArgument) unless `text` can be a value.
   virtual void check(const std::string& text) const = 0;
   bool isLive() const { return change_ == Change::Live; }
-  Source source() const;  ///< of the value; an empty one counts as none
+  Source source() const;  ///< where the value comes from; an empty value counts as none
   bool isSet() const { return source() != Source::Default; }
 
  protected:
   ConfigVariable(const char* name, const char* doc, Change change = Change::AtStart);
   std::string raw() const;
-  /// That `text` is not what this variable takes.
+  /// Throws the error that this variable does not take `text`.
   [[noreturn]] void reject(const std::string& text, const std::string& expected) const;
 
  private:
@@ -57,36 +57,37 @@ class ConfigVariable {
   const ConfigVariable* next_;  ///< list of all variables, built before main()
 };
 
-/// All variables that are linked in, by name.
+/// Returns all variables that are linked in, by name.
 std::vector<const ConfigVariable*> allConfig();
-/// Null if there is none of that name.
+/// Returns null if there is no variable of that name.
 const ConfigVariable* findConfig(std::string_view name);
 
-/// Sets a variable of this process while it runs, in all that reads it from now on. Throws
-/// Error(InvalidArgument) unless there is such a variable, it is live, and takes the value.
+/// Sets a variable of this process while it runs, for everything that reads it from now on. Throws
+/// Error(InvalidArgument) unless the variable exists, is live, and takes the value.
 void setLive(std::string_view name, const std::string& value);
-/// `changed` is called by setLive after each change of a live variable. At namespace scope only.
+/// setLive calls `changed` after each change of a live variable. To be declared at namespace scope
+/// only.
 struct WhenLiveChanges {
   WhenLiveChanges(const ConfigVariable& variable, void (*changed)());
 };
 
-/// What the names of our variables begin with.
+/// The prefixes of our variables' names.
 inline const std::vector<std::string_view> kConfigPrefixes{"CTRAN_", "TORCHCOMM_", "TORCHCOMMS_"};
 
-/// A name that means nothing, and the declared one that may be meant; empty if none is near.
+/// An unknown name, and the declared name that may be meant; empty if none is near.
 struct UnknownConfig {
   std::string name, near;
 };
-/// Of `names`, those that begin with one of `prefixes` ("CTRAN_") and mean nothing. A declared name
-/// that ends with <...> stands for all that begin as it does.
+/// Returns those of `names` that begin with one of `prefixes` ("CTRAN_") and are unknown. A
+/// declared name that ends with <...> stands for all names that begin as it does.
 std::vector<UnknownConfig> unknownConfig(const std::vector<std::string>& names,
                                          const std::vector<std::string_view>& prefixes);
 /// Throws Error(InvalidArgument) if TORCHCOMM_CONFIG names a file that cannot be used. Warns, once
-/// per process, of names in the environment and in the file that mean nothing.
+/// per process, of unknown names in the environment and in the file.
 void checkConfig(const std::vector<std::string_view>& prefixes);
 
-/// The forms below read the environment anew at each `get()`, and throw Error(InvalidArgument) for
-/// a value they cannot read. Read them when something is created, not per operation.
+/// The types below read the environment anew at each `get()`, and throw Error(InvalidArgument) for
+/// a value that they cannot read. Call `get()` when something is created, not per operation.
 
 class ConfigBool : public ConfigVariable {
  public:

@@ -8,10 +8,11 @@
 
 namespace ctran {
 
-/// The text of a variable, and where it stands; empty, and Default, where it stands nowhere.
+/// Returns the text of a variable, and where it is set; an empty text, and Default, if it is not
+/// set.
 std::pair<std::string, ConfigVariable::Source> configText(const char* name);
 
-/// The file that TORCHCOMM_CONFIG names; an empty path: none.
+/// The file that TORCHCOMM_CONFIG names; the path is empty if there is none.
 struct ConfigFile {
   std::string path;
   std::map<std::string, std::string, std::less<>> values;

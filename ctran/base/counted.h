@@ -4,7 +4,7 @@
 
 namespace ctran {
 
-/// Counts itself while it lives.
+/// Raises a count by one while it lives.
 class Counted {
  public:
   explicit Counted(std::atomic<int>& count) : count_(count) { ++count_; }

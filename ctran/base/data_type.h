@@ -47,7 +47,7 @@ CTRAN_API const DataTypeInfo& info(DataType type);
 inline size_t sizeOf(DataType type) { return info(type).size; }
 inline std::string_view nameOf(DataType type) { return info(type).name; }
 
-/// The opaque type of that element size, if there is one.
+/// Returns the opaque type of that element size, if there is one.
 CTRAN_API std::optional<DataType> opaqueOfSize(size_t bytes);
 
 }  // namespace ctran

@@ -16,10 +16,10 @@ enum class ErrorKind : int {
   Mismatch,         ///< ranks called different operations
   Aborted,          ///< somebody called abort()
   Unsupported,      ///< this build or this machine cannot do it
-  System,           ///< the operating system said no
+  System,           ///< the operating system reported an error
 };
 
-/// Every error of the engine: what happened, to which ranks, in which operation, and what to try.
+/// An error of the engine: what happened, to which ranks, in which operation, and what to try.
 /// Copies share nothing, so each thread may be given its own.
 class CTRAN_API Error : public std::exception {
  public:
@@ -32,7 +32,7 @@ class CTRAN_API Error : public std::exception {
         hint_(std::move(hint)) {}
 
   const char* what() const noexcept override { return message_.c_str(); }
-  /// As `what`, without the hint.
+  /// Returns `what` without the hint.
   std::string message() const {
     return hint_.empty() ? message_ : message_.substr(0, message_.rfind("\n  hint: "));
   }
@@ -49,7 +49,7 @@ class CTRAN_API Error : public std::exception {
   std::string hint_;
 };
 
-/// An Error of kind System: "what: strerror(errno)".
+/// Makes an Error of kind System: "what: strerror(errno)".
 CTRAN_API Error systemError(const std::string& what, int errnum);
 
 }  // namespace ctran

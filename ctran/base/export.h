@@ -1,5 +1,5 @@
 #pragma once
 
-/// What programs may call of libctran: the functions and classes of include/ctran and of the few
-/// headers that it includes. Nothing else is visible in that library.
+/// Marks what programs may call in libctran: the functions and classes of include/ctran and of the
+/// few headers that it includes. Nothing else is visible in that library.
 #define CTRAN_API __attribute__((visibility("default")))

@@ -8,8 +8,8 @@
 
 namespace ctran {
 
-/// A JSON value (RFC 8259) that forgets nothing: members keep their order, numbers their digits.
-/// What the engine reads and writes in JSON is small; this is the whole of what it needs.
+/// A JSON value (RFC 8259) without loss: members keep their order, numbers their digits. It has
+/// what the engine needs for its small JSON texts, and no more.
 class Json {
  public:
   enum class Type { Null, Bool, Number, String, Array, Object };
@@ -26,16 +26,17 @@ class Json {
   static Json array(std::vector<Json> items = {});
   static Json object(Members members = {});
 
-  /// Throws Error(InvalidArgument) that says where the text is wrong. `what` names the text.
+  /// Throws Error(InvalidArgument) that says where the text is wrong. `what` is the name of the
+  /// text.
   static Json parse(std::string_view text, const std::string& what = "JSON");
 
-  /// On one line, or, with `width`, over several where a value is wider than that.
+  /// Prints on one line or, with `width`, on several where a value is wider than that.
   std::string print(size_t width = 0) const;
 
   Type type() const { return type_; }
   bool operator==(const Json&) const = default;
 
-  /// The value as that type, or Error(InvalidArgument).
+  /// Return the value as that type, or throw Error(InvalidArgument).
   bool asBool() const;
   int64_t asInt() const;
   int asInt32() const;
@@ -44,10 +45,11 @@ class Json {
   const std::vector<Json>& items() const;
   const Members& members() const;
 
-  /// A member of an object; `at` throws Error(InvalidArgument) if there is none.
+  /// Return a member of an object. If there is none, `find` returns null and `at` throws
+  /// Error(InvalidArgument).
   const Json* find(std::string_view name) const;
   const Json& at(std::string_view name) const;
-  /// A member as that type, where there is one.
+  /// Return a member as that type, or `otherwise` if there is none.
   int intOr(std::string_view name, int otherwise) const;
   bool boolOr(std::string_view name, bool otherwise) const;
 
@@ -60,7 +62,7 @@ class Json {
   void print(std::string& out, size_t width, size_t indent) const;
 
   Type type_ = Type::Null;
-  std::string text_;  // of a string, decoded; of a number, its digits; of a bool
+  std::string text_;  // decoded for a string; the digits of a number; for a bool its word
   std::vector<Json> items_;
   Members members_;
 };

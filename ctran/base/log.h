@@ -8,13 +8,13 @@
 
 namespace ctran {
 
-/// Error: something failed that no exception reports. Warn: works, but not as the user would want.
-/// Info: once per communicator or process. Debug: once per operation or connection. Trace: more. A
-/// failure that is thrown is not logged as well.
+/// Error: something failed that no exception reports. Warn: it works, but not as the user would
+/// want. Info: once per communicator or process. Debug: once per operation or connection. Trace:
+/// more often. A failure that is thrown is not logged as well.
 enum class LogLevel : uint8_t { Error, Warn, Info, Debug, Trace };
 inline constexpr const char* kLogLevels[] = {"error", "warn", "info", "debug", "trace"};
 
-/// Whose message it is: each has a level of its own (TORCHCOMM_LOG).
+/// The part of the library that logs a message. Each has a level of its own (TORCHCOMM_LOG).
 enum class LogComponent : uint8_t {
   Config,
   Engine,
@@ -25,19 +25,20 @@ enum class LogComponent : uint8_t {
   Memory,
   Gpu,
   Torch,
-  Program,  ///< what uses the library (comms/utils/logger/Logger.h)
+  Program,  ///< the program that uses the library (comms/utils/logger/Logger.h)
 };
 inline constexpr const char* kLogComponents[] = {"config",     "engine", "bootstrap", "transport",
                                                  "collective", "select", "memory",    "gpu",
                                                  "torch",      "program"};
 inline constexpr size_t kLogComponentCount = sizeof kLogComponents / sizeof *kLogComponents;
 
-/// Per component the last level that is written; above all levels until TORCHCOMM_LOG is read.
+/// For each component the last level that is written; above all levels until TORCHCOMM_LOG is read.
 extern std::atomic<uint8_t> logThresholds[kLogComponentCount];
-/// The same, after TORCHCOMM_LOG is read if it was not yet.
+/// Does what `logs` does, and reads TORCHCOMM_LOG first if that has not been done.
 bool logsNow(LogComponent component, LogLevel level);
 
-/// Whether messages of this level are written: a load and a branch where they are not.
+/// Returns whether messages of this level are written. It takes a load and a branch if they are
+/// not.
 inline bool logs(LogComponent component, LogLevel level) {
   const auto threshold =
       logThresholds[static_cast<size_t>(component)].load(std::memory_order_relaxed);
@@ -46,21 +47,22 @@ inline bool logs(LogComponent component, LogLevel level) {
   return logsNow(component, level);
 }
 
-/// Writes one line, in one system call, so lines of ranks that share a terminal do not mix:
-/// "12:34:56.789012 ctran[pid] rank 3 warn transport: text", or as JSON, where TORCHCOMM_LOG_TO
-/// says. Any thread. Printf-style; a message longer than about 3000 bytes is cut. Of a message of
-/// up to level info, which `format` names, TORCHCOMM_LOG_RATE lines a second are written; the next
-/// one counts those that were left out.
+/// Writes one line, in one system call, so that lines of ranks that share a terminal do not mix:
+/// "12:34:56.789012 ctran[pid] rank 3 warn transport: text"; or as JSON if TORCHCOMM_LOG_TO says
+/// so. Safe from any thread. Printf-style; a message longer than about 3000 bytes is cut. For each
+/// `format` up to level info, TORCHCOMM_LOG_RATE lines a second are written; the next line counts
+/// those that were left out.
 [[gnu::format(printf, 3, 4)]] void log(LogComponent component, LogLevel level, const char* format,
                                        ...);
 
-/// The same for a text, without the limit.
+/// Logs a text, without the limit.
 void logText(LogComponent component, LogLevel level, std::string_view text);
 
-/// The rank to name from now on: the one in the process' first communicator. Negative for none.
+/// Sets the rank that messages name from now on: the one in the process' first communicator.
+/// Negative for none.
 void setLogRank(int rank);
 
-/// Of this machine, for people.
+/// Returns the name of this machine, for people.
 std::string hostName();
 
 /// A message on its way to where it is written.
@@ -77,13 +79,13 @@ struct LogRecord {
 class LogSink {
  public:
   virtual ~LogSink() = default;
-  /// Any thread, with locks of the engine held: must not wait for anybody. False: it cannot take
-  /// the message, which is written to stderr.
+  /// Called on any thread, with locks of the engine held, so it must not wait for anything. Returns
+  /// false if it cannot take the message, which is then written to stderr.
   virtual bool take(const LogRecord& record) = 0;
 };
-/// `sink` lives as long as the process; null for none.
+/// Sets the sink, which lives as long as the process; null for none.
 void setLogSink(LogSink* sink);
-/// Whether TORCHCOMM_LOG_TO=python.
+/// Returns whether TORCHCOMM_LOG_TO=python.
 bool logsToPython();
 
 }  // namespace ctran

@@ -9,8 +9,8 @@
 
 namespace ctran {
 
-/// What there is for some of very many ranks: a tree of sixteen ways, which takes memory for those
-/// ranks alone. Looking takes no lock. What is there stays until all is cleared.
+/// Objects for some of very many ranks: a tree of sixteen ways, which takes memory only for those
+/// ranks. Looking takes no lock. An object stays until all are cleared.
 template <class T>
 class PerRank {
  public:
@@ -21,7 +21,7 @@ class PerRank {
   PerRank(const PerRank&) = delete;
   PerRank& operator=(const PerRank&) = delete;
 
-  /// Null: nothing is there yet.
+  /// Returns null if the rank has no object yet.
   T* find(int rank) const {
     const Node* node = &root_;
     for (int level = levels_; level > 0; --level) {
@@ -31,8 +31,8 @@ class PerRank {
     return static_cast<T*>(load((*node)[wayOf(rank, 0)]));
   }
 
-  /// What is there, or what `make` gives, a unique_ptr, of which there is one per rank, whatever
-  /// the number of threads.
+  /// Returns the rank's object; if there is none, `make` makes it, a unique_ptr. There is one
+  /// object per rank, however many threads call this.
   template <class Make>
   T& get(int rank, Make make) {
     if (T* const known = find(rank)) return *known;
@@ -54,10 +54,10 @@ class PerRank {
     return get(rank, [] { return std::make_unique<T>(); });
   }
 
-  /// Nobody looks meanwhile.
+  /// Destroys all objects. No thread may look meanwhile.
   void clear() { release(root_, levels_); }
 
-  /// Visits what is there, in the order of ranks: `visit(rank, T&)`.
+  /// Visits the objects in the order of ranks: `visit(rank, T&)`.
   template <class Visit>
   void forEach(Visit visit) const {
     walk(root_, levels_, 0, visit);
@@ -66,7 +66,7 @@ class PerRank {
  private:
   static constexpr int kBits = 4;
   static constexpr size_t kWays = size_t{1} << kBits;
-  using Node = std::array<std::atomic<void*>, kWays>;  // of nodes; on the last level of T
+  using Node = std::array<std::atomic<void*>, kWays>;  // pointers to nodes; on the last level to T
 
   static void* load(const std::atomic<void*>& way) { return way.load(std::memory_order_acquire); }
   static size_t wayOf(int rank, int level) {

@@ -6,7 +6,7 @@
 
 namespace ctran {
 
-/// "0, 3"; of very many the first: "0, 1, 2 and 131069 more".
+/// Lists ranks: "0, 3"; of very many only the first: "0, 1, 2 and 131069 more".
 inline std::string listed(std::span<const int> ranks) {
   constexpr size_t kMost = 64;
   std::string text;

@@ -18,16 +18,18 @@ inline constexpr int kReduceKindCount = 9;
 struct ReduceOp {
   ReduceKind kind = ReduceKind::Sum;
   double factor = 1.0;
-  const double* factorAt = nullptr;  ///< on GPUs: if not null, the factor is there, on the device
+  /// GPUs only: if not null, the factor is at this address on the device.
+  const double* factorAt = nullptr;
 };
 
 CTRAN_API std::string_view nameOf(ReduceKind kind);
 
-/// Whether `kind` has a meaning on `type`: bitwise on integers and bool, averages on all but bool,
-/// order on all but complex types, factors on floating and complex, arithmetic on all but opaque.
+/// Returns whether `kind` has a meaning on `type`: bitwise on integers and bool, averages on all
+/// but bool, order on all but complex types, factors on floating and complex, arithmetic on all but
+/// opaque.
 CTRAN_API bool isSupported(ReduceKind kind, DataType type);
 
-/// Why not, as a sentence for the user; empty when supported.
+/// Returns the reason if it is not supported, as a sentence for the user; empty if it is.
 CTRAN_API std::string whyUnsupported(ReduceKind kind, DataType type);
 
 }  // namespace ctran

@@ -5,21 +5,22 @@
 
 namespace ctran {
 
-/// A value that one thread at a time reads and replaces, while any others look at it.
+/// A value that one thread at a time reads and replaces, while any other threads look at it.
 template <class Value>
 class Replaceable {
  public:
-  /// For the thread that may replace it.
+  /// Only the thread that may replace the value calls these.
   const Value* operator->() const { return &value_; }
   const Value& operator*() const { return value_; }
 
-  /// Returns what it was, which is to be let go of without the lock.
+  /// Replaces the value. Returns the old one, which has to be destroyed without the lock.
   [[nodiscard]] Value replace(Value next) {
     const std::lock_guard lock(mutex_);
     return std::exchange(value_, std::move(next));
   }
 
-  /// For any thread: `use(value)`, during which it is not replaced. Must not come back here.
+  /// Calls `use(value)` on any thread; the value is not replaced meanwhile. `use` must not call
+  /// this object.
   template <class Use>
   auto look(Use use) const {
     const std::lock_guard lock(mutex_);

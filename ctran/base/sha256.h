@@ -13,7 +13,7 @@ using Digest = std::array<std::byte, 32>;
 class Sha256 {
  public:
   Sha256& add(std::span<const std::byte> data);
-  Digest finish();  ///< once
+  Digest finish();  ///< may be called once
 
  private:
   void block(const std::byte* data);
@@ -27,7 +27,7 @@ class Sha256 {
 /// HMAC-SHA256 (RFC 2104).
 Digest hmacSha256(std::span<const std::byte> key, std::span<const std::byte> message);
 
-/// Looks at every byte, so that the time taken tells nothing.
+/// Looks at every byte, so that the time it takes reveals nothing.
 bool sameDigest(const Digest& a, const Digest& b);
 
 }  // namespace ctran

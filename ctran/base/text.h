@@ -8,14 +8,14 @@
 
 namespace ctran {
 
-/// As much of a text as there is room for, with a zero behind it.
+/// Copies as much of a text as there is room for, and ends it with a zero.
 inline void copyText(std::span<char> to, std::string_view text) {
   const size_t length = std::min(text.size(), to.size() - 1);
   std::copy_n(text.begin(), length, to.begin());
   to[length] = 0;
 }
 
-/// Of what came from outside, where nothing says that it ends with a zero.
+/// Returns text that came from outside, which may not end with a zero.
 inline std::string_view boundedText(std::span<const char> from) {
   return {from.data(), ::strnlen(from.data(), from.size())};
 }

@@ -6,13 +6,14 @@
 
 namespace ctran::gpu {
 
-/// A file of device code, carried in the library as text.
+/// A file of device code, stored in the library as text.
 struct DeviceSource {
-  std::string_view path;  ///< as it is included: "ctran/gpu/device/packet.cuh"
+  std::string_view path;  ///< the path by which it is included: "ctran/gpu/device/packet.cuh"
   std::string_view text;
 };
 
-/// Every .cuh below ctran/, in a table that tools/embed_device_sources.py generates at build time.
+/// Returns every .cuh below ctran/, from a table that tools/embed_device_sources.py generates at
+/// build time.
 const std::vector<DeviceSource>& deviceSources();
 
 }  // namespace ctran::gpu

@@ -6,16 +6,17 @@
 
 namespace ctran::gpu {
 
-/// For cuMemFree, cuMemFreeHost, cuMemHostUnregister and cuIpcCloseMemHandle: they wait until all
-/// that runs on the process's GPUs has ended, and keep every other thread out of the driver
-/// meanwhile: a kernel that waits for another rank would be waited for, and could not be ended.
-/// `free` is called, with `device` current, at a moment in which nothing of ours runs; at once if
-/// nobody looks for such moments, and never if the process ends before.
+/// Calls `free` later, with `device` current, at a moment when none of our kernels run. It is for
+/// cuMemFree, cuMemFreeHost, cuMemHostUnregister and cuIpcCloseMemHandle. These wait until all that
+/// runs on the process's GPUs has ended, and keep every other thread out of the driver meanwhile;
+/// so they would wait for a kernel that waits for another rank, and nothing could end that kernel.
+/// `free` is called at once if no thread looks for such moments, and never if the process ends
+/// before.
 void discard(const Runtime& runtime, int device, std::function<void()> free) noexcept;
-/// CUDA's.
+/// Does the same for CUDA.
 void discard(int device, std::function<void()> free) noexcept;
 
-/// Of whoever looks for such moments: from now on it calls freeDiscarded.
+/// Is called by the thread that looks for such moments; from now on it calls freeDiscarded.
 void deferDiscarding() noexcept;
 void freeDiscarded() noexcept;
 

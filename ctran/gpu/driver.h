@@ -6,9 +6,9 @@
 #include <string>
 
 /// The CUDA driver as one table of typed function pointers, found with dlopen when it is first
-/// asked for. Nothing here needs a CUDA header: types are declared below as the driver's binary
-/// interface has them, and `tests/unit/gpu/driver_abi_test.cpp` compares them with cuda.h where one
-/// is installed.
+/// asked for. Nothing here needs a CUDA header: the types below match the driver's binary
+/// interface, and `tests/unit/gpu/driver_abi_test.cpp` compares them with cuda.h where one is
+/// installed.
 namespace ctran::gpu {
 
 using Result = int;  // CUresult
@@ -17,7 +17,8 @@ using DevicePtr = unsigned long long;
 using MemoryHandle = unsigned long long;
 using Context = struct ContextTag*;
 using Stream = struct StreamTag*;
-/// CU_STREAM_PER_THREAD, hipStreamPerThread: the same handle on all threads, for a stream of each.
+/// CU_STREAM_PER_THREAD, hipStreamPerThread: one handle on all threads, which stands for a stream
+/// of each thread.
 inline const Stream kStreamPerThread = reinterpret_cast<Stream>(2);
 using Event = struct EventTag*;
 using Module = struct ModuleTag*;
@@ -105,9 +106,10 @@ struct MemoryAccess {
 inline constexpr int kMemoryHandlePosixFd = 1;
 inline constexpr int kAddressRangeDmaBufFd = 1;
 
-// Of GpuDirectRdmaFlushOptions, a bit: flushGPUDirectRDMAWrites does it. Of
-// GpuDirectRdmaWritesOrdering, the least at which the device itself sees remote writes in order.
-// Of flushGPUDirectRDMAWrites: what is flushed, and for whom.
+// Flush of GPUDirect RDMA writes. kFlushByHost is a bit of GpuDirectRdmaFlushOptions:
+// flushGPUDirectRDMAWrites can flush. kOrderedForOwner is the least value of
+// GpuDirectRdmaWritesOrdering at which the device itself sees remote writes in order. The last two
+// are arguments of flushGPUDirectRDMAWrites: what is flushed, and for whom.
 inline constexpr int kFlushByHost = 1;
 inline constexpr int kOrderedForOwner = 100;
 inline constexpr int kFlushCurrentContext = 0;
@@ -245,27 +247,27 @@ struct LaunchConfig {
     size_t bytes, int type, unsigned long long flags)                                              \
   X(flushGPUDirectRDMAWrites, "cuFlushGPUDirectRDMAWrites", int target, int scope)
 
-/// The table. A function that this driver lacks throws Error(Unsupported) when the table is filled,
-/// naming it and the driver's version.
+/// The table of functions. A function that this driver lacks makes the filling of the table throw
+/// Error(Unsupported), which names it and the driver's version.
 struct Driver {
 #define CTRAN_MEMBER(name, symbol, ...) Result (*name)(__VA_ARGS__) = nullptr;
   CTRAN_CUDA_FUNCTIONS(CTRAN_MEMBER)
   CTRAN_CUDA_OPTIONAL_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
 
-  /// Which stream is current for tensors in host memory: only a stand-in for tests knows. Else
-  /// null.
+  /// Returns the stream that is current for tensors in host memory. Only a stand-in for tests has
+  /// this function; it is null otherwise.
   Stream (*currentHostStream)() = nullptr;
 
-  /// The driver of this process, loaded and initialised at the first call.
-  /// Throws Error(Unsupported) when there is no libcuda or no usable GPU; asks again next time.
+  /// Returns the driver of this process, loaded and initialised at the first call. Throws
+  /// Error(Unsupported) if there is no libcuda or no usable GPU, and tries again at the next call.
   static const Driver& get();
 
-  /// The same, without loading anything: null in a process that has not used a GPU.
+  /// Returns the driver without loading anything: null in a process that has not used a GPU.
   static const Driver* ifLoaded();
 };
 
-/// "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
+/// Describes a result: "CUDA_ERROR_INVALID_VALUE (1): invalid argument".
 std::string describe(Result result);
 
 /// Throws Error(System, "what: <describe(result)>") unless `result` is success.
@@ -274,12 +276,11 @@ void check(Result result, const char* what);
 inline DevicePtr addressOf(const void* memory) { return reinterpret_cast<DevicePtr>(memory); }
 inline void* pointerTo(DevicePtr address) { return reinterpret_cast<void*>(address); }
 
-/// Puts a copy on the stream, of any memory that the device reaches.
+/// Enqueues a copy between any memory that the device reaches.
 void copyAsync(DevicePtr to, DevicePtr from, size_t bytes, Stream stream);
 
-/// Makes a device's primary context current on this thread while it lives; what was current before
-/// comes back afterwards. The primary context is the one torch uses; it is retained once per
-/// process.
+/// Makes a device's primary context current on this thread while it lives, and the previous one
+/// afterwards. The primary context is the one that torch uses; it is retained once per process.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device);
@@ -292,19 +293,19 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-/// The exact architecture of a device as compilers spell it: "sm_90".
+/// Returns the exact architecture of a device as compilers spell it: "sm_90".
 std::string architecture(int device);
 
-/// "NVIDIA H200".
+/// Returns the name of a device: "NVIDIA H200".
 std::string deviceName(int device);
 
 int deviceCount();
 
-/// The device that is current on this thread; none if no context is.
+/// Returns the device that is current on this thread; none if no context is.
 std::optional<int> currentDevice();
 
-/// The device that has the memory at an address; none for the host's. Neither starts the driver nor
-/// needs a device to be current: without CUDA in this process, all memory is the host's.
+/// Returns the device that has the memory at an address; none for the host's. It neither starts the
+/// driver nor needs a current device: without CUDA in this process, all memory is the host's.
 std::optional<int> deviceOf(const void* address);
 
 }  // namespace ctran::gpu

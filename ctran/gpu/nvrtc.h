@@ -19,19 +19,19 @@ std::vector<std::string> nvrtcCandidates();
 struct CompileRequest {
   std::string name;                  ///< for messages and the cache's file name: "all_reduce"
   std::string source;                ///< may include any of deviceSources() by its path
-  std::string architecture;          ///< exact: "sm_90"
+  std::string architecture;          ///< the exact one: "sm_90"
   std::vector<std::string> defines;  ///< "CTRAN_WORLD=4"
 };
 
-/// Machine code (a cubin) for exactly that architecture, from the cache on disk or the compiler.
-/// Needs no GPU. Throws Error(Unsupported) when there is no NVRTC (naming the places looked at) and
-/// Error(InvalidArgument) with the compiler's log when the source does not compile.
+/// Returns machine code (a cubin) for exactly that architecture, from the cache on disk or the
+/// compiler. Needs no GPU. Throws Error(Unsupported) if there is no NVRTC (naming the places looked
+/// at), and Error(InvalidArgument) with the compiler's log if the source does not compile.
 std::string compile(const CompileRequest& request);
 
-/// As `compile`, without a cache.
+/// Compiles as `compile` does, without a cache.
 std::string compileUncached(const CompileRequest& request);
 
-/// (major, minor) of the compiler in use.
+/// Returns (major, minor) of the compiler in use.
 std::pair<int, int> nvrtcVersion();
 
 }  // namespace ctran::gpu

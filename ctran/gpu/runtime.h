@@ -11,11 +11,11 @@
 
 #include "ctran/gpu/driver.h"
 
-/// Streams, events and graph capture, for whoever puts work of others on GPUs: one small table that
-/// both vendors' drivers fill.
+/// Streams, events and graph capture, for code that puts work of others on GPUs: one small table
+/// that both vendors' drivers fill.
 namespace ctran::gpu {
 
-/// Whose GPUs. The functions below mean the same on both.
+/// The vendor of the GPUs. The functions below mean the same on both.
 enum class Platform { Cuda, Hip };
 
 // X(member, type in the table of the CUDA driver, HIP's name)
@@ -45,23 +45,24 @@ struct Runtime {
 #define CTRAN_MEMBER(name, ...) decltype(Driver::name) name = nullptr;
   CTRAN_RUNTIME_FUNCTIONS(CTRAN_MEMBER)
 #undef CTRAN_MEMBER
-  /// In captures. Null on HIP, whose captures do not all take them, and on old drivers.
+  /// Used in captures. Null on HIP, where not all captures take them, and on old drivers.
   decltype(Driver::streamWriteValue32) streamWriteValue32 = nullptr;
   decltype(Driver::eventRecordWithFlags) eventRecordWithFlags = nullptr;
   Platform platform = Platform::Cuda;
   Result (*hipGetDevice)(int* device) = nullptr;
   Result (*hipSetDevice)(int device) = nullptr;
 
-  /// Loaded at the first call. Throws Error(Unsupported) when this machine has no such driver.
+  /// Returns the table, loaded at the first call. Throws Error(Unsupported) if this machine has no
+  /// such driver.
   static const Runtime& of(Platform platform);
 
   /// Throws Error(System, "what: name (number): text") unless `result` is success.
   void check(Result result, const char* what) const;
-  /// Whether the work before a record of `event` has ended; also while some thread captures. The
-  /// event must not have been recorded in a capture. Throws Error(System).
+  /// Returns whether the work before a record of `event` has ended; works also while some thread
+  /// captures. The event must not have been recorded in a capture. Throws Error(System).
   bool isReached(Event event) const;
   bool isCapturing(Stream stream) const;
-  /// The number of the capture that goes on on `stream`.
+  /// Returns the number of the capture that is active on `stream`.
   uint64_t captureOf(Stream stream) const;
 };
 
@@ -79,8 +80,8 @@ class ActiveDevice {
   int previous_ = -1;
 };
 
-/// While it lives, calls of this thread neither fail because somebody captures nor spoil the
-/// capture. 11 ns for both ways.
+/// While it lives, calls of this thread neither fail because a thread captures nor invalidate the
+/// capture. Both switches together take 11 ns.
 class RelaxedCapture {
  public:
   explicit RelaxedCapture(const Runtime& runtime) : runtime_(runtime) {
@@ -111,10 +112,10 @@ class OwnStream {
   Stream stream_ = nullptr;
 };
 
-/// Events of one device, used again and again. Any thread.
+/// Events of one device, used again and again. Safe from any thread.
 class EventPool {
  public:
-  /// Whether they tell when they were reached.
+  /// Whether the events record when they were reached.
   enum class Timing { Off, On };
 
   /// At most `mostIdle` unused events are kept.
@@ -124,7 +125,7 @@ class EventPool {
   EventPool& operator=(const EventPool&) = delete;
 
   Event take();
-  /// Streams that have been told to wait for the event still do.
+  /// Takes an event back. Streams that have been told to wait for it still do.
   void give(Event event) noexcept;
 
  private:
@@ -136,7 +137,7 @@ class EventPool {
   std::vector<Event> idle_;
 };
 
-/// An event of a pool; goes back with its destructor.
+/// An event of a pool. Its destructor gives it back.
 class PooledEvent {
  public:
   PooledEvent() = default;
@@ -160,8 +161,8 @@ class PooledEvent {
   Event event_ = nullptr;
 };
 
-/// Lets the graph that `stream` is capturing keep `value` for as long as it, or an executable made
-/// of it, exists. `destroy(value)` is then called on a thread of the driver, where it must not call
+/// Makes the graph that `stream` is capturing keep `value` for as long as it, or an executable made
+/// of it, exists. Then `destroy(value)` is called on a thread of the driver, where it must not call
 /// the driver. On failure `value` stays the caller's. Throws Error(System).
 void keepWithGraph(const Runtime& runtime, Stream stream, void* value, void (*destroy)(void*));
 

@@ -11,15 +11,15 @@
 
 namespace ctran {
 
-/// Device memory that the GPUs of other processes of this host can map. It lives as long as
-/// somebody holds it here, or maps it elsewhere.
+/// Device memory that the GPUs of other processes of this host can map. It lives as long as it is
+/// held here or mapped elsewhere.
 ///
-/// Others get it by a ticket, which is plain data: they ask this process for the descriptor, over
-/// a socket that a thread of the engine serves. Whoever runs as this user and has the ticket gets
-/// it, once both ends have proved its key.
+/// Other processes get it by a ticket, which is plain data: they ask this process for the
+/// descriptor, over a socket that a thread of the engine serves. A process of the same user that
+/// has the ticket gets it, once both ends have proved its key.
 class DeviceSegment {
  public:
-  /// Names a segment for other processes, in which no other one ever has that name.
+  /// Names a segment for other processes. No other segment ever has that name.
   struct Ticket {
     std::array<char, 32> socket{};
     JobKey key{};
@@ -27,41 +27,43 @@ class DeviceSegment {
     uint64_t bytes = 0;
   };
 
-  /// At least `bytes`, rounded up to whole pages (2 MiB on most devices); not zeroed. Throws Error.
+  /// Allocates at least `bytes`, rounded up to whole pages (2 MiB on most devices); not zeroed.
+  /// Throws Error.
   static std::shared_ptr<DeviceSegment> allocate(int device, size_t bytes);
 
-  /// Makes memory of somebody else's, that holds all of [address, address + bytes) in one
-  /// allocation, a segment for as long as it stays mapped there and somebody holds what is
-  /// returned: ncclMemAlloc's, or torch's expandable segments. Null for what is a segment already,
-  /// and for what cannot be one. Letting go of it is release().
+  /// Makes a segment of somebody else's memory that holds all of [address, address + bytes) in one
+  /// allocation: ncclMemAlloc's, or torch's expandable segments. It is one for as long as it stays
+  /// mapped there and the result is held. Returns null if it is a segment already, or cannot be
+  /// one. Destroying the result calls release().
   static std::shared_ptr<void> adopt(int device, const void* address, size_t bytes);
 
-  /// The one that holds all of [address, address + bytes); null for any other memory. Cheap where
-  /// this process has no segments.
+  /// Returns the segment that holds all of [address, address + bytes); null for any other memory.
+  /// Cheap if this process has no segments.
   static std::shared_ptr<DeviceSegment> find(const void* address, size_t bytes) {
     return any() ? search(address, bytes) : nullptr;
   }
 
-  /// Whether this process has any.
+  /// Returns whether this process has any segment.
   static bool any() { return count_.load(std::memory_order_relaxed) != 0; }
 
-  /// The segment behind a ticket, as `device` reads and writes it. Throws Error, within a second.
+  /// Returns the segment behind a ticket, as `device` reads and writes it. Throws Error, within a
+  /// second.
   static std::shared_ptr<gpu::DeviceMemory> open(const Ticket& ticket, int device);
 
-  /// How its last user lets go of it: when all that runs on its device has ended, as with
-  /// cuMemFree; then, too, do the others no longer touch it. Never throws.
+  /// Releases a segment for its last user: when all that runs on its device has ended, as cuMemFree
+  /// does. By then other processes do not touch it any more, either. Never throws.
   static void release(std::shared_ptr<DeviceSegment> last) noexcept;
 
   ~DeviceSegment();
   DeviceSegment(const DeviceSegment&) = delete;
   DeviceSegment& operator=(const DeviceSegment&) = delete;
 
-  /// Throws Error(System) if this process cannot serve it.
+  /// Throws Error(System) if this process cannot serve the segment.
   Ticket ticket() const;
   int device() const { return device_; }
   gpu::DevicePtr address() const { return memory_.address(); }
   size_t size() const { return memory_.size(); }
-  uint64_t number() const { return number_; }  ///< another one for every segment of this process
+  uint64_t number() const { return number_; }  ///< unique among the segments of this process
   int exportHandle() const { return memory_.exportHandle(); }
 
  private:

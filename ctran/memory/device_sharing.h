@@ -9,21 +9,21 @@
 
 namespace ctran {
 
-/// Names device memory of a process for the other processes of its host. Plain data.
+/// Names device memory of a process for the other processes of its host. It is plain data.
 struct SharedRange {
-  uint64_t isSegment = 0;         ///< a whole word: it comes from others
-  DeviceSegment::Ticket segment;  ///< that holds it, or
-  gpu::IpcHandle handle{};        ///< of the allocation that holds it
-  size_t offset = 0;              ///< in that one
+  uint64_t isSegment = 0;         ///< a whole word, because it comes from others
+  DeviceSegment::Ticket segment;  ///< the segment that holds it, or
+  gpu::IpcHandle handle{};        ///< the allocation that holds it
+  size_t offset = 0;              ///< offset in that one
   size_t bytes = 0;
 };
 
-/// Memory of a segment, also an adopted one, or that cuMemAlloc has given, torch's too. Throws
-/// Error(Unsupported) where it cannot be shared.
+/// Names memory of a segment, also an adopted one, or memory that cuMemAlloc has given, torch's
+/// too. Throws Error(Unsupported) if it cannot be shared.
 SharedRange shareDeviceMemory(gpu::DevicePtr address, size_t bytes);
 
-/// The memory of another process here, for as long as anybody holds it; null if it has no bytes.
-/// Throws Error(Unsupported) where `device` cannot reach it.
+/// Maps the memory of another process, for as long as the result is held; null if it has no bytes.
+/// Throws Error(Unsupported) if `device` cannot reach it.
 std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device);
 
 }  // namespace ctran

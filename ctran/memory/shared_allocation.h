@@ -7,14 +7,15 @@
 
 namespace ctran {
 
-/// Page-aligned memory that other processes of the host can map. Zeros at first; pages cost memory
-/// once touched. It lives as long as somebody holds it here, or maps it elsewhere.
+/// Page-aligned memory that other processes of the host can map. It is filled with zeros; pages
+/// cost memory once touched. It lives as long as it is held here or mapped elsewhere.
 class SharedAllocation {
  public:
-  /// At least `bytes`, rounded up to whole pages. Throws Error(System).
+  /// Allocates at least `bytes`, rounded up to whole pages. Throws Error(System).
   static std::shared_ptr<SharedAllocation> allocate(size_t bytes);
 
-  /// The one that holds all of [data, data + bytes); null for memory of any other kind.
+  /// Returns the allocation that holds all of [data, data + bytes); null for memory of any other
+  /// kind.
   static std::shared_ptr<SharedAllocation> find(const void* data, size_t bytes);
 
   ~SharedAllocation();

@@ -6,12 +6,13 @@
 
 namespace ctran {
 
-/// An error as it travels to other ranks: at most kFailureBytes, longer texts are cut.
+/// Serializes an error to be sent to other ranks. It takes at most kFailureBytes; longer texts are
+/// cut.
 std::string serializeFailure(const Error& error, int reporter);
 
-/// Of any bytes that a rank of a world of `size` sends: what makes no sense becomes an error that
-/// says so, ranks that are none are left out, and where it names nobody it is about the sender. Its
-/// text says who has sent it.
+/// Parses any bytes that a rank of a world of `size` sends. Bytes that are no error become an error
+/// that says so. Numbers that are no ranks are left out. An error that names no rank names the
+/// sender. The text says who has sent it.
 Error parseFailure(const std::string& text, int sender, int size);
 
 }  // namespace ctran

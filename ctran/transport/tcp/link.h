@@ -16,36 +16,36 @@ namespace ctran {
 
 struct IbPlacement;
 
-/// One connection as a stream of frames, in both directions; never blocks. What the frames mean is
-/// its user's matter, and so is the bulk data that several connections share: each takes of it what
-/// its socket has room for.
+/// One connection as a stream of frames, in both directions; never blocks. Its user knows what the
+/// frames mean. The user also has the bulk data that several connections share: each takes as much
+/// of it as its socket has room for.
 class Link {
  public:
-  /// A frame that waits to be written. The payload lies in memory of whoever `owner` is, or in
-  /// `owned`.
+  /// A frame that waits to be written. The payload lies in memory of `owner`, or in `owned`.
   struct Outgoing {
     FrameHeader header;
     const std::byte* data = nullptr;
     void* owner = nullptr;
     std::vector<std::byte> owned = {};
-    std::shared_ptr<const IbPlacement> placement = {};  ///< of Placed that is still to be placed
-    uint64_t placedBytes = 0;                           ///< then
+    std::shared_ptr<const IbPlacement> placement = {};  ///< for Placed: what is still to be placed
+    uint64_t placedBytes = 0;                           ///< then: its bytes
   };
 
-  /// What reading needs to know, and tells.
+  /// Tells `read` where payloads go, and is told what has been read.
   class Reader {
    public:
     virtual ~Reader() = default;
-    /// A header has come. Where its payload is to be put; null to drop it. Throws std::string: why
-    /// the stream cannot go on.
+    /// Is called when a header has been read. Returns where its payload is to be put; null to drop
+    /// it. Throws std::string: why the stream cannot go on.
     virtual std::byte* begin(const FrameHeader& frame) = 0;
-    /// The payload has come too.
+    /// Is called when the payload has been read, too.
     virtual void end(const FrameHeader& frame) = 0;
   };
 
   using Frames = std::deque<Outgoing>;
 
-  /// What waits to be written stays, frames that have begun from their start.
+  /// Starts with a new socket. Frames that wait to be written stay; those that had begun are
+  /// written from their start.
   void open(TcpSocket socket) {
     socket_ = std::move(socket);
     hasHeard_ = isBroken_ = false;
@@ -55,19 +55,19 @@ class Link {
   void close() { socket_.close(); }
   bool isOpen() const { return static_cast<bool>(socket_); }
   const TcpSocket& socket() const { return socket_; }
-  /// Whether anything has come since `open`.
+  /// Returns whether anything has been read since `open`.
   bool hasHeard() const { return hasHeard_; }
 
-  /// A frame that passes bulk data.
+  /// Appends a frame that is written before bulk data.
   void push(Outgoing frame) { urgent_.push_back(std::move(frame)); }
 
-  /// Writes some of what waits here, and then of `bulk`, of which it takes frames until they are
-  /// `enough` bytes. `written(owner, bytes)` for each frame that has left. True if there may be
-  /// room for more; false too when the connection is broken.
+  /// Writes some of what waits here, and then frames of `bulk`, until they are `enough` bytes.
+  /// Calls `written(owner, bytes)` for each frame that has left. Returns true if there may be room
+  /// for more; false also when the connection is broken.
   bool write(Frames& bulk, size_t enough, const std::function<void(void*, size_t)>& written);
-  /// Whether frames wait here, or have begun to leave.
+  /// Returns whether frames wait here, or have begun to leave.
   bool hasOutput() const { return !picked_.empty() || !urgent_.empty(); }
-  /// Payload that waits here, in bytes.
+  /// Returns the bytes of payload that wait here.
   size_t waiting() const {
     size_t bytes = 0;
     for (const Frames* frames : {&picked_, &urgent_}) {
@@ -75,20 +75,22 @@ class Link {
     }
     return bytes;
   }
-  /// Whether writing has failed. What the peer has said last can still be read.
+  /// Returns whether writing has failed. What the peer has sent before can still be read.
   bool isBroken() const { return isBroken_; }
 
   /// Drops the frames that have not begun.
   void dropWaiting() { urgent_.clear(); }
 
-  /// Lets go of an owner's memory: its frames do not leave any more, but for those that have begun,
+  /// Releases an owner's memory: its frames do not leave any more, except those that have begun,
   /// whose payload is copied.
   void forget(void* owner);
 
-  /// Reads what is there, up to a few megabytes. Empty, or why the connection has ended.
+  /// Reads what is there, up to a few megabytes. Returns an empty text, or why the connection has
+  /// ended.
   std::string read(Reader& reader);
 
-  /// The payload that is being read goes nowhere from now on, if it went between these.
+  /// Drops the rest of the payload that is being read, if it goes to memory between these
+  /// addresses.
   void divert(const std::byte* begin, const std::byte* end) {
     if (into_ >= begin && into_ < end) into_ = nullptr;
   }
@@ -104,8 +106,8 @@ class Link {
   size_t sent_ = 0;  // bytes of the first of them, with its header
 
   FrameHeader frame_;
-  size_t headBytes_ = 0;  // of the header that is being read
-  size_t remaining_ = 0;  // of its payload
+  size_t headBytes_ = 0;  // bytes that were read of the current header
+  size_t remaining_ = 0;  // bytes of its payload that are still to be read
   std::byte* into_ = nullptr;
 };
 

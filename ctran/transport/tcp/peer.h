@@ -15,19 +15,20 @@
 
 namespace ctran {
 
-/// The doorman in epoll; callers and connections have their peer's rank, see connections.cpp.
+/// The number of the doorman in epoll. Callers and connections have their peer's rank, see
+/// connections.cpp.
 inline constexpr uint64_t kDoorman = UINT64_MAX;
-/// The first RDMA device; others follow.
+/// The number of the first RDMA device in epoll; others follow.
 inline constexpr uint64_t kDevices = uint64_t{1} << 41;
 
-/// What the frames of a message, or of a Fetch, have for their owner.
+/// Returns the owner of the frames of a message. A Fetch owns its frames in the same way.
 inline void* ownerOf(Transmission& message) { return &message; }
 
-/// A frame of a message.
+/// Makes the header of a frame of a message.
 FrameHeader headerOf(FrameType type, size_t bytes, const Transmission& message, uint64_t offset);
 
-/// One of the connections to a peer. Those beside the first carry Data only. They come and go as
-/// the first does (see State), but for two things: the lower rank calls all of them, and one that
+/// One of the connections to a peer. All but the first carry Data only. They come and go as the
+/// first one does (see State), with two exceptions: the lower rank makes all of them, and one that
 /// cannot be made is not missed.
 struct TcpTransport::Connection final : Link::Reader {
   Connection(Peer& peer, uint32_t index) : peer(peer), index(index) {}
@@ -38,10 +39,10 @@ struct TcpTransport::Connection final : Link::Reader {
   std::unique_ptr<Caller> caller;
   int callerFd = -1;
   Link link;
-  bool wantsToWrite = false;  // epoll tells when the socket has room
+  bool wantsToWrite = false;  // epoll reports when the socket has room
   bool hasLeft = false;       // the peer has said goodbye on it
 
-  // Where the payload that is being read belongs.
+  // What follows is where the payload that is being read belongs.
   Inbound* inbound = nullptr;
   Early* arriving = nullptr;
   std::vector<std::byte> failure;
@@ -49,13 +50,13 @@ struct TcpTransport::Connection final : Link::Reader {
   uint64_t placedBytes = 0;
 
   bool isFirst() const { return index == 0; }
-  /// What is read over RDMA has objects of this kind too, which have no socket: one for each rail.
+  /// What is read over RDMA has objects of this kind, too, without a socket: one for each rail.
   static constexpr uint32_t kRails = 1u << 16;
   bool isRdma() const { return index >= kRails; }
-  /// Whether it carries anything; others carry Data, and Placed over RDMA.
+  /// Returns whether it carries everything; the others carry Data, and Placed over RDMA.
   bool isMain() const { return isFirst() || index == kRails; }
   bool isThere() const { return state == State::Up || state == State::Accepted; }
-  /// Whether the link may carry what is in it.
+  /// Returns whether the link may carry the frames in it.
   bool isOpen() const;
 
   void stopCalling() {
@@ -67,7 +68,7 @@ struct TcpTransport::Connection final : Link::Reader {
     link.close();
     state = as;
   }
-  /// Nothing is written any more to where a message was bound.
+  /// From now on nothing is written to the memory of that message.
   void letGo(const Inbound& message) {
     if (inbound != &message) return;
     link.divert(message.data, message.data + message.bytes);
@@ -99,16 +100,16 @@ struct TcpTransport::Rail {
   std::unique_ptr<IbLink> link;
   Connection reader;  // Up when the peer has switched
   bool hasOffered = false;
-  bool isProven = false, isProvenThere = false;  // a write has passed: ours, the peer's
-  bool sends = false, hasSwitched = false;       // ours, the peer's direction
-  uint32_t attempts = 0;                         // before this one
-  int64_t failedAt = 0;                          // when; nanoseconds. Negative: closed
-  bool wasUsed = false;                          // when it failed
-  bool saysLost = false;                         // and waits for the peer to say so
+  bool isProven = false, isProvenThere = false;  // a write has passed: ours, and the peer's
+  bool sends = false, hasSwitched = false;       // our direction is in use, and the peer's
+  uint32_t attempts = 0;                         // number of attempts before this one
+  int64_t failedAt = 0;                          // in nanoseconds; negative: closed
+  bool wasUsed = false;                          // at its failure
+  bool saysLost = false;                         // has sent Lost, and waits for the peer's
   std::vector<std::byte> card = {};
 };
 
-/// What this rank knows of another one, and has with it.
+/// What this rank knows of another one, and the connections to it.
 struct TcpTransport::Peer {
   Peer(TcpTransport& transport, int rank) : transport(transport), rank(rank) {
     connections.push_back(std::make_unique<Connection>(*this, 0));
@@ -118,37 +119,39 @@ struct TcpTransport::Peer {
   TcpTransport& transport;
   const int rank;
   std::vector<std::unique_ptr<Connection>> connections;  // the first is always there
-  Link::Frames bulk;                                     // Data that none of them has taken yet
+  Link::Frames bulk;                                     // Data that no connection has taken yet
   RecordedLink* recorded = nullptr;                      // null: not recorded, or not yet
-  int64_t lookedAt = 0;    // at how the connections are used; nanoseconds
+  int64_t lookedAt = 0;    // nanoseconds; last look at how the connections are used
   uint64_t bulkBytes = 0;  // in large messages so far, in both directions
   bool hasCalledMore = false;
-  bool hasLeft = false;  // has said goodbye on all of them
-  bool isNear = false;   // shares this rank's board, in which it writes itself
+  bool hasLeft = false;  // has said goodbye on all connections
+  bool isNear = false;   // shares this rank's board, and writes its own part
 
   std::vector<std::unique_ptr<Rail>> rails;  // the first is always there
-  std::string whyNoRdma;                     // of this pair
+  std::string whyNoRdma;                     // why this pair has no RDMA
   uint64_t messagesPlaced = 0;
-  std::map<uint32_t, Fetch*> asked;  // over the connection, and not answered
-  Link::Frames held;                 // leave when they are
+  std::map<uint32_t, Fetch*> asked;  // sent over the connection, and not answered
+  Link::Frames held;                 // frames that leave when these are answered
 
-  std::map<MessageName, Inbound*> bound;      // not complete
-  std::set<MessageName> forsaken;             // the peer may send them, but their operation failed
-  std::map<MessageName, Early> early;         // complete, or on the way, and not bound
-  std::map<MessageName, OtherEnd> announced;  // larger ones that are not bound
+  std::map<MessageName, Inbound*> bound;      // messages that are not complete
+  std::set<MessageName> forsaken;             // the peer may send these, but their operation failed
+  std::map<MessageName, Early> early;         // complete or arriving messages that are not bound
+  std::map<MessageName, OtherEnd> announced;  // larger messages that are not bound
   struct Ready {
     OtherEnd other;
     std::optional<IbTarget> target;
   };
-  std::map<MessageName, Ready> ready;  // that the peer has bound, and that were not sent yet
-  std::map<MessageName, std::shared_ptr<IbRegion>> granted;  // may be placed; holds their keys
-  std::map<MessageName, Outbound*> unready;                  // that the peer has not bound yet
+  // Messages that the peer has bound, and that were not sent yet.
+  std::map<MessageName, Ready> ready;
+  // The peer may place these; holds their keys.
+  std::map<MessageName, std::shared_ptr<IbRegion>> granted;
+  std::map<MessageName, Outbound*> unready;  // messages that the peer has not bound yet
 
-  /// Announcements, or words that this rank is ready, of which the peer takes kMaxPromises that it
-  /// has not come to.
+  /// Announcements of messages, or of readiness for them. The peer takes kMaxPromises of each
+  /// before it has come to them.
   struct Promises {
-    size_t told = 0;              // that the peer may not have come to
-    std::set<MessageName> later;  // are told when there is room
+    size_t told = 0;              // number of those that the peer may not have come to
+    std::set<MessageName> later;  // sent when there is room
   };
   Promises announcements, readiness;
   Promises& promises(FrameType type) {
@@ -156,10 +159,10 @@ struct TcpTransport::Peer {
   }
 
   struct Window {
-    size_t used = 0;                // of the peer's memory, by what was sent
-    std::deque<Outbound*> waiting;  // for room in it
-    size_t held = 0;                // of this rank's memory, as the peer counts
-    size_t consumed = 0;            // of that, to be told to the peer
+    size_t used = 0;                // bytes of the peer's memory that sent messages take
+    std::deque<Outbound*> waiting;  // wait for room in it
+    size_t held = 0;                // bytes of this rank's memory, as the peer counts
+    size_t consumed = 0;  // bytes of these that are free again, but not yet told to the peer
   };
   Window windows[kQueues];
 
@@ -167,19 +170,19 @@ struct TcpTransport::Peer {
   MessageName lastMessage;
 
   Connection& first() const { return *connections.front(); }
-  /// The rail that carries everything.
+  /// Returns the rail that carries everything.
   Rail& main() const { return *rails.front(); }
   bool sendsOverRdma() const { return main().sends; }
   bool hasRdma() const { return main().link && !main().link->hasFailed(); }
   State state() const { return first().state; }
   bool isThere() const { return first().isThere(); }
-  /// How many of the connections are.
+  /// Returns how many of the connections exist.
   int connectionsThere() const {
     return static_cast<int>(std::count_if(connections.begin(), connections.end(),
                                           [](const auto& each) { return each->isThere(); }));
   }
 
-  /// What the peer is to read after all that was sent before.
+  /// Sends what the peer is to read after everything that was sent before.
   void push(Link::Outgoing frame) {
     if (sendsOverRdma()) {
       main().link->push(std::move(frame));
@@ -188,23 +191,23 @@ struct TcpTransport::Peer {
     }
   }
 
-  /// Whether several connections share what there is to send.
+  /// Returns whether several connections share the data.
   bool isShared() const { return connections.size() > 1; }
-  /// Whether something waits to be sent.
+  /// Returns whether something waits to be sent.
   bool hasOutput() const {
     const auto holds = [](const auto& rail) { return rail->sends && rail->link->hasOutput(); };
     return !bulk.empty() || std::any_of(rails.begin(), rails.end(), holds) ||
            std::any_of(connections.begin(), connections.end(),
                        [](const auto& each) { return each->link.hasOutput(); });
   }
-  /// Whether an operation of this rank waits for it.
+  /// Returns whether an operation of this rank waits for the peer.
   bool isNeeded() const {
     const auto waits = [](const Window& window) { return !window.waiting.empty(); };
     return !bound.empty() || !unready.empty() || hasOutput() ||
            std::any_of(std::begin(windows), std::end(windows), waits);
   }
-  /// Of the connections that have room the one with the least on its way, which is to take the next
-  /// of the bulk data, so that each gets as much as it moves; null if none has room.
+  /// Returns, among the connections that have room, the one with the least data on its way; it
+  /// takes the next bulk data, so that each gets as much as it moves. Null if none has room.
   Connection* emptiest() const {
     Connection* found = nullptr;
     size_t least = SIZE_MAX;
@@ -229,7 +232,8 @@ inline bool TcpTransport::Connection::isOpen() const {
          (state == State::Accepted && (peer.transport.told_ || peer.transport.leaving_));
 }
 
-/// The lock, of which a thread that polls again and again would leave little to others.
+/// Holds the lock. A thread that polls again and again sees that others wait for it, and leaves it
+/// to them.
 class TcpTransport::Lock {
  public:
   explicit Lock(TcpTransport& transport) : transport_(transport) {

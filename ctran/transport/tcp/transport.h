@@ -22,18 +22,18 @@
 
 namespace ctran {
 
-/// The operation that a frame is of, as its sender says.
+/// Returns the operation that a frame belongs to, as its sender says.
 OperationRecord operationOf(const FrameHeader& frame);
 
 class IbDevice;
 
 /// The connections of one rank to the ranks of its communicator on other hosts: one to each, made
-/// when it is first needed, more where large messages go (more.cpp), and RDMA where both have it
-/// (rdma.cpp).
+/// when it is first needed; more where large messages go (more.cpp); and RDMA where both ends have
+/// it (rdma.cpp).
 class TcpTransport final : public Transport {
  public:
-  /// The board gets what others say they do. `failsOver`: whether a pair goes on when its RDMA
-  /// connection fails; nothing: as CTRAN_IB_FAIL_OVER says.
+  /// The board is told what other ranks say they do. `failsOver`: whether a pair goes on when its
+  /// RDMA connection fails; none: as CTRAN_IB_FAIL_OVER says.
   TcpTransport(Board& board, Hosts hosts, Listener& listener,
                std::optional<bool> failsOver = std::nullopt);
   ~TcpTransport() override;
@@ -53,7 +53,7 @@ class TcpTransport final : public Transport {
 
   std::shared_ptr<void> useDirectly(std::span<std::byte> memory,
                                     std::function<bool()> isCurrent) override;
-  /// From now on what useDirectly() names for the other one is named for this one, too.
+  /// Applies the memory given to useDirectly() of the other transport to this one, too.
   void useMemoryOf(TcpTransport& other);
 
   std::unique_ptr<MemoryRegistration> registerMemory(std::span<std::byte> memory,
@@ -65,7 +65,7 @@ class TcpTransport final : public Transport {
                                 std::span<std::byte> destination) override;
 
   void connect(int peer) override;
-  /// There is a connection, on which the rank has not said goodbye yet.
+  /// Returns whether there is a connection on which the rank has not said goodbye yet.
   bool mayHear(int peer) override;
   void tell(const Error& error) override;
   void leave(std::chrono::milliseconds limit) override;
@@ -74,7 +74,7 @@ class TcpTransport final : public Transport {
   uint64_t bytesSent() const override { return bytesSent_.load(std::memory_order_relaxed); }
   bool poll() override;
   int fd() const override { return epoll_.get(); }
-  /// What tells that RDMA has failed, of which the other end has to hear; see rdma_lost.cpp.
+  /// Readable when RDMA has failed and the other end has to be told, see rdma_lost.cpp.
   int urgentFd() const override { return urgent_.get(); }
 
   int connections() override;
@@ -83,8 +83,8 @@ class TcpTransport final : public Transport {
 
   uint64_t refusedCallers();
 
-  /// What messages to a rank go over, for people: "RDMA (mlx5_0:1)", or "TCP", and why if it is
-  /// known.
+  /// Describes what messages to a rank go over, for people: "RDMA (mlx5_0:1)", or "TCP" with the
+  /// reason, if it is known.
   std::string pathTo(int rank) override;
 
  private:
@@ -113,7 +113,8 @@ class TcpTransport final : public Transport {
   class Lock;
   class Waking;
 
-  /// Made when it is first asked for: with whom this rank has nothing to do it keeps nothing of.
+  /// Returns a peer, which is made when it is first asked for: nothing is kept of ranks with which
+  /// this rank has nothing to do.
   Peer& peerOf(int rank);
   bool isOnThisMachine(int rank) const;
   std::vector<NetAddress> addressesOf(int rank) const;
@@ -211,11 +212,11 @@ class TcpTransport final : public Transport {
   const int rank_;
   const int size_;
   const std::vector<NetAddress> ownAddresses_;
-  const size_t connectionsWanted_;  // to a peer; 0: depends
+  const size_t connectionsWanted_;  // connections to a peer; 0: it depends
   const std::optional<bool> failsOver_;
   UniqueFd epoll_;
-  UniqueFd urgent_;  // epoll too: of what is also in the other
-  UniqueFd timer_;   // when to look at what RDMA connections have on their way, or have failed
+  UniqueFd urgent_;  // an epoll, too, of some that `epoll_` has as well
+  UniqueFd timer_;   // when to look at RDMA connections that have data on their way, or have failed
 
   std::atomic<uint64_t> bytesSent_{0};
   std::atomic<uint64_t> offers_{0};
@@ -230,10 +231,10 @@ class TcpTransport final : public Transport {
   uint64_t lastExposed_ = 0;
   uint32_t lastFetch_ = 0;
   PerRank<Peer> peers_;
-  std::optional<Error> failure_;  // to be reported without the lock,
-  std::vector<int> left_;         // and then who has left
+  std::optional<Error> failure_;  // to be reported without the lock
+  std::vector<int> left_;         // ranks that have left, reported after that
   bool moved_ = false;
-  bool told_ = false;  // the others know of the failure; what is odd from then on is ignored
+  bool told_ = false;  // the others know of the failure; oddities are ignored from then on
   std::string toldText_;
   bool leaving_ = false;
   bool heedsCallers_ = true;
