@@ -108,8 +108,8 @@ class NetContext {
   int before(int step) const { return (rank - step % size + size) % size; }
 
   /// The order of rings and trees, in which the ranks of a host stand next to each other (see
-  /// ringOrder). `place()` and `placeOf` return the place of this rank or another one; `at` returns
-  /// the rank at a place from -size to 2 * size.
+  /// HostMap::at). `place()` and `placeOf` return the place of this rank or another one; `at`
+  /// returns the rank at a place from -size to 2 * size.
   int place() const { return placeOf(rank); }
   int placeOf(int rank) const { return order_ ? order_->placeOf(rank) : rank; }
   int at(int place) const {
