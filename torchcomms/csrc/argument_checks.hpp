@@ -11,13 +11,13 @@
 
 namespace torch::comms {
 
-/// Whether the elements of a contiguous tensor are in its own storage. Those of a subclass that
-/// wraps other tensors are not, nor those of a storage that has been resized since.
+/// Returns whether the elements of a contiguous tensor are in its own storage. They are not if it
+/// is a subclass that wraps other tensors, or if its storage has been resized since.
 bool hasMemory(const at::Tensor& tensor);
-/// What is told about a tensor of which that is not so, and what to do.
+/// Returns the message about a tensor for which this is false, and the hint what to do.
 std::pair<std::string, std::string> missingMemory(const at::Tensor& tensor);
 
-/// What TorchComm asks of the arguments of one call. Every check throws ctran::Error
+/// The checks of the arguments of one call of TorchComm. Every check throws ctran::Error
 /// (InvalidArgument) that says what is wrong; the communicator is untouched.
 struct ArgumentChecks {
   OpName op;
@@ -26,13 +26,14 @@ struct ArgumentChecks {
   at::Device device;
   std::string_view backend;
 
-  /// "dst must be in range [0, N), but got r".
+  /// Throws "dst must be in range [0, N), but got r".
   void inRange(std::string_view what, int rank) const {
     if (rank < 0 || rank >= size) [[unlikely]]
       rankOutOfRange(what, rank);
   }
 
-  /// Dense, contiguous, not lazily conjugated or negated, on the communicator's device.
+  /// The tensor is dense, contiguous, not lazily conjugated or negated, and on the communicator's
+  /// device.
   void usable(const at::Tensor& tensor) const {
     if (!tensor.defined() || tensor.layout() != at::kStrided || !tensor.is_contiguous() ||
         tensor.is_conj() || tensor.is_neg() || tensor.is_nested() || tensor.is_quantized() ||
@@ -60,7 +61,7 @@ struct ArgumentChecks {
     for (const at::Tensor& other : others) sameType(a, other);
   }
 
-  /// One tensor per rank.
+  /// There is one tensor per rank.
   void onePerRank(const std::vector<at::Tensor>& list, std::string_view message) const {
     if (list.size() != static_cast<size_t>(size)) [[unlikely]] {
       fail(std::string(message) + ": got " + std::to_string(list.size()) + " for " +
@@ -79,16 +80,17 @@ struct ArgumentChecks {
   /// Both are the same memory, or share none.
   void sameOrApart(const at::Tensor& a, const at::Tensor& b) const;
 
-  /// Both share no memory.
+  /// The tensors share no memory.
   void apart(const at::Tensor& a, const at::Tensor& b) const;
-  /// An int64 tensor; of `count` elements unless that is negative. `name` is the argument's.
+  /// The tensor is of int64, and has `count` elements unless that is negative. `name` is the
+  /// argument's.
   void numbers(const at::Tensor& tensor, int64_t count, std::string_view name) const;
 
-  /// Split sizes of all_to_all_v_single: `which` is "input" or "output".
+  /// Checks the split sizes of all_to_all_v_single: `which` is "input" or "output".
   void splits(const at::Tensor& tensor, const std::vector<uint64_t>& sizes,
               const std::string& which) const;
 
-  /// Members of a new communicator.
+  /// Checks the members of a new communicator.
   void members(const std::vector<int>& ranks) const;
 
   [[noreturn]] void fail(const std::string& message, const std::string& hint = {}) const;
@@ -104,7 +106,7 @@ struct ArgumentChecks {
   [[noreturn]] void typesDiffer(const at::Tensor& a, const at::Tensor& b) const;
 };
 
-/// Elements in a row of dimension 0.
+/// Returns the number of elements in a row of dimension 0.
 int64_t rowSize(const at::Tensor& tensor);
 
 }  // namespace torch::comms

@@ -7,17 +7,18 @@
 
 namespace torch::comms::stream {
 
-/// What drives the GPUs of that kind; null for devices that are no GPU's.
+/// Returns what drives the GPUs of that kind; null for devices that are not GPUs.
 const ctran::gpu::Runtime* runtimeOf(c10::Device device);
 
-/// The stream that torch has as current for a device on this thread, as the driver knows it.
+/// Returns torch's current stream of a device on this thread, as the driver knows it.
 ctran::gpu::Stream currentStream(c10::Device device);
 
-/// Whether it captures.
+/// Returns whether that stream captures.
 bool isCapturing(c10::Device device);
 
-/// The device on which a communicator works. Without an index: the one that is current, unless that
-/// is still the first; then each rank takes its own, which is current for this thread from then on.
+/// Returns the device on which a communicator works. If `device` has no index, it is the current
+/// one, unless that is still the first; then each rank takes its own device, which is current on
+/// this thread from then on.
 c10::Device chooseDevice(c10::Device device, int rank);
 
 }  // namespace torch::comms::stream

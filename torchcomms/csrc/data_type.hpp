@@ -9,15 +9,15 @@
 
 namespace torch::comms {
 
-/// The engine's type for a tensor that is only moved: any dense dtype.
+/// Returns the engine's type for a tensor that is only moved; every dense dtype has one.
 ctran::DataType movedType(const at::Tensor& tensor);
 
-/// The engine's type for a dtype that some reduction takes. Throws ctran::Error (InvalidArgument)
-/// naming it if none does.
+/// Returns the engine's type for a dtype that some reduction accepts. Throws ctran::Error
+/// (InvalidArgument), which names the dtype, if none does.
 ctran::DataType reducibleType(c10::ScalarType type);
 
-/// The engine's type for a tensor that is reduced with `op`. Throws ctran::Error (InvalidArgument)
-/// naming the dtype and the operation if that has no meaning.
+/// Returns the engine's type for a tensor that is reduced with `op`. Throws ctran::Error
+/// (InvalidArgument), which names the dtype and the operation, if they have no meaning together.
 ctran::DataType reducedType(const at::Tensor& tensor, ctran::ReduceKind op);
 
 ctran::ReduceOp engineOp(const ReduceOp& op);

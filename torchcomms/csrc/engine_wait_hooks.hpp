@@ -7,12 +7,12 @@
 
 namespace torch::comms {
 
-/// The engine's waits, under HostWait.
+/// The hooks with which the engine waits under HostWait.
 class EngineWaitHooks final : public ctran::WaitHooks {
  public:
   EngineWaitHooks() = default;
-  /// For a call that fails the communicator when it is interrupted. With it fail the operations
-  /// that nobody waits for, so the program has to count as told before.
+  /// For a call that fails the communicator when it is interrupted. Operations for which no thread
+  /// waits then fail with it, so the monitor is told before that the program has seen the error.
   explicit EngineWaitHooks(ErrorMonitor& monitor) : monitor_(&monitor) {}
 
   void beforeBlocking() override {

@@ -11,12 +11,12 @@
 
 namespace torch::comms {
 
-/// Watches that no error of a communicator goes unseen: the policy of
+/// Makes sure that no error of a communicator goes unseen: the policy of
 /// CommOptions::abort_process_on_timeout_or_error.
 ///
-/// An error is seen once it has been thrown to the program or read from a work; a communicator
+/// An error is seen once it has been thrown to the program or read from a work. A communicator
 /// breaks once, so one seen error covers all that follow. An unseen error ends the process when
-/// nobody can see it any more (its work is gone) or when nobody has within a period of grace
+/// nothing can show it any more (its work is gone), or when it stays unseen for a period of grace
 /// (TORCHCOMM_ERROR_GRACE_SECONDS, 10 by default).
 ///
 /// All methods may be called from any thread, and block for as long as the listener does.
@@ -27,17 +27,19 @@ class ErrorMonitor final : public ctran::ErrorObserver,
   ErrorMonitor(std::string who, bool abortProcess);
 
   /// `listener` is called, on any thread, whenever an operation has failed: it must not take long.
-  /// It is called again with true just before the process ends for it; then it may.
+  /// It is called again with true just before the process ends for the error; then it may take
+  /// long.
   void listen(std::function<void(bool processEnds)> listener);
 
   /// An operation has failed: tells the listener.
   void broken() override { tell(/*processEnds=*/false); }
-  /// An asynchronous operation failed. `reachable`: the program still holds its work.
+  /// Is called when an asynchronous operation has failed. `reachable`: the program still holds its
+  /// work.
   void failed(const std::string& what, const std::exception_ptr& error, bool reachable) override;
-  /// The program has let go of a work whose operation failed.
+  /// Is called when the program has let go of a work whose operation failed.
   void dropped(const std::string& what, const std::exception_ptr& error) override;
-  /// An error has been shown to the program, or the communicator is being taken down: nothing that
-  /// happens from now on is a surprise.
+  /// Is called when an error has been shown to the program, or the communicator is being shut down:
+  /// no later error counts as unseen.
   void seen() override;
 
  private:
@@ -51,10 +53,10 @@ class ErrorMonitor final : public ctran::ErrorObserver,
   std::mutex mutex_;
   std::function<void(bool)> listener_;
   bool seen_ = false;
-  bool counting_ = false;  ///< the thread that waits for the period of grace to pass runs
+  bool counting_ = false;  ///< the thread that waits for the period of grace is running
 };
 
-/// The message of any exception.
+/// Returns the message of any exception.
 std::string describe(const std::exception_ptr& error);
 
 }  // namespace torch::comms

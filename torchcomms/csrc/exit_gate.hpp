@@ -4,21 +4,22 @@
 
 namespace torch::comms {
 
-/// The end of a process whose other threads, daemons of Python, are still in calls.
+/// Handles the end of a process whose other threads, daemon threads of Python, are still in calls.
 ///
-/// Python ends a thread that asks for the interpreter's lock then, in the middle of whatever it
-/// does. Who is about to ask passes the gate first; when it is closed, nobody does but the thread
-/// that closed it.
+/// At the end Python terminates a thread that asks for the interpreter's lock, in the middle of
+/// whatever it does. A thread that is about to ask has to pass the gate first; once the gate is
+/// closed, only the thread that closed it passes.
 class ExitGate {
  public:
-  static bool isClosed() noexcept;  ///< to this thread
-  /// Whether this thread may pass; if so, it leaves when it has the lock.
+  static bool isClosed() noexcept;  ///< for this thread
+  /// Returns whether this thread may pass. If so, it has to call `leave` when it has the lock.
   static bool enter() noexcept;
   static void leave() noexcept;
-  /// What a thread does that may not pass, or that Python is ending: nothing, until the process has
-  /// ended.
+  /// Blocks until the process has ended. A thread calls it that may not pass, or that Python is
+  /// terminating.
   [[noreturn]] static void stay();
-  /// Waits for those that have passed and not left, at most so long. They need the lock meanwhile.
+  /// Closes the gate, and waits up to `limit` for the threads that have passed and not left. They
+  /// need the lock meanwhile.
   static void close(std::chrono::milliseconds limit);
 };
 

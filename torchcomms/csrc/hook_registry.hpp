@@ -16,23 +16,25 @@ namespace torch::comms {
 class CallRecorder;
 
 /// The hooks of one communicator, called in the order of their registration, and its recorder. All
-/// methods may be called from any thread, also inside a hook, but those of the recorder.
+/// methods except those of the recorder may be called from any thread, also inside a hook.
 class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
  public:
   RemovableHandle addPre(PreHook hook);
   RemovableHandle addPost(PostHook hook);
   RemovableHandle addAbort(AbortHook hook);
 
-  /// From now on operations are recorded there; null: they are not. Not during an operation.
+  /// From now on operations are recorded there; null: they are not recorded. Must not be called
+  /// during an operation.
   void record(std::shared_ptr<CallRecorder> recorder);
   CallRecorder* recorder() const { return recorder_.get(); }
 
-  /// Whether operations have to tell. This is all that one without hooks pays.
+  /// Returns whether operations have to call hooks or the recorder. An operation without either
+  /// pays for this check only.
   bool active() const { return active_.load(std::memory_order_relaxed); }
 
-  /// Of the operations of all communicators, from 1.
+  /// Returns the next number of an operation, counted over all communicators from 1.
   static uint64_t nextOpId();
-  /// What hooks are told of finalize(), which is no operation.
+  /// The number that hooks get for finalize(), which is no operation.
   static constexpr uint64_t kNoOpId = 0;
 
   /// Issues an operation between its hooks.
@@ -41,21 +43,21 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
       c10::function_ref<c10::intrusive_ptr<TorchWork>()> issue) const;
   void before(OpName op, uint64_t id, const PreHookArgs& args) const;
   void after(uint64_t id, const PostHookArgs& args) const;
-  /// The communicator is broken: the first time, a thread of their own calls the abort hooks, for
-  /// which this waits a quarter of a second. `toTheEnd`: every time, until they have ended, at most
-  /// half a minute.
+  /// Is called when the communicator is broken. The first time, a thread of its own calls the abort
+  /// hooks, and this waits a quarter of a second for them. `toTheEnd`: waits every time until they
+  /// have ended, at most half a minute.
   void broken(bool toTheEnd);
-  /// It works again: the next time is a first time.
+  /// Is called when the communicator works again: the next call of `broken` is a first one.
   void mended();
 
   /// Forgets all hooks.
   void clear();
 
-  /// Waits until no abort hook runs, of any communicator, at most so long.
+  /// Waits until no abort hook of any communicator runs, at most for `limit`.
   static void settleAll(std::chrono::milliseconds limit);
 
  private:
-  /// One kind of hooks. Those who call them hold the list as it was, so it is never changed.
+  /// One kind of hooks. A caller of hooks holds the list as it was, so a list is never changed.
   template <typename Hook>
   struct List {
     struct Entry {
@@ -81,7 +83,7 @@ class HookRegistry : public std::enable_shared_from_this<HookRegistry> {
   List<PostHook> post_;
   List<AbortHook> abort_;
   enum class Abort { None, Running, Done } abortState_ = Abort::None;
-  std::thread::id abortCaller_;  ///< of nobody while no hook runs
+  std::thread::id abortCaller_;  ///< no thread while no hook runs
   std::condition_variable abortDone_;
   std::atomic<bool> active_{false};
   std::shared_ptr<CallRecorder> recorder_;

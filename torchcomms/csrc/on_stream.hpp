@@ -6,7 +6,7 @@
 
 namespace torch::comms {
 
-/// What works of operations that the engine tracks on streams are besides.
+/// A second base of works whose operations the engine tracks on streams.
 class OnStream {
  public:
   virtual ~OnStream() = default;

@@ -11,13 +11,13 @@
 
 namespace torch::comms {
 
-/// What profilers see of a call, from its construction to its destruction: of torch.profiler an
+/// Shows a call to profilers, from its construction to its destruction. torch.profiler gets an
 /// event "ctran:all_reduce" with the bytes and the algorithm, and in it the "record_param_comms" of
-/// torch.distributed, which tools that read its traces look for; of NVTX a range, where
+/// torch.distributed, for which tools that read its traces look. NVTX gets a range if
 /// TORCHCOMMS_NVTX asks for it.
 class ProfiledCall {
  public:
-  /// Whether somebody looks. This is all that a call costs where nobody does.
+  /// Returns whether a profiler is active. If none is, a call pays for this check only.
   static bool isSeen() { return at::hasCallbacks() || isRange(); }
 
   ProfiledCall(const TorchCommBackend& backend, OpName op, const OperationView& view);
@@ -32,7 +32,7 @@ class ProfiledCall {
   static bool isRange();
 
   std::string name_;
-  // In the order of their beginnings; they end the other way round.
+  // In the order in which they begin; they end in the opposite order.
   std::optional<at::RecordFunction> event_;
   std::optional<c10::DebugInfoGuard> parameters_;
   std::optional<at::RecordFunction> standard_;

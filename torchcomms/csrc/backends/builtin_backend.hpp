@@ -6,10 +6,11 @@
 
 namespace torch::comms {
 
-/// A backend that takes every operation as a Call.
+/// A backend that gets every operation as a Call.
 class BuiltinBackend : public TorchCommBackend {
  public:
-  /// Carries out an operation. Throws by `unsupported` those that it does not know.
+  /// Carries out an operation. Calls `unsupported`, which throws, for an operation that it does not
+  /// have.
   virtual WorkPtr issue(const Call& call) = 0;
 
   int getRank() const override { return *options_.rank; }
@@ -63,11 +64,11 @@ class BuiltinBackend : public TorchCommBackend {
                         const GatherSingleOptions& options) final;
 
  protected:
-  /// That of the call, else the communicator's.
+  /// Returns the timeout of the call, else the communicator's.
   std::chrono::milliseconds timeoutOf(const OpOptions& options) const {
     return options.timeout == kNoTimeout ? options_.timeout : options.timeout;
   }
-  /// For operations of which the backend has none of that kind.
+  /// Throws for an operation that the backend does not have.
   [[noreturn]] void unsupported(const Call& call) const;
   using TorchCommBackend::unsupported;
 

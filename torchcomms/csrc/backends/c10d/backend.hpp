@@ -20,7 +20,7 @@ namespace torch::comms {
 
 struct C10dGroup;
 
-/// Makes a c10d backend: collective over its ranks, which share `store` and nothing else does.
+/// Makes a c10d backend. Collective over its ranks; nothing else uses `store`.
 using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const Hints& hints)>;
@@ -28,32 +28,33 @@ using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
 /// Threads that wait for messages, by peer, direction and tag.
 using MessageQueues = std::map<std::tuple<int, P2POp::Type, int>, TaskQueue>;
 
-/// What there is to know of a c10d backend.
+/// Describes a c10d backend.
 struct C10dKind {
   std::string name;
   C10dFactory factory;
-  const char* device = "cpu";  ///< whose tensors it takes
+  const char* device = "cpu";  ///< the device of the tensors that it takes
   bool reducesBits = true;     ///< it has BAND, BOR and BXOR
 
-  /// Its operations are work on streams: to wait for one orders the current stream behind it.
+  /// Returns whether its operations are work on streams: a wait for one orders the current stream
+  /// behind it.
   bool isOnStreams() const { return std::string_view(device) != "cpu"; }
 };
 
 /// A c10d backend as a backend of ours.
 ///
-/// Of the c10d backend it uses allreduce, reduce, broadcast, allgather, gather, scatter,
-/// alltoall_base, barrier, send, recv and recvAnysource, and groups of calls where it has them. All
-/// of them move bytes, so every dtype can be moved; what is reduced is encoded (see Reduction).
+/// It uses allreduce, reduce, broadcast, allgather, gather, scatter, alltoall_base, barrier, send,
+/// recv and recvAnysource of the c10d backend, and groups of calls where it has them. All of them
+/// move bytes, so every dtype can be moved; values that are reduced are encoded (see Reduction).
 /// Reduce-scatter exchanges the parts and reduces them here, in the order of ranks.
 ///
 /// Collectives run one after another on a queue; a synchronous one that finds the queue idle runs
-/// on the caller's thread. Sends and receives have a queue per peer and direction, on which they
-/// are waited for; they are issued at once, in order. (A c10d work of a send or receive cannot be
-/// asked whether it has ended, only waited for: hence threads.)
+/// on the caller's thread. Sends and receives are issued at once, in order; each peer and direction
+/// has a queue on which they are waited for. (A c10d work of a send or receive cannot be asked
+/// whether it has ended, only waited for, so this takes threads.)
 ///
-/// On streams a call is issued on the caller's thread, synchronous ones on the current stream,
-/// asynchronous ones on a stream of the communicator's that follows the current one. There are no
-/// queues and no timeouts then, but for connecting; finalize waits at most the timeout.
+/// On streams a call is issued on the caller's thread: synchronous ones on the current stream,
+/// asynchronous ones on a stream of the communicator that follows the current one. There are no
+/// queues then, and no timeouts except for connecting; finalize waits at most the timeout.
 ///
 /// After a failure nothing is known of the c10d backend's connections, so every later operation
 /// throws the error again. Like the c10d backend, it cannot send to itself.
@@ -92,11 +93,12 @@ class C10dBackend final : public BuiltinBackend {
   /// Runs or posts a collective. What `body` captures is held until it has ended.
   WorkPtr execute(const Call& call, Body body);
   WorkPtr executeOnStream(const Call& call, const Body& body);
-  /// Forgets what has ended on the device; whether nothing is left.
+  /// Forgets the operations that have ended on the device. Returns whether none is left.
   bool forgetEnded();
-  /// Waits until the device has done what was issued. Throws ctran::Error (Timeout).
+  /// Waits until the device has ended what was issued. Throws ctran::Error (Timeout).
   void drainDevice();
-  /// Where the end of a message is waited for, behind the earlier ones that it is matched with.
+  /// Returns the queue on which the end of a message is waited for, behind the earlier messages
+  /// that it is matched with.
   TaskQueue& queueOf(const P2POp& message);
   WorkPtr exchange(const Call& call);
   WorkPtr exchangeOnStream(const Call& call, const std::vector<P2POp>& ops);
@@ -104,10 +106,10 @@ class C10dBackend final : public BuiltinBackend {
   const C10dKind kind_;
   std::shared_ptr<C10dGroup> group_;
   TaskQueue collectives_;
-  std::atomic<bool> entered_{false};  ///< a collective is being called, on the host
+  std::atomic<bool> entered_{false};  ///< a thread of the host is calling a collective
   MessageQueues messages_;
-  std::optional<c10::Stream> stream_;                      ///< of asynchronous calls on streams
-  std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< what may not have ended
+  std::optional<c10::Stream> stream_;  ///< used by asynchronous calls on streams
+  std::deque<std::shared_ptr<DeviceOperation>> onDevice_;  ///< operations that may not have ended
   uint64_t splits_ = 0;
 };
 

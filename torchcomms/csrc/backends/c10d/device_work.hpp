@@ -9,16 +9,17 @@
 
 namespace torch::comms {
 
-/// A call of a c10d backend whose works are work on the streams of a device: it has ended when the
-/// device has done what had been put on a stream by then. Keeps what the call uses.
+/// A call of a c10d backend whose operations are work on the streams of a device. It has ended when
+/// the device has done what was on the stream at the call. Keeps what the call uses.
 class DeviceOperation {
  public:
-  /// The device is current.
+  /// The device has to be current.
   DeviceOperation(const c10::Stream& stream, std::shared_ptr<void> held);
 
-  /// Never blocks. True, too, if the device is lost: who uses it is told by torch.
+  /// Never blocks. Also returns true if the device is lost; torch reports that to the code that
+  /// uses the device.
   bool hasEnded() const;
-  /// Orders the current stream behind it.
+  /// Orders the current stream behind the operation.
   void follow();
 
  private:

@@ -7,9 +7,9 @@
 
 namespace torch::comms {
 
-/// What a c10d backend threw in `op` as a ctran::Error. c10d has no kinds of errors, so the kind is
-/// read from the text: a timeout, a lost connection, or something else. `peer` is whom the
-/// operation was with, if with one.
+/// Translates what a c10d backend threw in `op` into a ctran::Error. c10d has no kinds of errors,
+/// so the kind is read from the text: a timeout, a lost connection, or something else. `peer` is
+/// the rank with which the operation was, if it was with one.
 std::exception_ptr translated(const std::exception_ptr& error, OpName op, const std::string& comm,
                               std::optional<int> peer);
 

@@ -16,25 +16,25 @@
 
 namespace torch::comms {
 
-/// The c10d backend of a communicator and whether it still works: what the communicator shares with
-/// its queues, whose threads may outlive it.
+/// The c10d backend of a communicator, and whether it still works. The communicator shares it with
+/// its queues, whose threads may outlive the communicator.
 struct C10dGroup {
   c10::intrusive_ptr<c10d::Backend> backend;
-  c10::intrusive_ptr<c10d::Store> store;  ///< of this communicator alone
+  c10::intrusive_ptr<c10d::Store> store;  ///< used by this communicator alone
   std::string name;
   int rank = 0;
   int size = 1;
   std::shared_ptr<ErrorMonitor> monitor;
   const uint64_t process = ctran::processToken();
-  std::mutex issuing;  ///< of calls that issue; the c10d backend takes one at a time
+  std::mutex issuing;  ///< held by calls that issue; the c10d backend takes one at a time
 
-  /// Throws the error that broke the communicator, if one has; also in a forked child.
+  /// Throws the error that broke the communicator, if one has; also throws in a forked child.
   void requireWhole(OpName op) const;
   bool isBroken() const { return broken_; }
-  /// From now on the communicator is broken. The first error stays.
+  /// Breaks the communicator from now on. The first error stays.
   void breakWith(const std::exception_ptr& error);
-  /// As the call that is being left with an exception of the host's (Ctrl-C) goes on in the
-  /// backend.
+  /// Breaks the communicator when an exception of the host language (Ctrl-C) ends a call, because
+  /// the call goes on in the backend.
   void interrupted(OpName op);
 
  private:
@@ -43,12 +43,12 @@ struct C10dGroup {
   std::exception_ptr error_;  ///< guarded by mutex_
 };
 
-/// One collective while it runs: issues works of the c10d backend and waits for them.
+/// One collective while it runs: it issues works of the c10d backend and waits for them.
 class C10dCall {
  public:
   using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-  /// `interruptible`: on a thread of the program, where Ctrl-C ends waits.
+  /// `interruptible`: the call is on a thread of the program, where Ctrl-C ends waits.
   C10dCall(C10dGroup& group, OpName op, std::chrono::milliseconds timeout, bool interruptible)
       : group_(group),
         op_(op),
@@ -59,7 +59,7 @@ class C10dCall {
   int rank() const { return group_.rank; }
   int size() const { return group_.size; }
 
-  /// c10d options of a collective, with the timeout.
+  /// Returns c10d options of a collective, with the timeout.
   template <typename Options>
   Options options() const {
     Options made;
@@ -79,8 +79,8 @@ class C10dCall {
     wait(issue(issued));
   }
 
-  /// Carries out `body`. What it throws breaks the group, and is thrown as a ctran::Error but for
-  /// what interrupts it.
+  /// Runs `body`. What it throws breaks the group, and is thrown as a ctran::Error, unless it is an
+  /// interruption.
   void carryOut(const std::function<void(const C10dCall&)>& body);
 
  private:

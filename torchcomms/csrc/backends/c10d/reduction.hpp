@@ -24,19 +24,20 @@ namespace torch::comms {
 class Reduction {
  public:
   /// `carriesBits`: the backend has BAND, BOR and BXOR. Throws ctran::Error (InvalidArgument) if
-  /// `op` means nothing for the dtype of `example`.
+  /// `op` has no meaning for the dtype of `example`.
   Reduction(const at::Tensor& example, const ReduceOp& op, int ranks, bool carriesBits);
 
-  /// Whether the backend can reduce encoded values. Else: gather, and reduceBlocks.
+  /// Returns whether the backend can reduce encoded values. If not, they are gathered, and
+  /// reduceBlocks reduces them.
   bool isCarried() const;
-  /// What the backend is asked for.
+  /// Returns the operation that the backend is asked for.
   c10d::ReduceOp::RedOpType op() const { return op_; }
 
-  /// The values to reduce, flat. They may be the memory of `tensor`.
+  /// Returns the values to reduce, flat. They may be the memory of `tensor`.
   at::Tensor encode(const at::Tensor& tensor) const;
-  /// Writes reduced values, which it may change, to `tensor`.
+  /// Writes reduced values to `tensor`. It may change the values.
   void decode(const at::Tensor& values, const at::Tensor& tensor) const;
-  /// Encoded `blocks` (one row per rank) reduced to one, in the order of ranks. 16-bit floats are
+  /// Reduces encoded `blocks` (one row per rank) to one, in the order of ranks. 16-bit floats are
   /// accumulated, and returned, in float32.
   at::Tensor reduceBlocks(const at::Tensor& blocks) const;
 
@@ -51,7 +52,7 @@ class Reduction {
   c10d::ReduceOp::RedOpType op_;
 };
 
-/// The memory of a dense, contiguous tensor as bytes; holds the tensor.
+/// Returns the memory of a dense, contiguous tensor as bytes; the result holds the tensor.
 at::Tensor bytesOf(const at::Tensor& tensor);
 std::vector<at::Tensor> bytesOf(const std::vector<at::Tensor>& tensors);
 

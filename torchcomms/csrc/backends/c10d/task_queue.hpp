@@ -6,24 +6,24 @@
 
 namespace torch::comms {
 
-/// Runs tasks one after another, in the order of posting, on a thread of its own. The thread is
-/// made for the first task.
+/// Runs tasks one after another, in the order of posting, on a thread of its own. The first task
+/// starts the thread.
 class TaskQueue {
  public:
-  /// Must not throw.
+  /// A task must not throw.
   using Task = std::function<void()>;
 
   TaskQueue();
-  /// Does not wait: a task that runs goes on, tasks that have not begun are dropped.
+  /// Does not wait: a running task goes on; tasks that have not begun are dropped.
   ~TaskQueue();
   TaskQueue(TaskQueue&&) noexcept = default;
   TaskQueue& operator=(TaskQueue&&) = delete;
 
   void post(Task task);
-  /// Whether all tasks have ended. What they did is visible then.
+  /// Returns whether all tasks have ended. What they did is visible then.
   bool idle() const;
 
-  /// Waits until the tasks of all queues of the process have ended, at most so long.
+  /// Waits until the tasks of all queues of the process have ended, at most for `limit`.
   static void settleAll(std::chrono::milliseconds limit);
 
  private:

@@ -17,8 +17,8 @@
 
 namespace torch::comms {
 
-/// One call: what its C10dWork, the waiting caller, and the threads that carry it out share. It has
-/// parts when it is a batch of sends and receives; it ends with the last of them or the first that
+/// One call, as its C10dWork, the waiting caller, and the threads that carry it out share it. A
+/// batch of sends and receives has parts; it ends with the last of them, or with the first that
 /// fails. All methods may be called from any thread.
 class C10dOperation {
  public:
@@ -26,26 +26,26 @@ class C10dOperation {
       : op_(op), monitor_(std::move(monitor)), left_(parts) {}
 
   void started();
-  /// Before it ends.
+  /// Is called before the operation ends.
   void cameFrom(int rank) { source_.store(rank, std::memory_order_relaxed); }
-  /// -1 unless it has come from whoever was first.
+  /// Returns the sender of a receive from any rank; -1 for other operations.
   int source() const { return source_.load(std::memory_order_relaxed); }
   void partEnded(const std::exception_ptr& error);
 
   WorkStatus status() const;
   /// Marks the error as seen.
   std::exception_ptr exception() const;
-  /// Blocks under HostWait until the operation has ended or `limit` has passed; whether it has
-  /// ended. Throws its error.
+  /// Blocks under HostWait until the operation has ended or `limit` has passed. Returns whether it
+  /// has ended. Throws its error.
   bool wait(std::optional<std::chrono::milliseconds> limit);
   void setCallback(std::function<void()> callback);
   void setStartCallback(std::function<void()> callback);
-  /// The program has let go of the work.
+  /// Is called when the program has let go of the work.
   void released();
 
  private:
   void block(std::optional<std::chrono::milliseconds> limit);
-  /// With the lock.
+  /// Has to be called with the lock.
   bool ended() const { return status_ > WorkStatus::INPROGRESS; }
 
   const OpName op_;
@@ -57,7 +57,7 @@ class C10dOperation {
   WorkStatus status_ = WorkStatus::NOT_STARTED;
   size_t left_;
   std::exception_ptr error_;
-  int waiting_ = 0;        ///< threads that will see how it ends
+  int waiting_ = 0;        ///< number of threads that will see how it ends
   bool reachable_ = true;  ///< the program has its work
   std::vector<std::function<void()>> startCallbacks_;
   std::vector<std::function<void()>> callbacks_;

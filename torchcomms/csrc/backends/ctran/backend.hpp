@@ -13,13 +13,13 @@
 
 namespace torch::comms {
 
-/// The project's own engine: describes each operation as a ctran::Collective (describe.hpp), which
-/// goes where its tensors are (place.hpp).
+/// The backend of the project's own engine. It describes each operation as a ctran::Collective
+/// (describe.hpp) and passes it to the place of its tensors (place.hpp).
 ///
-/// On tensors of the CPU the engine runs or posts it. On GPUs it becomes work on a stream: with
-/// `async_op` false on the one that is current for the caller, with true on the communicator's own,
-/// behind what the current one holds. While a stream captures, every operation runs on it and
-/// belongs to its graph. No call waits for the device.
+/// On tensors of the CPU the engine runs or posts the operation. On GPUs it becomes work on a
+/// stream: with `async_op` false on the stream that is current for the caller, with true on the
+/// communicator's own stream, behind what the current one holds. While a stream captures, every
+/// operation runs on it and belongs to its graph. No call waits for the device.
 class CtranBackend final : public BuiltinBackend {
  public:
   CtranBackend() = default;
@@ -63,9 +63,10 @@ class CtranBackend final : public BuiltinBackend {
   /// Null on the CPU.
   const std::shared_ptr<ctran::GpuCommunicator>& gpu() const { return place_->gpu(); }
   uint64_t engineToken() const override { return members_->comm ? members_->comm->token() : 0; }
-  /// Among the same ranks, for tensors of the CPU. Throws where there are none yet.
+  /// The engine's communicator of the same ranks, for tensors of the CPU. Throws if there are no
+  /// ranks yet.
   ctran::Communicator& engine() const { return members_->engine(); }
-  /// The same; null where there are none yet.
+  /// Returns that communicator; null if there are no ranks yet.
   const std::shared_ptr<ctran::Communicator>& shareEngine() const { return members_->comm; }
   /// Calls `look` with the engine, on any thread, whatever reconfigure() does meanwhile.
   void lookAtEngine(const std::function<void(ctran::Communicator&)>& look) const {

@@ -40,7 +40,7 @@ inline std::vector<ctran::Block> writableBlocks(std::span<const at::Tensor> tens
   return blocks;
 }
 
-/// Consecutive blocks of `rows[r]` rows each.
+/// Returns consecutive blocks of `rows[r]` rows each.
 inline std::vector<ctran::Block> rowBlocks(std::byte* start, const at::Tensor& tensor,
                                            std::span<const uint64_t> rows) {
   const size_t row = static_cast<size_t>(rowSize(tensor));

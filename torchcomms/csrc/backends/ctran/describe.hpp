@@ -11,15 +11,15 @@
 
 namespace torch::comms {
 
-/// What the engine is asked for, among so many ranks. `op` is the call's reduction, if it has one.
-/// The tensors of the call have to outlive it.
+/// Describes a call among `ranks` ranks for the engine. `op` is the call's reduction, if it has
+/// one. The tensors of the call have to outlive the result.
 ctran::Collective collectiveOf(const Call& call, int ranks, const ctran::ReduceOp& op);
 
-/// The same of a message of a batch.
+/// Describes a message of a batch.
 ctran::Collective collectiveOf(const P2POp& message);
 
-/// What owns the tensors of a call until it is done. Who lets go of a tensor may need the
-/// interpreter's lock.
+/// Owns the tensors of a call until it has ended. To release a tensor may need the interpreter's
+/// lock.
 struct HeldTensors {
   HeldTensors(const Call& call, const at::Tensor& more) {
     tensors.append(call.inputs.begin(), call.inputs.end());

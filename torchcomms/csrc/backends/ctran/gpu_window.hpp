@@ -7,8 +7,8 @@
 
 namespace torch::comms {
 
-/// A window of `backend`, which works on GPUs and outlives it: its operations are the device's own
-/// copies and stream operations, its ranks meet through the engine's communicator.
+/// Makes a window of `backend`, which works on GPUs and outlives the window. Its operations are the
+/// device's own copies and stream operations; its ranks meet through the engine's communicator.
 std::shared_ptr<TorchCommWindow> makeGpuWindow(CtranBackend& backend);
 
 }  // namespace torch::comms

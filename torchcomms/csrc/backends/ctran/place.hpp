@@ -12,9 +12,9 @@ namespace torch::comms {
 
 class CtranBackend;
 
-/// Where the tensors of a CtranBackend are: what the CPU and GPUs do differently.
+/// The place of the tensors of a CtranBackend: what differs between the CPU and GPUs.
 ///
-/// The backend owns it. `hold` makes what owns the tensors of an operation until it is done.
+/// The backend owns it. `hold` makes the owner of the tensors of an operation until it has ended.
 class CtranPlace {
  public:
   using WorkPtr = TorchCommBackend::WorkPtr;
@@ -22,12 +22,12 @@ class CtranPlace {
 
   virtual ~CtranPlace() = default;
 
-  /// That of a communicator of some of the ranks. Collective over these.
+  /// Makes the place of a communicator of some of the ranks. Collective over these.
   virtual std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) = 0;
   /// Null on the CPU.
   virtual const std::shared_ptr<ctran::GpuCommunicator>& gpu() const = 0;
 
-  /// `factor` is what a reduction needs until it is done, if anything.
+  /// `factor` is set to what the reduction needs until it has ended, if anything.
   virtual ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const = 0;
   virtual WorkPtr execute(const Call& call, ctran::Collective&& collective, Hold hold) = 0;
   virtual WorkPtr exchangeRows(const Call& call, ctran::Collective&& collective) = 0;
@@ -36,21 +36,21 @@ class CtranPlace {
   virtual WorkPtr reduceScatterQuantized(const Call& call, ctran::Collective&& collective) = 0;
 
   virtual std::shared_ptr<TorchCommWindow> newWindow() = 0;
-  /// The memory is registered as long as somebody holds what is returned.
+  /// Registers memory for as long as the result is held.
   virtual std::shared_ptr<void> registerMemory(const at::Tensor& tensor) = 0;
   virtual std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                         std::chrono::milliseconds timeout) = 0;
 
-  /// Waits for what the communicator of the CPU knows nothing of.
+  /// Waits for operations that the communicator of the CPU does not know.
   virtual void drain() = 0;
-  /// `finalized`: the communicator has been.
+  /// `finalized`: the communicator has been finalized.
   virtual void abort(bool finalized) = 0;
   virtual bool isBroken() const = 0;
   virtual void setTimeout(std::chrono::milliseconds timeout) = 0;
 };
 
 std::unique_ptr<CtranPlace> makePlaceOnCpu(CtranBackend& backend);
-/// Collective. `backend` has a communicator.
+/// Collective. `backend` has to have a communicator.
 std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend, ctran::WaitHooks& hooks);
 
 }  // namespace torch::comms

@@ -6,9 +6,9 @@
 
 namespace torch::comms {
 
-/// A c10d store for what no other user may read. A c10d::FileStore, whose file all may read as a
-/// rule and keeps what was deleted, gets but the name of a file beside it, which is this user's
-/// alone and goes when the key is removed.
+/// A c10d store for values that no other user may read. The file of a c10d::FileStore is usually
+/// readable by all, and keeps what was deleted. So it only gets the name of a second file beside
+/// it, which this user alone can read, and which is removed with the key.
 class SecretStore final : public ctran::Store {
  public:
   explicit SecretStore(const c10::intrusive_ptr<c10d::Store>& store);

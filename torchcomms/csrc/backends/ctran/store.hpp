@@ -6,7 +6,7 @@
 
 namespace torch::comms {
 
-/// A c10d store, as the engine sees it. Blocks under HostWait, and Ctrl-C ends the wait.
+/// A c10d store as a store of the engine. Blocks under HostWait; Ctrl-C ends the wait.
 class C10dStore final : public ctran::Store {
  public:
   explicit C10dStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}

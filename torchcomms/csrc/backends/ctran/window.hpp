@@ -40,7 +40,7 @@ class CtranWindow final : public TorchCommWindow {
                         const OpOptions& options) override;
 
  private:
-  /// What the engine starts: waited for here, or handed out.
+  /// Runs what the engine starts: waits for it, or returns its work.
   template <typename Call>
   WorkPtr visibly(OpName op, bool async_op, Call call);
 
@@ -51,7 +51,7 @@ class CtranWindow final : public TorchCommWindow {
 
 ctran::Comparison engineComparison(SignalCmpOp op);
 
-/// A tensor of bytes in memory that the other ranks of the host can map.
+/// Allocates a tensor of bytes in memory that the other ranks of the host can map.
 at::Tensor sharedBytes(int64_t bytes);
 
 }  // namespace torch::comms

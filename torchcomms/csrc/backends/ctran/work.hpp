@@ -12,7 +12,7 @@
 
 namespace torch::comms {
 
-/// Calls the engine; an error that breaks the communicator and reaches the program is seen.
+/// Calls the engine. An error that breaks the communicator and reaches the program counts as seen.
 template <typename Ask>
 auto visibly(ErrorMonitor& monitor, Ask ask) {
   try {
@@ -33,7 +33,7 @@ auto visibly(ErrorMonitor& monitor, Ask ask) {
 /// A posted operation of the engine.
 class CtranWork final : public TorchWork {
  public:
-  /// `source`: where the engine says from whom a receive from any rank was.
+  /// `source`: where the engine writes the sender of a receive from any rank.
   static c10::intrusive_ptr<CtranWork> make(OpName op, std::shared_ptr<ctran::Work> work,
                                             std::shared_ptr<ErrorMonitor> monitor,
                                             std::shared_ptr<const int> source = nullptr);
@@ -62,7 +62,7 @@ class CtranWork final : public TorchWork {
   const std::shared_ptr<ctran::Work> work_;
   const std::shared_ptr<ErrorMonitor> monitor_;
   const std::shared_ptr<const int> source_;
-  std::atomic<int> waiting_{0};  ///< threads that will see how the operation ends
+  std::atomic<int> waiting_{0};  ///< number of threads that will see how the operation ends
 };
 
 }  // namespace torch::comms

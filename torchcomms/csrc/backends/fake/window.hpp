@@ -9,7 +9,7 @@
 
 namespace torch::comms {
 
-/// A window of which every rank's memory is this rank's: operations succeed at once and touch
+/// A window in which every rank's memory is this rank's. Operations succeed at once and touch
 /// nothing.
 class FakeWindow final : public TorchCommWindow {
  public:

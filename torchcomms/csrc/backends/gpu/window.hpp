@@ -39,7 +39,7 @@ class GpuWindow final : public TorchCommWindow {
                         const OpOptions& options) override;
 
  private:
-  /// `start(stream, options)` asks the window; what it puts on a stream holds `tensor`.
+  /// Calls `start(stream, options)`; what it puts on the stream holds `tensor`.
   template <typename Start>
   WorkPtr enqueue(OpName op, bool async_op, const OpOptions& options, const Start& start,
                   const at::Tensor& tensor = {});

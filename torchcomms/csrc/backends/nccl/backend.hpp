@@ -11,7 +11,7 @@
 
 namespace torch::comms {
 
-/// The vendor's library: NCCL, or another of its interface.
+/// The backend of the vendor's library: NCCL, or another with its interface.
 ///
 /// With `async_op` false an operation runs on the stream that is current for the caller, with true
 /// on the communicator's own stream, behind what the current one holds. While a stream captures,
@@ -57,7 +57,7 @@ class NcclBackend final : public BuiltinBackend {
   const nccl::Library& library() const { return *library_; }
 
  private:
-  /// What an operation asks of the library while it is being issued.
+  /// What an operation calls the library with while it is being issued.
   struct Issue {
     nccl::Group& group;
     const nccl::Library& library;
@@ -74,25 +74,26 @@ class NcclBackend final : public BuiltinBackend {
   void adopt(std::shared_ptr<nccl::Group> group, const CommOptions& options);
   nccl::GroupSetup setup(const CommOptions& options,
                          std::shared_ptr<nccl::Bulletin> bulletin) const;
-  /// What `put` puts on a stream, behind what `current` holds; null while that captures.
-  /// `together`: all ranks do the same.
+  /// Enqueues what `put` puts on a stream, behind what `current` holds; returns null while that
+  /// captures. `together`: all ranks do the same.
   std::shared_ptr<ctran::StreamOperation> enqueue(const ctran::EnqueueOptions& options,
                                                   nccl::Stream current, bool together,
                                                   const std::function<void(nccl::Stream)>& put);
-  /// Issues an operation: `calls` asks the library, `after` puts more on the stream. `hold` makes
+  /// Issues an operation: `calls` calls the library, `after` puts more on the stream. `hold` makes
   /// what the work, or the graph, keeps.
   WorkPtr run(OpName op, Form form, bool async_op, const OpOptions& options,
               const std::function<void(const Issue&)>& calls,
               const std::function<void(nccl::Stream)>& after,
               const std::function<std::shared_ptr<void>()>& hold);
-  /// As `run`; what is issued holds the tensors of the call, and `more`.
+  /// Does what `run` does, and holds the tensors of the call, and `more`.
   template <typename Calls, typename... Held>
   WorkPtr execute(const Call& call, Form form, const Calls& calls, const Held&... more);
-  /// As `execute`, with more on the stream after it.
+  /// Does what `execute` does, and puts more on the stream afterwards.
   template <typename Calls, typename After, typename... Held>
   WorkPtr executeThen(const Call& call, Form form, const Calls& calls, const After& after,
                       const Held&... more);
-  /// As `execute`, for `calls(issue, element, redOp)` that reduce tensors like `example`.
+  /// Does what `execute` does, for `calls(issue, element, redOp)` that reduce tensors like
+  /// `example`.
   template <typename Calls, typename... Held>
   WorkPtr executeReduction(const Call& call, Form form, const at::Tensor& example,
                            const Calls& calls, const Held&... more);

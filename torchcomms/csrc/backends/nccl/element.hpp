@@ -10,25 +10,25 @@
 
 namespace torch::comms::nccl {
 
-/// How a reduction of torch is put to the library: as elements of this type, so many for each
-/// element of the tensor, reduced with this.
+/// How the library does a reduction of torch: on elements of `type`, `perElement` for each element
+/// of the tensor, with `op`.
 struct Element {
   DataType type;
   size_t perElement = 1;
-  RedOp op = kSum;  ///< not for PREMUL_SUM, whose factor makes a reduction of its own
+  RedOp op = kSum;  ///< not used for PREMUL_SUM, whose factor makes a reduction of its own
 };
 
-/// Throws ctran::Error (InvalidArgument) naming dtype and reduction if the pair means nothing, or
-/// the library has no such reduction.
+/// Throws ctran::Error (InvalidArgument), which names dtype and reduction, if the pair has no
+/// meaning, or the library has no such reduction.
 Element reducedElement(const at::Tensor& tensor, const ReduceOp& op, const Library& library);
 
-/// A factor of PREMUL_SUM as the library reads it.
+/// The factor of PREMUL_SUM as the library reads it.
 struct Factor {
   alignas(8) std::array<std::byte, 8> number{};
-  at::Tensor tensor;  ///< on the device; else undefined, and `number` counts
+  at::Tensor tensor;  ///< the factor on the device; if undefined, `number` is used
 };
 
-/// The factor of `op` in the type in which `tensor` is reduced.
+/// Returns the factor of `op` in the type in which `tensor` is reduced.
 Factor factorFor(const at::Tensor& tensor, const ReduceOp& op);
 
 }  // namespace torch::comms::nccl

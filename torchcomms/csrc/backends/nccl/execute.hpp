@@ -1,6 +1,6 @@
 #pragma once
 
-// How operations of NcclBackend are put together. Included by those files that define some.
+// Templates for the operations of NcclBackend. The files that define operations include this.
 
 #include <ATen/ATen.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -22,7 +22,7 @@ inline std::byte* writable(const at::Tensor& tensor) {
   return static_cast<std::byte*>(tensor.mutable_data_ptr());
 }
 
-/// Multiplies by the factor, by work on the current stream.
+/// Multiplies the tensor by the factor, by work on the current stream.
 void scale(const at::Tensor& tensor, const ReduceOp& op);
 
 }  // namespace nccl

@@ -26,7 +26,7 @@ using ctran::Replays;
 using ctran::gpu::Stream;
 using Clock = ctran::StreamQueue::Clock;
 
-/// What a group is made of besides its handle.
+/// What a group is made of, in addition to its handle.
 struct GroupSetup {
   const Library& library;
   const ctran::gpu::Runtime& runtime;
@@ -40,19 +40,19 @@ struct GroupSetup {
   std::shared_ptr<Bulletin> bulletin;  ///< null for one rank
 };
 
-/// A communicator of the library and all that goes on with it. Shared by the backend, its works and
-/// the watchdog; lives until the last operation has ended and the last graph with one has gone.
+/// A communicator of the library, with its operations. The backend, its works and the watchdog
+/// share it. It lives until the last operation has ended and the last graph with one has gone.
 ///
-/// The handle is used under `inside_`, for as long as one call of the library takes. What always
-/// waits for other ranks (creating, splitting, finalizing) runs on a thread of its own, for which
-/// the caller waits until the deadline. Operations are issued on the caller's thread: the first of
-/// a kind makes connections, and may wait for other ranks there; the watchdog looks after that, as
-/// after all that goes on once it has been issued. A non-blocking communicator (hint blocking=0)
+/// The handle is used under `inside_`, for as long as one call of the library takes. Calls that
+/// always wait for other ranks (creating, splitting, finalizing) run on a thread of their own, for
+/// which the caller waits until the deadline. Operations are issued on the caller's thread. The
+/// first of a kind makes connections, and may wait for other ranks there; the watchdog looks after
+/// that, as it does after every issued operation. A non-blocking communicator (hint blocking=0)
 /// never waits in the library, but makes a thread for every operation: measured on H200, 63 us of
 /// CPU time instead of 9.
 ///
-/// group.cpp is a group's life, calls.cpp its calls of the library, failure.cpp how it ends when
-/// something has gone wrong, inspection.cpp how the watchdog sees that.
+/// group.cpp has a group's life, calls.cpp its calls of the library, failure.cpp how it ends after
+/// a failure, inspection.cpp how the watchdog sees that.
 class Group final : public ctran::StreamQueue {
  public:
   explicit Group(GroupSetup setup);
@@ -61,26 +61,28 @@ class Group final : public ctran::StreamQueue {
   const GroupSetup& setup() const { return setup_; }
   const Library& library() const { return setup_.library; }
 
-  /// Makes the handle; collective. Throws ctran::Error, at the deadline at the latest.
+  /// Makes the handle. Collective. Throws ctran::Error, at the deadline at the latest.
   void create(const UniqueId& id, Clock::time_point deadline, std::chrono::milliseconds timeout);
-  /// As `create`, as a part of `parent`, or of none: then nothing is made. Collective over it.
+  /// Makes the handle as a part of `parent`; `splitOff` joins no part, and makes nothing.
+  /// Collective over `parent`.
   void splitFrom(Group& parent, int color, int key, Clock::time_point deadline,
                  std::chrono::milliseconds timeout);
   static void splitOff(Group& parent, Clock::time_point deadline,
                        std::chrono::milliseconds timeout);
 
   /// Calls the library: `calls(comm)` puts operations on streams, as one group if `grouped`.
-  /// Returns when the library has taken them over. Throws ctran::Error; arguments that the library
-  /// refuses leave the group as it was, all else breaks it, a timeout too.
+  /// Returns when the library has taken them over. Throws ctran::Error. Arguments that the library
+  /// refuses leave the group as it was; every other error breaks it, a timeout too.
   void issue(OpName op, bool grouped, std::chrono::milliseconds timeout,
              const std::function<void(Comm)>& calls);
-  /// Throws ctran::Error if the library has refused.
+  /// Throws ctran::Error if the library has refused a call.
   void check(Result result, const char* function) const;
 
-  /// Waits for a while until the kernels of a broken group have ended.
+  /// Waits some time until the kernels of a broken group have ended.
   void awaitEnd();
 
-  /// Of memory that will be used again and again; null if the communicator is broken.
+  /// Registers memory that will be used again and again. Returns null if the communicator is
+  /// broken.
   void* registerMemory(void* address, size_t bytes);
   void deregisterMemory(void* handle);
 
@@ -88,7 +90,7 @@ class Group final : public ctran::StreamQueue {
   bool inspect() override;
   Replays& replays() { return replays_; }
 
-  /// Waits for what is on its way, then leaves. Collective.
+  /// Waits for the operations that are under way, then leaves the communicator. Collective.
   void finalize(Clock::time_point deadline, std::chrono::milliseconds timeout);
   bool isFinalized() const { return finalized_; }
   /// Ends everything at once.
@@ -96,7 +98,7 @@ class Group final : public ctran::StreamQueue {
 
  private:
   class Inside;
-  /// What has not ended in its time.
+  /// An operation or call that is late.
   struct Late {
     std::string what;
     std::string_view op;
@@ -111,10 +113,10 @@ class Group final : public ctran::StreamQueue {
   };
 
   Config config() const;
-  /// `child` null: this rank joins none.
+  /// If `child` is null, this rank joins no part.
   void askToSplit(const std::shared_ptr<Group>& child, int color, int key,
                   Clock::time_point deadline, std::chrono::milliseconds timeout);
-  /// Whether the library has taken the operations over; else it is still at it.
+  /// Returns whether the library has taken the operations over; if not, it is still busy with them.
   bool hand(OpName op, bool grouped, const std::function<void(Comm)>& calls);
   bool isSettled(const std::function<std::string()>& what);
   /// Polls until the library has done what it was asked for. `what` is for the error.
@@ -132,37 +134,38 @@ class Group final : public ctran::StreamQueue {
   bool isCalling() const override { return calling_ > 0; }
   std::optional<std::string_view> replayed() override;
   std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
-  /// Ends the handle on a thread of its own: it waits for the device, whose other kernels may have
-  /// to be ended first. Without `self`, that of a group whose last owner has gone.
+  /// Ends the handle on a thread of its own, because that waits for the device, whose other kernels
+  /// may have to be ended first. If `self` is null, the group's last owner has gone.
   void startAbort(std::shared_ptr<Group> self);
   Comm takeHandle();
 
-  // By the watchdog.
+  // What follows is called by the watchdog.
   void lookForErrors();
   std::optional<Late> findLateCall(Clock::time_point now);
   void lookAtDeadlines(Clock::time_point now);
   void lookAtBulletin(Clock::time_point now);
-  /// How long the call of the library that goes on has taken.
+  /// Returns how long the current call of the library has taken.
   Clock::duration callAge(Clock::time_point now) const;
-  /// Whether something has taken longer than it does when all is well.
+  /// Returns whether something takes longer than it does when all is well.
   bool waitsLong(Clock::time_point now);
 
   const GroupSetup setup_;
-  std::timed_mutex inside_;         ///< held while the library is called
-  Comm handle_ = nullptr;           ///< guarded by inside_, but for an abort
-  bool leaving_ = false;            ///< guarded by inside_: the library takes it apart
-  bool unsettled_ = false;          ///< guarded by inside_: a wait for it was interrupted
-  bool finalized_ = false;          ///< and if the handle is still there, graphs have it
-  std::atomic<int> calling_{0};     ///< threads that will see an error, as they are in `issue`
+  std::timed_mutex inside_;  ///< held while the library is called
+  Comm handle_ = nullptr;    ///< guarded by inside_, except for an abort
+  bool leaving_ = false;     ///< guarded by inside_: the library is destroying the handle
+  bool unsettled_ = false;   ///< guarded by inside_: a wait for it was interrupted
+  bool finalized_ = false;   ///< if the handle still exists then, graphs use it
+  /// Number of threads that will see an error, because they are in `issue`.
+  std::atomic<int> calling_{0};
   std::shared_future<void> abort_;  ///< guarded by errorMutex_; ends with the handle's kernels
-  /// When the call of the library began that goes on, if one does; which it is, and its timeout.
+  /// When the current call of the library began, if there is one; its operation, and its timeout.
   std::atomic<Clock::duration::rep> callStart_{0};
   std::atomic<OpName> callOp_{OpName::barrier};
   std::atomic<std::chrono::milliseconds::rep> callTimeout_{0};
   Replays replays_;
-  /// A part whose making failed: the library may yet write its handle there.
+  /// A part whose making failed; the library may still write its handle there.
   std::shared_ptr<Group> unborn_;
-  // Of the watchdog.
+  // Used by the watchdog only.
   std::optional<Replays::Running> running_;
   std::optional<Verdict> verdict_;
   std::future<Bulletin::News> news_;

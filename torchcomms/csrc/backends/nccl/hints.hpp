@@ -8,25 +8,24 @@
 
 namespace torch::comms::nccl {
 
-/// What the hints of a communicator mean. docs/backends/nccl.md lists them.
+/// The hints of a communicator, parsed. docs/backends/nccl.md lists them.
 struct Hints {
   bool highPriority = false;
   size_t mostIdleEvents = 1000;
   std::chrono::milliseconds checkInterval{100};
   bool watchReplays = true;
   std::chrono::milliseconds replayInterval{1000};
-  Config config;  ///< without the texts, which are below
+  Config config;  ///< without its texts, which are below
   std::string netName;
   std::string commName;
 
   bool isBlocking() const { return config.blocking != 0; }
 };
 
-/// Whether a hint asks for a stream of high priority. Throws std::invalid_argument.
+/// Returns whether a hint asks for a stream of high priority. Throws std::invalid_argument.
 bool wantsHighPriority(const torch::comms::Hints& hints);
 
-/// Unknown hints are noted in the log. Throws std::invalid_argument for a value that makes no
-/// sense.
+/// Parses hints. Unknown ones are noted in the log. Throws std::invalid_argument for a wrong value.
 Hints parseHints(const torch::comms::Hints& hints, const Library& library);
 
 }  // namespace torch::comms::nccl

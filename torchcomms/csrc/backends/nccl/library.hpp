@@ -7,10 +7,10 @@
 
 #include "ctran/gpu/runtime.h"
 
-/// NCCL, or another library of its interface, as one table of typed function pointers that is
-/// filled when a communicator asks for it. No header of NCCL or CUDA is needed: the types below are
-/// its binary interface, and `tests/unit/nccl/abi_test.cpp` compares them with nccl.h where there
-/// is one.
+/// NCCL, or another library with its interface, as one table of typed function pointers that is
+/// filled when a communicator asks for it. No header of NCCL or CUDA is needed: the types below
+/// match its binary interface, and `tests/unit/nccl/abi_test.cpp` compares them with nccl.h where
+/// there is one.
 namespace torch::comms::nccl {
 
 using ctran::gpu::Stream;
@@ -62,8 +62,8 @@ struct UniqueId {
 inline constexpr int kUndefined = INT_MIN;
 inline constexpr int kSplitNoColor = -1;
 
-/// Of version 2.27. Later versions have more at the end, which they take as not given; what earlier
-/// ones do not have, `size` leaves out.
+/// The configuration of version 2.27. Later versions have more fields at the end, which count as
+/// not given; `size` leaves out the fields that earlier versions do not have.
 struct Config {
   size_t size = sizeof(Config);
   unsigned magic = 0xcafebeef;

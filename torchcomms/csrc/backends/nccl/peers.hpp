@@ -9,9 +9,9 @@
 
 namespace torch::comms::nccl {
 
-/// Notices that a process of this host is dead: a GPU that waits for its data would wait for ever.
+/// Notices that a process of this host is dead; a GPU that waits for its data would wait for ever.
 /// Each rank says through the store of the communicator which process it is, and the engine's
-/// watcher tells the others of its host when that ends. Any thread.
+/// watcher tells the others of its host when that process ends. Safe from any thread.
 class Peers {
  public:
   Peers(c10::intrusive_ptr<c10d::Store> store, int rank) : store_(std::move(store)), rank_(rank) {}
@@ -19,18 +19,18 @@ class Peers {
   Peers(const Peers&) = delete;
   Peers& operator=(const Peers&) = delete;
 
-  /// Says who this rank is. Before others may look.
+  /// Says who this rank is. Called before others may look.
   void introduce();
-  /// Says that this rank will not be missed. Throws what the store does.
+  /// Says that this rank will not be missed. Throws what the store throws.
   void leave(c10d::Store& store);
-  /// Gets to know the ranks of this host, if that has not been done. Once all have introduced
-  /// themselves. Throws what the store does.
+  /// Learns which ranks are on this host, if that has not been done. Called after all have
+  /// introduced themselves. Throws what the store throws.
   void meet(c10d::Store& store);
-  /// Ranks of this host that are dead and have not left. Throws what the store does.
+  /// Returns the ranks of this host that are dead and have not left. Throws what the store throws.
   std::vector<int> findDead(c10d::Store& store);
 
  private:
-  /// The ranks whose processes have ended; the watcher may tell of one when Peers has gone.
+  /// The ranks whose processes have ended. The watcher may report one after Peers has gone.
   class Ended {
    public:
     void add(int rank);

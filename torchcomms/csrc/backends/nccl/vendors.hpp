@@ -6,15 +6,15 @@ namespace torch::comms::nccl {
 
 struct Vendor;
 
-/// The vendor of a backend: "nccl", "ncclx", "rccl", "rcclx".
+/// Returns the vendor of a backend: "nccl", "ncclx", "rccl", "rcclx".
 const Vendor& vendorOf(const std::string& backend);
 
 bool isVendor(const std::string& backend);
 
-/// Throws ctran::Error (Unsupported) unless the backend's library has memory of its own to give.
+/// Throws ctran::Error (Unsupported) unless the backend's library can allocate memory.
 void requireAllocator(const std::string& backend);
 
-/// What the vendor's configuration variable says; empty when it is not set.
+/// Returns the value of the vendor's configuration variable; empty when it is not set.
 std::string libraryPath(const Vendor& vendor);
 
 }  // namespace torch::comms::nccl

@@ -14,13 +14,14 @@ namespace torch::comms {
 
 using PluginEntry = const torchcomms_plugin* (*)(uint32_t hostVersion);
 
-/// Makes the plug-in that `entry` describes the backend of that name. Throws ctran::Error when it
-/// cannot be used.
+/// Registers the plug-in that `entry` describes as the backend of that name. Throws ctran::Error if
+/// it cannot be used.
 void registerPlugin(const std::string& backend, PluginEntry entry);
 
-/// A backend behind comms/torchcomms/plugin.h. What the interface does not have is expressed by
-/// what it has: operations on one large tensor are those on its parts, a batch is its messages, a
-/// child is a communicator of its own that meets at the parent's store.
+/// A backend that uses a plug-in through comms/torchcomms/plugin.h. Operations that the interface
+/// does not have are made of those that it has: an operation on one large tensor becomes one on its
+/// parts, a batch becomes its messages, and a child is a communicator of its own that meets at the
+/// parent's store.
 class PluginBackend final : public BuiltinBackend {
  public:
   PluginBackend(std::string backend, const torchcomms_plugin& plugin)
@@ -46,13 +47,13 @@ class PluginBackend final : public BuiltinBackend {
 
  private:
   WorkPtr startBatch(const Call& call);
-  /// `call` with other inputs and outputs, as the plug-in takes them.
+  /// Starts `call` with other inputs and outputs, as the plug-in takes them.
   WorkPtr start(const Call& call, torchcomms_kind kind, const Tensors& inputs,
                 const Tensors& outputs);
   void require(OpName name) const;
 
   const std::string backendName_;
-  const torchcomms_plugin plugin_;  ///< with zeros for what it does not have
+  const torchcomms_plugin plugin_;  ///< has zeros for functions that it does not have
   std::unique_ptr<PluginStore> store_;
   torchcomms_comm* comm_ = nullptr;
   std::vector<std::shared_ptr<PluginOperation>> running_;

@@ -27,8 +27,8 @@ class PluginStore {
   torchcomms_store table_{};
 };
 
-/// One operation of a plug-in with the tensors it uses. Released when it has ended and nobody holds
-/// it. All methods may be called from any thread.
+/// One operation of a plug-in with the tensors it uses. It is released when it has ended and is no
+/// longer held. All methods may be called from any thread.
 class PluginOperation {
  public:
   PluginOperation(const torchcomms_plugin& plugin, torchcomms_operation* operation, OpName name,
@@ -39,12 +39,12 @@ class PluginOperation {
 
   WorkStatus status();
   std::exception_ptr error();
-  /// Waits for the end, at most this long; whether it has come. When its own deadline passes, the
-  /// operation is cancelled.
+  /// Waits for the end, at most for `limit`. Returns whether it has come. When its own deadline
+  /// passes, the operation is cancelled.
   bool wait(std::optional<std::chrono::milliseconds> limit, bool interruptible);
 
  private:
-  /// With the lock.
+  /// Has to be called with the lock.
   void ended(int result);
 
   const torchcomms_plugin plugin_;
@@ -65,7 +65,7 @@ class PluginWork final : public TorchWork {
 
   WorkStatus status() const override { return operation_->status(); }
   std::exception_ptr exception() const override { return operation_->error(); }
-  /// A thread of its own waits, if it has not ended yet.
+  /// If it has not ended yet, a thread of its own waits for it.
   void setCallback(std::function<void()> callback) override;
 
  protected:
@@ -75,7 +75,7 @@ class PluginWork final : public TorchWork {
   const std::shared_ptr<PluginOperation> operation_;
 };
 
-/// Nanoseconds of CLOCK_MONOTONIC.
+/// Returns nanoseconds of CLOCK_MONOTONIC.
 int64_t monotonicNanos();
 
 }  // namespace torch::comms

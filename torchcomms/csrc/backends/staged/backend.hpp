@@ -9,14 +9,14 @@
 
 namespace torch::comms {
 
-/// A c10d backend for tensors of the CPU that takes those of devices too: by way of host memory.
+/// A c10d backend for tensors of the CPU that also takes tensors of devices, through host memory.
 ///
-/// Inputs are copied when an operation is issued, for which the CPU waits; results when it has
-/// ended, see staged/work.hpp. On the CPU every call goes straight through. Calls in a capture
-/// throw.
+/// Inputs are copied when an operation is issued, and the CPU waits for that; results are copied
+/// when it has ended, see staged/work.hpp. On the CPU every call is passed on directly. Calls in a
+/// capture throw.
 ///
-/// With enable_reconfigure it makes a new one whenever the members change. They find each other as
-/// those of backend ctran do, which says who is late or lost.
+/// With enable_reconfigure it makes a new c10d backend whenever the members change. They find each
+/// other as those of backend ctran do, which says who is late or lost.
 class StagedBackend final : public BuiltinBackend {
  public:
   /// Makes a backend that has not been initialised.
@@ -58,17 +58,17 @@ class StagedBackend final : public BuiltinBackend {
 
  private:
   C10dBackend& inner() const { return **inner_; }
-  /// Of which the processes that may become members are parts.
+  /// Returns the backend of which the processes that may become members are parts.
   TorchCommBackend& meeting() const;
 
-  /// Whether tensors are the CPU's. Throws ctran::Error before there are members, and (Unsupported)
-  /// in a capture.
+  /// Returns whether tensors are the CPU's. Throws ctran::Error before there are members, and
+  /// (Unsupported) in a capture.
   bool direct(OpName op) const;
 
   const Make make_;
   ctran::Replaceable<std::shared_ptr<C10dBackend>> inner_;
   mutable std::shared_ptr<TorchCommBackend> meeting_;
-  bool formed_ = false;  ///< has members
+  bool formed_ = false;  ///< it has members
 };
 
 }  // namespace torch::comms

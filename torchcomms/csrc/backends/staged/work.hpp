@@ -16,25 +16,26 @@ namespace torch::comms::staged {
 
 using Tensors = std::vector<at::Tensor>;
 
-/// What an operation writes in host memory, and its way to the device: by a stream of torch's pool,
-/// behind what was on the current stream when the operation was issued. Where a device has no
-/// streams, by whoever begins it. All methods but the constructor may be called on any thread.
+/// What an operation writes in host memory, and its way to the device: on a stream of torch's pool,
+/// behind what was on the current stream when the operation was issued. If a device has no streams,
+/// the thread that begins the copy does it. All methods but the constructor may be called on any
+/// thread.
 class Results : public std::enable_shared_from_this<Results> {
  public:
-  /// `read`: the outputs are inputs, too. The device is current.
+  /// `read`: the outputs are inputs, too. The device has to be current.
   Results(at::Device device, const Tensors& outputs, bool read);
 
   Tensors& host() { return host_; }
   /// Copies on the current stream.
   void copyNow();
-  /// Begins to copy, at the first call; does not wait. Never throws, see error().
+  /// Starts to copy, at the first call; does not wait. Never throws, see error().
   void begin() noexcept;
-  /// Whether all is there. Never blocks.
+  /// Returns whether all results are on the device. Never blocks.
   bool haveArrived() const;
-  /// Orders the current stream behind that. After begin().
+  /// Orders the current stream behind the copy. Called after begin().
   void follow();
-  /// Calls `then` when all is there, or cannot come: at once, or on a thread of its own. After
-  /// begin().
+  /// Calls `then` when all results are on the device, or cannot come: at once, or on a thread of
+  /// its own. Called after begin().
   void whenArrived(TorchWork::Hook then);
   std::exception_ptr error() const { return hasBegun_ ? error_ : nullptr; }
 
@@ -49,11 +50,11 @@ class Results : public std::enable_shared_from_this<Results> {
   c10::Event copied_;
   std::once_flag once_;
   std::atomic<bool> hasBegun_{false};
-  std::exception_ptr error_;  ///< before hasBegun_
+  std::exception_ptr error_;  ///< written before hasBegun_
 };
 
-/// An operation in host memory, which has ended when its results are on the device. They get there
-/// also if the work is dropped.
+/// An operation in host memory, which has ended when its results are on the device. They are copied
+/// there even if the work is dropped.
 class StagedWork final : public TorchWork {
  public:
   StagedWork(c10::intrusive_ptr<TorchWork> inner, std::shared_ptr<Results> results);

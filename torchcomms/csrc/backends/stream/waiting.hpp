@@ -7,10 +7,10 @@
 
 namespace torch::comms::stream {
 
-/// Calls `then`, which must not block, as soon as `holds` does: at once, or on a thread that serves
-/// all such calls, within a millisecond.
+/// Calls `then`, which must not block, as soon as `holds()` is true: at once, or within a
+/// millisecond on a thread that serves all such calls.
 void whenHolds(std::function<bool()> holds, TorchWork::Hook then);
-/// Blocks under HostWait until `holds` does, at most so long; whether it does.
+/// Blocks under HostWait until `holds()` is true, at most for `limit`. Returns whether it is.
 bool waitUntil(const std::function<bool()>& holds, std::optional<std::chrono::milliseconds> limit);
 
 }  // namespace torch::comms::stream

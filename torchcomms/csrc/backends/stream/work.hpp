@@ -35,7 +35,8 @@ class StreamWork final : public TorchWork, public OnStream {
   const at::Device device_;
 };
 
-/// The work of an operation; of one that was captured, which has none, a completed one.
+/// Returns the work of an operation. A captured operation has none; for it, returns a completed
+/// work.
 c10::intrusive_ptr<TorchWork> workOf(std::shared_ptr<ctran::StreamOperation> operation,
                                      at::Device device);
 
