@@ -1,4 +1,4 @@
-// Where values of variables come from: setLive, the environment, the file.
+// The sources of variables' values: setLive, the environment, the file.
 #include "ctran/base/config_sources.h"
 
 #include <unistd.h>
@@ -81,7 +81,7 @@ struct Observer {
 };
 constinit const Observer* gObservers = nullptr;
 
-/// With the lock. Read again when the variable names another one.
+/// Called with the lock. Reads the file again when the variable names another one.
 const ConfigFile& currentFile(SourcesState& s) {
   const char* path = std::getenv(kFileVariable);
   const std::string named = path == nullptr ? "" : path;

@@ -16,7 +16,7 @@ constexpr DataTypeInfo kInfo[] = {
 };
 static_assert(std::size(kInfo) == kDataTypeCount);
 
-/// Of a type that only another rank can say.
+/// For a type that only another rank can name.
 constexpr DataTypeInfo kUnknownType = {"unknown type", 1};
 
 }  // namespace

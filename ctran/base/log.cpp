@@ -252,7 +252,8 @@ void deliver(LogRecord record) {
 /// others hold some.
 class Limit {
  public:
-  /// Whether one more is written; then `leftOut` is how many were not since the last one.
+  /// Returns whether another line is written; then `leftOut` is how many were left out since the
+  /// last one.
   bool admits(const char* message, uint64_t rate, uint64_t now, uint64_t& leftOut) {
     leftOut = 0;
     if (rate == 0) return true;

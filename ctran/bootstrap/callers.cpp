@@ -97,7 +97,7 @@ std::vector<int> Callers::hear(Deadline deadline, const Interrupt& interrupt, in
   return news;
 }
 
-/// One of the absent.
+/// Returns one of the absent ranks.
 std::vector<int> Callers::ended() {
   const Deadline now = std::chrono::steady_clock::now();
   if (!hasEnded_ || now < nextLook_) return {};
@@ -132,7 +132,7 @@ void Callers::hearNear() {
               });
 }
 
-/// Who has proved the key: what follows are errors of our own ranks.
+/// The caller has proved the key: failures from here on are errors of our own ranks.
 void Callers::admit(Socket socket) {
   HostHello hello{};
   std::vector<UniqueFd> fds;

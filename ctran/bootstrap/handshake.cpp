@@ -271,7 +271,7 @@ void Doorman::poll(const Admit& admit, const Take& take) {
   for (int i = 0; i < n; ++i) {
     const uint64_t id = events[i].data.u64;
     if (id == kListener) {
-      // As many as there are seats; the rest next time.
+      // At most as many as there are seats; the rest are accepted next time.
       for (size_t k = 0; k < kSeats; ++k) {
         Socket socket = accept();
         if (!socket) break;

@@ -168,7 +168,7 @@ std::vector<std::string> Rendezvous::join(const std::vector<NetAddress>& address
     Caller::State state = Caller::State::Pending;
     try {
       state = awaitVerdict(caller, deadline, interrupt);
-      // That it has gone since says less than why it hung up.
+      // That it has gone since says less than the reason why it hung up.
       const bool isFailed = state == Caller::State::Failed;
       if (isFailed && (why.empty() || caller.somebodyListens())) why = caller.why();
     } catch (const Error& error) {

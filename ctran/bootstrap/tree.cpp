@@ -17,7 +17,7 @@ enum class Word : uint32_t {
   Neighbours,    ///< down, where the child needs no more
 };
 
-/// Of the form of an Answer, which a caller gets instead that is turned away.
+/// It has the form of an Answer, which a caller gets instead if it is turned away.
 struct Header {
   uint32_t protocol = kProtocol;
   Word word{};
@@ -102,7 +102,7 @@ class Member {
     return callers_ == nullptr ? std::vector<int>() : callers_->present();
   }
 
-  /// Who is told hangs up if something is wrong, which is read next.
+  /// The receiver hangs up if something is wrong; that is noticed by the next read.
   void say(int relation, Word word, std::span<const std::byte> bytes, Deadline deadline) const {
     Header header;
     header.word = word;
@@ -149,7 +149,7 @@ class Member {
     throw errorOf(failure);
   }
 
-  /// That one has hung up, or makes no sense.
+  /// Throws the error of a relation that has hung up, or sent what makes no sense.
   [[noreturn]] void lose(int relation) const {
     const int rank = relation == kParent ? tree_.parent() : relation;
     if (relation != kParent && !callers_->has(relation)) {
@@ -220,7 +220,7 @@ class Member {
     parts_.push_back(places);
   }
 
-  /// Until all below have come.
+  /// Waits until all ranks below have come.
   void hearBelow(Deadline deadline) {
     if (callers_ == nullptr) return;
     for (int c = 0; c < tree_.children(); ++c) waitedFor_.insert(tree_.firstChild() + c);
@@ -288,7 +288,7 @@ class Member {
     fail(failureOf(Reply::Missing, std::vector<int>(missing.begin(), missing.end())), tree_.rank);
   }
 
-  /// Until rank 0 has heard of all, or something is wrong.
+  /// Waits until rank 0 has heard of all ranks, or something is wrong.
   void hearAbove(Hosts& hosts, Deadline deadline) {
     while (true) {
       for (const int relation : waitForNews(deadline)) {
@@ -340,7 +340,7 @@ class Member {
           say(child, Word::Neighbours, bytesOf(neighbours), limit);
         }
       } catch (const Error& error) {
-        // Whoever needs it finds that out, and those below it.
+        // A rank that needs it finds that out by itself, as do the ranks below it.
         if (error.kind() != ErrorKind::Timeout) throw;
         isDeaf(child);
       }

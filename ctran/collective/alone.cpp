@@ -16,7 +16,7 @@ Task copyAlone(ShmContext&, const Collective& c) {
     case CollectiveKind::Reduce:
     case CollectiveKind::ReduceScatter:
     case CollectiveKind::ReduceScatterV: {
-      // Of one contribution; it makes a difference for bools that are neither 0 nor 1.
+      // Reduces one contribution; that changes bools that are neither 0 nor 1.
       const std::byte* source = input.data;
       if (input.count > 0) reduceFn(c.op.kind, c.type)(c.output, &source, 1, input.count, 1);
       break;

@@ -55,7 +55,8 @@ void checkPointer(const Collective& c, const char* name, const std::byte* data,
 /// What a call names fits into an address space.
 void checkBytes(const Collective& c, int size) {
   if (static_cast<int>(c.type) >= kDataTypeCount) reject(c, "there is no such data type");
-  // Of any type, and a million ranks. The only question of most calls, and it takes no time.
+  // This many elements fit any type and a million ranks. Most calls need no other check, and this
+  // one takes no time.
   constexpr size_t kAlwaysFits = size_t{1} << 38;
   if (c.count <= kAlwaysFits && c.inputs.empty() && c.outputs.empty()) return;
   const auto fits = [&](Checked count) { return (count * sizeOf(c.type)).isAtMost(PTRDIFF_MAX); };

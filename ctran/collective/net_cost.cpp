@@ -6,8 +6,9 @@
 namespace ctran {
 namespace {
 
-/// In microseconds, about, between hosts of one rack: until what is sent is there; to send, or to
-/// receive, one more message meanwhile; per byte on the wire; per byte that is reduced or copied.
+/// Approximate costs in microseconds between hosts of one rack: until a message that was sent is
+/// there; to send or receive another message meanwhile; per byte on the wire; per byte that is
+/// reduced or copied.
 constexpr double kStep = 15, kMessage = 2, kByte = 1 / 2e3, kTouch = 1 / 4e3;
 /// For each connection of a rank beyond so many: its memory, its queues, and losses where many send
 /// to one.

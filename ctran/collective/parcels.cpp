@@ -9,7 +9,7 @@
 namespace ctran {
 namespace {
 
-/// At the start of every rank's contribution.
+/// The start of every rank's contribution.
 struct ParcelsAnnouncement {
   uint64_t largest;                  ///< bytes of its largest stream; 0: all are behind this
   uint64_t bytes[Arena::kMaxRanks];  ///< for each rank

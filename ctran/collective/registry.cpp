@@ -17,7 +17,7 @@ constexpr size_t kPlaces = 5, kKinds = static_cast<size_t>(CollectiveKind::AllTo
 
 struct AlgorithmRegistry {
   AlgorithmRegistry() : all(everyAlgorithm()) {
-    // Of those that cost the same the first is chosen: one that rounds once.
+    // Among algorithms of the same cost the first is chosen: one that rounds once.
     for (const bool sumsPartially : {false, true}) {
       for (const Algorithm& algorithm : all) {
         if (algorithm.sumsPartially == sumsPartially) add(algorithm);

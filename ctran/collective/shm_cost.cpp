@@ -11,12 +11,12 @@ using Kind = CollectiveKind;
 /// memory, read from there, or reduced, in microseconds: about, between cores of one processor.
 constexpr double kStart = 0.2, kStartPerRank = 0.02;
 constexpr double kWrite = 1 / 30e3, kRead = 1 / 15e3, kReduce = 1 / 100e3;
-/// Where publishing and reading overlap.
+/// The factor where publishing and reading overlap.
 constexpr double kOverlap = 0.95;
 
 /// The more ranks, the longer a byte takes them, who share the caches and the memory.
 double contention(int ranks) { return 1 + ranks / 10.0; }
-/// Of bytes in the memory of other processes, which pass the caches once.
+/// The factor for bytes in the memory of other processes, which pass the caches once.
 double readContention(int ranks) { return 1 + ranks / 24.0; }
 
 double trafficMicros(const ShmTraffic& t, int ranks) {

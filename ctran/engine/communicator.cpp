@@ -153,7 +153,8 @@ class Communicator::Entered {
     }
     if (!core.belongsHere()) throw core.forkError();
     if (core.failed()) communicator.refuse(collective);
-    // Not an exchange, which would cost every call: this finds most of the mistakes.
+    // A plain check, not an atomic exchange, which would cost every call: this finds most of the
+    // mistakes.
     if (communicator.entered_.load(std::memory_order_relaxed)) {
       throw Error(ErrorKind::InvalidArgument,
                   "two threads use communicator '" + core.name + "' at the same time", {}, {},
@@ -237,7 +238,7 @@ void Communicator::start(WaitHooks* hooks) {
     }
   }
   localWatch_.start(shared_from_this());
-  // Whoever fails has somebody to tell on another host.
+  // A rank that fails then has a rank on another host to tell.
   if (transport_ && arena_) transport_->connect(rankToTell(map_));
   LiveSettings::start(shared_from_this());
   collectives_->agree(*this, hooks);
@@ -307,7 +308,7 @@ void Communicator::setHints(const std::map<std::string, std::string>& hints) {
 
 std::shared_ptr<const CallHints> Communicator::hintsOfCall(
     const std::map<std::string, std::string>& hints) const {
-  // Those of the communicator may name a plan that is registered later.
+  // The hints of the communicator may name a plan that is registered later.
   const auto algorithm = hints.find("ctran::algorithm");
   if (algorithm != hints.end()) checkPlans(algorithm->second);
   if (!standing_) return checkedHints(hints, false);
@@ -656,7 +657,7 @@ void Communicator::finalize(WaitHooks* hooks) {
 
 std::optional<Error> Communicator::disagreement() {
   if (gpus_ || core_.failed() || !idle()) return std::nullopt;
-  // Of two ranks that record a collective and then come here, at least one sees the other's record.
+  // If two ranks record a collective and then come here, at least one sees the other's record.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   try {
     core_.poll();  // what other hosts have said
@@ -697,7 +698,8 @@ void Communicator::tellFailure() {
 }
 
 void Communicator::tell(const Error& error) {
-  // Who comes second waits: it may be about to end the process, and with it what is being told.
+  // The second caller waits, because it may be about to end the process, and with it what is being
+  // told.
   std::lock_guard lock(tellMutex_);
   if (told_.load(std::memory_order_relaxed)) return;
   transport_->tell(error);

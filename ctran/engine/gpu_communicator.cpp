@@ -241,7 +241,7 @@ void GpuCommunicator::lookAtDeadlines() {
   breakWith(Error(error.kind(), error.what(), error.ranks(), std::string(late->name()), ""));
 }
 
-/// Of messages it is not known what a rank has sent before it left: they have their timeouts.
+/// Not for messages: it is not known what a rank has sent before it left. They have their timeouts.
 void GpuCommunicator::lookForLeft() {
   const auto now = Clock::now();
   std::shared_ptr<StreamOperation> latest;

@@ -52,7 +52,7 @@ int attributeOf(int device, gpu::DeviceAttribute which) {
   return driver.deviceGetAttribute(&value, which, handle) == gpu::kSuccess ? value : 0;
 }
 
-/// Where the GPU is on the bus. `sysfs`: where /sys is, for tests.
+/// Returns where the GPU is on the bus. `sysfs` is where /sys is, for tests.
 PciPlace placeOfGpu(int device, const std::string& sysfs) {
   char name[32];
   std::snprintf(name, sizeof name, "%04x:%02x:%02x.0",
@@ -363,7 +363,7 @@ void GpuDirect::run(const Collective& c, std::chrono::nanoseconds timeout) {
       until);
 }
 
-/// Until it returns the peers may still read what came in earlier steps.
+/// Until this returns, the peers may still read what came in earlier steps.
 void GpuDirect::meet(const Collective& c, std::chrono::nanoseconds timeout) {
   const RailStep own{++steps_, c.blockBytes(), static_cast<uint32_t>(c.kind),
                      static_cast<uint32_t>(c.root)};

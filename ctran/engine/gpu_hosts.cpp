@@ -249,7 +249,7 @@ uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
   }
   validate(collective, control_->rank(), control_->size());
   if (auto plan = selector_->choosePlan(collective)) {
-    // By the network, which runs plans of any number of hosts.
+    // Plans run over the network, which runs plans of any number of hosts.
     Collective planned = collective;
     planned.plan = std::move(plan);
     const uint64_t number = domain_->announce(planned);

@@ -20,7 +20,7 @@ struct TablesHead {
 
 size_t roundedUp(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-/// Where the tables begin.
+/// Returns where the tables begin.
 size_t beforeTables(int ranks) { return Arena::bytesFor(ranks) + Board::bytesFor(ranks); }
 
 /// From there, where the image is.
@@ -28,7 +28,7 @@ size_t beforeImage(const TablesHead& head) {
   return sizeof head + roundedUp(head.placesBytes, sizeof(int));
 }
 
-/// Of the first of several ranks of a host.
+/// Makes the memory at the first of several ranks of a host.
 UniqueFd memoryWith(const Places& places, const HostMap& map) {
   const auto ranks = static_cast<int>(map.local().size());
   const TablesHead head{places.bytes().size(), map.image().size()};
@@ -87,7 +87,8 @@ void cannotJoin(const CommunicatorOptions& options, Hosts hosts, const Error& er
   }
 }
 
-/// Of a rank that is alone on its host: like those of other hosts, so that all are alike.
+/// Makes the memory of a rank that is alone on its host. It is like that of other hosts, so that
+/// all are alike.
 HostMemory memoryAlone(const CommunicatorOptions& options, const Hosts& hosts) {
   HostMap map(hosts.places.hosts(), options.rank, Arena::kMaxRanks);
   const size_t bytes = (map.isShared() ? beforeTables(1) : 0) + Recording::bytesFor(1);

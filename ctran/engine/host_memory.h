@@ -15,7 +15,7 @@ namespace ctran {
 struct HostMemory {
   HostMap map;
   HostGroup local;  ///< the group of this host; a rank that is alone here has memory of its own
-  /// That memory, mapped; null if nowhere two ranks share a host.
+  /// The mapping of that memory; null if nowhere two ranks share a host.
   std::shared_ptr<SharedMapping> memory;
 };
 

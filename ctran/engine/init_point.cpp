@@ -151,7 +151,7 @@ std::shared_ptr<Communicator> InitPoint::form(const std::vector<std::string>& ha
                                            deadline, interrupt);
   } catch (const Error& error) {
     if (error.op() != hand_over::kOp && error.op() != kReconfigure) throw;
-    // Those who call a rank that hears nobody take it for another one.
+    // Callers take a rank that hears nobody for another one, so they are turned away.
     if (!hears) leader_.dismiss();
     throw ofMembers(error, leader_.takeStrangers());
   }

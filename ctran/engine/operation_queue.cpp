@@ -177,7 +177,8 @@ void OperationQueue::push(std::shared_ptr<Operation> operation) {
   std::lock_guard lock(queueMutex_);
   const int64_t deadline = operation->deadlineNanos();
   queue_.push_back({std::move(operation), deadline});
-  // Of those before it only the ones whose deadline is later: none, where all have one timeout.
+  // Among the operations before it, only those with a later deadline: none, if all have one
+  // timeout.
   for (auto before = std::next(queue_.rbegin());
        before != queue_.rend() && before->earliestDeadline > deadline; ++before) {
     before->earliestDeadline = deadline;

@@ -89,13 +89,14 @@ class Watcher {
 
   void drop(uint64_t descriptor) {
     const auto found = watched_.find(descriptor);
-    // By hand: closing would not do it while a forked child has the descriptor open too.
+    // By hand, because closing would not remove it while a forked child has the descriptor open,
+    // too.
     ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, found->second.fd.get(), nullptr);
     processes_.erase(found->second.process);
     watched_.erase(found);
   }
 
-  /// Who is told of an end is told once; the others wait to be armed again.
+  /// A watch for an end is called once; the others wait to be armed again.
   std::vector<std::function<void()>> toldOf(uint64_t descriptor) {
     std::lock_guard lock(mutex_);
     const auto found = watched_.find(descriptor);

@@ -196,7 +196,7 @@ class Engine {
     return active_;
   }
 
-  /// With the lock: whether nothing is left that the end of the program waits for.
+  /// Called with the lock. Returns whether nothing is left for which the end of the program waits.
   bool onlyServing() const {
     return std::all_of(active_.begin(), active_.end(),
                        [](const auto& communicator) { return communicator->serves(); });

@@ -246,7 +246,7 @@ Communicator::Meet Communicator::meetFar(std::span<const int> ranks,
     ownHosts->neighbours = neighboursAmong(near, options.rank);
     const int first = ownHosts->neighbours.ranks[0];
     ownHosts->neighbours.port = ports[first];
-    // Where another rank of the host has the places, this one finds them there.
+    // If another rank of the host has the places, this one finds them in the memory of the host.
     if (first == options.rank || options.size <= MeetingTree::kMostInOneLevel) {
       ownHosts->places = places_.selected(ranks, ports, hosts);
     }

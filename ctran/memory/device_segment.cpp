@@ -26,7 +26,7 @@ constexpr std::chrono::hours kLong{24};
 
 Deadline soon() { return std::chrono::steady_clock::now() + kAnswerPatience; }
 
-/// Of this process. Leaked, as segments may outlive static objects.
+/// The segments of this process. Leaked, because segments may outlive static objects.
 struct Segments {
   std::mutex mutex;
   std::map<DevicePtr, std::weak_ptr<DeviceSegment>> byAddress;
@@ -49,7 +49,7 @@ std::shared_ptr<DeviceSegment> byNumber(uint64_t number) {
   return nullptr;
 }
 
-/// As with torch's own memory, this process' other GPUs may copy it.
+/// Lets this process' other GPUs copy the memory, as they may copy torch's own memory.
 void letPeersIn(gpu::DeviceMemory& memory, int device) {
   const gpu::Driver& driver = gpu::Driver::get();
   for (int other = 0; other < gpu::deviceCount(); ++other) {

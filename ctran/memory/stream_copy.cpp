@@ -69,7 +69,7 @@ void streamFence() {}
 
 size_t lastLevelCacheBytes() {
   static const size_t bytes = [] {
-    // Not sysconf: it may tell the sum over all such caches of a processor.
+    // Not sysconf: it may report the sum over all such caches of a processor.
     std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
     size_t kilobytes = 0;
     return file >> kilobytes ? kilobytes << 10 : size_t{8} << 20;

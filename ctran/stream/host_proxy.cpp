@@ -19,7 +19,8 @@ namespace ctran {
 namespace {
 
 constexpr uint32_t kClear = 0, kDone = 1, kHandedOver = 2;
-/// Of the thread, for a step that only its word tells of, when it does not spin.
+/// How long the thread sleeps between looks, if only the step's word tells of it and the thread
+/// does not spin.
 constexpr auto kBetweenLooks = std::chrono::microseconds(100);
 
 }  // namespace
@@ -96,7 +97,7 @@ class HostProxy::Step {
 Word HostProxy::State::takeWord() {
   {
     const std::lock_guard lock(mutex);
-    // Of a step whose stream was never made to wait the word stays set.
+    // The word of a step stays set if its stream was never made to wait.
     const auto clear = std::find_if(words.rbegin(), words.rend(),
                                     [](const Word& one) { return one.host().load() == kClear; });
     if (clear != words.rend()) {
@@ -171,7 +172,7 @@ void HostProxy::State::serve() {
   }
 }
 
-/// Whether the stream has waited for it. With the lock.
+/// Returns whether the stream has waited for the step. Called with the lock.
 bool HostProxy::isOver(const std::shared_ptr<Step>& step) {
   return step->done && step->word.host().load(std::memory_order_acquire) == kClear;
 }

@@ -90,7 +90,8 @@ uint32_t Board::prepareSleep(int awaited) {
 void Board::wake(int rank) {
   const uint64_t bit = sleeperBit(rank);
   if ((header().sleepers.load(std::memory_order_seq_cst) & bit) == 0) return;
-  // Whoever takes the bit makes the system call; a sleeper that still has to wait sets it again.
+  // The thread that takes the bit makes the system call; a sleeper that still has to wait sets it
+  // again.
   if ((header().sleepers.fetch_and(~bit, std::memory_order_seq_cst) & bit) == 0) return;
   ring(rank);
 }
@@ -153,7 +154,7 @@ void Board::throwFailure() const {
     std::this_thread::yield();
   }
   std::string message = failure.message;
-  // Of one that has come from another host it says so already.
+  // The message of a failure that has come from another host already says so.
   if (failure.reporter != rank_ && message.find("\n  (reported by rank ") == std::string::npos) {
     message += "\n  (reported by rank " + std::to_string(failure.reporter) + ", raised on rank " +
                std::to_string(rank_) + ")";

@@ -26,8 +26,8 @@ std::shared_ptr<void> allocateDeviceMemory(size_t bytes, int device) {
   const gpu::DeviceGuard active(device);
   const auto segment = DeviceSegment::allocate(device, bytes);
   clear(segment->address(), segment->size(), device);
-  // Not on whatever thread lets go last: that may be the watchdog, which has to end what the device
-  // waits for.
+  // Not freed on the thread that lets go last: that may be the watchdog, which has to end what the
+  // device waits for.
   return {gpu::pointerTo(segment->address()), [segment](void*) {
             const auto release = [segment] { DeviceSegment::release(segment); };
             try {

@@ -138,7 +138,8 @@ Window::WorkPtr QueueWindow::awaitAnswer(int target, uint64_t number, Timeout ti
 
 Window::WorkPtr QueueWindow::awaitTransfer(std::unique_ptr<Transfer> transfer, const char* what,
                                            Timeout timeout, std::shared_ptr<void> keepAlive) {
-  /// Until it has ended, or the work has failed. Destroyed in the reverse order.
+  /// Held until the transfer has ended, or the work has failed. Members are destroyed in the
+  /// reverse order.
   struct Held {
     std::shared_ptr<Communicator> communicator;
     std::shared_ptr<void> keepAlive;

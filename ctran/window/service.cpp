@@ -59,7 +59,7 @@ WindowService::WorkPtr WindowService::send(int target, const Header& header,
   return communicator_.submit(queue, std::move(second), timeout, std::move(keepAlive));
 }
 
-/// Whether the target's memory can be used directly now.
+/// Returns whether the target's memory can be used directly now.
 bool WindowService::reachesDirectly(int target, std::span<const std::byte> local) {
   if (remotes_.empty() || !communicator_.transport()->reaches(target, remotes_[target], local)) {
     return false;
@@ -212,7 +212,7 @@ void WindowService::receive(int peer, Destination destination, bool isAnswer) {
       if (isAnswer) service->count(service->peers_[peer].answers);
       service->listen(peer);
     } catch (const Error&) {
-      // As in `handle`.
+      // See `handle`.
     }
   });
 }

@@ -93,7 +93,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
       boardBytes, allocation ? allocation->fd().duplicate() : openOwnPidFd(), hooks);
 
   std::vector<QueueWindow::Region> regions;
-  // Whether some memory cannot be mapped by all: all say the same.
+  // Some memory cannot be mapped by all; all ranks find the same.
   bool served = near.size() < all.size();
   for (const RegionAnnouncement& region : all) {
     const auto tag = static_cast<uint32_t>(region.tag);

@@ -3,7 +3,7 @@
 namespace ctran {
 namespace {
 
-/// Where each rank's part begins, and at the end how much that is, in bytes.
+/// Returns where each rank's part begins, and at the end the size of all parts, in bytes.
 std::vector<size_t> layout(const WindowSignals::Words& words) {
   std::vector<size_t> offsets{0};
   for (const auto& count : words) {

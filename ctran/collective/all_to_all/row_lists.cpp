@@ -105,7 +105,7 @@ std::vector<uint64_t> receivedRows(const Collective& c, int rank, int size) {
 }
 
 uint64_t roomForRows(const Collective& c, int source) {
-  // Of rows without bytes, of which any number has room where there is a list of outputs.
+  // The most rows without bytes; a list of outputs has room for any number of them.
   constexpr uint64_t kEmptyRows = 1 << 20;
   if (c.outputs.empty()) return c.rows->outputRows;
   return c.count == 0 ? kEmptyRows : c.outputs[source].count / c.count;

@@ -14,18 +14,18 @@ namespace ctran {
 /// come back from, which rank.
 class RowLists {
  public:
-  /// Throws Error(InvalidArgument) that names the rank, when they make no sense.
+  /// Throws Error(InvalidArgument), which names the rank, if they are wrong.
   RowLists(const Collective& c, int rank, int size);
 
-  /// How many rows are listed for a rank.
+  /// Returns how many rows are listed for a rank.
   uint64_t rows(int peer) const { return rows_[peer]; }
-  /// What is listed for it: rows, or chunks.
+  /// Returns what is listed for a rank: rows, or chunks.
   std::span<const int64_t> listed(int peer) const {
     return {indices_.data() + first_[peer], static_cast<size_t>(first_[peer + 1] - first_[peer])};
   }
-  /// Its rows, in `data`.
+  /// Returns the rows of a rank in `data`.
   Pieces piecesFor(int peer, const std::byte* data) const;
-  /// Adds to [chunks] how many rows of each chunk a rank gets.
+  /// Adds to `rows`, of [chunks], how many rows of each chunk a rank gets.
   void addChunks(int peer, uint64_t* rows) const;
 
  private:
@@ -36,24 +36,25 @@ class RowLists {
   std::vector<uint64_t> chunkBegin_;  // [chunks + 1] rows; empty: chunks are rows
 };
 
-/// "all_to_all_v_dynamic: rank 3's `what`".
+/// Throws the error "all_to_all_v_dynamic: rank 3's `what`".
 [[noreturn]] void rejectRows(const Collective& c, int rank, const std::string& what);
 
-/// [size] rows that came, or come, from each rank: checked, where they are the caller's.
+/// Returns [size] rows that came, or come, from each rank; checked if they are the caller's.
 std::vector<uint64_t> receivedRows(const Collective& c, int rank, int size);
 
-/// The most rows that this rank takes from another.
+/// Returns the most rows that this rank takes from another.
 uint64_t roomForRows(const Collective& c, int source);
 
-/// Error(Mismatch) of a rank that sends another more rows than that has room for.
+/// Throws Error(Mismatch) for a rank that sends another more rows than that one has room for.
 [[noreturn]] void throwNoRoom(const Collective& c, int source, int rank, uint64_t rows,
                               uint64_t room);
 
-/// Where what is received goes.
+/// Where received rows go.
 class RowLanding {
  public:
-  /// `rows[r]` from rank r. Throws Error(Mismatch) that names the sender that does not fit, or that
-  /// sends another number than expected. Tells the caller how many they are.
+  /// `rows[r]` come from rank r. Throws Error(Mismatch), which names a sender whose rows do not
+  /// fit, or that sends another number than expected. Writes the numbers where the caller has asked
+  /// for them.
   RowLanding(const Collective& c, int rank, const std::vector<uint64_t>& rows);
 
   std::byte* from(int peer) const { return at_[peer]; }

@@ -6,23 +6,24 @@
 
 namespace ctran {
 
-/// What a row exchange moves data through: shared memory inside a host, the network between hosts;
-/// one algorithm serves every mixture.
+/// What a row exchange moves data through: shared memory inside a host, the network between hosts.
+/// One algorithm serves every mixture.
 struct RowPaths {
   RowPaths(const HostMap& map, NetContext* net, ShmContext* shm) : map(map), net(net), shm(shm) {}
 
   const HostMap& map;
-  NetContext* const net;  ///< of all ranks; null if there is one host
-  ShmContext* const shm;  ///< of this host's ranks, in a step; null if no ranks share a host
+  NetContext* const net;  ///< all ranks; null if there is one host
+  ShmContext* const shm;  ///< the ranks of this host, in a step; null if no ranks share a host
   FrameMemory frame;
 
   int rank() const { return map.local()[map.index()]; }
   int size() const;
-  /// The place of a rank of this host, in shared memory.
+  /// Returns the place of a rank of this host in shared memory.
   int placeOf(int rank) const { return shm == nullptr ? 0 : map.indexOf(rank); }
   int places() const { return shm == nullptr ? 1 : static_cast<int>(map.local().size()); }
   bool isFar(int rank) const { return map.hostOf(rank) != map.host(); }
-  /// Which rank of a host takes what comes there from, or goes back to, a rank of another.
+  /// Returns the rank of a host that takes what comes there from, or goes back to, a rank of
+  /// another host.
   int delegate(int host, int of) const;
 };
 
@@ -33,7 +34,7 @@ Task dispatchRows(RowPaths& paths, const Collective& c);
 Task dispatchRowsOnce(RowPaths& paths, const Collective& c);
 Task combineRows(RowPaths& paths, const Collective& c);
 
-/// A block as bytes to be sent.
+/// Return a list of words as bytes to be sent.
 inline const std::byte* wordBytes(const std::vector<uint64_t>& words) {
   return reinterpret_cast<const std::byte*>(words.data());
 }
@@ -41,8 +42,8 @@ inline std::byte* wordBytes(std::vector<uint64_t>& words) {
   return reinterpret_cast<std::byte*>(words.data());
 }
 
-/// Pieces as one message: where they are, if that is one place, or copied together. To be kept
-/// until the message has ended.
+/// Pieces as one message: their own memory if they are in one place, a copy otherwise. The object
+/// has to live until the message has ended.
 class PackedPieces {
  public:
   explicit PackedPieces(const Pieces& pieces) : bytes_(pieces.bytes()) {

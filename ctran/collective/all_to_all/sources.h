@@ -9,8 +9,8 @@
 
 namespace ctran {
 
-/// What is sent from: the input, or a copy of it where blocks of the output are the same memory, as
-/// what arrives would overwrite what has not left yet.
+/// The blocks to send: those of the input, or a copy where the output uses the same memory, because
+/// data that arrives would overwrite data that has not left yet.
 class Sources {
  public:
   Sources(const Collective& c, int rank, int size) {

@@ -134,7 +134,7 @@ void CopyEngines::exchange(const Collective& c, gpu::Stream stream) {
     for (uint32_t step = 1; step < team_.size; ++step) {
       const uint32_t to = (team_.rank + step) % team_.size;
       send(blockFor(to) + at, length, to, k % kDepth);
-      // In place, a chunk has to have gone before the other one comes.
+      // In place, a chunk has to have left before the other one comes.
       if (blockFor(to) == placeOf(to)) receives_.follow(receives_.of(to), sends_.of(to));
     }
     for (uint32_t step = 1; step < team_.size; ++step) {

@@ -11,14 +11,14 @@
 
 namespace ctran {
 
-/// All-gather, all-to-all and broadcast by the copy engines of the GPUs, with no multiprocessor: a
-/// chunk is copied into a slot of the receiver's memory, and there to where it belongs, while the
-/// next one comes. Each rank has two slots for every other; each direction of each pair has a
-/// stream of its own, which a graph captures.
+/// Runs all-gather, all-to-all and broadcast by the copy engines of the GPUs, without a
+/// multiprocessor: a chunk is copied into a slot of the receiver's memory, and from there to its
+/// place, while the next one comes. Each rank has two slots for every other rank; each direction of
+/// each pair has a stream of its own, which a graph captures.
 ///
-/// Bytes over the links: those of the collective; of a broadcast, the root's carries them once, and
-/// the others' as often less what came from it. Steps: one, of a broadcast two, in chunks of a
-/// slot.
+/// Bytes over the links: those of the collective. In a broadcast the root's links carry the bytes
+/// once, and the links of the others as often, less what came from the root. Steps: one, for a
+/// broadcast two, in chunks of a slot.
 class CopyEngines {
  public:
   static constexpr const char* kName = "copy_engine";
@@ -26,13 +26,14 @@ class CopyEngines {
 
   CopyEngines(const device::Team& team, int device);
 
-  /// Allocates this rank's slots. The descriptor is for the other ranks.
+  /// Allocates this rank's slots. Returns the descriptor for the other ranks.
   UniqueFd allocate();
-  /// As large on all ranks; depends on CTRAN_GPU_COPY_BYTES.
+  /// The same on all ranks; depends on CTRAN_GPU_COPY_BYTES.
   size_t memoryBytes() const { return own_.size(); }
   void connect(const HostGroup& group);
 
-  /// Puts a collective, which it serves, on streams behind `stream`, and that behind them.
+  /// Enqueues a collective that it serves: its streams wait for `stream`, and `stream` waits for
+  /// them.
   void launch(const Collective& collective, gpu::Stream stream);
 
  private:
@@ -54,7 +55,7 @@ class CopyEngines {
   const MovingKernels& kernels_;
   PeerStreams sends_, receives_;
   gpu::DeviceMemory own_;
-  std::vector<gpu::DeviceMemory> others_;  ///< by rank, nothing for this one
+  std::vector<gpu::DeviceMemory> others_;  ///< by rank; empty for this one
 };
 
 }  // namespace ctran

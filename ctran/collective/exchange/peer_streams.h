@@ -8,19 +8,19 @@
 
 namespace ctran {
 
-/// A stream for every other rank, for what copy engines do at the same time: they branch off from
-/// the stream of an operation, and join it again. A graph that this one captures has them as
-/// branches.
+/// A stream for every other rank, for what copy engines do at the same time. The streams branch off
+/// from the stream of an operation, and join it again. If a graph captures that stream, they are
+/// branches of the graph.
 class PeerStreams {
  public:
   PeerStreams(uint32_t rank, uint32_t size, int device);
 
   gpu::Stream of(uint32_t peer) const { return branches_[peer].stream->get(); }
-  /// All of them behind `stream`.
+  /// Makes all of them wait for `stream`.
   void fork(gpu::Stream stream);
-  /// It behind all of them.
+  /// Makes `stream` wait for all of them.
   void join(gpu::Stream stream);
-  /// What comes next on `later` behind what there is on `earlier`.
+  /// Makes what comes next on `later` wait for what `earlier` holds now.
   void follow(gpu::Stream later, gpu::Stream earlier);
 
  private:

@@ -20,62 +20,65 @@
 
 namespace ctran {
 
-/// A persistent all-gather or all-to-all whose outputs all ranks have mapped. Its memory, here and
-/// of the others, stays what it is for as long as somebody holds this: a handle, a work or a graph.
+/// A persistent all-gather or all-to-all whose outputs all ranks have mapped. Its memory, on this
+/// rank and on the others, stays mapped for as long as the object is held: by a handle, a work or a
+/// graph.
 struct PersistentCopy {
   CollectiveKind kind;
-  size_t bytes;  ///< of an output, the same on all ranks
+  size_t bytes;  ///< bytes of an output, the same on all ranks
   uint32_t meeting;
   std::array<std::byte*, device::kMaxRanks> outputs{};  ///< of every rank, as mapped here
   std::shared_ptr<DeviceSegment> own;
   std::array<std::shared_ptr<gpu::DeviceMemory>, device::kMaxRanks> others;
-  /// Words with bits of meetings: those that this rank holds, and, in its control block, those of
+  /// Words with a bit per meeting: those that this rank holds, and, in its control block, those of
   /// which it may make calls.
   std::shared_ptr<std::atomic<uint64_t>> held, callable;
 
-  /// This rank makes no more calls, nor may the others; graphs that have some stay as they are.
+  /// Ends the calls: this rank makes no more, and the others must not, either. Graphs that hold
+  /// calls stay as they are.
   void free() const;
   ~PersistentCopy();
 };
 
-/// Carries them out: all ranks meet, the copy engines copy straight from the input of each into the
-/// outputs of all, and all ranks meet again. Two kernels of one block are all that the
-/// multiprocessors do.
+/// Runs persistent collectives: all ranks meet, the copy engines copy from the input of each rank
+/// straight into the outputs of all, and all ranks meet again. Multiprocessors only run two kernels
+/// of one block.
 ///
-/// If the ranks do not meet, the copies run all the same, when the kernel that waits has given up:
-/// a rank that has not called may find the parts of those who have in its output. Copy engines know
-/// no condition, and what is on a stream cannot be taken off it.
+/// If the ranks do not meet, the copies run all the same when the kernel that waits has given up: a
+/// rank that has not called may find the parts of ranks that have called in its output. Copy
+/// engines know no condition, and work on a stream cannot be removed.
 ///
 /// Bytes over the links: those of the collective. Steps: one.
 class PersistentCopies {
  public:
   using Meetings = std::array<uint64_t, device::kMeetings / 64>;
-  /// What a rank says of its output.
+  /// What a rank tells the others of its output.
   struct Offer {
     CollectiveKind kind;
     uint64_t bytes;
-    device::Place place;  ///< nowhere: it does not want that, or the others have it not mapped
+    /// Empty: the rank does not want it, or the others have not mapped the output.
+    device::Place place;
     Meetings held;
   };
-  /// What all ranks have said; it waits for them.
+  /// Returns what all ranks have said; waits for them.
   using Exchange = std::function<std::vector<Offer>(const Offer&)>;
 
-  /// `memory` and `symmetric` outlive it.
+  /// `memory` and `symmetric` have to outlive the object.
   PersistentCopies(const PeerMemory& memory, SymmetricMemory& symmetric, int device);
 
-  /// Collective, two exchanges. `wanted`: by this rank. Null on all ranks, if some rank does not
-  /// want it or has another kind or size of output, or one that the others have not mapped within
-  /// `limit`; or if there are kMeetings of them.
+  /// Prepares a persistent collective. Collective, with two exchanges. `wanted`: this rank wants
+  /// it. Returns null on all ranks if some rank does not want it; if kind or size of the outputs
+  /// differ; if the others have not mapped an output within `limit`; or if kMeetings of them exist.
   std::shared_ptr<PersistentCopy> prepare(CollectiveKind kind, std::byte* output, size_t bytes,
                                           bool wanted, std::chrono::nanoseconds limit,
                                           const Exchange& exchange);
 
-  /// Throws Error(InvalidArgument) if the call, which gets that number, is not of what was
-  /// prepared, or that is gone on a rank that has not made this call.
+  /// Throws Error(InvalidArgument) if the call, which gets that number, is not the one that was
+  /// prepared, or if a rank that has not made this call has freed it.
   void validate(const Collective& collective, uint64_t number) const;
-  /// A validated one.
+  /// Enqueues a call that `validate` has accepted.
   void launch(const Collective& collective, StagingMemory& staging, gpu::Stream stream);
-  /// How often that has been called.
+  /// Returns how often `launch` has been called.
   size_t launched() const { return launched_; }
 
  private:
@@ -87,7 +90,7 @@ class PersistentCopies {
   SymmetricMemory& symmetric_;
   const device::Team& team_;
   const MovingKernels& kernels_;
-  /// One for all peers: at any time each rank sends to another one.
+  /// One stream for all peers, because at any time each rank sends to another one.
   PeerStreams branch_;
   const std::shared_ptr<std::array<std::atomic<uint64_t>, device::kMeetings / 64>> held_;
   size_t launched_ = 0;

@@ -19,21 +19,21 @@ struct Transfer;
 }
 
 /// What the algorithms of one communicator's GPUs work with: the memory of all ranks, as kernels
-/// see it, and the shapes in which kernels are launched. What it says depends on what all ranks (or
-/// both ends of a message) share, and on nothing else.
+/// see it, and the shapes in which kernels are launched. Its results depend only on what all ranks
+/// (or both ends of a message) share.
 class GpuContext {
  public:
   struct Shape {
     uint32_t blocks;
-    uint32_t threads;  ///< of a row
+    uint32_t threads;  ///< threads of a row
     uint32_t rows = 1;
   };
 
-  /// How many lanes a team has whose kernels take so many multiprocessors.
+  /// Returns how many lanes a team has whose kernels take that many multiprocessors.
   static uint32_t lanesOf(uint32_t multiprocessors);
 
-  /// Kernels take as many multiprocessors as that at most, and leave the others room to run at the
-  /// same time. `team` and `symmetric` outlive it.
+  /// Kernels take at most `multiprocessors`, and leave room on the others for other kernels. `team`
+  /// and `symmetric` have to outlive the object.
   GpuContext(const device::Team& team, int device, uint32_t multiprocessors,
              SymmetricMemory& symmetric);
 
@@ -42,24 +42,27 @@ class GpuContext {
   const uint32_t rank;
   const uint32_t size;
   const MovingKernels& moving;
-  /// Made by `makeCopies`, which waits for the other ranks, when they are first needed.
+  /// The copy engines. `makeCopies` makes them when they are first needed; it waits for the other
+  /// ranks.
   std::unique_ptr<CopyEngines> copies;
   std::function<std::unique_ptr<CopyEngines>()> makeCopies;
 
   GpuLimits limits(bool throughHost) const { return {team.slotBytes, team.lineBytes, throughHost}; }
   device::Place placeOf(const void* address, size_t bytes, gpu::Stream stream) const;
-  /// Most lanes of a kernel.
+  /// Returns the most lanes of a kernel.
   uint32_t lanesFor(const GpuTarget& target) const;
-  /// Most lanes of a message, where there may be one to each other rank and one from it.
+  /// Returns the most lanes of a message, if there may be one to each other rank and one from each.
   uint32_t lanesOfPair(const GpuTarget& target, bool oneWay = false) const;
-  /// A message to lanes, in steps: what both ends know of it says how. A chain of its own.
+  /// Splits a message into lanes and steps, by what both ends know of it. The message is a chain of
+  /// its own.
   void deal(device::Transfer& transfer, size_t mostLanes) const;
-  /// Of `bytes`, of which each of `lanes` has as many, in chunks of up to `room`.
+  /// Returns the bytes of a chunk, up to `room`, if each of `lanes` has as many chunks of the
+  /// `bytes`.
   static uint32_t chunkFor(size_t bytes, size_t room, uint32_t lanes);
-  /// For packets, of which each thread should have one, if that needs not too many blocks.
-  /// `mostBlocks` count where the target says nothing.
+  /// Returns a shape in which each thread has one packet, if that does not need too many blocks.
+  /// `mostBlocks` is used if the target says nothing.
   Shape shapeFor(size_t packets, uint32_t mostBlocks, const GpuTarget& target) const;
-  /// For a kernel on so many lanes.
+  /// Returns the shape of a kernel on that many lanes.
   Shape shapeOfLanes(uint32_t lanes, const GpuTarget& target) const;
   void run(gpu::Function kernel, Shape shape, const void* arguments, const GpuTarget& target) const;
 
@@ -68,11 +71,11 @@ class GpuContext {
   SymmetricMemory& symmetric_;
 };
 
-/// Threads of a warp.
+/// The threads of a warp.
 inline constexpr uint32_t kWarp = 32;
-/// Bytes of data in a packet of 16.
+/// The bytes of data in a packet of 16.
 inline constexpr size_t kPacketData = 12;
-/// Bytes up to which packets are faster than steps: of what one rank sends another.
+/// The bytes that one rank sends another up to which packets are faster than steps.
 inline constexpr size_t kPacketLimit = 512 << 10;
 
 inline char* bytesAt(std::byte* data) { return reinterpret_cast<char*>(data); }

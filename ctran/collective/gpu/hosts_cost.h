@@ -6,23 +6,23 @@
 
 namespace ctran {
 
-// The cost model of GPUs of several domains. The query has the map of the domains.
+// The cost model of GPUs of several domains, in microseconds. The query has the map of the domains.
 
-/// Of handing a step to the host and getting it back: estimated, not measured.
+/// The cost of handing a step to the host and getting it back. It is estimated, not measured.
 inline constexpr double kHandOverMicros = 20;
 
-/// Of so many bytes over the bus between GPU and host.
+/// Returns the cost of `bytes` over the bus between GPU and host.
 double busMicros(double bytes);
-/// Of the copy of so many bytes into what stageOnRail gives, or from there.
+/// Returns the cost of copying `bytes` into what stageOnRail returns, or from there.
 double stagingMicros(const AlgorithmQuery& query, double bytes);
-/// Of so many bytes, which each rank has, among the ranks of the largest domain.
+/// Returns the cost among the ranks of the largest domain, if each rank has `bytes`.
 double kernelMicros(const AlgorithmQuery& query, double bytes);
-/// Of the collective among all ranks over the network, in memory of the host.
+/// Returns the cost of the collective among all ranks over the network, in memory of the host.
 double networkMicros(const AlgorithmQuery& query);
-/// Of a collective of each rail, in which a rank contributes so many bytes.
+/// Returns the cost of a collective of each rail, in which a rank contributes `bytes`.
 double railMicros(const AlgorithmQuery& query, CollectiveKind kind, double bytes);
 
-/// Why rails of all ranks do not serve: not all domains are of one size.
+/// Returns why rails of all ranks do not serve: the domains differ in size. Empty if they do serve.
 std::string whyNotEven(const AlgorithmQuery& query);
 
 }  // namespace ctran

@@ -9,7 +9,7 @@
 
 namespace ctran {
 
-/// The kernels that move data among so many ranks, on one device.
+/// The kernels that move data among a number of ranks, on one device.
 struct MovingKernels {
   gpu::Function lanes = nullptr;  ///< these three: collective/exchange/lanes.cuh
   gpu::Function chains = nullptr;
@@ -19,11 +19,12 @@ struct MovingKernels {
   gpu::Function signalCopy = nullptr;
   gpu::Function meet = nullptr;
 
-  /// Loaded, and if need be compiled, at the first call in this process; kept for ever.
+  /// Loads the kernels, and if need be compiles them, at the first call in this process; keeps them
+  /// for ever.
   static const MovingKernels& of(int device, int ranks);
 };
 
-/// Those of windows' signals: window/signals.cuh.
+/// The kernels of windows' signals: window/signals.cuh.
 struct SignalKernels {
   gpu::Function send = nullptr;
   gpu::Function await = nullptr;
@@ -31,7 +32,7 @@ struct SignalKernels {
   static const SignalKernels& of(int device);
 };
 
-/// Those that move rows whose numbers are in device memory: collective/all_to_all/rows.cuh.
+/// The kernels that move rows whose numbers are in device memory: collective/all_to_all/rows.cuh.
 struct RowKernels {
   gpu::Function count = nullptr;
   gpu::Function move = nullptr;
@@ -39,7 +40,7 @@ struct RowKernels {
   static const RowKernels& of(int device, int ranks);
 };
 
-/// The kernels of a reduction of little: one type, one operation. All null if packets hold no
+/// The kernels of small reductions, for one type and one operation. All are null if packets hold no
 /// element.
 struct ReducingKernels {
   gpu::Function oneShot = nullptr;
@@ -49,21 +50,21 @@ struct ReducingKernels {
   static const ReducingKernels& of(int device, int ranks, DataType type, ReduceKind op);
 };
 
-/// The one of a reduction of much, collective/reduce/pipeline.cuh; apart, as it takes long to
-/// compile.
+/// Returns the kernel of large reductions, collective/reduce/pipeline.cuh. It is apart because it
+/// takes long to compile.
 gpu::Function pipelineKernel(int device, int ranks, DataType type, ReduceKind op);
 
-/// The one of neither little nor much, collective/reduce/lines.cuh.
+/// Returns the kernel of medium reductions, collective/reduce/lines.cuh.
 gpu::Function linesKernel(int device, int ranks, DataType type, ReduceKind op);
 
-/// collective/reduce_scatter/quantized.cuh, kept for ever.
+/// Returns the kernel of collective/reduce_scatter/quantized.cuh, which is kept for ever.
 gpu::Function quantizedKernel(int device, int ranks);
 
-/// A kernel that is compiled, or taken from the cache, and loaded for good. May be called while a
-/// stream captures.
+/// Returns a kernel that is compiled, or taken from the cache, and loaded for good. May be called
+/// while a stream captures.
 gpu::Function loadKernel(int device, const gpu::CompileRequest& request, const std::string& name);
 
-/// How they are compiled, for an architecture.
+/// Return the requests that compile the kernels for an architecture.
 gpu::CompileRequest movingRequest(const std::string& architecture, int ranks);
 gpu::CompileRequest signalsRequest(const std::string& architecture);
 gpu::CompileRequest rowsRequest(const std::string& architecture, int ranks);
@@ -75,14 +76,14 @@ gpu::CompileRequest pipelineRequest(const std::string& architecture, int ranks, 
 gpu::CompileRequest linesRequest(const std::string& architecture, int ranks, DataType type,
                                  ReduceKind op);
 
-/// What the device code calls them.
+/// The names of a type and operation in device code.
 struct DeviceReduction {
   const char* element;
   const char* op;
   size_t elementBytes;  ///< as the kernels count: a complex number may be two elements
   size_t perElement;
 
-  /// Whether a packet holds an element.
+  /// Returns whether a packet holds an element.
   bool fitsPackets() const { return elementBytes <= 8; }
 };
 DeviceReduction deviceReduction(DataType type, ReduceKind op);

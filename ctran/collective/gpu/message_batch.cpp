@@ -15,10 +15,10 @@ namespace {
 struct Ends {
   std::vector<const Collective*> sends, receives;
 
-  /// At a place in both orders; null behind the end.
+  /// Return the message at a place in an order; null behind the end.
   const Collective* send(size_t place) const { return at(sends, place); }
   const Collective* receive(size_t place) const { return at(receives, place); }
-  /// Whether data changes places there.
+  /// Returns whether data changes places there.
   bool swapsAt(size_t place) const {
     const Collective *out = send(place), *in = receive(place);
     return out != nullptr && in != nullptr && out->blockBytes() != 0 && out->input == in->output;
@@ -41,7 +41,7 @@ EndsOfRanks endsOf(std::span<const Collective> messages) {
   return ends;
 }
 
-/// Those of a rank with itself; leaves the ones that move something.
+/// Pairs the messages of a rank with itself; leaves those that move something.
 void pairWithItself(Ends& own, uint32_t rank) {
   const auto [sends, receives] = std::exchange(own, {});
   bool fits = sends.size() == receives.size();
@@ -62,8 +62,8 @@ class Chains {
  public:
   Chains(const GpuContext& gpu, const GpuTarget& target) : gpu_(gpu), target_(target) {}
 
-  /// Of messages with `peer`, at the end of the chain of that kind: a swap counts as a send. The
-  /// first of every chain come before all others.
+  /// Adds messages with `peer` at the end of the chain of that kind; a swap counts as a send. The
+  /// first message of every chain comes before all others.
   void add(uint32_t kind, uint32_t peer, const Collective* send, const Collective* receive) {
     const Collective& c = send != nullptr ? *send : *receive;
     const device::Transfer transfer =
@@ -134,7 +134,7 @@ class Chains {
   uint32_t count_ = 0;
 };
 
-/// Those from place `begin` to `end`, at the same time.
+/// Launches the messages from place `begin` to `end` at the same time.
 void launchPlaces(const GpuContext& gpu, StagingMemory& staging, const EndsOfRanks& ends,
                   size_t begin, size_t end, const GpuTarget& target) {
   Chains chains(gpu, target);

@@ -12,7 +12,7 @@ namespace {
 constexpr size_t kSmallStepsFrom = 384 << 20;
 constexpr size_t kSmallStep = 16384;
 
-/// Whether both ends are the same memory: data changes places.
+/// Returns whether both ends are the same memory, so that data changes places.
 bool swaps(const GpuMessages& m, uint32_t peer) {
   return m.sendBytes[peer] != 0 && m.from[peer] == m.to[peer];
 }

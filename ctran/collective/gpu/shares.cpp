@@ -22,7 +22,7 @@ Shares::Shares(const GpuHostsCall& call, size_t count, size_t element)
 
 size_t Shares::countOf(size_t k) const { return std::min(piece_, count_ - k * piece_); }
 
-/// Of whole grains, so that all but the last share are aligned as the tensor is.
+/// Returns the share in whole grains, so that all but the last share are aligned as the tensor is.
 size_t Shares::shareOf(size_t k) const {
   const size_t grain = std::max<size_t>(1, kGrainBytes / element_);
   return ceilDiv(ceilDiv(countOf(k), static_cast<size_t>(call_.domains.rails())), grain) * grain;

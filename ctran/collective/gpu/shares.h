@@ -8,20 +8,22 @@
 namespace ctran {
 
 /// A tensor in pieces, each of which has one share for each rail of several domains. A rank without
-/// a rail has an empty one.
+/// a rail has an empty share.
 struct Shares {
   Shares(const GpuHostsCall& call, size_t count, size_t element);
 
   size_t pieces;
 
-  /// Of piece k: a block for each rank of this domain.
+  /// Returns a block of piece k for each rank of this domain.
   std::vector<Block> blocks(size_t k, const std::byte* data) const;
-  /// The one of this rank.
+  /// Returns this rank's block of piece k.
   Block own(size_t k, const std::byte* data) const;
-  /// The collective `c` of what each rail has of piece k, as large on every rail: what the last
-  /// shares lack is there, and nobody looks at it. Its buffers are the caller's to name.
+  /// Returns the collective `c` of each rail's share of piece k. The share is as large on every
+  /// rail: the memory that the last shares lack exists, and is not used. The caller sets the
+  /// buffers.
   Collective onRail(const Collective& c, size_t k) const;
-  /// Everybody gets the shares of all ranks of the domain, in place.
+  /// Returns the collective in which every rank gets the shares of all ranks of the domain, in
+  /// place.
   Collective gather(size_t k, const Collective& c) const;
 
  private:
@@ -29,7 +31,7 @@ struct Shares {
   size_t shareOf(size_t k) const;
 
   const GpuHostsCall& call_;
-  const size_t count_, element_, piece_;  ///< in elements, but for one
+  const size_t count_, element_, piece_;  ///< in elements, except for one
 };
 
 }  // namespace ctran

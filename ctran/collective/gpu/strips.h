@@ -7,10 +7,10 @@
 
 namespace ctran {
 
-/// Blocks, one for each rank, in strips: of a strip there is the same part of every block. Of even
-/// domains, where every rank has a rail.
+/// Blocks, one for each rank, in strips: a strip has the same part of every block. Used if the
+/// domains are of one size, so that every rank has a rail.
 struct Strips {
-  /// `room`: bytes of a block that a strip may have.
+  /// `room` is the most bytes of a block in a strip.
   Strips(size_t count, size_t element, size_t room)
       : element(element),
         most(std::max<size_t>(1, room / kGrainBytes * kGrainBytes / element)),
@@ -18,12 +18,12 @@ struct Strips {
         strips((count + most - 1) / most) {}
 
   const size_t element;
-  const size_t most;   ///< elements of a block in a strip
-  const size_t count;  ///< of a block
+  const size_t most;   ///< the most elements of a block in a strip
+  const size_t count;  ///< elements of a block
   const size_t strips;
 
   size_t countOf(size_t k) const { return std::min(most, count - k * most); }
-  /// The part of a block that is in strip k.
+  /// Returns the part of a block that is in strip k.
   Block part(size_t k, const Block& block) const {
     return {block.data + k * most * element, countOf(k)};
   }
@@ -32,7 +32,7 @@ struct Strips {
   static constexpr size_t kGrainBytes = 16;
 };
 
-/// The rank at a place of a domain.
+/// Returns the rank at a place of a domain.
 inline int rankAt(const GpuHostsCall& call, int domain, int place) {
   return call.domains.ranks(domain)[static_cast<size_t>(place)];
 }

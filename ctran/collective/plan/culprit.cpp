@@ -1,4 +1,4 @@
-// Who holds up a plan on one host.
+// Finds the rank that holds up a plan on one host.
 #include <optional>
 
 #include "ctran/collective/plan/algorithm.h"

@@ -30,7 +30,7 @@ const ConfigInt kPlanBytes{
 constexpr uint32_t kThreads = 512;
 constexpr uint32_t kFewThreads = 128;  // with which a block begins quickly
 constexpr size_t kPacketBytes = 8;     // of data
-/// Of a chunk of scratch, in a slice.
+/// The most bytes of a chunk of scratch, in a slice.
 constexpr size_t kMostUnit = 64 << 10;
 constexpr size_t kGoodUnit = 16 << 10;
 constexpr size_t kLeastUnit = 512;

@@ -19,38 +19,36 @@
 
 namespace ctran {
 
-/// Device memory that operations of one communicator use one after the other. What was given out
-/// stays where it is: graphs know its address.
+/// Device memory that operations of one communicator use one after the other. Memory that was given
+/// out stays where it is, because graphs know its address.
 class StagingMemory {
  public:
   explicit StagingMemory(int device) : device_(device) {}
-  /// At least so many bytes. May be called while a stream captures.
+  /// Returns at least `bytes`. May be called while a stream captures.
   gpu::DevicePtr of(size_t bytes);
 
  private:
   const int device_;
-  std::vector<gpu::DeviceMemory> pieces_;  ///< each larger than all before
+  std::vector<gpu::DeviceMemory> pieces_;  ///< each is larger than all before it
 };
 
 /// A plan on the GPUs of a communicator: one rank's scratch and signals, which all ranks map, and
-/// its kernels. Made in three steps, so that ranks can agree on how each has gone.
-///
-/// A broadcast has one for each root.
+/// its kernels. It is made in three steps, so that ranks can agree on the outcome of each. A
+/// broadcast has one for each root.
 class GpuPlan {
  public:
-  /// Why the GPUs cannot serve a call by the plan with at most so many blocks to a kernel, as far
-  /// as all ranks agree about it; empty if they can.
+  /// Returns why the GPUs cannot serve a call by the plan with at most `blocks` blocks to a kernel,
+  /// as far as all ranks agree about it; empty if they can.
   static std::string whyNot(const PlanAlgorithm& algorithm, const Collective& collective,
                             uint32_t blocks);
 
-  /// `root`: of a broadcast. It has about `blocks` blocks, as many on all ranks: all its launches
-  /// do.
+  /// `root` is that of a broadcast. All launches have about `blocks` blocks, as many on all ranks.
   GpuPlan(std::shared_ptr<const PlanAlgorithm> algorithm, int root, const device::Team& team,
           int device, uint32_t blocks);
 
-  /// Allocates this rank's memory, zeroed. The descriptor is for the other ranks.
+  /// Allocates this rank's memory, filled with zeros. Returns the descriptor for the other ranks.
   UniqueFd allocate();
-  /// As large on all ranks; depends on CTRAN_GPU_PLAN_BYTES.
+  /// The same on all ranks; depends on CTRAN_GPU_PLAN_BYTES.
   size_t memoryBytes() const { return own_.size(); }
   void connect(const HostGroup& group);
   /// Compiles and loads what a call needs, if that has not been done.
@@ -62,10 +60,10 @@ class GpuPlan {
 
  private:
   struct Buffers;
-  /// Where a rank's memory has what a form of the plan needs.
+  /// The offsets in a rank's memory of what one form of the plan needs.
   struct Form {
-    size_t signals = 0;     ///< where they begin,
-    size_t executions = 0;  ///< what counts executions,
+    size_t signals = 0;     ///< offset of the signals
+    size_t executions = 0;  ///< offset of the counts of executions
     size_t scratch = 0;
     uint64_t unitBytes = 0;
   };
@@ -84,18 +82,18 @@ class GpuPlan {
   Buffers placed(const Collective& collective, StagingMemory& staging, gpu::Stream stream) const;
 
   const std::shared_ptr<const PlanAlgorithm> algorithm_;
-  const plan::Plan plan_;        ///< with the root of the calls, without credits that order nothing
-  const plan::Plan directPlan_;  ///< which reaches other ranks' buffers, if there is one
+  const plan::Plan plan_;        ///< has the root of the calls, and no credits that order nothing
+  const plan::Plan directPlan_;  ///< the one that reaches other ranks' buffers, if there is one
   const plan::Kernel source_;
   const device::Team& team_;
   const int device_;
   uint32_t slices_ = 1;
   Form staged_, direct_;
-  size_t mail_ = 0;      ///< where what ranks tell each other of their buffers begins,
-  size_t launches_ = 0;  ///< and what counts launches
+  size_t mail_ = 0;      ///< offset of what ranks tell each other of their buffers
+  size_t launches_ = 0;  ///< offset of the count of launches
   size_t bytes_ = 0;
   gpu::DeviceMemory own_;
-  std::vector<gpu::DeviceMemory> others_;  ///< by rank, nothing for this one
+  std::vector<gpu::DeviceMemory> others_;  ///< by rank; empty for this one
   std::map<std::pair<std::string, std::string>, gpu::Function> kernels_;
 };
 

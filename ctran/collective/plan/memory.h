@@ -10,19 +10,20 @@
 
 namespace ctran {
 
-/// How the data of a call is divided: into blocks, these into parts, these into units, of which one
-/// is moved in each execution.
+/// How the data of a call is divided: into blocks, blocks into parts, parts into units. Each
+/// execution of the plan moves one unit.
 class PlanLayout {
  public:
   PlanLayout(const plan::Plan& plan, size_t count, size_t element);
-  /// Of a call that a plan serves.
+  /// Divides the data of a call that a plan serves.
   explicit PlanLayout(const Collective& c);
 
   uint64_t units() const { return units_; }
   size_t stride() const { return stride_; }                 ///< bytes of a chunk of scratch
-  size_t scratchBytes() const { return slots_ * stride_; }  ///< of a rank
+  size_t scratchBytes() const { return slots_ * stride_; }  ///< bytes of one rank
 
-  /// Elements of the unit that belong to the part, and where they begin in the block.
+  /// Return the number of elements of the unit that belong to the part, and their offset in the
+  /// block.
   size_t count(int part, uint64_t unit) const {
     return std::min(unit_, parts_.size(part) - std::min(parts_.size(part), unit * unit_));
   }
@@ -38,14 +39,15 @@ class PlanLayout {
   uint64_t units_;
 };
 
-/// Where the chunks of a plan are in one call, as one rank sees it. A broadcast from another root
-/// than the plan's is one in which all ranks have other numbers: those of the plan are meant where
-/// nothing else is said.
+/// Where the chunks of a plan are in one call, as one rank sees it. In a broadcast from another
+/// root than the plan's, ranks have other numbers in the plan; numbers are those of the plan unless
+/// said otherwise.
 class PlanMemory {
  public:
-  static constexpr size_t kScratchBytes = Arena::kRingBytes;  ///< of a rank
+  static constexpr size_t kScratchBytes = Arena::kRingBytes;  ///< bytes of one rank
 
-  /// `c.plan` does it. `scratch`: per rank of the communicator, null where it is not mapped here.
+  /// `c.plan` runs the call. `scratch` has an address per rank of the communicator; null if it is
+  /// not mapped here.
   PlanMemory(const Collective& c, const PlanLayout& layout, int rank,
              std::vector<std::byte*> scratch);
 
@@ -55,11 +57,11 @@ class PlanMemory {
   int self() const { return planned(rank_); }
   int size() const { return static_cast<int>(scratch_.size()); }
 
-  /// The communicator's number of a rank of the plan.
+  /// Returns the communicator's number of a rank of the plan.
   int real(int rank) const { return shifted(rank, c_.root - plan_.root); }
   bool isMapped(int rank) const { return scratch_[real(rank)] != nullptr; }
 
-  /// What a step moves as its chunk `offset`, in bytes; and where that is.
+  /// Return the bytes that a step moves as its chunk `offset`, and their address.
   size_t bytes(const plan::Step& step, int offset, uint64_t unit) const {
     return layout_.count(part(step, offset), unit) * element_;
   }
@@ -83,7 +85,7 @@ class PlanMemory {
   const std::vector<std::byte*> scratch_;
   const size_t element_;
   const PlanLayout layout_;
-  std::vector<std::byte> copy_;  // of the input, if it must survive the output
+  std::vector<std::byte> copy_;  // copy of the input, if it must survive the output
 };
 
 }  // namespace ctran

@@ -289,8 +289,8 @@ Task runPlan(ShmContext& shm, const Collective& c) {
   shm.publishSlot();
   const PlanMemory memory(c, layout, shm.rank, scratchIn(shm, layout, shm.size));
   if (c.plan->writesElsewhere()) {
-    // Who is here has ended all before, so its scratch is free; and is in the same call, so that
-    // nobody writes where others have something else.
+    // A rank that is here has ended all earlier collectives, so its scratch is free; and it is in
+    // the same call, so no rank writes where another has something else.
     co_await shm.allArrived();
     shm.checkAll();
   } else {

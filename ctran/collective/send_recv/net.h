@@ -11,7 +11,7 @@
 
 namespace ctran {
 
-/// The sending end of the messages to one peer; those of one tag are matched in order.
+/// The sending end of the messages to one peer. Messages of one tag are matched in order.
 class NetChannel {
  public:
   NetChannel(Transport& transport, int rank, int peer)
@@ -26,7 +26,7 @@ class NetChannel {
 
 Task sendOverNet(NetChannel& channel, const Collective& c);
 
-/// The receiving end.
+/// The receiving end of the messages from one peer.
 class NetMailbox final : public Mailbox {
  public:
   NetMailbox(Transport& transport, int rank, int peer)

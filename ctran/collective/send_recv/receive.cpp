@@ -22,7 +22,7 @@ class ReceiveContext::Use {
   Use(const Use&) = delete;
   Use& operator=(const Use&) = delete;
 
-  /// Whether the message is here.
+  /// Returns whether the message is here.
   bool poll() {
     for (size_t i = 0; i < begun_.size(); ++i) {
       if (!begun_[i]) begin(i);

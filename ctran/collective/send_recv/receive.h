@@ -10,7 +10,7 @@
 
 namespace ctran {
 
-/// Which rank a receive takes its message from: whoever is first to offer one.
+/// Decides from which rank a receive takes its message: the first to offer one.
 class Claim {
  public:
   bool take(int rank) {
@@ -24,30 +24,30 @@ class Claim {
   std::atomic<int> winner_{kNobody};
 };
 
-/// What one receive has to do with one peer, again and again for the receives of a queue.
+/// The part of a receive that concerns one peer. The receives of a queue use it one after another.
 class Reception {
  public:
   virtual ~Reception() = default;
 
-  /// From now on the receive takes a message of its tag, unless the claim has been taken.
+  /// Starts a receive, which takes a message of its tag unless the claim has been taken.
   virtual void begin(const Collective& receive, Claim& claim) = 0;
-  /// Goes as far as possible; whether the message is here. Throws Error(Mismatch).
+  /// Goes as far as possible. Returns whether the message is here. Throws Error(Mismatch).
   virtual bool poll() = 0;
-  /// What `poll` waits for.
+  /// Returns what `poll` waits for.
   virtual Condition waiting() const = 0;
-  /// Lets go of the receive's memory.
+  /// Releases the receive's memory.
   virtual void end() noexcept = 0;
 };
 
-/// What a peer sends to this rank. Messages of one tag are received in order; any number of
-/// receives at a time, from any thread.
+/// The messages that a peer sends to this rank. Messages of one tag are received in order. There
+/// may be any number of receives at a time, on any thread.
 class Mailbox {
  public:
   virtual ~Mailbox() = default;
   virtual std::unique_ptr<Reception> reception() = 0;
 };
 
-/// Where the receives of one queue happen: from one peer, or from all of them.
+/// What the receives of one queue work with: messages from one peer, or from all of them.
 class ReceiveContext {
  public:
   explicit ReceiveContext(const std::vector<Mailbox*>& mailboxes);
@@ -63,8 +63,8 @@ class ReceiveContext {
   std::vector<char> begun_;
 };
 
-/// Takes the next message of the tag, which must be of the same type and count. From several peers:
-/// the first that comes.
+/// Takes the next message of the tag, which must have the same type and count; if there are several
+/// peers, the first message that comes.
 Task receive(ReceiveContext& context, const Collective& c);
 
 }  // namespace ctran

@@ -14,7 +14,7 @@
 
 namespace ctran {
 
-/// In the ring: a header of one cache line and its bytes, padded to a cache line.
+/// A message in the ring has this header in one cache line, then its bytes, padded to a cache line.
 struct ShmMessageHeader {
   uint64_t count;
   uint64_t type;
@@ -44,11 +44,12 @@ class ShmChannel {
 
 Task sendShm(ShmChannel& channel, const Collective& c);
 
-/// The receiving end. Whoever waits for a message empties the ring; what others wait for goes to
-/// them, and what nobody waits for yet is kept, so that its sender can go on.
+/// The receiving end. The thread that waits for a message empties the ring. A message that another
+/// receive waits for goes to it; a message that no receive waits for yet is kept, so that its
+/// sender can go on.
 class ShmMailbox final : public Mailbox {
  public:
-  /// `link`: where what comes is counted; may be null.
+  /// `link` counts what comes; may be null.
   ShmMailbox(Arena& arena, int peer, RecordedLink* link = nullptr)
       : arena_(arena),
         peer_(peer),
@@ -83,12 +84,12 @@ class ShmMailbox final : public Mailbox {
   uint64_t position_ = 0;           // bytes of the ring that have been taken
   std::vector<Receiver*> waiting_;  // in the order in which they came
   std::deque<Message> kept_;
-  // Of the message that is being taken.
+  // The message that is being taken.
   bool isOpen_ = false;
   ShmMessageHeader header_{};
   size_t lead_ = 0;               // bytes of the header that are still in the ring
-  size_t received_ = 0;           // bytes of data that are not
-  Receiver* receiver_ = nullptr;  // null: it is kept
+  size_t received_ = 0;           // bytes of data that are no longer in the ring
+  Receiver* receiver_ = nullptr;  // null: the message is kept
   std::vector<std::byte> data_;
 };
 

@@ -17,7 +17,7 @@ constexpr size_t kSymmetricAlignment = 16;
 /// How long a capture waits for the others to map what it will use: they look several times a
 /// second.
 constexpr std::chrono::seconds kMappingPatience{10};
-/// With the number of a version: could not be mapped.
+/// Added to the number of a version: the segment could not be mapped.
 constexpr uint32_t kRefused = 1u << 31;
 
 bool isPublished(uint32_t version) { return version % 2 == 1; }

@@ -15,7 +15,7 @@
 namespace ctran {
 namespace {
 
-// In epoll. Connections have the rank of their peer, and their number beside it.
+// The layout of ids in epoll: connections have the rank of their peer, and their number beside it.
 constexpr int kNumberShift = 32;
 constexpr uint64_t kCallerBit = uint64_t{1} << 40;
 constexpr std::chrono::milliseconds kTelling{100};
@@ -26,7 +26,7 @@ uint64_t idOf(int rank, uint32_t number) {
 
 }  // namespace
 
-/// Whether a rank is on this machine, as far as is known.
+/// Returns whether a rank is on this machine, as far as is known.
 bool TcpTransport::isOnThisMachine(int rank) const {
   return hosts_.places.areOnOneMachine(rank, rank_);
 }
@@ -153,14 +153,15 @@ void TcpTransport::pollDoorman() {
     // This rank itself is only there when it has sent itself something.
     if (peers_.find(rank_) == nullptr) --mayNeedIt;
     if (error.op() != kMakingSockets || mayNeedIt > 0) throw;
-    // Whoever calls has a connection, or gets this rank's call, and goes on while it calls.
+    // A caller already has a connection, or gets this rank's call, and goes on while this rank
+    // calls.
     log(LogComponent::Transport, LogLevel::Info, "rank %d hears no more callers: %s", rank_,
         error.what());
     heedCallers(false);
   }
 }
 
-/// Whether those who call wake this rank.
+/// Sets whether callers wake this rank.
 void TcpTransport::heedCallers(bool heeds) {
   if (std::exchange(heedsCallers_, heeds) == heeds) return;
   if (heeds) {
@@ -291,7 +292,7 @@ void TcpTransport::lose(Peer& peer, const std::string& why) {
   closeRdma(peer, why);
   moved_ = true;
   if (peer.hasLeft || told_ || leaving_) return;
-  // Whoever shares the board has said there that it leaves.
+  // A rank that shares the board has said there that it leaves.
   const Board::Control* const control = board_.find(peer.rank);
   const bool hasLeft = control != nullptr &&
                        control->state.load(std::memory_order_acquire) == Board::RankState::Left;

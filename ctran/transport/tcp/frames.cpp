@@ -19,7 +19,7 @@ std::byte* TcpTransport::Connection::begin(const FrameHeader& frame) {
   arriving = nullptr;
   if (state == State::Accepted) {
     state = State::Up;
-    // Not before: a card that waits for a caller who has hung up would make this rank call back.
+    // Not before: a card for a caller that has hung up would make this rank call back.
     if (isFirst()) transport.offer(peer, peer.main());
     transport.callMore(peer);
   }

@@ -54,7 +54,7 @@ void TcpTransport::callMore(Peer& peer) {
   }
 }
 
-/// Those beside the first.
+/// Returns the paths of the connections after the first.
 std::vector<NetPath> TcpTransport::morePaths(const Peer& peer) const {
   const std::vector<NetAddress> addresses = addressesOf(peer.rank);
   if (addresses.empty()) return {};

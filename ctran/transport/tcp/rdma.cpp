@@ -194,7 +194,7 @@ bool TcpTransport::pollRdma() {
   if (devices_.empty()) return false;
   bool any = false;
   for (const auto& device : devices_) {
-    // Whoever sleeps is told of what comes from now on; what came before is here.
+    // A sleeper is told of what comes from now on; what came before is here.
     device->arm();
     any |= device->poll();
   }
@@ -254,7 +254,7 @@ void TcpTransport::writeOverRdma(Peer& peer, const std::function<void(void*, siz
       if (rail->sends) any |= rail->link->writeOne(peer.bulk, written);
     }
   }
-  // Whether a device has failed is asked for also if this rank is in no call any more.
+  // A failed device is noticed even if this rank is no longer in a call.
   if (peer.sendsOverRdma() && peer.hasOutput()) lookAgain(kLook);
 }
 

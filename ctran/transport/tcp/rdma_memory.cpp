@@ -29,7 +29,7 @@ void TcpTransport::useMemoryOf(TcpTransport& other) {
   regions_.shareNamed(other.regions_);
 }
 
-/// Where a peer that sends over RDMA may write the message; nothing if its memory is not
+/// Returns where a peer that sends over RDMA may write the message; none if its memory is not
 /// registered.
 std::optional<IbTarget> TcpTransport::grant(Peer& peer, const Inbound& message) {
   std::shared_ptr<IbRegion> region;
@@ -66,7 +66,7 @@ std::shared_ptr<const IbPlacement> TcpTransport::placementOf(
   return std::make_shared<IbPlacement>(std::move(placement));
 }
 
-/// In a part for each rail, which whatever rail has room takes.
+/// Pushes a part for each rail; a rail that has room takes the next one.
 void TcpTransport::pushPlaced(Peer& peer, Outbound& message,
                               std::shared_ptr<const IbPlacement> placement) {
   const auto rails = static_cast<size_t>(std::popcount(placement->rails));

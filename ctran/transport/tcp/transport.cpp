@@ -247,7 +247,7 @@ void TcpTransport::received(Inbound& message, size_t bytes) {
   peer.bound.erase(message.name);
   peer.granted.erase(message.name);
   if (message.bytes > kEagerBytes) kept(peer, message, FrameType::Ready);
-  // Of an honest peer nothing is left; the memory is the user's again whoever it is.
+  // Nothing is left to come from an honest peer; in any case the memory is the user's again.
   for (const auto& connection : peer.connections) connection->letGo(message);
   finish(message);
 }
@@ -399,7 +399,7 @@ bool TcpTransport::poll() {
   }
   if (!moved) return false;
   if (failure) listener_.failed(*failure);
-  // Who has failed and left is known for the former.
+  // A rank that has failed and left counts as failed.
   for (const int rank : left) {
     board_.control(rank).state.store(Board::RankState::Left, std::memory_order_release);
   }

@@ -78,7 +78,7 @@ std::vector<int> ranksIn(const std::string& text, int size) {
   return ranks;
 }
 
-/// Of the others: the part of the store that rank 0 has picked.
+/// The part of all other ranks: returns the part of the store that rank 0 has picked.
 std::string prefixOfRank0(C10dStore& store, const std::string& key, milliseconds timeout) {
   try {
     return store.get(key, timeout);
@@ -106,8 +106,8 @@ c10::intrusive_ptr<c10d::Store> meet(const c10::intrusive_ptr<c10d::Store>& stor
       keys.remove(key);
       throw;
     }
-    // Whoever came has read it, and nobody leaves before the word below: the next meeting at this
-    // key cannot be mistaken for this one.
+    // All ranks that came have read it, and none leaves before the word below; so the next meeting
+    // at this key cannot be mistaken for this one.
     keys.remove(key);
     keys.set(prefix + "/all", missing.empty() ? kCome : written(missing));
     if (!missing.empty()) someMissing(key, missing, timeout);

@@ -11,7 +11,7 @@ Task allGatherRing(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   copyBlock(c.outputBlock(net.rank).data, c.input, c.blockBytes());
   const int self = net.place(), next = net.at(self + 1), previous = net.at(self - 1);
-  /// Of the rank so many places before this one.
+  /// Returns the block of the rank `step` places before this one.
   const auto blockOf = [&net, &c, self](int step) { return c.outputBlock(net.at(self - step)); };
   std::vector<Arrival> arrivals;
   std::vector<Dispatch> dispatches;

@@ -21,7 +21,7 @@ struct Tree {
     const int above = (position ^ bit) | (bit << 1);
     return above < size ? above : position ^ bit;
   }
-  /// At most two.
+  /// Returns at most two.
   std::vector<int> childrenOf(int position) const {
     std::vector<int> children;
     for (int bit = 1; bit < size; bit *= 2) {

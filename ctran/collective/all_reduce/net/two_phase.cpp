@@ -35,7 +35,8 @@ Task reduceInTwoPhases(NetContext& net, const Collective& c, int root) {
     const size_t bytes = std::min(piece, c.blockBytes() - k * piece);
     return Partition(bytes / element, net.size, element);
   };
-  // Of contributions to this rank's part, of two pieces; and its result where it has no output.
+  // Room for the contributions to this rank's part, of two pieces; and for its result where it has
+  // no output.
   const size_t room = (std::min(piece, c.blockBytes()) / element / net.size + 2 * 64) * element;
   std::byte* const scratch = net.scratch(2 * (net.size + 1) * room);
   const auto contribution = [scratch, room, &net](uint32_t k, int rank) {
@@ -96,7 +97,7 @@ Task reduceInTwoPhases(NetContext& net, const Collective& c, int root) {
     }
     for (int step = 1; collects && step < net.size; ++step) {
       const int peer = net.before(step);
-      // In place, a part may be overwritten when it has left.
+      // In place, a part may be overwritten only when it has left.
       if (inPlace) co_await flight.inputs[peer];
       flight.results.push_back(net.receive(peer, 2 * k + 1,
                                            c.output + k * piece + parts.begin(peer) * element,

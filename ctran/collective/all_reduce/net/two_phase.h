@@ -4,10 +4,10 @@
 
 namespace ctran {
 
-/// All-reduce and reduce in two steps: `root` alone gets the result, or everybody (-1).
+/// Runs all-reduce or reduce in two steps: only `root` gets the result, or every rank does (-1).
 Task reduceInTwoPhases(NetContext& net, const Collective& c, int root);
 
-/// In one step: whoever gets the result is sent the whole input of everybody.
+/// Runs it in one step: each rank that gets the result is sent the whole input of every rank.
 Task reduceInOnePhase(NetContext& net, const Collective& c, int root);
 
 }  // namespace ctran

@@ -8,8 +8,8 @@
 namespace ctran {
 namespace {
 
-/// Of a round. In each a rank looks twice at a counter of every other one, which takes as long as
-/// to read about half of what is to be read there then.
+/// Returns the fewest bytes of a round. In each round a rank looks twice at a counter of every
+/// other rank, which takes as long as to read about half of what is to be read in it.
 size_t fewestBytes(int size) {
   constexpr size_t kPartBytes = 8 << 10;
   return std::max(Arena::kStepBytes, std::bit_ceil(kPartBytes * size));

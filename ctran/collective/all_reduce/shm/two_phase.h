@@ -4,7 +4,7 @@
 
 namespace ctran {
 
-/// All-reduce and reduce: `root` alone gets the result, or everybody (kFromAll).
+/// Run all-reduce or reduce: only `root` gets the result, or every rank does (kFromAll).
 Task reduceDirectly(ShmContext& shm, const Collective& c, int root);
 Task reduceInTwoPhases(ShmContext& shm, const Collective& c, int root);
 

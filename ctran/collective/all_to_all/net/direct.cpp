@@ -7,7 +7,7 @@
 namespace ctran {
 namespace {
 
-/// Whether blocks go to a rank, and come from it, over the network.
+/// Returns whether blocks go to a rank, and come from it, over the network.
 bool isFar(const NetContext& net, const HostMap* near, int peer) {
   return near == nullptr || near->hostOf(peer) != near->hostOf(net.rank);
 }
@@ -43,7 +43,7 @@ Task allToAllFar(NetContext& net, const Collective& c, const HostMap* near) {
   for (Dispatch& dispatch : dispatches) co_await dispatch;
 }
 
-/// As all_to_all, with the counts of each pair sent ahead (buffer 0), which both compare.
+/// Runs as all_to_all, with the counts of each pair sent ahead (buffer 0), which both compare.
 Task allToAllVFar(NetContext& net, const Collective& c, const HostMap* near) {
   const size_t element = sizeOf(c.type);
   const Sources sources(c, net.rank, net.size);

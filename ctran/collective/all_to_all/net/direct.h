@@ -5,7 +5,8 @@
 
 namespace ctran {
 
-/// all_to_all and all_to_all_v among those ranks that are not on one host; all, if `near` is null.
+/// Run all_to_all and all_to_all_v among ranks that are not on one host; among all if `near` is
+/// null.
 Task allToAllFar(NetContext&, const Collective&, const HostMap* near);
 Task allToAllVFar(NetContext&, const Collective&, const HostMap* near);
 

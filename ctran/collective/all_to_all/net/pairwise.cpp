@@ -21,7 +21,7 @@ Task blocksPairwise(NetContext& net, const Collective& c) {
   }
 }
 
-/// As all_to_all, with the count of each block sent ahead (buffer 0), which both compare.
+/// Runs as all_to_all, with the count of each block sent ahead (buffer 0), which both compare.
 Task countedPairwise(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   const Sources sources(c, net.rank, net.size);

@@ -7,8 +7,8 @@
 namespace ctran {
 namespace {
 
-/// Whether an output overlaps the input of the same block, the only overlap that there may be, and
-/// there is something at all.
+/// Returns whether an output overlaps the input of the same block, which is the only overlap that
+/// there may be, and the block is not empty.
 bool inPlace(const Collective& c, int size) {
   for (int r = 0; r < size; ++r) {
     const std::byte *in = c.inputBlock(r).data, *out = c.outputBlock(r).data;

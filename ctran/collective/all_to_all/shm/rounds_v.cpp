@@ -7,8 +7,8 @@
 namespace ctran {
 namespace {
 
-/// At the start of every rank's contribution. How much a rank sends is nobody else's knowledge, so
-/// the slots tell: everybody reads everybody's and computes the same number of rounds.
+/// The start of every rank's contribution. Only the sender knows how much it sends, so the slots
+/// say it: every rank reads all of them and computes the same number of rounds.
 struct CountsAnnouncement {
   uint64_t largestBlock;              ///< elements; 0 when all blocks come at once, after this
   uint64_t counts[Arena::kMaxRanks];  ///< elements for each rank

@@ -6,8 +6,8 @@
 namespace ctran {
 namespace {
 
-/// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic, and nobody
-/// is sent more than twice the data.
+/// Runs as all-reduce, but only the root collects the parts: all ranks share the arithmetic, and no
+/// rank is sent more than twice the data.
 Task reduceTwoPhaseOverNet(NetContext& net, const Collective& c) {
   return reduceInTwoPhases(net, c, c.root);
 }

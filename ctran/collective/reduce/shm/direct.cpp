@@ -7,7 +7,7 @@
 namespace ctran {
 namespace {
 
-/// As all-reduce, but the root alone reads.
+/// Runs as all-reduce, but only the root reads.
 Task reduceDirect(ShmContext& shm, const Collective& c) { return reduceDirectly(shm, c, c.root); }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace ctran {
 namespace {
 
-/// As all-reduce, but the root alone collects the parts: all ranks share the arithmetic.
+/// Runs as all-reduce, but only the root collects the parts: all ranks share the arithmetic.
 Task reduceTwoPhase(ShmContext& shm, const Collective& c) {
   return reduceInTwoPhases(shm, c, c.root);
 }

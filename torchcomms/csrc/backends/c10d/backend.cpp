@@ -60,7 +60,7 @@ class Entered {
   std::atomic<bool>& entered_;
 };
 
-/// When there are so many, those that have nothing to do are let go.
+/// When there are so many queues, those that have nothing to do are destroyed.
 constexpr size_t kMostMessageQueues = 16;
 
 bool isIdle(const MessageQueues::value_type& one) { return one.second.idle(); }

@@ -13,7 +13,7 @@ namespace torch::comms {
 
 namespace {
 
-/// As Gloo and c10d word it.
+/// The words of Gloo and c10d for a timeout.
 constexpr std::array<std::string_view, 3> kTimeouts{"imed out", "imeout", "deadline"};
 constexpr std::array<std::string_view, 6> kLosses{"onnection closed",  "onnection reset",
                                                   "onnection refused", "Broken pipe",

@@ -56,7 +56,8 @@ TorchCommBackend::WorkPtr C10dBackend::exchangeOnStream(const Call& call,
   return executeOnStream(call, [ops](const C10dCall& c) {
     std::vector<C10dCall::WorkPtr> works;
     c.issue([&](c10d::Backend& backend) {
-      // In a group, because in line those of a pair could wait for each other.
+      // The operations are in a group, because one after another those of a pair could wait for
+      // each other.
       const bool grouped = ops.size() > 1 && backend.supportsCoalescing();
       if (grouped) backend.startCoalescing();
       for (const P2POp& one : ops) {

@@ -22,7 +22,8 @@ using ctran::Collective;
 const BackendRegistration kCtran("ctran", [] { return std::make_shared<CtranBackend>(); },
                                  {.canReconfigure = true});
 
-/// Whether to treat tensors of the CPU as a GPU's: for tests, with a stand-in for the driver.
+/// Returns whether to treat tensors of the CPU as a GPU's: for tests, with a stand-in for the
+/// driver.
 bool usesStandIn(at::Device device, const Hints& hints) {
   const auto hint = hints.find("ctran::stand_in");
   return device.is_cpu() && hint != hints.end() && hint->second == "1" &&

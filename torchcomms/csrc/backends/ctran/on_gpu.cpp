@@ -24,14 +24,15 @@ namespace {
 using ctran::Collective;
 using ctran::CollectiveKind;
 
-/// Whether a communicator of GPUs may go through the host's memory; not if something else is there.
+/// Returns what serves GPUs that do not reach each other's memory: the host's memory, or nothing if
+/// the hint ctran::through_host is 0.
 ctran::GpuFallback fallbackOf(const Hints& hints) {
   using Fallback = ctran::GpuFallback;
   const auto hint = hints.find("ctran::through_host");
   return hint != hints.end() && hint->second == "0" ? Fallback::None : Fallback::HostMemory;
 }
 
-/// Of a handle. Works and graphs have the copy alone.
+/// What a handle refers to. Works and graphs hold only the copy.
 struct Prepared {
   explicit Prepared(std::shared_ptr<const ctran::PersistentCopy> c) : copy(std::move(c)) {}
   Prepared(const Prepared&) = delete;

@@ -33,7 +33,7 @@ std::string freshName() {
   return name;
 }
 
-/// Where a store keeps its keys if it is a FileStore, under whatever prefixes.
+/// Returns where a store keeps its keys if it is a FileStore, under whatever prefixes.
 std::string pathOf(c10::intrusive_ptr<c10d::Store> store) {
   if (auto* prefixed = dynamic_cast<c10d::PrefixStore*>(store.get())) {
     store = prefixed->getUnderlyingNonPrefixStore();

@@ -17,7 +17,7 @@ at::Tensor FakeWindow::newMemory(int64_t bytes) {
 }
 
 std::shared_ptr<void> FakeWindow::mapped(int /*rank*/) const {
-  // With the tensor, where the window holds it.
+  // Holds the tensor, too, where the window holds it.
   return {std::make_shared<std::optional<at::Tensor>>(get_tensor()), memory_.data_ptr()};
 }
 

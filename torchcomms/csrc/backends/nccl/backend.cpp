@@ -43,7 +43,7 @@ nccl::UniqueId agreeOnId(const nccl::Library& library, const c10::intrusive_ptr<
   return id;
 }
 
-/// Whether there is a stand-in for a driver, whose streams are of the CPU. AMD's comes with
+/// Returns whether there is a stand-in for a driver, whose streams are of the CPU. AMD's comes with
 /// NVIDIA's, of which there may be none.
 bool hasHostStreams(ctran::gpu::Platform platform) {
   try {

@@ -17,7 +17,7 @@ using nccl::writable;
 
 namespace {
 
-/// Whether the tensors, all of one size, lie one after another.
+/// Returns whether the tensors, all of one size, lie one after another.
 bool isFlat(std::span<const at::Tensor> tensors) {
   for (size_t i = 1; i < tensors.size(); ++i) {
     if (readable(tensors[i]) != readable(tensors[0]) + i * tensors[0].nbytes()) return false;
@@ -125,7 +125,7 @@ TorchCommBackend::WorkPtr NcclBackend::issue(const Call& call) {
 }
 
 TorchCommBackend::WorkPtr NcclBackend::gatherLists(const Call& call) {
-  // Where a list lies is known to its rank alone, so all ranks make the same call.
+  // Only the rank itself knows where its list lies, so all ranks make the same call.
   const bool flat = isFlat(call.outputs);
   const at::Tensor& own = call.inputs[0];
   const size_t bytes = own.nbytes();

@@ -23,8 +23,8 @@ constexpr std::chrono::milliseconds kTellingPatience{500};
 constexpr std::chrono::seconds kLeavePatience{10};
 constexpr std::chrono::milliseconds kLeaveInterval{1};
 
-/// Whether the library has taken `handle` apart, which all ranks do. An abort would end what they
-/// may still be in, of an operation that has ended here.
+/// Makes the library destroy `handle`, which all ranks do; returns whether it has. An abort could
+/// end what other ranks are still in, of an operation that has ended here.
 bool takeApart(const Library& library, Comm handle) {
   Result state = library.commFinalize(handle);
   const auto until = Clock::now() + kLeavePatience;
@@ -58,7 +58,7 @@ std::optional<std::string_view> Group::replayed() {
 }
 
 Comm Group::takeHandle() {
-  // Whoever calls the library gets to know that the group is broken when the call ends. A call that
+  // A thread that calls the library learns that the group is broken when the call ends. A call that
   // waits for other ranks ends when the handle is aborted, and only then.
   const std::unique_lock lock(inside_, kAbortPatience);
   if (!lock && leaving_) return nullptr;  // the library is taking it apart

@@ -17,7 +17,7 @@ namespace {
 
 using ctran::gpu::Home;
 
-/// Of which all that the backend cannot do without is there: ncclCommSplit.
+/// The oldest version with everything that the backend needs: it has ncclCommSplit.
 constexpr int kOldest = 21800;
 
 [[noreturn]] void notFound(const Vendor& vendor, const std::string& reasons) {

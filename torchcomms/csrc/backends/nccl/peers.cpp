@@ -30,7 +30,8 @@ std::vector<std::string> words(const std::string& text) {
   return all;
 }
 
-/// When a process started, in ticks since boot: with its number, who it is. Empty if there is none.
+/// Returns when a process started, in ticks since boot; with its number this identifies the
+/// process. Empty if there is none.
 std::string startOf(pid_t pid) {
   const ctran::UniqueFd file(
       open(("/proc/" + std::to_string(pid) + "/stat").c_str(), O_RDONLY | O_CLOEXEC));

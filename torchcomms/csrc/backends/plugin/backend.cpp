@@ -74,7 +74,7 @@ Tensors rowParts(const at::Tensor& tensor, std::span<const uint64_t> rows) {
   return parts;
 }
 
-/// As much of the plug-in's table as both know.
+/// Copies as much of the plug-in's table as both sides know.
 torchcomms_plugin copied(const torchcomms_plugin& theirs) {
   torchcomms_plugin ours{};
   std::memcpy(&ours, &theirs, std::min<size_t>(theirs.size, sizeof ours));

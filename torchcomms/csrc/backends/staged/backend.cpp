@@ -20,7 +20,7 @@ at::Tensor toHost(const at::Tensor& tensor) {
   return tensor.to(at::kCPU);
 }
 
-/// Whether an operation reads what it writes, or leaves some of it as it was.
+/// Returns whether an operation reads what it writes, or leaves some of it as it was.
 bool readsOutputs(const Call& call, int rank) {
   switch (call.op) {
     case OpName::all_reduce:

@@ -22,7 +22,7 @@ using StorePtr = c10::intrusive_ptr<c10d::Store>;
 /// How long an address of rank 0 is tried, unless it is the last one.
 constexpr milliseconds kTry{3000};
 
-/// Where rank 0 of the new members serves the store of all.
+/// Where rank 0 of the new members serves the store of all members.
 struct StoreAddress {
   std::array<char, 128> host{};  ///< hostIdentity()
   uint16_t port = 0;
