@@ -9,7 +9,8 @@
 
 namespace ctran {
 
-/// A connection to a Doorman of this host, or the reason why there is none.
+/// A connection to a Doorman of this host, or the reason why there is none although somebody
+/// listens.
 struct LocalCall {
   Socket socket;
   std::string why;

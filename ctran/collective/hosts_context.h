@@ -41,7 +41,7 @@ class HostsContext {
 
   /// Starts a step among the ranks of this host.
   Task local(const Collective& step);
-  /// Starts an exchange of rows, which is one step.
+  /// Prepares an exchange of rows, which is one step. Returns what it moves data through.
   RowPaths& beginRows();
 
   /// Returns whether this rank is on a rail, see HostMap.

@@ -149,7 +149,8 @@ class ShmContext {
   void put(std::byte* to, const std::byte* from, size_t bytes) const {
     streams_ ? streamCopy(to, from, bytes) : copyBlock(to, from, bytes);
   }
-  /// Is called before other ranks are told of what has been put by other means than those below.
+  /// Is called before other ranks are told of what has been put, if that is done by other means
+  /// than those below.
   void settlePuts() const {
     if (streams_) streamFence();
   }
@@ -207,7 +208,7 @@ class ShmContext {
   int reduceByReading(const Collective& c, std::byte* to, const std::byte* const* from,
                       size_t count);
   /// Throws if the communicator has failed. A rank that has given up takes its memory back, but
-  /// only after it has said so; hence data read before this returns is valid.
+  /// only after it has said so; if this does not throw, what was read before it is valid.
   void throwIfFailed() const {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (arena.failed()) arena.throwFailure();

@@ -11,7 +11,7 @@ class ErrorObserver {
  public:
   virtual ~ErrorObserver() = default;
 
-  /// The program has been given the error that broke the communicator, or has broken it itself.
+  /// The program has been given the error that broke the communicator, or has aborted it itself.
   virtual void seen() {}
   /// The communicator has broken while a thread waits; that wait will throw the error.
   virtual void broken() {}

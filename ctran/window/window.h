@@ -34,8 +34,8 @@ struct WindowOptions {
 ///
 /// Operations to one rank take effect there in the order of their calls; whoever has seen a signal
 /// sees all that its sender put there before. Ranges are checked at the caller, and again at the
-/// target where it serves them. If several ranks write to the same memory at the same time, the
-/// result is a mixture.
+/// target where it serves them. An operation on memory that others write to at the same time
+/// results in a mixture.
 ///
 /// An operation returns null when it has already ended, which is always so where memory is mapped.
 /// When a put or a signal has ended, its source may be reused; when a flush has ended, all that was

@@ -85,7 +85,7 @@ class PlanMessages {
   /// The state of a lane of this rank.
   struct LaneState {
     std::vector<uint32_t> sent, asked;  // per rank: numbers of the next messages
-    // Of the messages below, which are destroyed before it.
+    // Memory of the messages below. They are destroyed before it.
     std::deque<std::vector<std::byte>> memory;
     std::deque<Arrival> arriving;
     std::deque<Dispatch> leaving;

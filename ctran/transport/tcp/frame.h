@@ -10,10 +10,9 @@ namespace ctran {
 /// What a TCP connection carries after the handshake: frames, each a header and at most kFrameBytes
 /// of payload. Numbers are little-endian, as both ends are.
 ///
-///  - A small message (kEagerBytes) is sent at once, as one Eager frame. The receiver keeps
-///  messages
-///    that it has not bound yet, up to kEagerWindow per queue and peer; the sender counts, and
-///    Credit frames give it room again.
+///  - A small message (kEagerBytes) is sent at once, as one Eager frame. What the receiver has not
+///    bound yet, it keeps, up to kEagerWindow per queue and peer; the sender counts, and Credit
+///    frames give it room again.
 ///  - A larger message is announced by an Announce frame. Data frames follow when the receiver has
 ///    bound memory and said so with Ready; they are received into place.
 ///

@@ -20,7 +20,7 @@ namespace torch::comms {
 
 struct C10dGroup;
 
-/// Makes a c10d backend. Collective over its ranks; nothing else uses `store`.
+/// Makes a c10d backend. Collective over its ranks, which share `store`; nothing else uses it.
 using C10dFactory = std::function<c10::intrusive_ptr<c10d::Backend>(
     const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
     std::chrono::milliseconds timeout, const Hints& hints)>;

@@ -28,7 +28,7 @@ class C10dOperation {
   void started();
   /// Is called before the operation ends.
   void cameFrom(int rank) { source_.store(rank, std::memory_order_relaxed); }
-  /// Returns the sender of a receive from any rank; -1 for other operations.
+  /// Returns the sender of a receive from any rank; -1 otherwise.
   int source() const { return source_.load(std::memory_order_relaxed); }
   void partEnded(const std::exception_ptr& error);
 
