@@ -18,9 +18,9 @@ namespace ctran {
 /// command-line listing are made. Declare them at namespace scope only, with literals: the strings
 /// are kept by reference.
 ///
-/// Its value is what somebody has set in the running process (setLive), else the environment's,
-/// else that of the file that TORCHCOMM_CONFIG names, else the default. Hints come before all of
-/// these; whoever reads hints sees to that.
+/// Its value is what setLive has set in the running process, else the environment's, else that of
+/// the file that TORCHCOMM_CONFIG names, else the default. Hints come before all of these; the code
+/// that reads hints does that.
 class ConfigVariable {
  public:
   /// When a value may change: at the start only, or by `setLive` while the program runs.

@@ -8,7 +8,7 @@
 namespace ctran::hand_over {
 namespace {
 
-/// What parent and child say to each other, each followed by so many bytes.
+/// What parent and child say to each other, each followed by its number of bytes and these.
 enum class Word : uint32_t {
   Report = 100,  ///< up: the places of the child and of all below it, who have come
   TimeUp,        ///< down: say who has not come
@@ -54,7 +54,7 @@ class Member {
       if (tree_.isRoot()) {
         own.hosts->places = Places::merged(parts_);
       } else {
-        // Nobody waits for less than those above need to find out who is missing.
+        // A rank waits at least as long as the ranks above it need to find out who is missing.
         const Places below = Places::merged(parts_);
         say(kParent, Word::Report, below.bytes(), deadline);
         parts_.clear();

@@ -103,7 +103,8 @@ class ShmContext {
     if (!hasRing_) populateRing();
     const uint64_t before = position_;
     beginRounds(1, bytes);
-    // What was passed over to begin at a multiple is nobody's; all may have drained only up to it.
+    // The bytes that were skipped to begin at a multiple belong to no rank; all may have drained
+    // only up to them.
     const uint64_t end = endOf(0);
     scratchAfter_ = std::min(before, end < Arena::kRingBytes ? 0 : end - Arena::kRingBytes);
   }

@@ -12,7 +12,7 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ (hash >> 29);
 }
 
-/// What all ranks have to pass alike, but for counts, in one word.
+/// Returns what all ranks have to pass alike, except for counts, in one word.
 uint64_t pack(const Collective& c) {
   const uint64_t op = isReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
   const uint64_t root = hasRoot(c.kind) ? static_cast<uint64_t>(c.root) : 0;
@@ -32,7 +32,7 @@ Collective unpack(uint64_t what) {
   return c;
 }
 
-/// Of a row exchange, what all ranks have to pass alike but for the size of a row.
+/// Returns what all ranks have to pass alike in a row exchange, except for the size of a row.
 uint64_t formOf(const RowExchange& x) {
   const uint64_t flags =
       (x.dedup ? 1 : 0) | (x.weights != nullptr ? 2 : 0) | (x.chunkRows != nullptr ? 4 : 0);

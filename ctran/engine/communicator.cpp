@@ -707,7 +707,7 @@ void Communicator::tell(const Error& error) {
 }
 
 bool Communicator::isAborted() const {
-  // What the others have said meanwhile is not known before somebody looks.
+  // What the others have said meanwhile is known only after a look.
   if (transport_ && !core_.failed()) transport_->poll();
   return core_.failed();
 }

@@ -63,7 +63,7 @@ void Core::failCaughtHere(const char* doing) noexcept {
   try {
     failCaught(doing);
   } catch (...) {
-    // What could not be told is met again by whoever looks next.
+    // What could not be told is met again at the next look.
   }
 }
 
@@ -120,7 +120,7 @@ void Core::endMessage(uint64_t record) {
 }
 
 uint32_t Core::beginSleep(int awaited) {
-  // Two sleepers of one rank share `awaited` and the doorbell: then anybody's news wakes both.
+  // Two sleepers of one rank share `awaited` and the doorbell: then news of any rank wakes both.
   std::lock_guard lock(sleepMutex_);
   const uint32_t ticket = sleepBoard_->prepareSleep(sleepers_++ == 0 ? placeOf(awaited) : -1);
   if (driver != nullptr) driver->arm();

@@ -27,7 +27,8 @@ HostGroup lead(const CommunicatorOptions& options, const std::string& key, Deadl
   options.store->set(key, leader.address().serialize());
   try {
     HostGroup group = leader.gather(options.size, memoryFor(options.size), deadline, interrupt);
-    options.store->remove(key);  // everybody has read it; the name is free for another communicator
+    options.store->remove(
+        key);  // all ranks have read it; the name is free for another communicator
     return group;
   } catch (...) {
     try {
@@ -75,7 +76,7 @@ class TreeAttempt {
     try {
       options_.store->remove(prefix_ + std::to_string(tree_.rank));
     } catch (...) {
-      // It is in nobody's way.
+      // The key that stays behind does no harm.
     }
   }
   TreeAttempt(const TreeAttempt&) = delete;

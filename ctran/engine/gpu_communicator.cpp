@@ -225,7 +225,7 @@ bool GpuCommunicator::inspect() {
   } catch (const std::exception& error) {
     breakWith(Error(ErrorKind::System, error.what()));
   }
-  // A graph may be replayed at any time, and nobody else sees when that goes wrong.
+  // A graph may be replayed at any time, and nothing else notices when that goes wrong.
   return isIdle() && (!hasGraphs() || isBroken());
 }
 

@@ -40,7 +40,7 @@ constexpr size_t kMostProbed = 16 << 10;
 constexpr std::chrono::seconds kDirectPatience{20};
 /// How often a thread that waits for the devices looks whether the communicator has ended.
 constexpr milliseconds kDirectLook{10};
-/// For how long a failed transfer waits for whoever knows better what has happened.
+/// How long a failed transfer waits for a party that knows better what has happened.
 constexpr milliseconds kDirectGrace{1000};
 
 int attributeOf(int device, gpu::DeviceAttribute which) {

@@ -125,7 +125,7 @@ bool Operation::drive(int64_t limitNanos, WaitHooks* hooks) {
 }
 
 bool Operation::driveUntil(int64_t limitNanos, WaitHooks* hooks) {
-  struct Waiting {  // while somebody waits here, the progress thread leaves the queue alone
+  struct Waiting {  // while a thread waits here, the progress thread leaves the queue alone
     OperationQueue& queue;
     explicit Waiting(OperationQueue& queue) : queue(queue) { ++queue.waiters; }
     ~Waiting() {

@@ -220,7 +220,7 @@ bool OperationQueue::advance() {
     if (started) started->tellStarted();
     if (!ended) return moved;
     ended->tell();
-    if (idle()) return moved;  // whoever queues something sees to it
+    if (idle()) return moved;  // a thread that queues something looks after it
   }
 }
 

@@ -24,7 +24,7 @@ class Watcher {
     startThread("ctran-watcher", [this] { loop(); });
   }
 
-  /// One descriptor per process, whoever watches it.
+  /// One descriptor per watched process, however many watch it.
   uint64_t watchProcess(UniqueFd pidFd, uint64_t process, std::function<void()> died) {
     std::lock_guard lock(mutex_);
     const auto known = processes_.find(process);

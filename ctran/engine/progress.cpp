@@ -102,7 +102,7 @@ class Engine {
   }
 
   void poke(When when) {
-    // What was lazy so far is urgent when nobody waits for it: see `loop`.
+    // What was lazy so far is urgent when no thread waits for it, see `loop`.
     if (eager_.load(std::memory_order_relaxed)) when = When::Soon;
     news_.fetch_add(1, std::memory_order_seq_cst);
     if (when == When::Soon) urgentNews_.fetch_add(1, std::memory_order_seq_cst);

@@ -52,7 +52,7 @@ class WhileItWorks final : public WaitHooks {
   WaitHooks* const user_;
 };
 
-/// Everybody tells everybody of which group it is: by a digest of the list of its ranks and its
+/// Every rank tells all others of which group it is, by a digest of the list of its ranks and its
 /// name. On one host the first of a list also tells where it listens; between hosts each rank does,
 /// and the rest is known from where the parent's ranks are.
 struct NearAnnouncement {

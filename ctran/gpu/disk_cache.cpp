@@ -20,8 +20,8 @@ namespace {
 constexpr std::string_view kMagic = "ctran-cache 1\n";
 constexpr size_t kDigestChars = 32;
 
-/// Longer than any compile; afterwards we stop waiting for whoever holds the lock and do the work
-/// ourselves, which is harmless because files are published by rename.
+/// Longer than any compile; afterwards we stop waiting for the process that holds the lock and do
+/// the work ourselves, which is harmless because files are published by rename.
 constexpr auto kLockPatience = std::chrono::seconds(60);
 
 bool makeDirectories(const std::string& path) {

@@ -14,7 +14,7 @@ namespace {
 
 /// The vendor is taken where it is faster by more than what two measurements of one differ by.
 constexpr double kMargin = 0.99;
-/// Between two sizes that were measured the choice is made for so many.
+/// The number of steps between two measured sizes; the choice is made for each of them.
 constexpr int kSteps = 16;
 
 double logOf(size_t bytes) { return std::log2(static_cast<double>(std::max<size_t>(bytes, 1))); }

@@ -16,7 +16,7 @@ using Run = std::function<void(const Collective&)>;
 constexpr size_t kSizes[] = {256,      1 << 10,   4 << 10,   16 << 10,
                              64 << 10, 128 << 10, 512 << 10, 2 << 20};
 constexpr int kBatches = 5;
-/// So many times as long as it was asked for it may take; then the rest stays unmeasured.
+/// How many times as long as asked for tuning may take; then the rest stays unmeasured.
 constexpr double kOverrun = 1.5;
 
 struct Point {

@@ -165,8 +165,8 @@ void HostProxy::State::serve() {
     lock.lock();
     serving = false;
     spinsUntil = nowNanos() + spinNanos;
-    // The stream goes on after a failure too: whoever waits for it is given the error. As soon as
-    // it does the step may go, which takes the lock.
+    // The stream goes on after a failure, too: a thread that waits for it is given the error. As
+    // soon as it does the step may go, which takes the lock.
     step.done = true;
     step.word.host().store(kDone, std::memory_order_release);
   }

@@ -84,7 +84,8 @@ void StreamQueue::failOperations(const Error& error, const std::function<void()>
   for (const auto& operation : failed) operation->fail(error);
   const auto op = failed.empty() ? replayed() : std::optional(failed.front()->name());
   if (awaited || !op) return observer().broken();
-  // Nobody can ask for the error, so the observer may end the process: the others come first.
+  // The program cannot ask for the error any more, so the observer may end the process: the other
+  // ranks are told first.
   if (!reachable && awaitTold) awaitTold();
   observer().failed(std::string(*op), std::make_exception_ptr(error), reachable || failed.empty());
 }

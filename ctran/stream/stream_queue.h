@@ -81,8 +81,8 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   void breakWith(const Error& error, bool tellOthers = true);
   /// Breaks the communicator as the program asks for it.
   void abort();
-  /// Calls `callback` once when the communicator breaks, at once if it has, as long as somebody
-  /// owns it. Used for what waits on streams in addition to the communicator's own kernels.
+  /// Calls `callback` once when the communicator breaks, at once if it has, as long as it is owned.
+  /// Used for what waits on streams in addition to the communicator's own kernels.
   void onBreak(std::weak_ptr<std::function<void()>> callback);
 
   // Enqueueing. The device has to be current.

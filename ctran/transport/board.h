@@ -75,7 +75,7 @@ class Board {
   void published() {
     // The counter's store must not pass the load below, or a sleeper who looked at the counter just
     // before it moved would be missed; sleepers do the same in the other order. Where they can do
-    // it on behalf of everybody, see processBarrier, those who publish do not pay for it.
+    // it on behalf of all ranks, see processBarrier, a rank that publishes does not pay for it.
     if (header().fences.load(std::memory_order_relaxed) != 0) {
       std::atomic_thread_fence(std::memory_order_seq_cst);
     } else {

@@ -184,12 +184,12 @@ void GpuWindow::close(WaitHooks* hooks) {
     const gpu::DeviceGuard active(device_);
     gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
   }
-  host_->exchange({});  // nobody writes here any more
+  host_->exchange({});  // no rank writes here any more
   release_.reset();
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) peers_[static_cast<size_t>(r)] = {};
   }
-  host_->exchange({});  // nobody has our memory mapped any more, but for views
+  host_->exchange({});  // no rank has our memory mapped any more, except by views
   peers_.clear();
   if (kept_) *kept_ = {};
   adopted_.reset();

@@ -42,7 +42,7 @@ QueueWindow::QueueWindow(std::shared_ptr<Communicator> communicator, std::vector
 QueueWindow::~QueueWindow() {
   if (closed_ || !communicator_->core().belongsHere()) return;
   if (service_) {
-    // Nobody may write to memory that its owner is about to free.
+    // No rank may write to memory that its owner is about to free.
     communicator_->abort("rank " + std::to_string(rank()) + " destroyed its window");
     while (!communicator_->idle()) communicator_->progress();
   }
@@ -211,7 +211,7 @@ void QueueWindow::close(WaitHooks* hooks) {
     if (target == rank()) continue;
     finish(awaitAnswer(target, service_->asked(target), {}), hooks);
   }
-  communicator_->run({}, {}, hooks);  // from here on nobody asks, and nobody answers
+  communicator_->run({}, {}, hooks);  // from here on no rank asks or answers
   if (service_) {
     service_->sayGoodbye({});
     const auto peers = static_cast<uint64_t>(size() - 1);

@@ -120,7 +120,7 @@ std::unique_ptr<Window> Window::create(Communicator& parent, std::span<std::byte
       WindowSignals(SharedMapping::map(group.memory, boardBytes), words), memory, served,
       std::move(registered));
   parent.addDependent(communicator);
-  communicator->run({}, {}, hooks);  // everybody listens from here on
+  communicator->run({}, {}, hooks);  // all ranks listen from here on
   return window;
 }
 

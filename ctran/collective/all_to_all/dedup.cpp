@@ -174,7 +174,7 @@ Task dispatchRowsOnce(RowPaths& paths, const Collective& c) {
     Task task = exchange(data, paths.shm, false);
     co_await task;
   }
-  // What a peer sends but nobody needs has to come, too, before the memory for it goes.
+  // What a peer sends although no rank needs it has to come, too, before the memory for it goes.
   for (CarriedShare& carried : shares.carried()) {
     for (Arrival& chunk : carried.rows) co_await chunk;
   }

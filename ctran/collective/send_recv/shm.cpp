@@ -138,7 +138,7 @@ void ShmMailbox::Receiver::end() noexcept {
   if (mailbox_.receiver_ == this) mailbox_.receiver_ = nullptr;
 }
 
-/// Takes what is in the ring for as long as somebody waits. Returns up to where the ring has to be
+/// Takes what is in the ring for as long as a receive waits. Returns up to where the ring has to be
 /// filled to go on.
 uint64_t ShmMailbox::pump() {
   const size_t largest = capacity_ / 4;
@@ -203,7 +203,7 @@ void ShmMailbox::close() {
   isOpen_ = false;
   const size_t bytes = header_.bytes();
   if (receiver_ == nullptr && data_.size() == bytes) {
-    // Somebody may have come while it was being kept.
+    // A receive may have come while the message was being kept.
     receiver_ = takeReceiver();
     if (receiver_ == nullptr) {
       kept_.push_back({header_, std::move(data_)});

@@ -189,8 +189,8 @@ void SymmetricMemory::follow(int peer) {
       answer |= kRefused;
     }
     entry.seen[rank_].store(answer, std::memory_order_release);
-    // A rank that does not answer costs a second each time: the rest is for the next turn, as
-    // whoever calls looks at deadlines in between.
+    // A rank that does not answer costs a second each time: the rest is for the next turn, as the
+    // caller looks at deadlines in between.
     if ((answer & kRefused) != 0) return;
   }
   followed_[peer] = changes;

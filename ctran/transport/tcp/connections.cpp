@@ -89,7 +89,7 @@ void TcpTransport::pollCaller(Connection& connection) {
   }
 }
 
-/// A call has failed. Where nobody waits for the peer, it may have done its part and left.
+/// A call has failed. If no operation waits for the peer, it may have done its part and left.
 void TcpTransport::giveUp(Connection& connection, const std::string& why) {
   Peer& peer = connection.peer;
   connection.state = State::Unknown;
@@ -192,7 +192,7 @@ void TcpTransport::say(Connection& connection, FrameType what) {
   flush(connection.peer);
 }
 
-/// So many bytes of a message's memory may be used again.
+/// `bytes` of a message's memory may be used again; finishes the message after the last of them.
 void TcpTransport::written(void* owner, size_t bytes) {
   auto& message = *static_cast<Transmission*>(owner);
   message.moved += bytes;

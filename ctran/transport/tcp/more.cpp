@@ -83,7 +83,7 @@ void TcpTransport::doWithout(const Peer& peer, const std::string& why) const {
       rank_, describe(peer.rank).c_str(), why.c_str());
 }
 
-/// Room for one more connection beside the first; null if there are enough.
+/// Returns an unused connection after the first; null if there are enough connections.
 TcpTransport::Connection* TcpTransport::unused(Peer& peer) {
   for (const auto& connection : peer.connections) {
     if (!connection->isFirst() && connection->state == State::Unknown) return connection.get();

@@ -169,9 +169,9 @@ void TcpTransport::pushControl(Peer& peer, FrameType type, const MessageName& na
   flush(peer);
 }
 
-/// Tells the peer of a message, or keeps that for later: it takes so many that it has not come to.
-/// The message moves when either end has been told of the other. If both are kept back it waits
-/// until messages of which the ends were told have moved.
+/// Tells the peer of a message, or keeps that for later, because the peer takes only kMaxPromises
+/// that it has not come to. The message moves when either end has been told of the other. If both
+/// are kept back it waits until messages of which the ends were told have moved.
 void TcpTransport::promise(Peer& peer, Transmission& message, FrameType type) {
   if (peer.promises(type).told < kMaxPromises) return tell(peer, message, type);
   peer.promises(type).later.insert(message.name);

@@ -5,9 +5,9 @@
 namespace ctran {
 namespace {
 
-/// For all_gather and all_gather_v. One step: everybody sends its block to everybody, nearest
-/// first, so that no rank is sent to by all at once; received into place. Every rank sends and
-/// receives size - 1 blocks, which is the least.
+/// For all_gather and all_gather_v. One step: every rank sends its block to every other rank,
+/// nearest first, so that no rank is sent to by all at once; received into place. Every rank sends
+/// and receives size - 1 blocks, which is the least.
 Task allGatherDirect(NetContext& net, const Collective& c) {
   const size_t element = sizeOf(c.type);
   copyBlock(c.outputBlock(net.rank).data, c.input, c.blockBytes());

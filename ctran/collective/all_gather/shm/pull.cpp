@@ -7,7 +7,7 @@
 namespace ctran {
 namespace {
 
-/// Everybody reads all others' blocks out of their memory.
+/// Every rank reads all others' blocks out of their memory.
 Task allGatherPull(ShmContext& shm, const Collective& c) {
   return exchangeByReading(
       shm, 1, [&c](int) { return std::span(c.input, c.blockBytes()); },

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// Everybody writes its block once, piece by piece, and reads the size - 1 others', starting with
+/// Every rank writes its block once, piece by piece, and reads the size - 1 others', starting with
 /// its neighbour so that no two ranks read the same block at the same time.
 Task allGatherRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(c.largestOutput(), 1, sizeOf(c.type));

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes its block and copies all others'.
+/// One step: every rank publishes its block and copies all others'.
 Task allGatherStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.largestOutput(), true, kFromAll,

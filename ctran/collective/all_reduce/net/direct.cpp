@@ -5,8 +5,8 @@
 
 namespace ctran {
 
-/// One step: everybody sends its whole input to everybody who gets the result, and these reduce all
-/// inputs in rank order. size - 1 times the data per rank, for the latency of one message.
+/// One step: every rank sends its whole input to every rank that gets the result, and these reduce
+/// all inputs in rank order. size - 1 times the data per rank, for the latency of one message.
 Task reduceInOnePhase(NetContext& net, const Collective& c, int root) {
   const size_t bytes = c.blockBytes();
   std::vector<Arrival> arrivals;

@@ -7,7 +7,7 @@
 
 namespace ctran {
 
-/// Everybody publishes its input, piece by piece, and reduces all inputs in rank order, its own
+/// Every rank publishes its input, piece by piece, and reduces all inputs in rank order, its own
 /// from where it is. Per rank and byte of the tensor 1 byte is written to shared memory and size -
 /// 1 are read: for two ranks as little as in two phases, without their second step.
 Task reduceDirectly(ShmContext& shm, const Collective& c, int root) {

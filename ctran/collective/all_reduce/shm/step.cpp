@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes its input and reduces all inputs, in rank order.
+/// One step: every rank publishes its input and reduces all inputs, in rank order.
 Task allReduceStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, kFromAll,

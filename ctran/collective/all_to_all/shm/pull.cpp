@@ -17,7 +17,8 @@ bool inPlace(const Collective& c, int size) {
   return false;
 }
 
-/// Everybody reads its blocks out of the others' memory. Who exchanges in place lends a copy.
+/// Every rank reads its blocks out of the others' memory. A rank that exchanges in place lends a
+/// copy.
 Task allToAllPull(ShmContext& shm, const Collective& c) {
   std::vector<std::byte> copy;
   if (inPlace(c, shm.size)) {

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// Per round everybody publishes a share of each block; every byte is written and read once. A
+/// Per round every rank publishes a share of each block; every byte is written and read once. A
 /// share is published before the same share of the output is written, so in place works.
 Task allToAllRounds(ShmContext& shm, const Collective& c) {
   const size_t share = shareBytes(c.blockBytes(), shm.size, sizeOf(c.type));

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes all its blocks and copies its own from every slot.
+/// One step: every rank publishes all its blocks and copies its own from every slot.
 Task allToAllStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes() * shm.size, true, kFromAll,

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes an empty slot and waits for all others'.
+/// One step: every rank publishes an empty slot and waits for all others'.
 Task barrierStep(ShmContext& shm, const Collective&) {
   return exchangeStep(shm, 0, true, kFromAll, writeNothing, [](const std::byte* const*) {});
 }

@@ -5,7 +5,7 @@
 namespace ctran {
 namespace {
 
-/// One step: the root sends everything to everybody.
+/// One step: the root sends everything to every rank.
 Task broadcastDirect(NetContext& net, const Collective& c) {
   if (net.rank != c.root) {
     Arrival arrival = net.receive(c.root, 0, c.output, c.blockBytes());

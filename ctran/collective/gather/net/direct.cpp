@@ -5,7 +5,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody sends its block to the root, which receives into place.
+/// One step: every rank sends its block to the root, which receives into place.
 Task gatherDirect(NetContext& net, const Collective& c) {
   if (net.rank != c.root) {
     Dispatch dispatch = net.send(c.root, 0, c.input, c.blockBytes());

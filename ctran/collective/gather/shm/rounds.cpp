@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// Everybody but the root writes its block piece by piece; the root reads them in turn.
+/// Every rank but the root writes its block piece by piece; the root reads them in turn.
 Task gatherRounds(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;
   const size_t share = shareBytes(c.blockBytes(), 1, sizeOf(c.type));

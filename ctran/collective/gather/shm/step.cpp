@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes its block, the root copies all.
+/// One step: every rank publishes its block, the root copies all.
 Task gatherStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,

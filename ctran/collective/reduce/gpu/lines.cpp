@@ -12,7 +12,7 @@ constexpr size_t kUnitData = device::kUnitWords * 16;
 constexpr size_t kUnitRoom = device::kUnitSlots * 16;
 
 /// Every rank sends each part, in lines, to the rank that reduces it, in rank order, and that sends
-/// the result to whoever wants it (reduce/lines.cuh says how many bytes).
+/// the result to the ranks that need it (reduce/lines.cuh says how many bytes).
 void reduceInLines(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
   GpuReduction reduction(gpu, c);
   device::ReduceArguments& a = reduction.arguments;

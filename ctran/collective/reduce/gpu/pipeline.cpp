@@ -8,7 +8,7 @@ namespace {
 using Kind = CollectiveKind;
 
 /// Every rank sends each part, in steps on lanes, to the rank that reduces it, in rank order, and
-/// that sends the result to whoever wants it while the next step comes (reduce/pipeline.cuh).
+/// that sends the result to the ranks that need it while the next step comes (reduce/pipeline.cuh).
 void reduceInPipeline(GpuContext& gpu, const Collective& c, const GpuTarget& target) {
   GpuReduction reduction(gpu, c);
   device::ReduceArguments& a = reduction.arguments;

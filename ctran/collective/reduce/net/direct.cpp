@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody sends its input to the root.
+/// One step: every rank sends its input to the root.
 Task reduceDirectOverNet(NetContext& net, const Collective& c) {
   return reduceInOnePhase(net, c, c.root);
 }

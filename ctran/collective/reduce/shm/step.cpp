@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// One step: everybody publishes, the root reduces all inputs in rank order.
+/// One step: every rank publishes, the root reduces all inputs in rank order.
 Task reduceStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,

@@ -15,7 +15,7 @@ Task reduceScatterRing(NetContext& net, const Collective& c) {
   for (int r = 0; r < net.size; ++r) largest = std::max(largest, c.inputBlock(r).count * element);
   std::byte* const scratch = net.scratch(2 * largest);
   const int self = net.place(), next = net.at(self + 1), previous = net.at(self - 1);
-  /// For the rank so many places before this one.
+  /// Returns the block for the rank `step` places before this one.
   const auto blockFor = [&net, &c, self](int step) { return c.inputBlock(net.at(self - step)); };
   const std::byte* sent = blockFor(1).data;
   for (int step = 0; step < net.size - 1; ++step) {

@@ -7,7 +7,7 @@
 namespace ctran {
 namespace {
 
-/// Everybody reads its block of all others out of their memory, piece by piece, and reduces.
+/// Every rank reads its block of all others out of their memory, piece by piece, and reduces.
 Task reduceScatterPull(ShmContext& shm, const Collective& c) {
   return exchangeByReadingAll(
       shm, shm.size,

@@ -6,7 +6,7 @@
 namespace ctran {
 namespace {
 
-/// Per round everybody publishes a share of every other rank's block and reduces its own straight
+/// Per round every rank publishes a share of every other rank's block and reduces its own straight
 /// from the others' buffers and its own input, in rank order.
 Task reduceScatterRounds(ShmContext& shm, const Collective& c) {
   const size_t element = sizeOf(c.type);

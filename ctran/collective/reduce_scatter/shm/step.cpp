@@ -12,7 +12,7 @@ size_t allBytes(const Collective& c, int size) {
   return count * sizeOf(c.type);
 }
 
-/// One step: everybody publishes all its blocks, one after another, and reduces its own block from
+/// One step: every rank publishes all its blocks, one after another, and reduces its own block from
 /// all slots in rank order.
 Task reduceScatterStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
