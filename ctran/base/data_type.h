@@ -43,7 +43,21 @@ struct DataTypeInfo {
   size_t size;  ///< bytes of an element
 };
 
-CTRAN_API const DataTypeInfo& info(DataType type);
+/// In the order of the enumeration.
+inline constexpr DataTypeInfo kDataTypes[kDataTypeCount] = {
+    {"bool", 1},        {"int8", 1},        {"int16", 2},    {"int32", 4},   {"int64", 8},
+    {"uint8", 1},       {"uint16", 2},      {"uint32", 4},   {"uint64", 8},  {"float8_e4m3fn", 1},
+    {"float8_e5m2", 1}, {"float16", 2},     {"bfloat16", 2}, {"float32", 4}, {"float64", 8},
+    {"complex64", 8},   {"complex128", 16}, {"opaque1", 1},  {"opaque2", 2}, {"opaque4", 4},
+    {"opaque8", 8},     {"opaque16", 16},
+};
+/// For a type that only another rank can name.
+inline constexpr DataTypeInfo kUnknownType = {"unknown type", 1};
+
+inline const DataTypeInfo& info(DataType type) {
+  const auto index = static_cast<size_t>(type);
+  return index < static_cast<size_t>(kDataTypeCount) ? kDataTypes[index] : kUnknownType;
+}
 inline size_t sizeOf(DataType type) { return info(type).size; }
 inline std::string_view nameOf(DataType type) { return info(type).name; }
 

@@ -181,52 +181,17 @@ size_t Collective::largestOutput() const {
   return outputs.empty() ? blockBytes() : largestBytes(outputs, type);
 }
 
-size_t contributionBytes(const Collective& c, int size) {
-  using Kind = CollectiveKind;
+size_t otherContributionBytes(const Collective& c) {
   switch (c.kind) {
-    case Kind::Barrier:
-    case Kind::AllToAllV:
+    case CollectiveKind::Barrier:
+    case CollectiveKind::AllToAllV:
       return 0;
-    case Kind::AllGatherV:
+    case CollectiveKind::AllGatherV:
       return largestBytes(c.outputs, c.type);
-    case Kind::ReduceScatterV:
+    case CollectiveKind::ReduceScatterV:
       return sumBytes(c.inputs, c.type);
-    case Kind::ReduceScatter:
-    case Kind::Scatter:
-    case Kind::AllToAll:
-      return c.blockBytes() * size;
-    case Kind::Broadcast:
-    case Kind::AllReduce:
-    case Kind::Reduce:
-    case Kind::AllGather:
-    case Kind::Gather:
-      return c.blockBytes();
-    case Kind::Send:
-    case Kind::Recv:
-    case Kind::WaitSignal:
-    case Kind::AllToAllVDynamic:
-    case Kind::AllToAllVCombine:
-      break;
-  }
-  throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");
-}
-
-bool isReduction(CollectiveKind kind) {
-  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Reduce ||
-         kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
-}
-
-bool hasRoot(CollectiveKind kind) {
-  switch (kind) {
-    case CollectiveKind::Broadcast:
-    case CollectiveKind::Reduce:
-    case CollectiveKind::Scatter:
-    case CollectiveKind::Gather:
-    case CollectiveKind::Send:
-    case CollectiveKind::Recv:
-      return true;
     default:
-      return false;
+      throw Error(ErrorKind::InvalidArgument, std::string(nameOf(c.kind)) + " is not a collective");
   }
 }
 

@@ -109,14 +109,48 @@ struct Collective {
 /// Throws Error(InvalidArgument) if the description is wrong for this rank and size.
 void validate(const Collective& collective, int rank, int size);
 
+/// Those of collectives whose blocks need not have one size. Throws Error(InvalidArgument) for what
+/// is no collective.
+size_t otherContributionBytes(const Collective& collective);
+
 /// Returns the most bytes that a rank publishes in a collective: its block for all_reduce, reduce,
 /// broadcast, gather and all_gather; all of its blocks for reduce_scatter, scatter and all_to_all.
 /// It is the same on all ranks; 0 where they do not know it.
-size_t contributionBytes(const Collective& collective, int size);
+inline size_t contributionBytes(const Collective& collective, int size) {
+  switch (collective.kind) {
+    case CollectiveKind::Broadcast:
+    case CollectiveKind::AllReduce:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::AllGather:
+    case CollectiveKind::Gather:
+      return collective.blockBytes();
+    case CollectiveKind::ReduceScatter:
+    case CollectiveKind::Scatter:
+    case CollectiveKind::AllToAll:
+      return collective.blockBytes() * size;
+    default:
+      return otherContributionBytes(collective);
+  }
+}
 
-bool isReduction(CollectiveKind kind);
+inline bool isReduction(CollectiveKind kind) {
+  return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Reduce ||
+         kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::ReduceScatterV;
+}
 /// Returns whether `root` is used, as it is by messages, too, whose root is the peer.
-bool hasRoot(CollectiveKind kind);
+inline bool hasRoot(CollectiveKind kind) {
+  switch (kind) {
+    case CollectiveKind::Broadcast:
+    case CollectiveKind::Reduce:
+    case CollectiveKind::Scatter:
+    case CollectiveKind::Gather:
+    case CollectiveKind::Send:
+    case CollectiveKind::Recv:
+      return true;
+    default:
+      return false;
+  }
+}
 
 /// Returns whether these are floats of 16 or 8 bits, whose sums are rounded once.
 bool isSmallFloat(DataType type);

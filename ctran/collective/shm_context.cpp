@@ -20,9 +20,9 @@ size_t touchedBytes(const Collective& c, int size) {
 
 /// How much faster an operation has to be past the caches to be so. Of many ranks each sees in its
 /// times what the others do more than what it does; and who writes but does not wait for those who
-/// read does not see what they pay for it.
-double gainNeeded(bool isRooted, int size) {
-  if (isRooted) return 2;
+/// read, as far as the ring has room, does not see what they pay for it.
+double gainNeeded(bool isRooted, int size, size_t touched) {
+  if (isRooted && touched < 4 * Arena::kRingBytes) return 2;
   return size > 2 ? 1.25 : 1;
 }
 
@@ -43,7 +43,7 @@ void ShmContext::begin(const Collective& collective) {
   isRooted_ = hasRoot(collective.kind);
   const size_t touched = touchedBytes(collective, size);
   const bool isSettled = position_ >= Arena::kRingBytes;
-  streams_ = puts_.begin(touched, isSettled, gainNeeded(isRooted_, size));
+  streams_ = puts_.begin(touched, isSettled, gainNeeded(isRooted_, size, touched));
   streamsOutput_ = touched > kMostCached ||
                    (touched >= kFewestStreamed &&
                     (touched * size > lastLevelCacheBytes() ||

@@ -485,7 +485,8 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
     return Work::finish({&operation, 1}, hooks);
   }
   auto plan = planFor(collective);
-  auto older = olderReceives(collective);
+  std::vector<Condition> older;
+  if (collective.kind == CollectiveKind::Recv) older = olderReceives(collective);
   if (collective.op.kind != ReduceKind::PremulSum && !plan && older.empty()) {
     return queue.run(collective, nanos, hooks);
   }

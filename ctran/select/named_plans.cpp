@@ -22,6 +22,7 @@ NamedPlans::NamedPlans(const std::map<std::string, std::string>& hints, int size
         const bool native = isNative(kind, name);
         auto plan = native ? nullptr : libraryPlan(kind, name, size_);
         if (plan) plans_[k] = {std::string(name), why, std::move(plan)};
+        isNamed_ = isNamed_ || plans_[k].plan;
         if (native || plans_[k].plan) return true;
       }
       return false;
@@ -43,7 +44,7 @@ std::shared_ptr<const PlanAlgorithm> NamedPlans::findHinted(const Collective& c)
   return nullptr;
 }
 
-std::shared_ptr<const PlanAlgorithm> NamedPlans::find(const Collective& c) const {
+std::shared_ptr<const PlanAlgorithm> NamedPlans::findNamed(const Collective& c) const {
   const bool alone = c.hints && c.hints->alone;
   const bool inRankOrder = (inRankOrder_ && !alone) || (c.hints && c.hints->inRankOrder);
   const bool reorders = inRankOrder && isReduction(c.kind);

@@ -1,7 +1,6 @@
 #include "ctran/select/plans.h"
 
 #include <algorithm>
-#include <atomic>
 #include <mutex>
 #include <vector>
 
@@ -12,7 +11,6 @@ namespace ctran {
 namespace {
 
 struct PlanRegistry {
-  std::atomic<uint64_t> version{0};
   std::mutex mutex;  // guards what follows
   uint64_t last = 0;
   std::shared_ptr<const RegisteredPlans> plans = std::make_shared<RegisteredPlans>();
@@ -34,7 +32,7 @@ uint64_t addPlan(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& 
   RegisteredPlans plans = *planRegistry().plans;
   plans.insert(plans.begin(), {++planRegistry().last, name, use, std::move(algorithm)});
   planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
-  planRegistry().version.fetch_add(1, std::memory_order_release);
+  planVersionWord.fetch_add(1, std::memory_order_release);
   return planRegistry().last;
 }
 
@@ -55,11 +53,9 @@ bool removePlan(uint64_t number) {
     return false;
   }
   planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
-  planRegistry().version.fetch_add(1, std::memory_order_release);
+  planVersionWord.fetch_add(1, std::memory_order_release);
   return true;
 }
-
-uint64_t planVersion() { return planRegistry().version.load(std::memory_order_acquire); }
 
 const RegisteredPlans& registeredPlans() {
   struct Seen {

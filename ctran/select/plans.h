@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <limits>
 #include <memory>
@@ -47,8 +48,10 @@ struct RegisteredPlan {
 };
 using RegisteredPlans = std::vector<RegisteredPlan>;
 
+/// Changed under the lock of the registry alone.
+inline constinit std::atomic<uint64_t> planVersionWord{0};
 /// Another number whenever a plan was registered or removed; 0 if none ever was. Any thread.
-uint64_t planVersion();
+inline uint64_t planVersion() { return planVersionWord.load(std::memory_order_acquire); }
 /// Those of now, the last one first. Takes a lock when they have changed since this thread asked.
 const RegisteredPlans& registeredPlans();
 

@@ -6,13 +6,16 @@
 namespace ctran {
 namespace {
 
-/// One step: every rank publishes its block, the root copies all.
+/// One step: all others publish their blocks, the root copies all.
 Task gatherStep(ShmContext& shm, const Collective& c) {
   return exchangeStep(
       shm, c.blockBytes(), true, shm.rank == c.root ? kFromAll : kFromNobody,
-      [&c, &shm](std::byte* slot) { shm.put(slot, c.input, c.blockBytes()); },
+      [&c, &shm](std::byte* slot) {
+        if (shm.rank != c.root) shm.put(slot, c.input, c.blockBytes());
+      },
       [&c, &shm](int peer, const std::byte* slot) {
-        shm.take(c.outputBlock(peer).data, slot, c.blockBytes());
+        const std::byte* from = peer == shm.rank ? c.input : slot;
+        shm.take(c.outputBlock(peer).data, from, c.blockBytes());
       });
 }
 

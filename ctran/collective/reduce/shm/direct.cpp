@@ -10,6 +10,12 @@ namespace {
 /// Runs as all-reduce, but only the root reads.
 Task reduceDirect(ShmContext& shm, const Collective& c) { return reduceDirectly(shm, c, c.root); }
 
+/// The root reads all others' contributions, and writes nothing that others read.
+double reduceDirectMicros(const AlgorithmQuery& q) {
+  const double read = static_cast<double>(q.bytes) * (q.size - 1);
+  return inRoundsMicros({0, read, read}, q.size, 1);
+}
+
 }  // namespace
 
 namespace algorithms {
@@ -18,7 +24,7 @@ Algorithm reduceShmDirect() {
   return {.name = "direct",
           .kinds = {CollectiveKind::Reduce},
           .run = reduceDirect,
-          .micros = roundsMicros};
+          .micros = reduceDirectMicros};
 }
 
 }  // namespace algorithms

@@ -6,16 +6,23 @@
 namespace ctran {
 namespace {
 
-/// The root writes a share of every rank's block per round; every byte is written and read once.
+void copyOwn(const ShmContext& shm, const Collective& c, const Piece& piece) {
+  const std::byte* own = c.inputBlock(shm.rank).data;
+  shm.take(c.output + piece.offset, own + piece.offset, piece.bytes);
+}
+
+/// The root writes a share of every rank's block per round, and copies one of its own while the
+/// others read theirs; every byte is written and read once.
 Task scatterRounds(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;
   const size_t share = shareBytes(c.blockBytes(), shm.size, sizeOf(c.type));
-  if (isRoot) copyBlock(c.output, c.inputBlock(shm.rank).data, c.blockBytes());
+  const uint64_t rounds = roundsFor(c.blockBytes(), share);
   return exchangeRounds(
-      shm, roundsFor(c.blockBytes(), share), share * shm.size, isRoot,
-      isRoot ? kFromNobody : c.root,
-      [&c, &shm, share](uint64_t k, std::byte* buffer) {
+      shm, rounds, share * shm.size, isRoot, isRoot ? kFromNobody : c.root,
+      [&c, &shm, share, rounds](uint64_t k, std::byte* buffer) {
+        if (k > 0) copyOwn(shm, c, Piece(c.blockBytes(), share, k - 1));
         const Piece piece(c.blockBytes(), share, k);
+        if (k + 1 == rounds) copyOwn(shm, c, piece);
         for (int r = 0; r < shm.size; ++r) {
           if (r == shm.rank) continue;
           shm.put(buffer + r * share, c.inputBlock(r).data + piece.offset, piece.bytes);
