@@ -87,8 +87,10 @@ class Proved:
 
     def chunk(self, buffer: str, index: int, rank: int) -> str:
         """A chunk of the engine's plan, as the program has it."""
-        if buffer == "output" and self.lowered.get("in_place") and self._names_input_only():
+        if buffer == "output" and self.plan.inplace and self._names_input_only():
             buffer = "input"
+            if self.plan.collective == "reducescatter":
+                index += rank * self.lowered["chunks"]
         return f"{buffer}[{index // self.factor}] of rank {rank}"
 
     def _names_input_only(self) -> bool:

@@ -117,6 +117,7 @@ def others(rank: Rank) -> None:
         gathers = [compiled(f"all_gather_{name}", ranks=size) for name in names]
         gathers.append(compiled("all_gather_ring", ranks=size, port=True))
         scatter = compiled("reduce_scatter_pull", ranks=size)
+        in_place = compiled("reduce_scatter_pull", ranks=size, in_place=True)
         for count in COUNTS:
             blocks = [torch.arange(size * count) + 1000 * r for r in range(size)]
             part = slice(rank.rank * count, (rank.rank + 1) * count)
@@ -131,6 +132,12 @@ def others(rank: Rank) -> None:
             total = torch.zeros(count, dtype=torch.int64)
             run(scatter, mine, total)
             assert torch.equal(total, torch.stack(blocks).sum(0)[part])
+            run(in_place, mine, total.zero_())
+            assert torch.equal(total, torch.stack(blocks).sum(0)[part])
+            for program in (in_place, scatter):
+                whole = mine.clone()
+                run(program, whole, whole[part])
+                assert torch.equal(whole[part], total)
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -121,12 +121,13 @@ def is_found(plan: Plan) -> bool:
         "all_reduce_two_shot",
         "all_to_all_group",
         "reduce_scatter_pull",
+        "reduce_scatter_pull in place",
     ],
 )
 def test_every_change_is_found(write_program: Write, name: str, instr_fusion: bool) -> None:
-    file, _, by_port = name.partition(" ")
-    settings = {"port": True} if by_port else {}
-    plan = write_program(file, instr_fusion=instr_fusion, **settings).plan()
+    file, _, how = name.partition(" ")
+    more = {"": {}, "by port": {"port": True}, "in place": {"in_place": True}}[how]
+    plan = write_program(file, instr_fusion=instr_fusion, **more).plan()
     missed, found = [], 0
     for what, mutant in mutants(plan):
         if what.endswith(EQUIVALENT):

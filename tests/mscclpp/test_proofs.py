@@ -461,13 +461,48 @@ def test_what_cannot_be_verified_yet_is_an_error_with_its_line(body: Body, says:
     ("collective", "says"),
     [
         (SendRecv(2, 1, False), "the collective sendrecv"),
-        (ReduceScatter(2, 1, True), "a reduce_scatter in place"),
     ],
 )
 def test_collectives_that_cannot_be_verified_yet_are_told(collective: object, says: str) -> None:
     error = refused(collective, Pair.exchange)
     assert isinstance(error, mscclpp.CannotVerify)
     assert f"cannot be verified yet: {says}" in str(error)
+
+
+def writes_to_another_block(pair: Pair) -> None:
+    pair.ranks[0].copy(pair.input[0][1:2], pair.input[0][0:1], tb=0)  # here
+
+
+def two_blocks_add_to_one_chunk(pair: Pair) -> None:
+    for tb in range(2):
+        pair.ranks[0].reduce(pair.input[0][0:1], [pair.input[0][1:2]], tb=tb)  # here
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (writes_to_another_block, "that writes to the input elsewhere than in its own block"),
+        (two_blocks_add_to_one_chunk, "of whose own block several thread blocks use a chunk"),
+    ],
+)
+def test_a_reduce_scatter_in_place_is_of_own_blocks(body: Body, says: str) -> None:
+    error = refused(ReduceScatter(2, 1, True), body)
+    assert isinstance(error, mscclpp.CannotVerify)
+    assert f"a reduce_scatter in place {says}" in str(error)
+    assert error.locations[0].text().endswith("# here")
+
+
+def test_a_race_in_place_names_the_input(write_program: Write) -> None:
+    program = write_program("reduce_scatter_pull", ranks=2, in_place=True)
+    assert program.verify()
+    with CollectiveProgram("late", ReduceScatter(2, 1, True), 2) as racing:
+        pair = Pair()
+        pair.exchange()
+        for me in range(2):
+            mine, theirs = (pair.input[rank][me : me + 1] for rank in (me, 1 - me))
+            pair.to_peer[me].reduce(mine, [theirs], tb=0)
+    found = racing.verify().findings
+    assert any(finding.chunk and finding.chunk.startswith("input[") for finding in found)
 
 
 def test_proofs_need_neither_torch_nor_torchcomms() -> None:

@@ -74,10 +74,8 @@ class Lowering : private Cursor {
     } else {
       fail("the collective " + name);
     }
-    if (program_.inPlace && plan_.kind == CollectiveKind::ReduceScatter) {
-      fail("a reduce_scatter in place");
-    }
-    plan_.inPlace = program_.inPlace;
+    scattersInPlace_ = program_.inPlace && plan_.kind == CollectiveKind::ReduceScatter;
+    plan_.inPlace = program_.inPlace && !scattersInPlace_;
   }
 
   static bool signals(const std::string& name) {
@@ -157,6 +155,7 @@ class Lowering : private Cursor {
     int index = small(int64_t{chunk.index} * factor_ + place * share);
     if (type == "s") return {rank, Buffer::Scratch, index};
     if (type != "i" && type != "o") failAsWrong("'" + type + "' is no buffer");
+    if (scattersInPlace_ && type == "o") return {rank, Buffer::Input, rank * plan_.chunks + index};
     if (type == "o") return {rank, Buffer::Output, index};
     if (!plan_.inPlace) return {rank, Buffer::Input, index};
     if (plan_.kind == CollectiveKind::AllGather) index += rank * plan_.chunks;
@@ -201,6 +200,38 @@ class Lowering : private Cursor {
     }
   }
 
+  /// Of a reduce_scatter in place: a rank's own block of the input becomes its output. In a plan
+  /// these are two, which works in place as well: what has been written is in the output. One
+  /// thread block uses a chunk, so that it is known what was written before.
+  void divideOwnBlocks(Step& step) {
+    for (auto* places : {&step.from, &step.to}) {
+      for (Place& place : *places) {
+        if (place.buffer != Buffer::Input) continue;
+        const bool writes = places == &step.to;
+        if (place.index / plan_.chunks != place.rank) {
+          if (!writes) continue;
+          fail(
+              "a reduce_scatter in place that writes to the input elsewhere than in its own block");
+        }
+        int written = 0;
+        for (int i = 0; i < step.count; ++i) {
+          const Slot slot{place.rank, place.index + i};
+          if (ownUsers_.try_emplace(slot, at_).first->second != at_) {
+            fail("a reduce_scatter in place of whose own block several thread blocks use a chunk");
+          }
+          written += static_cast<int>(ownWritten_.count(slot));
+          if (writes) ownWritten_.insert(slot);
+        }
+        if (!writes && written != 0 && written != step.count) {
+          fail("a reduce_scatter in place that reads old and new chunks of its own block together");
+        }
+        if (writes || written != 0) {
+          place = {place.rank, Buffer::Output, place.index % plan_.chunks};
+        }
+      }
+    }
+  }
+
   /// A packet is twice as large as its data: a user's buffer has no place for it. A port copies
   /// bytes as they are, so what it sends as packets has to be packets.
   void checkPackets(const std::vector<Place>& places, size_t first) const {
@@ -226,6 +257,7 @@ class Lowering : private Cursor {
     }
     for (const Chunk& chunk : from) addPlaces(chunk, op, step.from);
     for (const Chunk& chunk : to) addPlaces(chunk, op, step.to);
+    if (scattersInPlace_) divideOwnBlocks(step);
     for (const Place& place : step.to) {
       if (place.buffer == Buffer::Input) {
         failAsWrong("it writes to the input of rank " + std::to_string(place.rank) +
@@ -455,6 +487,9 @@ class Lowering : private Cursor {
   }
 
   Plan plan_;
+  bool scattersInPlace_ = false;
+  std::map<Slot, LaneId> ownUsers_;  ///< of chunks of a rank's own block, in place
+  std::set<Slot> ownWritten_;
   int factor_ = 1;  // of our chunks in one of theirs
   std::vector<std::vector<std::vector<Origin>>> origins_;
   std::map<End, Lanes> signallers_, waiters_;
