@@ -42,6 +42,7 @@ from mscclpp.compiler import DslAlgorithm as DslAlgorithm
 from mscclpp.compiler import compile as compile
 from mscclpp.connections import connect_nvls_collective as connect_nvls_collective
 from mscclpp.environment import Env as Env
+from mscclpp.environment import adopt as _adopt
 from mscclpp.environment import env as env
 from mscclpp.errors import AbortedError as AbortedError
 from mscclpp.errors import CommError as CommError
@@ -71,6 +72,8 @@ from mscclpp.types import CommResult as CommResult
 from mscclpp.types import DataType as DataType
 from mscclpp.types import PacketType as PacketType
 from mscclpp.types import ReduceOp as ReduceOp
+
+_adopt()
 
 
 def is_nvls_supported() -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 
@@ -120,12 +121,50 @@ def test_the_architecture_is_that_of_the_gpu(monkeypatch: pytest.MonkeyPatch) ->
         utils.get_device_arch()
 
 
+ADOPTED = {
+    "MSCCLPP_LOG_LEVEL": "INFO",
+    "MSCCLPP_DEBUG_FILE": "/tmp/log.%h.%p",
+    "MSCCLPP_HCA_DEVICES": "mlx5_0,mlx5_1",
+    "MSCCLPP_IBV_SO": "/lib/verbs.so",
+    "MSCCLPP_SOCKET_FAMILY": "AF_INET6",
+    "MSCCLPP_SOCKET_IFNAME": "^docker,lo",
+    "MSCCLPP_IB_GID_INDEX": "3",
+    "MSCCLPP_FORCE_DISABLE_GDR": "1",
+}
+
+
+def test_variables_of_mscclpp_are_handed_on_to_the_engine() -> None:
+    """Where those of the engine are not set; what has no effect is said once."""
+    names = [
+        "TORCHCOMM_LOG", "TORCHCOMM_LOG_TO", "CTRAN_IB_HCA", "CTRAN_VERBS_LIBRARY",
+        "CTRAN_TCP_FAMILY", "CTRAN_TCP_INTERFACES", "CTRAN_IB_GID_INDEX", "CTRAN_GPU_DIRECT",
+    ]  # fmt: skip
+    clean = {name: value for name, value in os.environ.items() if name not in names}
+    source = f"import os, mscclpp; print(*(os.environ.get(n) for n in {names}))"
+
+    def said(**more: str) -> tuple[str, str]:
+        command = [sys.executable, "-c", source]
+        ended = subprocess.run(command, capture_output=True, text=True, env={**clean, **more})
+        return ended.stdout.strip(), ended.stderr
+
+    out, error = said(**ADOPTED)
+    assert out == ("info /tmp/log.%h.%p =mlx5_0,mlx5_1 /lib/verbs.so ipv6 ^docker*,lo* 3 off")
+    assert error == ""
+    out, error = said(**ADOPTED, TORCHCOMM_LOG="trace", MSCCLPP_IBV_MODE="host")
+    assert out.startswith("trace ")
+    assert "MSCCLPP_IBV_MODE: no effect here" in error
+    assert said(MSCCLPP_FORCE_DISABLE_NVLS="1") == ("None " * 7 + "None", "")
+
+
 def test_env_says_what_the_environment_does(monkeypatch: pytest.MonkeyPatch) -> None:
     mscclpp = importlib.import_module("mscclpp")
-    for name in ("HOSTID", "COMM_ID", "SECRET", "CACHE_DIR", "TIMEOUT"):
-        monkeypatch.delenv(f"MSCCLPP_{name}", raising=False)
+    for name in [name for name in os.environ if name.startswith("MSCCLPP_")]:
+        monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/home")
     assert mscclpp.env() == mscclpp.Env("", "", "", "/home/.cache/mscclpp", 60)
+    monkeypatch.setenv("MSCCLPP_FORCE_DISABLE_NVLS", "1")
+    monkeypatch.setenv("MSCCLPP_SOCKET_IFNAME", "eth")
+    assert (mscclpp.env().force_disable_nvls, mscclpp.env().socket_ifname) == (True, "eth")
     monkeypatch.setenv("MSCCLPP_SECRET", "hidden")
     monkeypatch.setenv("MSCCLPP_TIMEOUT", "5")
     assert (mscclpp.env().secret, mscclpp.env().timeout_seconds) == ("hidden", 5)

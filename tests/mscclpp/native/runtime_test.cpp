@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "mscclpp/concurrency_device.hpp"
+#include "mscclpp/env.hpp"
 #include "mscclpp/errors.hpp"
 #include "mscclpp/fifo.hpp"
 #include "tests/mscclpp/native/ranks.h"
@@ -151,6 +152,31 @@ TEST(HostKernelDeathTest, WaitsWithoutALimitEndAfterTheUsualTime) {
   const std::string late = "waited 1 s for others[^\n]*\n";
   EXPECT_EXIT(waits(), ::testing::ExitedWithCode(0), late + ".*" + late + ".*" + late);
   ::unsetenv("MSCCLPP_TIMEOUT");
+}
+
+TEST(EnvDeathTest, VariablesAreHandedOnToTheEngine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const std::vector<std::pair<const char*, const char*>> given = {
+      {"MSCCLPP_DEBUG", "INFO"},
+      {"MSCCLPP_HCA_DEVICES", "mlx5_0"},
+      {"MSCCLPP_SOCKET_FAMILY", "AF_INET"},
+      {"MSCCLPP_SOCKET_IFNAME", "^=eth0,lo"},
+      {"MSCCLPP_IBV_MODE", "host"},
+      {"CTRAN_IB_GID_INDEX", "5"},
+      {"MSCCLPP_IB_GID_INDEX", "3"}};
+  for (const auto& [name, value] : given) ::setenv(name, value, 1);
+  const auto tell = [] {
+    const auto told = env();
+    for (const char* name : {"TORCHCOMM_LOG", "CTRAN_IB_HCA", "CTRAN_TCP_FAMILY",
+                             "CTRAN_TCP_INTERFACES", "CTRAN_IB_GID_INDEX"}) {
+      std::fprintf(stderr, "%s ", std::getenv(name));
+    }
+    std::fprintf(stderr, "%s", told->ibGidIndex.c_str());
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(tell(), ::testing::ExitedWithCode(0),
+              "MSCCLPP_IBV_MODE has no effect here\ninfo =mlx5_0 ipv4 .eth0,lo 5 3");
+  for (const auto& [name, value] : given) ::unsetenv(name);
 }
 
 TEST(Fifo, APushThatGivesUpLeavesNoPlaceThatStaysEmpty) {
