@@ -184,6 +184,43 @@ class MSCCLPP_API NativeAlgorithm : public Algorithm {
   const std::unique_ptr<Impl> impl_;
 };
 
+/// A program of the DSL, which an Executor executes. It is its own builder.
+class MSCCLPP_API DslAlgorithm : public Algorithm,
+                                 public AlgorithmBuilder,
+                                 public std::enable_shared_from_this<DslAlgorithm> {
+ public:
+  /// `id` is a number of the program's own, for whoever tells programs apart.
+  DslAlgorithm(std::string id, ExecutionPlan plan,
+               std::unordered_map<std::string, uint64_t> tags = {}, Constraint constraint = {});
+
+  const std::string& id() const { return id_; }
+  const std::string& name() const override { return plan_.name(); }
+  const std::string& collective() const override { return plan_.collective(); }
+  const std::pair<size_t, size_t>& messageRange() const override { return range_; }
+  void setMessageSizeRange(size_t minMessageSize, size_t maxMessageSize) override;
+  const std::unordered_map<std::string, uint64_t>& tags() const override { return tags_; }
+  const CollectiveBufferMode& bufferMode() const override { return mode_; }
+  AlgorithmType type() const override { return AlgorithmType::DSL; }
+  Constraint constraint() const override { return constraint_; }
+  /// As Executor::execute, with what the program reduces by; other blocks, threads and extras have
+  /// no effect. CommInvalidArgument without an executor, or where the constraint is not met.
+  CommResult execute(std::shared_ptr<Communicator> comm, const void* input, void* output,
+                     size_t inputSize, size_t outputSize, DataType dtype, ReduceOp op,
+                     cudaStream_t stream, std::shared_ptr<Executor> executor, int nBlocks = 0,
+                     int nThreadsPerBlock = 0, bool symmetricMemory = false,
+                     const Extras& extras = {}, DataType accumDtype = DataType::AUTO) override;
+  void reset() override {}
+  std::shared_ptr<Algorithm> build() override { return shared_from_this(); }
+
+ private:
+  const std::string id_;
+  const ExecutionPlan plan_;
+  std::pair<size_t, size_t> range_;
+  const std::unordered_map<std::string, uint64_t> tags_;
+  const CollectiveBufferMode mode_ = CollectiveBufferMode::Any;
+  const Constraint constraint_;
+};
+
 /// What a selector is asked about.
 struct CollectiveRequest {
   int worldSize = 1;

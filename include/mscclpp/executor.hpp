@@ -19,12 +19,17 @@ class MSCCLPP_API ExecutionPlan {
 
   const std::string& name() const;
   const std::string& collective() const;
+  /// Bytes of the messages that it is for.
+  size_t minMessageSize() const;
+  size_t maxMessageSize() const;
   const std::string& json() const;
 
  private:
   std::string name_;
   std::string collective_;
   std::string json_;
+  size_t least_;
+  size_t most_;
 };
 
 /// Executes plans on the engine, for communicators whose bootstrap is a TcpBootstrap. The verifier

@@ -219,6 +219,39 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
 
 void NativeAlgorithm::reset() { impl_->served.clear(); }
 
+DslAlgorithm::DslAlgorithm(std::string id, ExecutionPlan plan,
+                           std::unordered_map<std::string, uint64_t> tags, Constraint constraint)
+    : id_(std::move(id)),
+      plan_(std::move(plan)),
+      range_(plan_.minMessageSize(), plan_.maxMessageSize()),
+      tags_(std::move(tags)),
+      constraint_(constraint) {}
+
+void DslAlgorithm::setMessageSizeRange(size_t minMessageSize, size_t maxMessageSize) {
+  if (minMessageSize > maxMessageSize) {
+    throw Error("no message has " + std::to_string(minMessageSize) + " to " +
+                    std::to_string(maxMessageSize) + " bytes",
+                ErrorCode::InvalidUsage);
+  }
+  range_ = {minMessageSize, maxMessageSize};
+}
+
+CommResult DslAlgorithm::execute(std::shared_ptr<Communicator> comm, const void* input,
+                                 void* output, size_t inputSize, size_t outputSize, DataType dtype,
+                                 ReduceOp, cudaStream_t stream, std::shared_ptr<Executor> executor,
+                                 int, int, bool, const Extras&, DataType) {
+  if (!comm) throw Error("an algorithm needs a communicator", ErrorCode::InvalidUsage);
+  const Bootstrap& bootstrap = *comm->bootstrap();
+  if (!executor || (constraint_.worldSize != 0 && constraint_.worldSize != bootstrap.getNranks()) ||
+      (constraint_.nRanksPerNode != 0 &&
+       constraint_.nRanksPerNode != bootstrap.getNranksPerNode())) {
+    return CommResult::CommInvalidArgument;
+  }
+  executor->execute(bootstrap.getRank(), const_cast<void*>(input), output, inputSize, outputSize,
+                    dtype, plan_, stream);
+  return CommResult::CommSuccess;
+}
+
 void AlgorithmCollection::registerAlgorithm(const std::string& collective,
                                             const std::string& algoName,
                                             std::shared_ptr<Algorithm> algorithm) {

@@ -2,6 +2,8 @@
 
 #include <mutex>
 
+#include "default_algorithms.h"
+
 namespace mscclpp::collective {
 
 class AlgorithmCollectionBuilder::Impl {
@@ -50,6 +52,16 @@ AlgorithmCollection AlgorithmCollectionBuilder::build() {
   AlgorithmCollection collection;
   for (const auto& builder : impl_->builders) {
     const std::shared_ptr<Algorithm> algorithm = builder->build();
+    collection.registerAlgorithm(algorithm->collective(), algorithm->name(), algorithm);
+  }
+  collection.setSelectors(impl_->selector, impl_->fallback);
+  return collection;
+}
+
+AlgorithmCollection AlgorithmCollectionBuilder::buildDefaultAlgorithms(uintptr_t, size_t, uintptr_t,
+                                                                       size_t, int) {
+  AlgorithmCollection collection;
+  for (const auto& algorithm : defaultAlgorithms()) {
     collection.registerAlgorithm(algorithm->collective(), algorithm->name(), algorithm);
   }
   collection.setSelectors(impl_->selector, impl_->fallback);

@@ -1,24 +1,22 @@
 #include "mscclpp/executor.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <map>
 #include <set>
 #include <sstream>
 
-#include "ctran/communicator.h"
+#include "calls.h"
 #include "ctran/plan.h"
 
 namespace mscclpp {
 namespace {
 
-/// Where the text of a member of the outermost object of `json` is.
-struct Place {
-  size_t begin;
-  size_t bytes;
-};
-Place member(const std::string& json, const std::string& name) {
+/// Where the value of a member of the outermost object of `json` begins; npos: it has none.
+size_t valueOf(const std::string& json, const std::string& name) {
   int depth = 0;
   for (size_t i = 0; i < json.size(); ++i) {
     const char c = json[i];
@@ -28,15 +26,37 @@ Place member(const std::string& json, const std::string& name) {
     size_t end = i + 1;
     while (end < json.size() && json[end] != '"') end += json[end] == '\\' ? 2 : 1;
     if (depth == 1 && json.substr(i + 1, end - i - 1) == name) {
-      const size_t value = json.find_first_not_of(" \t\r\n:", end + 1);
-      if (value != std::string::npos && json[value] == '"') {
-        const size_t begin = value + 1;
-        return {begin, std::min(json.find('"', begin), json.size()) - begin};
+      const size_t value = json.find_first_not_of(" \t\r\n", end + 1);
+      if (value != std::string::npos && json[value] == ':') {
+        return json.find_first_not_of(" \t\r\n", value + 1);
       }
     }
     i = end;
   }
-  throw Error("the plan does not say its " + name, ErrorCode::InvalidUsage);
+  return std::string::npos;
+}
+
+/// Where such a text is.
+struct Place {
+  size_t begin;
+  size_t bytes;
+};
+Place member(const std::string& json, const std::string& name) {
+  const size_t value = valueOf(json, name);
+  if (value == std::string::npos || json[value] != '"') {
+    throw Error("the plan does not say its " + name, ErrorCode::InvalidUsage);
+  }
+  const size_t begin = value + 1;
+  return {begin, std::min(json.find('"', begin), json.size()) - begin};
+}
+
+uint64_t number(const std::string& json, const std::string& name, uint64_t otherwise) {
+  const size_t value = valueOf(json, name);
+  if (value == std::string::npos) return otherwise;
+  uint64_t found = 0;
+  const char* const begin = json.data() + value;
+  return std::from_chars(begin, json.data() + json.size(), found).ec == std::errc() ? found
+                                                                                    : otherwise;
 }
 
 std::string text(const std::string& json, const std::string& name) {
@@ -67,82 +87,6 @@ ctran::ReduceOp reduction(const std::string& json) {
               ErrorCode::ExecutorError);
 }
 
-struct Shape {
-  ctran::CollectiveKind kind;
-  bool manyInputs;   // the input holds a block for each rank
-  bool manyOutputs;  // the output does
-};
-
-const std::map<std::string, Shape>& shapes() {
-  using Kind = ctran::CollectiveKind;
-  static const std::map<std::string, Shape> all{
-      {"allreduce", {Kind::AllReduce, false, false}},
-      {"allgather", {Kind::AllGather, false, true}},
-      {"reducescatter", {Kind::ReduceScatter, true, false}},
-      {"alltoall", {Kind::AllToAll, true, true}},
-  };
-  return all;
-}
-
-/// Elements of a block.
-size_t countOf(const Shape& shape, size_t inputBytes, size_t outputBytes, size_t ranks,
-               size_t element) {
-  const size_t inputs = shape.manyInputs ? ranks : 1, outputs = shape.manyOutputs ? ranks : 1;
-  const size_t count = inputBytes / inputs / element;
-  if (inputBytes == count * inputs * element && outputBytes % outputs == 0 &&
-      outputBytes / outputs == count * element) {
-    return count;
-  }
-  throw Error("an input of " + std::to_string(inputBytes) + " and an output of " +
-                  std::to_string(outputBytes) + " bytes do not belong together: the input is " +
-                  std::to_string(inputs) + " and the output " + std::to_string(outputs) +
-                  " blocks of whole elements of " + std::to_string(element) + " bytes",
-              ErrorCode::ExecutorError);
-}
-
-ctran::DataType engineType(DataType type) {
-  using Type = ctran::DataType;
-  switch (type) {
-    case DataType::INT32:
-      return Type::Int32;
-    case DataType::UINT32:
-      return Type::UInt32;
-    case DataType::FLOAT16:
-      return Type::Float16;
-    case DataType::FLOAT32:
-      return Type::Float32;
-    case DataType::BFLOAT16:
-      return Type::BFloat16;
-    case DataType::FLOAT8_E4M3:
-      return Type::Float8E4M3;
-    case DataType::FLOAT8_E5M2:
-      return Type::Float8E5M2;
-    case DataType::UINT8:
-      return Type::UInt8;
-    case DataType::INT8:
-      return Type::Int8;
-    case DataType::INT16:
-      return Type::Int16;
-    case DataType::INT64:
-      return Type::Int64;
-    case DataType::UINT16:
-      return Type::UInt16;
-    case DataType::UINT64:
-      return Type::UInt64;
-    case DataType::FLOAT64:
-      return Type::Float64;
-    case DataType::COMPLEX64:
-      return Type::Complex64;
-    case DataType::COMPLEX128:
-      return Type::Complex128;
-    case DataType::BOOL:
-      return Type::Bool;
-    case DataType::AUTO:
-      break;
-  }
-  throw Error("a plan needs a data type", ErrorCode::InvalidUsage);
-}
-
 }  // namespace
 
 ExecutionPlan::ExecutionPlan(const std::string& planPath, int) {
@@ -153,10 +97,15 @@ ExecutionPlan::ExecutionPlan(const std::string& planPath, int) {
   json_ = read.str();
   name_ = text(json_, "name");
   collective_ = text(json_, "collective");
+  least_ = static_cast<size_t>(number(json_, "min_message_size", 0));
+  most_ =
+      static_cast<size_t>(number(json_, "max_message_size", std::numeric_limits<uint64_t>::max()));
 }
 
 const std::string& ExecutionPlan::name() const { return name_; }
 const std::string& ExecutionPlan::collective() const { return collective_; }
+size_t ExecutionPlan::minMessageSize() const { return least_; }
+size_t ExecutionPlan::maxMessageSize() const { return most_; }
 const std::string& ExecutionPlan::json() const { return json_; }
 
 class Executor::Impl {
@@ -177,8 +126,8 @@ class Executor::Impl {
           "this is rank " + std::to_string(bootstrap_->getRank()) + ", not " + std::to_string(rank),
           ErrorCode::ExecutorError);
     }
-    const auto shape = shapes().find(plan.collective());
-    if (shape == shapes().end()) {
+    const Shape* const shape = shapeOf(plan.collective());
+    if (shape == nullptr || shape->kind == ctran::CollectiveKind::Broadcast) {
       throw Error("plans of " + plan.collective() + " cannot be executed",
                   ErrorCode::ExecutorError);
     }
@@ -186,12 +135,12 @@ class Executor::Impl {
       const std::string name = known(plan);
       const ctran::DataType element = engineType(type);
       ctran::api::Call call;
-      call.kind = shape->second.kind;
+      call.kind = shape->kind;
       call.type = element;
       call.input = input;
       call.output = output;
       call.op = reduction(plan.json());
-      call.count = countOf(shape->second, inputBytes, outputBytes,
+      call.count = countOf(*shape, inputBytes, outputBytes,
                            static_cast<size_t>(bootstrap_->getNranks()), sizeOf(element));
       call.hints = {{"ctran::algorithm", "plan:" + name}};
       bootstrap_->engine()->run(call);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import re
 import warnings
 import weakref
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from harness import Rank, Ranks
 import mscclpp
 import mscclpp.ext
 from mscclpp import DataType, ReduceOp
+from mscclpp.defaults import DefaultAlgorithm
 from mscclpp.utils import torch_dtype_to_mscclpp_dtype
 
 MakeRanks = Callable[[int], Ranks]
@@ -147,6 +149,26 @@ def test_the_names_of_mscclpp_are_there_and_some_beyond() -> None:
     assert packet.message_size_range == (0, 4 << 20)
     assert packet.buffer_mode is mscclpp.CollectiveBufferMode.ANY
     assert not mscclpp.is_nvls_supported()
+
+
+def test_those_of_cpp_are_the_same() -> None:
+    root = Path(__file__).parents[2]
+    source = (root / "mscclpp" / "csrc" / "default_algorithms.cpp").read_text()
+    rows = re.findall(r'\{"(default_\w+)", "(\w+)", ("\w+"|nullptr)([^}]*)\}', source)
+    assert [name for name, *_ in rows] == [algorithm.name for algorithm in defaults()]
+    units = {"kKB": 1 << 10, "kMB": 1 << 20, "kNoLimit": 2**64 - 1}
+    for (_, collective, served, rest), algorithm in zip(rows, defaults(), strict=True):
+        assert isinstance(algorithm, DefaultAlgorithm)
+        assert (algorithm.collective, algorithm._on_one_host) == (
+            collective,
+            "" if served == "nullptr" else served.strip('"'),
+        )
+        least, most, *tags = [*[word.strip() for word in rest.split(",")[1:]], *["", ""]][:4]
+        sizes = [
+            eval(size or default, units) for size, default in ((least, "0"), (most, "kNoLimit"))
+        ]
+        assert algorithm.message_size_range == tuple(sizes)
+        assert list(algorithm.tags) == [tag.strip('"') for tag in tags if tag]
 
 
 def in_order(rank: Rank) -> list[bytes]:

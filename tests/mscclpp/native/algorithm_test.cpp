@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 
 #include "mscclpp/ext/collectives/algorithm_collection_builder.hpp"
 #include "tests/mscclpp/native/ranks.h"
@@ -124,6 +125,72 @@ class Builder : public AlgorithmBuilder {
  private:
   const std::shared_ptr<Algorithm> algorithm_;
 };
+
+TEST(AlgorithmCollectionBuilder, DefaultsServeTheHost) {
+  runRanks(3, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    const int rank = c.bootstrap()->getRank();
+    AlgorithmCollectionBuilder builder;
+    const AlgorithmCollection defaults = builder.buildDefaultAlgorithms(0, 0, 0, 0, rank);
+    EXPECT_EQ(defaults.getAllAlgorithms().size(), 18u);
+    for (const auto& [name, algorithm] : defaults.getAlgorithmsByCollective("allreduce")) {
+      std::vector<int> data(1001, rank + 1), largest(1001, rank - 7);
+      const size_t bytes = data.size() * sizeof(int);
+      const auto reduce = [&](void* buffer, ReduceOp op, DataType type = DataType::INT32) {
+        return algorithm->execute(communicator, buffer, buffer, bytes, bytes, type, op, nullptr,
+                                  nullptr);
+      };
+      EXPECT_EQ(reduce(data.data(), ReduceOp::NOP), CommResult::CommSuccess) << name;
+      EXPECT_EQ(data, std::vector<int>(1001, 6)) << name;
+      EXPECT_EQ(reduce(largest.data(), ReduceOp::MAX), CommResult::CommSuccess) << name;
+      EXPECT_EQ(largest, std::vector<int>(1001, -5)) << name;
+      EXPECT_EQ(reduce(data.data(), ReduceOp::BOR, DataType::FLOAT32),
+                CommResult::CommInvalidArgument);
+    }
+    const auto gather =
+        defaults.getAlgorithmsByCollective("allgather").at("default_allgather_fullmesh");
+    std::vector<int> mine(5, rank), all(15, -1);
+    gather->execute(communicator, mine.data(), all.data(), 20, 60, DataType::INT32, ReduceOp::NOP,
+                    nullptr, nullptr);
+    for (int i = 0; i < 15; ++i) EXPECT_EQ(all[i], i / 5);
+    const auto send =
+        defaults.getAlgorithmsByCollective("broadcast").at("default_broadcast_zero_copy");
+    send->execute(communicator, mine.data(), all.data(), 20, 20, DataType::INT32, ReduceOp::NOP,
+                  nullptr, nullptr, 0, 0, false, {{"root", 2}});
+    EXPECT_EQ(all[0], 2);
+    EXPECT_THROW(gather->execute(communicator, mine.data(), all.data(), 20, 20, DataType::INT32,
+                                 ReduceOp::NOP, nullptr, nullptr),
+                 Error);
+    communicator->bootstrap()->barrier();
+  });
+}
+
+TEST(DslAlgorithm, ExecutesItsPlan) {
+  const auto file =
+      std::filesystem::path(__FILE__).parent_path() / "../../fuzz/corpus/mscclpp/packets.json";
+  runRanks(2, [&](Communicator& c) {
+    const auto communicator = borrowed(c);
+    const int rank = c.bootstrap()->getRank();
+    const auto algorithm = std::make_shared<DslAlgorithm>(
+        "mine", ExecutionPlan(file, rank),
+        std::unordered_map<std::string, uint64_t>{{"packets", 1}}, Algorithm::Constraint{2, 2});
+    EXPECT_EQ(algorithm->build(), algorithm);
+    EXPECT_EQ(algorithm->type(), AlgorithmType::DSL);
+    EXPECT_EQ(algorithm->collective(), "allreduce");
+    EXPECT_EQ(algorithm->tags().at("packets"), 1u);
+    algorithm->setMessageSizeRange(4, 4096);
+    EXPECT_EQ(algorithm->messageRange(), (std::pair<size_t, size_t>(4, 4096)));
+    const auto executor = std::make_shared<Executor>(communicator);
+    std::vector<float> data(777, static_cast<float>(rank + 1));
+    const auto run = [&](const std::shared_ptr<Executor>& by) {
+      return algorithm->execute(communicator, data.data(), data.data(), 777 * 4, 777 * 4,
+                                DataType::FLOAT32, ReduceOp::NOP, nullptr, by);
+    };
+    EXPECT_EQ(run(nullptr), CommResult::CommInvalidArgument);
+    EXPECT_EQ(run(executor), CommResult::CommSuccess);
+    EXPECT_EQ(data, std::vector<float>(777, 3.0F));
+  });
+}
 
 TEST(AlgorithmCollectionBuilder, SelectorsChoose) {
   Log log;

@@ -25,6 +25,12 @@ class MSCCLPP_API AlgorithmCollectionBuilder {
   void setFallbackAlgorithmSelector(AlgoSelectFunc selector);
   /// Builds what was added, each time anew.
   AlgorithmCollection build();
+  /// The algorithms that are there by default, with the selectors of this: they are the engine's,
+  /// for memory of the host, and reduce in the order of the ranks. The engine has scratch and flags
+  /// of its own, so the arguments, which programs for GPUs pass, are left alone.
+  AlgorithmCollection buildDefaultAlgorithms(uintptr_t scratchBuffer = 0,
+                                             size_t scratchBufferSize = 0, uintptr_t flagBuffer = 0,
+                                             size_t flagBufferSize = 0, int rank = 0);
 
  private:
   class Impl;
