@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mscclpp import _runtime, bootstrap
 from mscclpp.connections import Connections
+from mscclpp.forwarding import Bootstrap
 from mscclpp.native_communicator import known_of
 
 if TYPE_CHECKING:
@@ -102,6 +103,7 @@ class CommGroup(Connections):
     def _take(self, communicator: Communicator) -> None:
         hosts = communicator.hosts()
         self.communicator = communicator
+        self.bootstrap = Bootstrap(communicator)
         self.my_rank = communicator.rank
         self.nranks = communicator.size
         self.nranks_per_node = hosts.count(hosts[self.my_rank])

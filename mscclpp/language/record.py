@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from mscclpp.language.plan import (
@@ -118,6 +118,8 @@ class Record:
             call.fail(f"data_sync must be a SyncType, not {data_sync!r}")
         for number, place in _places(call, tb, tb_group):
             block = self.ranks[call.rank].blocks[number]
+            if channel is not None and channel_type is not None:
+                fields["channel_ids"] = (_place_of(channel, block.channels[channel_type]),)
             op = Operation(
                 name=name,
                 src_buff=tuple(self._part(call, block, chunk, channel_type) for chunk in src),
@@ -128,8 +130,6 @@ class Record:
                 locations=(call.location,),
                 **fields,
             )
-            if channel is not None and channel_type is not None:
-                op = replace(op, channel_ids=(_place_of(channel, block.channels[channel_type]),))
             (block.ops if self._loop is None else block.loop).append(op)
 
     def _part(

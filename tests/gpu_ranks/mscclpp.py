@@ -369,6 +369,7 @@ def _programs(rank: Rank) -> None:
         compiled("all_gather_ring", ranks=size),
         compiled("all_gather_switch", ranks=size),
         compiled("reduce_scatter_pull", ranks=size),
+        compiled("reduce_scatter_pull", ranks=size, in_place=True),
         compiled("all_to_all_group", ranks=size),
     ]
     with Group(rank, "programs") as on:

@@ -222,6 +222,7 @@ def asks_the_communicator(rank: Rank) -> None:
         semaphore.wait()
 
         bootstrap = comm.bootstrap()
+        assert group.bootstrap.get_n_ranks() == 2
         assert (bootstrap.get_rank(), bootstrap.get_n_ranks()) == (rank.rank, 2)
         assert bootstrap.get_n_ranks_per_node() == bootstrap.get_n_ranks_per_ipc_domain() == 2
         words = np.zeros(2, np.int64)
