@@ -23,7 +23,7 @@ struct DeviceSyncer {
     __syncthreads();
   }
 
-  WaitLimit* limit_ = nullptr;  ///< what ends the wait; null: the usual time
+  WaitLimit* limit_ = nullptr;  ///< what ends the wait; null: see WaitLimit
 
  private:
   uint32_t arrived_ = 0;

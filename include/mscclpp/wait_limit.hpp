@@ -4,9 +4,10 @@
 
 /// After so many seconds a wait on a GPU without a WaitLimit ends the kernel, by a trap: the next
 /// call of CUDA says that it has failed. A program may define another number. On the host it throws
-/// Error, after MSCCLPP_TIMEOUT seconds.
+/// Error. Twice MSCCLPP_TIMEOUT, which is 60 by default: a wait with a limit ends before those of
+/// other blocks for the one that waits, and names the rank.
 #ifndef MSCCLPP_WAIT_SECONDS
-#define MSCCLPP_WAIT_SECONDS 60
+#define MSCCLPP_WAIT_SECONDS 120
 #endif
 
 namespace mscclpp {
@@ -21,8 +22,7 @@ enum class WaitEnd : uint32_t {
 };
 
 /// What ends a wait other than what it waits for. It lies where host and device see it, and every
-/// handle that waits has a pointer to one. Null is the usual time, of which nobody is told but the
-/// program: see MSCCLPP_WAIT_SECONDS.
+/// handle that waits has a pointer to one. Null: see MSCCLPP_WAIT_SECONDS.
 ///
 /// On a GPU a wait that has passed its time sets `failed` and returns: the results of that kernel
 /// are worthless, but it ends. On the host it throws Error.

@@ -420,7 +420,7 @@ void Waiting::look() {
   }
   if (began_ == 0) began_ = now;
   if (limit_ == nullptr) {
-    static const int64_t seconds = env()->timeoutSeconds;
+    static const int64_t seconds = 2 * int64_t{env()->timeoutSeconds};  // see MSCCLPP_WAIT_SECONDS
     if (now - began_ > seconds * 1'000'000'000) throw lateBy(seconds, "others");
     return;
   }
