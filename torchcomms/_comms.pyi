@@ -1970,7 +1970,11 @@ class _RdmaTransport:
     """torchcomms.transport.RdmaTransport, with numbers for futures."""
 
     def __init__(
-        self, completions: _RdmaCompletions, event_loop: RdmaEventLoop | None, timeout: float
+        self,
+        completions: _RdmaCompletions,
+        event_loop: RdmaEventLoop | None,
+        timeout: float,
+        gpu: int,
     ) -> None: ...
     def bind(self) -> str: ...
     def connect(self, url: str) -> None: ...

@@ -1,7 +1,6 @@
 #include "ctran/engine/gpu_direct.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -14,6 +13,7 @@
 #include "ctran/gpu/discard.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
+#include "ctran/rdma/nearest.h"
 
 namespace ctran {
 namespace {
@@ -50,16 +50,6 @@ int attributeOf(int device, gpu::DeviceAttribute which) {
   gpu::check(driver.deviceGet(&handle, device), "cuDeviceGet");
   // An older driver does not know it.
   return driver.deviceGetAttribute(&value, which, handle) == gpu::kSuccess ? value : 0;
-}
-
-/// Returns where the GPU is on the bus. `sysfs` is where /sys is, for tests.
-PciPlace placeOfGpu(int device, const std::string& sysfs) {
-  char name[32];
-  std::snprintf(name, sizeof name, "%04x:%02x:%02x.0",
-                static_cast<unsigned>(attributeOf(device, gpu::DeviceAttribute::PciDomainId)),
-                static_cast<unsigned>(attributeOf(device, gpu::DeviceAttribute::PciBusId)),
-                static_cast<unsigned>(attributeOf(device, gpu::DeviceAttribute::PciDeviceId)));
-  return PciPlace::of(sysfs + "/sys/bus/pci/devices/" + name);
 }
 
 /// What a rank says of a step of creation.
@@ -112,20 +102,6 @@ RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank) {
         rank, "it has " + std::to_string(parsed.bytes) + " bytes, not " + std::to_string(bytes));
   }
   return {parsed.address, parsed.bytes, parsed.text()};
-}
-
-std::vector<size_t> nearestDevices(const RdmaDevices& devices, const PciPlace& gpu) {
-  std::vector<size_t> nearest;
-  int least = 0;
-  for (size_t i = 0; i < devices.size(); ++i) {
-    const int distance = devices[i].place().distance(gpu);
-    if (nearest.empty() || distance < least) {
-      nearest.clear();
-      least = distance;
-    }
-    if (distance == least) nearest.push_back(i);
-  }
-  return nearest;
 }
 
 /// The end of its memory is discard().

@@ -23,11 +23,8 @@ bool movesOnRails(CollectiveKind kind);
 /// the rank, if it is no key, or the key of memory of another size.
 RdmaRemote offeredArea(std::string_view key, size_t bytes, int rank);
 
-/// Returns the devices that are as near to that GPU as the nearest one, by their numbers.
-std::vector<size_t> nearestDevices(const RdmaDevices& devices, const PciPlace& gpu);
-
-/// GPUDirect RDMA on the rails of several domains: RDMA devices read what goes between the domains
-/// from the memory of the sender's GPU, and write it into the memory of the receiver's GPU.
+/// GPUDirect RDMA on the rails of several domains: the RDMA devices read what goes between the
+/// domains from the memory of the sender's GPU, and write it into the memory of the receiver's.
 ///
 /// Each rank has one area in its GPU's memory, registered once. Streams copy outgoing data into it
 /// and take incoming data from it. Tensors are never registered, so any memory will do. A step uses

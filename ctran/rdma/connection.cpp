@@ -4,6 +4,7 @@
 
 #include "ctran/base/checked.h"
 #include "ctran/os/shared_memory.h"
+#include "ctran/rdma/nearest.h"
 #include "ctran/rdma/text.h"
 
 namespace ctran {
@@ -31,7 +32,7 @@ constexpr auto kTimeToExplain = milliseconds(500);
 constexpr int kLookMillis = 100;
 /// and one whose completions nobody tells it of, as a thread that waits polls them itself: now, or
 /// a moment ago.
-constexpr int kMomentMillis = 1;
+constexpr int kMomentMillis = 10;
 constexpr auto kDriven = milliseconds(1);
 
 Error invalid(const std::string& what, const char* hint = "") {
@@ -44,15 +45,17 @@ RdmaTransport::Connection::Connection(std::shared_ptr<RdmaLoop> loop, const Rdma
     : loop_(std::move(loop)), devices_(RdmaDevices::get()), timeout_(options.timeout) {
   RdmaCard card;
   card.token = devices_->token();
+  const std::vector<size_t> wanted =
+      options.devices.empty() ? devicesFor(*devices_, options.gpu) : options.devices;
   for (size_t i = 0; i < devices_->size(); ++i) {
-    const auto& wanted = options.devices;
-    if (!wanted.empty() && std::find(wanted.begin(), wanted.end(), i) == wanted.end()) continue;
+    if (std::find(wanted.begin(), wanted.end(), i) == wanted.end()) continue;
     const IbDevice& device = (*devices_)[i];
     Expected<std::unique_ptr<RdmaRail>> rail = RdmaRail::open(device, i);
     if (!rail) {
       throw Error(ErrorKind::System,
                   "RDMA device " + device.name() + " cannot be used: " + rail.error().errStr);
     }
+    devices_->watch((*rail)->watch());
     card.rails.push_back((*rail)->card());
     rails_.push_back(*std::move(rail));
   }
@@ -104,6 +107,15 @@ void RdmaTransport::Connection::requireUsable() const {
   }
 }
 
+/// Most transfers are to the memory of the one before.
+const RdmaKey& RdmaTransport::Connection::keyOf(const std::string& text) {
+  if (lastKeyText_.empty() || text != lastKeyText_) {
+    lastKey_ = RdmaKey::parse(text);
+    lastKeyText_ = text;
+  }
+  return lastKey_;
+}
+
 RdmaTransport::Connection::Operation RdmaTransport::Connection::operationOf(
     ibv_wr_opcode opcode, const RdmaSpan& span, const RdmaRemote& remote, bool notify) {
   if (!span.registration) throw invalid("this is no view of RDMA memory");
@@ -112,7 +124,7 @@ RdmaTransport::Connection::Operation RdmaTransport::Connection::operationOf(
     throw invalid("this memory is registered at other devices than those of the transport",
                   "register it again, after the transport has been made");
   }
-  const RdmaKey key = RdmaKey::parse(remote.key);
+  const RdmaKey& key = keyOf(remote.key);
   if (key.token != peer_.token) {
     throw invalid("this key is not of the process that the transport is connected to");
   }
@@ -126,12 +138,13 @@ RdmaTransport::Connection::Operation RdmaTransport::Connection::operationOf(
                   std::to_string(key.bytes) + " at 0x" + hex(key.address));
   }
   Operation made{RdmaFuture(weak_from_this()), span, remote.address, {}, opcode, notify};
-  for (const RdmaCard::Rail& rail : peer_.rails) {
-    if (rail.device >= key.rkeys.size()) {
+  for (size_t i = 0; i < peer_.rails.size(); ++i) {
+    const size_t device = peer_.rails[i].device;
+    if (device >= key.rkeys.size()) {
       throw invalid("this key has none for a device that the transport uses",
                     "CTRAN_IB_HCA has to be the same for all of a process");
     }
-    made.rkeys.push_back(key.rkeys[rail.device]);
+    made.rkeys[i] = key.rkeys[device];
   }
   made.isNoticed = !notify;
   return made;
@@ -201,7 +214,7 @@ int RdmaTransport::Connection::service() {
   int next = -1;
   {
     const std::lock_guard lock(mutex_);
-    if (state_ == State::Connected) devices_->pollEvents();
+    if (state_ != State::Bound && !rails_.empty()) devices_->pollEvents();
     if (state_ != State::Bound) {
       armRails();
       pollRails(ended);
@@ -220,7 +233,6 @@ void RdmaTransport::Connection::drive() {
   {
     const std::unique_lock lock(mutex_, std::try_to_lock);
     if (!lock || state_ == State::Bound) return;
-    drivenAt_ = Clock::now();
     pollRails(ended);
     pump();
     tearDownIfFailed(ended);
@@ -229,12 +241,13 @@ void RdmaTransport::Connection::drive() {
 }
 
 void RdmaTransport::Connection::endDriving(bool sleeps) {
+  if (!sleeps) drivenAt_ = Clock::now();
+  sleepers_ += sleeps;
   --drivers_;
   if (!sleeps) return;
   Ended ended;
   {
     const std::lock_guard lock(mutex_);
-    drivenAt_ = {};
     armRails();
     pollRails(ended);  // what came before is not told of
     pump();
@@ -243,10 +256,16 @@ void RdmaTransport::Connection::endDriving(bool sleeps) {
   tell(ended);
 }
 
-/// As long as threads drive, the devices need not wake the loop: it looks after a moment whether
-/// they still do.
+void RdmaTransport::Connection::beginSleeping() {
+  const bool mayBeUnarmed = drivers_ > 0 || drivenAt_.load() != Clock::time_point();
+  if (sleepers_++ == 0 && mayBeUnarmed) loop_->wake();
+}
+
+/// As long as threads drive and nobody sleeps, the devices need not wake the loop: it looks after a
+/// moment whether that is still so.
 void RdmaTransport::Connection::armRails() {
-  const bool isDriven = drivers_ > 0 || Clock::now() - drivenAt_ < kDriven;
+  const bool isDriven =
+      sleepers_ == 0 && (drivers_ > 0 || Clock::now() - drivenAt_.load() < kDriven);
   for (const auto& rail : rails_) {
     if (isDriven) {
       rail->disarm();
@@ -301,10 +320,11 @@ bool RdmaTransport::Connection::postParts(uint64_t id) {
     const bool isLast = each.posted + now == bytes;
     const bool notifies =
         each.notify && isLast && at == 0 && each.elsewhere == 0 && fenced_ == 0 && !cuts;
-    const Maybe done = rail.post(
-        notifies ? IBV_WR_RDMA_WRITE_WITH_IMM : each.opcode, id,
-        numberOf(each.span.data) + each.posted, each.span.registration->lkey(rail.index()),
-        each.remote + each.posted, each.rkeys[at], static_cast<uint32_t>(now));
+    const Maybe done =
+        rail.post(notifies ? IBV_WR_RDMA_WRITE_WITH_IMM : each.opcode, id,
+                  numberOf(each.span.data) + each.posted,
+                  each.span.registration->lkey(rail.index()), each.remote + each.posted,
+                  each.rkeys[at], static_cast<uint32_t>(now), each.span.registration->gpu() < 0);
     if (!done) {
       fail(Error(ErrorKind::System,
                  "RDMA device " + rail.device().name() + ": " + done.error().errStr),
@@ -383,14 +403,21 @@ void RdmaTransport::Connection::end(Operation& each, RdmaOutcome outcome, Ended&
   ended.push_back({each.future, std::move(outcome), std::move(each.span.registration)});
 }
 
+/// What an event has told of a rail.
+std::optional<Error> RdmaTransport::Connection::troubleOf(const RdmaRail& rail) const {
+  const std::string device = "RDMA device " + rail.device().name();
+  if (devices_->isGone(rail.index())) return Error(ErrorKind::System, device + " has been removed");
+  const RdmaWatch& watch = *rail.watch();
+  if (!watch.hasFailed.load(std::memory_order_acquire)) return std::nullopt;
+  return Error(ErrorKind::System, device + ": " + watch.why);
+}
+
 void RdmaTransport::Connection::watchOver() {
-  if (state_ != State::Connected) return;
+  if (state_ == State::Bound) return;
   for (const auto& rail : rails_) {
-    if (devices_->isGone(rail->index())) {
-      return fail(
-          Error(ErrorKind::System, "RDMA device " + rail->device().name() + " has been removed"));
-    }
+    if (std::optional<Error> trouble = troubleOf(*rail)) return fail(*std::move(trouble));
   }
+  if (state_ != State::Connected) return;
   const Clock::time_point now = Clock::now();
   const bool waits = !operations_.empty() || probes_ > 0;
   if (waits && now - movedAt_ > timeout_) {
@@ -417,13 +444,15 @@ void RdmaTransport::Connection::failed(const RdmaRail& rail, ibv_wc_status statu
   devices_->pollEvents();
   const std::string how =
       " (device " + rail.device().name() + ": " + VerbsLibrary::get().wc_status_str(status) + ")";
-  if (devices_->isGone(rail.index())) {
-    return fail(
-        Error(ErrorKind::System, "RDMA device " + rail.device().name() + " has been removed"));
-  }
+  if (std::optional<Error> trouble = troubleOf(rail)) return fail(*std::move(trouble));
   switch (status) {
     case IBV_WC_RETRY_EXC_ERR:
     case IBV_WC_RNR_RETRY_EXC_ERR:
+      if (devices_->isPortDown(rail.index())) {
+        return fail(Error(ErrorKind::PeerLost,
+                          "the peer cannot be reached: the link of RDMA device " +
+                              rail.device().name() + " is down; see its cable and switch" + how));
+      }
       return fail(Error(ErrorKind::PeerLost,
                         "the peer has not answered: it has ended, has not connected yet, or "
                         "cannot be reached" +

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -34,6 +36,8 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   int service() override;
   void beginDriving() override { ++drivers_; }
   void endDriving(bool sleeps) override;
+  void beginSleeping() override;
+  void endSleeping() override { --sleepers_; }
   void drive() override;
 
  private:
@@ -43,7 +47,7 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
     RdmaFuture future;
     RdmaSpan span;
     uint64_t remote;
-    std::vector<uint32_t> rkeys;  // of each rail
+    std::array<uint32_t, RdmaCard::kMostRails> rkeys;  // of each rail
     ibverbx::ibv_wr_opcode opcode;
     bool notify;
     size_t posted = 0;       // bytes
@@ -60,6 +64,7 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   using Ended = std::vector<End>;
 
   void requireUsable() const;
+  const RdmaKey& keyOf(const std::string& text);
   Operation operationOf(ibverbx::ibv_wr_opcode opcode, const RdmaSpan& span,
                         const RdmaRemote& remote, bool notify);
   Operation& operation(uint64_t id) { return operations_[id - firstId_]; }
@@ -75,6 +80,7 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   void noticed(Ended& ended);
   static void end(Operation& operation, RdmaOutcome outcome, Ended& ended);
   static void finishIfDone(Operation& operation, Ended& ended);
+  std::optional<Error> troubleOf(const RdmaRail& rail) const;
   void watchOver();
   void probe();
   void fail(Error error, bool isCause = true);
@@ -92,6 +98,8 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   State state_ = State::Bound;
   std::vector<std::unique_ptr<RdmaRail>> rails_;
   RdmaCard peer_;
+  std::string lastKeyText_;  // of the last transfer, and what it says
+  RdmaKey lastKey_;
   std::deque<Operation> operations_;
   uint64_t firstId_ = 0;  // of operations_
   uint64_t nextId_ = 0;   // the first that is not posted whole
@@ -102,8 +110,9 @@ class RdmaTransport::Connection : public RdmaLoop::Driven,
   uint32_t probes_ = 0;   // under way
   int next_ = -1;         // what service() has said last
   bool heard_ = false;    // of the peer, since it was connected
-  std::atomic<int> drivers_{0};
-  Clock::time_point connectedAt_, movedAt_, failedAt_, drivenAt_;
+  std::atomic<int> drivers_{0}, sleepers_{0};
+  std::atomic<Clock::time_point> drivenAt_{};  // when a driver has ended, or none
+  Clock::time_point connectedAt_, movedAt_, failedAt_;
   RdmaOutcome why_;       // of Failed
   bool isCause_ = false;  // why_ says more than that the connection has ended
 };

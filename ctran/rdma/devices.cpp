@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "ctran/base/error.h"
@@ -58,10 +59,47 @@ void RdmaDevices::pollEvents() {
       if (!event || !*event) break;
       log(LogComponent::Transport, LogLevel::Info, "RDMA device %s: %s",
           devices_[i]->name().c_str(), (*event)->text.c_str());
-      if ((*event)->type == IBV_EVENT_DEVICE_FATAL) {
-        gone_[i].store(true, std::memory_order_release);
-      }
+      take(i, **event);
     }
+  }
+}
+
+void RdmaDevices::watch(const std::shared_ptr<RdmaWatch>& watch) {
+  const std::lock_guard lock(events_);
+  std::erase_if(watches_, [](const auto& each) { return each.expired(); });
+  watches_.push_back(watch);
+}
+
+void RdmaDevices::take(size_t device, const IbvAsyncEvent& event) {
+  const auto failThose = [&](const std::string& why, const auto& concerns) {
+    for (const auto& each : watches_) {
+      const std::shared_ptr<RdmaWatch> watch = each.lock();
+      if (!watch || watch->device != device || watch->hasFailed || !concerns(*watch)) continue;
+      watch->why = why;
+      watch->hasFailed.store(true, std::memory_order_release);
+    }
+  };
+  const auto hasQp = [&](const RdmaWatch& watch) {
+    return std::find(watch.qpNums.begin(), watch.qpNums.end(), event.qpNum) != watch.qpNums.end();
+  };
+  switch (event.type) {
+    case IBV_EVENT_DEVICE_FATAL:
+      return gone_[device].store(true, std::memory_order_release);
+    case IBV_EVENT_PORT_ERR:
+    case IBV_EVENT_PORT_ACTIVE:
+      if (event.port != devices_[device]->port()) return;
+      return down_[device].store(event.type == IBV_EVENT_PORT_ERR, std::memory_order_release);
+    case IBV_EVENT_CQ_ERR:
+      return failThose("its completion queue has failed (" + event.text + ")",
+                       [&](const RdmaWatch& watch) { return watch.cq == event.cq; });
+    case IBV_EVENT_QP_ACCESS_ERR:
+    case IBV_EVENT_QP_REQ_ERR:
+      return failThose("the peer has asked for what it cannot reach (" + event.text + ")", hasQp);
+    case IBV_EVENT_QP_FATAL:
+    case IBV_EVENT_PATH_MIG_ERR:
+      return failThose("its queue pair has failed (" + event.text + ")", hasQp);
+    default:
+      return;
   }
 }
 

@@ -22,9 +22,12 @@ class RdmaDriver {
  public:
   virtual ~RdmaDriver() = default;
   /// A thread begins, and ends, to call drive() again and again. `sleeps`: it has not seen what it
-  /// waits for, and has to be woken.
+  /// waits for, and has to be woken; a call of endSleeping() follows.
   virtual void beginDriving() = 0;
   virtual void endDriving(bool sleeps) = 0;
+  /// Somebody who does not drive is to be told of an end, and has been told.
+  virtual void beginSleeping() = 0;
+  virtual void endSleeping() = 0;
   /// Does what can be done now.
   virtual void drive() = 0;
 };
@@ -44,15 +47,23 @@ class RdmaFuture {
   }
   /// Whether it has ended within `timeout`.
   bool waitFor(std::chrono::nanoseconds timeout) const {
-    driveUntil(timeout);
-    std::unique_lock lock(state_->mutex);
-    return state_->changed.wait_for(lock, timeout, [this] { return state_->ready; });
+    const bool sleeps = driveFor(timeout);
+    bool ready;
+    {
+      std::unique_lock lock(state_->mutex);
+      ready = state_->changed.wait_for(lock, timeout, [this] { return state_->ready; });
+    }
+    if (sleeps) endSleeping();
+    return ready;
   }
   /// Waits for the end.
   RdmaOutcome outcome() const {
-    driveUntil(kDriving);
-    std::unique_lock lock(state_->mutex);
-    state_->changed.wait(lock, [this] { return state_->ready; });
+    const bool sleeps = driveFor(kDriving);
+    {
+      std::unique_lock lock(state_->mutex);
+      state_->changed.wait(lock, [this] { return state_->ready; });
+    }
+    if (sleeps) endSleeping();
     return state_->outcome;
   }
   /// Waits for the end; throws what made it fail.
@@ -62,6 +73,8 @@ class RdmaFuture {
   /// Calls `function` at the end, on the thread that sees it, or here if there has been an end. At
   /// most one function. It must not wait for a transfer.
   void onReady(std::function<void(const RdmaOutcome&)> function) const {
+    const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
+    if (driver) driver->beginSleeping();  // finish() ends it
     {
       const std::lock_guard lock(state_->mutex);
       if (!state_->ready) {
@@ -69,6 +82,7 @@ class RdmaFuture {
         return;
       }
     }
+    if (driver) driver->endSleeping();
     function(state_->outcome);
   }
 
@@ -83,25 +97,36 @@ class RdmaFuture {
       function.swap(state_->function);
       state_->changed.notify_all();
     }
-    if (function) function(state_->outcome);
+    if (!function) return;
+    endSleeping();
+    function(state_->outcome);
   }
 
  private:
   /// To sleep and be woken takes longer than most transfers.
-  static constexpr std::chrono::nanoseconds kDriving = std::chrono::microseconds(200);
+  static constexpr std::chrono::nanoseconds kDriving = std::chrono::milliseconds(2);
+  /// Polls between two looks at the clock, and two times at which the processor is given away.
+  static constexpr unsigned kPollsPerLook = 16, kPollsPerYield = 64;
 
-  void driveUntil(std::chrono::nanoseconds timeout) const {
-    if (state_->isEnded.load(std::memory_order_acquire)) return;
+  /// Until the end, if that comes within `timeout` and a moment. Whether the caller sleeps now.
+  bool driveFor(std::chrono::nanoseconds timeout) const {
+    const auto hasEnded = [this] { return state_->isEnded.load(std::memory_order_acquire); };
+    if (hasEnded()) return false;
     const std::shared_ptr<RdmaDriver> driver = state_->driver.lock();
-    if (!driver) return;
+    if (!driver) return false;
     const auto end = std::chrono::steady_clock::now() + std::min(timeout, kDriving);
     driver->beginDriving();
-    while (!state_->isEnded.load(std::memory_order_acquire) &&
-           std::chrono::steady_clock::now() < end) {
+    for (unsigned polls = 1; !hasEnded(); ++polls) {
       driver->drive();
-      std::this_thread::yield();
+      if (polls % kPollsPerYield == 0) std::this_thread::yield();
+      if (polls % kPollsPerLook == 0 && std::chrono::steady_clock::now() >= end) break;
     }
-    driver->endDriving(!state_->isEnded.load(std::memory_order_acquire));
+    const bool sleeps = !hasEnded();
+    driver->endDriving(sleeps);
+    return sleeps;
+  }
+  void endSleeping() const {
+    if (const std::shared_ptr<RdmaDriver> driver = state_->driver.lock()) driver->endSleeping();
   }
 
   struct State {

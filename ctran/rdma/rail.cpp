@@ -1,7 +1,6 @@
 #include "ctran/rdma/rail.h"
 
 #include <algorithm>
-#include <array>
 
 #include "ctran/os/process.h"
 
@@ -12,6 +11,7 @@ using namespace ibverbx;
 namespace {
 
 constexpr uint32_t kFragmentsPerQp = 64;
+constexpr uint32_t kSmallBytes = 220;
 
 uint32_t mtuCodeOf(const IbDevice& device) {
   uint32_t mtu = device.portAttributes().active_mtu;
@@ -30,6 +30,8 @@ Expected<std::unique_ptr<RdmaRail>> RdmaRail::open(const IbDevice& device, size_
   const int entries = static_cast<int>(2 * kFragmentsPerQp * device.settings().numQps);
   Expected<IbvCq> cq = device.context().createCq(entries, 0, &rail->channel_);
   if (!cq) return cq.error();
+  rail->watch_->device = index;
+  rail->watch_->cq = cq->cq();
   std::vector<IbvCq> cqs;
   cqs.push_back(*std::move(cq));
   rail->cq_ = std::make_unique<IbvVirtualCq>(std::move(cqs));
@@ -47,7 +49,9 @@ Maybe RdmaRail::makeQp() {
   config.maxMessages = kMessages;
   config.port = device_.port();
   config.maxFragmentBytes = std::min(config.maxFragmentBytes, device_.portAttributes().max_msg_sz);
-  // Memory of GPUs cannot be read by the processor that makes work requests: nothing is inlined.
+  // Memory of GPUs cannot be read by the processor that makes work requests.
+  config.maxInlineBytes = kSmallBytes;
+  config.inlinesAll = false;
   auto qp = IbvVirtualQp::create(device_.context(), device_.pd(), *cq_, *cq_, config);
   if (!qp) return qp.error();
   qp_ = *std::move(qp);
@@ -60,7 +64,7 @@ Maybe RdmaRail::makeQp() {
   card_.psn &= 0xffffff;
   card_.reads = static_cast<uint32_t>(
       std::clamp(device_.context().attributes().max_qp_rd_atom, 1, kMostReads));
-  card_.qpNums = qp_->businessCard().qpNums;
+  watch_->qpNums = card_.qpNums = qp_->businessCard().qpNums;
   return Unit{};
 }
 
@@ -94,7 +98,7 @@ Maybe RdmaRail::connect(const RdmaCard::Rail& card) {
 }
 
 Maybe RdmaRail::post(ibv_wr_opcode opcode, uint64_t id, uint64_t local, uint32_t lkey,
-                     uint64_t remote, uint32_t rkey, uint32_t bytes) {
+                     uint64_t remote, uint32_t rkey, uint32_t bytes, bool mayInline) {
   ibv_sge sge{local, bytes, lkey};
   ibv_send_wr wr{}, *bad = nullptr;
   wr.wr_id = id;
@@ -102,6 +106,7 @@ Maybe RdmaRail::post(ibv_wr_opcode opcode, uint64_t id, uint64_t local, uint32_t
   wr.num_sge = bytes > 0;
   wr.opcode = opcode;
   wr.send_flags = IBV_SEND_SIGNALED;
+  if (mayInline) wr.send_flags |= IBV_SEND_INLINE;
   wr.wr.rdma.remote_addr = remote;
   wr.wr.rdma.rkey = rkey;
   Maybe posted = qp_->postSend(&wr, &bad);
@@ -113,24 +118,6 @@ Maybe RdmaRail::postReceive() {
   ibv_recv_wr wr{}, *bad = nullptr;
   wr.wr_id = kNotice;
   return qp_->postRecv(&wr, &bad);
-}
-
-Maybe RdmaRail::poll(const std::function<void(const ibv_wc&)>& completed) {
-  std::array<ibv_wc, 32> completions;
-  for (;;) {
-    const Expected<int> count = cq_->pollCq(completions);
-    if (!count) return count.error();
-    for (int i = 0; i < *count; ++i) {
-      const ibv_wc& wc = completions[i];
-      if (wc.wr_id != kNotice) {
-        --underWay_;
-      } else if (wc.status == IBV_WC_SUCCESS) {
-        if (Maybe posted = postReceive(); !posted && !qp_->failed()) return posted;
-      }
-      completed(wc);
-    }
-    if (*count < static_cast<int>(completions.size())) return Unit{};
-  }
 }
 
 Maybe RdmaRail::arm() {

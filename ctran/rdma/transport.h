@@ -24,8 +24,9 @@ struct RdmaOptions {
   std::shared_ptr<RdmaLoop> loop;
   /// When transfers are under way and nothing has moved for so long, the connection fails.
   std::chrono::nanoseconds timeout = std::chrono::seconds(60);
-  /// Those that it uses, by their numbers in RdmaDevices; empty: all.
+  /// Those that it uses, by their numbers in RdmaDevices; empty: see devicesFor().
   std::vector<size_t> devices = {};
+  int gpu = -1;  ///< the CUDA device for whose memory it is meant
 };
 
 /// A connection of two processes over RDMA, for reading and writing memory of the peer's from

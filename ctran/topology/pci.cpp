@@ -52,6 +52,20 @@ int PciPlace::distance(int otherNode) const {
   return node == otherNode ? kSameNode : kOtherNode;
 }
 
+std::vector<size_t> nearestOf(const std::vector<PciPlace>& places, const PciPlace& device) {
+  std::vector<size_t> nearest;
+  int least = 0;
+  for (size_t i = 0; i < places.size(); ++i) {
+    const int distance = places[i].distance(device);
+    if (nearest.empty() || distance < least) {
+      nearest.clear();
+      least = distance;
+    }
+    if (distance == least) nearest.push_back(i);
+  }
+  return nearest;
+}
+
 int commonNode(const Host& host, const std::vector<int>& cpus) {
   int node = -1;
   for (const int cpu : cpus) {

@@ -27,6 +27,9 @@ struct PciPlace {
   int distance(int otherNode) const;
 };
 
+/// Returns the places that are as near to a device as the nearest one, by their numbers.
+std::vector<size_t> nearestOf(const std::vector<PciPlace>& places, const PciPlace& device);
+
 /// Returns the NUMA node that has all these CPUs; -1 if there is none.
 int commonNode(const Host& host, const std::vector<int>& cpus);
 /// Returns the CPUs that this thread may run on.

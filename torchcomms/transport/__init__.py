@@ -120,7 +120,8 @@ class RdmaTransport:
     Any thread may use it. A forked child may not.
 
     Args:
-        device: for whose memory it is meant: CPU, or a CUDA device.
+        device: for whose memory it is meant: CPU, or a CUDA device, whose nearest RDMA devices it
+            uses unless CTRAN_IB_HCA names some.
         event_loop: the thread that drives it; else one that all transports of the process share.
         timeout: when nothing has moved for so long while transfers are under way, they fail with
             CommTimeoutError.
@@ -140,8 +141,11 @@ class RdmaTransport:
         if self.device.type not in ("cpu", "cuda"):
             raise ValueError(f"RdmaTransport is for CPU and CUDA devices, not {self.device}")
         self._ends = _ends_of_process()
+        gpu = -1 if self.device.index is None or self.device.type == "cpu" else self.device.index
+        if self.device == torch.device("cuda") and torch.cuda.is_available():
+            gpu = torch.cuda.current_device()
         self._transport = _comms._RdmaTransport(
-            self._ends.completions, event_loop, timeout.total_seconds()
+            self._ends.completions, event_loop, timeout.total_seconds(), gpu
         )
         _open.add(self)
 

@@ -161,7 +161,8 @@ void IbDevice::take(const IbvAsyncEvent& event) {
     case IBV_EVENT_PORT_ACTIVE:
       isPortUp_ |= event.port == port_;
       return;
-    case IBV_EVENT_CQ_ERR:
+    case IBV_EVENT_CQ_ERR:  // of the only one: nothing is heard of this device any more
+      isGone_ = true;
       return breakLinks(all);
     case IBV_EVENT_QP_FATAL:
     case IBV_EVENT_QP_REQ_ERR:

@@ -56,7 +56,8 @@ class IbDevice {
   int eventFd() const { return context_.asyncFd(); }
   /// Takes note of what has happened to the device, and tells the links that it concerns.
   void pollEvents();
-  /// Whether the device is there, and its port active, as far as events have told.
+  /// Whether the device is there, with its completion queue, and its port active, as far as events
+  /// have told.
   bool isUsable() const { return !isGone_ && isPortUp_; }
 
   void add(uint32_t qpNum, IbLink& link) { links_[qpNum] = &link; }

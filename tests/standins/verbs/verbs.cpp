@@ -325,6 +325,8 @@ STAND_IN const char* ibv_event_type_str(ibv_event_type type) {
   switch (type) {
     case IBV_EVENT_CQ_ERR:
       return "CQ error";
+    case IBV_EVENT_QP_FATAL:
+      return "local work queue catastrophic error";
     case IBV_EVENT_QP_ACCESS_ERR:
       return "local access violation work queue error";
     case IBV_EVENT_DEVICE_FATAL:
@@ -567,6 +569,24 @@ STAND_IN void standInVerbsRemove(const char* name) {
   Device* device = deviceNamed(wire, name);
   if (!device) return;
   wire.remove(*device);
+  if (wire.seed == 0) wire.advance();
+}
+
+STAND_IN void standInVerbsBreak(uint32_t qpNum, int event) {
+  Wire& wire = Wire::get();
+  std::lock_guard lock(wire.mutex);
+  const auto found = qpNum == 0 ? wire.qps.begin() : wire.qps.find(qpNum);
+  if (found == wire.qps.end()) return;
+  Qp& qp = *found->second;
+  if (event == IBV_EVENT_CQ_ERR) {
+    wire.overrun(*static_cast<Cq*>(qp.send_cq));
+  } else {
+    ibv_async_event told{};
+    told.element.qp = &qp;
+    told.event_type = static_cast<ibv_event_type>(event);
+    wire.raise(qp.context, told);
+    wire.fail(qp);
+  }
   if (wire.seed == 0) wire.advance();
 }
 

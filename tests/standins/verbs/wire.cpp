@@ -77,18 +77,9 @@ bool Wire::step(Qp& qp, unsigned what) {
 }
 
 void Wire::deliver(std::deque<Cq::Entry>& from, Cq& to) {
-  if (static_cast<int>(to.entries.size()) >= to.cqe) {
+  if (to.overrun || static_cast<int>(to.entries.size()) >= to.cqe) {
     from.pop_front();
-    if (!std::exchange(to.overrun, true)) {
-      ibv_async_event event{};
-      event.element.cq = &to;
-      event.event_type = IBV_EVENT_CQ_ERR;
-      raise(to.context, event);
-      for (size_t i = 0; i < order.size(); ++i) {
-        if (order[i]->send_cq == &to || order[i]->recv_cq == &to) fail(*order[i]);
-      }
-    }
-    return;
+    return overrun(to);
   }
   to.entries.push_back(std::move(from.front()));
   from.pop_front();
@@ -96,6 +87,17 @@ void Wire::deliver(std::deque<Cq::Entry>& from, Cq& to) {
     to.armed = false;
     ibv_cq* cq = &to;
     [[maybe_unused]] const ssize_t written = ::write(to.channel->refcnt, &cq, sizeof(void*));
+  }
+}
+
+void Wire::overrun(Cq& cq) {
+  if (std::exchange(cq.overrun, true)) return;
+  ibv_async_event event{};
+  event.element.cq = &cq;
+  event.event_type = IBV_EVENT_CQ_ERR;
+  raise(cq.context, event);
+  for (size_t i = 0; i < order.size(); ++i) {
+    if (order[i]->send_cq == &cq || order[i]->recv_cq == &cq) fail(*order[i]);
   }
 }
 

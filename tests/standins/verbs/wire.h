@@ -129,6 +129,7 @@ struct Wire {
   void raise(ibv_context* context, const ibv_async_event& event);
   void plug(Device& device, bool up);
   void remove(Device& device);
+  void overrun(Cq& cq);
   uint32_t freeQpNum();
 
   // For the network: what another process asks of this one, or has answered; that it is gone.

@@ -1,4 +1,9 @@
 // RDMA transports on the stand-in: what a kernel's devices do not show when they are asked to.
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "ctran/rdma/card.h"
 #include "tests/unit/rdma/ends.h"
 #include "tests/unit/rdma/fabric.h"
 #include "tests/unit/verbs/verbs_fixture.h"
@@ -82,13 +87,101 @@ TEST_F(RdmaFaultsTest, ADeviceThatIsRemovedIsNamed) {
       << other->what();
 }
 
+uint32_t qpOf(const RdmaEnd& end, size_t device) {
+  return RdmaCard::parse(end.transport->bind()).rails.at(device).qpNums.at(0);
+}
+
+/// The timeout of 60 s is not what ends them.
+TEST_F(RdmaFaultsTest, AQueueThatOverrunsOrAQueuePairThatFailsEndsItsConnectionAtOnceAndNoOther) {
+  struct {
+    ibv_event_type event;
+    const char* text;
+  } const cases[] = {
+      {IBV_EVENT_CQ_ERR, "standin_1:1: its completion queue has failed (CQ error)"},
+      {IBV_EVENT_QP_FATAL, "standin_1:1: its queue pair has failed (local work queue"},
+  };
+  for (const auto& each : cases) {
+    for (const bool busy : {true, false}) {
+      RdmaPair pair(1 << 20), other;
+      std::vector<RdmaFuture> futures;
+      futures.push_back(pair.a.transport->waitForWrite());
+      if (busy) standIn().standInVerbsReset(1);  // transfers take polls
+      if (busy) futures = writeALot(pair);
+      standIn().standInVerbsBreak(qpOf(pair.a, 1), each.event);
+      const auto before = std::chrono::steady_clock::now();
+      bool named = false;
+      for (const RdmaFuture& future : futures) {
+        const RdmaOutcome outcome = outcomeOf(future);
+        if (!outcome) continue;  // it was done before
+        EXPECT_EQ(outcome->kind(), ErrorKind::System) << outcome->what();
+        named |= std::string(outcome->what()).find(each.text) != std::string::npos;
+      }
+      EXPECT_TRUE(named) << each.text;
+      EXPECT_LT(std::chrono::steady_clock::now() - before, seconds(20));
+      expectFailed(pair.a.transport->write(pair.a.span(0, 8), pair.b.remote(), false),
+                   ErrorKind::System, each.text);
+      expectDone(other.a.transport->write(other.a.span(0, 8), other.b.remote(), true));
+      expectDone(other.b.transport->waitForWrite());
+      standIn().standInVerbsReset(0);
+    }
+  }
+}
+
+TEST_F(RdmaFaultsTest, AReceiverThatStaysNotReadyIsAPeerThatDoesNotAnswer) {
+  RdmaPair pair;
+  standIn().standInVerbsFail(0, 1, IBV_WC_RNR_RETRY_EXC_ERR);
+  expectFailed(pair.a.transport->write(pair.a.span(0, 8), pair.b.remote(), true),
+               ErrorKind::PeerLost, "the peer has not answered");
+}
+
 TEST_F(RdmaFaultsTest, APulledCableEndsTheConnection) {
   RdmaPair pair(1 << 20);
   standIn().standInVerbsLink("standin_0", 0);
   int failed = 0;
-  for (const RdmaFuture& each : writeALot(pair)) failed += outcomeOf(each).has_value();
+  for (const RdmaFuture& each : writeALot(pair)) {
+    if (const RdmaOutcome outcome = outcomeOf(each)) {
+      ++failed;
+      EXPECT_EQ(outcome->kind(), ErrorKind::PeerLost);
+      EXPECT_NE(std::string(outcome->what()).find("standin_0:1 is down"), std::string::npos)
+          << outcome->what();
+    }
+  }
   EXPECT_EQ(failed, 40);
   standIn().standInVerbsLink("standin_0", 1);
+}
+
+/// Keeps a loop busy, which then drives nothing.
+struct Blocker : RdmaLoop::Driven {
+  int service() override {
+    isBlocking = true;
+    const std::lock_guard lock(mutex);
+    return -1;
+  }
+  std::mutex mutex;
+  std::atomic<bool> isBlocking{false};
+};
+
+/// Small writes leave with their work request: what is in their memory later does not.
+TEST_F(RdmaFaultsTest, SmallWritesOfTheHostAreInlined) {
+  for (const size_t bytes : {size_t{8}, size_t{64}, size_t{4096}}) {
+    standIn().standInVerbsReset(3);
+    const auto loop = std::make_shared<RdmaLoop>();
+    RdmaPair pair(1 << 16, {loop});
+    const auto blocker = std::make_shared<Blocker>();
+    std::unique_lock blocks(blocker->mutex);
+    loop->add(blocker);
+    loop->wake();
+    while (!blocker->isBlocking) std::this_thread::yield();
+    std::fill_n(pair.a.memory.data(), bytes, uint8_t{1});
+    const RdmaFuture written =
+        pair.a.transport->write(pair.a.span(0, bytes), pair.b.remote(), true);
+    std::fill_n(pair.a.memory.data(), bytes, uint8_t{2});
+    blocks.unlock();
+    expectDone(written);
+    EXPECT_EQ(pair.b.memory[0], bytes <= 64 ? 1 : 2) << bytes;
+    loop->remove(blocker);
+  }
+  standIn().standInVerbsReset(0);
 }
 
 }  // namespace

@@ -75,6 +75,16 @@ TEST_F(PciTest, ASwitchIsNearerThanARootComplexAndThatThanAnotherNode) {
   EXPECT_EQ(place("mlx5_2").distance(gpu), gpu.distance(place("mlx5_2")));
 }
 
+TEST_F(PciTest, TheNearestAreAllThatAreAsNear) {
+  const PciPlace gpu = place("gpu0"), beside = place("mlx5_0"), sameRoot = place("mlx5_1"),
+                 otherNode = place("mlx5_2"), nowhere;
+  using Numbers = std::vector<size_t>;
+  EXPECT_EQ(nearestOf({sameRoot, beside, otherNode, beside}, gpu), (Numbers{1, 3}));
+  EXPECT_EQ(nearestOf({otherNode, sameRoot}, gpu), Numbers{1});
+  EXPECT_EQ(nearestOf({sameRoot, beside, otherNode}, nowhere), (Numbers{0, 1, 2}));
+  EXPECT_EQ(nearestOf({}, gpu), Numbers{});
+}
+
 TEST_F(PciTest, CoresOfOneNodeAreNearerToItsDevices) {
   const Host host = Host::read(root_.string());
   EXPECT_EQ(commonNode(host, {2, 3}), 1);

@@ -288,6 +288,47 @@ TEST_F(RdmaPair, ADeviceThatIsRemovedAndACableThatIsPulledAreNoticedWithoutTraff
   }
 }
 
+TEST_F(RdmaPair, AQueueThatOverrunsAndAQueuePairThatFailsAreNoticedWithoutTraffic) {
+  for (const auto event : {ibverbx::IBV_EVENT_CQ_ERR, ibverbx::IBV_EVENT_QP_FATAL}) {
+    standIn->standInVerbsReset(0);
+    Ranks ranks;
+    const std::string before = ranks.a.transport().pathTo(1);
+    standIn->standInVerbsBreak(0, event);
+    ranks.until([&] {
+      const std::string now = ranks.a.transport().pathTo(1);
+      return now.starts_with("RDMA") && now != before;
+    });
+    ranks.sendOne(1, std::byte{5});
+    EXPECT_EQ(ranks.a.error, nullptr);
+    EXPECT_EQ(ranks.b.error, nullptr);
+  }
+}
+
+TEST_F(RdmaPair, AReceiverThatIsNotReadyHoldsTheSenderBackAndLosesNothing) {
+  constexpr size_t kMessages = 600;  // more than a queue pair has receives
+  for (const char* qps : {"1", "2"}) {
+    set("CTRAN_IB_QPS", qps);
+    standIn->standInVerbsReset(0);
+    Ranks ranks;
+    std::vector<std::byte> values(kMessages), got(kMessages);
+    fill(values, 3);
+    std::vector<std::unique_ptr<Outbound>> outbound;
+    std::vector<std::unique_ptr<Inbound>> inbound;
+    for (size_t i = 0; i < kMessages; ++i) {
+      const MessageName name{kMessageQueue, 0, i};
+      outbound.push_back(ranks.a.transport().send(name, 1, &values[i], 1, {}));
+      ranks.a.poll(1);
+    }
+    for (size_t i = 0; i < kMessages; ++i) {
+      const MessageName name{kMessageQueue, 0, i};
+      inbound.push_back(ranks.b.transport().receive(name, 0, &got[i], 1, {}));
+    }
+    for (const auto& each : inbound) ranks.untilEnded(*each);
+    EXPECT_EQ(got, values);
+    EXPECT_TRUE(ranks.a.transport().pathTo(1).starts_with("RDMA"));
+  }
+}
+
 /// A rank has sent, and is in no call any more: nobody polls until a descriptor tells it to.
 TEST_F(RdmaPair, ARequestThatFailsIsNoticedByARankThatIsInNoCall) {
   constexpr int kRetryExceeded = 12;

@@ -124,8 +124,8 @@ bool RdmaTransport::supported() { return ctran::RdmaTransport::supported(); }
 
 RdmaTransport::RdmaTransport(int cudaDev, EventBase* evb, std::chrono::milliseconds timeout)
     : state_(new detail::RdmaTransportState{
-          cudaDev,
-          ctran::RdmaTransport(ctran::RdmaOptions{evb ? evb->state_->loop : nullptr, timeout})}) {}
+          cudaDev, ctran::RdmaTransport(ctran::RdmaOptions{
+                       evb ? evb->state_->loop : nullptr, timeout, {}, cudaDev})}) {}
 RdmaTransport::~RdmaTransport() = default;
 
 std::string RdmaTransport::bind() { return state_->transport.bind(); }

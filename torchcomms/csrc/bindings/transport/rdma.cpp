@@ -113,12 +113,12 @@ RdmaRemoteBuffer remoteBufferOf(const std::shared_ptr<BoundMemory>& memory) {
 class BoundTransport {
  public:
   BoundTransport(std::shared_ptr<Completions> completions, std::shared_ptr<ctran::RdmaLoop> loop,
-                 double timeout)
+                 double timeout, int gpu)
       : completions_(std::move(completions)) {
     const HostWait released;
     const std::chrono::duration<double> limit(timeout);
     transport_ = std::make_shared<ctran::RdmaTransport>(ctran::RdmaOptions{
-        std::move(loop), std::chrono::duration_cast<std::chrono::nanoseconds>(limit)});
+        std::move(loop), std::chrono::duration_cast<std::chrono::nanoseconds>(limit), {}, gpu});
   }
   ~BoundTransport() { close(); }
 
@@ -302,8 +302,8 @@ void bindTransport(py::module_& module) {
 
   py::class_<BoundTransport>(module, "_RdmaTransport",
                              "torchcomms.transport.RdmaTransport, with numbers for futures.")
-      .def(py::init<std::shared_ptr<Completions>, std::shared_ptr<ctran::RdmaLoop>, double>(),
-           py::arg("completions"), py::arg("event_loop"), py::arg("timeout"))
+      .def(py::init<std::shared_ptr<Completions>, std::shared_ptr<ctran::RdmaLoop>, double, int>(),
+           py::arg("completions"), py::arg("event_loop"), py::arg("timeout"), py::arg("gpu"))
       .def("bind", &BoundTransport::bind)
       .def("connect", &BoundTransport::connect, py::arg("url"))
       .def("connected", &BoundTransport::connected)
