@@ -3,7 +3,7 @@
 
 file(GLOB torchcomms_tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/torchcomms/*.cpp)
 if(NOT TORCHCOMMS_USE_TRANSPORT)
-  list(FILTER torchcomms_tests EXCLUDE REGEX "/RdmaTransportTest")
+  list(FILTER torchcomms_tests EXCLUDE REGEX "/RdmaTransport")
 endif()
 
 foreach(source ${torchcomms_tests})
@@ -13,10 +13,11 @@ foreach(source ${torchcomms_tests})
   target_link_libraries(${test} PRIVATE own_code torchcomms torch_libraries GTest::gtest
     GTest::gtest_main)
   target_compile_options(${test} PRIVATE $<$<CONFIG:RelWithDebInfo>:-O0>)
-  if(test STREQUAL "RdmaTransportTest")
+  if(test MATCHES "^RdmaTransport")
     add_dependencies(${test} stand_in_verbs)
     set_property(SOURCE ${source}
       APPEND PROPERTY COMPILE_DEFINITIONS STAND_IN_VERBS="$<TARGET_FILE:stand_in_verbs>")
+    target_include_directories(${test} PRIVATE ${PROJECT_SOURCE_DIR}/tests/torchcomms/folly_stub)
   endif()
   # Headers of torch are most of what there is to compile: once for all of the programs.
   if(with_headers)

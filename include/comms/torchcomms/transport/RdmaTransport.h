@@ -32,6 +32,13 @@ struct RdmaTransportState;
 struct EventBaseState;
 }  // namespace detail
 
+class RdmaFuture;
+
+/// Specialized for futures of other libraries, which a RdmaFuture converts to; see
+/// RdmaTransportFolly.h.
+template <typename Future>
+struct RdmaFutureAs;
+
 /// The end of a transfer. Any thread may wait for it; copies are of one transfer.
 class RdmaFuture {
  public:
@@ -47,6 +54,10 @@ class RdmaFuture {
   /// Calls `function` at the end, on the transport's thread, or here if it has ended. At most one
   /// function. It must not wait for a transfer.
   void onReady(std::function<void(commResult_t)> function) const;
+
+  template <typename Future>
+  requires requires(const RdmaFuture& future) { RdmaFutureAs<Future>::from(future); }
+  operator Future() const { return RdmaFutureAs<Future>::from(*this); }
 
  private:
   friend class RdmaTransport;
@@ -177,7 +188,8 @@ class RdmaTransport {
   /// Whether this machine has an RDMA device that can be used.
   static bool supported();
 
-  /// `cudaDev` is the CUDA device for whose memory it is meant, -1 for the host's. Without an event
+  /// `cudaDev` is the CUDA device for whose memory it is meant, whose nearest RDMA devices it uses
+  /// unless CTRAN_IB_HCA names some; -1 for the host's, which uses all. Without an event
   /// base, a thread that all transports share drives it. `timeout`: when nothing has moved for so
   /// long while transfers are under way, they fail. Throws std::exception where supported() is
   /// false.
