@@ -7,8 +7,13 @@ tests/rdma (`make test-rdma` installs what that needs), two processes each, with
 numbers of messages, and window
 (128 messages): writes beside ib_write_bw, writes with a notice beside ib_send_bw (whose receiver
 hears of each message, too), reads beside ib_read_bw, and 8 bytes with a notice beside ib_write_lat,
-which sees a byte change. The machine is emulated, and so are network and device: ratios say what
-our code costs beside theirs, and nothing here says how fast hardware is.
+which sees a byte change, and ib_send_lat, which gets a completion. A ratio is the median of those
+of the turns, each of ours with theirs of the same turn. The machine is emulated, and so are network
+and device: ratios say what our code costs beside theirs, and nothing here says how fast hardware
+is.
+
+The bars, at least 0.9 of their bandwidth from 256 KB and at most 1.2 times the latency of
+ib_write_lat, are told with PASS or FAIL; they do not change the exit status.
 """
 
 from __future__ import annotations
@@ -36,11 +41,15 @@ MEBIBYTE = 1.048576
 BYTES_OF_A_RUN = 8 << 20
 ROUND_TRIPS = 1000
 OF_PERFTEST = {
-    "write_bw": "ib_write_bw",
-    "notify_bw": "ib_send_bw",
-    "read_bw": "ib_read_bw",
-    "write_lat": "ib_write_lat",
+    "write_bw": ("ib_write_bw",),
+    "notify_bw": ("ib_send_bw",),
+    "read_bw": ("ib_read_bw",),
+    "write_lat": ("ib_write_lat", "ib_send_lat"),
 }
+"""Bars are for the first of each."""
+
+LEAST_BANDWIDTH, BANDWIDTH_FROM = 0.9, 256 << 10
+MOST_LATENCY = 1.2
 SCHEMES = {
     "write_bw": ("spray", "transport"),
     "notify_bw": ("dqplb", "spray", "transport"),
@@ -77,7 +86,7 @@ class Case:
         if self.program == "perftest":
             script = str(ROOT / "benchmarks" / "verbs" / "perftest.sh")
             qps = [] if self.what == "write_lat" else ["-q", str(self.qps)]
-            return ["sh", script, OF_PERFTEST[self.what], *DEVICE, "-F", *count, *qps]
+            return ["sh", script, self.scheme, *DEVICE, "-F", *count, *qps]
         if self.program == "ctran-transport-bench":
             chosen = [f"CTRAN_IB_QPS={self.qps}", "CTRAN_IB_HCA==rxe0", "CTRAN_IB_GID_INDEX=1"]
             return ["env", *chosen, str(folder / self.program), "--what", self.what, *count]
@@ -103,14 +112,18 @@ class Case:
 
 
 def cases(sizes: list[int], qps: list[int]) -> list[Case]:
-    """perftest's and ours beside each other; ib_write_lat has one queue pair only."""
+    """perftest's and ours beside each other; its latencies have one queue pair only."""
     made = []
     for what, schemes in SCHEMES.items():
         latency = what == "write_lat"
         for nbytes in [8] if latency else sizes:
             for count in qps:
                 if not latency or count == qps[0]:
-                    made.append(Case("perftest", what, "", 1 if latency else count, nbytes))
+                    queue_pairs = 1 if latency else count
+                    made += [
+                        Case("perftest", what, program, queue_pairs, nbytes)
+                        for program in OF_PERFTEST[what]
+                    ]
                 made += [
                     Case(PROGRAMS.get(scheme, "ctran-verbs-bench"), what, scheme, count, nbytes)
                     for scheme in schemes
@@ -154,19 +167,60 @@ def show(case: Case) -> None:
     print(f"  {name}, {case.qps} QPs, {case.nbytes} bytes: {value}", flush=True)
 
 
+@dataclass
+class Comparison:
+    """One of ours with one of theirs, of as many queue pairs or of the only one."""
+
+    ours: Case
+    theirs: Case
+
+    @property
+    def ratios(self) -> list[float]:
+        """Of each turn; one of the medians where a turn has failed."""
+        ours, theirs = self.ours.samples, self.theirs.samples
+        if len(ours) != len(theirs):
+            return [statistics.median(ours) / statistics.median(theirs)]
+        return [one / other for one, other in zip(ours, theirs, strict=True)]
+
+    @property
+    def ratio(self) -> float:
+        return statistics.median(self.ratios)
+
+    @property
+    def bar(self) -> str | None:
+        """PASS or FAIL and the bar; None if there is none."""
+        if self.theirs.scheme != OF_PERFTEST[self.ours.what][0]:
+            return None
+        if self.ours.unit == "us":
+            said, passes = f"at most {MOST_LATENCY}", self.ratio <= MOST_LATENCY
+        elif self.ours.nbytes >= BANDWIDTH_FROM:
+            said, passes = f"at least {LEAST_BANDWIDTH}", self.ratio >= LEAST_BANDWIDTH
+        else:
+            return None
+        return f"{'PASS' if passes else 'FAIL'} ({said})"
+
+
+def comparisons(todo: list[Case]) -> list[Comparison]:
+    theirs = {(c.what, c.scheme, c.nbytes, c.qps): c for c in todo if c.program == "perftest"}
+    return [
+        Comparison(case, beside)
+        for case in todo
+        if case.program != "perftest" and case.samples
+        for program in OF_PERFTEST[case.what]
+        if (
+            beside := theirs[case.what, program, case.nbytes, 1 if case.unit == "us" else case.qps]
+        ).samples
+    ]
+
+
 def table(todo: list[Case], statistic: str) -> None:
-    """Each of ours with its ratio to perftest's of as many queue pairs, or of the only one."""
-    theirs = {(c.what, c.nbytes, c.qps): c for c in todo if c.program == "perftest"}
-    print(f"\n{statistic:34}{'bytes':>9}{'QPs':>5}{'perftest':>12}{'ours':>10}   ours / perftest")
-    for case in todo:
-        if case.program == "perftest":
-            continue
-        beside = theirs[case.what, case.nbytes, 1 if case.unit == "us" else case.qps]
-        ours, other = case.result(statistic), beside.result(statistic)
-        if ours and other:
-            name = f"{case.what} {case.scheme}, {'us' if case.unit == 'us' else 'MB/s'}"
-            numbers = f"{case.nbytes:>9}{case.qps:>5}{other:>12.1f}{ours:>10.1f}"
-            print(f"{name:34}{numbers}   {ours / other:.2f}")
+    print(f"\n{statistic:34}{'bytes':>9}{'QPs':>5}{'perftest':>22}{'ours':>10}   median ratio, bar")
+    for each in comparisons(todo):
+        ours, theirs = each.ours, each.theirs
+        name = f"{ours.what} {ours.scheme}, {'us' if ours.unit == 'us' else 'MB/s'}"
+        numbers = f"{theirs.scheme:>12}{theirs.result(statistic):>10.1f}"
+        numbers += f"{ours.result(statistic):>10.1f}   {each.ratio:.2f} {each.bar or ''}"
+        print(f"{name:34}{ours.nbytes:>9}{ours.qps:>5}{numbers}".rstrip())
 
 
 def record(todo: list[Case], settings: dict[str, Any]) -> dict[str, Any]:
@@ -176,11 +230,25 @@ def record(todo: list[Case], settings: dict[str, Any]) -> dict[str, Any]:
         samples = row.pop("samples")
         result = case.result(settings["statistic"])
         rows.append({**row, "unit": case.unit, "samples": samples, "result": result})
+    ratios = [
+        {
+            "what": each.ours.what,
+            "scheme": each.ours.scheme,
+            "beside": each.theirs.scheme,
+            "qps": each.ours.qps,
+            "nbytes": each.ours.nbytes,
+            "ratios": [round(ratio, 3) for ratio in each.ratios],
+            "median": round(each.ratio, 3),
+            "bar": each.bar,
+        }
+        for each in comparisons(todo)
+    ]
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "machine": {**machine(), "guest": "qemu (TCG), Debian's kernel, rdma_rxe over veth"},
         "settings": settings,
         "rows": rows,
+        "ratios": ratios,
     }
 
 

@@ -215,6 +215,10 @@ def test_full() -> None:
     _tests(full=True)
 
 
+SECONDS_OF_RDMA = 480
+"""For all that `make test-rdma` does once its programs are built."""
+
+
 def test_rdma() -> None:
     """In a virtual machine, whose kernel has soft-RoCE."""
     system.refuse_rdma_elsewhere()
@@ -226,15 +230,23 @@ def test_rdma() -> None:
         names = ("ctran_rdma_tests", "ctran-verbs-bench", "ctran-transport-bench")
         build_tests(prepared(tests=True), targets=names)
 
+    ends = float("inf")
+
+    def limit() -> str:
+        """What is left."""
+        nonlocal ends
+        ends = min(ends, time.monotonic() + SECONDS_OF_RDMA)
+        return f"--limit={max(ends - time.monotonic(), 1):.0f}"
+
     def tests() -> None:
         program = environment.build_folder() / "ctran_rdma_tests"
-        command: list[str | Path] = [python, ROOT / "tests/rdma/run.py", "--", program]
+        command: list[str | Path] = [python, ROOT / "tests/rdma/run.py", limit(), "--", program]
         attach("Testing ctran/verbs on soft-RoCE", command)
 
     def bench() -> None:
         folder = environment.build_folder()
         command: list[str | Path] = [python, ROOT / "benchmarks/compare_verbs.py", "--quick"]
-        attach("Timing ctran/verbs beside perftest", [*command, "--programs", folder])
+        attach("Timing ctran/verbs beside perftest", [*command, limit(), "--programs", folder])
 
     all_of("RDMA", {"Programs": programs, "Tests": tests, "Benchmark": bench})
 
