@@ -124,6 +124,20 @@ configure_file(${PROJECT_SOURCE_DIR}/cmake/suites.cmake.in ${PROJECT_BINARY_DIR}
 file(GENERATE OUTPUT ${PROJECT_BINARY_DIR}/suites.cmake INPUT ${PROJECT_BINARY_DIR}/suites.cmake.in)
 set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/suites.cmake)
 
+# Hosts over RDMA, too, on the stand-in: every algorithm of the network, ranks that disagree, and ranks
+# that are killed.
+if(NOT SANITIZE)
+  string(JOIN ":" over_rdma
+    "HostsPath.*" "Sizes/NamedAlgorithm.*" "HostsMismatch.*" "In/HostsKilled.*"
+    "With/MatrixOfHosts.*/OneRankEach" "With/MatrixOfHosts.*/UnevenRanks")
+  foreach(qps 1 2)
+    set(test HostsOverRdmaOf${qps}QueuePairs)
+    add_test(NAME ${test} COMMAND ctran_tests "--gtest_filter=${over_rdma}" --gtest_brief=1)
+    set_tests_properties(${test} PROPERTIES TIMEOUT 600 LABELS unit ENVIRONMENT
+      "CTRAN_VERBS_LIBRARY=$<TARGET_FILE:stand_in_verbs>;CTRAN_IB_QPS=${qps}")
+  endforeach()
+endif()
+
 set(programs ctran_tests)
 if(TARGET verbs_linked)
   list(APPEND programs verbs_linked)
