@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -73,6 +74,11 @@ def test_a_communicator_of_one_rank_is_not_waited_for(
     assert sorted(line for line in told if line.startswith("alone")) == [
         f"alone{r}: takes no settings, as it has one rank" for r in range(2)
     ]
+    assert main(["env", "set", "TORCHCOMM_LOG", "loud", "--job", pid, "--json"]) == 1
+    answers = json.loads(capsys.readouterr().out)
+    assert sorted(a["rank"] for a in answers if a["rank"] is not None) == [0, 1]
+    assert [a["is_fine"] for a in answers if a["rank"] is not None] == [False, False]
+    assert all(a["is_fine"] for a in answers if a["rank"] is None)
     for rank in range(2):
         job.say(rank, "end")
     job.results()

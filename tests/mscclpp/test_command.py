@@ -119,6 +119,14 @@ def test_what_is_wrong_is_told_with_its_line(run: Run, mine: Path) -> None:
     code, out, _ = run("verify", f"{mine}:forgetful")
     assert code == 1
     assert "rank 1 waits never" in out
+    code, out, _ = run("verify", f"{mine}:forgetful", "--json")
+    (finding,) = json.loads(out)["findings"]
+    assert (code, finding["kind"]) == (1, "program")
+    assert "rank 1 waits never" in finding["message"]
+    code, out, _ = run("verify", f"{mine}:wrong", "--json")
+    finding = json.loads(out)["findings"][0]
+    assert (code, finding["kind"]) == (1, "wrong result")
+    assert finding["locations"][0]["file"] == str(mine)
 
 
 def test_what_cannot_be_asked_is_told(run: Run, mine: Path, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from torchcomms import _arguments, _variables
 from torchcomms.cli.records import job, native
@@ -25,6 +27,15 @@ Changes a variable in all ranks of a running job on this host, which need not ha
 anything. `torchcomms env` marks as live those that can be changed: what is logged, whether
 operations are recorded, how long new operations may take. Each rank says what it has done.
 """
+_SET_END = """\
+example:
+  torchcomms env set TORCHCOMM_LOG info,transport=debug
+      the only job of this user on this host logs more from now on
+  torchcomms env set TORCHCOMM_TIMEOUT_SECONDS 60 --job 4711 --json
+      what each rank of that job says, for programs
+
+exit code: 0; 1 if a rank has not taken the value; 2 if there is no such job
+"""
 
 
 def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -42,10 +53,12 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "set",
         help="change a variable in a running job",
         description=_SET,
+        epilog=_SET_END,
         formatter_class=raw,
     )
-    change.add_argument("name", metavar="NAME")
-    change.add_argument("value", metavar="VALUE")
+    change.add_argument("name", metavar="NAME", help="as `torchcomms env` lists it, of those live")
+    change.add_argument("value", metavar="VALUE", help="what it is set to")
+    change.add_argument("--json", action="store_true", help="print data, for programs")
     change.add_argument(
         "--job",
         type=_arguments.count(),
@@ -63,7 +76,7 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def run(parsed: argparse.Namespace) -> int:
     """Returns the exit code."""
     if parsed.action == "set":
-        return _set(parsed.name, parsed.value, parsed.job, parsed.seconds)
+        return _set(parsed)
     rows = _variables.variables()
     if parsed.json:
         print(json.dumps([{**row._asdict(), "page": row.page} for row in rows]))
@@ -72,20 +85,38 @@ def run(parsed: argparse.Namespace) -> int:
     return 0
 
 
-def _set(name: str, value: str, pid: int | None, seconds: float) -> int:
+def _set(parsed: argparse.Namespace) -> int:
+    name, value = parsed.name, parsed.value
     try:
-        memories, others = job.writable_memories(pid)
+        memories, others = job.writable_memories(parsed.job)
         asked = [_Asked(communicator, path, name, value) for communicator, path in memories]
     except (job.NotFoundError, OSError) as error:
         print(error, file=sys.stderr)
         return 2
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + parsed.seconds
     while not all(one.is_complete() for one in asked) and time.monotonic() < deadline:
         time.sleep(0.01)
-    code = max(one.tell(f"{name}={value}") for one in asked)
-    for communicator in others:
-        print(f"{communicator}: takes no settings, as it is not ctran's")
-    return code
+    answers = [answer for one in asked for answer in one.close(f"{name}={value}")]
+    answers += [
+        _Answer(communicator, None, "takes no settings, as it is not ctran's", True)
+        for communicator in others
+    ]
+    if parsed.json:
+        print(json.dumps([answer._asdict() for answer in answers]))
+    else:
+        for answer in answers:
+            rank = "" if answer.rank is None else f", rank {answer.rank}"
+            print(f"{answer.communicator}{rank}: {answer.text}")
+    return 0 if all(answer.is_fine for answer in answers) else 1
+
+
+class _Answer(NamedTuple):
+    """What a rank says, or, without one, what is said of a communicator."""
+
+    communicator: str
+    rank: int | None
+    text: str
+    is_fine: bool  # it has taken the value, or takes none
 
 
 class _Asked:
@@ -103,18 +134,15 @@ class _Asked:
     def is_complete(self) -> bool:
         return None not in native.answers(self._descriptor, self._number).values()
 
-    def tell(self, what: str) -> int:
-        """Prints a line for each rank; 1 if one has not taken the value."""
-        code = 0
+    def close(self, what: str) -> Iterator[_Answer]:
+        """What each rank says, at last."""
         answers = native.answers(self._descriptor, self._number)
+        os.close(self._descriptor)
         if not answers:
-            print(f"{self._communicator}: takes no settings, as it has one rank")
+            yield _Answer(self._communicator, None, "takes no settings, as it has one rank", True)
         for rank, answer in sorted(answers.items()):
             if answer is None:
                 text = "has not answered: it has ended, is stopped, or cannot be told"
             else:
                 text = what if answer == "" else answer.splitlines()[0]
-            code |= answer != ""
-            print(f"{self._communicator}, rank {rank}: {text}")
-        os.close(self._descriptor)
-        return code
+            yield _Answer(self._communicator, rank, text, answer == "")

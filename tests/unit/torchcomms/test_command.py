@@ -31,7 +31,7 @@ def _parsers(
 
 
 PARSERS = dict(_parsers(cli.parser()))
-COMMANDS = [path for path in PARSERS if len(path) == 1]
+COMMANDS = [path for path in PARSERS if path]
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -40,6 +40,12 @@ def test_help_has_a_description_an_example_and_exit_codes(path: tuple[str, ...])
     assert PARSERS[path].description
     assert "\nexample:\n" in text
     assert "\nexit code: 0" in text
+
+
+def test_data_is_printed_wherever_something_is_found_out() -> None:
+    without = {" ".join(path) for path in COMMANDS if "--json" not in PARSERS[path].format_help()}
+    scripts_and_files = {"completion", "plan", "plan show", "plan json", "plan draw"}
+    assert without == scripts_and_files
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -74,6 +80,7 @@ def test_every_option_says_what_it_is(path: tuple[str, ...]) -> None:
             ["trace", "--format", "flight_recorder", "-o", "x", "--last", "1s"],
             "--last is for --format perfetto",
         ),
+        (["trace", "-o", "-", "--json"], "--json says what was written to a file"),
         (["top", "--times", "-1"], "'-1' is not a number, 0 or more"),
         (["doctor", "--ranks", "0"], "'0' is not a number, 1 or more"),
         (["tune", "--ranks", "1"], "'1' is not a number, 2 or more"),

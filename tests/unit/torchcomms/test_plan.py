@@ -7,12 +7,16 @@ import json
 import math
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from torchcomms import CommError, plan
+from torchcomms import CommError, _progress, plan
 from torchcomms.cli import main
 
 
@@ -465,3 +469,50 @@ def test_closed_and_full_streams_are_told() -> None:
         # As `| head -1` of something long.
         line = f"torchcomms {what} | (exec <&-; exit 0); exit ${{PIPESTATUS[0]}}"
         assert _shell(line)[::2] == (141, "")
+
+
+def test_answers_are_data_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def data(*arguments: str, code: int = 0) -> Any:
+        assert main(["plan", *arguments, "--json"]) == code
+        return json.loads(capsys.readouterr().out)
+
+    assert "all_reduce.ring" in {row["name"] for row in data("list")}
+    right = data("verify", "all_reduce.ring:3")
+    assert (right["right"], right["findings"]) == (True, [])
+    assert right["in_place_safe"] is True
+    file = tmp_path / "race.json"
+    exchange(wait=False).save(file)
+    wrong = data("verify", str(file), code=1)
+    assert (wrong["right"], wrong["findings"][0]["kind"]) == (False, "race")
+    line = data("simulate", "all_reduce.ring:2", "--bytes", "64K")
+    assert line["seconds"] == max(line["ends"]) > 0
+    machine = tmp_path / "machine.json"
+    machine.write_text('{"dead_ranks": [[1, 0]]}')
+    assert data("simulate", "all_reduce.ring:2", "--machine", str(machine))["seconds"] is None
+    made = data("synthesize", "torus:2x2", "--collective", "all_gather")
+    assert plan.Plan(made["plan"]).verify()
+    assert made["seconds"]["simulated"] > 0
+    samples = samples_file(tmp_path / "samples", {})
+    fitted = data("fit", "--samples", str(samples))
+    assert fitted["machine"]
+    assert len(fitted["samples"]) == 9
+    assert fitted["median_error_fitted_to"] >= 0
+
+
+def test_what_takes_long_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(_progress, "_FILE_SECONDS", 0.01)
+    with _progress.during("counts"):
+        time.sleep(0.2)
+    assert capsys.readouterr().err.startswith("counts: 0 s\ncounts: 0 s\n")
+    told: list[str] = []
+
+    @contextmanager
+    def during(what: str) -> Iterator[None]:
+        told.append(what)
+        yield
+
+    monkeypatch.setattr(_progress, "during", during)
+    assert main(["plan", "synthesize", "torus:2x2"]) == 0
+    assert told == ["makes a plan for torus:2x2", "simulates it for 268435456 bytes"]

@@ -162,6 +162,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     trace.add_argument(
         "--last", type=_arguments.seconds, metavar="TIME", help="the last 10s, 500ms or 2min alone"
     )
+    trace.add_argument(
+        "--json", action="store_true", help="print what was written where as data, for programs"
+    )
     trace.set_defaults(error=trace.error)
 
 
@@ -193,6 +196,8 @@ def _fault(parsed: argparse.Namespace) -> str:
         if parsed.save is not None:
             return "--save keeps one look, --serve looks again and again: use one of them"
         return "--json prints one look, --serve prints none: use one of them" if parsed.json else ""
+    if parsed.command == "trace" and parsed.json and str(parsed.output) == "-":
+        return "--json says what was written to a file: with -o - standard output has the trace"
     if parsed.command == "trace" and parsed.last and parsed.format == "flight_recorder":
         return "--last is for --format perfetto: PyTorch's analyzer compares whole records"
     return ""
@@ -245,25 +250,29 @@ def _watch(parsed: argparse.Namespace) -> None:
 
 
 def _trace(parsed: argparse.Namespace, communicators: Sequence[job.Communicator]) -> None:
-    if parsed.format == "flight_recorder":
-        count = flight_recorder.write(parsed.output, communicators)
-        print(
-            f"{parsed.output}: {count} ranks; python -m torch.distributed.flight_recorder.fr_trace "
-            f"{parsed.output} judges them",
-            file=sys.stderr,
-        )
-        return
-    text = json.dumps(timeline.events(communicators, parsed.last))
-    if str(parsed.output) == "-":
-        print(text)
-        return
-    parsed.output.write_text(text)
     ranks = sum(len(one.ranks) for one in communicators)
-    print(
-        f"{parsed.output}: {ranks} ranks of {len(communicators)} communicators; "
-        "open it in https://ui.perfetto.dev",
-        file=sys.stderr,
-    )
+    if parsed.format == "flight_recorder":
+        files = flight_recorder.write(parsed.output, communicators)
+        text = (
+            f"{parsed.output}: {files} ranks; python -m torch.distributed.flight_recorder.fr_trace "
+            f"{parsed.output} judges them"
+        )
+    else:
+        files = 1
+        line = json.dumps(timeline.events(communicators, parsed.last))
+        if str(parsed.output) == "-":
+            print(line)
+            return
+        parsed.output.write_text(line)
+        text = (
+            f"{parsed.output}: {ranks} ranks of {len(communicators)} communicators; "
+            "open it in https://ui.perfetto.dev"
+        )
+    if parsed.json:
+        about = {"output": str(parsed.output), "format": parsed.format, "files": files}
+        print(json.dumps({**about, "communicators": len(communicators), "ranks": ranks}))
+    else:
+        print(text, file=sys.stderr)
 
 
 def _serve(parsed: argparse.Namespace) -> int:
