@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -54,6 +55,9 @@ def test_the_factors_of_busbw_are_those_of_nccl_tests() -> None:
         "gather": 7 / 8,
         "scatter": 7 / 8,
         "send_recv": 1,
+        "all_gather_v": 7 / 8,
+        "reduce_scatter_v": 7 / 8,
+        "all_to_all_v": 7 / 8,
     }
 
 
@@ -73,14 +77,36 @@ def test_all_operations_beside_gloo_in_data_and_in_a_plot(tmp_path: Path) -> Non
         own = [row for row in rows if row["library"] == library]
         assert [row["bytes"] for row in own if row["operation"] == "all_reduce"] == [12, 384, 12288]
         assert {row["operation"] for row in own} == set(OPERATIONS)
-        assert all(row["wrong"] == 0 for row in own if row["operation"] != "barrier")
+        lacks = {row["operation"] for row in own if row["time_us"] is None}
+        assert lacks == ({"all_gather_v", "reduce_scatter_v"} if "/" in library else set())
+        checked = [row for row in own if row["operation"] not in {"barrier", *lacks}]
+        assert all(row["wrong"] == 0 for row in checked)
+    for name, type_, redop, root, is_in_place in (
+        ("all_reduce", "float32", "sum", None, True),
+        ("reduce", "float32", "sum", 1, True),
+        ("gather", "float32", "", 1, False),
+        ("all_to_all_v", "float32", "", None, False),
+        ("barrier", "", "", None, False),
+    ):
+        first = next(row for row in rows if row["operation"] == name)
+        assert (first["type"], first["redop"]) == (type_, redop)
+        assert (first["root"], first["in_place"]) == (root, is_in_place)
     for row in rows:
-        if row["bytes"]:
+        if row["bytes"] and row["time_us"]:
             algbw = row["bytes"] / row["time_us"] / 1e3
             assert row["algbw_gbs"] == pytest.approx(algbw, rel=0.01, abs=1e-6)
     root = ElementTree.parse(plot).getroot()
     lines = root.findall("{http://www.w3.org/2000/svg}polyline")
-    assert len(lines) == 3 * (len(OPERATIONS) - 1)
+    assert len(lines) == 3 * (len(OPERATIONS) - 1), "one without points where a library lacks it"
+
+
+def test_in_place_is_checked_and_marked() -> None:
+    names = ("all_gather", "reduce_scatter", "all_to_all")
+    done = bench(*names, "--ranks", "3", "--in-place", "-b", "48", "-e", "48", "-n", "1")
+    assert done.returncode == 0, done.stderr
+    rows = [line for line in done.stdout.splitlines() if " 48 " in line]
+    assert [line.split()[6] for line in rows] == ["in", "in", "out"]
+    assert all(line.split()[-1] == "0" for line in rows)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "int8", "float64"])
@@ -155,6 +181,12 @@ def test_the_table_has_a_column_for_each_library() -> None:
     text = report.line(both)
     assert text.count("1000.00") == 2
     assert text.split()[-1] == "-", "not checked"
+    assert text.split()[3:7] == ["-", "-", "-", "out"], "type, redop, root and place"
+    reduces = dataclasses.replace(both[0], type="bfloat16", op="sum", root=3, is_in_place=True)
+    lacks = dataclasses.replace(reduces, library="c10d/gloo", seconds=None)
+    words = report.line([reduces, lacks]).replace("|", "").split()
+    assert words[:7] == ["all_reduce", "4096", "1024", "bfloat16", "sum", "3", "in"]
+    assert words[-4:] == ["-"] * 4
     assert len(report.heading(["ctran", "gloo"]).splitlines()[1].split("|")) == 3
     summed = report.summary([row("ctran", 8, 2), row("ctran", 16, 1)])
     assert summed == "# ctran: mean busbw 1.500 GB/s, 3 wrong elements"
@@ -183,6 +215,7 @@ def test_ranks_without_a_gpu_are_told(
 def test_an_error_of_another_library_is_a_line() -> None:
     class Refuses:
         name = "c10d/refuses"
+        lacks = frozenset[str]()
 
         def all_reduce(self, tensor: Tensor, op: str) -> None:
             raise RuntimeError("no such reduction\nException raised from ...")

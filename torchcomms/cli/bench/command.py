@@ -24,6 +24,9 @@ _NAMES = (
     "gather",
     "scatter",
     "send_recv",
+    "all_gather_v",
+    "reduce_scatter_v",
+    "all_to_all_v",
     "barrier",
 )
 _TYPES = ("float32", "float64", "float16", "bfloat16", "int8", "int32", "int64", "uint8")
@@ -37,7 +40,9 @@ slowest rank's mean.
 Bytes are the buffer that each rank holds for all_reduce, broadcast, reduce and send_recv, and all
 that is gathered, scattered or exchanged for the others. algbw is bytes / time. busbw is that
 times 2(n-1)/n for all_reduce, (n-1)/n for what is gathered, scattered or exchanged, else 1: how
-fast the links must be, whatever the number of ranks. send_recv goes around a ring.
+fast the links must be, whatever the number of ranks. send_recv goes around a ring. Of all_gather_v,
+reduce_scatter_v and all_to_all_v the blocks grow with the rank, the last being about n times the
+first.
 """
 _END = """\
 example:
@@ -96,6 +101,11 @@ def add_command(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
     what.add_argument("-o", "--op", default="sum", choices=("sum", "max", "min"))
     what.add_argument(
         "-r", "--root", type=_arguments.count(0), default=0, metavar="RANK", help="(default: 0)"
+    )
+    what.add_argument(
+        "--in-place",
+        action="store_true",
+        help="all_gather and reduce_scatter, too; all_reduce, reduce and broadcast always are",
     )
     how = parser.add_argument_group("how")
     how.add_argument(
@@ -177,7 +187,15 @@ def _as_rank(parsed: argparse.Namespace) -> int:
         return 2
     if store is None:
         store = torch.distributed.HashStore()
-    place = Place(rank, size, parsed.root, parsed.op, getattr(torch, parsed.dtype), device)
+    place = Place(
+        rank,
+        size,
+        parsed.root,
+        parsed.op,
+        getattr(torch, parsed.dtype),
+        device,
+        is_in_place=parsed.in_place,
+    )
     end = parsed.end or max(32 << 20, parsed.begin)
     plan = measure.Plan(
         measure.sizes(parsed.begin, end, parsed.factor or 4, parsed.step),
@@ -193,6 +211,7 @@ def _as_rank(parsed: argparse.Namespace) -> int:
         "op": parsed.op,
         "root": parsed.root,
         "device": parsed.device,
+        "in_place": parsed.in_place,
         "libraries": [library.name for library in opened],
     }
     shown = _Shown(rank == 0, parsed.json)

@@ -17,6 +17,7 @@ class Library(Protocol):
     """Blocking operations on one group of ranks; on GPUs they are queued on the current stream."""
 
     name: str
+    lacks: frozenset[str]  # names of operations
 
     def all_reduce(self, tensor: Tensor, op: str) -> None: ...
     def reduce(self, tensor: Tensor, root: int, op: str) -> None: ...
@@ -24,6 +25,11 @@ class Library(Protocol):
     def all_gather(self, output: Tensor, given: Tensor) -> None: ...
     def reduce_scatter(self, output: Tensor, given: Tensor, op: str) -> None: ...
     def all_to_all(self, output: Tensor, given: Tensor) -> None: ...
+    def all_gather_v(self, outputs: list[Tensor], given: Tensor) -> None: ...
+    def reduce_scatter_v(self, output: Tensor, given: list[Tensor], op: str) -> None: ...
+    def all_to_all_v(
+        self, output: Tensor, given: Tensor, output_counts: list[int], counts: list[int]
+    ) -> None: ...
     def gather(self, outputs: list[Tensor], given: Tensor, root: int) -> None: ...
     def scatter(self, output: Tensor, given: list[Tensor], root: int) -> None: ...
     def exchange(self, output: Tensor, given: Tensor, to: int, source: int) -> None: ...
@@ -33,6 +39,8 @@ class Library(Protocol):
 
 class TorchComms:
     """A backend of torchcomms."""
+
+    lacks = frozenset[str]()
 
     def __init__(self, backend: str, device: torch.device) -> None:
         self.name = backend
@@ -55,6 +63,17 @@ class TorchComms:
 
     def all_to_all(self, output: Tensor, given: Tensor) -> None:
         self._comm.all_to_all_single(output, given, False)
+
+    def all_gather_v(self, outputs: list[Tensor], given: Tensor) -> None:
+        self._comm.all_gather_v(outputs, given, False)
+
+    def reduce_scatter_v(self, output: Tensor, given: list[Tensor], op: str) -> None:
+        self._comm.reduce_scatter_v(output, given, getattr(ReduceOp, op.upper()), False)
+
+    def all_to_all_v(
+        self, output: Tensor, given: Tensor, output_counts: list[int], counts: list[int]
+    ) -> None:
+        self._comm.all_to_all_v_single(output, given, output_counts, counts, False)
 
     def gather(self, outputs: list[Tensor], given: Tensor, root: int) -> None:
         self._comm.gather(outputs, given, root, False)
@@ -80,6 +99,9 @@ class Distributed:
 
     def __init__(self, backend: str) -> None:
         self.name = f"c10d/{backend}"
+        # Of the others blocks have one size.
+        uneven = () if backend == "nccl" else ("all_gather_v", "reduce_scatter_v")
+        self.lacks = frozenset(uneven)
         if not dist.is_backend_available(backend):
             raise ValueError(f"this torch has no backend '{backend}' of torch.distributed")
         if not dist.is_initialized():
@@ -104,6 +126,17 @@ class Distributed:
 
     def all_to_all(self, output: Tensor, given: Tensor) -> None:
         dist.all_to_all_single(output, given, group=self._group)
+
+    def all_gather_v(self, outputs: list[Tensor], given: Tensor) -> None:
+        dist.all_gather(outputs, given, self._group)
+
+    def reduce_scatter_v(self, output: Tensor, given: list[Tensor], op: str) -> None:
+        dist.reduce_scatter(output, given, getattr(dist.ReduceOp, op.upper()), self._group)
+
+    def all_to_all_v(
+        self, output: Tensor, given: Tensor, output_counts: list[int], counts: list[int]
+    ) -> None:
+        dist.all_to_all_single(output, given, output_counts, counts, self._group)
 
     def gather(self, outputs: list[Tensor], given: Tensor, root: int) -> None:
         dist.gather(given, outputs or None, root, self._group)

@@ -26,10 +26,14 @@ class Row:
     operation: str
     bytes: int
     count: int
-    seconds: float
+    seconds: float | None  # None: the library has no such operation
     algbw: float  # bytes per second
     busbw: float
     wrong: int | None  # elements, on all ranks; None: not checked
+    type: str = ""
+    op: str = ""  # of what reduces
+    root: int | None = None  # of what has one
+    is_in_place: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,8 +92,19 @@ class Bench:
             if count == before:
                 continue  # both are rounded to the same
             before = count
+            total = sum(place.counts(count)) if operation.is_uneven else count * blocks
+            moved = total * element
             for library in libraries:
-                moved = count * blocks * element
+                about = {
+                    "type": str(place.dtype).removeprefix("torch.") if count else "",
+                    "op": place.op if operation.reduces else "",
+                    "root": place.root if operation.has_root else None,
+                    "is_in_place": operation.is_in_place
+                    or (place.is_in_place and operation.can_be_in_place),
+                }
+                if operation.name in library.lacks:
+                    yield Row(library.name, operation.name, moved, total, None, 0, 0, None, **about)
+                    continue
                 prepared = operation.prepare(place, count)
                 with _named(f"{library.name}: {operation.name} of {moved} bytes"):
                     wrong = self._wrong(library, prepared)
@@ -99,11 +114,12 @@ class Bench:
                     library.name,
                     operation.name,
                     moved,
-                    count * blocks,
+                    total,
                     seconds,
                     algbw,
                     algbw * operation.bus(place.size),
                     wrong,
+                    **about,
                 )
 
     def _wrong(self, library: Library, prepared: Prepared) -> int | None:

@@ -24,6 +24,11 @@ class Place:
     op: str
     dtype: torch.dtype
     device: torch.device
+    is_in_place: bool = False  # of what moves from an input to an output, where that can be
+
+    def counts(self, count: int) -> list[int]:
+        """Of the blocks of all ranks where they differ: `count` on average, about."""
+        return [max(2 * (rank + 1) * count // (self.size + 1), 1) for rank in range(self.size)]
 
     def values(self, rank: int, count: int, first: int = 0) -> Tensor:
         """What a rank contributes: by rank and position."""
@@ -65,6 +70,9 @@ class Operation:
     has_blocks: bool = False  # the bytes are those of all ranks' blocks together
     reduces: bool = False
     has_root: bool = False
+    is_uneven: bool = False
+    can_be_in_place: bool = False
+    is_in_place: bool = False  # always
 
 
 def _all_reduce(place: Place, count: int) -> Prepared:
@@ -95,20 +103,68 @@ def _broadcast(place: Place, count: int) -> Prepared:
 
 
 def _all_gather(place: Place, count: int) -> Prepared:
-    given, output = place.values(place.rank, count), place.poisoned(count * place.size)
+    output, values = place.poisoned(count * place.size), place.values(place.rank, count)
+    own = output[count * place.rank : count * (place.rank + 1)]
+    given = own if place.is_in_place else values
+
+    def fill() -> None:
+        output.copy_(place.poisoned(output.numel()))
+        given.copy_(place.values(place.rank, count))
+
     return Prepared(
         lambda library: library.all_gather(output, given),
-        lambda: _set(output, place.poisoned(output.numel())),
+        fill,
         lambda: [(output, torch.cat([place.values(r, count) for r in range(place.size)]))],
     )
 
 
 def _reduce_scatter(place: Place, count: int) -> Prepared:
-    given, output = place.values(place.rank, count * place.size), place.poisoned(count)
+    given = place.values(place.rank, count * place.size)
+    own = given[count * place.rank : count * (place.rank + 1)]
+    output = own if place.is_in_place else place.poisoned(count)
+
+    def fill() -> None:
+        output.copy_(place.poisoned(count))
+        given.copy_(place.values(place.rank, given.numel()))
+
     return Prepared(
         lambda library: library.reduce_scatter(output, given, place.op),
-        lambda: _set(output, place.poisoned(count)),
+        fill,
         lambda: [(output, place.reduced(count, count * place.rank))],
+    )
+
+
+def _all_gather_v(place: Place, count: int) -> Prepared:
+    counts = place.counts(count)
+    given, output = place.values(place.rank, counts[place.rank]), place.poisoned(sum(counts))
+    parts = list(output.split(counts))
+    return Prepared(
+        lambda library: library.all_gather_v(parts, given),
+        lambda: _set(output, place.poisoned(output.numel())),
+        lambda: [(output, torch.cat([place.values(r, n) for r, n in enumerate(counts)]))],
+    )
+
+
+def _reduce_scatter_v(place: Place, count: int) -> Prepared:
+    counts = place.counts(count)
+    given, output = place.values(place.rank, sum(counts)), place.poisoned(counts[place.rank])
+    parts = list(given.split(counts))
+    return Prepared(
+        lambda library: library.reduce_scatter_v(output, parts, place.op),
+        lambda: _set(output, place.poisoned(output.numel())),
+        lambda: [(output, place.reduced(output.numel(), sum(counts[: place.rank])))],
+    )
+
+
+def _all_to_all_v(place: Place, count: int) -> Prepared:
+    """Everybody sends most to the last rank."""
+    counts = place.counts(count)
+    own, first = counts[place.rank], sum(counts[: place.rank])
+    given, output = place.values(place.rank, sum(counts)), place.poisoned(own * place.size)
+    return Prepared(
+        lambda library: library.all_to_all_v(output, given, [own] * place.size, counts),
+        lambda: _set(output, place.poisoned(output.numel())),
+        lambda: [(output, torch.cat([place.values(r, own, first) for r in range(place.size)]))],
     )
 
 
@@ -179,15 +235,34 @@ def _once(_size: int) -> float:
 OPERATIONS = {
     operation.name: operation
     for operation in (
-        Operation("all_reduce", _all_reduce, lambda n: 2 * (n - 1) / n, reduces=True),
-        Operation("all_gather", _all_gather, _all_others, has_blocks=True),
-        Operation("reduce_scatter", _reduce_scatter, _all_others, has_blocks=True, reduces=True),
+        Operation(
+            "all_reduce", _all_reduce, lambda n: 2 * (n - 1) / n, reduces=True, is_in_place=True
+        ),
+        Operation("all_gather", _all_gather, _all_others, has_blocks=True, can_be_in_place=True),
+        Operation(
+            "reduce_scatter",
+            _reduce_scatter,
+            _all_others,
+            has_blocks=True,
+            reduces=True,
+            can_be_in_place=True,
+        ),
         Operation("all_to_all", _all_to_all, _all_others, has_blocks=True),
-        Operation("broadcast", _broadcast, _once, has_root=True),
-        Operation("reduce", _reduce, _once, reduces=True, has_root=True),
+        Operation("broadcast", _broadcast, _once, has_root=True, is_in_place=True),
+        Operation("reduce", _reduce, _once, reduces=True, has_root=True, is_in_place=True),
         Operation("gather", _gather, _all_others, has_blocks=True, has_root=True),
         Operation("scatter", _scatter, _all_others, has_blocks=True, has_root=True),
         Operation("send_recv", _send_recv, _once),
+        Operation("all_gather_v", _all_gather_v, _all_others, has_blocks=True, is_uneven=True),
+        Operation(
+            "reduce_scatter_v",
+            _reduce_scatter_v,
+            _all_others,
+            has_blocks=True,
+            reduces=True,
+            is_uneven=True,
+        ),
+        Operation("all_to_all_v", _all_to_all_v, _all_others, has_blocks=True, is_uneven=True),
         Operation("barrier", _barrier, lambda _n: 0.0),
     )
 }

@@ -17,8 +17,9 @@ _COLOURS = ("#1f77b4", "#d62728", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b")
 def heading(libraries: Sequence[str]) -> str:
     """Two lines above the rows."""
     first, second = (
-        f"# {'':14} {'':>12} {'':>12}",
-        f"# {'operation':14} {'bytes':>12} {'count':>12}",
+        f"# {'':16} {'':>12} {'':>12} {'':>8} {'':>5} {'':>4} {'':>5}",
+        f"# {'operation':16} {'bytes':>12} {'count':>12} {'type':>8} {'redop':>5} {'root':>4} "
+        f"{'place':>5}",
     )
     for library in libraries:
         first += f" | {library:^37}"
@@ -28,8 +29,15 @@ def heading(libraries: Sequence[str]) -> str:
 
 def line(rows: Sequence[Row]) -> str:
     """Of one operation and size, all libraries."""
-    text = f"  {rows[0].operation:14} {rows[0].bytes:12} {rows[0].count:12}"
+    first = rows[0]
+    root = "-" if first.root is None else first.root
+    place = "in" if first.is_in_place else "out" if first.bytes else "-"
+    text = f"  {first.operation:16} {first.bytes:12} {first.count:12}"
+    text += f" {first.type or '-':>8} {first.op or '-':>5} {root:>4} {place:>5}"
     for row in rows:
+        if row.seconds is None:
+            text += f" | {'-':>10} {'-':>8} {'-':>8} {'-':>8}"
+            continue
         wrong = "-" if row.wrong is None else str(row.wrong)
         algbw = f"{row.algbw / _GIGA:8.3g}" if row.bytes else f"{'-':>8}"
         busbw = f"{row.busbw / _GIGA:8.3g}" if row.bytes else f"{'-':>8}"
@@ -42,7 +50,7 @@ def summary(rows: Sequence[Row]) -> str:
     lines = []
     for library in dict.fromkeys(row.library for row in rows):
         own = [row for row in rows if row.library == library]
-        rated = [row.busbw for row in own if row.bytes]
+        rated = [row.busbw for row in own if row.bytes and row.seconds is not None]
         wrong = sum(row.wrong or 0 for row in own)
         mean = f"mean busbw {sum(rated) / len(rated) / _GIGA:.3f} GB/s, " if rated else ""
         lines.append(f"# {library}: {mean}{wrong} wrong elements")
@@ -60,15 +68,27 @@ def data(about: dict[str, Any], rows: Sequence[Row]) -> str:
                     "operation": row.operation,
                     "bytes": row.bytes,
                     "count": row.count,
-                    "time_us": round(row.seconds * 1e6, 3),
-                    "algbw_gbs": round(row.algbw / _GIGA, 6),
-                    "busbw_gbs": round(row.busbw / _GIGA, 6),
+                    "type": row.type,
+                    "redop": row.op,
+                    "root": row.root,
+                    "in_place": row.is_in_place,
+                    **_times(row),
                     "wrong": row.wrong,
                 }
                 for row in rows
             ],
         }
     )
+
+
+def _times(row: Row) -> dict[str, float | None]:
+    if row.seconds is None:
+        return {"time_us": None, "algbw_gbs": None, "busbw_gbs": None}
+    return {
+        "time_us": round(row.seconds * 1e6, 3),
+        "algbw_gbs": round(row.algbw / _GIGA, 6),
+        "busbw_gbs": round(row.busbw / _GIGA, 6),
+    }
 
 
 class _Axis:
