@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Job, Rank, Ranks, devices
+from harness import Job, Rank, Ranks, analysis, devices
 from harness.failing import all_reduce, until, until_dead
 from harness.programs import served, stranger
 
@@ -23,6 +23,7 @@ from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
 from torchcomms.cli.records import processes
 from torchcomms.cli.records.calls import current as running
+from torchcomms.cli.records.command import report
 from torchcomms.cli.records.verdicts import judge
 
 MakeRanks = Callable[[int], Ranks]
@@ -31,7 +32,10 @@ HOSTS = pytest.mark.parametrize("hosts", [1, 2])
 
 def verdicts_of(job: Job, rank: int = 0, after: float = 0.2) -> list[dict[str, Any]]:
     """Of the job's only communicator, as seen through one of its processes."""
-    return judge(only_one(job, rank), after)
+    communicator = only_one(job, rank)
+    verdicts = judge(communicator, after)
+    analysis.checked(json.dumps(report([(communicator, verdicts)])))
+    return verdicts
 
 
 def only_one(job: Job, rank: int = 0) -> recorded.Communicator:
@@ -462,7 +466,10 @@ def test_the_commands(
     assert code == 0
     assert "all_reduce(sum, float32, 1000 elements)" in text
     code, text = run(["top", pid, "--times", "2", "--interval", "0.01", "--json"], capsys)
-    assert [json.loads(look)["communicators"][0]["size"] for look in text.splitlines()] == [3, 3]
+    assert [analysis.checked(look)["communicators"][0]["size"] for look in text.splitlines()] == [
+        3,
+        3,
+    ]
     code, text = run(["trace", pid, "-o", str(line)], capsys)
     events = [e for e in json.loads(line.read_text())["traceEvents"] if e["ph"] == "X"]
     assert {e["pid"] for e in events} == {0, 1, 2}
@@ -473,7 +480,7 @@ def test_the_commands(
     for rank in range(3):
         assert job.hear(rank) == "done"
     code, text = run(["analyze", pid, "--json"], capsys)
-    (communicator,) = json.loads(text)["communicators"]
+    (communicator,) = analysis.checked(text)["communicators"]
     assert code == 0
     assert communicator["state"] == "idle"
     assert [rank["calls"] for rank in communicator["ranks"]] == [5, 5, 5]
@@ -482,7 +489,7 @@ def test_the_commands(
     job.results()
 
     code, text = run(["analyze", str(kept), "--json", *more], capsys)
-    (communicator,) = json.loads(text)["communicators"]
+    (communicator,) = analysis.checked(text)["communicators"]
     assert code == 1, "as it was then"
     for command in (["analyze"], ["top", "--times", "1"], ["trace", "-o", str(line)]):
         for damaged in damages(json.loads(kept.read_text())):
@@ -537,7 +544,7 @@ def test_hosts_are_looked_at_together(
 
     def analyzed(*of: str) -> tuple[list[dict[str, Any]], Any]:
         code, text = run(["analyze", *of, *more], capsys)
-        (communicator,) = json.loads(text)["communicators"]
+        (communicator,) = analysis.checked(text)["communicators"]
         assert code == 1
         return communicator["verdicts"], communicator["traffic"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -12,11 +13,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
+from harness import analysis
+from harness.doc_blocks import ROOT
 from harness.ranks import GUARD_SECONDS
 
 from torchcomms.cli import main
-from torchcomms.cli.records import job, processes, sources, top
+from torchcomms.cli.records import job, processes, sources, top, verdicts
 
 COMMANDS = pytest.mark.parametrize(
     "command",
@@ -291,7 +295,7 @@ def verdicts_of(
     content: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> list[dict[str, Any]]:
     main(["analyze", kept(content, folder), "--json"])
-    (communicator,) = json.loads(capsys.readouterr().out)["communicators"]
+    (communicator,) = analysis.checked(capsys.readouterr().out)["communicators"]
     return list(communicator["verdicts"])
 
 
@@ -445,3 +449,40 @@ def test_a_message_whose_other_side_is_missing(
     if found:
         absent = 1 if sends is None else 0
         assert (verdicts[0]["ranks"], verdicts[0]["waiting"]) == ([absent], [1 - absent])
+
+
+def test_the_schema_is_printed_and_knows_every_verdict(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["analyze", "--schema"]) == 0
+    schema = json.loads(capsys.readouterr().out)
+    kinds = schema["$defs"]["verdict"]["properties"]["verdict"]["oneOf"]
+    page = (ROOT / "docs/troubleshooting.md").read_text()
+    judged = "".join((Path(verdicts.__file__).parent / f"{name}.py").read_text()
+                     for name in ("verdicts", "slow", "overlap", "preparation"))  # fmt: skip
+    for kind in kinds:
+        assert f"| `{kind['const']}` |" in page
+        assert f'"{kind["const"]}"' in judged
+    assert len(kinds) == len(re.findall(r"^\| `(\w+)` \|", page.partition("| verdict |")[2]
+                                        .partition("\n\n")[0], re.MULTILINE))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda c: c.update(state="odd"),
+        lambda c: c["ranks"][0].pop("clock_error"),
+        lambda c: c["ranks"][0].update(more=1),
+        lambda c: c["verdicts"].append({"verdict": "missing_rank", "ranks": [1], "text": ""}),
+        lambda c: c["verdicts"].append({"verdict": "new", "ranks": [1], "text": ""}),
+    ],
+)
+def test_the_schema_refuses_what_is_otherwise(
+    change: Callable[[dict[str, Any]], Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kept(recording(rank_of(0), rank_of(1)), tmp_path)
+    assert main(["analyze", file, "--json", "--after", "100"]) == 0
+    data = analysis.checked(capsys.readouterr().out)
+    change(data["communicators"][0])
+    with pytest.raises(jsonschema.ValidationError):
+        analysis.checked(json.dumps(data))

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 import torch
-from harness import Job, Rank, Ranks
+from harness import Job, Rank, Ranks, analysis
 from harness.failing import all_reduce, barrier
 
 from torchcomms import ReduceOp
 from torchcomms.cli import main
 from torchcomms.cli.records import job as recorded
+from torchcomms.cli.records.command import report
 from torchcomms.cli.records.top import Rates
 from torchcomms.cli.records.traffic import traffic
 from torchcomms.cli.records.verdicts import judge
@@ -27,6 +28,12 @@ MakeRanks = Callable[[int], Ranks]
 def look(job: Job) -> recorded.Communicator:
     (communicator,) = recorded.live(job.ranks.processes[0].pid)
     return communicator
+
+
+def judged(communicator: recorded.Communicator) -> list[dict[str, Any]]:
+    verdicts = judge(communicator)
+    analysis.checked(json.dumps(report([(communicator, verdicts)])))
+    return verdicts
 
 
 def start(fresh_ranks: MakeRanks, size: int, program: Callable[..., None], *given: Any) -> Job:
@@ -57,7 +64,7 @@ def takes_turns(rank: Rank, slow: int | None) -> None:
 @pytest.mark.parametrize("slow", [1, None], ids=["one", "each_in_turn"])
 def test_a_rank_that_is_slow_in_one_phase(fresh_ranks: MakeRanks, slow: int | None) -> None:
     job = start(fresh_ranks, 3, takes_turns, slow)
-    verdicts = [v for v in judge(look(job)) if v["verdict"] == "slow_rank"]
+    verdicts = [v for v in judged(look(job)) if v["verdict"] == "slow_rank"]
     assert [v["ranks"] for v in verdicts] == ([[slow]] if slow is not None else [])
     for verdict in verdicts:
         assert {
@@ -88,7 +95,7 @@ def exchanges(rank: Rank, uneven: str) -> None:
 @pytest.mark.parametrize("uneven", ["sends", "gets", "even"])
 def test_an_uneven_exchange(fresh_ranks: MakeRanks, uneven: str) -> None:
     job = start(fresh_ranks, 4, exchanges, uneven)
-    verdicts = [v for v in judge(look(job)) if v["verdict"] == "imbalance"]
+    verdicts = [v for v in judged(look(job)) if v["verdict"] == "imbalance"]
     if uneven == "even":
         assert verdicts == []
     else:
@@ -129,7 +136,7 @@ def trains(rank: Rank, how: str) -> None:
 @pytest.mark.parametrize("how", ["after", "between", "before"])
 def test_communication_that_could_have_run_before(fresh_ranks: MakeRanks, how: str) -> None:
     job = start(fresh_ranks, 2, trains, how)
-    verdicts = [v for v in judge(look(job)) if v["verdict"] == "lost_overlap"]
+    verdicts = [v for v in judged(look(job)) if v["verdict"] == "lost_overlap"]
     if how == "after":
         (verdict,) = verdicts
         assert verdict["ranks"] == [0, 1]
@@ -162,7 +169,7 @@ def test_memory_that_is_registered_again_and_again(fresh_ranks: MakeRanks, again
     job = start(fresh_ranks, 2, registers, again)
     found = recorded.live(job.ranks.processes[0].pid)
     (communicator,) = (c for c in found if c.name == "nccl-2")
-    verdicts = [v for v in judge(communicator) if v["verdict"] == "preparation"]
+    verdicts = [v for v in judged(communicator) if v["verdict"] == "preparation"]
     assert [v["ranks"] for v in verdicts] == ([[0, 1]] if again else [])
     for verdict in verdicts:
         assert "in 22 of the last 22 collectives" in verdict["text"]

@@ -27,6 +27,7 @@ from torchcomms.cli.records.calls import current, named
 from torchcomms.cli.records.verdicts import judge, state_of
 
 NAMES = ("analyze", "top", "trace")
+SCHEMA = Path(__file__).parent / "analyze.schema.json"
 
 _ANALYZE = """\
 Says what is wrong with a job: a rank that has died, that has not called, that calls something
@@ -41,6 +42,9 @@ example:
       the job of that process; keeps what it has recorded
   torchcomms analyze host0.json host1.json --json
       what was kept on two hosts, together, for programs
+
+  torchcomms analyze --schema
+      what --json prints, as a JSON Schema
 
   torchcomms analyze --serve
       a page that shows the job as it runs
@@ -103,6 +107,9 @@ def add_commands(commands: argparse._SubParsersAction[argparse.ArgumentParser]) 
     )
     _add_sources(analyze)
     analyze.add_argument("--json", action="store_true", help="print data, for programs")
+    analyze.add_argument(
+        "--schema", action="store_true", help="print the JSON Schema of what --json prints, alone"
+    )
     analyze.add_argument(
         "--serve",
         nargs="?",
@@ -191,6 +198,8 @@ def _add_after(parser: argparse.ArgumentParser) -> None:
 def _fault(parsed: argparse.Namespace) -> str:
     """Options that have no meaning together; empty if they have one."""
     if parsed.command == "analyze":
+        if parsed.schema and (parsed.of or parsed.serve is not None or parsed.save is not None):
+            return "--schema looks at no job: use it alone"
         if parsed.serve is None:
             return "--token is for --serve" if parsed.token is not None else ""
         if parsed.save is not None:
@@ -208,6 +217,9 @@ def run(parsed: argparse.Namespace) -> int:
     fault = _fault(parsed)
     if fault:
         parsed.error(fault)
+    if parsed.command == "analyze" and parsed.schema:
+        print(SCHEMA.read_text(), end="")
+        return 0
     try:
         if parsed.command == "top":
             with suppress(KeyboardInterrupt):
@@ -302,10 +314,11 @@ def _judged(
 
 
 def _describe(communicators: Sequence[job.Communicator], after: float) -> dict[str, Any]:
-    return _report(_judged(communicators, after))
+    return report(_judged(communicators, after))
 
 
-def _report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> dict[str, Any]:
+def report(found: Sequence[tuple[job.Communicator, list[dict[str, Any]]]]) -> dict[str, Any]:
+    """What --json prints: as SCHEMA says."""
     return {"format": recording.FORMAT, "communicators": [_data(*one) for one in found]}
 
 
@@ -314,7 +327,7 @@ def _analyze(parsed: argparse.Namespace, communicators: Sequence[job.Communicato
         parsed.save.write_text(json.dumps(job.records(communicators, stacks=True)))
     found = _judged(communicators, parsed.after)
     if parsed.json:
-        print(json.dumps(_report(found)))
+        print(json.dumps(report(found)))
     else:
         for communicator, verdicts in found:
             print(_paragraph(communicator, verdicts))
