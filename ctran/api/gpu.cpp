@@ -115,10 +115,9 @@ std::shared_ptr<GpuCommunicator> GpuCommunicator::create(const std::shared_ptr<C
       ctran::GpuCommunicator::create(host->engine(), engineOptions(options), hooks));
 }
 
-std::shared_ptr<GpuCommunicator> GpuCommunicator::beside(const std::shared_ptr<Communicator>& host,
-                                                         const std::string& name,
-                                                         const GpuOptions& options,
-                                                         WaitHooks* hooks) {
+std::shared_ptr<GpuCommunicator> GpuCommunicator::createAlongside(
+    const std::shared_ptr<Communicator>& host, const std::string& name, const GpuOptions& options,
+    WaitHooks* hooks) {
   ctran::Communicator& engine = *host->engine();
   checkGpus(engine, options.device, hooks);
   const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));

@@ -88,10 +88,10 @@ class CTRAN_API GpuCommunicator final {
   /// Creates the communicator under another name beside `host`, which stays in use for memory of
   /// the CPU. An error that breaks `host` breaks this one, too. Must not be called in a capture,
   /// where errors of the stream may be those of other calls.
-  static std::shared_ptr<GpuCommunicator> beside(const std::shared_ptr<Communicator>& host,
-                                                 const std::string& name,
-                                                 const GpuOptions& options = {},
-                                                 WaitHooks* hooks = nullptr);
+  static std::shared_ptr<GpuCommunicator> createAlongside(const std::shared_ptr<Communicator>& host,
+                                                          const std::string& name,
+                                                          const GpuOptions& options = {},
+                                                          WaitHooks* hooks = nullptr);
   explicit GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine);
   ~GpuCommunicator();
   GpuCommunicator(const GpuCommunicator&) = delete;

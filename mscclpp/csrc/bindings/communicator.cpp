@@ -220,7 +220,7 @@ void Shared::useGpu(int device) {
   std::shared_ptr<ctran::api::GpuCommunicator> made;
   {
     Unlocked hooks;
-    made = ctran::api::GpuCommunicator::beside(engine, gpuNameOf(*this), options, &hooks);
+    made = ctran::api::GpuCommunicator::createAlongside(engine, gpuNameOf(*this), options, &hooks);
   }
   gpu = std::move(made);
 }

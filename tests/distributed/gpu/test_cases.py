@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import gpu_ranks.algorithms
 import gpu_ranks.copies
-import gpu_ranks.detour
 import gpu_ranks.groups
 import gpu_ranks.hosts
 import gpu_ranks.messages
@@ -18,6 +17,7 @@ import gpu_ranks.quantized
 import gpu_ranks.rows
 import gpu_ranks.stress
 import gpu_ranks.symmetric
+import gpu_ranks.through_host
 import gpu_ranks.trouble
 import gpu_ranks.use
 import gpu_ranks.windows  # noqa: F401  (all register their cases)

@@ -17,7 +17,6 @@ from typing import Any
 
 import gpu_ranks.algorithms
 import gpu_ranks.copies
-import gpu_ranks.detour
 import gpu_ranks.groups
 import gpu_ranks.hosts
 import gpu_ranks.messages
@@ -29,6 +28,7 @@ import gpu_ranks.quantized
 import gpu_ranks.rows
 import gpu_ranks.stress
 import gpu_ranks.symmetric
+import gpu_ranks.through_host
 import gpu_ranks.trouble
 import gpu_ranks.use
 import gpu_ranks.windows

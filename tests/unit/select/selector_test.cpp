@@ -41,6 +41,16 @@ TEST(Selector, TheCostModelGoesFromOneStepToTwoPhases) {
   EXPECT_NE(selector.explain(Kind::AllReduce, 8).why.find("cost model"), std::string::npos);
 }
 
+TEST(Selector, OfTwoRanksTheRootReadsAndWritesNothing) {
+  for (const size_t bytes : {size_t{64} << 10, size_t{16} << 20}) {
+    EXPECT_EQ(Selector(2).explain(Kind::Reduce, bytes).algorithm, "direct") << bytes;
+    EXPECT_EQ(Selector(8).explain(Kind::Reduce, bytes).algorithm, "two_phase") << bytes;
+    EXPECT_EQ(Selector(2).explain(Kind::Gather, bytes).algorithm, "rounds") << bytes;
+  }
+  EXPECT_EQ(Selector(2).explain(Kind::Reduce, 64).algorithm, "step");
+  EXPECT_EQ(Selector(2).explain(Kind::Gather, 64).algorithm, "step");
+}
+
 /// A plan that competes on communicators called "test", until the end of the block.
 class Registered {
  public:

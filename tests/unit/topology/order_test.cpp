@@ -1,9 +1,10 @@
-#include "ctran/topology/paths.h"
-
 #include <gtest/gtest.h>
 
 #include <set>
 #include <string>
+#include <vector>
+
+#include "ctran/topology/host_map.h"
 
 namespace ctran::testing {
 namespace {
@@ -15,11 +16,18 @@ HostMap roundRobin(int size, int hosts, int rank) {
   return {names, rank, size};
 }
 
-TEST(RingOrder, LeavesEveryHostOnce) {
+/// The order in which rings and trees over the network number the ranks.
+std::vector<int> orderOf(const HostMap& map) {
+  std::vector<int> order;
+  for (int place = 0; place < map.size(); ++place) order.push_back(map.at(place));
+  return order;
+}
+
+TEST(OrderOfHosts, LeavesEveryHostOnce) {
   for (const int hosts : {1, 2, 3, 4}) {
     for (const int size : {1, 2, 3, 4, 12, 24}) {
       const HostMap map = roundRobin(size, hosts, 0);
-      const std::vector<int> order = ringOrder(map);
+      const std::vector<int> order = orderOf(map);
       EXPECT_EQ(std::set<int>(order.begin(), order.end()).size(), static_cast<size_t>(size));
       EXPECT_EQ(order[0], 0);
       int crossings = 0;
@@ -31,9 +39,9 @@ TEST(RingOrder, LeavesEveryHostOnce) {
   }
 }
 
-TEST(RingOrder, IsTheSameOnAllRanks) {
+TEST(OrderOfHosts, IsTheSameOnAllRanks) {
   for (int rank = 0; rank < 12; ++rank) {
-    EXPECT_EQ(ringOrder(roundRobin(12, 3, rank)), ringOrder(roundRobin(12, 3, 0)));
+    EXPECT_EQ(orderOf(roundRobin(12, 3, rank)), orderOf(roundRobin(12, 3, 0)));
   }
 }
 

@@ -37,7 +37,7 @@ def _forced(rank: Rank) -> None:
     device = rank.device(BACKEND)
     if rank.rank == 0:  # one is enough
         os.environ["CTRAN_GPU_THROUGH_HOST"] = "1"
-    comm = rank.new_comm(BACKEND, "detour")
+    comm = rank.new_comm(BACKEND, "through the host")
     told = comm.explain("all_gather", 1 << 20)
     assert told.algorithm == "direct", told
     engines = {"ctran::algorithm": "copy_engine"}
@@ -64,7 +64,7 @@ def _forced(rank: Rank) -> None:
         replay()
         rank.synchronize(BACKEND)
         assert (tensor.cpu() == 2 * number + 1).all()
-    half = comm.split([0, 1], "detour of two")
+    half = comm.split([0, 1], "through the host, two")
     assert half is not None
     assert HOW in half.explain("all_reduce", 8).why
     _operations(rank, half, BACKEND, 1000)
@@ -78,7 +78,7 @@ def _left_to_nccl(rank: Rank) -> None:
     rank.device(BACKEND)  # sets what the stand-ins need
     if rank.rank == 0:
         os.environ["CTRAN_GPU_THROUGH_HOST"] = "1"
-    other = rank.new_comm("ncclx", "no detour")
+    other = rank.new_comm("ncclx", "not through the host")
     told = other.explain("all_reduce", 8)
     assert told.algorithm == "nccl", told
     assert "CTRAN_GPU_THROUGH_HOST" in told.why, told
@@ -101,7 +101,7 @@ def _unreachable(rank: Rank, peers: str, **options: Any) -> None:
     if rank.gpu().is_real:
         return  # there they are reached
     os.environ["STAND_IN_PEERS"] = peers
-    comm = rank.new_comm(BACKEND, f"detour of {peers}", **options)
+    comm = rank.new_comm(BACKEND, f"through the host of {peers}", **options)
     del os.environ["STAND_IN_PEERS"]
     assert HOW in comm.explain("all_reduce", 8).why
     for count in (1000, 300_001):
