@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "ctran/gpu/discard.h"
 #include "ctran/gpu/driver.h"
 
 namespace ctran::testing {
@@ -43,9 +44,12 @@ void Queue::endKernels() {
   callOnBreak();
 }
 
+void StreamTest::SetUp() { gpu::deferDiscarding(); }
+
 void StreamTest::TearDown() {
   gate.open();
   gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
+  gpu::freeDiscarded();
   for (const auto& one : queues_) {
     if (const auto queue = one.lock()) queue->inspect();
   }

@@ -70,6 +70,9 @@ class StreamTest : public ::testing::Test {
  protected:
   using Milliseconds = std::chrono::milliseconds;
 
+  /// What goes from now on is freed when nothing runs: a thread of the test before that frees while
+  /// the gate is closed would wait for it, and keep this one out of the driver.
+  void SetUp() override;
   /// Opens the gate, waits until nothing uses it any more, and lets queues note the ends: they and
   /// their operations own each other until then.
   void TearDown() override;
