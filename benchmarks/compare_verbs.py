@@ -63,13 +63,15 @@ PROGRAMS = {"transport": "ctran-transport-bench"}
 
 @dataclass
 class Case:
-    """A program with its arguments, and what it has measured, a sample per turn."""
+    """A program with its arguments, and what it has measured: a sample of each turn that it has had
+    and that has not failed."""
 
     program: str
     what: str
     scheme: str
     qps: int
     nbytes: int
+    turns: list[int] = field(default_factory=list)
     samples: list[float] = field(default_factory=list)
 
     @property
@@ -135,23 +137,25 @@ def cases(whats: list[str], sizes: list[int], qps: list[int]) -> list[Case]:
 def measure(todo: list[Case], folder: Path, repeats: int, shortened: int, limit: float) -> int:
     """All cases in turns, in one machine; its exit status."""
     script = ["status=0"]
-    for _ in range(repeats):
+    for turn in range(repeats):
         for number, case in enumerate(todo):
             command = virtual.shlex.join(case.command(folder, shortened))
             script.append(
-                f"echo CASE {number}; timeout 60 {command} || {{ status=1; echo FAILED; }}"
+                f"echo CASE {turn} {number}; timeout 60 {command} || {{ status=1; echo FAILED; }}"
             )
-    current = todo[0]
+    current, turn = todo[0], 0
     said: list[str] = []
 
     def on_line(line: str) -> None:
-        nonlocal current
+        nonlocal current, turn
         if line.startswith("CASE "):
-            current = todo[int(line[5:])]
+            turn, number = map(int, line.split()[1:])
+            current = todo[number]
             said.clear()
         elif line == "FAILED":
             print("\n".join([f"{current} failed:", *said]), flush=True)
         elif (sample := current.result_in(line)) is not None:
+            current.turns.append(turn)
             current.samples.append(sample)
             show(current)
         else:
@@ -177,11 +181,10 @@ class Comparison:
 
     @property
     def ratios(self) -> list[float]:
-        """Of each turn; one of the medians where a turn has failed."""
-        ours, theirs = self.ours.samples, self.theirs.samples
-        if len(ours) != len(theirs):
-            return [statistics.median(ours) / statistics.median(theirs)]
-        return [one / other for one, other in zip(ours, theirs, strict=True)]
+        """Of each turn that both have had."""
+        theirs = dict(zip(self.theirs.turns, self.theirs.samples, strict=True))
+        ours = zip(self.ours.turns, self.ours.samples, strict=True)
+        return [sample / theirs[turn] for turn, sample in ours if turn in theirs]
 
     @property
     def ratio(self) -> float:
@@ -202,16 +205,15 @@ class Comparison:
 
 
 def comparisons(todo: list[Case]) -> list[Comparison]:
+    """Those that have been measured."""
     theirs = {(c.what, c.scheme, c.nbytes, c.qps): c for c in todo if c.program == "perftest"}
-    return [
-        Comparison(case, beside)
-        for case in todo
-        if case.program != "perftest" and case.samples
-        for program in OF_PERFTEST[case.what]
-        if (
-            beside := theirs[case.what, program, case.nbytes, 1 if case.unit == "us" else case.qps]
-        ).samples
-    ]
+    made = []
+    for case in todo:
+        if case.program != "perftest":
+            qps = 1 if case.unit == "us" else case.qps
+            for program in OF_PERFTEST[case.what]:
+                made.append(Comparison(case, theirs[case.what, program, case.nbytes, qps]))
+    return [each for each in made if each.ratios]
 
 
 def table(todo: list[Case], statistic: str) -> None:
@@ -227,10 +229,8 @@ def table(todo: list[Case], statistic: str) -> None:
 def record(todo: list[Case], settings: dict[str, Any]) -> dict[str, Any]:
     rows = []
     for case in todo:
-        row = asdict(case)
-        samples = row.pop("samples")
         result = case.result(settings["statistic"])
-        rows.append({**row, "unit": case.unit, "samples": samples, "result": result})
+        rows.append({**asdict(case), "unit": case.unit, "result": result})
     ratios = [
         {
             "what": each.ours.what,
@@ -281,9 +281,8 @@ def main() -> int:
     folder = arguments.programs.resolve()
     try:
         status = measure(todo, folder, arguments.repeats, shortened, arguments.limit)
-    except SystemExit as ended:
-        # It has said why; what was measured by then is told all the same.
-        status = int(ended.code or 1)
+    except SystemExit:  # it has said why; what was measured by then is told all the same
+        status = 1
     table(todo, arguments.statistic)
     settings = {
         "sizes": sizes,

@@ -235,16 +235,16 @@ double pingPong(End& end, uint32_t messages, bool first) {
   end.meet();
   uint32_t posted = 0, done = 0;
   const auto notice = [&] {
-    while (end.notified() == 0) {
-      done += end.sent();
-      polledInVain();
-    }
-    end.receive();
+    while (end.notified() == 0) polledInVain();
   };
+  // What need not be done before the message is on its way is done after.
   const auto post = [&] {
-    while (posted - done == kWindow) done += end.sent();
     end.post(IBV_WR_RDMA_WRITE_WITH_IMM);
     ++posted;
+    end.receive();
+    do {
+      done += end.sent();
+    } while (posted - done == kWindow);
   };
   for (uint32_t i = 0; i < messages; ++i) {
     const auto start = Clock::now();
