@@ -89,6 +89,24 @@ CTRAN_INLINE bool loadHalves(const Word16* slot, u32 flag, u64& payload) {
 
 #endif
 
+/// Takes the flags off a packet that was sent long before one with the flag `now`, unless a new one
+/// comes meanwhile. Flags in use are close to `now`, on either side.
+CTRAN_INLINE void forgetHalves(Word16* slot, u32 now) {
+  constexpr u32 kLong = 1u << 29;
+  for (u32 at = 1; at < 4; at += 2) {
+    u32* const word = &slot->w[at];
+    u32 flag = loadRelaxed(word);
+    if (flag == 0 || now - flag < kLong || flag - now < kLong) continue;
+#if CTRAN_ON_GPU
+    asm volatile("{ .reg .u32 was; atom.relaxed.sys.global.cas.b32 was, [%0], %1, 0; }" ::"l"(word),
+                 "r"(flag)
+                 : "memory");
+#else
+    std::atomic_ref<u32>(*word).compare_exchange_strong(flag, 0, std::memory_order_relaxed);
+#endif
+  }
+}
+
 /// Where rank `from` puts its packets for rank `to` during the operation `epoch`.
 CTRAN_INLINE Word16* slotOf(const Team& team, u32 epoch, u32 from, u32 to) {
   return reinterpret_cast<Word16*>(team.scratch[to] +

@@ -69,7 +69,8 @@ class KernelWriter {
         "CTRAN_INLINE void run(const PlanTeam& plan, const Block& block, const Element* input,\n"
         "                      Element* output, u64 count, const PlanReach& reach) {\n"
         "  PlanRun<Element, Op> r(plan, kShape, block, input, output, count, reach);\n"
-        "  if (!r.begin()) return;\n"
+        "  if (!r.begin()) return;\n" +
+        forgetting() +
         "  for (; r.hasUnit(); r.next()) {\n"
         "    bool done = true;\n"
         "    switch (r.lane()) {\n";
@@ -85,6 +86,17 @@ class KernelWriter {
  private:
   [[noreturn]] void refuse(const std::string& why) const {
     throw Error(ErrorKind::Unsupported, "plan '" + plan_.name + "' cannot run on GPUs: " + why);
+  }
+
+  /// Every block for its own slice; the lanes of one do the same, which does no harm.
+  std::string forgetting() const {
+    std::string chunks;
+    for (const int chunk : packets_.chunksOf(rank_)) {
+      chunks += (chunks.empty() ? "" : ", ") + std::to_string(chunk);
+    }
+    if (chunks.empty()) return {};
+    return "  if (r.isAging()) {\n    constexpr u32 kPackets[] = {" + chunks +
+           "};\n    for (const u32 chunk : kPackets) r.forget(chunk);\n  }\n";
   }
 
   std::string lane(int l) {

@@ -27,6 +27,14 @@ Packets::Packets(const Plan& plan) : plan_(plan), carried_(plan.channels.size(),
   needFences_ = lanesShareData();
 }
 
+std::vector<int> Packets::chunksOf(int rank) const {
+  std::vector<int> chunks;
+  for (const auto& [slot, writer] : writers_) {
+    if (any_ && slot.first == rank) chunks.push_back(slot.second);
+  }
+  return chunks;
+}
+
 /// False if there are no packets, or something else goes from rank to rank as well.
 bool Packets::findWriters() {
   bool right = true;

@@ -23,6 +23,8 @@ class Packets {
   bool carry(int channel) const { return any_ && carried_[channel]; }
   /// The rank that writes packets to that chunk of scratch.
   int writerOf(const Place& place) const { return writers_.at({place.rank, place.index}).rank; }
+  /// The chunks of its scratch to which packets come.
+  std::vector<int> chunksOf(int rank) const;
   /// Whether lanes of a rank share data beside the packets.
   bool needFences() const { return needFences_; }
 

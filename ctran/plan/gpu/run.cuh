@@ -173,6 +173,21 @@ class PlanRun {
     if (block_.thread == 0) *block_.guard = {};
     return block_.all(loadRelaxed(&plan_.team.state->failed) == kRunning);
   }
+  /// Once in 2^30 executions. The flags of packets have 32 bits: what was left of longer messages
+  /// would be taken for a new packet when they come round.
+  CTRAN_INLINE bool isAging() const { return first_ >> 30 != (first_ + units_) >> 30; }
+  /// Takes the flags off old packets in a chunk of our scratch. New ones may come meanwhile.
+  CTRAN_PLAN_STEP void forget(u32 chunk) {
+    const u64 slots = plan_.unitBytes / sizeof(Word16);
+    for (u32 copy = 0; copy < shape_.depth; ++copy) {
+      const u64 unit = (u64{copy} * shape_.scratch + chunk) * plan_.slices + slice_;
+      auto* const packets =
+          reinterpret_cast<Word16*>(plan_.team.scratch[plan_.team.rank] + unit * plan_.unitBytes);
+      for (u64 i = block_.thread; i < slots; i += block_.threads) {
+        forgetHalves(packets + i, flagOf(first_));
+      }
+    }
+  }
   CTRAN_INLINE bool hasUnit() const { return now_ < units_; }
   CTRAN_INLINE void next() { ++now_; }
   /// Whether this kernel has no further unit.
@@ -317,7 +332,7 @@ class PlanRun {
     const u64 n = elements(part);
     // Of an empty part, too, there is one: it says that its writer has come that far.
     const u64 count = n == 0 ? 1 : (n + kPer - 1) / kPer;
-    const u32 flag = static_cast<u32>(execution() % 0xffffffffu) + 1;
+    const u32 flag = flagOf(execution());
     if constexpr (kFenced && kToPackets != 0) fenceSystem();
     for (u64 i = block_.thread; ok_ && i < count; i += block_.threads) {
       const u64 first = i * kPer;
@@ -377,6 +392,10 @@ class PlanRun {
   }
 
  private:
+  static CTRAN_INLINE u32 flagOf(u64 execution) {
+    return static_cast<u32>(execution % 0xffffffffu) + 1;
+  }
+
   /// The elements of one packet: in one access where they lie so, and are all there.
   static CTRAN_INLINE void readPart(const Element* from, u32 valid, Word16& to) {
     if (isWhole(from, valid)) {
