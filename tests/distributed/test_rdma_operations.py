@@ -11,9 +11,10 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from harness import Rank, Ranks, standins
 
-from torchcomms import plan
+from torchcomms import ReduceOp, plan
 
 FreshRanks = Callable[[int], Ranks]
 
@@ -42,14 +43,18 @@ def take_standin(rank: Rank, library: str, qps: int) -> None:
 
 
 def uses_rdma(rank: Rank) -> None:
-    """What the ranks have in their environment makes the pairs of a communicator change over."""
+    """What the ranks have in their environment makes all pairs of a communicator change over."""
     comm = rank.new_comm("ctran", "uses rdma")
-    for _ in range(300):  # as many for all ranks, also where one of them gets little of a processor
-        comm.barrier(async_op=False)
-    network = comm.explain("all_reduce", 1000).network
+    everybody = torch.zeros(1, dtype=torch.int32)
+    network: list[str] = []
+    for _ in range(1000):
+        network = comm.explain("all_reduce", 1000).network
+        everybody[0] = all(": RDMA (standin_" in path for path in network)
+        comm.all_reduce(everybody, ReduceOp.MIN, async_op=False)
+        if everybody.item():
+            break
     assert len(network) > 0
-    assert all(": RDMA (standin_" in path for path in network), network
-    comm.barrier(async_op=False)  # nobody has left before all have looked
+    assert everybody.item() == 1, network
     comm.finalize()
 
 
