@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from typing import Any
-
-import jsonschema
 
 from torchcomms.cli.records.command import SCHEMA
 
 
-def strict_schema() -> dict[str, Any]:
-    """The schema, and nothing besides what it names."""
+@functools.cache
+def validator() -> Any:
+    """Of the schema, and of nothing besides what it names."""
+    import jsonschema  # not by ranks, which import what tests import
 
     def narrowed(part: Any) -> Any:
         if isinstance(part, list):
@@ -25,12 +26,11 @@ def strict_schema() -> dict[str, Any]:
 
     schema = json.loads(SCHEMA.read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
-    narrow: dict[str, Any] = narrowed(schema)
-    return narrow
+    return jsonschema.Draft202012Validator(narrowed(schema))
 
 
 def checked(text: str) -> Any:
     """The data. Raises jsonschema.ValidationError if it is not as the schema says."""
     data = json.loads(text)
-    jsonschema.Draft202012Validator(strict_schema()).validate(data)
+    validator().validate(data)
     return data

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -95,7 +96,7 @@ class Bench:
             total = sum(place.counts(count)) if operation.is_uneven else count * blocks
             moved = total * element
             for library in libraries:
-                about = {
+                about: dict[str, Any] = {
                     "type": str(place.dtype).removeprefix("torch.") if count else "",
                     "op": place.op if operation.reduces else "",
                     "root": place.root if operation.has_root else None,
