@@ -15,6 +15,7 @@
 #include "ctran/select/members.h"
 #include "ctran/select/plans.h"
 #include "ctran/trace/preparation.h"
+#include "ctran/trace/served.h"
 
 namespace ctran {
 namespace {
@@ -517,12 +518,15 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
   }
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
+    Served::say("plan " + collective.plan->plan().name, "a plan is registered for it");
     begin(target);
     plan.launch(collective, staging_, *context_, target);
   } else if (collective.persistent) {
+    Served::say(CopyEngines::kName, "the call was prepared");
     begin(target);
     persistent_->launch(collective, staging_, target.stream);
   } else {
+    Served::say(algorithm->name, selector_->why());
     hooks_ = hooks;
     if (algorithm->preparesTogether) algorithm->prepare(*context_, collective);
     begin(target);

@@ -11,6 +11,7 @@
 #include "ctran/collective/gpu/hosts_call.h"
 #include "ctran/engine/exchange_all.h"
 #include "ctran/gpu/device/team.cuh"
+#include "ctran/trace/served.h"
 
 namespace ctran {
 namespace {
@@ -254,12 +255,14 @@ uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
     planned.plan = std::move(plan);
     const uint64_t number = domain_->announce(planned);
     compose(target, timeout, kept, [&](Call& call) { passThroughHost(call, {planned}); });
+    Served::say("plan " + planned.plan->plan().name, "a plan is registered for it");
     return number;
   }
   const Algorithm& algorithm = selector_->choose(collective);
   const uint64_t number = domain_->announce(collective);
   compose(target, timeout, kept,
           [&](Call& call) { std::get<GpuHostsAlgorithm>(algorithm.run)(call, collective); });
+  Served::say(algorithm.name, selector_->why());  // over what domains have said of their parts
   return number;
 }
 

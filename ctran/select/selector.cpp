@@ -172,10 +172,12 @@ const Algorithm& Selector::choose(const Collective& c) {
   Decision& known = decisions_[place % decisions_.size()];
   if (known.algorithm == nullptr || known.call != call) {
     std::string why;
-    known = {decide(call, hints, recording_ != nullptr ? &why : nullptr), call};
-    if (recording_ != nullptr) known.recorded = recording_->choice(known.algorithm->name, why);
+    const Algorithm* const algorithm = decide(call, hints, &why);
+    known = {algorithm, call, std::move(why)};
+    if (recording_ != nullptr) known.recorded = recording_->choice(algorithm->name, known.why);
   }
   recorded_ = known.recorded;
+  why_ = known.why;
   return *known.algorithm;
 }
 

@@ -83,6 +83,8 @@ class Selector final : public Tunable {
   const Algorithm& choose(const Collective& collective);
   /// From now on choices are recorded, with their reasons.
   void record(Recording* recording) { recording_ = recording; }
+  /// Why it was the last choice; empty of one rank alone.
+  std::string_view why() const { return why_; }
   /// The number of the last choice there; 0 if it is not recorded.
   uint32_t recorded() const { return recorded_; }
 
@@ -126,6 +128,7 @@ class Selector final : public Tunable {
   struct Decision {
     const Algorithm* algorithm = nullptr;
     Call call;
+    std::string why;
     uint32_t recorded = 0;
   };
   using Algorithms = std::vector<const Algorithm*>;
@@ -162,6 +165,7 @@ class Selector final : public Tunable {
   const Algorithm* decide(const Call& call, const CallHints* hints, std::string* why) const;
   void forget() {
     decisions_ = {};
+    why_ = {};
     planDecisions_ = {};
   }
 
@@ -184,6 +188,7 @@ class Selector final : public Tunable {
   std::array<PlanDecision, 16> planDecisions_;
   Recording* recording_ = nullptr;
   uint32_t recorded_ = 0;
+  std::string_view why_;
 };
 
 /// Reasons, as an Explanation gives them: `us` microseconds at so many bytes.

@@ -77,6 +77,21 @@ class OverlappingTrace {
       set(slot.choice, units << kPreparedShift | choice);
     });
   }
+  /// What a record says, for a log; nothing if it has made room for another one.
+  struct Summary {
+    uint64_t what = 0, count = 0, bytes = 0;
+    uint32_t choice = 0;
+  };
+  std::optional<Summary> summary(const Entry& entry) {
+    std::optional<Summary> found;
+    change(entry, [&](RecordSlot& slot) {
+      found = {.what = slot.what.load(std::memory_order_relaxed),
+               .count = slot.count.load(std::memory_order_relaxed),
+               .bytes = slot.bytes.load(std::memory_order_relaxed),
+               .choice = static_cast<uint32_t>(slot.choice.load(std::memory_order_relaxed))};
+    });
+    return found;
+  }
   void started(const Entry& entry) {
     change(entry, [](RecordSlot& slot) { set(slot.startedAt, ticks()); });
   }

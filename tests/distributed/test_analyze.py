@@ -91,7 +91,8 @@ def test_a_rank_that_has_not_called_is_named(fresh_ranks: MakeRanks, hosts: int)
     job.results()
 
 
-def calls_on_a_backend_except_one(rank: Rank, backend: str, absent: int) -> None:
+def calls_on_a_backend_except_one(rank: Rank, backend: str, absent: int) -> tuple[str, str]:
+    """Returns what serves the calls, and why, where comm.explain knows it."""
     comm = rank.comm(backend)
 
     def call(asynchronously: bool) -> None:
@@ -107,7 +108,12 @@ def calls_on_a_backend_except_one(rank: Rank, backend: str, absent: int) -> None
     call(True)
     rank.say("done")
     rank.listen()
+    served = (backend.split("_")[0], "the communicator's backend")
+    if backend in ("ncclx", devices.CTRAN_GPU):
+        explained = comm.explain("all_reduce", 4000)
+        served = (explained.algorithm, explained.why)
     comm.finalize()
+    return served
 
 
 @pytest.mark.parametrize(
@@ -133,15 +139,22 @@ def test_other_backends_are_recorded_too(fresh_ranks: MakeRanks, backend: str) -
         assert job.hear(rank) == "done"
     until(lambda: not any(map(running, only_one(job).ranks.values())), "all have ended")
     assert verdicts_of(job) == []
-    for rank in only_one(job).ranks.values():
+    ranks = only_one(job).ranks.values()
+    for rank_number in range(3):
+        job.say(rank_number)
+    served = job.results()
+    assert len(set(served)) == 1
+    ((algorithm, why), *_) = served
+    for rank in ranks:
         calls = [o for o in rank["operations"] if o["kind"] == "all_reduce"]
         assert [o["number"] for o in calls] == [1, 2, 3, 4]
         assert {o["call"] for o in calls} == {"all_reduce(sum, float32, 1000 elements)"}
-        assert {o["algorithm"] for o in calls} == {backend.split("_")[0]}
+        if algorithm == "ctran" and backend == "ncclx":  # which has algorithms of its own
+            assert {o["algorithm"] for o in calls}.isdisjoint({"", "nccl", "ncclx"})
+        else:
+            assert {o["algorithm"] for o in calls} == {algorithm}
+            assert all(o["why"] and why.startswith(o["why"]) for o in calls)
         assert all(o["called"] <= o["started"] <= o["ended"] for o in calls)
-    for rank_number in range(3):
-        job.say(rank_number)
-    job.results()
 
 
 def calls_differently(rank: Rank, backend: str, other: str) -> None:

@@ -3,6 +3,7 @@
 #include <c10/util/SmallVector.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -14,15 +15,18 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "ctran/base/clock.h"
 #include "ctran/base/error.h"
 #include "ctran/base/log.h"
 #include "ctran/base/sha256.h"
 #include "ctran/collective/signature.h"
+#include "ctran/engine/report.h"
 #include "ctran/os/process.h"
 #include "ctran/os/shared_memory.h"
 #include "ctran/trace/overlapping_trace.h"
 #include "ctran/trace/preparation.h"
 #include "ctran/trace/recording.h"
+#include "ctran/trace/served.h"
 #include "torchcomms/csrc/current_stream.hpp"
 #include "torchcomms/csrc/data_type.hpp"
 #include "torchcomms/csrc/on_stream.hpp"
@@ -209,7 +213,11 @@ bool needsRecorder(const TorchCommBackend& backend) {
 }  // namespace
 
 /// Of the messages of a batch, or the one collective.
-struct CallRecorder::Entries : c10::SmallVector<Entry, 1> {};
+struct CallRecorder::Entries : c10::SmallVector<Entry, 1> {
+  int64_t loggedSince = 0;  ///< 0: it is not logged
+};
+
+constexpr const char* kCaptured = "captured: replays are not recorded";
 
 struct CallRecorder::State {
   State(ctran::UniqueFd file, const ctran::Recording::Who& who, const TorchCommBackend& backend)
@@ -217,9 +225,10 @@ struct CallRecorder::State {
         recording(ctran::SharedMapping::map(memory, ctran::Recording::bytesFor(1)), 1, 0, who),
         trace(recording),
         choice(recording.choice(backend.getBackendName(), "the communicator's backend")),
-        inGraph(recording.choice(backend.getBackendName(), "captured: replays are not recorded")),
+        inGraph(recording.choice(backend.getBackendName(), kCaptured)),
         device(backend.getDevice()),
         isOnCpu(device.is_cpu()),
+        name(who.name),
         size(who.size) {}
 
   const ctran::UniqueFd memory;  ///< by which others find it
@@ -228,7 +237,60 @@ struct CallRecorder::State {
   const uint32_t choice, inGraph;
   const at::Device device;
   const bool isOnCpu;
+  const std::string name;
   const int size;
+
+  struct Known {
+    ctran::Served served;
+    uint32_t choice;
+  };
+  std::mutex mutex;          ///< of `known`
+  std::vector<Known> known;  ///< what has served calls
+
+  /// What has served a call, as its records name it.
+  uint32_t choiceOf(const ctran::Served& served) {
+    const std::lock_guard lock(mutex);
+    for (const Known& one : known) {
+      if (one.served.algorithm == served.algorithm && one.served.why == served.why) {
+        return one.choice;
+      }
+    }
+    const uint32_t made = recording.choice(served.algorithm, served.why);
+    if (made == 0) return choice;  // no room for more
+    known.push_back({served, made});
+    return made;
+  }
+  void served(const Entries& entries, bool isCaptured) {
+    const ctran::Served* const said = ctran::Served::take();
+    if (said == nullptr && !isCaptured) return;
+    uint32_t chosen = inGraph;
+    if (said != nullptr && isCaptured) {
+      chosen = choiceOf({said->algorithm, kCaptured});
+    } else if (said != nullptr) {
+      chosen = choiceOf(*said);
+    }
+    for (const Entry& entry : entries) trace.chose(entry, chosen);
+  }
+
+  void log(const Entry& entry, int64_t nanos, const char* outcome) {
+    const auto record = trace.summary(entry);
+    if (!record) return;
+    std::string text = "'" + name + "' " + ctran::recordedCall(record->what, record->count).text;
+    if (!entry.isMessage) text += " #" + std::to_string(entry.position);
+    text += ": " + ctran::printedBytes(static_cast<double>(record->bytes));
+    const std::string algorithm = recording.algorithm(record->choice);
+    if (!algorithm.empty()) text += ", " + algorithm;
+    char time[64];
+    std::snprintf(time, sizeof time, ", %.1f us", static_cast<double>(nanos) / 1000);
+    ctran::logText(ctran::LogComponent::Collective, ctran::LogLevel::Debug, text + time + outcome);
+  }
+  void log(const Entries& entries, const char* outcome) {
+    if (entries.loggedSince == 0) return;
+    const int64_t nanos = ctran::nowNanos() - entries.loggedSince;
+    for (const Entry& entry : entries) {
+      if (entry.isRecorded) log(entry, nanos, outcome);
+    }
+  }
 
   void begin(Facts facts, Entries& entries) {
     Collective& call = facts.call;
@@ -243,6 +305,9 @@ struct CallRecorder::State {
 
   Entries begin(OpName op, const PreHookArgs& args) {
     Entries entries;
+    if (ctran::logs(ctran::LogComponent::Collective, ctran::LogLevel::Debug)) [[unlikely]] {
+      entries.loggedSince = ctran::nowNanos();
+    }
     if (const auto* batch = std::get_if<BatchOpIssuePreHookArgs>(&args)) {
       for (const P2POp& message : batch->ops) begin(factsOf(message), entries);
     } else if (const auto kind = kindOf(op)) {
@@ -263,10 +328,12 @@ struct CallRecorder::State {
     for (const Entry& entry : entries) {
       span ? trace.ended(entry, span->startedAt, span->endedAt) : trace.ended(entry);
     }
+    log(entries, "");
   }
   void failed(const Entries& entries, ctran::ErrorKind kind, const char* text) {
     for (const Entry& entry : entries) trace.failed(entry, static_cast<int>(kind));
     recording.failed(static_cast<int>(kind), text);
+    log(entries, ", failed");
   }
   /// The call has been refused: nothing has been sent, and the communicator is as before.
   void refused(const Entries& entries) {
@@ -274,6 +341,23 @@ struct CallRecorder::State {
     ended(entries);  // messages, whose numbers need not be those of other ranks
   }
 };
+
+namespace {
+
+/// As the engine does for its own on CPUs: on rank 0 at info, on others at debug.
+void logCreation(const TorchCommBackend& backend, const ctran::Recording::Who& who) {
+  const auto level = who.rank == 0 ? ctran::LogLevel::Info : ctran::LogLevel::Debug;
+  if (!ctran::logs(ctran::LogComponent::Torch, level)) return;
+  char timeout[32];
+  std::snprintf(timeout, sizeof timeout, "%g s", static_cast<double>(who.timeoutNanos) / 1e9);
+  ctran::logText(ctran::LogComponent::Torch, level,
+                 "communicator '" + who.name + "': rank " + std::to_string(who.rank) + " of " +
+                     std::to_string(who.size) + " on " + who.host + "; backend " +
+                     std::string(backend.getBackendName()) + ", device " +
+                     backend.getDevice().str() + "; timeout " + timeout);
+}
+
+}  // namespace
 
 std::shared_ptr<CallRecorder> CallRecorder::of(const TorchCommBackend& backend,
                                                const std::vector<int>& ranks,
@@ -294,7 +378,8 @@ std::shared_ptr<CallRecorder> CallRecorder::of(const TorchCommBackend& backend,
     // Collectives are counted from 1: number 0 is the communicator's creation, as in the engine.
     Entries creation;
     state->begin(Facts{}, creation);
-    state->ended(creation);
+    for (const Entry& entry : creation) state->trace.ended(entry);
+    logCreation(backend, who);
     return std::shared_ptr<CallRecorder>(new CallRecorder(std::move(state)));
   } catch (const std::exception& error) {
     ctran::log(ctran::LogComponent::Torch, ctran::LogLevel::Warn,
@@ -312,6 +397,7 @@ void CallRecorder::left() { state_->recording.left(); }
 CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
                                            c10::function_ref<WorkPtr()> issue) {
   const Entries entries = state_->begin(op, args);
+  ctran::Served::take();  // of what nobody has recorded
   WorkPtr work;
   try {
     work = issue();
@@ -329,10 +415,9 @@ CallRecorder::WorkPtr CallRecorder::around(OpName op, const PreHookArgs& args,
   }
   state_->prepared(entries);
   if (entries.empty() || !entries.front().isRecorded) return work;
-  if (work == TorchWorkCompleted::shared()) {
-    if (!state_->isOnCpu && stream::isCapturing(state_->device)) {
-      for (const Entry& entry : entries) state_->trace.chose(entry, state_->inGraph);
-    }
+  const bool isOver = work == TorchWorkCompleted::shared();
+  state_->served(entries, isOver && !state_->isOnCpu && stream::isCapturing(state_->device));
+  if (isOver) {
     state_->ended(entries);
     return work;
   }

@@ -146,3 +146,18 @@ def test_the_environment_of_python_has_the_file_behind_it(
     assert "MASTER_ADDR (string, default: not set)\n  set to far (in the file)" in (
         _variables.listing(_variables.variables())
     )
+
+
+def test_other_backends_have_a_line_for_each_communicator_and_operation(tmp_path: Path) -> None:
+    text = PROGRAM.replace('"ctran"', '"gloo"')
+    said = ranks(tmp_path, 2, text=text, TORCHCOMM_LOG="info,collective=debug").stderr.splitlines()
+    made = [line for line in said if " info torch: communicator 'default': rank " in line]
+    assert len(made) == 1, "one for both ranks"
+    assert "rank 0 of 2 on " in made[0]
+    assert made[0].endswith("; backend gloo, device cpu; timeout 600 s")
+    reduced = [line for line in said if "debug collective: 'default' all_reduce(sum" in line]
+    assert len(reduced) == 4, said
+    for number in (1, 2):
+        same = [line for line in reduced if f" #{number}: 4 KB, gloo, " in line]
+        assert len(same) == 2, reduced
+        assert all(line.endswith(" us") for line in same)

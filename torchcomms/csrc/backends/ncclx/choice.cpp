@@ -97,6 +97,11 @@ ctran::TuningTable Choice::use(ctran::TuningTable table) {
   return members_.table();
 }
 
+std::string Choice::whyVendor() const {
+  if (!hasEngine()) return "ctran cannot: " + noEngine_;
+  return forced_ ? forcedBy_ : "the faster of the two, " + members_.origin();
+}
+
 Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType type,
                             const ctran::CallHints* hints) const {
   Explanation explanation;

@@ -47,6 +47,8 @@ class Choice final : public ctran::Explainer {
 
   ctran::Explanation explain(ctran::CollectiveKind kind, size_t bytes, ctran::DataType type,
                              const ctran::CallHints* hints) const override;
+  /// Why the vendor's library serves a call that it serves.
+  std::string whyVendor() const;
   /// "ctran", "nccl", or "" for the table. For measurements.
   void force(const std::string& member) override;
   void prepareCall(ctran::CollectiveKind kind, size_t bytes, ctran::DataType type,

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "ctran/base/error.h"
+#include "ctran/trace/served.h"
 #include "torchcomms/csrc/backends/ctran/rows.hpp"
 #include "torchcomms/csrc/backends/ncclx/backend.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
@@ -90,7 +91,12 @@ TorchCommBackend::WorkPtr NcclxBackend::issue(const Call& call) {
     vendor_->group()->throwIfBroken();
     if (lastWasVendor_ != vendor) followOther(call, vendor);
   }
-  return vendor ? vendor_->issue(call) : engine_->issue(call);
+  if (!vendor) {
+    ctran::Served::say("ctran", "NCCL does not serve it, or not as fast");
+    return engine_->issue(call);  // which knows its algorithm
+  }
+  ctran::Served::say("nccl", choice_->whyVendor());
+  return vendor_->issue(call);
 }
 
 /// Orders a call of a member behind those of the other one, whatever their streams.
