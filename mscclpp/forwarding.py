@@ -66,17 +66,17 @@ def _bytes(address: int, size: int) -> ctypes.Array[ctypes.c_char]:
     return (ctypes.c_char * size).from_address(address)
 
 
-def _bootstrap(communicator: Communicator) -> Bootstrap:
+def _bootstrap(self: Communicator) -> Bootstrap:
     """How its ranks reach each other."""
-    return Bootstrap(communicator)
+    return Bootstrap(self)
 
 
-def _remote_rank_of(_: Communicator, connection: Connection) -> int:
+def _remote_rank_of(self: Communicator, connection: Connection) -> int:
     """To whom a connection goes."""
     return connection.remote_rank
 
 
-def _tag_of(_: Communicator, connection: Connection) -> int:
+def _tag_of(self: Communicator, connection: Connection) -> int:
     """With which tag it was made."""
     return connection.tag
 
