@@ -128,7 +128,7 @@ set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${PROJECT_BINARY_DIR}/
 # that are killed.
 if(NOT SANITIZE)
   string(JOIN ":" over_rdma
-    "HostsPath.*" "Sizes/NamedAlgorithm.*" "HostsMismatch.*" "In/HostsKilled.*"
+    "HostsPath.*" "Hosts.SentData*" "Sizes/NamedAlgorithm.*" "HostsMismatch.*" "In/HostsKilled.*"
     "With/MatrixOfHosts.*/OneRankEach" "With/MatrixOfHosts.*/UnevenRanks")
   foreach(qps 1 2)
     set(test HostsOverRdmaOf${qps}QueuePairs)

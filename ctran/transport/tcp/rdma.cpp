@@ -1,6 +1,7 @@
 // RDMA beside the connection to a peer. It begins as the connection is there: messages go over TCP
 // until a write has passed, so nobody waits for it. Each direction changes over for itself. What
 // happens when it fails: rdma_lost.cpp.
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -19,6 +20,13 @@ namespace {
 static_assert(sizeof(IbCard) == kCardBytes);
 
 constexpr std::chrono::milliseconds kLook{100};
+
+/// Returns whether the peer has closed its end. To write there would have its host reset the
+/// connection, and this one drop what it has not read yet.
+bool hasHungUp(const TcpSocket& socket) {
+  pollfd look{socket.get(), POLLRDHUP, 0};
+  return ::poll(&look, 1, 0) > 0 && (look.revents & POLLRDHUP) != 0;
+}
 
 }  // namespace
 
@@ -113,6 +121,7 @@ void TcpTransport::sayOf(Peer& peer, const Rail& rail, FrameType what, uint64_t 
 void TcpTransport::offer(Peer& peer, Rail& rail) {
   if (rail.hasOffered || leaving_ || told_) return;
   rail.hasOffered = true;
+  if (hasHungUp(peer.first().link.socket())) return;
   openDevices();
   std::string& why = peer.whyNoRdma;
   if (devices_.empty()) {
