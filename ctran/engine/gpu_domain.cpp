@@ -518,7 +518,7 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
   }
   if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
-    Served::say("plan " + collective.plan->plan().name, "a plan is registered for it");
+    Served::say("plan:" + collective.plan->plan().name, "a plan is registered for it");
     begin(target);
     plan.launch(collective, staging_, *context_, target);
   } else if (collective.persistent) {

@@ -255,7 +255,7 @@ uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
     planned.plan = std::move(plan);
     const uint64_t number = domain_->announce(planned);
     compose(target, timeout, kept, [&](Call& call) { passThroughHost(call, {planned}); });
-    Served::say("plan " + planned.plan->plan().name, "a plan is registered for it");
+    Served::say("plan:" + planned.plan->plan().name, "a plan is registered for it");
     return number;
   }
   const Algorithm& algorithm = selector_->choose(collective);
