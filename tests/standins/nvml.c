@@ -1,6 +1,7 @@
-/* Stands in for NVIDIA's management library. NVML_GPUS says what there is: for each GPU, with commas,
- * what its NVLinks go to: the number of a GPU, s a switch, - nothing as the link is not active. As in
- * "11-,00s". Buses are 16 + the number of the GPU. NVML_LEVEL is what two of them have in common. */
+/* Stands in for NVIDIA's management library. NVML_GPUS says what there is: for each GPU, with
+ * commas, what its NVLinks go to: the number of a GPU, s a switch, - nothing as the link is not
+ * active. As in "11-,00s". Buses are 16 + the number of the GPU. NVML_LEVEL is what two of them
+ * have in common. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
