@@ -122,12 +122,19 @@ HostProxy::Step* HostProxy::State::next() {
     queue.pop_front();
     return step;
   }
-  for (Step* const step : expected) {
-    if (step->word.host().load(std::memory_order_acquire) != kHandedOver) continue;
-    std::erase(expected, step);
+  // A stream that sets two words while this looks from one to the other seems to have set the later
+  // one alone. So what comes before the one that was found is looked at again.
+  auto found = expected.end();
+  for (auto end = found;; end = found) {
+    found = std::find_if(expected.begin(), end, [](Step* step) {
+      return step->word.host().load(std::memory_order_acquire) == kHandedOver;
+    });
+    if (found != end) continue;
+    if (end == expected.end()) return nullptr;
+    Step* const step = *end;
+    expected.erase(end);
     return step;
   }
-  return nullptr;
 }
 
 /// Lets some time go by until something may have changed.

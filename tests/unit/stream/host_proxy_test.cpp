@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <thread>
 #include <vector>
@@ -93,6 +94,23 @@ TEST_P(HostProxyTest, StepsAreDoneInTheOrderInWhichStreamsComeThere) {
   gate.open();
   synchronize(first.get());
   EXPECT_EQ(heard(), (std::vector{2, 1, 3}));
+}
+
+TEST_P(HostProxyTest, StepsOfOneStreamKeepTheirOrderHoweverFastItIs) {
+  constexpr int kSteps = 24, kRounds = 300;
+  std::vector<int> inOrder(kSteps);
+  std::iota(inOrder.begin(), inOrder.end(), 0);
+  for (int round = 0; round < kRounds; ++round) {
+    std::vector<std::shared_ptr<HostProxy::Step>> steps;
+    for (int i = 0; i < kSteps; ++i) steps.push_back(saying(i));
+    gate.put(first.get());
+    for (const auto& step : steps) proxy.handOver(*step, first.get(), true);
+    for (const auto& step : steps) proxy.await(*step, first.get());
+    gate.letOnePass();
+    synchronize(first.get());
+    ASSERT_EQ(heard(), inOrder) << "round " << round;
+    said.clear();
+  }
 }
 
 TEST_P(HostProxyTest, EachReplayHandsItsStepsOver) {
