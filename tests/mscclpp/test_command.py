@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import mscclpp.engine
+import mscclpp.proof
 from torchcomms.cli import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -284,6 +285,7 @@ def test_what_the_engine_cannot_do_is_one_line(run: Run, monkeypatch: pytest.Mon
         raise mscclpp.engine.EngineError("the engine cannot do it\n  hint: nothing helps")
 
     monkeypatch.setattr(mscclpp.engine, "call", fail)
+    monkeypatch.setattr(mscclpp.proof, "kept", lambda _: None)  # of the tests before
     for what in ("show", "verify", "simulate", "draw"):
         code, out, err = run(what, TWO_SHOT)
         said = f"error: {TWO_SHOT}: the engine cannot do it hint: nothing helps\n"
