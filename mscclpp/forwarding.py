@@ -95,9 +95,9 @@ def _forwarded(name: str) -> Callable[..., Any]:
 def _install() -> None:
     for name in ("build_semaphore", "connect", "recv_memory", "register_memory", "send_memory"):
         setattr(_runtime.Communicator, name, _forwarded(name))
-    _runtime.Communicator.bootstrap = _bootstrap  # type: ignore[method-assign, assignment]
-    _runtime.Communicator.remote_rank_of = _remote_rank_of  # type: ignore[method-assign, assignment]
-    _runtime.Communicator.tag_of = _tag_of  # type: ignore[method-assign, assignment]
+    _runtime.Communicator.bootstrap = _bootstrap  # type: ignore[method-assign]
+    _runtime.Communicator.remote_rank_of = _remote_rank_of  # type: ignore[method-assign]
+    _runtime.Communicator.tag_of = _tag_of  # type: ignore[method-assign]
 
 
 _install()

@@ -137,7 +137,7 @@ def _reduce_scatter(place: Place, count: int) -> Prepared:
 def _all_gather_v(place: Place, count: int) -> Prepared:
     counts = place.counts(count)
     given, output = place.values(place.rank, counts[place.rank]), place.poisoned(sum(counts))
-    parts = list(output.split(counts))
+    parts = list(torch.split(output, counts))
     return Prepared(
         lambda library: library.all_gather_v(parts, given),
         lambda: _set(output, place.poisoned(output.numel())),
@@ -148,7 +148,7 @@ def _all_gather_v(place: Place, count: int) -> Prepared:
 def _reduce_scatter_v(place: Place, count: int) -> Prepared:
     counts = place.counts(count)
     given, output = place.values(place.rank, sum(counts)), place.poisoned(counts[place.rank])
-    parts = list(given.split(counts))
+    parts = list(torch.split(given, counts))
     return Prepared(
         lambda library: library.reduce_scatter_v(output, parts, place.op),
         lambda: _set(output, place.poisoned(output.numel())),
