@@ -111,11 +111,11 @@ Explanation Choice::explain(CollectiveKind kind, size_t bytes, ctran::DataType t
   const auto vendorTime = members_.micros(kind, bytes, Members::kVendor);
   if (!hasVendor()) {
     explanation.why = "there is no NCCL: " + noVendor_;
-  } else if (!hasEngine()) {
-    explanation.why = "ctran cannot: " + noEngine_;
+  } else if (vendor) {
+    explanation.why = whyVendor();
   } else if (!hasChoice(kind)) {
     explanation.why = "of this collective nobody has measured both";
-  } else if (!vendor && (asksForEngine(hints, kind) || asksForEngine(standing_.get(), kind))) {
+  } else if (asksForEngine(hints, kind) || asksForEngine(standing_.get(), kind)) {
     explanation.why = "a hint of ctran's asks for it";
   } else if (forced_) {
     explanation.why = forcedBy_;
