@@ -17,6 +17,7 @@ from typing import Any
 from mscclpp import engine
 from mscclpp._version import version
 from mscclpp.environment import env
+from mscclpp.files import write_at_once
 
 __all__ = ["PROPERTIES", "keep", "kept", "key_of"]
 
@@ -61,16 +62,13 @@ def keep(key: str, plan: dict[str, Any], properties: dict[str, bool]) -> None:
     if len(text) > _MOST_BYTES:
         return
     path = _path(key)
-    draft = path.with_suffix(f".{os.getpid()}.draft")
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
         _make_room(path.parent)
-        draft.write_bytes(text)
-        draft.replace(path)
+        write_at_once(path, text)
 
 
 def _make_room(folder: Path) -> None:
-    found = list(folder.iterdir())
+    found = list(folder.glob("*"))  # of no folder: nothing
     if len(found) < _MOST_FILES:
         return
     for path in sorted(found, key=lambda one: one.stat().st_mtime)[: _MOST_FILES // 4]:

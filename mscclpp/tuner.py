@@ -23,6 +23,7 @@ from mscclpp.compiler import PlanAlgorithm
 from mscclpp.defaults import default_algorithms
 from mscclpp.errors import CommError
 from mscclpp.executor import Executor
+from mscclpp.files import write_at_once
 from mscclpp.types import DataType, ReduceOp
 
 if TYPE_CHECKING:
@@ -347,11 +348,9 @@ def _kept(path: Path) -> Mapping[str, Any] | None:
 
 def _keep(path: Path, seconds: Mapping[str, Any]) -> None:
     """Where it cannot be kept, it is measured at the next start."""
-    draft = path.with_suffix(f".{os.getpid()}.draft")
+    text = json.dumps({"format": _FORMAT, "seconds": seconds}, indent=1)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_text(json.dumps({"format": _FORMAT, "seconds": seconds}, indent=1))
-        draft.replace(path)
+        write_at_once(path, text.encode())
     except OSError as error:
         print(f"mscclpp: {path} cannot be written: {error}", file=sys.stderr)
 
