@@ -133,7 +133,9 @@ TEST(AlgorithmCollectionBuilder, DefaultsServeTheHost) {
     AlgorithmCollectionBuilder builder;
     const AlgorithmCollection defaults = builder.buildDefaultAlgorithms(0, 0, 0, 0, rank);
     EXPECT_EQ(defaults.getAllAlgorithms().size(), 18u);
-    for (const auto& [name, algorithm] : defaults.getAlgorithmsByCollective("allreduce")) {
+    for (const auto& named : defaults.getAlgorithmsByCollective("allreduce")) {
+      const std::string& name = named.first;
+      const std::shared_ptr<Algorithm>& algorithm = named.second;
       std::vector<int> data(1001, rank + 1), largest(1001, rank - 7);
       const size_t bytes = data.size() * sizeof(int);
       const auto reduce = [&](void* buffer, ReduceOp op, DataType type = DataType::INT32) {
