@@ -232,13 +232,21 @@ def _no_bytes(*given: object) -> bytes:
     return b""
 
 
+def _allow_no_bytes() -> None:
+    """For the process, as torch has one list for all threads: taken back, it would be missing in
+    what another thread loads."""
+    allowed = (_no_bytes, "builtins.bytes")
+    if allowed not in torch.serialization.get_safe_globals():
+        torch.serialization.add_safe_globals([allowed])
+
+
 def _decoded(data: Tensor, rank: int, weights_only: bool) -> Any:
     content = data.cpu().numpy().tobytes()
     if _uses_pickle():
         return pickle.loads(content)
     try:
-        with torch.serialization.safe_globals([(_no_bytes, "builtins.bytes")]):
-            return torch.load(io.BytesIO(content), weights_only=weights_only)
+        _allow_no_bytes()
+        return torch.load(io.BytesIO(content), weights_only=weights_only)
     except pickle.UnpicklingError as error:
         raise pickle.UnpicklingError(
             f"What rank {rank} sent is more than tensors and plain values. If you trust it, pass "

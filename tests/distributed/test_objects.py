@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -101,6 +103,37 @@ def trusts_nobody(rank: Rank) -> None:
 
 def test_code_runs_only_when_trusted(ranks: MakeRanks) -> None:
     ranks(SIZE).run(trusts_nobody)
+
+
+def loads_while_another_thread_does(rank: Rank) -> None:
+    comms = [rank.new_comm("ctran", f"of thread {number}") for number in range(2)]
+    load, begun, ended = torch.load, threading.Event(), threading.Event()
+
+    def overlapping(*args: Any, **options: Any) -> Any:
+        if threading.current_thread().name.startswith("other"):
+            begun.set()
+            assert ended.wait(60)
+        return load(*args, **options)
+
+    theirs: list[Any] = [None] * SIZE
+    ours: list[Any] = [None] * SIZE
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        ThreadPoolExecutor(1, thread_name_prefix="other") as other,
+    ):
+        patch.setattr(torch, "load", overlapping)
+        loading = other.submit(objcol.all_gather_object, comms[0], theirs, b"")
+        try:
+            assert begun.wait(60)
+            objcol.all_gather_object(comms[1], ours, b"")
+        finally:
+            ended.set()
+        loading.result()
+    assert theirs == ours == [b""] * SIZE
+
+
+def test_threads_load_at_the_same_time(ranks: MakeRanks) -> None:
+    ranks(SIZE).run(loads_while_another_thread_does)
 
 
 def pickles(rank: Rank) -> None:
