@@ -524,6 +524,31 @@ def test_monitored_barrier_without_time(ranks: MakeRanks) -> None:
     ranks(SIZE).run(has_no_time_for_a_barrier)
 
 
+def waits_for_ever(rank: Rank) -> None:
+    """For longer than clocks can count."""
+    ever = timedelta(days=200_000)
+    with process_group(rank):
+        world = dist.group.WORLD
+        assert world is not None
+        if rank.rank == 0:
+            told = torch.zeros(1)
+            telling = dist.irecv(told, 1)
+            dist.send(torch.ones(1), 1)
+            assert telling is not None
+            assert telling.wait(ever)
+            assert told.item() == 2
+        elif rank.rank == 1:
+            dist.recv(torch.zeros(1), 0)
+            dist.send(torch.full((1,), 2.0), 0)
+        monitored_barrier(timeout=ever)
+        dist.distributed_c10d._set_pg_timeout(ever, world)
+        dist.barrier()
+
+
+def test_timeouts_may_be_longer_than_clocks_count(ranks: MakeRanks) -> None:
+    ranks(SIZE).run(waits_for_ever)
+
+
 def refused(rank: Rank) -> None:
     with process_group(rank):
         world = dist.group.WORLD

@@ -8,6 +8,7 @@
 #include <climits>
 
 #include "ctran/base/error.h"
+#include "torchcomms/csrc/longest_timeout.hpp"
 
 namespace py = pybind11;
 
@@ -283,9 +284,8 @@ std::chrono::milliseconds toTimeout(py::handle value) {
                           PyDateTime_DELTA_GET_SECONDS(value.ptr());
   const int64_t micros = PyDateTime_DELTA_GET_MICROSECONDS(value.ptr());
   if (seconds < 0) throw std::invalid_argument("timeout must not be negative");
-  // "For ever" is written as timedelta.max; clocks count nanoseconds in 64 bits.
-  constexpr int64_t kMostSeconds = 1'000'000'000;
-  return std::chrono::milliseconds(std::min(seconds, kMostSeconds) * 1000 + (micros + 999) / 1000);
+  return std::min(std::chrono::milliseconds(seconds * 1000 + (micros + 999) / 1000),
+                  kLongestTimeout);
 }
 
 }  // namespace torch::comms

@@ -200,7 +200,9 @@ void BackendWrapper::deregisterPool(PoolId pool) {
 
 #if TORCHCOMMS_TORCH_SINCE(9)
 
-void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) { comm_->setTimeout(timeout); }
+void BackendWrapper::setTimeout(std::chrono::milliseconds timeout) {
+  comm_->setTimeout(Call::bounded(timeout));
+}
 
 c10::intrusive_ptr<c10d::Backend::Options> BackendWrapper::getBackendOptions() {
   options_->timeout = comm_->getOptions().timeout;
@@ -214,7 +216,7 @@ c10::intrusive_ptr<c10d::Backend> BackendWrapper::split(
   const bool member = std::find(ranks.begin(), ranks.end(), rank_) != ranks.end();
   CommOptions options = comm_->getOptions();
   if (store) options.store = store;
-  if (opts && opts->timeout.count() > 0) options.timeout = opts->timeout;
+  if (opts && opts->timeout.count() > 0) options.timeout = Call::bounded(opts->timeout);
   const std::lock_guard lock(issuing_);
   auto child =
       comm_->split(member ? ranks : std::vector<int>{}, opts ? opts->group_name : "", options);
@@ -264,7 +266,7 @@ c10::intrusive_ptr<c10d::Window> BackendWrapper::new_window(
   return c10::make_intrusive<WindowWrapper>(
       comm_->new_window(tensor),
       [self](OpName name, std::chrono::milliseconds timeout, bool asyncOp, const auto& operation) {
-        const Call call{c10d::OpType::UNKNOWN, name, std::max(timeout, kNoTimeout), asyncOp};
+        const Call call{c10d::OpType::UNKNOWN, name, Call::bounded(timeout), asyncOp};
         c10::intrusive_ptr<TorchWork> work;
         {
           const std::lock_guard issuing(self->issuing_);
@@ -288,7 +290,7 @@ c10::intrusive_ptr<c10d::Work> BackendWrapper::reconfigure(const c10d::Reconfigu
       },
       opts.handles);
   options.ordered = opts.handles.index() == 1;
-  options.timeout = opts.timeout.value_or(kNoTimeout);
+  options.timeout = Call::bounded(opts.timeout.value_or(kNoTimeout));
   options.hints.insert(opts.hints.begin(), opts.hints.end());
   const std::lock_guard lock(issuing_);
   comm_->reconfigure(options);

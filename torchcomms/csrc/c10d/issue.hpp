@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <comms/torchcomms/BackendWrapper.hpp>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "torchcomms/csrc/c10d/staging.hpp"
 #include "torchcomms/csrc/c10d/work_wrapper.hpp"
 #include "torchcomms/csrc/combined_work.hpp"
+#include "torchcomms/csrc/longest_timeout.hpp"
 
 namespace torch::comms {
 
@@ -24,7 +26,11 @@ struct BackendWrapper::Call {
 
   template <typename Given>
   static Call of(c10d::OpType type, OpName name, const Given& opts) {
-    return {type, name, std::max(opts.timeout, kNoTimeout), opts.asyncOp};
+    return {type, name, bounded(opts.timeout), opts.asyncOp};
+  }
+
+  static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
+    return std::clamp(timeout, kNoTimeout, kLongestTimeout);
   }
 
   template <typename Options>

@@ -6,6 +6,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/rank_list.h"
+#include "torchcomms/csrc/c10d/issue.hpp"
 
 namespace torch::comms {
 
@@ -134,7 +135,7 @@ void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& opts, bool wai
   }
   const c10::intrusive_ptr<c10d::Store> store = comm_->getOptions().store;
   const bool given = opts.timeout >= kNoTimeout;  // 0: who is not there yet is missing
-  const milliseconds timeout = given ? opts.timeout : comm_->getOptions().timeout;
+  const milliseconds timeout = given ? Call::bounded(opts.timeout) : comm_->getOptions().timeout;
   if (size_ == 1) return;
   if (!store) {
     BarrierOptions options;

@@ -8,6 +8,7 @@
 
 #include "ctran/base/error.h"
 #include "torchcomms/csrc/c10d/callback_thread.hpp"
+#include "torchcomms/csrc/longest_timeout.hpp"
 
 namespace torch::comms {
 
@@ -62,7 +63,7 @@ int WorkWrapper::sourceRank() const {
 bool WorkWrapper::wait(std::chrono::milliseconds timeout) {
   if (timeout == ::kNoTimeout) {
     work_->wait();
-  } else if (!work_->wait(timeout)) {
+  } else if (!work_->wait(std::min(timeout, kLongestTimeout))) {
     throw ctran::Error(ctran::ErrorKind::Timeout,
                        std::string(toString(facts_.name)) + " on rank " +
                            std::to_string(facts_.rank) + " has not ended after " +
