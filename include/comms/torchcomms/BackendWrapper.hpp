@@ -162,7 +162,8 @@ class BackendWrapper final : public c10d::Backend {
   std::map<PoolId, Tensors> pools_;              ///< registered segments
   std::list<std::weak_ptr<OutputCopy>> copies_;  ///< of operations that may go on
   uint64_t sequence_ = 0;
-  uint64_t monitoredBarriers_ = 0;
+  uint64_t monitoredBarriers_ = 0;  ///< of these members
+  std::string members_;             ///< the uuid of the last `reconfigure`
   const std::shared_ptr<CompletionHooks> hooks_;
   std::mutex aborting_;
   std::map<int64_t, RemovableHandle> abortHooks_;  ///< guarded by aborting_

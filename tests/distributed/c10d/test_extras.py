@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -70,9 +71,16 @@ def changes_members(rank: Rank) -> None:
         store = rank.store("handles")
         store.set(str(rank.rank), dist._get_reconfigure_handle())
         handles = [store.get(str(r)).decode() for r in range(rank.size)]
+        monitored_barrier = partial(dist.group.WORLD.monitored_barrier, timedelta(seconds=20), True)
+        if rank.rank == 0:
+            # Rank 1 comes later, and has met in no barrier.
+            dist._reconfigure(6, handles[:1]).wait()
+            monitored_barrier()
         dist._reconfigure(7, handles[::-1]).wait()
         backend = dist.group.WORLD._get_backend(torch.device("cpu"))
         assert (backend.rank(), backend.size()) == (rank.size - 1 - rank.rank, rank.size)
+        for _ in range(2):
+            monitored_barrier()
         value = torch.full((3,), backend.rank() + 1.0)
         dist.all_reduce(value)
         assert value.tolist() == [3.0] * 3

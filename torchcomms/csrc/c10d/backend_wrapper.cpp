@@ -297,6 +297,8 @@ c10::intrusive_ptr<c10d::Work> BackendWrapper::reconfigure(const c10d::Reconfigu
   rank_ = comm_->getRank();
   size_ = comm_->getSize();
   sequence_ = 0;
+  monitoredBarriers_ = 0;
+  members_ = options.uuid;
   const Call call{c10d::OpType::UNKNOWN, OpName::reconfigure, kNoTimeout, false};
   return wrap(call, 0, {}, TorchWorkCompleted::shared());
 }

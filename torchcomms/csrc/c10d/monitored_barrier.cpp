@@ -24,9 +24,13 @@ constexpr milliseconds kSlack{5000};
 /// the texts of PyTorch's own, so these say the same in the same words, and more.
 class Meeting {
  public:
-  Meeting(c10d::Store& store, const TorchComm& comm, uint64_t number, milliseconds timeout)
+  /// `members` is the uuid that all members have reconfigured with, if they have: those that came
+  /// with it have met in no barrier before.
+  Meeting(c10d::Store& store, const TorchComm& comm, const std::string& members, uint64_t number,
+          milliseconds timeout)
       : store_(store),
         comm_(comm),
+        members_(members),
         number_(number),
         timeout_(timeout),
         deadline_(Clock::now() + timeout) {}
@@ -70,6 +74,7 @@ class Meeting {
   std::string key(uint64_t number) const {
     std::string key = "torchcomms/monitored_barrier/" + std::string(comm_.getCommName());
     for (const int r : comm_.getRanks()) key += "," + std::to_string(r);
+    if (!members_.empty()) key += "/reconfigured " + members_;
     return key + "/" + std::to_string(number) + "/";
   }
   std::string checkInOf(uint64_t number, int rank) const {
@@ -120,6 +125,7 @@ class Meeting {
 
   c10d::Store& store_;
   const TorchComm& comm_;
+  const std::string members_;
   const uint64_t number_;
   const milliseconds timeout_;
   const Clock::time_point deadline_;
@@ -129,9 +135,11 @@ class Meeting {
 
 void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& opts, bool waitAllRanks) {
   uint64_t number;
+  std::string members;
   {
     const std::lock_guard lock(issuing_);
     number = monitoredBarriers_++;
+    members = members_;
   }
   const c10::intrusive_ptr<c10d::Store> store = comm_->getOptions().store;
   const bool given = opts.timeout >= kNoTimeout;  // 0: who is not there yet is missing
@@ -147,7 +155,7 @@ void BackendWrapper::monitoredBarrier(const c10d::BarrierOptions& opts, bool wai
     return work->wait();
   }
   const HostWait wait;
-  Meeting meeting(*store, *comm_, number, timeout);
+  Meeting meeting(*store, *comm_, members, number, timeout);
   if (rank_ == 0) {
     meeting.lead(waitAllRanks);
   } else {
