@@ -227,6 +227,44 @@ def test_on_all_ranks(
     ranks(SIZE).run(case, backend, use_torchcomms)
 
 
+def miscounts(rank: Rank, backend: str, use_torchcomms: bool) -> None:
+    """On all ranks; the group is as before."""
+    from torchcomms import distwrap as dist
+
+    counts = [2, 4, 6]
+    own = counts[rank.rank]
+    parts = [of(rank.rank, count) for count in counts]
+    outputs = [torch.zeros(count) for count in counts]
+    with started(rank, backend, use_torchcomms):
+        # A copy would spread the one element.
+        wrong: list[tuple[str, Callable[[], object]]] = [
+            ("all_gather", lambda: dist.all_gather(outputs, torch.ones(1))),
+            ("all_gather", lambda: dist.all_gather(outputs[:2], torch.ones(own))),
+            ("all_to_all", lambda: dist.all_to_all(outputs, [torch.ones(1)] * SIZE)),
+            ("all_to_all", lambda: dist.all_to_all(outputs, parts[:2])),
+            ("reduce_scatter", lambda: dist.reduce_scatter(torch.zeros(1), parts)),
+            ("reduce_scatter", lambda: dist.reduce_scatter(torch.zeros(own), parts[:2])),
+        ]
+        for operation, call in wrong:
+            with pytest.raises((ValueError, torchcomms.CommError), match=operation):
+                call()
+        # As many elements in another shape are as good.
+        flat = [torch.zeros(count // 2, 2) for count in counts]
+        dist.all_gather(flat, of(rank.rank, own))
+        for r, part in enumerate(flat):
+            same(part, of(r, counts[r] // 2, 2))
+        reduced = torch.zeros(own // 2, 2)
+        dist.reduce_scatter(reduced, parts)
+        same(reduced, sum(of(r, own // 2, 2) for r in range(SIZE)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("backend", "use_torchcomms"), [("ctran", True), ("gloo", False)])
+def test_parts_that_do_not_fit_are_refused(
+    ranks: MakeRanks, backend: str, use_torchcomms: bool
+) -> None:
+    ranks(SIZE).run(miscounts, backend, use_torchcomms)
+
+
 def test_what_is_wrong_is_said() -> None:
     from torchcomms import distwrap as dist
 

@@ -47,6 +47,21 @@ def uneven(tensors: list[Tensor]) -> bool:
     return any(tensor.numel() != tensors[0].numel() for tensor in tensors)
 
 
+def _require_parts(operation: str, parts: list[Tensor], group: Group) -> None:
+    """Before anything is sent."""
+    size = dist.get_world_size(group)
+    if len(parts) != size:
+        raise ValueError(f"{operation}: a list has {len(parts)} tensors; there are {size} ranks")
+
+
+def _require_room(operation: str, given: Tensor, room: Tensor) -> None:
+    if given.numel() != room.numel():
+        raise ValueError(
+            f"{operation}: this rank has {given.numel()} elements for itself, and takes "
+            f"{room.numel()}"
+        )
+
+
 def _finished(works: Works, async_op: bool) -> Works | None:
     if async_op:
         return works
@@ -58,7 +73,10 @@ def all_gather(
     tensor_list: list[Tensor], tensor: Tensor, group: Group, async_op: bool
 ) -> Works | None:
     """A broadcast from every rank."""
-    tensor_list[dist.get_rank(group)].copy_(tensor)
+    _require_parts("all_gather", tensor_list, group)
+    own = tensor_list[dist.get_rank(group)]
+    _require_room("all_gather", tensor, own)
+    own.copy_(tensor.reshape(own.shape))
     works = [
         dist.broadcast(part, group=group, async_op=True, group_src=rank)
         for rank, part in enumerate(tensor_list)
@@ -70,13 +88,15 @@ def reduce_scatter(
     output: Tensor, input_list: list[Tensor], op: Any, group: Group, async_op: bool
 ) -> Works | None:
     """A reduction to every rank."""
+    _require_parts("reduce_scatter", input_list, group)
+    _require_room("reduce_scatter", input_list[dist.get_rank(group)], output)
     parts = [part.clone() for part in input_list]
     works = [
         dist.reduce(part, op=op, group=group, async_op=True, group_dst=rank)
         for rank, part in enumerate(parts)
     ]
     own = parts[dist.get_rank(group)]
-    return _finished(Works(works, lambda: output.copy_(own)), async_op)
+    return _finished(Works(works, lambda: output.copy_(own.reshape(output.shape))), async_op)
 
 
 def all_to_all(
@@ -84,14 +104,12 @@ def all_to_all(
 ) -> Works | None:
     """A send to, and a receive from, every other rank."""
     rank = dist.get_rank(group)
+    _require_parts("all_to_all", outputs, group)
+    _require_parts("all_to_all", inputs, group)
+    _require_room("all_to_all", inputs[rank], outputs[rank])
     works: list[Any] = []
     for peer in range(dist.get_world_size(group)):
         if peer == rank:
-            if outputs[peer].numel() != inputs[peer].numel():
-                raise ValueError(
-                    f"all_to_all: this rank has {inputs[peer].numel()} elements for itself, and "
-                    f"takes {outputs[peer].numel()}"
-                )
             outputs[peer].copy_(inputs[peer].reshape(outputs[peer].shape))
             continue
         works.append(dist.irecv(outputs[peer], group=group, group_src=peer))
