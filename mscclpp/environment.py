@@ -5,26 +5,10 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass, field
-from pathlib import Path
+
+from mscclpp import _runtime
 
 __all__ = ["Env", "adopt", "env"]
-
-_TIMEOUT = "60"
-_LEVELS = {
-    "VERSION": "warn", "NONE": "error", "ERROR": "error", "WARN": "warn", "INFO": "info",
-    "DEBUG": "debug", "TRACE": "trace", "ABORT": "trace",
-}  # fmt: skip
-_FAMILIES = {"AF_INET": "ipv4", "AF_INET6": "ipv6"}
-_WITHOUT_EFFECT = (
-    "DEBUG_SUBSYS",
-    "LOG_SUBSYS",
-    "IBV_MODE",
-    "NPKIT_DUMP_DIR",
-    "CUDAIPC_USE_DEFAULT_STREAM",
-    "NCCL_LIB_PATH",
-    "FORCE_NCCL_FALLBACK_OPERATION",
-    "NCCL_SYMMETRIC_MEMORY",
-)
 
 
 @dataclass(frozen=True)
@@ -44,7 +28,7 @@ class Env:
     comm_id: str = ""
     secret: str = field(default="", repr=False)
     cache_dir: str = ""
-    timeout_seconds: int = int(_TIMEOUT)
+    timeout_seconds: int = 60
     debug: str = ""
     debug_subsys: str = ""
     debug_file: str = ""
@@ -66,81 +50,23 @@ class Env:
     ib_gid_index: str = ""
 
 
-def _text(name: str) -> str:
-    return os.environ.get(f"MSCCLPP_{name}", "")
-
-
-def _flag(name: str) -> bool:
-    return _text(name).lower() not in ("", "0", "false")
-
-
 def env() -> Env:
     """What the environment says now; kernels and proxies go by what it said at the first one.
 
     Raises:
         ValueError: MSCCLPP_TIMEOUT is no positive number.
     """
-    timeout = _text("TIMEOUT") or _TIMEOUT
-    if not (timeout.isascii() and timeout.isdecimal() and 0 < int(timeout) < 1 << 31):
-        raise ValueError(f"MSCCLPP_TIMEOUT={timeout} is no positive number")
-    return Env(
-        hostid=_text("HOSTID"),
-        comm_id=_text("COMM_ID"),
-        secret=_text("SECRET"),
-        cache_dir=_text("CACHE_DIR") or str(Path.home() / ".cache" / "mscclpp"),
-        timeout_seconds=int(timeout),
-        debug=_text("DEBUG"),
-        debug_subsys=_text("DEBUG_SUBSYS"),
-        debug_file=_text("DEBUG_FILE"),
-        log_level=_text("LOG_LEVEL"),
-        log_subsys=_text("LOG_SUBSYS"),
-        log_file=_text("LOG_FILE"),
-        hca_devices=_text("HCA_DEVICES"),
-        ibv_so=_text("IBV_SO"),
-        ibv_mode=_text("IBV_MODE"),
-        socket_family=_text("SOCKET_FAMILY"),
-        socket_ifname=_text("SOCKET_IFNAME"),
-        npkit_dump_dir=_text("NPKIT_DUMP_DIR"),
-        cuda_ipc_use_default_stream=_flag("CUDAIPC_USE_DEFAULT_STREAM"),
-        nccl_shared_lib_path=_text("NCCL_LIB_PATH"),
-        force_nccl_fallback_operation=_text("FORCE_NCCL_FALLBACK_OPERATION"),
-        nccl_symmetric_memory=_flag("NCCL_SYMMETRIC_MEMORY"),
-        force_disable_nvls=_flag("FORCE_DISABLE_NVLS"),
-        force_disable_gdr=_flag("FORCE_DISABLE_GDR"),
-        ib_gid_index=_text("IB_GID_INDEX"),
-    )
+    return Env(**_runtime.environment())
 
 
 def adopt() -> None:
     """Lets the engine go by the variables of MSCCL++ for which it has its own, where these are not
     set, and warns of those that have no effect. `import mscclpp` calls it."""
-    level = _LEVELS.get((_text("LOG_LEVEL") or _text("DEBUG")).upper(), "")
-    adopted = {
-        "TORCHCOMM_LOG": "" if "CTRAN_LOG" in os.environ else level,
-        "TORCHCOMM_LOG_TO": _text("LOG_FILE") or _text("DEBUG_FILE"),
-        "CTRAN_IB_HCA": _text("HCA_DEVICES") and "=" + _text("HCA_DEVICES"),
-        "CTRAN_VERBS_LIBRARY": _text("IBV_SO"),
-        "CTRAN_TCP_FAMILY": _FAMILIES.get(_text("SOCKET_FAMILY"), ""),
-        "CTRAN_TCP_INTERFACES": _interfaces(_text("SOCKET_IFNAME")),
-        "CTRAN_IB_GID_INDEX": _text("IB_GID_INDEX"),
-        "CTRAN_GPU_DIRECT": "off" if _flag("FORCE_DISABLE_GDR") else "",
-    }
-    for name, value in adopted.items():
-        if value:
-            os.environ.setdefault(name, value)
-    idle = [f"MSCCLPP_{name}" for name in _WITHOUT_EFFECT if _text(name)]
-    if idle:
+    for name, value in _runtime.adopted().items():
+        os.environ.setdefault(name, value)
+    if idle := _runtime.idle_variables():
         warnings.warn(
             f"{', '.join(idle)}: no effect here; see docs/mscclpp/differences.md",
             RuntimeWarning,
             stacklevel=3,
         )
-
-
-def _interfaces(names: str) -> str:
-    """Of MSCCL++: the beginnings of names, behind "=" whole ones, behind "^" all but these."""
-    excluded = names.startswith("^")
-    whole = names.lstrip("^").startswith("=")
-    given = [name for name in names.lstrip("^=").split(",") if name]
-    listed = ",".join(name if whole else f"{name}*" for name in given)
-    return f"^{listed}" if excluded and listed else listed

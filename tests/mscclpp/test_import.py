@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import os
 import subprocess
@@ -162,6 +163,10 @@ def test_env_says_what_the_environment_does(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", "/home")
     assert mscclpp.env() == mscclpp.Env("", "", "", "/home/.cache/mscclpp", 60)
+    _runtime = importlib.import_module("mscclpp._runtime")
+    assert [f.name for f in dataclasses.fields(mscclpp.Env)] == list(_runtime.environment())
+    monkeypatch.setenv("MSCCLPP_LOG_LEVEL", "Debug")
+    assert _runtime.adopted().get("TORCHCOMM_LOG", "") in ("debug", "")  # CTRAN_LOG may be set
     monkeypatch.setenv("MSCCLPP_FORCE_DISABLE_NVLS", "1")
     monkeypatch.setenv("MSCCLPP_SOCKET_IFNAME", "eth")
     assert (mscclpp.env().force_disable_nvls, mscclpp.env().socket_ifname) == (True, "eth")

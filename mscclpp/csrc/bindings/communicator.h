@@ -55,6 +55,7 @@ bool addMeeting(PyObject* module);
 bool addGpu(PyObject* module);
 bool addMemory(PyObject* module);
 bool addSignals(PyObject* module);
+bool addEnvironment(PyObject* module);
 
 /// Of the names and order that mscclpp.types gives them; raises ValueError for others.
 ctran::DataType dataType(int64_t number);

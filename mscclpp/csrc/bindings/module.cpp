@@ -22,7 +22,7 @@ PyMODINIT_FUNC PyInit__runtime() {
   Ref module(PyModule_Create(&definition));
   if (!module || !addCommunicator(module.get()) || !addOperation(module.get()) ||
       !addMeeting(module.get()) || !addGpu(module.get()) || !addMemory(module.get()) ||
-      !addSignals(module.get())) {
+      !addSignals(module.get()) || !addEnvironment(module.get())) {
     return nullptr;
   }
   return module.release();

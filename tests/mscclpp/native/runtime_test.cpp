@@ -157,9 +157,9 @@ TEST(HostKernelDeathTest, WaitsWithoutALimitEndAfterTheUsualTime) {
 TEST(EnvDeathTest, VariablesAreHandedOnToTheEngine) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const std::vector<std::pair<const char*, const char*>> given = {
-      {"MSCCLPP_DEBUG", "INFO"},
+      {"MSCCLPP_DEBUG", "Info"},
       {"MSCCLPP_HCA_DEVICES", "mlx5_0"},
-      {"MSCCLPP_SOCKET_FAMILY", "AF_INET"},
+      {"MSCCLPP_SOCKET_FAMILY", "af_inet"},
       {"MSCCLPP_SOCKET_IFNAME", "^=eth0,lo"},
       {"MSCCLPP_IBV_MODE", "host"},
       {"CTRAN_IB_GID_INDEX", "5"},
