@@ -166,7 +166,8 @@ class Algorithm:
                 goes straight from it and to it at once; without, the engine finds out by itself,
                 and begins when they have. Otherwise it has no effect.
             extras: numbers that the algorithm knows: {"root": rank} of a broadcast.
-            accum_dtype: in what sums are made. Those of small floats are float32 ones.
+            accum_dtype: in what sums are to be made, at least. Those of small floats are float32
+                ones, so it may be float32 or a smaller float; of other types it is their own.
 
         Returns:
             0, or COMM_INVALID_ARGUMENT of `CommResult` where there is no such reduction or sum;
@@ -271,10 +272,16 @@ class Algorithm:
             return ""
         if accum_dtype not in list(DataType):
             raise ValueError(f"accum_dtype is {accum_dtype!r}, which is no mscclpp.DataType")
-        kinds = _FLOATS_OF_AT_MOST_32_BITS
-        if accum_dtype in kinds and dtype in kinds and dtype is not DataType.float32:
+        if self.collective not in ("allreduce", "reducescatter"):
             return ""
-        return f"sums of {DataType(dtype).name} are not made in {DataType(accum_dtype).name}"
+        # Sums of small floats are float32 ones, which are as good as those in a smaller type.
+        is_small = dtype in _FLOATS_OF_AT_MOST_32_BITS and dtype != DataType.float32
+        if is_small and accum_dtype in _FLOATS_OF_AT_MOST_32_BITS:
+            return ""
+        return (
+            f"sums of {DataType(dtype).name} are not made in {DataType(accum_dtype).name}: "
+            f"accum_dtype may be {'float32 or a smaller float' if is_small else 'no other type'}"
+        )
 
     def _root(self, extras: Mapping[str, int], size: int) -> int:
         root = extras.get("root", 0) if "root" in self._extras else 0

@@ -75,6 +75,15 @@ ctran::DataType engineType(DataType type) {
   throw Error("a plan needs a data type", ErrorCode::InvalidUsage);
 }
 
+bool sumsAreIn(DataType accumulator, DataType type) {
+  if (accumulator == DataType::AUTO || accumulator == type) return true;
+  const auto isSmall = [](DataType one) {
+    return one == DataType::FLOAT16 || one == DataType::BFLOAT16 || one == DataType::FLOAT8_E4M3 ||
+           one == DataType::FLOAT8_E5M2;
+  };
+  return isSmall(type) && (isSmall(accumulator) || accumulator == DataType::FLOAT32);
+}
+
 ctran::ReduceKind engineReduction(ReduceOp op) {
   using Kind = ctran::ReduceKind;
   switch (op) {

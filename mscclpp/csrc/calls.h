@@ -25,6 +25,10 @@ size_t countOf(const Shape& shape, size_t inputBytes, size_t outputBytes, size_t
 /// Throws Error(InvalidUsage) for AUTO.
 ctran::DataType engineType(DataType type);
 
+/// Whether sums of that type are as good as those made in `accumulator`: of small floats they are
+/// float32 ones.
+bool sumsAreIn(DataType accumulator, DataType type);
+
 /// NOP is a sum.
 ctran::ReduceKind engineReduction(ReduceOp op);
 

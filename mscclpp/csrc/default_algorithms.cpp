@@ -78,7 +78,7 @@ class DefaultAlgorithm : public Algorithm {
   CommResult execute(std::shared_ptr<Communicator> comm, const void* input, void* output,
                      size_t inputSize, size_t outputSize, DataType dtype, ReduceOp op, cudaStream_t,
                      std::shared_ptr<Executor>, int, int, bool, const Extras& extras,
-                     DataType) override {
+                     DataType accumDtype) override {
     const auto bootstrap =
         comm ? std::dynamic_pointer_cast<TcpBootstrap>(comm->bootstrap()) : nullptr;
     if (!bootstrap) {
@@ -92,7 +92,9 @@ class DefaultAlgorithm : public Algorithm {
     call.kind = shape_.kind;
     call.type = engineType(dtype);
     call.op.kind = engineReduction(op);
-    if (reduces() && !isSupported(call.op.kind, call.type)) return CommResult::CommInvalidArgument;
+    if (reduces() && (!isSupported(call.op.kind, call.type) || !sumsAreIn(accumDtype, dtype))) {
+      return CommResult::CommInvalidArgument;
+    }
     const int ranks = bootstrap->getNranks(), rank = bootstrap->getRank();
     const auto root = extras.find("root");
     if (root != extras.end()) call.root = static_cast<int>(root->second);

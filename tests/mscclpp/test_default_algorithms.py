@@ -477,9 +477,17 @@ def test_what_there_is_no_sum_of_is_a_code_and_a_warning(alone: mscclpp.CommGrou
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert call(ReduceOp.BAND) == 4  # told once
-    with pytest.warns(RuntimeWarning, match="sums of float32 are not made in float16"):
+    with pytest.warns(RuntimeWarning, match="sums of float32 are not made in float16.*no other"):
         assert call(accum_dtype=DataType.float16) == 4
     assert mine.tolist() == [1.0] * 4
+    small = torch.ones(4, dtype=torch.bfloat16)
+    call = partial(execute, algorithm, alone, small, small)
+    with pytest.warns(RuntimeWarning, match="bfloat16 are not made in float64: .* or a smaller"):
+        assert call(accum_dtype=DataType.float64) == 4
+    for served in (DataType.float32, DataType.float16, DataType.float8_e4m3):
+        assert call(accum_dtype=served) == 0
+    gathers = partial(execute, named("default_allgather_fullmesh"), alone, mine, mine)
+    assert gathers(accum_dtype=DataType.float64) == 0  # nothing is summed
 
 
 def rss_kib() -> int:

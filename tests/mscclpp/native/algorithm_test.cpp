@@ -148,6 +148,13 @@ TEST(AlgorithmCollectionBuilder, DefaultsServeTheHost) {
       EXPECT_EQ(largest, std::vector<int>(1001, -5)) << name;
       EXPECT_EQ(reduce(data.data(), ReduceOp::BOR, DataType::FLOAT32),
                 CommResult::CommInvalidArgument);
+      const auto sumIn = [&](DataType accumulator) {
+        return algorithm->execute(communicator, data.data(), data.data(), bytes, bytes,
+                                  DataType::FLOAT16, ReduceOp::SUM, nullptr, nullptr, 0, 0, false,
+                                  {}, accumulator);
+      };
+      EXPECT_EQ(sumIn(DataType::FLOAT64), CommResult::CommInvalidArgument);
+      EXPECT_EQ(sumIn(DataType::FLOAT32), CommResult::CommSuccess);
     }
     const auto gather =
         defaults.getAlgorithmsByCollective("allgather").at("default_allgather_fullmesh");
