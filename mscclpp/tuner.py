@@ -109,8 +109,8 @@ def tune(
 ) -> Tuning:
     """Measures algorithms beside each other, and checks their results while it does. Collective;
     takes about `budget_s`, and a moment at the next start: the result is kept in CTRAN_TUNING_DIR
-    (default: ~/.cache/torchcomms), by the machine, its GPUs, the engine, the ranks, the algorithms
-    and the sizes.
+    (default: ~/.cache/torchcomms), by the machine, its GPUs and their links, the engine, the ranks,
+    the algorithms and the sizes.
 
     Once the communicator has used GPUs, by an `execute` or by `CommGroup.use_gpu`, it measures on
     them, in graphs: each algorithm, and the fastest ones with several numbers of thread blocks and
@@ -316,6 +316,7 @@ def _path(
         "version": version,
         "engine": engine.digest(),
         "gpus": [_runtime.gpu_name(number) for number in range(_runtime.gpu_count())],
+        "links": _runtime.gpu_links() if _runtime.gpu_count() else "",
         "processor": bench.name,
         "shapes": bench.shapes,
         "cores": os.cpu_count(),

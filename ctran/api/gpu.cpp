@@ -92,6 +92,33 @@ class Executable {
 
 int gpuCount() { return gpu::deviceCount(); }
 std::string gpuName(int device) { return gpu::deviceName(device); }
+
+std::string gpuLinks() {
+  using gpu::PeerAttribute;
+  const gpu::Driver& driver = gpu::Driver::get();
+  const auto handleOf = [&](int device) {
+    gpu::Device handle = 0;
+    gpu::check(driver.deviceGet(&handle, device), "cuDeviceGet");
+    return handle;
+  };
+  std::string links;
+  const int count = gpuCount();
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      if (from == to) continue;
+      links += (links.empty() ? "" : " ") + std::to_string(from) + "-" + std::to_string(to) + ":";
+      for (const auto which : {PeerAttribute::AccessSupported, PeerAttribute::NativeAtomics,
+                               PeerAttribute::PerformanceRank}) {
+        int value = 0;
+        gpu::check(driver.deviceGetP2PAttribute(&value, which, handleOf(from), handleOf(to)),
+                   "cuDeviceGetP2PAttribute");
+        links += (links.back() == ':' ? "" : ",") + std::to_string(value);
+      }
+    }
+  }
+  return links;
+}
+
 std::optional<int> currentGpu() { return gpu::currentDevice(); }
 std::optional<int> gpuOf(const void* memory) { return gpu::deviceOf(memory); }
 bool isCapturing(GpuStream stream) {

@@ -64,6 +64,8 @@ enum class PointerAttribute : int {
 inline constexpr unsigned kMemoryOfDevice = 2;
 
 enum class PeerAttribute : int {
+  PerformanceRank = 1,
+  AccessSupported = 2,
   NativeAtomics = 3,
 };
 

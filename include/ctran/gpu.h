@@ -30,6 +30,10 @@ using GpuStream = void*;
 CTRAN_API int gpuCount();
 /// Returns the name of a GPU, such as "NVIDIA H200".
 CTRAN_API std::string gpuName(int device);
+/// Returns what the links between the GPUs are like that the driver shows to this process: for each
+/// pair whether one reaches the other's memory, whether atomically, and the rank of the link among
+/// all, as "0-1:1,1,0". Two machines of the same GPUs with other links differ in it.
+CTRAN_API std::string gpuLinks();
 /// Returns the GPU that is current on this thread, or none if the thread has used none yet.
 CTRAN_API std::optional<int> currentGpu();
 /// Returns the GPU that has the memory at an address, or none for the host's memory; all memory is

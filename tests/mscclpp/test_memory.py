@@ -110,6 +110,8 @@ ON_A_GPU = """
     host = mscclpp.RawGpuBuffer(8, device="cpu")
     assert (host.device_id(), _runtime.gpu_of(host.data())) == (-1, -1)
     assert mscclpp.Device().type is mscclpp.DeviceType.GPU
+    links = _runtime.gpu_links().split()
+    assert (len(links), links[0], links[-1]) == (64 * 63, "0-1:1,1,1", "63-62:1,1,1")
     for wrong, why in (("tpu", "neither 'cpu' nor 'cuda'"), ("cuda:64", "sees 64 GPUs")):
         try:
             mscclpp.RawGpuBuffer(8, device=wrong)

@@ -40,8 +40,10 @@ def test_a_table_is_of_one_engine_and_of_its_gpus(monkeypatch: pytest.MonkeyPatc
     paths.add(path())
     monkeypatch.setattr(tuner._runtime, "gpu_count", lambda: 2)
     monkeypatch.setattr(tuner._runtime, "gpu_name", lambda number: f"GPU {number}")
-    paths.add(path())
-    assert len(paths) == 4
+    for links in ("0-1:1,1,0 1-0:1,1,0", "0-1:0,0,0 1-0:0,0,0"):
+        monkeypatch.setattr(tuner._runtime, "gpu_links", lambda links=links: links)
+        paths.add(path())
+    assert len(paths) == 5
 
 
 def program(ranks: int) -> mscclpp.DslAlgorithm:

@@ -150,6 +150,10 @@ PyObject* name(PyObject*, PyObject* device) {
   });
 }
 
+PyObject* links(PyObject*, PyObject*) {
+  return guarded([&] { return PyUnicode_FromString(ctran::api::gpuLinks().c_str()); });
+}
+
 PyGetSetDef properties[] = {
     {"handle", handle, nullptr, "As CUDA has it.", nullptr},
     {},
@@ -176,6 +180,7 @@ PyMethodDef functions[] = {
     {"gpu_count", count, METH_NOARGS, "How many GPUs this process sees; 0 without a driver."},
     {"current_gpu", current, METH_NOARGS, "The GPU that this thread uses; None if it uses none."},
     {"gpu_name", name, METH_O, "gpu_name(device): as its maker calls it"},
+    {"gpu_links", links, METH_NOARGS, "What is between the GPUs that this process sees."},
     {"open_stream", open, METH_O, "open_stream(device): a GpuStream"},
     {"allocate_gpu", allocate, METH_VARARGS, "allocate_gpu(device, bytes): an address, its owner"},
     {},
