@@ -32,6 +32,8 @@ struct State {
   std::atomic<bool> isDeferred{false};
   std::mutex mutex;
   std::vector<Discarded> discarded;
+  std::atomic<int> launching{0};
+  std::atomic<bool> isFreeing{false};
 };
 
 /// Never destroyed: memory is let go of until the process ends.
@@ -56,14 +58,35 @@ void discard(int device, std::function<void()> free) noexcept {
 
 void deferDiscarding() noexcept { state().isDeferred = true; }
 
-void freeDiscarded() noexcept {
+void freeDiscarded(const std::function<bool()>& isIdle) noexcept {
   State& s = state();
-  std::vector<Discarded> all;
   {
     const std::lock_guard lock(s.mutex);
-    all.swap(s.discarded);
+    if (s.discarded.empty()) return;
   }
-  for (const Discarded& one : all) one();
+  s.isFreeing = true;  // a thread that launches from here on waits, and others have been counted
+  if (s.launching == 0 && isIdle()) {
+    std::vector<Discarded> all;
+    {
+      const std::lock_guard lock(s.mutex);
+      all.swap(s.discarded);
+    }
+    for (const Discarded& one : all) one();
+  }
+  s.isFreeing = false;
+  s.isFreeing.notify_all();
+}
+
+Launching::Launching() noexcept {
+  State& s = state();
+  for (++s.launching; s.isFreeing; ++s.launching) {
+    --s.launching;
+    s.isFreeing.wait(true);
+  }
+}
+
+Launching::~Launching() {
+  if (counts_) --state().launching;
 }
 
 }  // namespace ctran::gpu

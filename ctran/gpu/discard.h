@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <utility>
 
 #include "ctran/gpu/runtime.h"
 
@@ -18,6 +19,23 @@ void discard(int device, std::function<void()> free) noexcept;
 
 /// Is called by the thread that looks for such moments; from now on it calls freeDiscarded.
 void deferDiscarding() noexcept;
-void freeDiscarded() noexcept;
+/// Frees what has been discarded, unless a thread launches an operation, or `isIdle` says that one
+/// runs.
+void freeDiscarded(const std::function<bool()>& isIdle = [] { return true; }) noexcept;
+
+/// A thread launches an operation: it exists from before the first call of the driver until whoever
+/// looks for such moments can see that the operation runs. Nothing is freed meanwhile, which would
+/// wait for the part that has been launched and keep the thread from launching the rest.
+class Launching {
+ public:
+  /// Waits while something is being freed.
+  Launching() noexcept;
+  ~Launching();
+  Launching(Launching&& other) noexcept : counts_(std::exchange(other.counts_, false)) {}
+  Launching& operator=(Launching&&) = delete;
+
+ private:
+  bool counts_ = true;
+};
 
 }  // namespace ctran::gpu

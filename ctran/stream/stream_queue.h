@@ -13,6 +13,7 @@
 
 #include "ctran/base/error.h"
 #include "ctran/base/work.h"
+#include "ctran/gpu/discard.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/os/process.h"
 #include "ctran/stream/device_timer.h"
@@ -42,9 +43,9 @@ struct StreamQueueOptions {
 /// what graphs keep alive, and the error that has broken the communicator.
 ///
 /// To enqueue an operation a caller asks `place` for the stream, puts the work there, and hands it
-/// to `track`, or to `keepWithGraph` if the stream captures. The watchdog calls `inspect`, which
-/// notes the ends of operations and their deadlines. A derived class knows what runs on the device,
-/// how to end it, and how to tell the other ranks.
+/// to `track`, or to `keepWithGraph` if the stream captures; it keeps the placement until then. The
+/// watchdog calls `inspect`, which notes the ends of operations and their deadlines. A derived
+/// class knows what runs on the device, how to end it, and how to tell the other ranks.
 ///
 /// Operations and graphs own the queue: it lives until the last of them has ended. Only one thread
 /// at a time enqueues; every thread may call the rest.
@@ -92,6 +93,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
     gpu::Stream stream;   ///< the stream on which the operation goes
     bool isCaptured;
     std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;  ///< null: it is not timed
+    gpu::Launching launching = {};  ///< until the operation is tracked
   };
   /// Chooses the stream of an operation: `current`, or with `aside` the communicator's own stream,
   /// which waits for what `current` holds by now. While `current` captures, every operation goes on

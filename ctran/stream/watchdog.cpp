@@ -35,6 +35,10 @@ struct WatchdogState {
   bool stopped = false;
   std::atomic<bool> sleeps{false};
 
+  /// Returns the queues that still exist. Their owner must not hold the lock when it lets them go:
+  /// it may be the last.
+  std::vector<std::shared_ptr<StreamQueue>> present() const;
+  bool isIdle();
   void serve();
 };
 
@@ -46,13 +50,25 @@ std::atomic<WatchdogState*> gWatchdogState{new WatchdogState};
 
 WatchdogState& watchdogState() { return *gWatchdogState; }
 
+std::vector<std::shared_ptr<StreamQueue>> WatchdogState::present() const {
+  std::vector<std::shared_ptr<StreamQueue>> present;
+  for (const auto& queue : queues) {
+    if (auto one = queue.lock()) present.push_back(std::move(one));
+  }
+  return present;
+}
+
+bool WatchdogState::isIdle() {
+  std::unique_lock lock(mutex);
+  const std::vector<std::shared_ptr<StreamQueue>> all = present();
+  lock.unlock();
+  return std::all_of(all.begin(), all.end(), [](const auto& one) { return one->isIdle(); });
+}
+
 void WatchdogState::serve() {
   std::unique_lock lock(mutex);
   while (!stopped) {
-    std::vector<std::shared_ptr<StreamQueue>> present;
-    for (const auto& queue : queues) {
-      if (auto one = queue.lock()) present.push_back(std::move(one));
-    }
+    std::vector<std::shared_ptr<StreamQueue>> inspected = present();
     std::vector<std::shared_ptr<void>> garbage;
     garbage.swap(released);
     lock.unlock();
@@ -60,13 +76,14 @@ void WatchdogState::serve() {
     milliseconds pause = kLongestSleep;
     milliseconds longest = kLongestSleep;
     bool idle = true;
-    for (const auto& queue : present) {
+    for (const auto& queue : inspected) {
       idle = queue->inspect() && idle;
       pause = std::min(pause, queue->checkInterval());
       longest = std::min(longest, queue->idleInterval());
     }
-    present.clear();  // without the lock: this thread may be the last to own one
-    if (idle) gpu::freeDiscarded();
+    inspected.clear();
+    // A thread may have enqueued an operation since it was inspected.
+    if (idle) gpu::freeDiscarded([this] { return isIdle(); });
     lock.lock();
     std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
     const auto wanted = [&] { return stopped || !released.empty() || !sleeps; };
