@@ -12,6 +12,7 @@
 #include "ctran/collective/signature.h"
 #include "ctran/engine/communicator.h"
 #include "ctran/engine/exchange_all.h"
+#include "ctran/gpu/discard.h"
 #include "ctran/select/members.h"
 #include "ctran/select/plans.h"
 #include "ctran/trace/preparation.h"
@@ -287,6 +288,7 @@ TuningTable GpuDomain::use(TuningTable table) {
 /// Patterns through every mapping, in packets and in steps: drivers have been seen to grant access
 /// that then loses or misplaces data.
 void GpuDomain::probe() {
+  const gpu::Launching launching;  // kernels that wait for the other ranks
   const gpu::Driver& driver = gpu::Driver::get();
   const gpu::DeviceGuard guard(device_);
   const gpu::RelaxedCapture relaxed(runtime_);
