@@ -157,7 +157,10 @@ TEST(LogDeathTest, AFileThatCannotBeOpenedIsReportedAndMeansStderr) {
 }
 
 // In a process of its own: what it has written to the file of rank 3, and to stderr.
-void exitAfterLoggingToFile(const std::string& folder) {
+[[noreturn]] void exitAfterLoggingToFile() {
+  char made[] = "/tmp/log_test_XXXXXX";
+  if (mkdtemp(made) == nullptr) std::exit(2);
+  const std::string folder = made;
   setenv("TORCHCOMM_LOG", "info", 1);
   setenv("TORCHCOMM_LOG_FORMAT", "json", 1);
   setenv("TORCHCOMM_LOG_TO", (folder + "/log_%r").c_str(), 1);
@@ -171,15 +174,14 @@ void exitAfterLoggingToFile(const std::string& folder) {
   const bool fine = json.at("text").asString() == "a \"quoted\"\ntext" &&
                     json.at("rank").asInt() == 3 && json.at("level").asString() == "info" &&
                     json.at("component").asString() == "gpu" && json.at("pid").asInt() == getpid();
-  std::exit(fine && file.peek() == EOF ? 0 : 1);
+  const bool isAll = file.peek() == EOF;
+  std::filesystem::remove_all(folder);
+  std::exit(fine && isAll ? 0 : 1);
 }
 
 TEST(LogDeathTest, AFilePerRankHoldsLinesOfJson) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  char folder[] = "/tmp/ctran_log_XXXXXX";
-  ASSERT_NE(mkdtemp(folder), nullptr);
-  EXPECT_EXIT(exitAfterLoggingToFile(folder), ::testing::ExitedWithCode(0), "too early");
-  std::filesystem::remove_all(folder);
+  EXPECT_EXIT(exitAfterLoggingToFile(), ::testing::ExitedWithCode(0), "too early");
 }
 
 }  // namespace

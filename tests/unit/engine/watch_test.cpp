@@ -173,7 +173,14 @@ TEST_P(Watched, MembersAreAskedWhileTheyChange) { changeMembers(GetParam(), fals
 TEST_P(Watched, MembersAreAbortedWhileTheyChange) { changeMembers(GetParam(), true); }
 
 TEST(EngineThread, DoesNotWaitForWhatGoes) {
-  runRanks(2, [](Communicator& communicator) {
+  std::atomic<bool> registered{false};
+  runRanks(2, [&](Communicator& communicator) {
+    std::vector<int32_t> data(200'000, 1);
+    if (communicator.rank() == 1) {  // the operation does not end before its callback is known
+      awaitFlag(registered);
+      communicator.run(allReduce(data));
+      return;
+    }
     const auto user = std::this_thread::get_id();
     std::thread::id here;
     Progress::dispose([&] { here = std::this_thread::get_id(); });
@@ -181,7 +188,6 @@ TEST(EngineThread, DoesNotWaitForWhatGoes) {
 
     std::atomic<std::thread::id> engine, elsewhere;
     std::atomic<bool> ended{false};
-    std::vector<int32_t> data(200'000, 1);
     communicator.post(allReduce(data))->onDone([&] {  // nobody waits for it
       engine = std::this_thread::get_id();
       Progress::dispose([&] {
@@ -189,6 +195,7 @@ TEST(EngineThread, DoesNotWaitForWhatGoes) {
         ended = true;
       });
     });
+    registered = true;
     awaitFlag(ended);
     EXPECT_NE(engine.load(), user);
     EXPECT_NE(elsewhere.load(), user);
