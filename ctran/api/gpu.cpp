@@ -11,6 +11,7 @@
 #include "ctran/engine/exchange_all.h"
 #include "ctran/engine/gpu_communicator.h"
 #include "ctran/engine/gpu_domain.h"
+#include "ctran/gpu/discard.h"
 #include "ctran/gpu/memory.h"
 #include "ctran/memory/device_sharing.h"
 
@@ -129,6 +130,10 @@ void copyOn(GpuStream stream, int device, void* to, const void* from, size_t byt
   const gpu::DeviceGuard active(device);
   gpu::copyAsync(gpu::addressOf(to), gpu::addressOf(from), bytes, engineStream(stream));
 }
+
+GpuLaunch::GpuLaunch(GpuStream stream) noexcept
+    : stream_(stream), launching_(std::make_unique<gpu::Launching>()) {}
+GpuLaunch::~GpuLaunch() { gpu::keepUntilReached(engineStream(stream_)); }
 
 StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
 WorkState StreamWork::state() const { return engine_->state(); }

@@ -1,6 +1,9 @@
 #include "ctran/gpu/discard.h"
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -11,6 +14,8 @@
 
 namespace ctran::gpu {
 namespace {
+
+constexpr size_t kIdleEvents = 64;
 
 struct Discarded {
   const Runtime* runtime;
@@ -32,6 +37,10 @@ struct State {
   std::atomic<bool> isDeferred{false};
   std::mutex mutex;
   std::vector<Discarded> discarded;
+  std::function<bool()> isIdle;
+  std::vector<PooledEvent> kept;
+  std::map<int, std::shared_ptr<EventPool>> events;  ///< of each device
+  std::mutex freeing;
   std::atomic<int> launching{0};
   std::atomic<bool> isFreeing{false};
 };
@@ -40,6 +49,25 @@ struct State {
 State& state() {
   static State& made = *new State;
   return made;
+}
+
+/// Forgets which points have been reached, with the lock held.
+bool allReached(State& s) noexcept {
+  if (s.kept.empty()) return true;
+  const RelaxedCapture relaxed(Runtime::of(Platform::Cuda));
+  const Driver& driver = Driver::get();
+  std::erase_if(s.kept, [&](const PooledEvent& event) {
+    return driver.eventQuery(event.get()) != kNotReady;
+  });
+  return s.kept.empty();
+}
+
+bool isIdle(State& s) noexcept {
+  std::unique_lock lock(s.mutex);
+  if (!allReached(s)) return false;
+  const std::function<bool()> asked = s.isIdle;
+  lock.unlock();
+  return !asked || asked();
 }
 
 }  // namespace
@@ -56,16 +84,22 @@ void discard(int device, std::function<void()> free) noexcept {
   discard(Runtime::of(Platform::Cuda), device, std::move(free));
 }
 
-void deferDiscarding() noexcept { state().isDeferred = true; }
-
-void freeDiscarded(const std::function<bool()>& isIdle) noexcept {
+void deferDiscarding(std::function<bool()> isIdle) noexcept {
   State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.isIdle = std::move(isIdle);
+  s.isDeferred = true;
+}
+
+void freeDiscarded() noexcept {
+  State& s = state();
+  const std::lock_guard alone(s.freeing);
   {
     const std::lock_guard lock(s.mutex);
     if (s.discarded.empty()) return;
   }
   s.isFreeing = true;  // a thread that launches from here on waits, and others have been counted
-  if (s.launching == 0 && isIdle()) {
+  if (s.launching == 0 && isIdle(s)) {
     std::vector<Discarded> all;
     {
       const std::lock_guard lock(s.mutex);
@@ -75,6 +109,27 @@ void freeDiscarded(const std::function<bool()>& isIdle) noexcept {
   }
   s.isFreeing = false;
   s.isFreeing.notify_all();
+}
+
+void keepUntilReached(Stream stream) noexcept {
+  State& s = state();
+  if (!s.isDeferred) return;
+  try {
+    const Runtime& runtime = Runtime::of(Platform::Cuda);
+    if (runtime.isCapturing(stream)) return;
+    const int device = currentDevice().value_or(0);
+    const std::lock_guard lock(s.mutex);
+    allReached(s);
+    const RelaxedCapture relaxed(runtime);
+    std::shared_ptr<EventPool>& pool = s.events[device];
+    if (!pool) pool = std::make_shared<EventPool>(runtime, device, kIdleEvents);
+    PooledEvent reached(pool);
+    if (Driver::get().eventRecord(reached.get(), stream) == kSuccess) {
+      s.kept.push_back(std::move(reached));
+    }
+  } catch (const Error& error) {  // of a device that is lost: nothing runs there
+    log(LogComponent::Gpu, LogLevel::Debug, "a kernel is not waited for: %s", error.what());
+  }
 }
 
 Launching::Launching() noexcept {

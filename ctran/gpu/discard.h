@@ -18,10 +18,14 @@ void discard(const Runtime& runtime, int device, std::function<void()> free) noe
 void discard(int device, std::function<void()> free) noexcept;
 
 /// Is called by the thread that looks for such moments; from now on it calls freeDiscarded.
-void deferDiscarding() noexcept;
-/// Frees what has been discarded, unless a thread launches an operation, or `isIdle` says that one
-/// runs.
-void freeDiscarded(const std::function<bool()>& isIdle = [] { return true; }) noexcept;
+/// `isIdle` says whether no operation runs.
+void deferDiscarding(std::function<bool()> isIdle) noexcept;
+/// Frees what has been discarded, unless a thread launches an operation, or one runs, or a kernel
+/// that keepUntilReached() knows of.
+void freeDiscarded() noexcept;
+/// Nothing is freed before the stream has got to this point: for kernels that wait for others and
+/// are no operations of a queue. A stream that captures is left as it is.
+void keepUntilReached(Stream stream) noexcept;
 
 /// A thread launches an operation: it exists from before the first call of the driver until whoever
 /// looks for such moments can see that the operation runs. Nothing is freed meanwhile, which would

@@ -29,6 +29,7 @@ using GraphExec = struct GraphExecTag*;
 using UserObject = struct UserObjectTag*;
 
 inline constexpr Result kSuccess = 0;
+inline constexpr Result kAlreadyMapped = 208;
 inline constexpr Result kNotReady = 600;
 inline constexpr Result kNotSupported = 801;
 

@@ -1,6 +1,8 @@
 #include "ctran/memory/device_sharing.h"
 
+#include <chrono>
 #include <string>
+#include <thread>
 
 #include "ctran/base/checked.h"
 #include "ctran/base/error.h"
@@ -12,6 +14,7 @@ namespace {
 using gpu::DevicePtr;
 
 constexpr unsigned kEnablePeerAccess = 1;
+constexpr std::chrono::seconds kPatience{5};
 
 const gpu::Driver& sharingDriver() {
   const gpu::Driver& driver = gpu::Driver::get();
@@ -20,6 +23,25 @@ const gpu::Driver& sharingDriver() {
     return driver;
   }
   throw Error(ErrorKind::Unsupported, "This driver does not share device memory between processes");
+}
+
+/// Returns where the allocation has been mapped. The driver refuses to map what its owner has
+/// allocated anew at the same address, until the mapping of what was there before is closed; that
+/// one may be waiting for its moment (discard()).
+DevicePtr mapAllocation(const gpu::IpcHandle& handle) {
+  const gpu::Driver& driver = sharingDriver();
+  DevicePtr base = 0;
+  const auto until = std::chrono::steady_clock::now() + kPatience;
+  gpu::Result result = driver.ipcOpenMemHandle(&base, handle, kEnablePeerAccess);
+  while (result == gpu::kAlreadyMapped && std::chrono::steady_clock::now() < until) {
+    gpu::freeDiscarded();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    result = driver.ipcOpenMemHandle(&base, handle, kEnablePeerAccess);
+  }
+  if (result == gpu::kSuccess) return base;
+  throw Error(ErrorKind::Unsupported,
+              "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
+              "ranks map each other's memory where their GPUs reach each other on one host");
 }
 
 }  // namespace
@@ -57,14 +79,8 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
     }
     return {mapping, gpu::pointerTo(mapping->address() + range.offset)};
   }
-  const gpu::Driver& driver = sharingDriver();
   const gpu::DeviceGuard active(device);
-  DevicePtr base = 0;
-  if (const auto result = driver.ipcOpenMemHandle(&base, range.handle, kEnablePeerAccess)) {
-    throw Error(ErrorKind::Unsupported,
-                "The memory of another rank cannot be mapped: " + gpu::describe(result), {}, {},
-                "ranks map each other's memory where their GPUs reach each other on one host");
-  }
+  const DevicePtr base = mapAllocation(range.handle);
   std::shared_ptr<void> mapped(gpu::pointerTo(base), [base, device](void*) {
     gpu::discard(device, [base] { gpu::Driver::get().ipcCloseMemHandle(base); });
   });
@@ -72,7 +88,7 @@ std::shared_ptr<void> mapDeviceMemory(const SharedRange& range, int device) {
   // behind the first one is used.
   DevicePtr begin = 0;
   size_t size = 0;
-  if (driver.memGetAddressRange(&begin, &size, base) != gpu::kSuccess || begin > base ||
+  if (sharingDriver().memGetAddressRange(&begin, &size, base) != gpu::kSuccess || begin > base ||
       !isInside(Checked(base - begin) + range.offset, range.bytes, size)) {
     throw Error(ErrorKind::System, "a name of GPU memory reaches beyond its allocation");
   }

@@ -83,7 +83,7 @@ void WatchdogState::serve() {
     }
     inspected.clear();
     // A thread may have enqueued an operation since it was inspected.
-    if (idle) gpu::freeDiscarded([this] { return isIdle(); });
+    if (idle) gpu::freeDiscarded();
     lock.lock();
     std::erase_if(queues, [](const auto& queue) { return queue.expired(); });
     const auto wanted = [&] { return stopped || !released.empty() || !sleeps; };
@@ -111,7 +111,7 @@ void Watchdog::add(const std::shared_ptr<StreamQueue>& queue) {
   // The driver may not be asked once it has taken itself down, which it does at exit.
   [[maybe_unused]] static const int atExit = std::atexit(&Watchdog::stop);
   startThread("ctran-watchdog", [&s] { s.serve(); });
-  gpu::deferDiscarding();
+  gpu::deferDiscarding([] { return watchdogState().isIdle(); });
   s.runs = true;
 }
 

@@ -16,6 +16,9 @@ namespace ctran {
 
 class GpuCommunicator;  // the engine's own class
 class StreamOperation;
+namespace gpu {
+class Launching;
+}
 
 /// Programs that use CUDA pass its streams and pointers. For programs that do not, this header has
 /// what is needed to try the engine on a GPU: building them needs neither CUDA's headers nor its
@@ -44,6 +47,23 @@ CTRAN_API bool isCapturing(GpuStream stream);
 /// Enqueues a copy on a stream of the GPU, between any two memories; while the stream captures, the
 /// copy becomes part of the graph.
 CTRAN_API void copyOn(GpuStream stream, int device, void* to, const void* from, size_t bytes);
+
+/// A program that launches kernels of its own which wait for other ranks, or for a thread of this
+/// process that uses the driver, holds one around the launch, with the GPU current. Some calls of
+/// the driver, with which the engine frees memory, wait for all kernels and keep all threads out of
+/// the driver; the engine makes none before what was launched has ended. Kernels that a graph
+/// replays are not known to it.
+class CTRAN_API GpuLaunch final {
+ public:
+  explicit GpuLaunch(GpuStream stream) noexcept;
+  ~GpuLaunch();
+  GpuLaunch(const GpuLaunch&) = delete;
+  GpuLaunch& operator=(const GpuLaunch&) = delete;
+
+ private:
+  const GpuStream stream_;
+  const std::unique_ptr<gpu::Launching> launching_;
+};
 
 struct GpuOptions {
   int device = 0;  ///< the GPU of this rank, as the driver numbers them

@@ -213,8 +213,13 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
   }
   Impl::Context& context = served.contexts[key];
   context.lastCall = ++served.calls;
-  return impl_->kernel(context.made, input, output, inputSize, outputSize, dtype, op, stream,
-                       nBlocks, nThreadsPerBlock, extras, accumDtype);
+  const auto launch = [&] {
+    return impl_->kernel(context.made, input, output, inputSize, outputSize, dtype, op, stream,
+                         nBlocks, nThreadsPerBlock, extras, accumDtype);
+  };
+  if (impl_->kernels != DeviceType::GPU) return launch();
+  const ctran::api::GpuLaunch launching(stream);
+  return launch();
 }
 
 void NativeAlgorithm::reset() { impl_->served.clear(); }

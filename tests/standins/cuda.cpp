@@ -120,7 +120,14 @@ struct Allocation {
 std::mutex allocationsMutex;
 std::atomic<uint64_t> allocationIds{0};
 std::map<DevicePtr, Allocation> allocations;
-std::map<DevicePtr, size_t> opened;  ///< of other processes
+/// Memory of other processes.
+struct Opened {
+  std::string name;
+  ino_t file;  ///< which of all that have had this name
+  size_t bytes;
+  int times;
+};
+std::map<DevicePtr, Opened> opened;
 
 /// What a call that must not happen during a capture of global mode does to it.
 Result unsafeCall() {
@@ -902,7 +909,7 @@ STAND_IN Result cuMemGetAddressRange_v2(DevicePtr* base, size_t* bytes, DevicePt
   const auto ofOthers = opened.find(address);
   if (ofOthers == opened.end()) return kInvalidValue;
   *base = address;
-  *bytes = ofOthers->second;
+  *bytes = ofOthers->second.bytes;
   return kSuccess;
 }
 
@@ -939,13 +946,22 @@ STAND_IN Result cuIpcOpenMemHandle_v2(DevicePtr* address, IpcHandle handle, unsi
   const size_t bytes = std::stoull(path.substr(space));
   path.resize(space);
   const int fd = open(path.c_str(), O_RDWR | O_CLOEXEC);
-  if (fd < 0) return kInvalidValue;
+  struct stat status {};
+  if (fd < 0 || fstat(fd, &status) != 0) return kInvalidValue;
+  const std::lock_guard lock(allocationsMutex);
+  for (auto& [at, one] : opened) {
+    if (one.name != path) continue;
+    close(fd);
+    if (one.file != status.st_ino) return kAlreadyMapped;
+    ++one.times;
+    *address = at;
+    return kSuccess;
+  }
   void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   close(fd);
   if (data == MAP_FAILED) return kOutOfMemory;
   *address = reinterpret_cast<DevicePtr>(data);
-  const std::lock_guard lock(allocationsMutex);
-  opened[*address] = bytes;
+  opened[*address] = {path, status.st_ino, bytes, 1};
   return kSuccess;
 }
 
@@ -955,7 +971,8 @@ STAND_IN Result cuIpcCloseMemHandle(DevicePtr address) {
   const std::lock_guard lock(allocationsMutex);
   const auto found = opened.find(address);
   if (found == opened.end()) return kInvalidValue;
-  munmap(reinterpret_cast<void*>(address), found->second);
+  if (--found->second.times > 0) return kSuccess;
+  munmap(reinterpret_cast<void*>(address), found->second.bytes);
   opened.erase(found);
   return kSuccess;
 }

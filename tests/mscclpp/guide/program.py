@@ -152,6 +152,8 @@ def gathers(group: mscclpp.CommGroup, names: dict[str, Any], folder: Path) -> No
         blocks = (torch.arange(SIZE * count) * 3).reshape(SIZE, count).to(DEVICE)
         output = torch.full_like(blocks, -1)
         comm.all_gather(blocks[RANK].clone(), output)
+        if DEVICE == "cuda":  # the kernel waits for a proxy: see docs/mscclpp/native.md
+            torch.cuda.synchronize()
         assert torch.equal(output.cpu(), blocks.cpu()), count
     group.barrier()
 

@@ -1,9 +1,11 @@
 #include "ctran/gpu/discard.h"
 
 #include <atomic>
+#include <memory>
 #include <optional>
 #include <thread>
 
+#include "ctran/memory/device_sharing.h"
 #include "tests/unit/stream/stream_fixture.h"
 
 namespace ctran::testing {
@@ -17,18 +19,18 @@ TEST_F(DiscardTest, WaitsUntilWhatIsLaunchedCanBeSeen) {
   std::optional placement(queue->place(first.get(), false));
   gate.put(first.get());
   gpu::discard(0, [&] { freed = true; });
-  gpu::freeDiscarded([&] { return queue->isIdle(); });
+  gpu::freeDiscarded();
   EXPECT_FALSE(freed) << "while the operation is launched";
   const auto operation =
       queue->track(*placement, {.name = "barrier", .sequence = 1, .timeout = Milliseconds(60'000)},
                    [] { return nullptr; });
   placement.reset();
-  gpu::freeDiscarded([&] { return queue->isIdle(); });
+  gpu::freeDiscarded();
   EXPECT_FALSE(freed) << "while the operation runs";
   gate.open();
   operation->wait();
   queue->inspect();
-  gpu::freeDiscarded([&] { return queue->isIdle(); });
+  gpu::freeDiscarded();
   EXPECT_TRUE(freed);
 }
 
@@ -49,6 +51,39 @@ TEST_F(DiscardTest, LaunchesWaitForWhatIsBeingFreed) {
   goesOn = true;
   launches.join();
   frees.join();
+}
+
+TEST_F(DiscardTest, WaitsForKernelsThatNoQueueKnows) {
+  bool freed = false;
+  {
+    const gpu::Launching launching;
+    gate.put(first.get());
+    gpu::keepUntilReached(first.get());
+  }
+  gpu::discard(0, [&] { freed = true; });
+  gpu::freeDiscarded();
+  EXPECT_FALSE(freed);
+  gate.open();
+  gpu::check(gpu::Driver::get().streamSynchronize(first.get()), "cuStreamSynchronize");
+  gpu::freeDiscarded();
+  EXPECT_TRUE(freed);
+}
+
+/// The driver refuses to map memory that its owner allocated anew while what was there before is
+/// still mapped.
+TEST_F(DiscardTest, MemoryIsMappedAnewAfterItsOwnerAllocatedItAnew) {
+  const gpu::Driver& driver = gpu::Driver::get();
+  std::shared_ptr<void> mapped;
+  for (int lap = 0; lap < 3; ++lap) {
+    gpu::DevicePtr owned = 0;
+    gpu::check(driver.memAlloc(&owned, 4096), "cuMemAlloc");
+    const SharedRange range = shareDeviceMemory(owned, 4096);
+    mapped = mapDeviceMemory(range, 0);
+    *static_cast<int*>(gpu::pointerTo(owned)) = lap;
+    EXPECT_EQ(*static_cast<int*>(mapped.get()), lap);
+    mapped.reset();
+    gpu::check(driver.memFree(owned), "cuMemFree");
+  }
 }
 
 }  // namespace

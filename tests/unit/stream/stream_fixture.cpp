@@ -1,5 +1,6 @@
 #include "tests/unit/stream/stream_fixture.h"
 
+#include <algorithm>
 #include <thread>
 
 #include "ctran/gpu/discard.h"
@@ -44,15 +45,23 @@ void Queue::endKernels() {
   callOnBreak();
 }
 
-void StreamTest::SetUp() { gpu::deferDiscarding(); }
+void StreamTest::SetUp() {
+  gpu::deferDiscarding([this] {
+    return std::all_of(queues_.begin(), queues_.end(), [](const auto& one) {
+      const auto queue = one.lock();
+      return !queue || queue->isIdle();
+    });
+  });
+}
 
 void StreamTest::TearDown() {
   gate.open();
   gpu::check(gpu::Driver::get().ctxSynchronize(), "cuCtxSynchronize");
-  gpu::freeDiscarded();
   for (const auto& one : queues_) {
     if (const auto queue = one.lock()) queue->inspect();
   }
+  gpu::freeDiscarded();
+  gpu::deferDiscarding(nullptr);
 }
 
 std::shared_ptr<Queue> StreamTest::makeQueue(const StreamQueueOptions& options) {
