@@ -21,6 +21,12 @@ void inRing(Byte* ring, size_t capacity, uint64_t position, size_t bytes, Copy c
   if (bytes > first) copy(ring, first, bytes - first);
 }
 
+/// The bytes of a message that fit into the cache line of its header, behind it.
+constexpr size_t kInLine = kCacheLine - sizeof(ShmMessageHeader);
+/// How much of the ring is handed over at a time: the receiver copies that while more is written.
+constexpr size_t kMostAtATime = 16 << 10;
+size_t atATime(size_t capacity) { return std::min(capacity / 4, kMostAtATime); }
+
 size_t padded(size_t bytes) { return (bytes + kCacheLine - 1) / kCacheLine * kCacheLine; }
 
 /// One counter of the channel; the peer's move is waited for.
@@ -31,22 +37,43 @@ Condition reached(const Arena& arena, int peer, const std::atomic<uint64_t>& cou
 
 }  // namespace
 
-/// Eager: ends when the message is in the ring. A message larger than the ring flows through it, a
-/// quarter at a time, while the receiver empties it.
+/// Eager: ends when the message is in the ring. A message larger than the ring flows through it
+/// while the receiver empties it.
 Task sendShm(ShmChannel& channel, const Collective& c) {
   const size_t bytes = c.blockBytes();
-  const size_t largest = channel.capacity / 4;
-  // Room for `need` more bytes: the receiver has consumed all but capacity - need of them.
+  const size_t largest = atATime(channel.capacity);
+  // Room for `need` more bytes: the receiver has consumed all but capacity - need of them. Its
+  // counter is read, which costs a cache miss, when what is known of it does not do.
   const auto room = [&channel](size_t need) {
     const uint64_t end = channel.position + need;
     const uint64_t target = end > channel.capacity ? end - channel.capacity : 0;
-    return reached(channel.arena, channel.peer, channel.counters.consumed, target);
+    if (channel.consumed < target) {
+      channel.consumed = channel.counters.consumed.load(std::memory_order_acquire);
+    }
+    return channel.consumed >= target
+               ? Condition{}
+               : reached(channel.arena, channel.peer, channel.counters.consumed, target);
   };
+
+  const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
+  const auto putHeader = [&channel, &header] {
+    std::byte* const line = channel.ring + (channel.position & (channel.capacity - 1));
+    std::memcpy(line, &header, sizeof header);
+    return line + sizeof header;
+  };
+  if (bytes <= kInLine) {
+    co_await room(kCacheLine);
+    std::byte* const rest = putHeader();
+    if (bytes != 0) std::memcpy(rest, c.input, bytes);
+    channel.position += kCacheLine;
+    channel.counters.produced.store(channel.position, std::memory_order_release);
+    channel.arena.published();
+    co_return;
+  }
 
   size_t sent = std::min(bytes, largest - kCacheLine);
   co_await room(kCacheLine + padded(sent));
-  const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
-  std::memcpy(channel.ring + (channel.position & (channel.capacity - 1)), &header, sizeof header);
+  putHeader();
   inRing(channel.ring, channel.capacity, channel.position + kCacheLine, sent,
          [&c](std::byte* to, size_t from, size_t n) {
            if (n != 0) std::memcpy(to, c.input + from, n);
@@ -141,7 +168,7 @@ void ShmMailbox::Receiver::end() noexcept {
 /// Takes what is in the ring for as long as a receive waits. Returns up to where the ring has to be
 /// filled to go on.
 uint64_t ShmMailbox::pump() {
-  const size_t largest = capacity_ / 4;
+  const size_t largest = atATime(capacity_);
   while (isOpen_ || !waiting_.empty()) {
     const uint64_t available = counters_.produced.load(std::memory_order_acquire) - position_;
     if (!isOpen_) {
@@ -149,14 +176,16 @@ uint64_t ShmMailbox::pump() {
       open();
     }
     const size_t bytes = header_.bytes();
+    const bool isInLine = bytes <= kInLine;
+    const size_t lead = isInLine ? sizeof header_ : lead_;
     const size_t chunk = std::min(bytes - received_, largest - lead_);
-    const size_t need = lead_ + padded(chunk);
+    const size_t need = isInLine ? kCacheLine : lead + padded(chunk);
     if (available < need) return position_ + need;
     // Null: the receive has been given up, and the communicator with it.
     std::byte* const output = receiver_ != nullptr    ? receiver_->receive_->output
                               : data_.size() == bytes ? data_.data()
                                                       : nullptr;
-    inRing(ring_, capacity_, position_ + lead_, chunk,
+    inRing(ring_, capacity_, position_ + lead, chunk,
            [output, this](const std::byte* from, size_t to, size_t n) {
              if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
            });

@@ -40,6 +40,7 @@ class ShmChannel {
   std::byte* const ring;
   const size_t capacity;
   uint64_t position = 0;  ///< bytes of the ring that this end has used up
+  uint64_t consumed = 0;  ///< and what the other end is known to have taken
 };
 
 Task sendShm(ShmChannel& channel, const Collective& c);

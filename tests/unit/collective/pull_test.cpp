@@ -46,6 +46,7 @@ class Secret {
 constexpr int kRanks = 3;
 constexpr int kSecretive = 1;
 constexpr size_t kCount = 5000;  // of a block
+constexpr int32_t kUntouched = -1;
 
 int32_t given(int rank, size_t i) { return static_cast<int32_t>(rank * 100'003 + i * 7); }
 
@@ -60,30 +61,37 @@ int32_t expected(Kind kind, int rank, size_t i) {
       return given(kSecretive, i);
     case Kind::AllToAll:
       return given(static_cast<int>(block), rank * kCount + i % kCount);
+    case Kind::Scatter:
+      return given(kSecretive, rank * kCount + i);
+    case Kind::Reduce:
+      if (rank != kSecretive) return kUntouched;
+      [[fallthrough]];
+    case Kind::AllReduce:
+      for (int r = 0; r < kRanks; ++r) sum += given(r, i);
+      return sum;
     case Kind::ReduceScatter:
       for (int r = 0; r < kRanks; ++r) sum += given(r, rank * kCount + i);
       return sum;
     default:
-      for (int r = 0; r < kRanks; ++r) sum += given(r, i);
-      return sum;
+      return kUntouched;
   }
 }
 
 void check(Communicator& communicator, Kind kind, std::span<int32_t> input,
            std::span<int32_t> output) {
   const int rank = communicator.rank();
+  if (input.data() != output.data()) std::fill(output.begin(), output.end(), kUntouched);
   for (size_t i = 0; i < input.size(); ++i) input[i] = given(rank, i);
   Collective call;
   call.kind = kind;
   call.type = DataType::Int32;
   call.count = kCount;
-  if (kind == Kind::Broadcast) call.root = kSecretive;
+  if (hasRoot(kind)) call.root = kSecretive;
   if (kind == Kind::Broadcast && rank == call.root) output = input;
   call.input = reinterpret_cast<const std::byte*>(input.data());
   call.output = reinterpret_cast<std::byte*>(output.data());
   communicator.run(call);
-  const bool one =
-      kind == Kind::Broadcast || kind == Kind::AllReduce || kind == Kind::ReduceScatter;
+  const bool one = kind != Kind::AllGather && kind != Kind::AllToAll;
   for (size_t i = 0; i < (one ? kCount : kRanks * kCount); ++i) {
     ASSERT_EQ(output[i], expected(kind, rank, i)) << nameOf(kind) << ", element " << i;
   }
@@ -106,11 +114,17 @@ TEST(Pull, LendsCopiesOfMemoryThatNobodyMayRead) {
     barrier.kind = Kind::Barrier;
     communicator->run(barrier);  // now all know whether they can read at all
     for (const Kind kind :
-         {Kind::Broadcast, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::AllToAll}) {
+         {Kind::Broadcast, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::AllToAll,
+          Kind::Scatter, Kind::Reduce}) {
       check(*communicator, kind, in, out);
     }
     check(*communicator, Kind::AllReduce, in, in);
     check(*communicator, Kind::AllToAll, in, in);
+    if (rank == kSecretive) {
+      check(*communicator, Kind::Reduce, in, in);
+    } else {
+      check(*communicator, Kind::Reduce, in, out);
+    }
     communicator->finalize();
   });
 }
