@@ -61,7 +61,8 @@ class Algorithm:
 
     Attributes:
         name: of the algorithm.
-        collective: "allreduce", "allgather", "reducescatter", "alltoall" or "broadcast".
+        collective: "allreduce", "allgather", "reducescatter", "alltoall" or "broadcast"; of
+            programs that promise no result, "sendrecv" or "test".
         message_size_range: the least and the most bytes for which a selector should take it;
             `execute` takes any.
         tags: numbers by name, for selectors.
@@ -251,11 +252,13 @@ class Algorithm:
             raise ValueError(
                 f"{self.name!r} is for {world} ranks, and the communicator has {communicator.size}"
             )
-        hints = self._hints(communicator)
-        operation = _runtime.prepare(communicator, KINDS[self.collective], hints)
+        operation = self._operation(communicator)
         self._operations[id(comm)] = operation
         self._when_gone(comm, self._operations.pop, id(comm), None)
         return operation
+
+    def _operation(self, comm: Communicator) -> Operation:
+        return _runtime.prepare(comm, KINDS[self.collective], self._hints(comm))
 
     def _when_gone(self, owner: object, function: Callable[..., Any], *arguments: Any) -> None:
         """Calls a function when the owner is no more, and before that if `reset` is called."""

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from mscclpp import engine
+from mscclpp import _runtime, engine
 from mscclpp.algorithm import KINDS, Algorithm, Constraint, gpu_hints
 from mscclpp.language.plan import Plan
 from mscclpp.language.program import CollectiveProgram
@@ -21,12 +21,13 @@ from mscclpp.proof import CannotVerify, NotProved, Report, lower, prove_kept, pr
 from mscclpp.types import AlgorithmType, CollectiveBufferMode, ReduceOp
 
 if TYPE_CHECKING:
-    from mscclpp._runtime import Communicator
+    from mscclpp._runtime import Communicator, Operation
 
 __all__ = ["DslAlgorithm", "PlanAlgorithm", "Registration", "compile"]
 
 
 _MOST = 2**63 - 1  # bytes of which the engine knows
+OPEN = ("sendrecv", "test")  # collectives that promise no result
 # On GPUs, for calls that a plan cannot serve.
 _INSTEAD = {"allreduce": "pipeline", "reducescatter": "pipeline"}
 
@@ -104,6 +105,11 @@ class PlanAlgorithm(Algorithm):
             CannotVerify: it says what no plan can say yet.
             EngineError: it cannot be executed here.
         """
+        if self.collective in OPEN:
+            raise ValueError(
+                f"{self.name!r} is a program of {self.collective!r}, which promises no result: it "
+                f"can be executed, but serves no calls"
+            )
         # The engine counts what a rank has for one other, or for all.
         parts = 1 if self.collective == "allreduce" else len(self.plan.gpus)
         least, most = self.message_size_range
@@ -121,12 +127,22 @@ class PlanAlgorithm(Algorithm):
     def _lowered(self) -> dict[str, Any]:
         return prove_kept(self.plan).lowered
 
+    def _operation(self, comm: Communicator) -> Operation:
+        if self.collective not in OPEN:
+            return super()._operation(comm)
+        sizes = self._lowered()["open"]
+        name = self._registered(comm, comm.name)
+        hints = {"ctran::algorithm": f"all_reduce={name}"}
+        return _runtime.prepare(comm, "all_reduce", hints, sizes["inputs"], sizes["outputs"], name)
+
     def _hints(self, comm: Communicator) -> dict[str, str]:
         name = self._registered(comm, comm.name)
         return {"ctran::algorithm": f"{KINDS[self.collective]}={name}"}
 
     def _gpu_hints(self, comm: Communicator) -> dict[str, str]:
         name = self._registered(comm, comm.gpu_name)
+        if self.collective in OPEN:  # nothing else does what it does
+            return {"ctran::algorithm": f"all_reduce={name}"}
         return gpu_hints(self.collective, name, _INSTEAD.get(self.collective, "direct"))
 
     def _registered(self, comm: Communicator, communicator: str) -> str:

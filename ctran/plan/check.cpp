@@ -130,6 +130,15 @@ void check(const Plan& plan) {
   need(plan, plan.chunks >= 1 && plan.chunks <= kMaxChunks, "the number of chunks", plan.chunks);
   need(plan, plan.scratch >= 0 && plan.scratch <= kMaxChunks, "the scratch", plan.scratch);
   need(plan, plan.depth >= 1 && plan.depth <= 16, "the depth", plan.depth);
+  if (plan.open) {
+    if (plan.kind != CollectiveKind::AllReduce) rejectPlan(plan, "an open plan is an all_reduce");
+    for (const int blocks : {plan.open->inputs, plan.open->outputs}) {
+      need(plan, blocks >= 0 && blocks <= kMaxChunks / plan.chunks, "the number of blocks", blocks);
+    }
+    if (plan.inPlace && plan.open->inputs != plan.open->outputs) {
+      rejectPlan(plan, "input and output differ in size, so the plan is not in place");
+    }
+  }
   if (plan.kind == CollectiveKind::Broadcast && !plan.inPlace) {
     rejectPlan(plan, "a broadcast has no input but the root's output: it is in place");
   }

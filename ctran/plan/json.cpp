@@ -136,13 +136,18 @@ Json toJson(const Plan& plan) {
   json.set("chunks", Json(plan.chunks)).set("scratch", Json(plan.scratch));
   if (plan.depth != 1) json.set("depth", Json(plan.depth));
   if (plan.inPlace) json.set("in_place", Json(true));
+  if (plan.open) {
+    Json open = Json::object();
+    open.set("inputs", Json(plan.open->inputs)).set("outputs", Json(plan.open->outputs));
+    json.set("open", std::move(open));
+  }
   json.set("channels", std::move(channels)).set("programs", std::move(programs));
   return json;
 }
 
 Plan fromJson(const Json& json) {
   expectMembers(json, {"plan", "name", "collective", "ranks", "root", "chunks", "scratch", "depth",
-                       "in_place", "channels", "programs"});
+                       "in_place", "open", "channels", "programs"});
   if (json.at("plan").asInt32() != kVersion) {
     throw Error(ErrorKind::InvalidArgument,
                 "this is a plan of version " + json.at("plan").print() + ", not 1");
@@ -159,6 +164,10 @@ Plan fromJson(const Json& json) {
   plan.scratch = json.intOr("scratch", 0);
   plan.depth = json.intOr("depth", 1);
   plan.inPlace = json.boolOr("in_place", false);
+  if (const Json* open = json.find("open")) {
+    expectMembers(*open, {"inputs", "outputs"});
+    plan.open = {open->at("inputs").asInt32(), open->at("outputs").asInt32()};
+  }
   forEach(json, "channels", [&](const Json& item) {
     expectMembers(item, {"from", "to", "credits"});
     plan.channels.push_back(

@@ -29,6 +29,7 @@ std::string_view nameOf(const Step& step, int rank) {
 }
 
 int Plan::blocks(Buffer buffer) const {
+  if (open) return buffer == Buffer::Input ? open->inputs : open->outputs;
   const bool many = kind == CollectiveKind::AllToAll ||
                     (kind == CollectiveKind::AllGather && buffer == Buffer::Output) ||
                     (kind == CollectiveKind::ReduceScatter && buffer == Buffer::Input);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -97,6 +98,14 @@ struct Plan {
   int scratch = 0;       ///< chunks of scratch per rank, in each copy
   int depth = 1;         ///< copies of scratch
   bool inPlace = false;  ///< there is no input; output holds it in the beginning
+  /// Of a plan that promises no result: the blocks in each rank's input and output. It is called as
+  /// an all_reduce of one block, and serves only calls that name it.
+  struct Open {
+    int inputs = 0;
+    int outputs = 0;
+    bool operator==(const Open&) const = default;
+  };
+  std::optional<Open> open;
   std::vector<Channel> channels;
   std::vector<std::vector<Lane>> programs;  ///< [rank][lane]
 

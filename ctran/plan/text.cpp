@@ -61,6 +61,10 @@ std::string toText(const Plan& plan) {
           (plan.scratch == 1 ? " chunk" : " chunks");
   if (plan.depth > 1) text += " x" + std::to_string(plan.depth);
   if (plan.inPlace) text += ", in place";
+  if (plan.open) {
+    text += ", without a promise, from " + std::to_string(plan.open->inputs) + " blocks to " +
+            std::to_string(plan.open->outputs);
+  }
   text += "\n";
   for (size_t i = 0; i < plan.channels.size(); ++i) {
     const Channel& c = plan.channels[i];

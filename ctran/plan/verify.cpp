@@ -198,7 +198,7 @@ void runAndCheck(const Plan& plan, bool inPlace, Report& report) {
   report.properties.finals = std::move(run.properties.finals);
   report.properties.rankOrder = report.properties.flat = true;
   if (!ended) return;
-  for (size_t e = 0; e < executions.size(); ++e) {
+  for (size_t e = 0; e < executions.size() && !plan.open; ++e) {
     checkResults(plan, run, static_cast<int>(e), report);
   }
   if (!inPlace) checkInputs(plan, run, report);
@@ -239,7 +239,7 @@ Report verify(const Plan& plan, const Limits& limits) {
   if (!report.ok()) return report;
   checkSignals(plan, report);
   runAndCheck(plan, false, report);
-  if (report.ok() && !plan.inPlace) {
+  if (report.ok() && !plan.inPlace && !plan.open) {
     Report inPlace;
     runAndCheck(plan, true, inPlace);
     report.properties.inPlaceSafe = inPlace.ok();

@@ -146,7 +146,8 @@ std::vector<std::string> Selector::candidates(CollectiveKind kind, size_t bytes)
   const PlanCall planned = planCallOf(call);
   for (const RegisteredPlan& plan : registeredPlans()) {
     const bool known = std::find(names.begin(), names.end(), plan.name) != names.end();
-    if (!known && whyNot(plan, planned).empty()) names.push_back(plan.name);
+    if (!known && !plan.algorithm->plan().open && whyNot(plan, planned).empty())
+      names.push_back(plan.name);
   }
   return names;
 }
@@ -338,8 +339,10 @@ const RegisteredPlan* Selector::decidePlan(const PlanCall& call, const CallHints
                                            std::string* why) const {
   const RegisteredPlans& plans = registeredPlans();
   const CollectiveKind kind = call.call.kind;
+  const bool isNamed = hints != nullptr && hints->preferences.of(kind) != nullptr;
   const auto find = [&](const auto& matches, const std::string& reason) -> const RegisteredPlan* {
     for (const RegisteredPlan& plan : plans) {
+      if (plan.algorithm->plan().open && !isNamed) continue;
       if (!matches(plan) || !whyNot(plan, call).empty()) continue;
       if (why != nullptr) *why = reason;
       return &plan;
@@ -359,9 +362,7 @@ const RegisteredPlan* Selector::decidePlan(const PlanCall& call, const CallHints
   if (forcedKind_ == kind && (forced_ != nullptr || !forcedPlan_.empty())) {
     return forcedPlan_.empty() ? nullptr : named(forcedPlan_, kBeingMeasured);
   }
-  if (hints != nullptr && hints->preferences.of(kind) != nullptr) {
-    return wanted(hints->preferences, kByHint);
-  }
+  if (isNamed) return wanted(hints->preferences, kByHint);
   if (const auto* plan = find([](const RegisteredPlan& plan) { return plan.use.preferred; },
                               "a plan is preferred for it")) {
     return plan;

@@ -78,7 +78,7 @@ class AllToAll(Collective):
 
 
 class SendRecv(Collective):
-    """One part goes from rank to rank."""
+    """One part goes from rank to rank, as the program says: no result is promised."""
 
     name = "sendrecv"
 

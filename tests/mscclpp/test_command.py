@@ -48,8 +48,11 @@ def wrong():
     return program
 
 def unknown():
-    with CollectiveProgram("unknown", SendRecv(2, 1, False), 2) as program:
-        pass
+    with CollectiveProgram("unknown", AllReduce(2, 1, False), 2) as program:
+        lock = Semaphore(0, initial_value=1)
+        for tb in range(2):
+            lock.acquire(tb=tb)
+            lock.release(tb=tb)
     return program
 
 written = wrong()
@@ -133,7 +136,7 @@ def test_what_is_wrong_is_told_with_its_line(run: Run, mine: Path) -> None:
 def test_what_cannot_be_asked_is_told(run: Run, mine: Path, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("1 / 0")
     for name, why in (
-        ("unknown", "cannot be verified yet: the collective sendrecv"),
+        ("unknown", "cannot be verified yet: rank 0, thread block 0, 'sem_acquire'"),
         ("number", "is no CollectiveProgram but 3"),
         ("nothing", "has no 'nothing'"),
         ("all_gather", "is a function of spec: say --ranks"),

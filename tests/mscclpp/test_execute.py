@@ -19,6 +19,8 @@ from mscclpp.language import (
     CollectiveProgram,
     MemoryChannel,
     ReduceOperationType,
+    SendRecv,
+    TestCollective,
 )
 from mscclpp.language import Rank as RankOf
 from mscclpp.utils import torch_dtype_to_mscclpp_dtype
@@ -143,6 +145,38 @@ def others(rank: Rank) -> None:
 @pytest.mark.parametrize("size", [2, 4])
 def test_other_collectives(ranks: MakeRanks, size: int) -> None:
     ranks(size).run(others)
+
+
+def without_promise(rank: Rank) -> None:
+    """SendRecv in place and not, and buffers of two and three chunks."""
+    with group_of(rank) as group:
+        run = Runner(group)
+        collectives = [SendRecv(2, 2, False), SendRecv(2, 2, True), TestCollective(2, 2, 3)]
+        for collective in collectives:
+            for instances in (1, 2):
+                algorithm = compiled("send_reversed", collective=collective, instances=instances)
+                for count in (0, instances, 33 * instances, 50_002):
+                    mine = torch.arange(2 * count, dtype=torch.float32) + 1000 * rank.rank
+                    turned = torch.cat([mine[count:], mine[:count]]) - 1000
+                    chunks = collective.output_chunks
+                    result = mine if collective.inplace else torch.full((chunks * count,), -1.0)
+                    wanted = result.clone()
+                    if rank.rank == 1:
+                        wanted[: 2 * count] = turned
+                    for _ in range(3):
+                        kept = mine.clone()
+                        run(algorithm, mine, result)
+                        assert result.equal(wanted)
+                        assert collective.inplace or mine.equal(kept)
+        with pytest.raises(ValueError, match="has 4 and 6 chunks of them"):
+            run(algorithm, torch.ones(4), torch.ones(4))
+        whole = torch.ones(10)
+        with pytest.raises(ValueError, match="overlaps the output"):
+            run(algorithm, whole[:4], whole[3:9])
+
+
+def test_programs_that_promise_no_result_are_executed(ranks: MakeRanks) -> None:
+    ranks(2).run(without_promise)
 
 
 def many(rank: Rank) -> None:

@@ -24,7 +24,9 @@ from mscclpp.language import (
     ReduceScatter,
     Semaphore,
     SendRecv,
+    TestCollective,
 )
+from mscclpp.language.collectives import Collective
 
 Write = Callable[..., CollectiveProgram]
 PROVED = [
@@ -457,16 +459,29 @@ def test_what_cannot_be_verified_yet_is_an_error_with_its_line(body: Body, says:
     assert error.locations[0].text().endswith("# here")
 
 
-@pytest.mark.parametrize(
-    ("collective", "says"),
-    [
-        (SendRecv(2, 1, False), "the collective sendrecv"),
-    ],
-)
-def test_collectives_that_cannot_be_verified_yet_are_told(collective: object, says: str) -> None:
-    error = refused(collective, Pair.exchange)
-    assert isinstance(error, mscclpp.CannotVerify)
-    assert f"cannot be verified yet: {says}" in str(error)
+OPEN = [SendRecv(2, 2, False), SendRecv(2, 2, True), TestCollective(2, 2, 3)]
+
+
+@pytest.mark.parametrize("collective", OPEN)
+@pytest.mark.parametrize("instances", [1, 2])
+def test_programs_that_promise_nothing_are_proved_to_end_and_not_to_race(
+    write_program: Write, collective: Collective, instances: int
+) -> None:
+    def kinds(**settings: bool) -> set[str]:
+        program = write_program("send_reversed", collective=collective, **settings)
+        return {finding.kind for finding in program.verify().findings}
+
+    program = write_program("send_reversed", collective=collective, instances=instances)
+    assert program.verify(), str(program.verify())
+    assert "no result is promised" in program.explain()
+    assert kinds(shows=False) == {"uninitialized"}
+    assert "race" in kinds(waits=False)
+
+
+def test_what_promises_no_result_serves_no_calls(write_program: Write) -> None:
+    algorithm = mscclpp.compile(write_program("send_reversed"))
+    with pytest.raises(ValueError, match=r"is a program of 'sendrecv'.* serves no calls"):
+        mscclpp.register(algorithm)
 
 
 def writes_to_another_block(pair: Pair) -> None:

@@ -26,12 +26,7 @@ class Lowering : private Cursor {
     forEach([&](const Operation& op) {
       factor_ = small(std::lcm(int64_t{factor_}, int64_t{op.groupSize} * iterations_));
     });
-    const int perBlock =
-        plan_.kind == CollectiveKind::AllGather || plan_.kind == CollectiveKind::AllToAll
-            ? program_.gpus[0].outputChunks / plan_.ranks
-            : program_.gpus[0].outputChunks;
-    if (perBlock < 1) failAsWrong("the output has too few chunks");
-    plan_.chunks = small(int64_t{perBlock} * factor_);
+    plan_.chunks = small(int64_t{chunksPerBlock()} * factor_);
     size_t lanes = 1;
     for (const Gpu& gpu : program_.gpus) {
       plan_.scratch = std::max(plan_.scratch, small(int64_t{gpu.scratchChunks} * factor_));
@@ -61,6 +56,27 @@ class Lowering : private Cursor {
     return static_cast<int>(chunks);
   }
 
+  int chunksPerBlock() const {
+    if (plan_.open) return 1;
+    const int chunks = program_.gpus[0].outputChunks;
+    const bool isMany =
+        plan_.kind == CollectiveKind::AllGather || plan_.kind == CollectiveKind::AllToAll;
+    const int perBlock = isMany ? chunks / plan_.ranks : chunks;
+    if (perBlock < 1) failAsWrong("the output has too few chunks");
+    return perBlock;
+  }
+
+  /// Of these MSCCL++ says no result: each chunk is a block, which may go anywhere.
+  Plan::Open openBuffers() const {
+    Plan::Open open;
+    for (const Gpu& gpu : program_.gpus) {
+      open.inputs = std::max(open.inputs, gpu.inputChunks);
+      open.outputs = std::max(open.outputs, gpu.outputChunks);
+    }
+    if (open.inputs < 1 && open.outputs < 1) failAsWrong("there is neither input nor output");
+    return open;
+  }
+
   void nameCollective() {
     const std::string& name = program_.collective;
     if (name == "allreduce") {
@@ -71,6 +87,9 @@ class Lowering : private Cursor {
       plan_.kind = CollectiveKind::ReduceScatter;
     } else if (name == "alltoall") {
       plan_.kind = CollectiveKind::AllToAll;
+    } else if (name == "sendrecv" || name == "test") {
+      plan_.kind = CollectiveKind::AllReduce;
+      plan_.open = openBuffers();
     } else {
       fail("the collective " + name);
     }

@@ -21,6 +21,9 @@ struct State {
   ctran::api::Hints hints;
   std::shared_ptr<const ctran::CallHints> prepared;
   int ranks = 1;
+  /// Of a program that promises no result: blocks in each buffer, and the plan that has to serve.
+  int inputs = 0, outputs = 0;
+  std::string plan = {};
   bool onGpus = false;                                       ///< whether it is prepared for them
   std::shared_ptr<const ctran::CallHints> preparedGpu = {};  ///< for that; null without hints
 };
@@ -50,8 +53,23 @@ bool reduces(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
 }
 
+/// Elements of a block of a program that promises no result.
+size_t countOfOpen(const State& state, size_t input, size_t output, ctran::DataType type) {
+  const auto inputs = static_cast<size_t>(state.inputs);
+  const auto outputs = static_cast<size_t>(state.outputs);
+  const size_t block = inputs != 0 ? input / inputs : output / outputs;
+  if (block * inputs != input || block * outputs != output || block % sizeOf(type) != 0) {
+    raise(PyExc_ValueError, "input_size is " + std::to_string(input) + " and output_size " +
+                                std::to_string(output) + " bytes, but the program has " +
+                                std::to_string(inputs) + " and " + std::to_string(outputs) +
+                                " chunks of them, which are whole elements of one size");
+  }
+  return block / sizeOf(type);
+}
+
 /// Of the engine's call; raises ValueError where the sizes do not belong together.
 size_t countOf(const State& state, size_t input, size_t output, ctran::DataType type) {
+  if (!state.plan.empty()) return countOfOpen(state, input, output, type);
   const size_t ranks = static_cast<size_t>(state.ranks), element = sizeOf(type);
   const auto fail = [&](const std::string& why) {
     raise(PyExc_ValueError, "input_size is " + std::to_string(input) + " and output_size " +
@@ -119,6 +137,23 @@ void checkApart(const Call& call) {
                               nameOf(output) + "; in place, both begin at the same address");
 }
 
+/// Of a program that promises no result.
+void checkOpen(const Call& call, size_t inputBytes, size_t outputBytes) {
+  const ctran::MemoryRange input{call.input, inputBytes}, output{call.output, outputBytes};
+  if ((call.input == call.output && inputBytes == outputBytes) || !overlap(input, output)) return;
+  raise(PyExc_ValueError, "the input, " + nameOf(input) + ", overlaps the output, " +
+                              nameOf(output) + "; in place, they are the same");
+}
+
+/// No other algorithm does what a program does that promises no result.
+void checkServes(const State& state, const Call& call, const ctran::api::Communicator& engine) {
+  const auto found =
+      engine.explain(call.kind, call.count * sizeOf(call.type), call.type, state.hints);
+  if (found.algorithm == state.plan) return;
+  raise(PyExc_RuntimeError, "'" + state.plan + "' cannot serve this call of " + engine.name() +
+                                ": it spans hosts, or has more than the engine executes");
+}
+
 /// The GPU that has the buffers; none if the host has them.
 std::optional<int> gpuOf(const Call& call, int64_t inputBytes, int64_t outputBytes) {
   const void* const first = inputBytes != 0 ? call.input : call.output;
@@ -180,6 +215,9 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
       if (!isSupported(call.op.kind, call.type)) return PyLong_FromLong(kInvalidArgument);
     }
     if (call.kind == CollectiveKind::Broadcast) checkApart(call);
+    if (!state.plan.empty()) {
+      checkOpen(call, static_cast<size_t>(inputBytes), static_cast<size_t>(outputBytes));
+    }
     const int64_t stream = count > 7 ? integer(given[7], "stream") : 0;
     const auto shared = held(state);
     if (const auto device = gpuOf(call, inputBytes, outputBytes)) {
@@ -198,6 +236,7 @@ PyObject* run(PyObject* object, PyObject* const* given, Py_ssize_t count) {
     }
     Turn turn(*shared);
     shared->throwIfBroken();
+    if (!state.plan.empty()) checkServes(state, call, *shared->engine);
     if (copiesInput(call, *shared)) {
       std::memcpy(call.output, call.input, call.count * sizeOf(call.type));
     }
@@ -262,19 +301,22 @@ PyObject* explain(PyObject* object, PyObject* arguments) {
   });
 }
 
-/// prepare(communicator, kind, hints) -> Operation
+/// prepare(communicator, kind, hints[, inputs, outputs, plan]) -> Operation
 PyObject* prepare(PyObject*, PyObject* arguments) {
   return guarded([&] {
     PyObject *communicator = nullptr, *hints = nullptr;
-    const char* name = nullptr;
-    if (!PyArg_ParseTuple(arguments, "OsO!", &communicator, &name, &PyDict_Type, &hints)) {
+    const char *name = nullptr, *plan = "";
+    int inputs = 0, outputs = 0;
+    if (!PyArg_ParseTuple(arguments, "OsO!|iis", &communicator, &name, &PyDict_Type, &hints,
+                          &inputs, &outputs, &plan)) {
       throw PythonError();
     }
     const auto& shared = sharedOf(communicator);
     const auto kind = ctran::collectiveKindNamed(name);
     if (!kind) raise(PyExc_ValueError, "there is no collective '" + std::string(name) + "'");
     const ctran::api::Hints given = hintsOf(hints);
-    State state{shared, *kind, given, shared->engine->prepare(given), shared->engine->size()};
+    State state{shared, *kind,   given, shared->engine->prepare(given), shared->engine->size(),
+                inputs, outputs, plan};
     Ref object = checked(type->tp_alloc(type, 0));
     new (&reinterpret_cast<OperationObject*>(object.get())->state) State(std::move(state));
     return object.release();
@@ -301,7 +343,10 @@ PyType_Slot slots[] = {
 };
 
 PyMethodDef functions[] = {
-    {"prepare", prepare, METH_VARARGS, "prepare(communicator, collective, hints): an Operation"},
+    {"prepare", prepare, METH_VARARGS,
+     "prepare(communicator, collective, hints): an Operation; of a program that promises no "
+     "result, "
+     "also its chunks of input and output, and the plan"},
     {"why_not", whyNot, METH_VARARGS, "why_not(dtype, op): why there is no such reduction, or ''"},
     {},
 };

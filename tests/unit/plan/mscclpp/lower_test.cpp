@@ -246,8 +246,7 @@ TEST(Mscclpp, SaysWhatAPlanCannotSay) {
     const char* says;
   };
   const Case cases[] = {
-      {replaced(kReducePack, {{"allreduce", "sendrecv"}}),
-       "a plan cannot express the collective sendrecv"},
+      {replaced(kReducePack, {{"allreduce", "scan"}}), "a plan cannot express the collective scan"},
       {gather({R"({"name": "glre", "channel_type": "switch"})"}), "it lacks sources or dest"},
       {gather({R"({"name": "dance"})"}), "rank 0, thread block 0, 'dance': there is no such"},
       {gather({kPut, kSignal}), "nobody is at the other end"},
