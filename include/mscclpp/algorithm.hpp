@@ -172,12 +172,17 @@ class MSCCLPP_API NativeAlgorithm : public Algorithm {
   const CollectiveBufferMode& bufferMode() const override;
   AlgorithmType type() const override { return AlgorithmType::Native; }
   Constraint constraint() const override;
+  /// Where its kernels run.
+  DeviceType device() const;
   CommResult execute(std::shared_ptr<Communicator> comm, const void* input, void* output,
                      size_t inputSize, size_t outputSize, DataType dtype, ReduceOp op,
                      cudaStream_t stream, std::shared_ptr<Executor> executor, int nBlocks = 0,
                      int nThreadsPerBlock = 0, bool symmetricMemory = false,
                      const Extras& extras = {}, DataType accumDtype = DataType::AUTO) override;
+  /// Contexts that a call uses at this time go when it has ended.
   void reset() override;
+  /// The same of calls on one communicator.
+  void reset(const Communicator& communicator);
 
  private:
   class Impl;

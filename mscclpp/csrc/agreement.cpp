@@ -1,7 +1,5 @@
 #include "agreement.h"
 
-#include <algorithm>
-
 #include "lines.h"
 #include "memory.h"
 #include "mscclpp/poll_device.hpp"
@@ -13,7 +11,8 @@ constexpr int kTag = 0x6167'7265;
 
 }  // namespace
 
-Agreement::Agreement(Communicator& communicator) : bootstrap_(communicator.bootstrap()) {
+Agreement::Agreement(Communicator& communicator)
+    : bootstrap_(communicator.bootstrap()), numbers_(bootstrap_->getNranks()) {
   const int size = bootstrap_->getNranks();
   const int rank = bootstrap_->getRank();
   if (bootstrap_->getNranksPerNode() < size) return;
@@ -38,26 +37,26 @@ Agreement::Agreement(Communicator& communicator) : bootstrap_(communicator.boots
   }
 }
 
-bool Agreement::any(bool mine) {
+const std::vector<uint32_t>& Agreement::all(uint32_t mine) {
+  const int rank = bootstrap_->getRank();
   ++calls_;
+  numbers_[rank] = mine;
   if (peers_.empty()) {
-    if (bootstrap_->getNranks() == 1) return mine;
-    std::vector<char> answers(bootstrap_->getNranks());
-    answers[bootstrap_->getRank()] = mine ? 1 : 0;
-    bootstrap_->allGather(answers.data(), 1);
-    return std::find(answers.begin(), answers.end(), 1) != answers.end();
+    if (numbers_.size() > 1) bootstrap_->allGather(numbers_.data(), sizeof mine);
+    return numbers_;
   }
-  const uint64_t turn = calls_ % 2;
-  storeReleaseSystem(own_[turn].get(), calls_ << 1 | (mine ? 1 : 0));
-  bool result = mine;
-  for (const Peer& peer : peers_) {
+  const uint32_t turn = calls_ % 2;
+  storeReleaseSystem(own_[turn].get(), uint64_t{calls_} << 32 | mine);
+  for (int p = 0; const Peer& peer : peers_) {
     const auto* const word = static_cast<const uint64_t*>(peer.words[turn].data());
     uint64_t answer = 0;
-    waitUntil([&] { return (answer = loadAcquireSystem(word)) >> 1 >= calls_; },
+    // Until all have read it, nobody writes another there.
+    waitUntil([&] { return (answer = loadAcquireSystem(word)) >> 32 == calls_; },
               peer.limits.limit());
-    result = result || (answer & 1) != 0;
+    numbers_[p < rank ? p : p + 1] = static_cast<uint32_t>(answer);
+    ++p;
   }
-  return result;
+  return numbers_;
 }
 
 }  // namespace mscclpp

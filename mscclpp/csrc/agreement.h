@@ -7,19 +7,20 @@
 
 namespace mscclpp {
 
-/// How ranks learn, in each call, whether one of them has something new. Among ranks of one host it
+/// How ranks learn, in each call, with which buffers the others call. Among ranks of one host it
 /// takes a store and a load per rank.
 ///
-/// Each rank writes the number of the call, and its answer, to a word of its own, which the others
-/// read. Two words take turns: who writes for call n + 2 has read for call n + 1 what all wrote
-/// after they had read for call n.
+/// Each rank writes the number of the call, and one for its buffers, to a word of its own, which
+/// the others read. Two words take turns: who writes for call n + 2 has read for call n + 1 what
+/// all wrote after they had read for call n.
 class Agreement {
  public:
   /// Collective.
   explicit Agreement(Communicator& communicator);
 
-  /// Whether one of the ranks passes true. Collective. Throws Error as waits do.
-  bool any(bool mine);
+  /// The numbers that all ranks pass, by rank; until the next call. Collective. Throws Error as
+  /// waits do.
+  const std::vector<uint32_t>& all(uint32_t mine);
 
  private:
   struct Peer {
@@ -30,7 +31,8 @@ class Agreement {
   const std::shared_ptr<Bootstrap> bootstrap_;
   std::shared_ptr<uint64_t> own_[2];
   std::vector<Peer> peers_;  // empty if they are on several hosts
-  uint64_t calls_ = 0;
+  uint32_t calls_ = 0;
+  std::vector<uint32_t> numbers_;
 };
 
 }  // namespace mscclpp

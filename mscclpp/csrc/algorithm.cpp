@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <mutex>
 
 #include "agreement.h"
 #include "ctran/gpu.h"
@@ -94,38 +95,92 @@ struct HashOfKey {
 
 class NativeAlgorithm::Impl {
  public:
-  struct Context {
-    std::shared_ptr<void> made;
+  /// What a key of this rank stands for: memory that was allocated anew is something else.
+  struct Buffers {
     Allocations allocations;
+    uint32_t number = 0;  ///< told to the other ranks
     uint64_t lastCall = 0;
   };
-  using Contexts = std::unordered_map<AlgorithmCtxKey, Context, HashOfKey>;
+  struct Context {
+    std::shared_ptr<void> made;  ///< null when that memory has gone, or if it could not be made
+    uint64_t lastCall = 0;
+  };
   /// What calls on one communicator have left.
   struct Served {
     std::weak_ptr<Communicator> communicator;
     Agreement agreement;
-    Contexts contexts;
+    int rank;
+    std::unordered_map<AlgorithmCtxKey, Buffers, HashOfKey> buffers = {};
+    /// By the numbers of the buffers of all ranks. All ranks have the same ones, as they make and
+    /// forget them in the same calls.
+    std::map<std::vector<uint32_t>, Context> contexts = {};
+    uint32_t numbers = 0;
     uint64_t calls = 0;
 
-    /// Makes room for one more: what was used longest ago goes. Ranks need not agree on it.
-    void makeRoom() {
-      if (contexts.size() < kMostContexts) return;
-      const auto earlier = [](const auto& a, const auto& b) {
-        return a.second.lastCall < b.second.lastCall;
-      };
-      contexts.erase(std::min_element(contexts.begin(), contexts.end(), earlier));
+    uint32_t numberOf(const AlgorithmCtxKey& key, const Allocations& allocations) {
+      const auto found = buffers.find(key);
+      if (found != buffers.end() && found->second.allocations == allocations) {
+        found->second.lastCall = calls;
+        return found->second.number;
+      }
+      if (found != buffers.end()) forget(found);
+      makeRoomIn(buffers);
+      return (buffers[key] = {allocations, ++numbers, calls}).number;
+    }
+
+    void forget(const AlgorithmCtxKey& key) { forget(buffers.find(key)); }
+
+   private:
+    /// That number does not come again.
+    void forget(const decltype(buffers)::iterator& known) {
+      for (auto& [all, context] : contexts) {
+        if (all[rank] == known->second.number) context.made = nullptr;
+      }
+      buffers.erase(known);
     }
   };
 
+  /// What was used longest ago goes.
+  template <class Entries>
+  static void makeRoomIn(Entries& entries) {
+    if (entries.size() < kMostContexts) return;
+    const auto earlier = [](const auto& a, const auto& b) {
+      return a.second.lastCall < b.second.lastCall;
+    };
+    entries.erase(std::min_element(entries.begin(), entries.end(), earlier));
+  }
+
+  using AllServed = std::map<const Communicator*, std::shared_ptr<Served>>;
+
   /// Of that communicator, for which the algorithm is initialized.
-  Served& servedOn(const std::shared_ptr<Communicator>& communicator) {
+  std::shared_ptr<Served> servedOn(const std::shared_ptr<Communicator>& communicator) {
     // An address may be another communicator's by now.
-    std::erase_if(served, [](const auto& entry) { return entry.second.communicator.expired(); });
-    const auto found = served.find(communicator.get());
-    if (found != served.end()) return found->second;
+    const AllServed gone =
+        taken([](const auto& entry) { return entry.second->communicator.expired(); });
+    {
+      const std::lock_guard lock(mutex);
+      const auto found = served.find(communicator.get());
+      if (found != served.end()) return found->second;
+    }
+    // Without the lock: these wait for other ranks, which may be about another communicator first.
     if (init) init(communicator);
-    Served fresh{communicator, Agreement(*communicator), {}, 0};
-    return served.emplace(communicator.get(), std::move(fresh)).first->second;
+    const auto fresh = std::make_shared<Served>(
+        Served{communicator, Agreement(*communicator), communicator->bootstrap()->getRank()});
+    const std::lock_guard lock(mutex);
+    return served.emplace(communicator.get(), fresh).first->second;
+  }
+
+  /// What is destroyed is the user's, so that is done without the lock.
+  template <class Which>
+  AllServed taken(const Which& which) {
+    AllServed all;
+    const std::lock_guard lock(mutex);
+    for (auto entry = served.begin(); entry != served.end();) {
+      const auto next = std::next(entry);
+      if (which(*entry)) all.insert(served.extract(entry));
+      entry = next;
+    }
+    return all;
   }
 
   std::string name;
@@ -139,7 +194,8 @@ class NativeAlgorithm::Impl {
   std::unordered_map<std::string, uint64_t> tags;
   Constraint constraint;
   DeviceType kernels;
-  std::map<const Communicator*, Served> served;
+  std::mutex mutex;  // guards which there are below; each is used by its communicator's one thread
+  AllServed served;
 };
 
 NativeAlgorithm::NativeAlgorithm(std::string name, std::string collective, InitFunc initFunc,
@@ -159,6 +215,7 @@ NativeAlgorithm::NativeAlgorithm(std::string name, std::string collective, InitF
                      std::move(tags),
                      constraint,
                      kernels,
+                     {},
                      {}}) {}
 NativeAlgorithm::~NativeAlgorithm() = default;
 
@@ -170,6 +227,7 @@ const std::unordered_map<std::string, uint64_t>& NativeAlgorithm::tags() const {
 }
 const CollectiveBufferMode& NativeAlgorithm::bufferMode() const { return impl_->mode; }
 Algorithm::Constraint NativeAlgorithm::constraint() const { return impl_->constraint; }
+DeviceType NativeAlgorithm::device() const { return impl_->kernels; }
 
 void NativeAlgorithm::setMessageSizeRange(size_t minMessageSize, size_t maxMessageSize) {
   if (minMessageSize > maxMessageSize) {
@@ -199,20 +257,25 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
   const Allocations allocations{
       checkedAllocation(impl_->name, "input", input, inputSize, impl_->kernels),
       checkedAllocation(impl_->name, "output", output, outputSize, impl_->kernels)};
-  Impl::Served& served = impl_->servedOn(comm);
+  const std::shared_ptr<Impl::Served> kept = impl_->servedOn(comm);
+  Impl::Served& served = *kept;
   const AlgorithmCtxKey key =
       impl_->contextKey(input, output, inputSize, outputSize, dtype, symmetricMemory);
-  const auto found = served.contexts.find(key);
-  const bool isNew = found == served.contexts.end() || found->second.allocations != allocations;
-  // To make a context is collective, whoever needs one.
-  if (served.agreement.any(isNew)) {
-    if (found != served.contexts.end()) served.contexts.erase(found);
-    served.makeRoom();
-    served.contexts[key] = {impl_->contextInit(comm, input, output, inputSize, outputSize, dtype),
-                            allocations, 0};
+  ++served.calls;
+  const std::vector<uint32_t>& all = served.agreement.all(served.numberOf(key, allocations));
+  auto found = served.contexts.find(all);
+  if (found == served.contexts.end()) {  // on all ranks
+    Impl::makeRoomIn(served.contexts);
+    found = served.contexts.emplace(all, Impl::Context{nullptr, served.calls}).first;
+    try {
+      found->second.made = impl_->contextInit(comm, input, output, inputSize, outputSize, dtype);
+    } catch (...) {
+      served.forget(key);  // others may have made theirs: the next call has another number
+      throw;
+    }
   }
-  Impl::Context& context = served.contexts[key];
-  context.lastCall = ++served.calls;
+  Impl::Context& context = found->second;
+  context.lastCall = served.calls;
   const auto launch = [&] {
     return impl_->kernel(context.made, input, output, inputSize, outputSize, dtype, op, stream,
                          nBlocks, nThreadsPerBlock, extras, accumDtype);
@@ -222,7 +285,12 @@ CommResult NativeAlgorithm::execute(std::shared_ptr<Communicator> comm, const vo
   return launch();
 }
 
-void NativeAlgorithm::reset() { impl_->served.clear(); }
+void NativeAlgorithm::reset() {
+  impl_->taken([](const auto&) { return true; });
+}
+void NativeAlgorithm::reset(const Communicator& communicator) {
+  impl_->taken([&](const auto& entry) { return entry.first == &communicator; });
+}
 
 DslAlgorithm::DslAlgorithm(std::string id, ExecutionPlan plan,
                            std::unordered_map<std::string, uint64_t> tags, Constraint constraint)

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 
@@ -87,6 +88,79 @@ TEST(NativeAlgorithm, BuffersThatComeAndGoLeaveLittle) {
     EXPECT_EQ(log.contexts, 1000);
     execute(*algorithm, communicator, &buffers[0]);  // one of them has it no more
     EXPECT_EQ(log.contexts, 1001);
+  });
+}
+
+/// Of contexts that know which one they are: each call checks that all ranks have the same.
+std::shared_ptr<NativeAlgorithm> comparing(int& contexts, bool& fails) {
+  struct Numbered {
+    std::shared_ptr<Communicator> communicator;
+    int number;
+  };
+  return std::make_shared<NativeAlgorithm>(
+      "comparing", "allreduce", nullptr,
+      [](const std::shared_ptr<void>& given, const void*, void*, size_t, size_t, DataType, ReduceOp,
+         cudaStream_t, int, int, const Extras&) {
+        const auto& context = *static_cast<Numbered*>(given.get());
+        std::vector<int> numbers(context.communicator->bootstrap()->getNranks());
+        numbers[context.communicator->bootstrap()->getRank()] = context.number;
+        context.communicator->bootstrap()->allGather(numbers.data(), sizeof(int));
+        const bool same = std::count(numbers.begin(), numbers.end(), numbers[0]) ==
+                          static_cast<int>(numbers.size());
+        return same ? CommResult::CommSuccess : CommResult::CommInternalError;
+      },
+      [&](const std::shared_ptr<Communicator>& communicator, const void*, void*, size_t, size_t,
+          DataType) -> std::shared_ptr<void> {
+        ++contexts;
+        communicator->bootstrap()->barrier();
+        if (fails) throw std::runtime_error("no memory");
+        return std::make_shared<Numbered>(Numbered{communicator, contexts});
+      },
+      [](const void* input, void*, size_t, size_t, DataType, bool) {
+        return AlgorithmCtxKey{const_cast<void*>(input), nullptr, 0, 0, 0};
+      },
+      0, 4096);
+}
+
+TEST(NativeAlgorithm, BuffersOfRanksNeedNotComeInStep) {
+  runRanks(3, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    int contexts = 0;
+    bool fails = false;
+    const auto algorithm = comparing(contexts, fails);
+    std::vector<int> buffers(100);
+    // Of rank 0 the same one, of rank 1 two in turn, of rank 2 three.
+    const size_t period = c.bootstrap()->getRank() + 1;
+    for (size_t i = 0; i < 60; ++i) {
+      ASSERT_EQ(execute(*algorithm, communicator, &buffers[i % period]), CommResult::CommSuccess);
+    }
+    EXPECT_EQ(contexts, 6);  // each combination has its own
+    size_t random = c.bootstrap()->getRank();
+    for (size_t i = 0; i < 500; ++i) {  // more of them than are kept
+      random = random * 6364136223846793005 + 1442695040888963407;
+      ASSERT_EQ(execute(*algorithm, communicator, &buffers[random >> 33 & 63]),
+                CommResult::CommSuccess);
+    }
+    algorithm->reset(*communicator);
+  });
+}
+
+TEST(NativeAlgorithm, ARankThatCouldNotMakeAContextMakesItAnew) {
+  runRanks(2, [](Communicator& c) {
+    const auto communicator = borrowed(c);
+    int contexts = 0;
+    bool fails = false;
+    const auto algorithm = comparing(contexts, fails);
+    int buffers[2] = {};
+    EXPECT_EQ(execute(*algorithm, communicator, &buffers[0]), CommResult::CommSuccess);
+    fails = true;
+    EXPECT_THROW(execute(*algorithm, communicator, &buffers[1]), std::runtime_error);
+    fails = false;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_EQ(execute(*algorithm, communicator, &buffers[1]), CommResult::CommSuccess);
+      EXPECT_EQ(execute(*algorithm, communicator, &buffers[0]), CommResult::CommSuccess);
+    }
+    EXPECT_EQ(contexts, 3);
   });
 }
 
