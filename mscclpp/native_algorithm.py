@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import Any
 
 from mscclpp.algorithm import Algorithm, Constraint, check_launch, checked_extras
+from mscclpp.compiler import Registration
 from mscclpp.native_communicator import NativeCommunicator, native_of
 from mscclpp.native_library import error_of_call, library
 from mscclpp.types import CollectiveBufferMode, DataType, ReduceOp
+from mscclpp.utils import torch_dtype_to_mscclpp_dtype
 
 __all__ = ["NativeAlgorithm", "NativeCommunicator"]
 
@@ -138,7 +140,57 @@ class NativeAlgorithm(Algorithm):
             raise error_of_call()
         return code
 
+    def register(
+        self,
+        communicator: str = "",
+        *,
+        prefer: bool = False,
+        dtypes: Iterable[Any] | None = None,
+        reductions: Iterable[ReduceOp] = (ReduceOp.SUM,),
+    ) -> Registration:
+        """Makes it one of the algorithms for calls of its collective, as `PlanAlgorithm.register`
+        does: of messages in its range, where its constraint holds, on ranks of one host; on tensors
+        of GPUs if it was compiled for them, else of the CPU.
+
+        It runs in a communicator of its own beside the one that it serves. The first call that it
+        serves there waits for all ranks. What it returns or throws other than success breaks the
+        communicator, with an error that names it and the rank.
+
+        Args:
+            communicator: of that name only.
+            prefer: it comes first, except before what the hints of a call name.
+            dtypes: that it reduces: mscclpp's, torch's, or their names. What only moves data is
+                asked for any.
+            reductions: that it does.
+
+        Raises:
+            TypeError: it reduces, and `dtypes` does not say what.
+            ValueError: there is no such type or reduction.
+            CommError: it is of a collective that torchcomms does not have.
+        """
+        if dtypes is None and self.collective in ("allreduce", "reducescatter"):
+            raise TypeError(
+                f"{self!r} is written in C++, so only you know of which types it makes sums: pass "
+                f"dtypes, [mscclpp.DataType.float32] for example"
+            )
+        types = {torch_dtype_to_mscclpp_dtype(_name_of(one)) for one in dtypes or ()}
+        wanted = {ReduceOp(op) for op in reductions} - {ReduceOp.NOP}
+        number = library().mscclpp_algorithm_register(
+            self._handle, communicator.encode(), bool(prefer), _bits(types), _bits(wanted)
+        )
+        if number < 0:
+            raise error_of_call()
+        return Registration(number)
+
     def reset(self) -> None:
         """Lets go of what earlier calls left; all ranks do so between the same calls."""
         if library().mscclpp_algorithm_reset(self._handle):
             raise error_of_call()
+
+
+def _name_of(dtype: Any) -> str:
+    return dtype.name if isinstance(dtype, DataType) else str(dtype)
+
+
+def _bits(numbers: Iterable[int]) -> int:
+    return sum(1 << number for number in numbers)

@@ -55,6 +55,7 @@ _SIGNATURES: dict[str, tuple[Any, list[Any]]] = {
         + [ctypes.POINTER(_text), _words, _integer],
     ),
     "algorithm_reset": (_integer, [_pointer]),
+    "algorithm_register": (_number, [_pointer, _text, _integer, _word, _word]),
     "object_free": (None, [_pointer]),
     "future_get": (_pointer, [_pointer]),
     "device_handle": (_size, [_pointer, _pointer, _size]),

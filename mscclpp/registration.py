@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from mscclpp.algorithm import Algorithm
@@ -9,12 +10,18 @@ from mscclpp.compiler import PlanAlgorithm, Registration
 from mscclpp.executor import ExecutionPlan
 from mscclpp.language.program import CollectiveProgram
 from mscclpp.native_algorithm import NativeAlgorithm
+from mscclpp.types import ReduceOp
 
 __all__ = ["register"]
 
 
 def register(
-    algorithm: Algorithm | ExecutionPlan, comm: Any = None, *, prefer: bool = False
+    algorithm: Algorithm | ExecutionPlan,
+    comm: Any = None,
+    *,
+    prefer: bool = False,
+    dtypes: Iterable[Any] | None = None,
+    reductions: Iterable[ReduceOp] = (ReduceOp.SUM,),
 ) -> Registration:
     """Makes an algorithm one of those that serve `comm.all_reduce(...)` of torchcomms,
     `torch.distributed` and so DDP, on tensors of the CPU and of GPUs. All ranks have to do so
@@ -25,17 +32,20 @@ def register(
     was the fastest when it was measured (`comm.tune`, `torchcomms tune`). `comm.explain` names it.
 
     Args:
-        algorithm: a compiled program, or an ExecutionPlan.
+        algorithm: a compiled program, an ExecutionPlan, or a native algorithm.
         comm: only this one: a `CommGroup`, a communicator of torchcomms, or a name.
         prefer: it comes first, except before what the hints of a call name.
+        dtypes: of a native algorithm that reduces: the types that it does; mscclpp's, torch's, or
+            their names.
+        reductions: of a native algorithm: those that it does.
 
     Returns:
         What takes it away again, by `remove` or at the end of a `with`.
 
     Raises:
-        TypeError: it is one of the engine's own, which serve already; one of C++, which `execute`
-            alone can run; or no algorithm: a program is compiled first.
-        ValueError: it is wrong, as it may be if it was not verified.
+        TypeError: it is one of the engine's own, which serve already; a native one that reduces,
+            without `dtypes`; or no algorithm: a program is compiled first.
+        ValueError: it is wrong, as it may be if it was not verified; or there is no such type.
         EngineError: it cannot be executed here.
     """
     if isinstance(algorithm, CollectiveProgram):
@@ -45,10 +55,7 @@ def register(
     if isinstance(algorithm, ExecutionPlan):
         algorithm = algorithm.algorithm
     if isinstance(algorithm, NativeAlgorithm):
-        raise TypeError(
-            f"{algorithm!r} is written in C++: it can be executed, but cannot serve the calls of "
-            f"torchcomms, as programs of mscclpp.language can"
-        )
+        return algorithm.register(_name(comm), prefer=prefer, dtypes=dtypes, reductions=reductions)
     if isinstance(algorithm, Algorithm) and not isinstance(algorithm, PlanAlgorithm):
         raise TypeError(
             f"{algorithm!r} is one of the engine's own, which serve already; hints name them "
@@ -56,6 +63,10 @@ def register(
         )
     if not isinstance(algorithm, PlanAlgorithm):
         raise TypeError(f"{algorithm!r} is no algorithm: register what mscclpp.compile returns")
+    if dtypes is not None or tuple(reductions) != (ReduceOp.SUM,):
+        raise TypeError(
+            f"dtypes and reductions are of native algorithms: {algorithm!r} does all of them"
+        )
     return algorithm.register(_name(comm), prefer=prefer)
 
 

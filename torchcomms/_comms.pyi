@@ -642,9 +642,9 @@ class TorchComm:
             op: the name of a collective, such as ``"all_reduce"``.
             nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
                 all_to_all all of its blocks.
-            dtype: does not change the choice on the CPUs of one host; between hosts, floats of 16
-                and 8 bits are not reduced by way of partial sums; on GPUs, packets hold no
-                complex128.
+            dtype: on the CPUs of one host it matters to native algorithms of mscclpp alone; between
+                hosts, floats of 16 and 8 bits are not reduced by way of partial sums; on GPUs,
+                packets hold no complex128.
             hints: of the call, as the operation would get them.
         """
     def prepare(

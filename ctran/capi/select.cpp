@@ -94,7 +94,10 @@ Json explained(const Json& request) {
     }
     const auto communicator = communicatorOf(request);
     auto hints = communicator->hintsOfCall(hintsIn(request));
-    return communicator->explain(*kind, bytes, type, std::move(hints)).toJson();
+    // What sums is asked for floats as a rule; some algorithms do no others.
+    const bool isUnsaid = request.find("type") == nullptr && isReduction(*kind);
+    const DataType likely = isUnsaid && bytes % sizeof(float) == 0 ? DataType::Float32 : type;
+    return communicator->explain(*kind, bytes, likely, std::move(hints)).toJson();
   }
   const Json* hosts = request.find("hosts");
   return explainShape(*kind, bytes, type, static_cast<int>(request.at("ranks").asInt()),

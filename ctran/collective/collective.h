@@ -85,6 +85,8 @@ struct Collective {
   bool onRail = false;
   /// The ranks make a communicator or a window of this communicator with this call.
   bool makesGroup = false;
+  /// The ranks make what functions of the program run on with this call.
+  bool startsFunctions = false;
   /// The rows that AllToAllVDynamic and AllToAllVCombine move.
   std::shared_ptr<const RowExchange> rows;
 

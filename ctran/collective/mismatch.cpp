@@ -16,6 +16,7 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
   const uint64_t oldest =
       sequence > OperationRing::kCapacity ? sequence - OperationRing::kCapacity : 1;
   uint64_t at = sequence;
+  bool isRegistration = false;
   for (uint64_t n = oldest; n <= sequence; ++n) {
     const auto own = ownRing.find(n);
     const auto other = peerRing.find(n);
@@ -23,6 +24,7 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
     at = n;
     ownText = describe(*own);
     peerText = describe(*other);
+    isRegistration = startsFunctions(*own) != startsFunctions(*other);
     const auto before = ownRing.find(n - 1);
     if (ownText == peerText && before && before->sequence > kCreation && !peerRing.find(n - 1)) {
       // Across hosts a rank hears only of collectives in which the peer sends it something.
@@ -39,8 +41,11 @@ void throwMismatch(Board& board, int peer, uint64_t sequence) {
                   std::to_string(rank) + " called " + ownText + ", rank " + std::to_string(peer) +
                   " called " + peerText,
               {rank, peer}, ownText,
-              "all ranks must call the same collectives in the same order, with the same data "
-              "type, size, reduction and root");
+              isRegistration
+                  ? "all ranks must register the same algorithms before the same collective, and "
+                    "remove them before the same one"
+                  : "all ranks must call the same collectives in the same order, with the same "
+                    "data type, size, reduction and root");
 }
 
 void checkSignatures(Board& board, uint64_t sequence, uint64_t signature) {

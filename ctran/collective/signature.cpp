@@ -17,7 +17,7 @@ uint64_t pack(const Collective& c) {
   const uint64_t op = isReduction(c.kind) ? static_cast<uint64_t>(c.op.kind) : 0;
   const uint64_t root = hasRoot(c.kind) ? static_cast<uint64_t>(c.root) : 0;
   const uint64_t type = c.kind == CollectiveKind::Barrier ? 0 : static_cast<uint64_t>(c.type);
-  const uint64_t flags = (c.onRail ? 1 : 0) | (c.makesGroup ? 2 : 0);
+  const uint64_t flags = (c.onRail ? 1 : 0) | (c.makesGroup ? 2 : 0) | (c.startsFunctions ? 4 : 0);
   return static_cast<uint64_t>(c.kind) | type << 8 | op << 16 | flags << 24 | root << 32;
 }
 
@@ -28,6 +28,7 @@ Collective unpack(uint64_t what) {
   c.op.kind = static_cast<ReduceKind>(what >> 16 & 0xff);
   c.onRail = (what >> 24 & 1) != 0;
   c.makesGroup = (what >> 24 & 2) != 0;
+  c.startsFunctions = (what >> 24 & 4) != 0;
   c.root = static_cast<int>(what >> 32);
   return c;
 }
@@ -83,6 +84,8 @@ std::string describe(const OperationRecord& record) {
   return text;
 }
 
+bool startsFunctions(const OperationRecord& record) { return unpack(record.what).startsFunctions; }
+
 RecordedCall recordedCall(uint64_t what, uint64_t count) {
   const bool isTold = (what & kReductionNotTold) != kReductionNotTold;
   Collective c = unpack(isTold ? what : what & ~kReductionNotTold);
@@ -101,6 +104,7 @@ RecordedCall recordedCall(uint64_t what, uint64_t count) {
 
 std::string Collective::describe() const {
   if (makesGroup) return "split, dup or new_window";
+  if (startsFunctions) return "the first collective that a registered algorithm serves";
   std::string text = std::string(nameOf(kind)) + "(";
   if (kind == CollectiveKind::Barrier) return text + ")";
   if (kind == CollectiveKind::WaitSignal) {

@@ -26,6 +26,9 @@ int peerOf(const OperationRecord& record);
 /// Describes a record for people: "all_reduce(sum, float32, 1024 elements), its collective 12".
 std::string describe(const OperationRecord& record);
 
+/// Whether the ranks make what functions of the program run on with that operation.
+bool startsFunctions(const OperationRecord& record);
+
 /// Marks, as part of `what`, a record whose writer does not know which reduction it is.
 inline constexpr uint64_t kReductionNotTold = uint64_t{0xff} << 16;
 

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ctran/collective/plan/algorithm.h"
+#include "ctran/engine/function_group.h"
 #include "ctran/engine/operation_queue.h"
 #include "ctran/select/selector.h"
 
@@ -23,7 +24,8 @@ class CollectiveQueue : public OperationQueue {
   /// Records the bytes that go between the ranks of this host. Called before anything else.
   virtual void recordTraffic(Recording& recording) = 0;
 
-  Selector selector;  ///< may be changed only while nothing runs
+  Selector selector;                    ///< may be changed only while nothing runs
+  FunctionRunner* functions = nullptr;  ///< set before the first call that one serves
 
  protected:
   /// `start` calls this when a plan runs.

@@ -118,6 +118,14 @@ void goOn(Communicator& communicator, OperationQueue& queue, Progress::When when
   }
 }
 
+Selector::PlanCheck whyNoFunctions(bool takesFunctions) {
+  if (takesFunctions) return nullptr;
+  return [](const PlanAlgorithm& plan, const Collective&) {
+    return std::string(plan.function() != nullptr ? "it does not serve the engine's own calls"
+                                                  : "");
+  };
+}
+
 }  // namespace
 
 void checkHints(const std::map<std::string, std::string>& hints) {
@@ -177,6 +185,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       core_(options.name, *arena_, options.size),
       hints_(options.hints),
       gpus_(options.gpus),
+      takesFunctions_(options.functions && !options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(options.size),
@@ -186,7 +195,7 @@ Communicator::Communicator(const CommunicatorOptions& options, HostGroup group)
       localWatch_(map_.local(), std::move(group)) {
   static_cast<void>(hintedFailOver(options.hints));  // a wrong one is wrong on one host, too
   collectives_->selector.prefer(options.hints);
-  collectives_->selector.usePlans(options.name);
+  collectives_->selector.usePlans(options.name, whyNoFunctions(takesFunctions_));
   record(0);
 }
 
@@ -199,6 +208,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, Host
       core_(options.name, *board_, static_cast<int>(map_.local().size())),
       hints_(options.hints),
       gpus_(options.gpus),
+      takesFunctions_(options.functions && !options.gpus),
       hint_(checked(hintedPreferences(options.hints), gpus_)),
       timeoutNanos_(std::min(options.timeout, kLongestTimeout).count()),
       channels_(options.size),
@@ -214,7 +224,7 @@ Communicator::Communicator(const CommunicatorOptions& options, Hosts hosts, Host
   }
   Selector selector(map_);
   selector.prefer(options.hints);
-  selector.usePlans(options.name);
+  selector.usePlans(options.name, whyNoFunctions(takesFunctions_));
   collectives_ =
       std::make_unique<HostsQueue>(core_, *transport_, map_, arena(), std::move(selector));
   record(publicNameOf(key_, options.name));
@@ -335,8 +345,25 @@ int64_t Communicator::nanosOr(std::chrono::nanoseconds timeout) const {
 std::shared_ptr<const PlanAlgorithm> Communicator::planFor(const Collective& collective) const {
   if (collective.plan) return collective.plan;  // chosen by GPUs of several hosts
   if (collective.onRail) return nullptr;
-  if (auto plan = collectives_->selector.choosePlan(collective)) return plan;
+  if (auto plan = collectives_->selector.choosePlan(collective)) {
+    // One that was registered since this call began is not set up.
+    if (plan->function() == nullptr || functions_) return plan;
+  }
   return namedPlans_ ? namedPlans_->find(collective) : nullptr;
+}
+
+/// Before the first call that a function of the program serves. All ranks choose alike.
+void Communicator::setUpFunctions(const Collective& collective, std::chrono::nanoseconds timeout,
+                                  WaitHooks* hooks) {
+  if (functions_ || !takesFunctions_ || spansHosts() || collective.onRail) return;
+  if (finalized_.load(std::memory_order_relaxed) || !core_.belongsHere() || core_.failed()) return;
+  validate(collective, rank(), size());
+  Collective call = collective;
+  if (!call.hints) call.hints = standing_;
+  const auto plan = collectives_->selector.choosePlan(call);
+  if (!plan || plan->function() == nullptr) return;
+  functions_ = std::make_unique<FunctionRunner>(core_, *this, timeout, hooks);
+  collectives_->functions = functions_.get();
 }
 
 Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
@@ -351,7 +378,7 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
   call.count = bytes / sizeOf(type);
   call.hints = hints;
   Explanation explanation = collectives_->selector.explain(
-      kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints.get());
+      kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints.get(), type);
   const bool isPlan = explanation.algorithm.starts_with("plan:");
   if (namedPlans_ && !isPlan) namedPlans_->explain(call, explanation);
   for (int peer = 0; transport_ && peer < size(); ++peer) {
@@ -470,6 +497,9 @@ std::vector<Condition> Communicator::olderReceives(const Collective& collective)
 
 void Communicator::run(const Collective& collective, std::chrono::nanoseconds timeout,
                        WaitHooks* hooks) {
+  if (functionsWereRegistered.load(std::memory_order_relaxed)) [[unlikely]] {
+    setUpFunctions(collective, timeout, hooks);
+  }
   if (standing_ && !collective.hints) [[unlikely]] {
     Collective hinted = collective;
     hinted.hints = standing_;
@@ -498,7 +528,10 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
 }
 
 std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nanoseconds timeout,
-                                         std::shared_ptr<void> keepAlive) {
+                                         std::shared_ptr<void> keepAlive, WaitHooks* hooks) {
+  if (functionsWereRegistered.load(std::memory_order_relaxed)) [[unlikely]] {
+    setUpFunctions(collective, timeout, hooks);
+  }
   const Entered entered(*this, collective);
   validate(collective, rank(), size());
   const int64_t nanos = nanosOr(timeout);
@@ -724,6 +757,7 @@ void Communicator::leave() {
   }
   localWatch_.stop();
   LiveSettings::stop(*this);
+  if (functions_) functions_->group().leave();
   if (transport_) tellFailure();
   if (recording_) recording_->left();
   auto& state = board().control(rank()).state;

@@ -48,7 +48,8 @@ struct CommunicatorOptions {
   std::shared_ptr<Store> store;  ///< not needed when size is 1
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);  ///< of creation and of operations
   std::map<std::string, std::string> hints;
-  bool gpus = false;  ///< it is the control of a GpuCommunicator; hints name algorithms of GPUs
+  bool gpus = false;      ///< it is the control of a GpuCommunicator; hints name algorithms of GPUs
+  bool functions = true;  ///< functions of the program may serve its calls
 };
 
 /// Options of a communicator that is a part of another one. Everything else is taken from that one.
@@ -109,8 +110,10 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
 
   /// Queues the operation and returns at once. `keepAlive` is released when the operation has
   /// ended. Throws Error(InvalidArgument), or the error that has broken the communicator.
+  /// The first operation that a function of the program serves waits until all ranks have posted
+  /// it; `hooks` are told of that.
   std::shared_ptr<Work> post(Collective collective, std::chrono::nanoseconds timeout = {},
-                             std::shared_ptr<void> keepAlive = nullptr);
+                             std::shared_ptr<void> keepAlive = nullptr, WaitHooks* hooks = nullptr);
 
   /// Makes a communicator of the listed ranks of this one, in that order. Collective over all ranks
   /// of this communicator; every member of a group passes the same list, a rank that joins none
@@ -251,6 +254,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
                                                 bool alone) const;
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
   std::shared_ptr<const PlanAlgorithm> planFor(const Collective& collective) const;
+  void setUpFunctions(const Collective& collective, std::chrono::nanoseconds timeout,
+                      WaitHooks* hooks);
   template <class Visit>
   void forEachQueue(Visit visit);
   std::vector<std::weak_ptr<Communicator>> dependents();
@@ -275,6 +280,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::optional<Recording> recording_;
   std::map<std::string, std::string> hints_;
   const bool gpus_;
+  const bool takesFunctions_;
   const Preferences hint_;
   std::shared_ptr<const CallHints> standing_;
   std::atomic<int64_t> timeoutNanos_;
@@ -296,6 +302,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::vector<std::weak_ptr<Communicator>> dependents_;
 
   std::unique_ptr<Transport> transport_;
+  std::unique_ptr<FunctionRunner> functions_;  // of those that serve calls here; made when needed
   std::unique_ptr<CollectiveQueue> collectives_;
   std::optional<NamedPlans> namedPlans_;  // used on one host only
   LocalWatch localWatch_;

@@ -254,7 +254,9 @@ void GpuDomain::share(WaitHooks* hooks) {
   if (isShared) selector_->use(std::move(table));
   selector_->prefer(control_->hint(), user_, control_->sumsInRankOrder());
   selector_->usePlans(control_->name(), [this](const PlanAlgorithm& plan, const Collective& c) {
-    if (isThroughHost()) return std::string("plans need GPUs that reach each other's memory");
+    if (isThroughHost()) return std::string("it needs GPUs that reach each other's memory");
+    if (!names_.empty() && plan.function() != nullptr) return std::string("it cannot span hosts");
+    if (plan.function() != nullptr) return std::string();
     return GpuPlan::whyNot(plan, c, blocks_);
   });
   hooks_ = hooks;
@@ -407,6 +409,45 @@ GpuPlan& GpuDomain::setUpPlan(const Collective& c, uint32_t blocks, WaitHooks* h
   return *(plans_[key] = std::move(made));
 }
 
+/// All ranks choose alike, and so come here in the same call.
+FunctionGroup& GpuDomain::setUpFunctions(std::chrono::nanoseconds timeout, WaitHooks* hooks) {
+  if (!functions_) {
+    const Preparation preparation;
+    auto made = std::make_shared<FunctionGroup>(*control_, timeout, hooks);
+    const std::lock_guard lock(functionsMutex_);
+    functions_ = std::move(made);
+  }
+  return *functions_;
+}
+
+/// By a function of the program, which waits for the other ranks as it likes.
+void GpuDomain::launchFunction(const Collective& c, const GpuTarget& target, WaitHooks* hooks) {
+  FunctionGroup& group = setUpFunctions(target.timeout, hooks);
+  group.setTimeout(target.timeout.count() != 0 ? target.timeout : control_->timeout());
+  begin(target);
+  if (c.count == 0) return;
+  const gpu::RelaxedCapture relaxed(runtime_);
+  const auto copy = [&](const std::vector<PlacedCall::Copy>& copies) {
+    for (const PlacedCall::Copy& one : copies) {
+      gpu::copyAsync(gpu::addressOf(one.to), gpu::addressOf(one.from), one.bytes, target.stream);
+    }
+  };
+  const PlacedCall call =
+      placed(c, c.plan->function()->places, control_->rank(), control_->size(),
+             [&](size_t bytes) { return reinterpret_cast<std::byte*>(staging_.of(bytes)); });
+  try {
+    copy(call.before);
+    {
+      const Blocking blocking(hooks);  // it may wait for other ranks
+      group.run(c.plan, call, target.stream);
+    }
+    copy(call.after);
+  } catch (const Error& error) {  // some of it may be on the streams of some ranks
+    fail(error);
+    throw;
+  }
+}
+
 std::unique_ptr<CopyEngines> GpuDomain::makeCopies() {
   return setUp<CopyEngines>("CTRAN_GPU_COPY_BYTES", hooks_,
                             [&] { return std::make_unique<CopyEngines>(memory_.team(), device_); });
@@ -438,7 +479,11 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   call.hints = std::move(hints);
   if (auto plan = selector_->choosePlan(call)) {
     call.plan = std::move(plan);
-    setUpPlan(call, 0, nullptr);
+    if (call.plan->function() != nullptr) {
+      setUpFunctions({}, nullptr);
+    } else {
+      setUpPlan(call, 0, nullptr);
+    }
     return;
   }
   const Algorithm& algorithm = selector_->choose(call);
@@ -518,7 +563,10 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
     signature_ = signature;
     block.issued.store(number, std::memory_order_release);
   }
-  if (collective.plan) {
+  if (collective.plan && collective.plan->function() != nullptr) {
+    Served::say("plan:" + collective.plan->plan().name, "it is registered for it");
+    launchFunction(collective, target, hooks);
+  } else if (collective.plan) {
     GpuPlan& plan = setUpPlan(collective, target.blocks, hooks);
     Served::say("plan:" + collective.plan->plan().name, "a plan is registered for it");
     begin(target);
@@ -675,7 +723,13 @@ bool GpuDomain::hasFailed() const {
   GpuControlBlock& block = memory_.controlBlock(control_->rank());
   return control_->isAborted() ||
          std::atomic_ref(block.report.state).load(std::memory_order_acquire) != 0 ||
-         std::atomic_ref(block.control.abort).load(std::memory_order_acquire) != 0;
+         std::atomic_ref(block.control.abort).load(std::memory_order_acquire) != 0 ||
+         functionTrouble().has_value();
+}
+
+std::optional<Error> GpuDomain::functionTrouble() const {
+  const std::shared_ptr<FunctionGroup> group = functions();
+  return group ? group->trouble() : std::nullopt;
 }
 
 std::optional<Error> GpuDomain::trouble() {
@@ -704,6 +758,10 @@ std::optional<Error> GpuDomain::trouble() {
                     listed(awaited),
                 awaited, {}, "do all ranks replay the same graphs in the same order?");
     fail(error);
+    return error;
+  }
+  if (auto error = functionTrouble()) {
+    fail(*error);
     return error;
   }
   return std::nullopt;
@@ -785,10 +843,14 @@ void GpuDomain::stop() {
   if (!control_->core().belongsHere()) return;
   std::atomic_ref(memory_.controlBlock(control_->rank()).control.abort)
       .store(1, std::memory_order_release);
+  if (const std::shared_ptr<FunctionGroup> group = functions()) {
+    group->end(Error(ErrorKind::Aborted, "communicator '" + control_->name() + "' has ended"));
+  }
 }
 
 void GpuDomain::fail(const Error& error) {
   control_->core().fail(error);
+  if (const std::shared_ptr<FunctionGroup> group = functions()) group->end(error);
   for (int r = 0; r < control_->size(); ++r) {
     std::atomic_ref(memory_.controlBlock(r).control.abort).store(1, std::memory_order_release);
   }

@@ -18,6 +18,7 @@
 #include "ctran/collective/plan/gpu.h"
 #include "ctran/collective/reduce_scatter/quantized.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/function_group.h"
 #include "ctran/engine/gpu_fallback.h"
 #include "ctran/engine/named.h"
 #include "ctran/gpu/runtime.h"
@@ -139,10 +140,17 @@ class GpuDomain final : public Explainer {
   std::string tunedMachine() const;
   void launchNative(const Collective& collective, const GpuTarget& target);
   GpuPlan& setUpPlan(const Collective& collective, uint32_t blocks, WaitHooks* hooks);
+  FunctionGroup& setUpFunctions(std::chrono::nanoseconds timeout, WaitHooks* hooks);
+  void launchFunction(const Collective& collective, const GpuTarget& target, WaitHooks* hooks);
+  std::shared_ptr<FunctionGroup> functions() const {
+    const std::lock_guard lock(functionsMutex_);
+    return functions_;
+  }
   std::unique_ptr<CopyEngines> makeCopies();
   template <class Part, class Make>
   std::unique_ptr<Part> setUp(const char* variable, WaitHooks* hooks, const Make& make);
   std::optional<Error> mismatch();
+  std::optional<Error> functionTrouble() const;
   Error refused(const device::Refusal& refusal) const;
   std::vector<int> awaitedByKernels(int rank) const;
 
@@ -160,6 +168,8 @@ class GpuDomain final : public Explainer {
   /// By the hash of the plan, the root and the blocks. Graphs may have kernels of them: they stay.
   std::map<std::tuple<uint64_t, int, uint32_t>, std::unique_ptr<GpuPlan>> plans_;
   StagingMemory staging_;
+  mutable std::mutex functionsMutex_;
+  std::shared_ptr<FunctionGroup> functions_;  ///< guarded by it; changed by the launching thread
   const Preferences user_;
   WaitHooks* hooks_ = nullptr;  ///< of the call that is being issued
   std::optional<PersistentCopies> persistent_;

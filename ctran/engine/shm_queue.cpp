@@ -25,7 +25,8 @@ Task ShmQueue::start(const Collective& collective) {
   if (collective.rows) return exchangeRows(rows_, collective);
   if (collective.plan) {
     chosePlan(*collective.plan);
-    return runPlan(shm_, collective);
+    return collective.plan->function() != nullptr ? runFunction(shm_, *functions, collective)
+                                                  : runPlan(shm_, collective);
   }
   const Algorithm& algorithm = selector.choose(collective);
   chose(selector.recorded());
@@ -116,7 +117,17 @@ void ShmQueue::agreeOnReading(const Collective& c) {
 Error ShmQueue::timeoutError(const Collective& collective, const Condition& waiting,
                              int64_t timeoutNanos) {
   const Condition& one = waiting.alternatives == nullptr ? waiting : waiting.alternatives[0];
-  const int rank = collective.plan ? planCulprit(shm_, collective, one) : one.rank;
+  const bool isFunction = collective.plan && collective.plan->function() != nullptr;
+  if (isFunction && one.rank < 0) {  // all ranks have come
+    Error error(ErrorKind::Timeout,
+                "the algorithm '" + collective.plan->plan().name + "' has not ended within " +
+                    std::to_string(timeoutNanos / 1'000'000) + " ms on rank " +
+                    std::to_string(core.rank()),
+                {core.rank()}, collective.describe());
+    functions->group().end(error);
+    return error;
+  }
+  const int rank = collective.plan && !isFunction ? planCulprit(shm_, collective, one) : one.rank;
   return collectiveTimeout(core, collective, shm_.sequence(), rank, timeoutNanos);
 }
 

@@ -130,6 +130,7 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
   options.name = name;
   options.hints = hints_;
   options.gpus = gpus_;
+  options.functions = takesFunctions_ || gpus_;
   return makeGroup(ranks, std::move(options), {}, timeout, hooks);
 }
 
@@ -141,6 +142,7 @@ std::shared_ptr<Communicator> Communicator::splitPart(std::span<const int> ranks
   options.hints = hints_;
   options.hints.erase("ctran::algorithm");
   options.gpus = part.gpus;
+  options.functions = false;
   return makeGroup(ranks, std::move(options), part.hosts, {}, hooks);
 }
 

@@ -29,6 +29,9 @@ uint64_t addPlan(std::shared_ptr<const PlanAlgorithm> algorithm, const PlanUse& 
   }
   const std::string name = "plan:" + algorithm->plan().name;
   const std::lock_guard lock(planRegistry().mutex);
+  if (algorithm->function() != nullptr) {
+    functionsWereRegistered.store(true, std::memory_order_relaxed);
+  }
   RegisteredPlans plans = *planRegistry().plans;
   plans.insert(plans.begin(), {++planRegistry().last, name, use, std::move(algorithm)});
   planRegistry().plans = std::make_shared<const RegisteredPlans>(std::move(plans));
@@ -44,6 +47,10 @@ uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use) {
 
 uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use) {
   return addPlan(PlanAlgorithm::staged(plan), use);
+}
+
+uint64_t registerFunction(UserFunction function, const PlanUse& use) {
+  return addPlan(std::make_shared<const PlanAlgorithm>(std::move(function)), use);
 }
 
 bool removePlan(uint64_t number) {

@@ -30,6 +30,8 @@ struct PlanUse {
 uint64_t registerPlan(const plan::Plan& plan, const PlanUse& use = {});
 /// The same of a plan in which ranks may reach buffers of each other's callers.
 uint64_t registerStaged(const plan::Plan& plan, const PlanUse& use = {});
+/// The same of a function of the program, which competes as a plan of its name does.
+uint64_t registerFunction(UserFunction function, const PlanUse& use = {});
 
 /// Calls that are under way go on with it. Whether it was there.
 bool removePlan(uint64_t number);
@@ -52,6 +54,7 @@ using RegisteredPlans = std::vector<RegisteredPlan>;
 inline constinit std::atomic<uint64_t> planVersionWord{0};
 /// Another number whenever a plan was registered or removed; 0 if none ever was. Any thread.
 inline uint64_t planVersion() { return planVersionWord.load(std::memory_order_acquire); }
+inline constinit std::atomic<bool> functionsWereRegistered{false};
 /// Those of now, the last one first. Takes a lock when they have changed since this thread asked.
 const RegisteredPlans& registeredPlans();
 

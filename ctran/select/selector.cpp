@@ -305,6 +305,11 @@ std::string Selector::whyNot(const RegisteredPlan& plan, const PlanCall& call) c
   if (!communicator_ || !plan.isFor(*communicator_, call.blockBytes)) {
     return "it is registered for other calls";
   }
+  const UserFunction* const function = plan.algorithm->function();
+  if (function != nullptr && function->onGpus != gpus_.has_value()) {
+    return function->onGpus ? "it serves GPUs that reach each other's memory alone"
+                            : "it serves memory of the host alone";
+  }
   Collective c;
   c.kind = call.call.kind;
   c.type = call.type;
@@ -382,14 +387,16 @@ const RegisteredPlan* Selector::decidePlan(const PlanCall& call, const CallHints
 }
 
 Explanation Selector::explain(CollectiveKind kind, size_t bytes, bool partialSums,
-                              const CallHints* hints) const {
+                              const CallHints* hints, std::optional<DataType> type) const {
   Explanation explanation;
   if (size_ == 1) {
     explanation.algorithm = aloneAlgorithm().name;
     explanation.why = "there is one rank";
     return explanation;
   }
-  return explain(planCallOf(callOf(kind, bytes, partialSums, hints)), hints);
+  PlanCall planned = planCallOf(callOf(kind, bytes, partialSums, hints));
+  planned.type = type.value_or(planned.type);
+  return explain(planned, hints);
 }
 
 Explanation Selector::explain(const PlanCall& planned, const CallHints* hints) const {

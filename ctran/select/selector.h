@@ -104,9 +104,10 @@ class Selector final : public Tunable {
 
   /// `bytes`: that a rank contributes, see contributionBytes. `partialSums`: whether sums of
   /// partial sums are as good as sums, see toleratesPartialSums; of what does not reduce they are.
-  /// `hints`: of the call, or null.
+  /// `hints`: of the call, or null. `type`: matters to functions of the program alone.
   Explanation explain(CollectiveKind kind, size_t bytes, bool partialSums = true,
-                      const CallHints* hints = nullptr) const;
+                      const CallHints* hints = nullptr,
+                      std::optional<DataType> type = std::nullopt) const;
   /// The same of a call on GPUs, of which the type and the reduction count.
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type, ReduceKind op,
                       const CallHints* hints) const;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ctran/communicator.h"
+#include "ctran/function.h"
 #include "ctran/plan.h"
 #include "ctran/window.h"
 
@@ -31,6 +32,21 @@ Call sumOf(std::vector<float>& values) {
   call.count = values.size();
   call.input = call.output = values.data();  // in place
   return call;
+}
+
+/// An all_reduce of our own, made of other calls.
+void toRank0AndBack(const FunctionCall& asked) {
+  Communicator group(asked.group);
+  Call call;
+  call.kind = CollectiveKind::Reduce;
+  call.type = asked.type;
+  call.op.kind = asked.op;
+  call.count = asked.inputBytes / sizeof(float);
+  call.input = asked.input;
+  call.output = asked.output;
+  group.run(call);
+  call.kind = CollectiveKind::Broadcast;
+  group.run(call);
 }
 
 void run(int rank, int size, const std::string& url) {
@@ -57,6 +73,24 @@ void run(int rank, int size, const std::string& url) {
   const Explanation explanation = comm->explain(CollectiveKind::AllReduce, 1 << 20, call.type,
                                                 {{"ctran::algorithm", "all_reduce=two_phase"}});
   say(rank, explanation.algorithm + ": " + explanation.why);
+
+  // All ranks register the same, before the same call.
+  Function function;
+  function.name = "to_rank_0_and_back";
+  function.whyNot = [](const FunctionQuery& query) {
+    return query.type == ctran::DataType::Float32 ? std::string() : "it sums float32 alone";
+  };
+  function.run = toRank0AndBack;
+  const uint64_t number = registerFunction(function, {.communicator = "example"});
+  const Hints byIt{{"ctran::algorithm", "plan:to_rank_0_and_back"}};
+  const Explanation served = comm->explain(CollectiveKind::AllReduce, 4000, call.type, byIt);
+  say(rank, served.algorithm + ": " + served.why);
+  values.assign(1000, static_cast<float>(rank + 1));
+  call = sumOf(values);
+  call.hints = byIt;
+  comm->run(call);
+  say(rank, "sum by a function " + std::to_string(values[999]));
+  removePlan(number);
 
   // Memory that the others write to.
   const auto memory = allocateShared(sizeof(int));

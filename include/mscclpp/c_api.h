@@ -72,6 +72,15 @@ MSCCLPP_C_API int mscclpp_algorithm_execute(mscclpp_algorithm* algorithm,
                                             const uint64_t* values, int accum_dtype);
 MSCCLPP_C_API int mscclpp_algorithm_reset(mscclpp_algorithm* algorithm);
 
+/// Has a NativeAlgorithm serve calls of communicators of torchcomms on this process's ranks: of
+/// that name, or of any if it is empty. `types` that it reduces, and `reductions`, have a
+/// bit for each of mscclpp::DataType and mscclpp::ReduceOp. A number to unregister it by; -1 after
+/// an error.
+MSCCLPP_C_API int64_t mscclpp_algorithm_register(mscclpp_algorithm* algorithm,
+                                                 const char* communicator, int preferred,
+                                                 uint64_t types, uint64_t reductions);
+MSCCLPP_C_API int mscclpp_algorithm_unregister(int64_t number);
+
 /// Throws, in its way, what has ended a wait in a kernel on a GPU: see Communicator::checkWaits.
 MSCCLPP_C_API int mscclpp_communicator_check(const mscclpp_communicator* communicator);
 

@@ -4,7 +4,9 @@
 #include <string_view>
 
 #include "ctran/communicator.h"
+#include "ctran/plan.h"
 #include "interruption.h"
+#include "registered_algorithm.h"
 
 struct mscclpp_algorithm {
   std::shared_ptr<mscclpp::Algorithm> algorithm;
@@ -151,6 +153,30 @@ int mscclpp_algorithm_execute(mscclpp_algorithm* algorithm, mscclpp_communicator
 int mscclpp_algorithm_reset(mscclpp_algorithm* algorithm) {
   return static_cast<int>(guarded([&] {
     algorithm->algorithm->reset();
+    return CommResult::CommSuccess;
+  }));
+}
+
+int64_t mscclpp_algorithm_register(mscclpp_algorithm* algorithm, const char* communicator,
+                                   int preferred, uint64_t types, uint64_t reductions) {
+  int64_t number = -1;
+  guarded([&] {
+    mscclpp::AlgorithmUse use{communicator, preferred != 0, {}, {}};
+    for (int bit = 0; bit < 64; ++bit) {
+      if ((types >> bit & 1) != 0) use.types.push_back(static_cast<mscclpp::DataType>(bit));
+      if ((reductions >> bit & 1) != 0) {
+        use.reductions.push_back(static_cast<mscclpp::ReduceOp>(bit));
+      }
+    }
+    number = static_cast<int64_t>(mscclpp::registerAlgorithm(algorithm->algorithm, use));
+    return CommResult::CommSuccess;
+  });
+  return number;
+}
+
+int mscclpp_algorithm_unregister(int64_t number) {
+  return static_cast<int>(guarded([&] {
+    ctran::api::removePlan(static_cast<uint64_t>(number));
     return CommResult::CommSuccess;
   }));
 }

@@ -3,6 +3,7 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -60,6 +61,7 @@ struct Semaphore::Impl {
   SemaphoreStub local;
   SemaphoreStub remote;
   std::shared_ptr<WaitLimit> limit;
+  std::mutex mutex;  // guards what follows
   std::vector<std::shared_ptr<WaitLimit>> others;
 };
 
@@ -90,6 +92,7 @@ Semaphore::Semaphore(const SemaphoreStub& local, const SemaphoreStub& remote)
                      local,
                      remote,
                      newLimit(local.impl_->connection.device().type),
+                     {},
                      {}}) {
   const Connection::Impl& connection = *impl_->connection.impl_;
   if (connection.process) impl_->limit->peerProcess = connection.process->get();
@@ -106,6 +109,7 @@ std::shared_ptr<uint64_t> Semaphore::makeExpected() const {
   return std::make_shared<uint64_t>(0);
 }
 void Semaphore::alsoEndsBy(std::shared_ptr<WaitLimit> limit) {
+  const std::lock_guard lock(impl_->mutex);
   impl_->others.push_back(std::move(limit));
 }
 
@@ -177,7 +181,10 @@ class Communicator::Impl {
   using Peers = std::map<const void*, Peer>;
   std::shared_ptr<Peers> peers_ = std::make_shared<Peers>();
   /// Those of kernels on GPUs, which cannot throw.
-  using Semaphores = std::vector<std::weak_ptr<Semaphore::Impl>>;
+  struct Semaphores {
+    std::mutex mutex;  // guards what follows
+    std::vector<std::weak_ptr<Semaphore::Impl>> all;
+  };
   std::shared_ptr<Semaphores> semaphores_ = std::make_shared<Semaphores>();
 };
 
@@ -234,17 +241,24 @@ std::shared_future<Semaphore> Communicator::buildSemaphore(const Connection& con
           endsWith(made.limit(), known->engine(), isOfGpu);
         }
         if (isOfGpu) {
-          std::erase_if(*all, [](const auto& known) { return known.expired(); });
-          all->push_back(made.impl_);
+          const std::lock_guard lock(all->mutex);
+          std::erase_if(all->all, [](const auto& known) { return known.expired(); });
+          all->all.push_back(made.impl_);
         }
         return made;
       });
 }
 
 void Communicator::checkWaits() const {
-  for (const std::weak_ptr<Semaphore::Impl>& known : *impl_->semaphores_) {
-    const std::shared_ptr<Semaphore::Impl> semaphore = known.lock();
-    if (!semaphore) continue;
+  // May be asked on another thread than that which makes them.
+  std::vector<std::shared_ptr<Semaphore::Impl>> semaphores;
+  {
+    const std::lock_guard lock(impl_->semaphores_->mutex);
+    for (const auto& known : impl_->semaphores_->all) {
+      if (auto semaphore = known.lock()) semaphores.push_back(std::move(semaphore));
+    }
+  }
+  for (const std::shared_ptr<Semaphore::Impl>& semaphore : semaphores) {
     const WaitLimit& own = *semaphore->limit;
     if (const WaitEnd end = storedEnd(own); end != WaitEnd::None) {
       const ErrorCode code = isGone(own, end)          ? ErrorCode::RemoteError
@@ -252,6 +266,7 @@ void Communicator::checkWaits() const {
                                                        : ErrorCode::Timeout;
       throw Error(ended(own, end), code);
     }
+    const std::lock_guard lock(semaphore->mutex);
     for (const std::shared_ptr<WaitLimit>& limit : semaphore->others) {
       if (storedEnd(*limit) == WaitEnd::None) continue;
       throw Error(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +20,9 @@ from torchcomms.select import _measure
 __all__ = ["Alternative", "Explanation", "explain", "host"]
 
 _INVALID_ARGUMENT = 0  # ctran::ErrorKind
-_SHORT = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")  # as torch and ctran call them
+_TYPES = re.compile(  # as torch and ctran call them
+    r"bool|u?int(8|16|32|64)|float8_e(4m3fn|5m2)|b?float16|float(32|64)|complex(64|128)"
+)
 _REDUCES = ("all_reduce", "reduce", "reduce_scatter")
 _IN_BLOCKS = ("reduce_scatter", "scatter", "all_to_all")  # a block of the bytes for each rank
 _Progress = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_char_p)
@@ -113,11 +116,11 @@ def _explanation(collective: str, nbytes: int, answer: dict[str, Any]) -> Explan
 
 
 def _type_of(collective: str, dtype: torch.dtype | None) -> dict[str, Any]:
-    """What to say of it: floats of few digits are summed up by other algorithms between hosts."""
+    """What to say of it: not every algorithm does every type."""
     if dtype is not None and collective in _REDUCES:
         _comms._check_reducible(dtype, collective)
     name = str(dtype).removeprefix("torch.")
-    return {"type": name} if name in _SHORT else {}
+    return {"type": name} if _TYPES.fullmatch(name) else {}
 
 
 def explain(
@@ -163,9 +166,9 @@ def comm_explain(
         op: the name of a collective, such as ``"all_reduce"``.
         nbytes: bytes that each rank contributes: its tensor; of reduce_scatter, scatter and
             all_to_all all of its blocks.
-        dtype: does not change the choice on the CPUs of one host; between hosts, floats of 16 and
-            8 bits are not reduced by way of partial sums; on GPUs, packets hold no complex128.
-            Types that NCCL does not reduce go to ctran.
+        dtype: on the CPUs of one host it matters to native algorithms of mscclpp alone; between
+            hosts, floats of 16 and 8 bits are not reduced by way of partial sums; on GPUs, packets
+            hold no complex128. Types that NCCL does not reduce go to ctran.
         hints: of the call, as the operation would get them.
 
     Raises:

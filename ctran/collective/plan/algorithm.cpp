@@ -86,6 +86,17 @@ PlanAlgorithm::PlanAlgorithm(plan::Plan plan) : plan_(std::move(plan)), hash_(pl
   for (const int64_t count : sent) mostPerExecution_ = std::max(mostPerExecution_, count);
 }
 
+PlanAlgorithm::PlanAlgorithm(UserFunction function) : function_(std::move(function)) {
+  plan_.name = function_->name;
+  plan_.kind = function_->kind;
+  if (std::string why = whyNoFunction(function_->kind); !why.empty() || !function_->run) {
+    throw Error(ErrorKind::InvalidArgument,
+                "'" + function_->name + "': " + (why.empty() ? "there is no function" : why));
+  }
+  hash_ = ~plan_.hash();  // a plan of that name is something else
+  needsSharedMemory_ = true;
+}
+
 std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::staged(const plan::Plan& plan) {
   plan::Plan staged = plan::staged(plan);
   const bool isDirect = staged == plan;
@@ -95,7 +106,14 @@ std::shared_ptr<const PlanAlgorithm> PlanAlgorithm::staged(const plan::Plan& pla
 }
 
 std::string PlanAlgorithm::whyNot(const Collective& c, int size) const {
-  if (c.kind != plan_.kind) return "it is a plan for " + std::string(nameOf(plan_.kind));
+  if (c.kind != plan_.kind) {
+    return (function_ ? "it does " : "it is a plan for ") + std::string(nameOf(plan_.kind));
+  }
+  if (function_) {
+    // As the engine's own messages are.
+    if (c.type >= DataType::Opaque1) return "its type is one of which only the size is known";
+    return function_->whyNot ? function_->whyNot(c, size) : std::string();
+  }
   if (size != plan_.ranks) return "it is a plan for " + std::to_string(plan_.ranks) + " ranks";
   if (!isReduction(c.kind)) return {};
   if (!toleratesPartialSums(c) && !properties_.flat) {

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "ctran/collective/collective.h"
+#include "ctran/collective/plan/user_function.h"
 #include "ctran/plan/plan.h"
 #include "ctran/plan/verify.h"
 
 namespace ctran {
 
-/// A plan that has been verified and prepared to serve calls.
+/// A plan that has been verified and prepared to serve calls; or a function of the program that
+/// serves them instead.
 class PlanAlgorithm {
  public:
   /// Throws Error(InvalidArgument), with the findings, if the plan is wrong, and Error(Unsupported)
@@ -21,6 +23,12 @@ class PlanAlgorithm {
   /// Makes one of a plan in which ranks may reach buffers of each other's callers; stages these
   /// (plan/staging.h).
   static std::shared_ptr<const PlanAlgorithm> staged(const plan::Plan& plan);
+  /// Makes one of a function: the plan has its name and its kind alone. Throws
+  /// Error(InvalidArgument) if functions do not serve such calls.
+  explicit PlanAlgorithm(UserFunction function);
+
+  /// Returns null for a plan.
+  const UserFunction* function() const { return function_ ? &*function_ : nullptr; }
 
   const plan::Plan& plan() const { return plan_; }
   /// Returns the plan before it was staged, for ranks that do reach those buffers; null if nothing
@@ -63,6 +71,7 @@ class PlanAlgorithm {
  private:
   plan::Plan plan_;
   std::optional<plan::Plan> direct_;
+  std::optional<UserFunction> function_;
   plan::Properties properties_;
   uint64_t hash_;
   std::vector<std::vector<std::vector<Step>>> steps_;

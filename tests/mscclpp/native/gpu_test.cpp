@@ -5,11 +5,13 @@
 
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 #include "ctran/gpu.h"
 #include "ctran/gpu/driver.h"
 #include "mscclpp/algorithm.hpp"
+#include "mscclpp/c_api.h"
 #include "mscclpp/gpu_utils.hpp"
 #include "mscclpp/switch_channel.hpp"
 #include "tests/mscclpp/native/ranks.h"
@@ -380,6 +382,73 @@ TEST(NativeAlgorithmOfGpus, MemoryThatItsKernelsDoNotReachIsRefused) {
               }).find("in memory of a GPU, but it was compiled for the host"),
               std::string::npos);
     EXPECT_EQ(contexts, 0);
+  });
+}
+
+/// An all-gather that copies into the outputs of all ranks; of 4 bytes it fails on rank 1.
+std::shared_ptr<Algorithm> copying() {
+  struct Context {
+    std::shared_ptr<Communicator> communicator;
+    std::vector<RegisteredMemory> outputs;
+  };
+  return std::make_shared<NativeAlgorithm>(
+      "copying", "allgather", nullptr,
+      [](const std::shared_ptr<void>& given, const void* input, void*, size_t bytes, size_t,
+         DataType, ReduceOp, cudaStream_t, int, int, const Extras&) {
+        const auto& context = *static_cast<Context*>(given.get());
+        const auto bootstrap = context.communicator->bootstrap();
+        const auto rank = static_cast<size_t>(bootstrap->getRank());
+        if (bytes == 4 && rank == 1) return CommResult::CommInternalError;
+        for (const RegisteredMemory& output : context.outputs) {
+          std::memcpy(static_cast<char*>(output.data()) + rank * bytes, input, bytes);
+        }
+        bootstrap->barrier();
+        return CommResult::CommSuccess;
+      },
+      [](const std::shared_ptr<Communicator>& communicator, const void*, void* output, size_t,
+         size_t bytes, DataType) -> std::shared_ptr<void> {
+        const RegisteredMemory own =
+            communicator->registerMemory(output, bytes, Transport::CudaIpc);
+        return std::make_shared<Context>(Context{communicator, exchange(*communicator, own)});
+      },
+      [](const void* input, void* output, size_t inputSize, size_t outputSize, DataType, bool) {
+        return AlgorithmCtxKey{const_cast<void*>(input), output, inputSize, outputSize, 0};
+      },
+      0, 1 << 20, CollectiveBufferMode::OutOfPlace, std::unordered_map<std::string, uint64_t>{},
+      Algorithm::Constraint{}, DeviceType::GPU);
+}
+
+TEST(RegisteredAlgorithm, ServesCallsOnGpus) {
+  runGpuRanks(2, [](Communicator& communicator) {
+    ctran::testing::useStandInCompiler();
+    const auto& engine = dynamic_cast<TcpBootstrap&>(*communicator.bootstrap()).engine();
+    const auto rank = static_cast<size_t>(engine->rank());
+    const auto gpus = ctran::api::GpuCommunicator::createAlongside(engine, "gpus");
+    auto made = copying();
+    mscclpp_algorithm* const algorithm = mscclpp_algorithm_share(&made);
+    const int64_t number = mscclpp_algorithm_register(algorithm, "gpus", 1, 0, 0);
+    ASSERT_GT(number, 0) << mscclpp_last_error();
+    mscclpp_algorithm_free(algorithm);
+    const ctran::api::OwnGpuStream stream(0);
+    const std::shared_ptr<char> memory = plainMemoryOfGpu(4096);
+    ctran::api::Call call;
+    call.kind = ctran::CollectiveKind::AllGather;
+    call.output = memory.get();
+    const auto gather = [&](size_t count, bool inPlace) {
+      call.count = count;
+      call.input = memory.get() + (inPlace ? rank * count : 2048);
+      std::memset(const_cast<void*>(call.input), static_cast<int>(rank + 1), count);
+      gpus->enqueue(call, stream.get())->wait();
+    };
+    EXPECT_EQ(gpus->explain(call.kind, 100, call.type).algorithm, "plan:copying");
+    for (const bool inPlace : {false, true, false}) {
+      gather(300, inPlace);
+      for (int i = 0; i < 600; ++i) ASSERT_EQ(memory.get()[i], i / 300 + 1);
+    }
+    const std::string error = errorOf([&] { gather(4, false); });
+    EXPECT_TRUE(has(error, "the algorithm 'copying' failed on rank 1: it returned 3")) << error;
+    EXPECT_TRUE(gpus->isAborted());
+    EXPECT_EQ(mscclpp_algorithm_unregister(number), 0);
   });
 }
 

@@ -68,6 +68,8 @@ def test_a_program_on_the_engine(build: Path, tmp_path: Path) -> None:
                 "sum 3.000000",
                 "sum of a part 5.000000",
                 "two_phase: the hint ctran::algorithm",
+                "plan:to_rank_0_and_back: the hint ctran::algorithm",
+                "sum by a function 3.000000",
                 f"was written to by {1 - rank}",
                 "refused",
                 "no plan",
@@ -76,7 +78,7 @@ def test_a_program_on_the_engine(build: Path, tmp_path: Path) -> None:
 
 
 PUBLIC_HEADERS = {
-    *(f"ctran/{name}.h" for name in ("communicator", "gpu", "plan", "window")),
+    *(f"ctran/{name}.h" for name in ("communicator", "function", "gpu", "plan", "window")),
     *(
         f"ctran/base/{name}.h"
         for name in ("collective_kind", "data_type", "error", "export", "reduce_op", "work")

@@ -78,8 +78,10 @@ TorchCommBackend::WorkPtr OnCpu::execute(const Call& call, Collective&& collecti
     return TorchWorkCompleted::shared();
   }
   std::shared_ptr<void> held = hold();
-  auto work = visibly(
-      [&] { return engine.post(std::move(collective), call.options.timeout, std::move(held)); });
+  EngineWaitHooks hooks(*backend_.monitor());
+  auto work = visibly([&] {
+    return engine.post(std::move(collective), call.options.timeout, std::move(held), &hooks);
+  });
   return CtranWork::make(call.op, std::move(work), backend_.monitor());
 }
 
