@@ -175,10 +175,19 @@ def _await(store: Any, key: str, timeout: float) -> None:
         pause = min(2 * pause, 0.05)
 
 
+def _instead(given: Any) -> str:
+    """What takes it."""
+    if hasattr(given, "_engine_token"):
+        return "; CommGroup.from_comm takes communicators of torchcomms"
+    if hasattr(given, "bound_device_id"):
+        return "; pass it as torch_group"
+    return ""
+
+
 def by_mpi(comm: Any) -> Place:
     """By a communicator of mpi4py: only buffers are sent."""
     if not hasattr(comm, "Get_rank"):
-        raise TypeError(f"mpi_comm must be a communicator of mpi4py, not {comm!r}")
+        raise TypeError(f"mpi_comm must be a communicator of mpi4py, not {comm!r}{_instead(comm)}")
     rank, size = _checked(comm.Get_rank(), comm.Get_size())
 
     def exchange(word: str) -> list[str]:
@@ -198,7 +207,9 @@ def by_torch_group(group: Any) -> Place:
     if group is dist.GroupMember.NON_GROUP_MEMBER:
         raise ValueError("this process is no member of torch_group")
     if not isinstance(group, dist.ProcessGroup):
-        raise TypeError(f"torch_group must be a group of torch.distributed, not {group!r}")
+        raise TypeError(
+            f"torch_group must be a group of torch.distributed, not {group!r}{_instead(group)}"
+        )
     rank, size = _checked(dist.get_rank(group), dist.get_world_size(group))
 
     def exchange(word: str) -> list[str]:

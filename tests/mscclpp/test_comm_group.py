@@ -75,6 +75,8 @@ def test_ranks_meet_through_a_store(ranks: MakeRanks) -> None:
 def by_torch_group(rank: Rank) -> None:
     dist.init_process_group("gloo", store=rank.store("world"), rank=rank.rank, world_size=rank.size)
     try:
+        with pytest.raises(TypeError, match="pass it as torch_group"):
+            mscclpp.CommGroup(dist.group.WORLD)
         with mscclpp.CommGroup(torch_group=dist.group.WORLD) as group:
             knows(group, rank)
     finally:
@@ -123,6 +125,10 @@ def of_torchcomms(rank: Rank) -> None:
     assert mine.tolist() == [rank.size] * 3
     with pytest.raises(ValueError, match="is none of the engine ctran"):
         mscclpp.CommGroup.from_comm(rank.comm("gloo"))
+    with pytest.raises(TypeError, match="from_comm takes communicators of torchcomms"):
+        mscclpp.CommGroup(comm)
+    with pytest.raises(TypeError, match="from_comm takes communicators of torchcomms"):
+        mscclpp.CommGroup(torch_group=comm)
 
 
 def of_one_name(rank: Rank) -> None:
