@@ -23,6 +23,7 @@ from torchcomms._slurm import first_host
 _METHOD = "TORCHCOMM_BOOTSTRAP_RANKSIZE_QUERY_METHOD"
 _PAUSE_SECONDS = 0.02
 _OWN_NAME_SECONDS = 10.0
+_MOST_RANKS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _named(place: Place) -> str:
 
 
 def _method(env: Mapping[str, str]) -> str:
-    method = env.get(_METHOD, "auto").lower()
+    method = (env.get(_METHOD) or "auto").lower()
     if method not in _LAUNCHERS:
         raise CommError(f"{_METHOD} must be one of {', '.join(_LAUNCHERS)}, but is '{method}'")
     return method
@@ -151,8 +152,9 @@ def _find_place(env: Mapping[str, str]) -> Place | None:
 def _checked(launcher: _Launcher, size_variable: str, env: Mapping[str, str]) -> Place:
     rank = _number(launcher.rank, env)
     size = _number(size_variable, env)
-    if size < 1:
-        raise CommError(f"{size_variable} must be at least 1, but is {size}")
+    if not 1 <= size <= _MOST_RANKS:
+        bound = "at least 1" if size < 1 else f"at most {_MOST_RANKS}"
+        raise CommError(f"{size_variable} must be {bound}, but is {size}")
     if not 0 <= rank < size:
         raise hinted(
             CommError,
@@ -178,7 +180,7 @@ def _port(variable: str, env: Mapping[str, str]) -> int:
 
 def _open_store(place: Place, env: Mapping[str, str], timeout: timedelta) -> Store:
     """The store of the world, where the environment says it is."""
-    address, port = env.get("MASTER_ADDR"), env.get("MASTER_PORT")
+    address, port = env.get("MASTER_ADDR") or None, env.get("MASTER_PORT") or None
     if (address is None) != (port is None):
         there, missing = "MASTER_ADDR", "MASTER_PORT"
         if address is None:

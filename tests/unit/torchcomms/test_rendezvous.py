@@ -76,7 +76,14 @@ def test_ours_come_first_and_torchrun_before_what_started_it(
 
 @pytest.mark.parametrize(
     ("method", "want"),
-    [("auto", (1, 2)), ("torchrun", (5, 8)), ("mpi", (1, 2)), ("PALS", (3, 4)), ("slurm", (6, 7))],
+    [
+        ("auto", (1, 2)),
+        ("", (1, 2)),
+        ("torchrun", (5, 8)),
+        ("mpi", (1, 2)),
+        ("PALS", (3, 4)),
+        ("slurm", (6, 7)),
+    ],
 )
 def test_method(monkeypatch: pytest.MonkeyPatch, method: str, want: tuple[int, int]) -> None:
     put(monkeypatch, OMPI_COMM_WORLD_RANK=1, OMPI_COMM_WORLD_SIZE=2, RANK=5, WORLD_SIZE=8)
@@ -95,6 +102,7 @@ def test_method(monkeypatch: pytest.MonkeyPatch, method: str, want: tuple[int, i
         ({"RANK": 2, "WORLD_SIZE": 2}, r"RANK must be in range \[0, 2\), but is 2"),
         ({"RANK": -1, "WORLD_SIZE": 2}, r"RANK must be in range \[0, 2\), but is -1"),
         ({"RANK": 0, "WORLD_SIZE": 0}, "WORLD_SIZE must be at least 1, but is 0"),
+        ({"RANK": 0, "WORLD_SIZE": 1 << 40}, "WORLD_SIZE must be at most 1048576, but is 10995"),
         ({"RANK": "one", "WORLD_SIZE": 2}, "RANK must be a number, but is 'one'"),
         ({"RANK": 0, "WORLD_SIZE": "2.0"}, "WORLD_SIZE must be a number, but is '2.0'"),
         ({"RANK": "", "WORLD_SIZE": 2}, "RANK must be a number, but is ''"),
@@ -104,6 +112,14 @@ def test_method(monkeypatch: pytest.MonkeyPatch, method: str, want: tuple[int, i
         ({"RANK": 0, "WORLD_SIZE": 2}, "does not know where to find the others"),
         ({"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "h"}, "MASTER_ADDR is set, but MASTER_PORT"),
         ({"RANK": 0, "WORLD_SIZE": 2, "MASTER_PORT": 1}, "MASTER_PORT is set, but MASTER_ADDR"),
+        (
+            {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "", "MASTER_PORT": 1},
+            "MASTER_PORT is set, but MASTER_ADDR is not",
+        ),
+        (
+            {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "h", "MASTER_PORT": ""},
+            "MASTER_ADDR is set, but MASTER_PORT is not",
+        ),
         (
             {"RANK": 0, "WORLD_SIZE": 2, "MASTER_ADDR": "h", "MASTER_PORT": 70000},
             r"MASTER_PORT must be in range \[1, 65536\), but is 70000",
