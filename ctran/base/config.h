@@ -82,8 +82,9 @@ struct UnknownConfig {
 /// declared name that ends with <...> stands for all names that begin as it does.
 std::vector<UnknownConfig> unknownConfig(const std::vector<std::string>& names,
                                          const std::vector<std::string_view>& prefixes);
-/// Throws Error(InvalidArgument) if TORCHCOMM_CONFIG names a file that cannot be used. Warns, once
-/// per process, of unknown names in the environment and in the file.
+/// Throws Error(InvalidArgument) if TORCHCOMM_CONFIG names a file that cannot be used, or if a
+/// variable with one of `prefixes` has a value that it does not take, whether that is read later or
+/// not. Warns, once per process, of unknown names in the environment and in the file.
 void checkConfig(const std::vector<std::string_view>& prefixes);
 
 /// The types below read the environment anew at each `get()`, and throw Error(InvalidArgument) for

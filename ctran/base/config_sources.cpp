@@ -41,7 +41,8 @@ ConfigFile readFile(const std::string& path) {
   ConfigFile file;
   file.path = path;
   std::ifstream in(path);
-  if (!in) {
+  in.peek();  // a folder can be opened, but not read
+  if (in.fail() && !in.eof()) {
     file.error = "cannot be read: " + std::string(std::strerror(errno));
     return file;
   }
@@ -125,6 +126,23 @@ std::string nearest(std::string_view name, size_t prefix) {
     best = variable->name();
   }
   return best;
+}
+
+bool startsWithAny(std::string_view name, const std::vector<std::string_view>& prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+/// Throws for the first value that its variable does not take. The log's own are warned of by the
+/// log, which goes on with the default.
+void checkValues(const std::vector<std::string_view>& prefixes) {
+  for (const ConfigVariable* variable : allConfig()) {
+    const std::string name(variable->name());
+    if (!startsWithAny(name, prefixes) || name.find("_LOG") != std::string::npos) continue;
+    if (const std::string text = configText(name.c_str()).first; !text.empty()) {
+      variable->check(text);
+    }
+  }
 }
 
 std::vector<std::string> namesInEnvironment() {
@@ -212,6 +230,7 @@ void checkConfig(const std::vector<std::string_view>& prefixes) {
   }
   std::vector<std::string> named;
   for (const auto& [name, value] : file.values) named.push_back(name);
+  checkValues(prefixes);
   if (sourcesState().hasWarned.exchange(true)) return;
   const auto warn = [](const UnknownConfig& unknown, const char* where) {
     const std::string meant = unknown.near.empty() ? "" : "; is " + unknown.near + " meant?";

@@ -663,7 +663,8 @@ std::shared_ptr<TorchComm> new_comm(const std::string& backend, at::Device devic
   if (made.name.empty()) made.name = "default";
   checkName(made.name);
   if (made.timeout.count() <= 0) {
-    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive");
+    throw ctran::Error(ctran::ErrorKind::InvalidArgument, "timeout must be positive", {}, {},
+                       "see timeout= of the call, or TORCHCOMM_TIMEOUT_SECONDS");
   }
   checkHintsOfCommunicator(made.hints);
   return std::make_shared<TorchComm>(

@@ -134,8 +134,22 @@ TEST(Config, AFileThatCannotBeUsedIsAnErrorThatNamesIt) {
   };
   setenv("TORCHCOMM_CONFIG", "/no/such/file", 1);
   EXPECT_NE(said().find("'/no/such/file' cannot be read"), std::string::npos);
+  setenv("TORCHCOMM_CONFIG", "/", 1);
+  EXPECT_NE(said().find("'/' cannot be read"), std::string::npos);
   const ConfigFile file("CTRAN_TEST_COUNT=9\nnonsense\n");
   EXPECT_NE(said().find(file.path() + "' has no NAME=VALUE in line 2"), std::string::npos);
+}
+
+TEST(Config, AValueThatIsReadLaterIsCheckedAtOnce) {
+  const Environment count(kCount, "many");
+  EXPECT_NO_THROW(checkConfig({"TORCHCOMM_"}));
+  try {
+    checkConfig({"CTRAN_"});
+    FAIL() << "took it";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::InvalidArgument);
+    EXPECT_NE(std::string(error.what()).find("CTRAN_TEST_COUNT='many'"), std::string::npos);
+  }
 }
 
 TEST(Config, UnknownNamesComeWithTheNearestKnownOne) {
