@@ -113,9 +113,8 @@ TEST(Pull, LendsCopiesOfMemoryThatNobodyMayRead) {
     Collective barrier;
     barrier.kind = Kind::Barrier;
     communicator->run(barrier);  // now all know whether they can read at all
-    for (const Kind kind :
-         {Kind::Broadcast, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce, Kind::AllToAll,
-          Kind::Scatter, Kind::Reduce}) {
+    for (const Kind kind : {Kind::Broadcast, Kind::AllGather, Kind::ReduceScatter, Kind::AllReduce,
+                            Kind::AllToAll, Kind::Scatter, Kind::Reduce}) {
       check(*communicator, kind, in, out);
     }
     check(*communicator, Kind::AllReduce, in, in);

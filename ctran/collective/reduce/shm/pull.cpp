@@ -10,8 +10,8 @@ namespace ctran {
 namespace {
 
 /// A rank reduces its part of the tensor, read from the memory of all others, into its ring, from
-/// where the root copies it: a piece after another, one round ahead. In place the root overwrites of
-/// its input only its own part, which nobody else reads, and parts whose results it has got.
+/// where the root copies it: a piece after another, one round ahead. In place the root overwrites
+/// of its input only its own part, which nobody else reads, and parts whose results it has got.
 Task reducePull(ShmContext& shm, const Collective& c) {
   const bool isRoot = shm.rank == c.root;
   const size_t element = sizeOf(c.type);
