@@ -21,8 +21,10 @@ void inRing(Byte* ring, size_t capacity, uint64_t position, size_t bytes, Copy c
   if (bytes > first) copy(ring, first, bytes - first);
 }
 
-/// The bytes of a message that fit into the cache line of its header, behind it.
-constexpr size_t kInLine = kCacheLine - sizeof(ShmMessageHeader);
+/// Where the data of a message begins: in the cache line of the header if it fits there.
+size_t leadOf(size_t bytes) {
+  return bytes <= kCacheLine - sizeof(ShmMessageHeader) ? sizeof(ShmMessageHeader) : kCacheLine;
+}
 /// How much of the ring is handed over at a time: the receiver copies that while more is written.
 constexpr size_t kMostAtATime = 16 << 10;
 size_t atATime(size_t capacity) { return std::min(capacity / 4, kMostAtATime); }
@@ -55,30 +57,16 @@ Task sendShm(ShmChannel& channel, const Collective& c) {
                : reached(channel.arena, channel.peer, channel.counters.consumed, target);
   };
 
+  const size_t lead = leadOf(bytes);
+  size_t sent = std::min(bytes, largest - lead);
+  co_await room(padded(lead + sent));
   const ShmMessageHeader header{c.count, static_cast<uint64_t>(c.type), c.tag};
-  const auto putHeader = [&channel, &header] {
-    std::byte* const line = channel.ring + (channel.position & (channel.capacity - 1));
-    std::memcpy(line, &header, sizeof header);
-    return line + sizeof header;
-  };
-  if (bytes <= kInLine) {
-    co_await room(kCacheLine);
-    std::byte* const rest = putHeader();
-    if (bytes != 0) std::memcpy(rest, c.input, bytes);
-    channel.position += kCacheLine;
-    channel.counters.produced.store(channel.position, std::memory_order_release);
-    channel.arena.published();
-    co_return;
-  }
-
-  size_t sent = std::min(bytes, largest - kCacheLine);
-  co_await room(kCacheLine + padded(sent));
-  putHeader();
-  inRing(channel.ring, channel.capacity, channel.position + kCacheLine, sent,
+  std::memcpy(channel.ring + (channel.position & (channel.capacity - 1)), &header, sizeof header);
+  inRing(channel.ring, channel.capacity, channel.position + lead, sent,
          [&c](std::byte* to, size_t from, size_t n) {
            if (n != 0) std::memcpy(to, c.input + from, n);
          });
-  channel.position += kCacheLine + padded(sent);
+  channel.position += padded(lead + sent);
   channel.counters.produced.store(channel.position, std::memory_order_release);
   channel.arena.published();
 
@@ -176,16 +164,14 @@ uint64_t ShmMailbox::pump() {
       open();
     }
     const size_t bytes = header_.bytes();
-    const bool isInLine = bytes <= kInLine;
-    const size_t lead = isInLine ? sizeof header_ : lead_;
     const size_t chunk = std::min(bytes - received_, largest - lead_);
-    const size_t need = isInLine ? kCacheLine : lead + padded(chunk);
+    const size_t need = padded(lead_ + chunk);
     if (available < need) return position_ + need;
     // Null: the receive has been given up, and the communicator with it.
     std::byte* const output = receiver_ != nullptr    ? receiver_->receive_->output
                               : data_.size() == bytes ? data_.data()
                                                       : nullptr;
-    inRing(ring_, capacity_, position_ + lead, chunk,
+    inRing(ring_, capacity_, position_ + lead_, chunk,
            [output, this](const std::byte* from, size_t to, size_t n) {
              if (n != 0 && output != nullptr) std::memcpy(output + received_ + to, from, n);
            });
@@ -208,7 +194,7 @@ void ShmMailbox::open() {
   (Checked(header_.count) * sizeOf(static_cast<DataType>(header_.type)))
       .atMost(PTRDIFF_MAX, peer, "bytes in a message");
   isOpen_ = true;
-  lead_ = kCacheLine;
+  lead_ = leadOf(header_.bytes());
   received_ = 0;
   receiver_ = takeReceiver();
   if (receiver_ == nullptr) data_.resize(header_.bytes());
