@@ -84,6 +84,12 @@ def state_of(pid: int) -> str:
     return stat.rpartition(")")[2].split()[0]
 
 
+def _all_threads_sleep(pid: int, after: float) -> bool:
+    time.sleep(after)
+    threads = [int(task.name) for task in Path(f"/proc/{pid}/task").glob("*")]
+    return bool(threads) and all(state_of(thread) == "S" for thread in threads)
+
+
 class Process:
     """One rank's process."""
 
@@ -116,8 +122,12 @@ class Process:
         os.kill(self.pid, number)
 
     def is_asleep(self) -> bool:
-        """Whether its main thread waits for something."""
-        return state_of(self.pid) == "S"
+        """Whether all its threads wait for something.
+
+        A main thread that sleeps beside one that runs may wait for no more than the interpreter's
+        lock.
+        """
+        return all(_all_threads_sleep(self.pid, after) for after in (0, 0.01))
 
     def end(self) -> None:
         """Kills it with all that it has forked."""

@@ -287,8 +287,8 @@ def competes(rank: Rank) -> list[str]:
     algorithm = native("packet_all_reduce")
     algorithm.set_message_size_range(4, 1 << 16)
     with mscclpp.register(algorithm, comm, dtypes=[torch.float32]):
-        for _ in range(5):  # a busy machine takes longer
-            comm.tune(seconds=2)
+        for seconds in (2, 4, 8, 16, 32):  # a busy machine takes longer
+            comm.tune(seconds=seconds)
             found = comm.explain("all_reduce", 4096, torch.float32)
             measured = [one.algorithm for one in found.alternatives if one.measured_us]
             if f"plan:{algorithm.name}" in measured:
