@@ -3,21 +3,77 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstring>
 #include <map>
 #include <mutex>
+#include <numeric>
 
 #include "ctran/api/convert.h"
 #include "ctran/bootstrap/local_store.h"
 #include "ctran/bootstrap/rendezvous.h"
 #include "ctran/engine/communicator.h"
+#include "ctran/engine/exchange_all.h"
+#include "ctran/engine/gpu_queue.h"
 #include "ctran/engine/init_point.h"
 #include "ctran/engine/named.h"
+#include "ctran/gpu/memory.h"
 
 namespace ctran::api {
 namespace {
 
 ctran::CommunicatorOptions engineOptions(const CommunicatorOptions& options) {
-  return {options.rank, options.size, options.name, options.store, options.timeout, options.hints};
+  return {options.rank,    options.size,  options.name, options.store,
+          options.timeout, options.hints, options.gpus};
+}
+
+gpu::Stream streamOf(GpuStream stream) { return static_cast<gpu::Stream>(stream); }
+
+ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
+  ctran::EnqueueOptions engine;
+  engine.timeout = options.timeout;
+  engine.aside = options.aside;
+  engine.highPriority = options.highPriority;
+  engine.blocks = options.blocks;
+  engine.threads = options.threads;
+  engine.symmetric = options.symmetric;
+  if (options.keepAlive) engine.keepAlive = [owner = options.keepAlive] { return owner; };
+  return engine;
+}
+
+ctran::GpuOptions engineOptions(const GpuOptions& options) {
+  ctran::GpuOptions engine;
+  engine.device = options.device;
+  engine.highPriority = options.highPriority;
+  return engine;
+}
+
+/// Throws Error(Unsupported) on all ranks if one has not the GPU that it is to use.
+void checkGpus(ctran::Communicator& communicator, int device, WaitHooks* hooks) {
+  struct Said {
+    int device;
+    int count;
+    char why[200];
+  } own{device, 0, ""};
+  try {
+    own.count = gpu::deviceCount();
+  } catch (const Error& error) {
+    std::strncpy(own.why, error.what(), sizeof own.why - 1);
+  }
+  const auto all = exchangeAll(communicator, own, {}, hooks);
+  for (int r = 0; r < communicator.size(); ++r) {
+    const Said& said = all[r];
+    if (said.device >= 0 && said.device < said.count) continue;
+    throw Error(
+        ErrorKind::Unsupported,
+        "rank " + std::to_string(r) + " of communicator '" + communicator.name() + "' has no GPU " +
+            std::to_string(said.device) + ": " +
+            (said.why[0] != 0 ? said.why : "the driver shows it " + std::to_string(said.count)),
+        {r}, {}, "pass memory of the CPU, or see nvidia-smi and CUDA_VISIBLE_DEVICES");
+  }
+}
+
+std::shared_ptr<StreamWork> workOf(std::shared_ptr<StreamOperation> operation) {
+  return operation ? std::make_shared<StreamWork>(std::move(operation)) : nullptr;
 }
 
 /// As long as somebody holds it.
@@ -104,6 +160,43 @@ std::shared_ptr<Work> Communicator::post(const Call& call, std::chrono::nanoseco
   return engine_->post(engineCall(call, *engine_), timeout, std::move(keepAlive));
 }
 
+void Communicator::useGpu(const GpuOptions& options, WaitHooks* hooks) {
+  checkGpus(*engine_, options.device, hooks);
+  engine_->useGpu(engineOptions(options), hooks);
+}
+
+std::shared_ptr<Communicator> Communicator::splitForGpus(const std::string& name,
+                                                         const GpuOptions& options,
+                                                         WaitHooks* hooks) {
+  checkGpus(*engine_, options.device, hooks);
+  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
+  std::vector<int> ranks(size());
+  std::iota(ranks.begin(), ranks.end(), 0);
+  const auto made = engine_->splitPart(ranks, name, {.gpus = true}, hooks);
+  engine_->addDependent(made);
+  made->useGpu(engineOptions(options), hooks);
+  return std::make_shared<Communicator>(made);
+}
+
+std::optional<int> Communicator::gpu() const {
+  const auto queue = engine_->gpu();
+  return queue ? std::optional(queue->device()) : std::nullopt;
+}
+
+std::shared_ptr<StreamWork> Communicator::enqueue(const Call& call, GpuStream stream,
+                                                  const EnqueueOptions& options, WaitHooks* hooks) {
+  return workOf(engine_->enqueue(engineCall(call, *engine_), streamOf(stream),
+                                 engineOptions(options), hooks));
+}
+
+std::shared_ptr<StreamWork> Communicator::enqueueMessages(std::span<const Call> messages,
+                                                          GpuStream stream,
+                                                          const EnqueueOptions& options) {
+  std::vector<Collective> all;
+  for (const Call& call : messages) all.push_back(engineCall(call, *engine_));
+  return workOf(engine_->enqueueMessages(all, streamOf(stream), engineOptions(options)));
+}
+
 std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
                                                   const std::string& name,
                                                   std::chrono::nanoseconds timeout,
@@ -114,12 +207,19 @@ std::shared_ptr<Communicator> Communicator::split(std::span<const int> ranks,
 
 void Communicator::abort(const std::string& reason) { engine_->abort(reason); }
 bool Communicator::isAborted() const { return engine_->isAborted(); }
+
+void Communicator::throwIfBroken() const { engine_->throwIfBroken(); }
+
 void Communicator::finalize(WaitHooks* hooks) { engine_->finalize(hooks); }
 
 Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
                                   const Hints& hints) const {
-  const ctran::Explanation explanation =
-      engine_->explain(kind, bytes, type, hints.empty() ? nullptr : engine_->hintsOfCall(hints));
+  return explain(kind, bytes, type, hints.empty() ? nullptr : prepare(hints));
+}
+
+Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType type,
+                                  const std::shared_ptr<const CallHints>& prepared) const {
+  const ctran::Explanation explanation = engine_->explain(kind, bytes, type, prepared);
   return {explanation.algorithm, explanation.why, explanation.toJson().print()};
 }
 
@@ -143,6 +243,11 @@ std::shared_ptr<Communicator> findCommunicator(const std::string& name, int rank
 std::shared_ptr<Communicator> findCommunicator(uint64_t token) {
   return around(ctran::findCommunicator(token));
 }
+
+StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
+WorkState StreamWork::state() const { return engine_->state(); }
+void StreamWork::wait(WaitHooks* hooks) { engine_->wait(hooks); }
+void StreamWork::makeWait(GpuStream stream) { engine_->makeWait(streamOf(stream)); }
 
 Meeting::Meeting() : point_(std::make_unique<InitPoint>()) {}
 Meeting::~Meeting() = default;

@@ -3,14 +3,9 @@
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <numeric>
 #include <tuple>
 #include <type_traits>
 
-#include "ctran/api/convert.h"
-#include "ctran/engine/exchange_all.h"
-#include "ctran/engine/gpu_communicator.h"
-#include "ctran/engine/gpu_domain.h"
 #include "ctran/gpu/discard.h"
 #include "ctran/gpu/memory.h"
 #include "ctran/memory/device_sharing.h"
@@ -19,53 +14,6 @@ namespace ctran::api {
 namespace {
 
 gpu::Stream engineStream(GpuStream stream) { return static_cast<gpu::Stream>(stream); }
-
-ctran::EnqueueOptions engineOptions(const EnqueueOptions& options) {
-  ctran::EnqueueOptions engine;
-  engine.timeout = options.timeout;
-  engine.aside = options.aside;
-  engine.blocks = options.blocks;
-  engine.threads = options.threads;
-  engine.symmetric = options.symmetric;
-  if (options.keepAlive) engine.keepAlive = [owner = options.keepAlive] { return owner; };
-  return engine;
-}
-
-ctran::GpuCommunicatorOptions engineOptions(const GpuOptions& options) {
-  ctran::GpuCommunicatorOptions engine;
-  engine.device = options.device;
-  engine.highPriority = options.highPriority;
-  return engine;
-}
-
-/// Throws Error(Unsupported) on all ranks if one has not the GPU that it is to use.
-void checkGpus(ctran::Communicator& communicator, int device, WaitHooks* hooks) {
-  struct Said {
-    int device;
-    int count;
-    char why[200];
-  } own{device, 0, ""};
-  try {
-    own.count = gpuCount();
-  } catch (const Error& error) {
-    std::strncpy(own.why, error.what(), sizeof own.why - 1);
-  }
-  const auto all = exchangeAll(communicator, own, {}, hooks);
-  for (int r = 0; r < communicator.size(); ++r) {
-    const Said& said = all[r];
-    if (said.device >= 0 && said.device < said.count) continue;
-    throw Error(
-        ErrorKind::Unsupported,
-        "rank " + std::to_string(r) + " of communicator '" + communicator.name() + "' has no GPU " +
-            std::to_string(said.device) + ": " +
-            (said.why[0] != 0 ? said.why : "the driver shows it " + std::to_string(said.count)),
-        {r}, {}, "pass memory of the CPU, or see nvidia-smi and CUDA_VISIBLE_DEVICES");
-  }
-}
-
-std::shared_ptr<StreamWork> workOf(std::shared_ptr<StreamOperation> operation) {
-  return operation ? std::make_shared<StreamWork>(std::move(operation)) : nullptr;
-}
 
 /// A graph that can be launched.
 class Executable {
@@ -134,77 +82,6 @@ void copyOn(GpuStream stream, int device, void* to, const void* from, size_t byt
 GpuLaunch::GpuLaunch(GpuStream stream) noexcept
     : stream_(stream), launching_(std::make_unique<gpu::Launching>()) {}
 GpuLaunch::~GpuLaunch() { gpu::keepUntilReached(engineStream(stream_)); }
-
-StreamWork::StreamWork(std::shared_ptr<StreamOperation> engine) : engine_(std::move(engine)) {}
-WorkState StreamWork::state() const { return engine_->state(); }
-void StreamWork::wait(WaitHooks* hooks) { engine_->wait(hooks); }
-void StreamWork::makeWait(GpuStream stream) { engine_->makeWait(engineStream(stream)); }
-
-std::shared_ptr<GpuCommunicator> GpuCommunicator::create(const std::shared_ptr<Communicator>& host,
-                                                         const GpuOptions& options,
-                                                         WaitHooks* hooks) {
-  return std::make_shared<GpuCommunicator>(
-      ctran::GpuCommunicator::create(host->engine(), engineOptions(options), hooks));
-}
-
-std::shared_ptr<GpuCommunicator> GpuCommunicator::createAlongside(
-    const std::shared_ptr<Communicator>& host, const std::string& name, const GpuOptions& options,
-    WaitHooks* hooks) {
-  ctran::Communicator& engine = *host->engine();
-  checkGpus(engine, options.device, hooks);
-  const gpu::RelaxedCapture relaxed(gpu::Runtime::of(gpu::Platform::Cuda));
-  std::vector<int> ranks(engine.size());
-  std::iota(ranks.begin(), ranks.end(), 0);
-  const auto control = engine.splitPart(ranks, name, {.gpus = true}, hooks);
-  engine.addDependent(control);
-  return std::make_shared<GpuCommunicator>(
-      ctran::GpuCommunicator::create(control, engineOptions(options), hooks));
-}
-
-GpuCommunicator::GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine)
-    : engine_(std::move(engine)) {}
-GpuCommunicator::~GpuCommunicator() = default;
-
-std::shared_ptr<StreamWork> GpuCommunicator::enqueue(const Call& call, GpuStream stream,
-                                                     const EnqueueOptions& options,
-                                                     WaitHooks* hooks) {
-  return workOf(engine_->enqueue(engineCall(call, engine_->control()), engineStream(stream),
-                                 engineOptions(options), hooks));
-}
-
-std::shared_ptr<StreamWork> GpuCommunicator::enqueueMessages(std::span<const Call> messages,
-                                                             GpuStream stream,
-                                                             const EnqueueOptions& options) {
-  std::vector<Collective> all;
-  for (const Call& call : messages) all.push_back(engineCall(call, engine_->control()));
-  return workOf(engine_->enqueueMessages(all, engineStream(stream), engineOptions(options)));
-}
-
-const std::string& GpuCommunicator::name() const { return engine_->name(); }
-int GpuCommunicator::device() const { return engine_->device(); }
-
-std::shared_ptr<const CallHints> GpuCommunicator::prepare(const Hints& hints) const {
-  return engine_->control().hintsOfCall(hints);
-}
-
-Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
-                                     const std::shared_ptr<const CallHints>& hints) const {
-  const ctran::Explanation found = engine_->explain(kind, bytes, type, hints.get());
-  return {found.algorithm, found.why, found.toJson().print()};
-}
-
-void GpuCommunicator::throwIfBroken() const {
-  engine_->diagnose();
-  engine_->throwIfBroken();
-}
-
-bool GpuCommunicator::isAborted() const {
-  return engine_->isBroken() || engine_->domain().hasFailed();
-}
-
-void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) { engine_->setTimeout(timeout); }
-void GpuCommunicator::abort(const std::string& reason) { engine_->control().abort(reason); }
-void GpuCommunicator::finalize(WaitHooks* hooks) { engine_->finalize(hooks); }
 
 struct OwnGpuStream::State {
   State(int device, size_t words)

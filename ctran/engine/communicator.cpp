@@ -14,6 +14,7 @@
 #include "ctran/collective/preference.h"
 #include "ctran/collective/premul.h"
 #include "ctran/engine/create.h"
+#include "ctran/engine/gpu_queue.h"
 #include "ctran/engine/host_memory.h"
 #include "ctran/engine/hosts_queue.h"
 #include "ctran/engine/live_settings.h"
@@ -22,6 +23,7 @@
 #include "ctran/engine/progress.h"
 #include "ctran/engine/shm_queue.h"
 #include "ctran/select/plans.h"
+#include "ctran/stream/watchdog.h"
 #include "ctran/topology/host.h"
 #include "ctran/transport/ib/settings.h"
 #include "ctran/transport/tcp/transport.h"
@@ -270,6 +272,7 @@ void Communicator::record(uint64_t group) {
 }
 
 Communicator::~Communicator() {
+  gpu_.reset();  // ends its kernels; it uses the rest
   if (core_.belongsHere()) {
     if (const auto error = finalized_ ? std::nullopt : disagreement()) {
       log(LogComponent::Engine, LogLevel::Error, "communicator '%s': %s", name().c_str(),
@@ -301,6 +304,7 @@ void Communicator::setTimeout(std::chrono::nanoseconds timeout) {
     throw Error(ErrorKind::InvalidArgument, "the timeout of a communicator must be positive");
   }
   timeoutNanos_.store(std::min(timeout, kLongestTimeout).count(), std::memory_order_relaxed);
+  if (gpu_) gpu_->setTimeout(timeout);
 }
 
 void Communicator::useMemoryOf(Communicator& other) {
@@ -371,6 +375,7 @@ Explanation Communicator::explain(CollectiveKind kind, size_t bytes, DataType ty
   if (kind > CollectiveKind::AllToAllVCombine || static_cast<int>(type) >= kDataTypeCount) {
     throw Error(ErrorKind::InvalidArgument, "explain: there is no such operation, or data type");
   }
+  if (gpu_) return gpu_->explain(kind, bytes, type, hints.get());
   if (!hints) hints = standing_;
   Collective call;
   call.kind = kind;
@@ -511,7 +516,7 @@ void Communicator::run(const Collective& collective, std::chrono::nanoseconds ti
   OperationQueue& queue = queueFor(collective);
   checkLists(collective, queue);
   if (!queue.idle()) {
-    const std::shared_ptr<Work> operation = enqueue(queue, Collective(collective), nanos, nullptr);
+    const std::shared_ptr<Work> operation = append(queue, Collective(collective), nanos, nullptr);
     return Work::finish({&operation, 1}, hooks);
   }
   auto plan = planFor(collective);
@@ -538,12 +543,12 @@ std::shared_ptr<Work> Communicator::post(Collective collective, std::chrono::nan
   OperationQueue& queue = queueFor(collective);
   checkLists(collective, queue);
   if (standing_ && !collective.hints) collective.hints = standing_;
-  return enqueue(queue, std::move(collective), nanos, std::move(keepAlive));
+  return append(queue, std::move(collective), nanos, std::move(keepAlive));
 }
 
-std::shared_ptr<Operation> Communicator::enqueue(OperationQueue& queue, Collective&& collective,
-                                                 int64_t timeoutNanos,
-                                                 std::shared_ptr<void> keepAlive) {
+std::shared_ptr<Operation> Communicator::append(OperationQueue& queue, Collective&& collective,
+                                                int64_t timeoutNanos,
+                                                std::shared_ptr<void> keepAlive) {
   collective.plan = planFor(collective);
   collective.after = olderReceives(collective);
   std::vector<std::byte> scratch = applyPremul(collective, size());
@@ -556,6 +561,38 @@ std::shared_ptr<Operation> Communicator::enqueue(OperationQueue& queue, Collecti
   if (startsHere) queue.advance();
   if (!queue.idle()) goOn(*this, queue, startsHere ? Progress::When::Lazily : Progress::When::Soon);
   return operation;
+}
+
+void Communicator::useGpu(const GpuOptions& options, WaitHooks* hooks) {
+  if (gpu_) {
+    throw Error(ErrorKind::InvalidArgument, "communicator '" + name() + "' has GPUs already");
+  }
+  gpu_ = GpuQueue::create(*this, options, hooks);
+  Watchdog::add(gpu());
+}
+
+std::shared_ptr<GpuQueue> Communicator::gpu() {
+  return gpu_ ? std::shared_ptr<GpuQueue>(shared_from_this(), gpu_.get()) : nullptr;
+}
+
+GpuQueue& Communicator::onGpus() {
+  if (gpu_) [[likely]]
+    return *gpu_;
+  throw Error(ErrorKind::InvalidArgument, "communicator '" + name() + "' has no GPUs", {}, {},
+              "give it some with useGpu");
+}
+
+std::shared_ptr<StreamOperation> Communicator::enqueue(const Collective& collective,
+                                                       gpu::Stream stream,
+                                                       const EnqueueOptions& options,
+                                                       WaitHooks* hooks) {
+  return onGpus().enqueue(collective, stream, options, hooks);
+}
+
+std::shared_ptr<StreamOperation> Communicator::enqueueMessages(std::span<const Collective> messages,
+                                                               gpu::Stream stream,
+                                                               const EnqueueOptions& options) {
+  return onGpus().enqueueMessages(messages, stream, options);
 }
 
 OperationQueue& Communicator::addQueue(std::unique_ptr<OperationQueue> queue) {
@@ -668,6 +705,10 @@ std::vector<std::weak_ptr<Communicator>> Communicator::dependents() {
 
 void Communicator::finalize(WaitHooks* hooks) {
   if (finalized_.load(std::memory_order_relaxed)) return;
+  if (gpu_) {
+    gpu_->drain(hooks);
+    gpu_->throwIfBroken();
+  }
   if (core_.belongsHere()) {
     Patience patience(core_, hooks);
     const int64_t deadline = nowNanos() + timeoutNanos_.load(std::memory_order_relaxed);
@@ -683,6 +724,7 @@ void Communicator::finalize(WaitHooks* hooks) {
     }
     const std::optional<Error> error = disagreement();
     leave();
+    if (gpu_) gpu_->leave();
     finalized_.store(true, std::memory_order_relaxed);
     if (error) throw *error;
   }
@@ -741,6 +783,18 @@ void Communicator::tell(const Error& error) {
 }
 
 bool Communicator::isAborted() const {
+  return hasFailed() || (gpu_ && (gpu_->isBroken() || !gpu_->isSound()));
+}
+
+void Communicator::throwIfBroken() {
+  if (gpu_) {
+    gpu_->diagnose();
+    gpu_->throwIfBroken();
+  }
+  core_.throwIfFailed();
+}
+
+bool Communicator::hasFailed() const {
   // What the others have said meanwhile is known only after a look.
   if (transport_ && !core_.failed()) transport_->poll();
   return core_.failed();

@@ -32,6 +32,14 @@
 
 namespace ctran {
 
+class GpuQueue;
+class StreamOperation;
+struct EnqueueOptions;
+struct GpuOptions;
+namespace gpu {
+using Stream = struct StreamTag*;
+}
+
 /// Longer timeouts are cut to this, about three years, so that adding one to a clock cannot
 /// overflow.
 inline constexpr std::chrono::nanoseconds kLongestTimeout{100'000'000'000'000'000};
@@ -48,7 +56,7 @@ struct CommunicatorOptions {
   std::shared_ptr<Store> store;  ///< not needed when size is 1
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);  ///< of creation and of operations
   std::map<std::string, std::string> hints;
-  bool gpus = false;      ///< it is the control of a GpuCommunicator; hints name algorithms of GPUs
+  bool gpus = false;      ///< it will be given GPUs: hints name algorithms of GPUs
   bool functions = true;  ///< functions of the program may serve its calls
 };
 
@@ -69,7 +77,8 @@ uint64_t newToken();
 ///
 /// What it is made of depends on where its ranks are. If all are on one host, they share an arena
 /// and there is no transport. If they are on several hosts there is a transport, and those that
-/// share a host have an arena, too. Everything else is the same.
+/// share a host have an arena, too. If its ranks have been given GPUs there are operations on
+/// streams. Everything else is the same.
 ///
 /// Threads: one thread at a time uses a communicator; `abort`, `isAborted` and Work::test are safe
 /// from any thread at any time. Collectives run in the order of their calls; sends and receives
@@ -115,6 +124,20 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::shared_ptr<Work> post(Collective collective, std::chrono::nanoseconds timeout = {},
                              std::shared_ptr<void> keepAlive = nullptr, WaitHooks* hooks = nullptr);
 
+  /// Gives each rank a GPU, so that the communicator has operations on streams. Collective, and
+  /// once. Throws what GpuQueue::create throws.
+  void useGpu(const GpuOptions& options, WaitHooks* hooks = nullptr);
+  /// Returns the operations on streams; null without GPUs.
+  std::shared_ptr<GpuQueue> gpu();
+  /// Enqueues a collective of memory of GPUs behind what `stream` holds, see GpuQueue::enqueue.
+  std::shared_ptr<StreamOperation> enqueue(const Collective& collective, gpu::Stream stream,
+                                           const EnqueueOptions& options,
+                                           WaitHooks* hooks = nullptr);
+  /// Enqueues sends and receives, which run at the same time.
+  std::shared_ptr<StreamOperation> enqueueMessages(std::span<const Collective> messages,
+                                                   gpu::Stream stream,
+                                                   const EnqueueOptions& options);
+
   /// Makes a communicator of the listed ranks of this one, in that order. Collective over all ranks
   /// of this communicator; every member of a group passes the same list, a rank that joins none
   /// passes an empty one and gets nullptr. `hooks` are as for `run`.
@@ -134,6 +157,10 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Returns whether the communicator is broken: aborted, timed out, a peer lost, a mismatch. Safe
   /// from any thread.
   bool isAborted() const;
+  /// Returns the same, but does not look at GPUs.
+  bool hasFailed() const;
+  /// Throws the error that has broken the communicator, if one has.
+  void throwIfBroken();
 
   /// Waits for everything posted, then leaves the communicator. Peers that still need this rank get
   /// an error that names it. Later calls throw. Idempotent. `hooks` are as for `run`; if they end
@@ -153,7 +180,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Does the last step of finalize: the others no longer count on this rank. Idempotent.
   void leave();
 
-  /// Returns whether this is the control of a GpuCommunicator.
+  /// Returns whether the options said that its ranks have GPUs.
   bool isForGpus() const { return gpus_; }
   /// Tells how the ranks are spread over hosts.
   const HostMap& map() const { return map_; }
@@ -241,6 +268,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
   void refuse(const Collective& collective);
+  GpuQueue& onGpus();
   OperationQueue& queueFor(const Collective& collective);
   void checkLists(const Collective& collective, const OperationQueue& queue) const;
   OperationQueue& receiveQueue(int source, int tag);
@@ -248,8 +276,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   /// Returns, for a receive, the conditions that earlier receives which share messages with it have
   /// ended.
   std::vector<Condition> olderReceives(const Collective& collective);
-  std::shared_ptr<Operation> enqueue(OperationQueue& queue, Collective&& collective,
-                                     int64_t timeoutNanos, std::shared_ptr<void> keepAlive);
+  std::shared_ptr<Operation> append(OperationQueue& queue, Collective&& collective,
+                                    int64_t timeoutNanos, std::shared_ptr<void> keepAlive);
   std::shared_ptr<const CallHints> checkedHints(const std::map<std::string, std::string>& hints,
                                                 bool alone) const;
   int64_t nanosOr(std::chrono::nanoseconds timeout) const;
@@ -311,6 +339,7 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::atomic<bool> told_{false};  // the failure was passed on completely
   uint64_t watch_ = 0;             // of the transport's descriptor
   uint64_t urgentWatch_ = 0;       // of the transport's urgent descriptor
+  std::unique_ptr<GpuQueue> gpu_;  // null: its ranks have no GPUs
 };
 
 }  // namespace ctran

@@ -118,23 +118,25 @@ struct GpuDomain::Introduction {
   char why[230];
 };
 
-GpuDomain::GpuDomain(std::shared_ptr<Communicator> control, int device, std::vector<int> names)
-    : control_(std::move(control)),
+GpuDomain::GpuDomain(Communicator& control, int device, std::vector<int> names)
+    : control_(control),
       device_(device),
       names_(std::move(names)),
       runtime_(gpu::Runtime::of(gpu::Platform::Cuda)),
-      memory_(control_->rank(), control_->size(), device),
-      symmetric_(control_->rank(), control_->size(), device),
+      memory_(control_.rank(), control_.size(), device),
+      symmetric_(control_.rank(), control_.size(), device),
       staging_(device),
       user_(names_.empty() ? userPreferences() : Preferences()) {}
 
-std::shared_ptr<GpuDomain> GpuDomain::create(std::shared_ptr<Communicator> control, int device,
-                                             WaitHooks* hooks, GpuFallback fallback,
-                                             std::vector<int> names) {
+std::unique_ptr<GpuDomain> GpuDomain::create(Communicator& control, int device, WaitHooks* hooks,
+                                             GpuFallback fallback, std::vector<int> names) {
   const bool isPart = !names.empty();
-  std::shared_ptr<GpuDomain> made(new GpuDomain(std::move(control), device, std::move(names)));
+  std::unique_ptr<GpuDomain> made(new GpuDomain(control, device, std::move(names)));
   made->connect(fallback, hooks);
-  if (!isPart) announceExplainer(made->control_->token(), made);
+  if (!isPart) {
+    announceExplainer(control.token(),
+                      std::shared_ptr<Explainer>(control.shared_from_this(), made.get()));
+  }
   return made;
 }
 
@@ -148,13 +150,12 @@ std::vector<GpuDomain::Introduction> GpuDomain::agree(WaitHooks* hooks, const St
     own.kind = error.kind();
     copyText(own.why, error.what());
   }
-  std::vector<Introduction> all = exchangeAll(*control_, own, {}, hooks);
-  for (int r = 0; r < control_->size(); ++r) {
+  std::vector<Introduction> all = exchangeAll(control_, own, {}, hooks);
+  for (int r = 0; r < control_.size(); ++r) {
     if (!all[r].failed) continue;
     throw Error(all[r].kind,
                 "the GPU of rank " + std::to_string(nameOf(r)) + " of communicator '" +
-                    control_->name() +
-                    "' cannot take part: " + std::string(boundedText(all[r].why)),
+                    control_.name() + "' cannot take part: " + std::string(boundedText(all[r].why)),
                 {nameOf(r)}, "new_comm",
                 "nvidia-smi topo -p2p r shows which GPUs reach each other; backend nccl works "
                 "without that");
@@ -181,14 +182,14 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
         throw Error(ErrorKind::InvalidArgument, "CTRAN_GPU_STEP_BYTES differs among the ranks");
       }
     }
-    MovingKernels::of(device_, control_->size());
+    MovingKernels::of(device_, control_.size());
   });
   lines_ =
-      control_->size() > 1 && std::all_of(links.begin(), links.end(),
-                                          [](const Introduction& one) { return one.carriesLines; });
+      control_.size() > 1 && std::all_of(links.begin(), links.end(),
+                                         [](const Introduction& one) { return one.carriesLines; });
   blocks_ = device::kMaxLanes;
   std::map<uint64_t, int> first;  // rank by address
-  for (int r = 0; r < control_->size() && !sharedGpu_; ++r) {
+  for (int r = 0; r < control_.size() && !sharedGpu_; ++r) {
     const auto [one, isNew] = first.emplace(all[r].pciAddress, r);
     if (!isNew) sharedGpu_ = {one->second, r};
   }
@@ -206,8 +207,8 @@ void GpuDomain::connect(GpuFallback fallback, WaitHooks* hooks) {
       return share(hooks);
     } catch (const Error& error) {  // on all ranks alike
       if (error.kind() != ErrorKind::Unsupported || !takesHost) throw;
-      log(LogComponent::Gpu, control_->rank() == 0 ? LogLevel::Warn : LogLevel::Info,
-          "communicator '%s' goes through the host's memory: %s", control_->name().c_str(),
+      log(LogComponent::Gpu, control_.rank() == 0 ? LogLevel::Warn : LogLevel::Info,
+          "communicator '%s' goes through the host's memory: %s", control_.name().c_str(),
           error.what());
     }
   }
@@ -222,9 +223,9 @@ void GpuDomain::share(WaitHooks* hooks) {
     scratch = memory_.allocate(GpuContext::lanesOf(blocks_), lines_);
     own.scratchBytes = memory_.scratchBytes();
   });
-  const size_t blocks = PeerMemory::controlBlockBytes(control_->size());
-  const size_t boards = SymmetricMemory::boardBytes(control_->size());
-  const HostGroup group = control_->handOver(blocks + boards, std::move(scratch), hooks);
+  const size_t blocks = PeerMemory::controlBlockBytes(control_.size());
+  const size_t boards = SymmetricMemory::boardBytes(control_.size());
+  const HostGroup group = control_.handOver(blocks + boards, std::move(scratch), hooks);
   agree(hooks, [&](Introduction&) {
     std::vector<size_t> bytes;
     for (const Introduction& one : allocated) bytes.push_back(one.scratchBytes);
@@ -239,21 +240,21 @@ void GpuDomain::share(WaitHooks* hooks) {
                        memory_.team().state);
     context_.emplace(memory_.team(), device_, blocks_, symmetric_);
     context_->makeCopies = [this] { return makeCopies(); };
-    selector_.emplace(control_->size(), context_->limits(isThroughHost()));
+    selector_.emplace(control_.size(), context_->limits(isThroughHost()));
   });
-  setTimeout(std::min<std::chrono::nanoseconds>(control_->timeout(), kProbePatience));
-  TuningTable table = TuningTable::load(control_->size(), tunedMachine());
+  setTimeout(std::min<std::chrono::nanoseconds>(control_.timeout(), kProbePatience));
+  TuningTable table = TuningTable::load(control_.size(), tunedMachine());
   const auto probed = agree(hooks, [&](Introduction& own) {
     own.table = table.hash();
     probe();
   });
-  setTimeout(control_->timeout());
+  setTimeout(control_.timeout());
   const bool isShared = std::all_of(probed.begin(), probed.end(), [&](const Introduction& one) {
     return one.table == table.hash();
   });
   if (isShared) selector_->use(std::move(table));
-  selector_->prefer(control_->hint(), user_, control_->sumsInRankOrder());
-  selector_->usePlans(control_->name(), [this](const PlanAlgorithm& plan, const Collective& c) {
+  selector_->prefer(control_.hint(), user_, control_.sumsInRankOrder());
+  selector_->usePlans(control_.name(), [this](const PlanAlgorithm& plan, const Collective& c) {
     if (isThroughHost()) return std::string("it needs GPUs that reach each other's memory");
     if (!names_.empty() && plan.function() != nullptr) return std::string("it cannot span hosts");
     if (plan.function() != nullptr) return std::string();
@@ -282,7 +283,7 @@ void GpuDomain::force(const std::string& algorithm) {
 TuningTable GpuDomain::use(TuningTable table) {
   force({});
   table.machine = tunedMachine();
-  table.ranks = control_->size();
+  table.ranks = control_.size();
   selector_->use(table);
   return table;
 }
@@ -295,7 +296,7 @@ void GpuDomain::probe() {
   const gpu::DeviceGuard guard(device_);
   const gpu::RelaxedCapture relaxed(runtime_);
   const gpu::OwnStream stream(runtime_, device_, false);
-  const int size = control_->size();
+  const int size = control_.size();
   const auto buffer = gpu::DeviceMemory::allocate(device_, kProbeBytes * (size + 1));
   const auto pattern = [](int rank) {
     std::vector<unsigned char> bytes(kProbeBytes);
@@ -304,7 +305,7 @@ void GpuDomain::probe() {
     }
     return bytes;
   };
-  const auto own = pattern(control_->rank());
+  const auto own = pattern(control_.rank());
   std::vector<unsigned char> found(kProbeBytes * size);
   for (const size_t count : {size_t{5000}, kProbeBytes}) {
     check(driver.memsetD32Async(buffer.address(), 0, buffer.size() / 4, stream.get()),
@@ -329,29 +330,27 @@ void GpuDomain::probe() {
                                  stream.get()),
           "cuMemcpyDtoHAsync");
     check(driver.streamSynchronize(stream.get()), "cuStreamSynchronize");
-    const device::Report& report = memory_.controlBlock(control_->rank()).report;
+    const device::Report& report = memory_.controlBlock(control_.rank()).report;
     for (int r = 0; r < size; ++r) {
       if (std::memcmp(found.data() + r * count, pattern(r).data(), count) == 0) continue;
       throw Error(ErrorKind::Unsupported,
                   report.state == 0 ? "what rank " + std::to_string(nameOf(r)) +
                                           "'s GPU wrote into this one's memory did not arrive"
                                     : "nothing came from rank " +
-                                          listed(named(awaitedByKernels(control_->rank()))));
+                                          listed(named(awaitedByKernels(control_.rank()))));
     }
   }
 }
 
-Communicator& GpuDomain::control() { return *control_; }
-
 void GpuDomain::setTimeout(std::chrono::nanoseconds timeout) {
   const auto limit = std::chrono::nanoseconds(timeout + kDeviceGrace).count();
-  std::atomic_ref(memory_.controlBlock(control_->rank()).control.timeoutNs)
+  std::atomic_ref(memory_.controlBlock(control_.rank()).control.timeoutNs)
       .store(static_cast<uint64_t>(limit), std::memory_order_relaxed);
 }
 
 /// Before a launch. Hosts end what is late; a kernel does so later, where no host looks.
 void GpuDomain::begin(const GpuTarget& target) {
-  const bool own = target.timeout.count() != 0 && target.timeout != control_->timeout();
+  const bool own = target.timeout.count() != 0 && target.timeout != control_.timeout();
   memory_.setTimeout(own ? target.timeout + kDeviceGrace : target.timeout.zero());
   order(target.stream, true);
 }
@@ -384,7 +383,7 @@ std::unique_ptr<Part> GpuDomain::setUp(const char* variable, WaitHooks* hooks, c
     own.scratchBytes = made->memoryBytes();
   });
   const HostGroup group =
-      control_->handOver(PeerMemory::controlBlockBytes(1), std::move(memory), hooks);
+      control_.handOver(PeerMemory::controlBlockBytes(1), std::move(memory), hooks);
   agree(hooks, [&](Introduction&) {
     for (const Introduction& one : all) {
       if (one.scratchBytes == made->memoryBytes()) continue;
@@ -413,7 +412,7 @@ GpuPlan& GpuDomain::setUpPlan(const Collective& c, uint32_t blocks, WaitHooks* h
 FunctionGroup& GpuDomain::setUpFunctions(std::chrono::nanoseconds timeout, WaitHooks* hooks) {
   if (!functions_) {
     const Preparation preparation;
-    auto made = std::make_shared<FunctionGroup>(*control_, timeout, hooks);
+    auto made = std::make_shared<FunctionGroup>(control_, timeout, hooks);
     const std::lock_guard lock(functionsMutex_);
     functions_ = std::move(made);
   }
@@ -423,7 +422,7 @@ FunctionGroup& GpuDomain::setUpFunctions(std::chrono::nanoseconds timeout, WaitH
 /// By a function of the program, which waits for the other ranks as it likes.
 void GpuDomain::launchFunction(const Collective& c, const GpuTarget& target, WaitHooks* hooks) {
   FunctionGroup& group = setUpFunctions(target.timeout, hooks);
-  group.setTimeout(target.timeout.count() != 0 ? target.timeout : control_->timeout());
+  group.setTimeout(target.timeout.count() != 0 ? target.timeout : control_.timeout());
   begin(target);
   if (c.count == 0) return;
   const gpu::RelaxedCapture relaxed(runtime_);
@@ -433,7 +432,7 @@ void GpuDomain::launchFunction(const Collective& c, const GpuTarget& target, Wai
     }
   };
   const PlacedCall call =
-      placed(c, c.plan->function()->places, control_->rank(), control_->size(),
+      placed(c, c.plan->function()->places, control_.rank(), control_.size(),
              [&](size_t bytes) { return reinterpret_cast<std::byte*>(staging_.of(bytes)); });
   try {
     copy(call.before);
@@ -458,7 +457,7 @@ void GpuDomain::prepareWanted() {
   for (const CollectiveKind kind :
        {CollectiveKind::AllGather, CollectiveKind::AllToAll, CollectiveKind::Broadcast}) {
     const std::string* const name = wantedFor(kind, nullptr);
-    if (name == nullptr || control_->size() == 1 || isThroughHost()) continue;
+    if (name == nullptr || control_.size() == 1 || isThroughHost()) continue;
     const Algorithm* const algorithm = findAlgorithm(AlgorithmPlace::Gpus, kind, *name);
     if (algorithm == nullptr || !algorithm->preparesTogether) continue;
     algorithm->prepare(*context_, {});
@@ -474,8 +473,8 @@ void GpuDomain::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Re
   call.op.kind = op;
   const bool inBlocks = kind == CollectiveKind::ReduceScatter || kind == CollectiveKind::Scatter ||
                         kind == CollectiveKind::AllToAll;
-  call.count = (inBlocks ? bytes / control_->size() : bytes) / sizeOf(type);
-  if (!hints) hints = control_->standingHints();
+  call.count = (inBlocks ? bytes / control_.size() : bytes) / sizeOf(type);
+  if (!hints) hints = control_.standingHints();
   call.hints = std::move(hints);
   if (auto plan = selector_->choosePlan(call)) {
     call.plan = std::move(plan);
@@ -498,7 +497,7 @@ void GpuDomain::launchNative(const Collective& collective, const GpuTarget& targ
 
 /// The algorithm that somebody wants for it; null if nobody does.
 const std::string* GpuDomain::wantedFor(CollectiveKind kind, const CallHints* hints) const {
-  const auto [own, communicators] = hintsOf(hints, control_->hint());
+  const auto [own, communicators] = hintsOf(hints, control_.hint());
   for (const Preferences* preferences : {own, communicators, &user_}) {
     if (preferences == nullptr) continue;
     if (const std::string* name = preferences->of(kind)) return name;
@@ -509,29 +508,29 @@ const std::string* GpuDomain::wantedFor(CollectiveKind kind, const CallHints* hi
 std::shared_ptr<PersistentCopy> GpuDomain::prepare(CollectiveKind kind, std::byte* output,
                                                    size_t bytes, std::chrono::nanoseconds timeout,
                                                    WaitHooks* hooks) {
-  if (control_->size() == 1 || isThroughHost()) return nullptr;
+  if (control_.size() == 1 || isThroughHost()) return nullptr;
   const gpu::RelaxedCapture relaxed(runtime_);
   if (!persistent_) persistent_.emplace(memory_, symmetric_, device_);
-  const CallHints* hints = control_->standingHints().get();
+  const CallHints* hints = control_.standingHints().get();
   const std::string* const name = wantedFor(kind, hints);
   const bool wanted = name != nullptr ? *name == CopyEngines::kName
-                                      : bytes >= kLeastPersistentBlock * control_->size();
+                                      : bytes >= kLeastPersistentBlock * control_.size();
   return persistent_->prepare(kind, output, bytes, wanted, std::min(timeout, kMostRegistration),
                               [&](const PersistentCopies::Offer& own) {
-                                return exchangeAll(*control_, own, timeout, hooks);
+                                return exchangeAll(control_, own, timeout, hooks);
                               });
 }
 
 uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target,
                            WaitHooks* hooks) {
-  if (control_->standingHints() && !collective.hints) [[unlikely]] {
+  if (control_.standingHints() && !collective.hints) [[unlikely]] {
     Collective hinted = collective;
-    hinted.hints = control_->standingHints();
+    hinted.hints = control_.standingHints();
     return launch(hinted, target, hooks);
   }
-  validate(collective, control_->rank(), control_->size());
+  validate(collective, control_.rank(), control_.size());
   if (collective.persistent) {
-    const GpuControlBlock& block = memory_.controlBlock(control_->rank());
+    const GpuControlBlock& block = memory_.controlBlock(control_.rank());
     persistent_->validate(collective, block.issued.load(std::memory_order_relaxed) + 1);
   }
   if (auto plan = selector_->choosePlan(collective)) [[unlikely]] {
@@ -543,7 +542,7 @@ uint64_t GpuDomain::launch(const Collective& collective, const GpuTarget& target
 }
 
 uint64_t GpuDomain::announce(const Collective& collective) {
-  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  GpuControlBlock& block = memory_.controlBlock(control_.rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   signature_ = extendSignature(signature_, collective);
   block.operations.begin(makeRecord(collective, number, signature_));
@@ -552,7 +551,7 @@ uint64_t GpuDomain::announce(const Collective& collective) {
 }
 
 uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target, WaitHooks* hooks) {
-  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  GpuControlBlock& block = memory_.controlBlock(control_.rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   const uint64_t signature = extendSignature(signature_, collective);
   block.operations.begin(makeRecord(collective, number, signature));
@@ -590,8 +589,8 @@ uint64_t GpuDomain::issue(const Collective& collective, const GpuTarget& target,
 
 uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantization& quantization,
                                     const GpuTarget& target) {
-  validate(collective, control_->rank(), control_->size());
-  GpuControlBlock& block = memory_.controlBlock(control_->rank());
+  validate(collective, control_.rank(), control_.size());
+  GpuControlBlock& block = memory_.controlBlock(control_.rank());
   const uint64_t number = block.issued.load(std::memory_order_relaxed) + 1;
   // Twice: it is another operation than the one that sends fp32.
   const uint64_t signature = extendSignature(extendSignature(signature_, collective), collective);
@@ -606,7 +605,7 @@ uint64_t GpuDomain::launchQuantized(const Collective& collective, const Quantiza
 
 Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
                                const CallHints* hints) const {
-  if (hints == nullptr) hints = control_->standingHints().get();
+  if (hints == nullptr) hints = control_.standingHints().get();
   Explanation explanation = selector_->explain(kind, bytes, type, ReduceKind::Sum, hints);
   if (const size_t segments = symmetric_.mapped()) {
     explanation.why +=
@@ -623,7 +622,7 @@ Explanation GpuDomain::explain(CollectiveKind kind, size_t bytes, DataType type,
 }
 
 void GpuDomain::launchMessages(std::span<const Collective> messages, const GpuTarget& target) {
-  for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
+  for (const Collective& one : messages) validate(one, control_.rank(), control_.size());
   begin(target);
   ctran::launchMessages(*context_, staging_, messages, target);
   order(target.stream, false);
@@ -633,7 +632,7 @@ std::vector<int> GpuDomain::awaitedByKernels(int rank) const {
   device::Report& report = memory_.controlBlock(rank).report;
   std::vector<int> awaited;
   if (std::atomic_ref(report.state).load(std::memory_order_acquire) == 0) return awaited;
-  for (int r = 0; r < control_->size(); ++r) {
+  for (int r = 0; r < control_.size(); ++r) {
     const uint32_t epoch = std::atomic_ref(report.waitedFor[r]).load(std::memory_order_relaxed);
     if (r != rank && epoch != 0 && epoch == std::atomic_ref(report.epoch).load()) {
       awaited.push_back(r);
@@ -649,16 +648,16 @@ std::vector<int> GpuDomain::named(std::vector<int> ranks) const {
 
 std::vector<int> GpuDomain::missing(uint64_t number) const {
   std::vector<int> missing;
-  for (int r = 0; number != 0 && r < control_->size(); ++r) {
+  for (int r = 0; number != 0 && r < control_.size(); ++r) {
     const uint64_t issued = memory_.controlBlock(r).issued.load(std::memory_order_acquire);
-    if (r != control_->rank() && issued < number) missing.push_back(r);
+    if (r != control_.rank() && issued < number) missing.push_back(r);
   }
   return missing;
 }
 
 std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
-  Core& core = control_->core();
-  for (int r = 0; r < control_->size(); ++r) {
+  Core& core = control_.core();
+  for (int r = 0; r < control_.size(); ++r) {
     const auto& state = core.board.control(r).state;
     if (state.load(std::memory_order_acquire) != Board::RankState::Left) continue;
     if (memory_.controlBlock(r).issued.load(std::memory_order_acquire) >= number) continue;
@@ -666,7 +665,7 @@ std::optional<Error> GpuDomain::leftWithout(uint64_t number) const {
     return names_.empty() ? left
                           : Error(left.kind(),
                                   "rank " + std::to_string(nameOf(r)) + " has left communicator '" +
-                                      control_->name() + "' while others still need it",
+                                      control_.name() + "' while others still need it",
                                   {nameOf(r)}, {}, left.hint());
   }
   return std::nullopt;
@@ -679,7 +678,7 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
     stop();
     const auto until = std::chrono::steady_clock::now() + kReportPatience;
     while (late.empty() && std::chrono::steady_clock::now() < until) {
-      late = named(awaitedByKernels(control_->rank()));
+      late = named(awaitedByKernels(control_.rank()));
       std::this_thread::sleep_for(milliseconds(1));
     }
     found = late.empty() ? "; its kernel has not begun: something before it on its stream waits"
@@ -687,7 +686,7 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
   }
   return {ErrorKind::Timeout,
           what + " has not ended within " + std::to_string(timeout.count()) + " ms on rank " +
-              std::to_string(nameOf(control_->rank())) + found,
+              std::to_string(nameOf(control_.rank())) + found,
           late,
           {},
           "do all ranks run, and call the same operations in the same order?"};
@@ -695,10 +694,10 @@ Error GpuDomain::timedOut(const std::string& what, uint64_t number, milliseconds
 
 /// Ranks whose collectives differ, among those that both still remember.
 std::optional<Error> GpuDomain::mismatch() {
-  const GpuControlBlock& own = memory_.controlBlock(control_->rank());
+  const GpuControlBlock& own = memory_.controlBlock(control_.rank());
   const uint64_t issued = own.issued.load(std::memory_order_acquire);
-  for (int r = 0; r < control_->size(); ++r) {
-    if (r == control_->rank()) continue;
+  for (int r = 0; r < control_.size(); ++r) {
+    if (r == control_.rank()) continue;
     const GpuControlBlock& theirs = memory_.controlBlock(r);
     const uint64_t both = std::min(issued, theirs.issued.load(std::memory_order_acquire));
     std::optional<OperationRecord> mine, other;
@@ -711,17 +710,17 @@ std::optional<Error> GpuDomain::mismatch() {
     }
     if (!mine) continue;
     return Error(ErrorKind::Mismatch,
-                 "rank " + std::to_string(nameOf(control_->rank())) + " called " + describe(*mine) +
+                 "rank " + std::to_string(nameOf(control_.rank())) + " called " + describe(*mine) +
                      ", but rank " + std::to_string(nameOf(r)) + " called " + describe(*other),
-                 {nameOf(control_->rank()), nameOf(r)}, {},
+                 {nameOf(control_.rank()), nameOf(r)}, {},
                  "all ranks have to call the same collectives in the same order");
   }
   return std::nullopt;
 }
 
 bool GpuDomain::hasFailed() const {
-  GpuControlBlock& block = memory_.controlBlock(control_->rank());
-  return control_->isAborted() ||
+  GpuControlBlock& block = memory_.controlBlock(control_.rank());
+  return control_.hasFailed() ||
          std::atomic_ref(block.report.state).load(std::memory_order_acquire) != 0 ||
          std::atomic_ref(block.control.abort).load(std::memory_order_acquire) != 0 ||
          functionTrouble().has_value();
@@ -734,7 +733,7 @@ std::optional<Error> GpuDomain::functionTrouble() const {
 
 std::optional<Error> GpuDomain::trouble() {
   try {
-    control_->core().throwIfFailed();
+    control_.core().throwIfFailed();
   } catch (const Error& error) {
     stop();
     return error;
@@ -743,18 +742,18 @@ std::optional<Error> GpuDomain::trouble() {
     fail(*error);
     return error;
   }
-  device::Report& report = memory_.controlBlock(control_->rank()).report;
+  device::Report& report = memory_.controlBlock(control_.rank()).report;
   const uint32_t state = std::atomic_ref(report.state).load(std::memory_order_acquire);
   if (state == device::kRefused) {
     Error error = refused(report.refusal);
     fail(error);
     return error;
   }
-  const std::vector<int> awaited = named(awaitedByKernels(control_->rank()));
+  const std::vector<int> awaited = named(awaitedByKernels(control_.rank()));
   if (state == device::kTimedOut) {
     Error error(ErrorKind::Timeout,
-                "a kernel of communicator '" + control_->name() + "' on rank " +
-                    std::to_string(nameOf(control_->rank())) + " waited too long for rank " +
+                "a kernel of communicator '" + control_.name() + "' on rank " +
+                    std::to_string(nameOf(control_.rank())) + " waited too long for rank " +
                     listed(awaited),
                 awaited, {}, "do all ranks replay the same graphs in the same order?");
     fail(error);
@@ -773,7 +772,7 @@ void GpuDomain::shareMemory() {
 }
 
 void GpuDomain::registerMemory(const void* address, size_t bytes) {
-  symmetric_.await(address, bytes, std::min(control_->timeout(), kMostRegistration));
+  symmetric_.await(address, bytes, std::min(control_.timeout(), kMostRegistration));
 }
 
 void GpuDomain::awaitMappings(const Collective& collective) {
@@ -804,7 +803,7 @@ Error GpuDomain::refused(const device::Refusal& refusal) const {
       return tag == 0 ? text : text + " with tag " + std::to_string(tag);
     };
     return {ErrorKind::Mismatch,
-            "rank " + std::to_string(from) + " of communicator '" + control_->name() +
+            "rank " + std::to_string(from) + " of communicator '" + control_.name() +
                 "' sent rank " + std::to_string(to) + ' ' +
                 message(refusal.amount, refusal.tags[0]) + ", which expected " +
                 message(refusal.limit, refusal.tags[1]) + " next",
@@ -813,7 +812,7 @@ Error GpuDomain::refused(const device::Refusal& refusal) const {
             "messages of GPUs match in the order of the calls, whatever their tags; what a rank "
             "sends another, that has to expect"};
   }
-  const std::string what = "all_to_all_v of communicator '" + control_->name() + "': rank " +
+  const std::string what = "all_to_all_v of communicator '" + control_.name() + "': rank " +
                            std::to_string(from) + " sends rank " + std::to_string(to) + ' ' +
                            std::to_string(refusal.amount) + " rows, ";
   const std::string limit = std::to_string(refusal.limit);
@@ -840,31 +839,31 @@ Error GpuDomain::refused(const device::Refusal& refusal) const {
 }
 
 void GpuDomain::stop() {
-  if (!control_->core().belongsHere()) return;
-  std::atomic_ref(memory_.controlBlock(control_->rank()).control.abort)
+  if (!control_.core().belongsHere()) return;
+  std::atomic_ref(memory_.controlBlock(control_.rank()).control.abort)
       .store(1, std::memory_order_release);
   if (const std::shared_ptr<FunctionGroup> group = functions()) {
-    group->end(Error(ErrorKind::Aborted, "communicator '" + control_->name() + "' has ended"));
+    group->end(Error(ErrorKind::Aborted, "communicator '" + control_.name() + "' has ended"));
   }
 }
 
 void GpuDomain::fail(const Error& error) {
-  control_->core().fail(error);
+  control_.core().fail(error);
   if (const std::shared_ptr<FunctionGroup> group = functions()) group->end(error);
-  for (int r = 0; r < control_->size(); ++r) {
+  for (int r = 0; r < control_.size(); ++r) {
     std::atomic_ref(memory_.controlBlock(r).control.abort).store(1, std::memory_order_release);
   }
 }
 
 GpuDomain::~GpuDomain() {
-  if (!context_ || !any_ || !control_->core().belongsHere()) return;
+  if (!context_ || !any_ || !control_.core().belongsHere()) return;
   try {
     const auto until = std::chrono::steady_clock::now() + kDomainEndPatience;
     while (!runtime_.isReached(last_.get())) {
       stop();
       if (std::chrono::steady_clock::now() >= until) {
         log(LogComponent::Gpu, LogLevel::Warn, "a kernel of communicator '%s' does not end",
-            control_->name().c_str());
+            control_.name().c_str());
         break;
       }
       std::this_thread::sleep_for(milliseconds(1));

@@ -28,7 +28,7 @@
 namespace ctran {
 
 /// Up to eight ranks of one host whose GPUs reach each other's memory, and the kernels that work
-/// there. An ordinary communicator of the same ranks is their control: through it the ranks meet,
+/// there. A communicator of the same ranks is their control: through it the ranks meet,
 /// hand over memory, and learn of deaths and failures.
 ///
 /// Operations go on any stream, and run in the order of the calls whichever streams they are on. A
@@ -36,15 +36,15 @@ namespace ctran {
 /// those of GPUs (collective/*/gpu). The first call that a plan or the copy engines serve waits
 /// until all ranks have mapped each other's memory.
 ///
-/// One thread at a time; `trouble`, `fail` and `stop` from any thread. GpuCommunicator adds what
-/// happens after an operation has been put on a stream.
+/// One thread at a time; `trouble`, `fail` and `stop` from any thread. GpuQueue adds what happens
+/// after an operation has been put on a stream.
 class GpuDomain final : public Explainer {
  public:
-  /// Collective over the ranks of `control`, which this owns from then on; each names its device.
+  /// Collective over the ranks of `control`, which outlives this; each names its device.
   /// Throws Error on all ranks alike: Unsupported if some GPU cannot reach another's memory and
   /// some rank has no fallback. `names`: what errors call the ranks, where they are a part of a
   /// communicator (GpuHosts), whose calls alone can be explained then.
-  static std::shared_ptr<GpuDomain> create(std::shared_ptr<Communicator> control, int device,
+  static std::unique_ptr<GpuDomain> create(Communicator& control, int device,
                                            WaitHooks* hooks = nullptr,
                                            GpuFallback fallback = GpuFallback::HostMemory,
                                            std::vector<int> names = {});
@@ -52,7 +52,6 @@ class GpuDomain final : public Explainer {
   GpuDomain(const GpuDomain&) = delete;
   GpuDomain& operator=(const GpuDomain&) = delete;
 
-  Communicator& control();
   int device() const { return device_; }
   size_t memoryBytes() const { return memory_.scratchBytes(); }
   /// Two ranks with one GPU, if there are.
@@ -125,7 +124,7 @@ class GpuDomain final : public Explainer {
 
  private:
   struct Introduction;
-  GpuDomain(std::shared_ptr<Communicator> control, int device, std::vector<int> names);
+  GpuDomain(Communicator& control, int device, std::vector<int> names);
   int nameOf(int rank) const { return names_.empty() ? rank : names_[static_cast<size_t>(rank)]; }
   std::vector<int> named(std::vector<int> ranks) const;
   template <class Step>
@@ -154,7 +153,7 @@ class GpuDomain final : public Explainer {
   Error refused(const device::Refusal& refusal) const;
   std::vector<int> awaitedByKernels(int rank) const;
 
-  const std::shared_ptr<Communicator> control_;
+  Communicator& control_;
   const int device_;
   const std::vector<int> names_;  ///< of the ranks; empty: their numbers
   const gpu::Runtime& runtime_;

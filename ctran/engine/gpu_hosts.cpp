@@ -65,7 +65,7 @@ void runBetween(Communicator& network, const std::vector<Collective>& between,
 class GpuHosts::Call final : public GpuHostsCall {
  public:
   Call(GpuHosts& hosts, const GpuTarget& target, milliseconds timeout)
-      : GpuHostsCall(hosts.network_->map(), hosts.control_->rank(), hosts.stepBytes_),
+      : GpuHostsCall(hosts.network_->map(), hosts.control_.rank(), hosts.stepBytes_),
         hosts_(hosts),
         target_(target),
         timeout_(timeout),
@@ -139,26 +139,26 @@ bool GpuHosts::areFor(const Communicator& control) {
   return control.spansHosts() || control.size() > static_cast<int>(device::kMaxRanks);
 }
 
-GpuHosts::GpuHosts(std::shared_ptr<Communicator> control, int device)
-    : control_(std::move(control)), device_(device) {}
+GpuHosts::GpuHosts(Communicator& control, int device) : control_(control), device_(device) {}
 
-std::shared_ptr<GpuHosts> GpuHosts::create(std::shared_ptr<Communicator> control, int device,
-                                           WaitHooks* hooks, GpuFallback fallback) {
+std::unique_ptr<GpuHosts> GpuHosts::create(Communicator& control, int device, WaitHooks* hooks,
+                                           GpuFallback fallback) {
   if (fallback == GpuFallback::None) {
-    throw Error(ErrorKind::Unsupported, "communicator '" + control->name() + "' has " +
-                                            std::to_string(control->size()) + " ranks" +
-                                            (control->spansHosts() ? " on several hosts" : "") +
+    throw Error(ErrorKind::Unsupported, "communicator '" + control.name() + "' has " +
+                                            std::to_string(control.size()) + " ranks" +
+                                            (control.spansHosts() ? " on several hosts" : "") +
                                             "; without the memory of hosts there are up to " +
                                             std::to_string(device::kMaxRanks) + ", of one host");
   }
-  std::shared_ptr<GpuHosts> made(new GpuHosts(std::move(control), device));
+  std::unique_ptr<GpuHosts> made(new GpuHosts(control, device));
   made->connect(hooks, fallback);
-  announceExplainer(made->control_->token(), made);
+  announceExplainer(control.token(),
+                    std::shared_ptr<Explainer>(control.shared_from_this(), made.get()));
   return made;
 }
 
 GpuHosts::~GpuHosts() {
-  if (!domain_ || !control_->core().belongsHere()) return;
+  if (!domain_ || !control_.core().belongsHere()) return;
   try {
     const auto until = Clock::now() + kKernelGrace;
     while (!domain_->isIdle() && Clock::now() < until) {
@@ -170,22 +170,24 @@ GpuHosts::~GpuHosts() {
 
 void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   userPreferences().checkPlaces({AlgorithmPlace::Gpus, AlgorithmPlace::GpuHosts}, "GPUs");
-  const HostMap domains = domainsOf(*control_);
-  const std::string& name = control_->name();
+  const HostMap domains = domainsOf(control_);
+  const std::string& name = control_.name();
   std::vector<int> all, numbers;
-  for (int r = 0; r < control_->size(); ++r) {
+  for (int r = 0; r < control_.size(); ++r) {
     all.push_back(r);
     numbers.push_back(domains.hostOf(r));
   }
-  auto near = control_->splitPart(domains.local(), name + "/domain", {.gpus = true}, hooks);
-  network_ = control_->splitPart(all, name + "/network", {.hosts = numbers}, hooks);
+  near_ = control_.splitPart(domains.local(), name + "/domain", {.gpus = true}, hooks);
+  network_ = control_.splitPart(all, name + "/network", {.hosts = numbers}, hooks);
   stepBytes_ = static_cast<size_t>(kHostsStepBytes.get());
   std::optional<Error> failure;
   try {
-    domain_ = GpuDomain::create(std::move(near), device_, hooks, fallback, domains.local());
+    domain_ = GpuDomain::create(*near_, device_, hooks, fallback, domains.local());
     const gpu::DeviceGuard guard(device_);
     proxy_.emplace(device_, network_->core().spinNanos,
-                   [control = control_](const Error& error) { control->breakWith(error); });
+                   [weak = control_.weak_from_this()](const Error& error) {
+                     if (const auto control = weak.lock()) control->breakWith(error);
+                   });
   } catch (const Error& error) {
     failure = error;
   }
@@ -198,9 +200,9 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   };
   Said own{stepBytes_, failure ? failure->kind() : ErrorKind::System, failure.has_value(), {}};
   if (failure) copyText(own.why, failure->what());
-  const auto said = exchangeAll(*control_, own, {}, hooks);
+  const auto said = exchangeAll(control_, own, {}, hooks);
   if (failure) throw Error(*failure);
-  for (int r = 0; r < control_->size(); ++r) {
+  for (int r = 0; r < control_.size(); ++r) {
     stepBytes_ = std::max(std::min(stepBytes_, said[r].stepBytes), kLeastHostsStep);
     if (!said[r].failed) continue;
     const std::string why(boundedText(said[r].why));
@@ -210,7 +212,7 @@ void GpuHosts::connect(WaitHooks* hooks, GpuFallback fallback) {
   direct_ = GpuDirect::create(network_, device_, stepBytes_, hooks, whyNotDirect_);
   selector_.emplace(network_->map(), AlgorithmPlace::GpuHosts);
   if (direct_) selector_->useGpuDirect();
-  selector_->prefer(control_->hint(), userPreferences(), control_->sumsInRankOrder());
+  selector_->prefer(control_.hint(), userPreferences(), control_.sumsInRankOrder());
   selector_->usePlans(name);
 }
 
@@ -243,12 +245,12 @@ void GpuHosts::compose(const GpuTarget& target, milliseconds timeout, std::share
 
 uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
                           milliseconds timeout, std::shared_ptr<void>& kept) {
-  if (control_->standingHints() && !collective.hints) {
+  if (control_.standingHints() && !collective.hints) {
     Collective hinted = collective;
-    hinted.hints = control_->standingHints();
+    hinted.hints = control_.standingHints();
     return launch(hinted, target, timeout, kept);
   }
-  validate(collective, control_->rank(), control_->size());
+  validate(collective, control_.rank(), control_.size());
   if (auto plan = selector_->choosePlan(collective)) {
     // Plans run over the network, which runs plans of any number of hosts.
     Collective planned = collective;
@@ -268,7 +270,7 @@ uint64_t GpuHosts::launch(const Collective& collective, const GpuTarget& target,
 
 void GpuHosts::launchMessages(std::span<const Collective> messages, const GpuTarget& target,
                               milliseconds timeout, std::shared_ptr<void>& kept) {
-  for (const Collective& one : messages) validate(one, control_->rank(), control_->size());
+  for (const Collective& one : messages) validate(one, control_.rank(), control_.size());
   if (messages.empty()) return;
   compose(target, timeout, kept, [&](Call& call) {
     passThroughHost(call, {messages.begin(), messages.end()});
@@ -277,7 +279,7 @@ void GpuHosts::launchMessages(std::span<const Collective> messages, const GpuTar
 
 Explanation GpuHosts::explain(CollectiveKind kind, size_t bytes, DataType type,
                               const CallHints* hints) const {
-  if (hints == nullptr) hints = control_->standingHints().get();
+  if (hints == nullptr) hints = control_.standingHints().get();
   Explanation explanation =
       selector_->explain(kind, bytes, toleratesPartialSums(type, ReduceKind::Sum), hints);
   explanation.why += "; GPUs in domains of ranks ";
@@ -305,19 +307,18 @@ void GpuHosts::prepareCall(CollectiveKind kind, size_t bytes, DataType type, Red
 }
 
 void GpuHosts::setTimeout(std::chrono::nanoseconds timeout) {
-  control_->setTimeout(timeout);
   network_->setTimeout(timeout);
-  domain_->control().setTimeout(timeout);
+  near_->setTimeout(timeout);
   domain_->setTimeout(timeout + kKernelGrace);
 }
 
 bool GpuHosts::hasFailed() const {
-  return control_->isAborted() || network_->core().failed() || domain_->hasFailed();
+  return control_.hasFailed() || network_->core().failed() || domain_->hasFailed();
 }
 
 std::optional<Error> GpuHosts::trouble() {
-  for (Communicator* one : {control_.get(), network_.get()}) {
-    if (!one->isAborted()) continue;  // which hears what other hosts have said
+  for (Communicator* one : {&control_, network_.get()}) {
+    if (!one->hasFailed()) continue;  // which hears what other hosts have said
     try {
       one->core().throwIfFailed();
     } catch (const Error& error) {
@@ -325,13 +326,13 @@ std::optional<Error> GpuHosts::trouble() {
     }
   }
   // A death, of which `control_` hears in a moment, in the numbers of all ranks.
-  if (domain_->control().core().failed()) return std::nullopt;
+  if (near_->core().failed()) return std::nullopt;
   return domain_->trouble();
 }
 
 void GpuHosts::fail(const Error& error) {
   proxy_->stop();
-  control_->breakWith(error);
+  control_.breakWith(error);
   network_->breakWith(error);
   domain_->fail(error);
 }

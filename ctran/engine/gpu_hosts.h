@@ -35,17 +35,17 @@ class GpuHosts final : public Explainer {
  public:
   /// Returns whether the ranks of a communicator are in several domains.
   static bool areFor(const Communicator& control);
-  /// Creates the object. Collective over the ranks of `control`. Throws what GpuDomain::create
-  /// throws, and Error(Unsupported) if the driver cannot make streams wait for the host.
-  static std::shared_ptr<GpuHosts> create(std::shared_ptr<Communicator> control, int device,
-                                          WaitHooks* hooks, GpuFallback fallback);
+  /// Creates the object. Collective over the ranks of `control`, which outlives this. Throws what
+  /// GpuDomain::create throws, and Error(Unsupported) if the driver cannot make streams wait for
+  /// the host.
+  static std::unique_ptr<GpuHosts> create(Communicator& control, int device, WaitHooks* hooks,
+                                          GpuFallback fallback);
 
   ~GpuHosts() override;
   GpuHosts(const GpuHosts&) = delete;
   GpuHosts& operator=(const GpuHosts&) = delete;
 
-  Communicator& control() { return *control_; }
-  const std::shared_ptr<GpuDomain>& domain() const { return domain_; }
+  GpuDomain& domain() { return *domain_; }
 
   /// Launches a collective as GpuDomain::launch does. `timeout` is that of the operation, which
   /// began now. `kept` is set to what a graph has to keep.
@@ -75,7 +75,7 @@ class GpuHosts final : public Explainer {
  private:
   class Call;
 
-  GpuHosts(std::shared_ptr<Communicator> control, int device);
+  GpuHosts(Communicator& control, int device);
   void connect(WaitHooks* hooks, GpuFallback fallback);
   std::shared_ptr<gpu::MappedHostMemory> staging(size_t bytes);
   /// Calls `body(call)`, ordered on the streams behind what came before and ahead of what comes
@@ -84,9 +84,10 @@ class GpuHosts final : public Explainer {
   void compose(const GpuTarget& target, std::chrono::milliseconds timeout,
                std::shared_ptr<void>& kept, const Body& body);
 
-  const std::shared_ptr<Communicator> control_;
+  Communicator& control_;
   const int device_;
-  std::shared_ptr<GpuDomain> domain_;
+  std::shared_ptr<Communicator> near_;  ///< the control of the domain
+  std::unique_ptr<GpuDomain> domain_;
   std::shared_ptr<Communicator> network_;
   std::shared_ptr<GpuDirect> direct_;
   std::string whyNotDirect_;

@@ -90,12 +90,14 @@ void StreamQueue::failOperations(const Error& error, const std::function<void()>
   observer().failed(std::string(*op), std::make_exception_ptr(error), reachable || failed.empty());
 }
 
-gpu::Stream StreamQueue::ownStream() {
-  if (!ownStream_) {
+gpu::Stream StreamQueue::ownStream(bool highPriority) {
+  highPriority = highPriority || options_.highPriority;
+  auto& stream = ownStreams_[highPriority];
+  if (!stream) {
     const gpu::RelaxedCapture relaxed(runtime());
-    ownStream_.emplace(runtime(), device(), options_.highPriority);
+    stream.emplace(runtime(), device(), highPriority);
   }
-  return ownStream_->get();
+  return stream->get();
 }
 
 void StreamQueue::copy(void* to, const void* from, size_t bytes, gpu::Stream stream) const {
@@ -103,15 +105,16 @@ void StreamQueue::copy(void* to, const void* from, size_t bytes, gpu::Stream str
                   "copying on the device");
 }
 
-StreamQueue::Placement StreamQueue::place(gpu::Stream current, bool aside) {
+StreamQueue::Placement StreamQueue::place(gpu::Stream current, bool aside, bool highPriority) {
   if (current == gpu::kStreamPerThread) {
     throw Error(ErrorKind::InvalidArgument,
                 "the stream per thread is another one on each thread, of which none can be told",
                 {}, {}, "pass a stream that is made by cudaStreamCreate, or the default stream");
   }
   Placement placement{current, current, runtime().isCapturing(current)};
-  if (aside && !placement.isCaptured) {
-    placement.stream = ownStream();
+  if ((aside || highPriority) && !placement.isCaptured) {
+    placement.stream = ownStream(highPriority);
+    placement.joins = !aside;
     const gpu::PooledEvent ready(events());
     runtime().check(runtime().eventRecord(ready.get(), current), "recording an event");
     runtime().check(runtime().streamWaitEvent(placement.stream, ready.get(), 0),
@@ -130,13 +133,17 @@ std::shared_ptr<StreamOperation> StreamQueue::track(
     const std::function<std::shared_ptr<void>()>& keepAlive) {
   gpu::PooledEvent end = placement.timing ? timer_->makeEnd() : gpu::PooledEvent(events());
   runtime().check(runtime().eventRecord(end.get(), placement.stream), "recording an event");
+  if (placement.joins) {
+    runtime().check(runtime().streamWaitEvent(placement.current, end.get(), 0),
+                    "making a stream wait");
+  }
   description.timing = placement.timing;
   // The allocator keeps the order of the caller's stream. It does not know our own one.
   const bool isOrdered = options_.freesInStreamOrder;
   const bool isFreedInOrder = isOrdered && placement.stream == placement.current;
   if (!isFreedInOrder && keepAlive) description.keepAlive = keepAlive();
   auto operation = std::make_shared<StreamOperation>(
-      std::move(description), shared_from_this(), std::move(end), placement.stream,
+      std::move(description), share(), std::move(end), placement.stream,
       isOrdered ? std::optional(placement.current) : std::nullopt);
   {
     const std::lock_guard lock(streamsMutex_);
@@ -183,7 +190,7 @@ void StreamQueue::orderAllBefore(gpu::Stream stream) const {
 
 void StreamQueue::keepWithGraph(gpu::Stream stream, std::shared_ptr<void> value) {
   auto kept = std::make_unique<std::shared_ptr<void>>(
-      std::make_shared<KeptByGraph>(shared_from_this(), std::move(value)));
+      std::make_shared<KeptByGraph>(share(), std::move(value)));
   // The graph goes on a thread of the driver, which may not free device memory.
   gpu::keepWithGraph(runtime(), stream, kept.get(), [](void* given) {
     const std::unique_ptr<std::shared_ptr<void>> owned(static_cast<std::shared_ptr<void>*>(given));

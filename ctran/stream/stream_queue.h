@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <deque>
@@ -47,9 +48,9 @@ struct StreamQueueOptions {
 /// watchdog calls `inspect`, which notes the ends of operations and their deadlines. A derived
 /// class knows what runs on the device, how to end it, and how to tell the other ranks.
 ///
-/// Operations and graphs own the queue: it lives until the last of them has ended. Only one thread
-/// at a time enqueues; every thread may call the rest.
-class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
+/// Operations and graphs own the queue (`share`): it lives until the last of them has ended. Only
+/// one thread at a time enqueues; every thread may call the rest.
+class StreamQueue {
  public:
   using Clock = StreamOperation::Clock;
 
@@ -94,11 +95,12 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
     bool isCaptured;
     std::shared_ptr<const DeviceTimer::Timing> timing = nullptr;  ///< null: it is not timed
     gpu::Launching launching = {};  ///< until the operation is tracked
+    bool joins = false;             ///< `current` is to wait for the operation
   };
   /// Chooses the stream of an operation: `current`, or with `aside` the communicator's own stream,
-  /// which waits for what `current` holds by now. While `current` captures, every operation goes on
-  /// it.
-  Placement place(gpu::Stream current, bool aside);
+  /// which waits for what `current` holds by now. With `highPriority` it is a stream of the highest
+  /// priority in both cases. While `current` captures, every operation goes on it.
+  Placement place(gpu::Stream current, bool aside, bool highPriority = false);
   /// Tracks the operation that has been put at `placement`, which is not captured. `keepAlive`
   /// makes the owner of its buffers; it is not called if the allocator's order suffices.
   std::shared_ptr<StreamOperation> track(const Placement& placement,
@@ -111,7 +113,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   /// Returns whether such a graph exists; it may be replayed at any time.
   bool hasGraphs() const { return graphs_ > 0; }
 
-  gpu::Stream ownStream();
+  gpu::Stream ownStream(bool highPriority = false);
   const std::shared_ptr<gpu::EventPool>& events() const { return events_; }
   void copy(void* to, const void* from, size_t bytes, gpu::Stream stream) const;
   uint64_t nextSequence() { return ++issued_; }
@@ -123,6 +125,9 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   void drain(WaitHooks* hooks = nullptr);
 
   // What follows is for the watchdog and for operations.
+
+  /// Returns an owner of the queue.
+  virtual std::shared_ptr<StreamQueue> share() = 0;
 
   /// Notes which operations have ended and which are late. Returns whether there is nothing to look
   /// after. Never throws.
@@ -177,7 +182,7 @@ class StreamQueue : public std::enable_shared_from_this<StreamQueue> {
   const StreamQueueOptions options_;
   const uint64_t process_ = processToken();
   const std::shared_ptr<gpu::EventPool> events_;
-  std::optional<gpu::OwnStream> ownStream_;
+  std::array<std::optional<gpu::OwnStream>, 2> ownStreams_;  ///< the second has a high priority
   std::optional<DeviceTimer> timer_;
   std::vector<std::weak_ptr<std::function<void()>>> onBreak_;  ///< guarded by errorMutex_
   std::atomic<uint64_t> issued_{0};

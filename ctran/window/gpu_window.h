@@ -6,7 +6,7 @@
 #include <tuple>
 #include <vector>
 
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 #include "ctran/gpu/memory.h"
 #include "ctran/gpu/runtime.h"
 #include "ctran/window/window.h"
@@ -19,7 +19,7 @@ struct SignalKernels;
 class GpuWindowHost {
  public:
   virtual ~GpuWindowHost() = default;
-  /// Puts work on a stream, behind what `stream` holds, as GpuCommunicator::enqueueWork does;
+  /// Puts work on a stream, behind what `stream` holds, as GpuQueue::enqueueWork does;
   /// `issue` is given that stream.
   virtual std::shared_ptr<StreamOperation> enqueue(const std::function<void(gpu::Stream)>& issue,
                                                    std::vector<int> awaited, gpu::Stream stream,

@@ -28,14 +28,14 @@ void say(int rank, const std::string& text) {
 }
 
 void run(int rank, int size, const std::string& directory) {
-  // The ranks meet in a communicator of the CPU, which the one of the GPUs takes over.
   CommunicatorOptions options;
   options.rank = rank;
   options.size = size;
   options.name = "example";
   options.store = openStore("file://" + directory);
   const int device = rank % gpuCount();
-  const auto comm = GpuCommunicator::create(Communicator::create(options), {.device = device});
+  const auto comm = Communicator::create(options);
+  comm->useGpu({.device = device});
 
   OwnGpuStream stream(device);
   const std::shared_ptr<void> memory = allocateOnGpu(device, kCount * sizeof(float));

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,13 +19,14 @@
 #include "ctran/base/work.h"
 #include "ctran/bootstrap/store.h"
 
-/// The engine's interface for C++ programs: communicators here, windows in window.h, GPUs in gpu.h,
-/// plans in plan.h. Every failure is thrown as a ctran::Error.
+/// The engine's interface for C++ programs: communicators here, windows in window.h, what programs
+/// without CUDA need of GPUs in gpu.h, plans in plan.h. Every failure is thrown as a ctran::Error.
 namespace ctran {
 
 class Communicator;  // the engine's own class
 class InitPoint;
 class Rendezvous;  // the engine's own class
+class StreamOperation;
 struct CallHints;
 
 namespace api {
@@ -88,6 +90,47 @@ struct CommunicatorOptions {
   /// Default timeout of creation and of every operation.
   std::chrono::nanoseconds timeout = std::chrono::seconds(600);
   Hints hints;
+  bool gpus = false;  ///< the ranks will be given GPUs: hints name algorithms of GPUs
+};
+
+/// A CUstream or cudaStream_t.
+using GpuStream = void*;
+
+struct GpuOptions {
+  int device = 0;  ///< the GPU of this rank, as the driver numbers them
+  bool highPriority = false;
+};
+
+struct EnqueueOptions {
+  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
+  /// Runs the operation on the communicator's own stream, behind what the caller's stream holds by
+  /// then, and leaves room on the GPU for other kernels.
+  bool aside = false;
+  /// Runs the operation on a stream of the highest priority, behind what the caller's stream holds;
+  /// that one waits for it, except with `aside`. Makes no difference while it captures.
+  bool highPriority = false;
+  /// The most blocks that the kernel takes, and the threads of each block: up to 512, in whole
+  /// warps. 0 leaves the choice to the algorithm. All ranks pass the same values.
+  uint32_t blocks = 0, threads = 0;
+  /// The buffers are memory that all ranks can map: the first call with one waits some seconds, at
+  /// most, until they have, so that data goes straight from it and to it at once.
+  bool symmetric = false;
+  /// What owns the buffers: held until the operation has ended; in a capture, as long as the graph.
+  std::shared_ptr<void> keepAlive = nullptr;
+};
+
+/// One operation on a stream.
+class CTRAN_API StreamWork final {
+ public:
+  explicit StreamWork(std::shared_ptr<StreamOperation> engine);
+  WorkState state() const;
+  /// Blocks the thread until the operation has ended; throws its error.
+  void wait(WaitHooks* hooks = nullptr);
+  /// Makes `stream` wait for the operation; the calling thread goes on at once.
+  void makeWait(GpuStream stream);
+
+ private:
+  std::shared_ptr<StreamOperation> engine_;
 };
 
 /// Opens the store that a URL names: "file:///DIRECTORY" serves processes of one user that see the
@@ -140,6 +183,28 @@ class CTRAN_API Communicator final {
   std::shared_ptr<Work> post(const Call& call, std::chrono::nanoseconds timeout = {},
                              std::shared_ptr<void> keepAlive = nullptr);
 
+  /// Gives each rank a GPU, so that the communicator has operations on streams. Collective, and
+  /// once. Those on memory of the CPU stay, in one order with the others. Throws
+  /// Error(Unsupported) on all ranks if a rank has no such GPU.
+  void useGpu(const GpuOptions& options = {}, WaitHooks* hooks = nullptr);
+  /// Makes a communicator of the same ranks that has GPUs, beside this one, which stays in use for
+  /// memory of the CPU. An error that breaks this one breaks that one, too. Must not be called in a
+  /// capture, where errors of the stream may be those of other calls. Collective.
+  std::shared_ptr<Communicator> splitForGpus(const std::string& name,
+                                             const GpuOptions& options = {},
+                                             WaitHooks* hooks = nullptr);
+  /// Returns this rank's GPU, or none.
+  std::optional<int> gpu() const;
+  /// Enqueues a collective behind what `stream` holds, and returns at once. Returns null while the
+  /// stream captures: the operation is part of the graph then, and all ranks replay the same graphs
+  /// in the same order.
+  std::shared_ptr<StreamWork> enqueue(const Call& call, GpuStream stream,
+                                      const EnqueueOptions& options = {},
+                                      WaitHooks* hooks = nullptr);
+  /// Enqueues sends and receives, which run at the same time; otherwise as `enqueue`.
+  std::shared_ptr<StreamWork> enqueueMessages(std::span<const Call> messages, GpuStream stream,
+                                              const EnqueueOptions& options = {});
+
   /// Makes a communicator of the listed ranks of this one, in that order. Collective over all ranks
   /// of this communicator; a rank that joins no group passes an empty list and gets null.
   std::shared_ptr<Communicator> split(std::span<const int> ranks, const std::string& name,
@@ -151,6 +216,8 @@ class CTRAN_API Communicator final {
   void abort(const std::string& reason);
   /// Returns whether the communicator is broken. Safe from any thread.
   bool isAborted() const;
+  /// Throws the error that has broken the communicator, if one has.
+  void throwIfBroken() const;
   /// Waits for everything posted, then leaves the communicator. Later calls throw. Idempotent.
   /// Throws Error(Mismatch), after leaving, if the last collective of another rank was a different
   /// call.
@@ -159,6 +226,9 @@ class CTRAN_API Communicator final {
   /// Says what would serve a call of this type in which every rank contributes `bytes` bytes.
   Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
                       const Hints& hints = {}) const;
+  /// The same for hints that `prepare` has read; null: the communicator's.
+  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
+                      const std::shared_ptr<const CallHints>& prepared) const;
   /// Measures the algorithms that there are to choose from, for about `seconds`, and uses the
   /// result from now on, here and in later communicators of as many ranks on machines like this
   /// one. `progress` is told the part that is done, from 0 to 1, and what is next. Collective.

@@ -14,19 +14,14 @@
 
 namespace ctran {
 
-class GpuCommunicator;  // the engine's own class
-class StreamOperation;
 namespace gpu {
 class Launching;
 }
 
-/// Programs that use CUDA pass its streams and pointers. For programs that do not, this header has
-/// what is needed to try the engine on a GPU: building them needs neither CUDA's headers nor its
-/// libraries.
+/// Programs that use CUDA pass its streams and pointers to communicators. For programs that do not,
+/// this header has what is needed to try the engine on a GPU: building them needs neither CUDA's
+/// headers nor its libraries.
 namespace api {
-
-/// A CUstream or cudaStream_t.
-using GpuStream = void*;
 
 /// Returns how many GPUs the driver shows to this process. Throws Error(Unsupported) without a
 /// driver.
@@ -63,92 +58,6 @@ class CTRAN_API GpuLaunch final {
  private:
   const GpuStream stream_;
   const std::unique_ptr<gpu::Launching> launching_;
-};
-
-struct GpuOptions {
-  int device = 0;  ///< the GPU of this rank, as the driver numbers them
-  bool highPriority = false;
-};
-
-struct EnqueueOptions {
-  std::chrono::milliseconds timeout{0};  ///< 0: the communicator's
-  /// Runs the operation on the communicator's own stream, behind what the caller's stream holds by
-  /// then, and leaves room on the GPU for other kernels.
-  bool aside = false;
-  /// The most blocks that the kernel takes, and the threads of each block: up to 512, in whole
-  /// warps. 0 leaves the choice to the algorithm. All ranks pass the same values.
-  uint32_t blocks = 0, threads = 0;
-  /// The buffers are memory that all ranks can map: the first call with one waits some seconds, at
-  /// most, until they have, so that data goes straight from it and to it at once.
-  bool symmetric = false;
-  /// What owns the buffers: held until the operation has ended; in a capture, as long as the graph.
-  std::shared_ptr<void> keepAlive = nullptr;
-};
-
-/// One operation on a stream.
-class CTRAN_API StreamWork final {
- public:
-  explicit StreamWork(std::shared_ptr<StreamOperation> engine);
-  WorkState state() const;
-  /// Blocks the thread until the operation has ended; throws its error.
-  void wait(WaitHooks* hooks = nullptr);
-  /// Makes `stream` wait for the operation; the calling thread goes on at once.
-  void makeWait(GpuStream stream);
-
- private:
-  std::shared_ptr<StreamOperation> engine_;
-};
-
-/// A communicator of ranks that each have a GPU. Its operations are work on streams: a call returns
-/// at once, and the operation runs behind what the stream holds. While a stream captures, what is
-/// enqueued on it becomes part of the graph; all ranks replay the same graphs in the same order.
-class CTRAN_API GpuCommunicator final {
- public:
-  /// Creates the communicator. Collective over the ranks of `host`, which nothing else may use from
-  /// then on.
-  static std::shared_ptr<GpuCommunicator> create(const std::shared_ptr<Communicator>& host,
-                                                 const GpuOptions& options = {},
-                                                 WaitHooks* hooks = nullptr);
-  /// Creates the communicator under another name beside `host`, which stays in use for memory of
-  /// the CPU. An error that breaks `host` breaks this one, too. Must not be called in a capture,
-  /// where errors of the stream may be those of other calls.
-  static std::shared_ptr<GpuCommunicator> createAlongside(const std::shared_ptr<Communicator>& host,
-                                                          const std::string& name,
-                                                          const GpuOptions& options = {},
-                                                          WaitHooks* hooks = nullptr);
-  explicit GpuCommunicator(std::shared_ptr<ctran::GpuCommunicator> engine);
-  ~GpuCommunicator();
-  GpuCommunicator(const GpuCommunicator&) = delete;
-  GpuCommunicator& operator=(const GpuCommunicator&) = delete;
-
-  /// Enqueues a collective behind what `stream` holds. Returns null while the stream captures.
-  std::shared_ptr<StreamWork> enqueue(const Call& call, GpuStream stream,
-                                      const EnqueueOptions& options = {},
-                                      WaitHooks* hooks = nullptr);
-  /// Enqueues sends and receives, which run at the same time. Returns null while the stream
-  /// captures.
-  std::shared_ptr<StreamWork> enqueueMessages(std::span<const Call> messages, GpuStream stream,
-                                              const EnqueueOptions& options = {});
-
-  const std::string& name() const;
-  int device() const;
-  /// Reads hints once, as Communicator::prepare does. Algorithms that they name are those of GPUs.
-  std::shared_ptr<const CallHints> prepare(const Hints& hints) const;
-  /// Says what would serve a call of this type in which every rank contributes `bytes` bytes.
-  Explanation explain(CollectiveKind kind, size_t bytes, DataType type,
-                      const std::shared_ptr<const CallHints>& hints = nullptr) const;
-
-  void setTimeout(std::chrono::nanoseconds timeout);
-  void abort(const std::string& reason);
-  /// Throws the error that has broken the communicator, if one has.
-  void throwIfBroken() const;
-  /// Returns whether the communicator is broken. Safe from any thread.
-  bool isAborted() const;
-  /// Waits until all that was enqueued has ended, then leaves the communicator.
-  void finalize(WaitHooks* hooks = nullptr);
-
- private:
-  const std::shared_ptr<ctran::GpuCommunicator> engine_;
 };
 
 /// A stream that does not wait for the default stream. Its functions may be called while the

@@ -125,7 +125,7 @@ PyObject* finalize(PyObject* object, PyObject*) {
 
 PyObject* gpu(PyObject* object, void*) {
   const auto& gpu = self(object).gpu;
-  return gpu ? PyLong_FromLong(gpu->device()) : Py_NewRef(Py_None);
+  return gpu ? PyLong_FromLong(*gpu->gpu()) : Py_NewRef(Py_None);
 }
 PyObject* gpuName(PyObject* object, void*) {
   return PyUnicode_FromString(gpuNameOf(self(object)).c_str());
@@ -209,18 +209,18 @@ PyObject* newCommunicator(std::shared_ptr<ctran::api::Communicator> engine) {
 std::string gpuNameOf(const Shared& shared) { return shared.engine->name() + "+gpus"; }
 
 void Shared::useGpu(int device) {
-  if (gpu && gpu->device() != device) {
-    raise(PyExc_ValueError, "the communicator works on GPU " + std::to_string(gpu->device()) +
+  if (gpu && *gpu->gpu() != device) {
+    raise(PyExc_ValueError, "the communicator works on GPU " + std::to_string(*gpu->gpu()) +
                                 " of this rank, not on GPU " + std::to_string(device) +
                                 "; make another CommGroup for that");
   }
   if (gpu) return;
   ctran::api::GpuOptions options;
   options.device = device;
-  std::shared_ptr<ctran::api::GpuCommunicator> made;
+  std::shared_ptr<ctran::api::Communicator> made;
   {
     Unlocked hooks;
-    made = ctran::api::GpuCommunicator::createAlongside(engine, gpuNameOf(*this), options, &hooks);
+    made = engine->splitForGpus(gpuNameOf(*this), options, &hooks);
   }
   gpu = std::move(made);
 }

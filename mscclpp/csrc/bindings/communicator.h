@@ -21,7 +21,7 @@ struct Shared {
   }
 
   const std::shared_ptr<ctran::api::Communicator> engine;
-  std::shared_ptr<ctran::api::GpuCommunicator> gpu;  ///< from the first use of a GPU's memory on
+  std::shared_ptr<ctran::api::Communicator> gpu;  ///< from the first use of a GPU's memory on
   std::atomic_flag busy = ATOMIC_FLAG_INIT;
 };
 

@@ -179,10 +179,10 @@ bool copiesInput(const Call& call, const Shared& shared) {
 long enqueue(const State& state, Shared& shared, const Call& call, int device, int64_t stream,
              const ctran::api::EnqueueOptions& options) {
   if (!shared.gpu || !state.onGpus) return kNotOnGpus;
-  if (shared.gpu->device() != device) {
+  if (*shared.gpu->gpu() != device) {
     raise(PyExc_ValueError, "the buffers are on GPU " + std::to_string(device) +
                                 ", but the communicator works on GPU " +
-                                std::to_string(shared.gpu->device()) + " of this rank");
+                                std::to_string(*shared.gpu->gpu()) + " of this rank");
   }
   Turn turn(shared);
   Unlocked hooks;

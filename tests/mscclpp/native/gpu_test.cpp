@@ -423,7 +423,7 @@ TEST(RegisteredAlgorithm, ServesCallsOnGpus) {
     ctran::testing::useStandInCompiler();
     const auto& engine = dynamic_cast<TcpBootstrap&>(*communicator.bootstrap()).engine();
     const auto rank = static_cast<size_t>(engine->rank());
-    const auto gpus = ctran::api::GpuCommunicator::createAlongside(engine, "gpus");
+    const auto gpus = engine->splitForGpus("gpus");
     auto made = copying();
     mscclpp_algorithm* const algorithm = mscclpp_algorithm_share(&made);
     const int64_t number = mscclpp_algorithm_register(algorithm, "gpus", 1, 0, 0);

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "ctran/bootstrap/local_store.h"
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 #include "ctran/gpu/memory.h"
 #include "tests/unit/support/ranks.h"
 #include "tests/unit/support/stand_ins.h"
@@ -28,15 +28,18 @@ using std::chrono::milliseconds;
 /// A rank on a GPU of its own, with a stream and memory for an input and an output of all blocks.
 struct GpuRank {
   GpuRank(CommunicatorOptions options, size_t count)
-      : count(count),
-        comm(GpuCommunicator::create(Communicator::create(options), {.device = options.rank})),
-        memory(gpu::DeviceMemory::allocate(comm->device(),
-                                           2 * count * comm->size() * sizeof(int32_t))) {}
+      : count(count), device(options.rank), comm(Communicator::create(options)) {
+    comm->useGpu({.device = device});
+    queue = comm->gpu();
+    memory = gpu::DeviceMemory::allocate(device, 2 * count * comm->size() * sizeof(int32_t));
+  }
 
   const size_t count;
-  std::shared_ptr<GpuCommunicator> comm;
-  const gpu::ActiveDevice active{comm->runtime(), comm->device()};
-  const gpu::OwnStream stream{comm->runtime(), comm->device(), false};
+  const int device;
+  std::shared_ptr<Communicator> comm;
+  std::shared_ptr<GpuQueue> queue;
+  const gpu::ActiveDevice active{gpu::Runtime::of(gpu::Platform::Cuda), device};
+  const gpu::OwnStream stream{gpu::Runtime::of(gpu::Platform::Cuda), device, false};
   gpu::DeviceMemory memory;
 
   int rank() const { return comm->rank(); }
@@ -120,7 +123,7 @@ class GpuHostsTest : public ::testing::Test {
     if (kind == Kind::Broadcast && rank.rank() == c.root) {
       std::copy_n(rank.input(), rank.count, rank.output());
     }
-    rank.comm->enqueue(c, rank.stream.get())->wait();
+    rank.queue->enqueue(c, rank.stream.get())->wait();
     const int own = rank.rank();
     switch (kind) {
       case Kind::AllReduce:
@@ -148,7 +151,7 @@ TEST_F(GpuHostsTest, RailsAndTheHostGiveTheSame) {
     run(
         {"a", "b", "a", "b"}, 40'001,
         [](GpuRank& rank) {
-          ASSERT_TRUE(rank.comm->spansDomains());
+          ASSERT_TRUE(rank.queue->spansDomains());
           for (const Kind kind : kByRails) check(rank, kind);
           rank.comm->finalize();
         },
@@ -158,8 +161,8 @@ TEST_F(GpuHostsTest, RailsAndTheHostGiveTheSame) {
 
 TEST_F(GpuHostsTest, AHostOfMoreRanksHasSeveralDomains) {
   run(std::vector<std::string>(9), 300, [](GpuRank& rank) {
-    ASSERT_TRUE(rank.comm->spansDomains());
-    EXPECT_FALSE(rank.comm->control().spansHosts());
+    ASSERT_TRUE(rank.queue->spansDomains());
+    EXPECT_FALSE(rank.comm->spansHosts());
     for (const Kind kind : kByRails) check(rank, kind);
     rank.comm->finalize();
   });
@@ -168,9 +171,9 @@ TEST_F(GpuHostsTest, AHostOfMoreRanksHasSeveralDomains) {
 TEST_F(GpuHostsTest, ASplitThatHasOneDomainGoesWithoutTheHost) {
   run({"a", "a", "b"}, 300, [](GpuRank& rank) {
     const std::vector<int> near = rank.rank() < 2 ? std::vector{0, 1} : std::vector{2};
-    const auto part = GpuCommunicator::create(rank.comm->control().split(near, "part"),
-                                              {.device = rank.comm->device()});
-    EXPECT_FALSE(part->spansDomains());
+    const auto part = rank.comm->split(near, "part");
+    part->useGpu({.device = rank.device});
+    EXPECT_FALSE(part->gpu()->spansDomains());
     part->finalize();
     rank.comm->finalize();
   });
@@ -180,12 +183,12 @@ TEST_F(GpuHostsTest, ARankOfAnotherHostThatDoesNotCallIsNamed) {
   run({"a", "b"}, 300, [](GpuRank& rank) {
     const auto late = [&] {
       if (rank.rank() == 0) {
-        rank.comm
+        rank.queue
             ->enqueue(rank.call(Kind::AllReduce), rank.stream.get(), {.timeout = milliseconds(300)})
             ->wait();
       } else {
-        while (!rank.comm->isBroken()) std::this_thread::yield();  // the watchdog sees it
-        rank.comm->enqueue(rank.call(Kind::AllReduce), rank.stream.get());
+        while (!rank.queue->isBroken()) std::this_thread::yield();  // the watchdog sees it
+        rank.queue->enqueue(rank.call(Kind::AllReduce), rank.stream.get());
       }
     };
     const Error error = errorOf(late);
@@ -197,8 +200,8 @@ TEST_F(GpuHostsTest, ARankOfAnotherHostThatDoesNotCallIsNamed) {
 TEST_F(GpuHostsTest, AnAbortEndsTheOperationsOfAllHosts) {
   run({"a", "b", "b"}, 300, [](GpuRank& rank) {
     const auto ended = [&] {
-      if (rank.rank() == 1) rank.comm->abort();
-      rank.comm->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait();
+      if (rank.rank() == 1) rank.comm->abort("enough");
+      rank.queue->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait();
     };
     const Error error = errorOf(ended);
     EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
@@ -215,8 +218,8 @@ TEST_F(GpuHostsTest, ARankOfAnotherHostThatHasLeftIsNamed) {
       return awaitFlag(noticed);
     }
     awaitFlag(left);
-    const Error error =
-        errorOf([&] { rank.comm->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait(); });
+    const Error error = errorOf(
+        [&] { rank.queue->enqueue(rank.call(Kind::AllReduce), rank.stream.get())->wait(); });
     noticed = true;
     EXPECT_EQ(error.kind(), ErrorKind::PeerLost) << error.what();
     EXPECT_EQ(error.ranks(), std::vector<int>{1}) << error.what();
@@ -228,9 +231,9 @@ TEST_F(GpuHostsTest, WhereTheHostsMemoryIsNotWantedThereIsOneDomain) {
   runThreads(2, [&](int rank) {
     CommunicatorOptions options = optionsFor(rank, 2, store);
     options.hints["ctran::host"] = "host" + std::to_string(rank);
-    const auto control = Communicator::create(options);
-    const Error error = errorOf(
-        [&] { GpuCommunicator::create(control, {.device = rank, .fallback = GpuFallback::None}); });
+    const auto comm = Communicator::create(options);
+    const Error error =
+        errorOf([&] { comm->useGpu({.device = rank, .fallback = GpuFallback::None}); });
     EXPECT_EQ(error.kind(), ErrorKind::Unsupported) << error.what();
   });
 }

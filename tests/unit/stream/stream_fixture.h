@@ -47,10 +47,11 @@ class Observer final : public ErrorObserver {
 };
 
 /// A queue of whatever the tests put on streams.
-class Queue final : public StreamQueue {
+class Queue final : public StreamQueue, public std::enable_shared_from_this<Queue> {
  public:
   explicit Queue(StreamQueueOptions options) : StreamQueue(std::move(options)) {}
 
+  std::shared_ptr<StreamQueue> share() override { return shared_from_this(); }
   bool inspect() override;
 
   std::atomic<int> endings{0};  ///< calls of endKernels

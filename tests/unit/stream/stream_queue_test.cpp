@@ -114,6 +114,21 @@ TEST_F(StreamQueueTest, AnOperationAsideRunsBehindWhatTheCallersStreamHolds) {
   aside->wait();
 }
 
+TEST_F(StreamQueueTest, TheCallersStreamWaitsForAnOperationOfHighPriority) {
+  const auto queue = makeQueue();
+  gate.put(first.get());
+  const auto placement = queue->place(first.get(), false, true);
+  EXPECT_NE(placement.stream, first.get());
+  EXPECT_NE(placement.stream, queue->ownStream());
+  EXPECT_EQ(placement.stream, queue->ownStream(true));
+  const auto urgent =
+      queue->track(placement, {.name = "barrier", .timeout = Milliseconds(60'000)}, nullptr);
+  EXPECT_FALSE(urgent->waitFor(Milliseconds(2)));
+  gate.open();
+  synchronize(first.get());
+  EXPECT_EQ(urgent->state(), WorkState::Completed);
+}
+
 TEST_F(StreamQueueTest, AStreamThatIsMadeToWaitGoesOnAfterTheOperation) {
   const auto queue = makeQueue();
   const auto operation = enqueue(*queue, true);

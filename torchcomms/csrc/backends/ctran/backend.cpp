@@ -148,7 +148,6 @@ void CtranBackend::setHints(const Hints& hints) {
 
 void CtranBackend::finalize() {
   if (!members_->comm) return;
-  place_->drain();
   const HostWait wait;
   EngineWaitHooks hooks;
   std::exception_ptr mismatch;
@@ -160,7 +159,6 @@ void CtranBackend::finalize() {
       mismatch = std::current_exception();  // it has left
     }
   });
-  if (place_->gpu()) place_->gpu()->leave();
   registered_.clear();  // its owner may unmap it from now on
   finalized_ = true;
   if (mismatch) std::rethrow_exception(mismatch);
@@ -231,14 +229,14 @@ void CtranBackend::abort() { place_->abort(finalized_); }
 
 bool CtranBackend::isAborted() const {
   return members_.look([this](const Members& members) {
-    const bool broken = (members.comm && members.comm->isAborted()) || place_->isBroken();
+    const bool broken = members.comm && members.comm->isAborted();
     if (broken) members.monitor->seen();
     return broken;
   });
 }
 
 void CtranBackend::setTimeout(std::chrono::milliseconds timeout) {
-  place_->setTimeout(timeout);
+  if (members_->comm) members_->comm->setTimeout(timeout);
   options_.timeout = timeout;
 }
 

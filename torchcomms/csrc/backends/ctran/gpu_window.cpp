@@ -46,7 +46,7 @@ class Host final : public ctran::GpuWindowHost {
 
  private:
   CtranBackend& backend_;
-  const std::shared_ptr<ctran::GpuCommunicator> gpu_;
+  const std::shared_ptr<ctran::GpuQueue> gpu_;
 };
 
 }  // namespace

@@ -21,8 +21,8 @@ class OnCpu final : public CtranPlace {
   std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks&) override {
     return makePlaceOnCpu(part);
   }
-  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const override {
-    static const std::shared_ptr<ctran::GpuCommunicator> none;
+  const std::shared_ptr<ctran::GpuQueue>& gpu() const override {
+    static const std::shared_ptr<ctran::GpuQueue> none;
     return none;
   }
 
@@ -50,15 +50,10 @@ class OnCpu final : public CtranPlace {
     return nullptr;
   }
 
-  void drain() override {}
   void abort(bool) override {
     backend_.lookAtEngine([](ctran::Communicator& engine) {
       engine.abort("abort() was called on rank " + std::to_string(engine.rank()));
     });
-  }
-  bool isBroken() const override { return false; }
-  void setTimeout(std::chrono::milliseconds timeout) override {
-    if (const auto engine = backend_.shareEngine()) engine->setTimeout(timeout);
   }
 
  private:

@@ -44,13 +44,13 @@ struct Prepared {
 
 class OnGpus final : public CtranPlace {
  public:
-  OnGpus(CtranBackend& backend, std::shared_ptr<ctran::GpuCommunicator> gpu)
+  OnGpus(CtranBackend& backend, std::shared_ptr<ctran::GpuQueue> gpu)
       : backend_(backend), gpu_(std::move(gpu)) {}
 
   std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) override {
     return makePlaceOnGpus(part, hooks);
   }
-  const std::shared_ptr<ctran::GpuCommunicator>& gpu() const override { return gpu_; }
+  const std::shared_ptr<ctran::GpuQueue>& gpu() const override { return gpu_; }
 
   ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const override;
   WorkPtr execute(const Call& call, Collective&& collective, Hold hold) override;
@@ -66,22 +66,22 @@ class OnGpus final : public CtranPlace {
   std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                 std::chrono::milliseconds timeout) override;
 
-  void drain() override;
   void abort(bool finalized) override {
     backend_.monitor()->seen();
     if (finalized && !gpu_->hasGraphs()) return;  // the others go on without this rank
     gpu_->abort();
   }
-  bool isBroken() const override { return gpu_->isBroken(); }
-  void setTimeout(std::chrono::milliseconds timeout) override { gpu_->setTimeout(timeout); }
 
  private:
+  /// Waits for all operations issued before.
+  void drain();
   ctran::gpu::Stream currentStream() const { return stream::currentStream(backend_.getDevice()); }
   ctran::EnqueueOptions optionsOf(const Call& call,
                                   std::function<std::shared_ptr<void>()> hold) const {
     return {.name = toString(call.op),
             .timeout = backend_.timeoutOf(call.options),
             .aside = call.async,
+            .highPriority = nccl::wantsHighPriority(call.options.hints),
             .keepAlive = std::move(hold)};
   }
   WorkPtr workOf(std::shared_ptr<ctran::StreamOperation> operation) const {
@@ -89,7 +89,7 @@ class OnGpus final : public CtranPlace {
   }
 
   CtranBackend& backend_;
-  const std::shared_ptr<ctran::GpuCommunicator> gpu_;
+  const std::shared_ptr<ctran::GpuQueue> gpu_;
 };
 
 ctran::ReduceOp OnGpus::reduceOpOf(const ReduceOp& op, at::Tensor& factor) const {
@@ -215,16 +215,14 @@ void OnGpus::drain() {
 std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend, ctran::WaitHooks& hooks) {
   const CommOptions& options = backend.getOptions();
   const at::Device device = backend.getDevice();
-  const ctran::GpuCommunicatorOptions gpu{
+  const ctran::GpuOptions gpu{
       .device = device.has_index() ? device.index() : 0,
       .fallback = fallbackOf(options.hints),
       .highPriority = options.is_high_priority_stream || nccl::wantsHighPriority(options.hints),
       .freesInStreamOrder = !device.is_cpu(),
       .observer = backend.monitor()};
-  return std::make_unique<OnGpus>(backend, visibly(*backend.monitor(), [&] {
-                                    return ctran::GpuCommunicator::create(backend.shareEngine(),
-                                                                          gpu, &hooks);
-                                  }));
+  visibly(*backend.monitor(), [&] { backend.engine().useGpu(gpu, &hooks); });
+  return std::make_unique<OnGpus>(backend, backend.engine().gpu());
 }
 
 }  // namespace torch::comms

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "ctran/collective/collective.h"
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 #include "torchcomms/csrc/backends/call.hpp"
 
 namespace torch::comms {
@@ -25,7 +25,7 @@ class CtranPlace {
   /// Makes the place of a communicator of some of the ranks. Collective over these.
   virtual std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) = 0;
   /// Null on the CPU.
-  virtual const std::shared_ptr<ctran::GpuCommunicator>& gpu() const = 0;
+  virtual const std::shared_ptr<ctran::GpuQueue>& gpu() const = 0;
 
   /// `factor` is set to what the reduction needs until it has ended, if anything.
   virtual ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const = 0;
@@ -41,12 +41,8 @@ class CtranPlace {
   virtual std::shared_ptr<void> prepare(OpName op, const at::Tensor& output,
                                         std::chrono::milliseconds timeout) = 0;
 
-  /// Waits for operations that the communicator of the CPU does not know.
-  virtual void drain() = 0;
   /// `finalized`: the communicator has been finalized.
   virtual void abort(bool finalized) = 0;
-  virtual bool isBroken() const = 0;
-  virtual void setTimeout(std::chrono::milliseconds timeout) = 0;
 };
 
 std::unique_ptr<CtranPlace> makePlaceOnCpu(CtranBackend& backend);

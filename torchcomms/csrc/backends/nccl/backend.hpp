@@ -5,7 +5,7 @@
 #include <memory>
 #include <tuple>
 
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 #include "torchcomms/csrc/backends/builtin_backend.hpp"
 #include "torchcomms/csrc/backends/nccl/group.hpp"
 

@@ -1,5 +1,6 @@
 #include "torchcomms/csrc/backends/nccl/execute.hpp"
 
+#include "torchcomms/csrc/backends/nccl/hints.hpp"
 #include "torchcomms/csrc/backends/stream/work.hpp"
 #include "torchcomms/csrc/current_stream.hpp"
 
@@ -29,8 +30,11 @@ TorchCommBackend::WorkPtr NcclBackend::run(OpName op, Form form, bool async_op,
                                            const std::function<void(nccl::Stream)>& after,
                                            const std::function<std::shared_ptr<void>()>& hold) {
   nccl::Group& group = *group_;
-  const ctran::EnqueueOptions enqueued{
-      .name = toString(op), .timeout = timeoutOf(options), .aside = async_op, .keepAlive = hold};
+  const ctran::EnqueueOptions enqueued{.name = toString(op),
+                                       .timeout = timeoutOf(options),
+                                       .aside = async_op,
+                                       .highPriority = nccl::wantsHighPriority(options.hints),
+                                       .keepAlive = hold};
   auto operation = enqueue(
       enqueued, stream::currentStream(device_), /*together=*/true, [&](nccl::Stream stream) {
         group.issue(op, form == Form::Grouped, enqueued.timeout, [&](nccl::Comm comm) {
@@ -47,7 +51,7 @@ std::shared_ptr<ctran::StreamOperation> NcclBackend::enqueue(
   nccl::Group& group = *group_;
   group.throwIfBroken();
   const ctran::gpu::ActiveDevice active(group.runtime(), group.device());
-  const auto place = group.place(current, options.aside);
+  const auto place = group.place(current, options.aside, options.highPriority);
   std::shared_ptr<nccl::Replays::Captured> captured;
   if (place.isCaptured) {
     if (group.setup().hints.watchReplays) captured = group.replays().enter(place.stream);

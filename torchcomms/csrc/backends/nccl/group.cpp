@@ -55,7 +55,7 @@ void Group::runBounded(const std::function<void()>& call, const std::function<st
   };
   const HostWait wait;
   auto errand = std::make_shared<Errand>();
-  ctran::startThread("nccl-errand", [self = self(), errand, call] {
+  ctran::startThread("nccl-errand", [self = shared_from_this(), errand, call] {
     std::exception_ptr error;
     try {
       const ctran::gpu::ActiveDevice active(self->runtime(), self->device());
@@ -95,7 +95,7 @@ void Group::create(const UniqueId& id, Clock::time_point deadline, milliseconds 
 
 void Group::splitFrom(Group& parent, int color, int key, Clock::time_point deadline,
                       milliseconds timeout) {
-  parent.askToSplit(self(), color, key, deadline, timeout);
+  parent.askToSplit(shared_from_this(), color, key, deadline, timeout);
   settle([this] { return "creating communicator '" + setup_.name + "'"; }, deadline, timeout);
 }
 

@@ -53,7 +53,7 @@ struct GroupSetup {
 ///
 /// group.cpp has a group's life, calls.cpp its calls of the library, failure.cpp how it ends after
 /// a failure, inspection.cpp how the watchdog sees that.
-class Group final : public ctran::StreamQueue {
+class Group final : public ctran::StreamQueue, public std::enable_shared_from_this<Group> {
  public:
   explicit Group(GroupSetup setup);
   ~Group() override;
@@ -86,6 +86,7 @@ class Group final : public ctran::StreamQueue {
   void* registerMemory(void* address, size_t bytes);
   void deregisterMemory(void* handle);
 
+  std::shared_ptr<ctran::StreamQueue> share() override { return shared_from_this(); }
   bool isIdle() const override { return callStart_ == 0 && StreamQueue::isIdle(); }
   bool inspect() override;
   Replays& replays() { return replays_; }
@@ -129,11 +130,10 @@ class Group final : public ctran::StreamQueue {
   void leave(Clock::time_point deadline, std::chrono::milliseconds timeout);
   ctran::Error translated(Result result, const std::string& what) const;
   ctran::Error timedOut(const std::string& what, std::chrono::milliseconds timeout) const;
-  void endKernels() override { startAbort(self()); }
+  void endKernels() override { startAbort(shared_from_this()); }
   std::function<void()> announce(const ctran::Error& error) override;
   bool isCalling() const override { return calling_ > 0; }
   std::optional<std::string_view> replayed() override;
-  std::shared_ptr<Group> self() { return std::static_pointer_cast<Group>(shared_from_this()); }
   /// Ends the handle on a thread of its own, because that waits for the device, whose other kernels
   /// may have to be ended first. If `self` is null, the group's last owner has gone.
   void startAbort(std::shared_ptr<Group> self);

@@ -1,6 +1,6 @@
 // GPUs without torch: what a C++ program does with the engine's communicator, on the stand-ins.
 
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 
 #include <gtest/gtest.h>
 
@@ -26,17 +26,24 @@ using std::chrono::milliseconds;
 constexpr int kTwo = 2;
 constexpr size_t kElements = 300;
 
+std::shared_ptr<Communicator> onGpu(int device, const CommunicatorOptions& options) {
+  auto comm = Communicator::create(options);
+  comm->useGpu({.device = device});
+  return comm;
+}
+
 /// A rank on a GPU of its own, with a stream and memory.
 struct Rank {
   Rank(int rank, const std::shared_ptr<Store>& store)
-      : comm(GpuCommunicator::create(Communicator::create(optionsFor(rank, kTwo, store)),
-                                     {.device = rank})) {}
+      : comm(onGpu(rank, optionsFor(rank, kTwo, store))), device(rank) {}
 
-  std::shared_ptr<GpuCommunicator> comm;
-  const gpu::ActiveDevice active{comm->runtime(), comm->device()};
-  const gpu::OwnStream stream{comm->runtime(), comm->device(), false};
+  std::shared_ptr<Communicator> comm;
+  const int device;
+  const gpu::Runtime& runtime = gpu::Runtime::of(gpu::Platform::Cuda);
+  const gpu::ActiveDevice active{runtime, device};
+  const gpu::OwnStream stream{runtime, device, false};
   gpu::DeviceMemory memory =
-      gpu::DeviceMemory::allocate(comm->device(), kElements*(kTwo + 1) * sizeof(int32_t));
+      gpu::DeviceMemory::allocate(device, kElements*(kTwo + 1) * sizeof(int32_t));
 
   int32_t* input() const { return reinterpret_cast<int32_t*>(memory.address()); }
   int32_t* output() const { return input() + kElements; }
@@ -55,7 +62,7 @@ struct Rank {
   }
 };
 
-class GpuCommunicatorTest : public ::testing::Test {
+class GpuQueueTest : public ::testing::Test {
  protected:
   void SetUp() override {
     if (kThreadSanitizer) GTEST_SKIP() << "kernels are not compiled with it";
@@ -91,12 +98,12 @@ class GpuCommunicatorTest : public ::testing::Test {
   }
 };
 
-TEST_F(GpuCommunicatorTest, AnOperationIsAWork) {
+TEST_F(GpuQueueTest, AnOperationIsAWork) {
   run([](Rank& rank) {
     fill(rank, 7);
     auto buffer = std::make_shared<int>(1);
     const std::weak_ptr<int> kept = buffer;
-    const std::shared_ptr<Work> work = rank.comm->enqueue(
+    const std::shared_ptr<Work> work = rank.comm->gpu()->enqueue(
         rank.gather(), rank.stream.get(), {.keepAlive = [&] { return std::move(buffer); }});
     work->wait();
     EXPECT_EQ(work->state(), WorkState::Completed);
@@ -106,17 +113,17 @@ TEST_F(GpuCommunicatorTest, AnOperationIsAWork) {
   });
 }
 
-TEST_F(GpuCommunicatorTest, AnOperationAsideOrdersAStreamThatWaits) {
+TEST_F(GpuQueueTest, AnOperationAsideOrdersAStreamThatWaits) {
   run([](Rank& rank) {
     fill(rank, 3);
-    const auto work = rank.comm->enqueue(rank.gather(), rank.stream.get(), {.aside = true});
+    const auto work = rank.comm->gpu()->enqueue(rank.gather(), rank.stream.get(), {.aside = true});
     work->makeWait(rank.stream.get());
     expectGathered(rank, 3);
     rank.comm->finalize();
   });
 }
 
-TEST_F(GpuCommunicatorTest, MessagesRunAtTheSameTime) {
+TEST_F(GpuQueueTest, MessagesRunAtTheSameTime) {
   run([](Rank& rank) {
     fill(rank, 5);
     const int other = 1 - rank.comm->rank();
@@ -129,49 +136,50 @@ TEST_F(GpuCommunicatorTest, MessagesRunAtTheSameTime) {
     send.input = reinterpret_cast<const std::byte*>(rank.input());
     receive.output = reinterpret_cast<std::byte*>(rank.output());
     const Collective both[] = {send, receive};
-    rank.comm->enqueueMessages(both, rank.stream.get())->wait();
+    rank.comm->gpu()->enqueueMessages(both, rank.stream.get())->wait();
     EXPECT_EQ(rank.output()[kElements - 1], 5 + 1000 * other + static_cast<int32_t>(kElements) - 1);
     rank.comm->finalize();
   });
 }
 
-TEST_F(GpuCommunicatorTest, AGraphIsReplayedAndKeepsTheCommunicator) {
+TEST_F(GpuQueueTest, AGraphIsReplayedAndKeepsTheCommunicator) {
   run([](Rank& rank) {
     const gpu::Driver& driver = gpu::Driver::get();
     const gpu::Stream stream = rank.stream.get();
     gpu::Graph graph = nullptr;
     gpu::GraphExec executable = nullptr;
     gpu::check(driver.streamBeginCapture(stream, gpu::CaptureMode::ThreadLocal), "capturing");
-    EXPECT_EQ(rank.comm->enqueue(rank.gather(), stream), nullptr);
+    EXPECT_EQ(rank.comm->gpu()->enqueue(rank.gather(), stream), nullptr);
     gpu::check(driver.streamEndCapture(stream, &graph), "capturing");
     gpu::check(driver.graphInstantiate(&executable, graph, 0), "making a graph");
     gpu::check(driver.graphDestroy(graph), "destroying a graph");
-    EXPECT_TRUE(rank.comm->hasGraphs());
+    EXPECT_TRUE(rank.comm->gpu()->hasGraphs());
     for (const int32_t seed : {1, 2}) {
       fill(rank, seed);
-      rank.comm->control().run(Collective{});  // a barrier: nobody fills what others read
+      rank.comm->run(Collective{});  // a barrier: nobody fills what others read
       gpu::check(driver.graphLaunch(executable, stream), "launching a graph");
       expectGathered(rank, seed);
     }
     gpu::check(driver.graphExecDestroy(executable), "destroying a graph");
     const auto giveUp = std::chrono::steady_clock::now() + kGuard;
-    while (rank.comm->hasGraphs() && std::chrono::steady_clock::now() < giveUp) {
+    while (rank.comm->gpu()->hasGraphs() && std::chrono::steady_clock::now() < giveUp) {
       std::this_thread::yield();
     }
-    EXPECT_FALSE(rank.comm->hasGraphs());
+    EXPECT_FALSE(rank.comm->gpu()->hasGraphs());
     rank.comm->finalize();
   });
 }
 
-TEST_F(GpuCommunicatorTest, ARankThatDoesNotCallIsNamedOnAllRanks) {
+TEST_F(GpuQueueTest, ARankThatDoesNotCallIsNamedOnAllRanks) {
   run([](Rank& rank) {
     const auto late = [&] {
       if (rank.comm->rank() == 0) {
-        rank.comm->enqueue(rank.gather(), rank.stream.get(), {.timeout = milliseconds(300)})
+        rank.comm->gpu()
+            ->enqueue(rank.gather(), rank.stream.get(), {.timeout = milliseconds(300)})
             ->wait();
       } else {
-        while (!rank.comm->isBroken()) std::this_thread::yield();  // the watchdog sees it
-        rank.comm->enqueue(rank.gather(), rank.stream.get());
+        while (!rank.comm->gpu()->isBroken()) std::this_thread::yield();  // the watchdog sees it
+        rank.comm->gpu()->enqueue(rank.gather(), rank.stream.get());
       }
     };
     const Error error = errorOf(late);
@@ -180,11 +188,11 @@ TEST_F(GpuCommunicatorTest, ARankThatDoesNotCallIsNamedOnAllRanks) {
   });
 }
 
-TEST_F(GpuCommunicatorTest, AnAbortEndsTheOperationsOfAllRanks) {
+TEST_F(GpuQueueTest, AnAbortEndsTheOperationsOfAllRanks) {
   run([](Rank& rank) {
     const auto ended = [&] {
-      if (rank.comm->rank() == 1) rank.comm->abort();
-      rank.comm->enqueue(rank.gather(), rank.stream.get())->wait();
+      if (rank.comm->rank() == 1) rank.comm->abort("enough");
+      rank.comm->gpu()->enqueue(rank.gather(), rank.stream.get())->wait();
     };
     const Error error = errorOf(ended);
     EXPECT_EQ(error.kind(), ErrorKind::Aborted) << error.what();
@@ -192,9 +200,9 @@ TEST_F(GpuCommunicatorTest, AnAbortEndsTheOperationsOfAllRanks) {
   });
 }
 
-TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
+TEST_F(GpuQueueTest, WhatIsPreparedIsNotSetUpInTheCall) {
   run([](Rank& rank) {
-    const auto barrier = [&] { rank.comm->control().run(Collective{}); };
+    const auto barrier = [&] { rank.comm->run(Collective{}); };
     const auto setUpsIn = [&](const std::function<void()>& body) {
       barrier();
       const unsigned before = standInSetUps();
@@ -210,11 +218,11 @@ TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
       c.kind = CollectiveKind::AllReduce;
       c.type = type;
       c.op.kind = op;
-      rank.comm->enqueue(c, rank.stream.get())->wait();
+      rank.comm->gpu()->enqueue(c, rank.stream.get())->wait();
     };
     const auto prepare = [&](CollectiveKind kind, DataType type, ReduceKind op, const char* name) {
-      rank.comm->domain().prepareCall(kind, kElements * sizeOf(type), type, op,
-                                      callHints({{"ctran::algorithm", name}}, false));
+      rank.comm->gpu()->domain().prepareCall(kind, kElements * sizeOf(type), type, op,
+                                             callHints({{"ctran::algorithm", name}}, false));
     };
     using enum CollectiveKind;
     EXPECT_NE(setUpsIn([&] { reduce(DataType::UInt16, ReduceKind::Min); }), 0u);
@@ -228,7 +236,7 @@ TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
     EXPECT_EQ(setUpsIn([&] {
                 Collective c = rank.gather();
                 c.hints = callHints({{"ctran::algorithm", "copy_engine"}}, false);
-                rank.comm->enqueue(c, rank.stream.get())->wait();
+                rank.comm->gpu()->enqueue(c, rank.stream.get())->wait();
               }),
               0u);
     expectGathered(rank, 1);
@@ -236,18 +244,18 @@ TEST_F(GpuCommunicatorTest, WhatIsPreparedIsNotSetUpInTheCall) {
   });
 }
 
-TEST_F(GpuCommunicatorTest, WhatAHintNamesIsPreparedAtCreation) {
+TEST_F(GpuQueueTest, WhatAHintNamesIsPreparedAtCreation) {
   standInRuntime();
   const auto store = std::make_shared<MemoryStore>();
   runThreads(kTwo, [&](int rank) {
     CommunicatorOptions options = optionsFor(rank, kTwo, store);
     options.hints["ctran::algorithm"] = "all_gather=copy_engine";
     options.gpus = true;
-    const auto comm = GpuCommunicator::create(Communicator::create(options), {.device = rank});
-    const auto barrier = [&] { comm->control().run(Collective{}); };
-    const gpu::ActiveDevice active(comm->runtime(), comm->device());
-    const auto memory = gpu::DeviceMemory::allocate(comm->device(), 64 * (kTwo + 1));
-    const gpu::OwnStream stream(comm->runtime(), comm->device(), false);
+    const auto comm = onGpu(rank, options);
+    const auto barrier = [&] { comm->run(Collective{}); };
+    const gpu::ActiveDevice active(comm->gpu()->runtime(), comm->gpu()->device());
+    const auto memory = gpu::DeviceMemory::allocate(comm->gpu()->device(), 64 * (kTwo + 1));
+    const gpu::OwnStream stream(comm->gpu()->runtime(), comm->gpu()->device(), false);
     Collective c;
     c.kind = CollectiveKind::AllGather;
     c.count = 64;
@@ -256,21 +264,21 @@ TEST_F(GpuCommunicatorTest, WhatAHintNamesIsPreparedAtCreation) {
     barrier();
     const unsigned before = standInSetUps();
     barrier();
-    comm->enqueue(c, stream.get())->wait();
+    comm->gpu()->enqueue(c, stream.get())->wait();
     barrier();
     EXPECT_EQ(standInSetUps(), before);
     comm->finalize();
   });
 }
 
-TEST_F(GpuCommunicatorTest, AWrongCallBreaksNothing) {
+TEST_F(GpuQueueTest, AWrongCallBreaksNothing) {
   run([](Rank& rank) {
     Collective wrong = rank.gather();
     wrong.output = nullptr;
-    EXPECT_EQ(errorOf([&] { rank.comm->enqueue(wrong, rank.stream.get()); }).kind(),
+    EXPECT_EQ(errorOf([&] { rank.comm->gpu()->enqueue(wrong, rank.stream.get()); }).kind(),
               ErrorKind::InvalidArgument);
     fill(rank, 1);
-    rank.comm->enqueue(rank.gather(), rank.stream.get())->wait();
+    rank.comm->gpu()->enqueue(rank.gather(), rank.stream.get())->wait();
     expectGathered(rank, 1);
     rank.comm->finalize();
   });

@@ -1,4 +1,4 @@
-#include "ctran/engine/gpu_communicator.h"
+#include "ctran/engine/gpu_queue.h"
 
 #include <tuple>
 #include <utility>
@@ -6,7 +6,6 @@
 #include "ctran/base/rank_list.h"
 #include "ctran/engine/gpu_domain.h"
 #include "ctran/engine/gpu_hosts.h"
-#include "ctran/stream/watchdog.h"
 
 namespace ctran {
 
@@ -43,44 +42,41 @@ std::shared_ptr<void> keptFor(const EnqueueOptions& options) {
 
 }  // namespace
 
-std::shared_ptr<GpuCommunicator> GpuCommunicator::create(std::shared_ptr<Communicator> control,
-                                                         const GpuCommunicatorOptions& options,
-                                                         WaitHooks* hooks) {
-  StreamQueueOptions queue{.runtime = gpu::Runtime::of(gpu::Platform::Cuda),
-                           .device = options.device,
-                           .name = control->name(),
-                           .rank = control->rank(),
-                           .size = control->size(),
-                           .highPriority = options.highPriority,
-                           .freesInStreamOrder = options.freesInStreamOrder,
-                           .checkInterval = kCheckInterval,
-                           .idleInterval = kIdleInterval,
-                           .observer = options.observer};
-  std::shared_ptr<GpuHosts> hosts;
-  std::shared_ptr<GpuDomain> domain;
-  if (GpuHosts::areFor(*control)) {
-    hosts = GpuHosts::create(std::move(control), options.device, hooks, options.fallback);
-    domain = hosts->domain();
+std::unique_ptr<GpuQueue> GpuQueue::create(Communicator& communicator, const GpuOptions& options,
+                                           WaitHooks* hooks) {
+  auto made = std::make_unique<GpuQueue>(
+      communicator, StreamQueueOptions{.runtime = gpu::Runtime::of(gpu::Platform::Cuda),
+                                       .device = options.device,
+                                       .name = communicator.name(),
+                                       .rank = communicator.rank(),
+                                       .size = communicator.size(),
+                                       .highPriority = options.highPriority,
+                                       .freesInStreamOrder = options.freesInStreamOrder,
+                                       .checkInterval = kCheckInterval,
+                                       .idleInterval = kIdleInterval,
+                                       .observer = options.observer});
+  if (GpuHosts::areFor(communicator)) {
+    made->hosts_ = GpuHosts::create(communicator, options.device, hooks, options.fallback);
+    made->domain_ = &made->hosts_->domain();
   } else {
-    domain = GpuDomain::create(std::move(control), options.device, hooks, options.fallback);
+    made->onlyDomain_ = GpuDomain::create(communicator, options.device, hooks, options.fallback);
+    made->domain_ = made->onlyDomain_.get();
   }
-  auto made =
-      std::make_shared<GpuCommunicator>(std::move(queue), std::move(domain), std::move(hosts));
-  Watchdog::add(made);
   return made;
 }
 
-GpuCommunicator::GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain,
-                                 std::shared_ptr<GpuHosts> hosts)
+GpuQueue::GpuQueue(Communicator& communicator, StreamQueueOptions options)
     : StreamQueue(std::move(options)),
-      domain_(std::move(domain)),
-      hosts_(std::move(hosts)),
+      communicator_(communicator),
       replays_(runtime(), device(), events()) {}
 
-std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& collective,
-                                                          gpu::Stream stream,
-                                                          const EnqueueOptions& options,
-                                                          WaitHooks* hooks) {
+GpuQueue::~GpuQueue() = default;
+
+std::shared_ptr<StreamQueue> GpuQueue::share() { return {communicator_.shared_from_this(), this}; }
+
+std::shared_ptr<StreamOperation> GpuQueue::enqueue(const Collective& collective, gpu::Stream stream,
+                                                   const EnqueueOptions& options,
+                                                   WaitHooks* hooks) {
   if (collective.kind == CollectiveKind::Send || collective.kind == CollectiveKind::Recv) {
     return enqueueMessages({&collective, 1}, stream, options);
   }
@@ -88,15 +84,16 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueue(const Collective& coll
       nameOf(collective.kind),
       [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
         const GpuTarget where{target, options.aside, timeout, options.blocks, options.threads};
-        if (options.symmetric && domain_) domain_->awaitMappings(collective);
+        if (options.symmetric) domain_->awaitMappings(collective);
         if (hosts_) return hosts_->launch(collective, where, timeout, kept);
         return domain_->launch(collective, where, hooks);
       },
       stream, options);
 }
 
-std::shared_ptr<StreamOperation> GpuCommunicator::enqueueMessages(
-    std::span<const Collective> messages, gpu::Stream stream, const EnqueueOptions& options) {
+std::shared_ptr<StreamOperation> GpuQueue::enqueueMessages(std::span<const Collective> messages,
+                                                           gpu::Stream stream,
+                                                           const EnqueueOptions& options) {
   return issue(
       messages.empty() ? "messages" : nameOf(messages[0].kind),
       [&](gpu::Stream target, milliseconds timeout, std::shared_ptr<void>& kept) {
@@ -111,10 +108,10 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueMessages(
       stream, options);
 }
 
-std::shared_ptr<StreamOperation> GpuCommunicator::enqueueQuantized(const Collective& collective,
-                                                                   const Quantization& quantization,
-                                                                   gpu::Stream stream,
-                                                                   const EnqueueOptions& options) {
+std::shared_ptr<StreamOperation> GpuQueue::enqueueQuantized(const Collective& collective,
+                                                            const Quantization& quantization,
+                                                            gpu::Stream stream,
+                                                            const EnqueueOptions& options) {
   // Nothing is gained by rounding what passes the host: contributions stay as they are.
   if (hosts_) return enqueue(collective, stream, options);
   return issue(
@@ -125,7 +122,7 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueQuantized(const Collect
       stream, options);
 }
 
-std::shared_ptr<StreamOperation> GpuCommunicator::enqueueWork(
+std::shared_ptr<StreamOperation> GpuQueue::enqueueWork(
     const std::function<void(gpu::Stream)>& launch, std::vector<int> awaited, gpu::Stream stream,
     const EnqueueOptions& options) {
   return issue(
@@ -137,21 +134,21 @@ std::shared_ptr<StreamOperation> GpuCommunicator::enqueueWork(
       stream, options, std::move(awaited));
 }
 
-std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, const Launch& launch,
-                                                        gpu::Stream stream,
-                                                        const EnqueueOptions& options,
-                                                        std::vector<int> awaited) {
+std::shared_ptr<StreamOperation> GpuQueue::issue(std::string_view name, const Launch& launch,
+                                                 gpu::Stream stream, const EnqueueOptions& options,
+                                                 std::vector<int> awaited) {
   throwIfBroken();
   if (!isSound()) [[unlikely]] {
     diagnose();
     throwIfBroken();
   }
   if (!options.name.empty()) name = options.name;
-  const milliseconds timeout = options.timeout.count() != 0
-                                   ? options.timeout
-                                   : std::chrono::duration_cast<milliseconds>(control().timeout());
+  const milliseconds timeout =
+      options.timeout.count() != 0
+          ? options.timeout
+          : std::chrono::duration_cast<milliseconds>(communicator_.timeout());
   const gpu::ActiveDevice active(runtime(), device());
-  const Placement where = place(stream, options.aside);
+  const Placement where = place(stream, options.aside, options.highPriority);
   const auto graph = where.isCaptured && !awaited.empty() ? replays_.enter(where.stream) : nullptr;
   uint64_t number = 0;
   std::shared_ptr<void> kept;
@@ -178,41 +175,29 @@ std::shared_ptr<StreamOperation> GpuCommunicator::issue(std::string_view name, c
   return nullptr;
 }
 
-Communicator& GpuCommunicator::control() { return hosts_ ? hosts_->control() : domain_->control(); }
+bool GpuQueue::isSound() const { return hosts_ ? !hosts_->hasFailed() : !domain_->hasFailed(); }
 
-bool GpuCommunicator::isSound() const {
-  return hosts_ ? !hosts_->hasFailed() : !domain_->hasFailed();
-}
-
-Explanation GpuCommunicator::explain(CollectiveKind kind, size_t bytes, DataType type,
-                                     const CallHints* hints) const {
+Explanation GpuQueue::explain(CollectiveKind kind, size_t bytes, DataType type,
+                              const CallHints* hints) const {
   return hosts_ ? hosts_->explain(kind, bytes, type, hints)
                 : domain_->explain(kind, bytes, type, hints);
 }
 
-void GpuCommunicator::setTimeout(std::chrono::nanoseconds timeout) {
+void GpuQueue::setTimeout(std::chrono::nanoseconds timeout) {
   if (hosts_) return hosts_->setTimeout(timeout);
-  control().setTimeout(timeout);
   domain_->setTimeout(timeout);
 }
 
-void GpuCommunicator::finalize(WaitHooks* hooks) {
-  drain(hooks);
-  throwIfBroken();
-  control().finalize(hooks);
-  leave();
-}
-
-void GpuCommunicator::leave() {
+void GpuQueue::leave() {
   if (hosts_ && !hasGraphs()) hosts_->leave();
 }
 
-void GpuCommunicator::diagnose() {
+void GpuQueue::diagnose() {
   const auto error = hosts_ ? hosts_->trouble() : domain_->trouble();
   if (error) breakWith(*error, /*tellOthers=*/false);
 }
 
-bool GpuCommunicator::inspect() {
+bool GpuQueue::inspect() {
   try {
     retireEnded();
     if (!isBroken()) diagnose();
@@ -229,7 +214,7 @@ bool GpuCommunicator::inspect() {
   return isIdle() && (!hasGraphs() || isBroken());
 }
 
-void GpuCommunicator::lookAtDeadlines() {
+void GpuQueue::lookAtDeadlines() {
   const auto late = findLate(Clock::now());
   if (!late) return;
   if (hosts_ && hosts_->othersSpeakFirst(late->sequence(), Clock::now() - late->deadline())) return;
@@ -242,7 +227,7 @@ void GpuCommunicator::lookAtDeadlines() {
 }
 
 /// Not for messages: it is not known what a rank has sent before it left. They have their timeouts.
-void GpuCommunicator::lookForLeft() {
+void GpuQueue::lookForLeft() {
   const auto now = Clock::now();
   std::shared_ptr<StreamOperation> latest;
   {
@@ -260,7 +245,7 @@ void GpuCommunicator::lookForLeft() {
   breakWith(Error(error->kind(), error->what(), error->ranks(), std::string(latest->name()), ""));
 }
 
-void GpuCommunicator::lookAtReplays() {
+void GpuQueue::lookAtReplays() {
   const auto now = Clock::now();
   const auto running = replays_.mostUrgent(now);
   if (!running || running->deadline() > now) return;
@@ -268,7 +253,7 @@ void GpuCommunicator::lookAtReplays() {
                        running->timeout, ranksOf(running->sequence)));
 }
 
-std::optional<std::string_view> GpuCommunicator::replayed() {
+std::optional<std::string_view> GpuQueue::replayed() {
   try {
     const auto running = replays_.mostUrgent(Clock::now());
     return running ? std::optional(running->name) : std::nullopt;
@@ -277,8 +262,8 @@ std::optional<std::string_view> GpuCommunicator::replayed() {
   }
 }
 
-Error GpuCommunicator::lateSignal(std::string_view op, const std::string& what,
-                                  milliseconds timeout, std::vector<int> ranks) const {
+Error GpuQueue::lateSignal(std::string_view op, const std::string& what, milliseconds timeout,
+                           std::vector<int> ranks) const {
   const std::string whom = listed(ranks);
   return {ErrorKind::Timeout,
           what + " has not ended within " + std::to_string(timeout.count()) +
@@ -286,7 +271,7 @@ Error GpuCommunicator::lateSignal(std::string_view op, const std::string& what,
           std::move(ranks), std::string(op), "does every signal that is waited for get sent?"};
 }
 
-void GpuCommunicator::endKernels() {
+void GpuQueue::endKernels() {
   if (hosts_) {
     hosts_->fail(*error());
   } else {

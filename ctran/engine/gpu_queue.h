@@ -21,7 +21,7 @@ class GpuDomain;
 class GpuHosts;
 struct Quantization;
 
-struct GpuCommunicatorOptions {
+struct GpuOptions {
   int device = 0;  ///< the GPU of this rank, as the driver numbers them
   GpuFallback fallback = GpuFallback::HostMemory;
   bool highPriority = false;        ///< priority of the communicator's own stream
@@ -37,6 +37,9 @@ struct EnqueueOptions {
   /// Runs the operation on the communicator's own stream, behind what the caller's stream holds by
   /// then, and leaves room on the GPU for other kernels.
   bool aside = false;
+  /// Runs the operation on a stream of the highest priority, behind what the caller's stream holds;
+  /// that one waits for it, except with `aside`. Makes no difference while it captures.
+  bool highPriority = false;
   uint32_t blocks = 0, threads = 0;  ///< as GpuTarget has them
   bool symmetric = false;            ///< see GpuDomain::awaitMappings
   /// Makes what owns the buffers, which lives until the operation has ended. In a capture, as long
@@ -44,8 +47,8 @@ struct EnqueueOptions {
   std::function<std::shared_ptr<void>()> keepAlive = {};
 };
 
-/// A communicator of ranks that each have a GPU, in one domain or several. Its operations are work
-/// on streams.
+/// The operations of a communicator on streams. Its ranks each have a GPU, in one domain or
+/// several.
 ///
 /// A call returns at once, whatever the stream still holds. Operations run in the order of the
 /// calls, on all streams. Each has a deadline. An operation that is late, a dead rank, an abort or
@@ -56,23 +59,20 @@ struct EnqueueOptions {
 /// While a stream captures, what is enqueued on it becomes part of the graph. All ranks replay the
 /// same graphs in the same order.
 ///
-/// One thread at a time enqueues; see StreamQueue for the rest.
-class GpuCommunicator final : public StreamQueue {
+/// One thread at a time enqueues; see StreamQueue for the rest. The communicator owns the queue,
+/// and operations and graphs own the communicator.
+class GpuQueue final : public StreamQueue {
  public:
-  /// Creates the communicator. Collective over the ranks of `control`, which this owns from then
-  /// on. Throws what GpuDomain::create throws.
-  static std::shared_ptr<GpuCommunicator> create(std::shared_ptr<Communicator> control,
-                                                 const GpuCommunicatorOptions& options = {},
-                                                 WaitHooks* hooks = nullptr);
-  GpuCommunicator(StreamQueueOptions options, std::shared_ptr<GpuDomain> domain,
-                  std::shared_ptr<GpuHosts> hosts);
+  /// Creates the queue of a communicator. Collective. Throws what GpuDomain::create throws.
+  static std::unique_ptr<GpuQueue> create(Communicator& communicator, const GpuOptions& options,
+                                          WaitHooks* hooks);
+  GpuQueue(Communicator& communicator, StreamQueueOptions options);
+  ~GpuQueue() override;
 
-  /// `domain` moves data among the ranks of this one's domain (gpu_domain.h); `control` is the
-  /// communicator of the CPU through which all ranks meet.
+  /// Moves data among the ranks of this one's domain (gpu_domain.h).
   GpuDomain& domain() { return *domain_; }
   /// Returns whether there are several domains (gpu_hosts.h).
   bool spansDomains() const { return hosts_ != nullptr; }
-  Communicator& control();
 
   /// Enqueues a collective behind what `stream` holds. Returns null while the stream captures: a
   /// replay of its graph has no work. Throws Error(InvalidArgument) if the call is wrong, and the
@@ -101,13 +101,11 @@ class GpuCommunicator final : public StreamQueue {
                       const CallHints* hints) const;
 
   void setTimeout(std::chrono::nanoseconds timeout);
-  /// Waits until all that was enqueued has ended, then leaves the communicator: a rank that still
-  /// needs this one gets an error that names it. Throws the error of a broken communicator.
-  void finalize(WaitHooks* hooks = nullptr);
-  /// Does the last step of `finalize`, for callers that finalize `control` themselves. No operation
-  /// may come afterwards, except those of graphs.
+  /// Leaves what joins the domains: a rank that still needs this one gets an error that names it.
+  /// No operation may come afterwards, except those of graphs.
   void leave();
 
+  std::shared_ptr<StreamQueue> share() override;
   bool inspect() override;
   bool isSound() const override;
   void diagnose() override;
@@ -129,8 +127,10 @@ class GpuCommunicator final : public StreamQueue {
   [[nodiscard]] Error lateSignal(std::string_view op, const std::string& what,
                                  std::chrono::milliseconds timeout, std::vector<int> ranks) const;
 
-  const std::shared_ptr<GpuDomain> domain_;
-  const std::shared_ptr<GpuHosts> hosts_;  ///< null: there is one domain
+  Communicator& communicator_;
+  std::unique_ptr<GpuHosts> hosts_;        ///< null: there is one domain
+  std::unique_ptr<GpuDomain> onlyDomain_;  ///< null: there are several
+  GpuDomain* domain_ = nullptr;
   /// The replays of operations with `awaited` ranks. Kernels of the domain end by themselves when
   /// they are late.
   Replays replays_;
