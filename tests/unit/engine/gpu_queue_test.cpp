@@ -271,6 +271,43 @@ TEST_F(GpuQueueTest, WhatAHintNamesIsPreparedAtCreation) {
   });
 }
 
+TEST_F(GpuQueueTest, ACommunicatorIsGivenGpusOnceAndHasNoneBefore) {
+  standInRuntime();
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(kTwo, [&](int rank) {
+    const auto comm = Communicator::create(optionsFor(rank, kTwo, store));
+    EXPECT_EQ(comm->gpu(), nullptr);
+    const Error none = errorOf([&] { comm->enqueue(Collective{}, nullptr, {}); });
+    EXPECT_EQ(none.kind(), ErrorKind::InvalidArgument) << none.what();
+    comm->useGpu({.device = rank});
+    EXPECT_EQ(comm->gpu()->device(), rank);
+    const Error twice = errorOf([&] { comm->useGpu({.device = rank}); });
+    EXPECT_EQ(twice.kind(), ErrorKind::InvalidArgument) << twice.what();
+    comm->run(Collective{});  // on the CPU, too
+    comm->finalize();
+  });
+}
+
+TEST_F(GpuQueueTest, OperationsOutliveTheProgramsPointerToTheCommunicator) {
+  standInRuntime();
+  const auto store = std::make_shared<MemoryStore>();
+  runThreads(kTwo, [&](int rank) {
+    Rank one(rank, store);
+    fill(one, 4);
+    auto work = one.comm->gpu()->enqueue(one.gather(), one.stream.get());
+    const std::weak_ptr<Communicator> weak = one.comm;
+    one.comm.reset();
+    work->wait();
+    work.reset();
+    expectGathered(one, 4);
+    const auto giveUp = std::chrono::steady_clock::now() + kGuard;
+    while (!weak.expired() && std::chrono::steady_clock::now() < giveUp) {
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_TRUE(weak.expired());
+  });
+}
+
 TEST_F(GpuQueueTest, AWrongCallBreaksNothing) {
   run([](Rank& rank) {
     Collective wrong = rank.gather();

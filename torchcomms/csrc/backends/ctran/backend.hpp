@@ -61,7 +61,7 @@ class CtranBackend final : public BuiltinBackend {
   }
 
   /// Null on the CPU.
-  const std::shared_ptr<ctran::GpuQueue>& gpu() const { return place_->gpu(); }
+  std::shared_ptr<ctran::GpuQueue> gpu() const { return engine().gpu(); }
   uint64_t engineToken() const override { return members_->comm ? members_->comm->token() : 0; }
   /// The engine's communicator of the same ranks, for tensors of the CPU. Throws if there are no
   /// ranks yet.

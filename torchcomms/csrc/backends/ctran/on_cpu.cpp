@@ -21,10 +21,6 @@ class OnCpu final : public CtranPlace {
   std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks&) override {
     return makePlaceOnCpu(part);
   }
-  const std::shared_ptr<ctran::GpuQueue>& gpu() const override {
-    static const std::shared_ptr<ctran::GpuQueue> none;
-    return none;
-  }
 
   ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor&) const override {
     return engineOp(op);

@@ -50,7 +50,6 @@ class OnGpus final : public CtranPlace {
   std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) override {
     return makePlaceOnGpus(part, hooks);
   }
-  const std::shared_ptr<ctran::GpuQueue>& gpu() const override { return gpu_; }
 
   ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const override;
   WorkPtr execute(const Call& call, Collective&& collective, Hold hold) override;

@@ -24,8 +24,6 @@ class CtranPlace {
 
   /// Makes the place of a communicator of some of the ranks. Collective over these.
   virtual std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) = 0;
-  /// Null on the CPU.
-  virtual const std::shared_ptr<ctran::GpuQueue>& gpu() const = 0;
 
   /// `factor` is set to what the reduction needs until it has ended, if anything.
   virtual ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const = 0;
