@@ -250,19 +250,25 @@ def a_budget_of_multiprocessors_is_kept(make: Make) -> None:
 
 
 def _urgent(rank: Rank) -> None:
-    """The hint and the argument, of each backend that has streams."""
+    """The hint and the argument, of each backend that has streams, and the hint of one call."""
     gpu = rank.gpu()
     if isinstance(gpu, Cuda):
         return  # whose streams nobody counts
     for backend in (BACKEND, "nccl", "ncclx"):
         hint = {f"torchcomm::{backend.removesuffix('_gpu')}::high_priority_stream": "true"}
-        wants: dict[str, Any] = {"nothing": {}, "hint": {"hints": hint}}
-        wants["argument"] = {"is_high_priority_stream": True}
-        for name, options in wants.items():
+        wants: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+            "nothing": ({}, {"async_op": True}),
+            "hint": ({"hints": hint}, {"async_op": True}),
+            "argument": ({"is_high_priority_stream": True}, {"async_op": True}),
+            "hint of a call": ({}, {"async_op": True, "hints": hint}),
+            "hint of a call that the stream waits for": ({}, {"async_op": False, "hints": hint}),
+        }
+        for name, (options, call) in wants.items():
             before = gpu.urgent_streams()
             comm = rank.new_comm(backend, f"{backend}, urgent by {name}", **options)
-            comm.all_reduce(_ones(rank), ReduceOp.SUM, async_op=True).wait()
-            rank.synchronize(BACKEND)
+            tensor = _ones(rank)
+            comm.all_reduce(tensor, ReduceOp.SUM, **call).wait()
+            _check(rank, tensor, _sum(rank.size))
             comm.finalize()
             made = gpu.urgent_streams() - before
             assert (made > 0) == (name != "nothing"), f"{backend} by {name}: {made}"

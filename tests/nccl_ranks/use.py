@@ -316,24 +316,6 @@ def hints_reach_the_library(make: Make) -> None:
     ranks.run(_hinted, graphs)
 
 
-def _hinted_calls(rank: Rank) -> None:
-    comm = rank.new_comm("nccl", "hinted-calls")
-    for async_op in (False, True):
-        tensor = _ones(rank)
-        work = comm.all_reduce(
-            tensor, ReduceOp.SUM, async_op=async_op, hints={"high_priority_stream": "1"}
-        )
-        if async_op:
-            work.wait()
-        _check(rank, tensor, _sum(rank.size))
-    comm.finalize()
-
-
-@case(world=2)
-def calls_have_a_priority(make: Make) -> None:
-    make(2).run(_hinted_calls)
-
-
 def _gloo(rank: Rank) -> None:
     """Tensors of the GPU through host memory, in parts too."""
     if not rank.gpu().is_real:
