@@ -683,10 +683,12 @@ void Communicator::breakWith(const Error& error) {
 void Communicator::abort(const std::string& reason) {
   if (!core_.belongsHere()) throw core_.forkError();
   if (finalized_.load(std::memory_order_relaxed)) return;  // the others go on without this rank
-  breakWith(Error(ErrorKind::Aborted,
-                  "communicator '" + core_.name + "' was aborted by rank " +
-                      std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
-                  {rank()}));
+  const Error error(ErrorKind::Aborted,
+                    "communicator '" + core_.name + "' was aborted by rank " +
+                        std::to_string(rank()) + (reason.empty() ? "" : ": " + reason),
+                    {rank()});
+  breakWith(error);
+  if (gpu_) gpu_->breakWith(error);
   for (const auto& weak : dependents()) {
     if (const auto dependent = weak.lock()) dependent->abort(reason);
   }

@@ -129,6 +129,8 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   void useGpu(const GpuOptions& options, WaitHooks* hooks = nullptr);
   /// Returns the operations on streams; null without GPUs.
   std::shared_ptr<GpuQueue> gpu();
+  /// Returns the same; throws Error(InvalidArgument) without GPUs.
+  GpuQueue& onGpus();
   /// Enqueues a collective of memory of GPUs behind what `stream` holds, see GpuQueue::enqueue.
   std::shared_ptr<StreamOperation> enqueue(const Collective& collective, gpu::Stream stream,
                                            const EnqueueOptions& options,
@@ -268,7 +270,6 @@ class Communicator final : public std::enable_shared_from_this<Communicator>,
   std::unique_ptr<Mailbox> makeMailbox(int peer);
   bool sharesMemory(int peer) const { return arena_ && map_.hostOf(peer) == map_.host(); }
   void refuse(const Collective& collective);
-  GpuQueue& onGpus();
   OperationQueue& queueFor(const Collective& collective);
   void checkLists(const Collective& collective, const OperationQueue& queue) const;
   OperationQueue& receiveQueue(int source, int tag);

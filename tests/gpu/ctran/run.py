@@ -25,6 +25,7 @@ import gpu_ranks.ncclx
 import gpu_ranks.persistent
 import gpu_ranks.plans
 import gpu_ranks.quantized
+import gpu_ranks.reconfigure
 import gpu_ranks.rows
 import gpu_ranks.stress
 import gpu_ranks.symmetric

@@ -42,18 +42,14 @@ CtranBackend::~CtranBackend() {
 }
 
 void CtranBackend::init(at::Device device, std::string_view name, const CommOptions& options) {
-  const bool onGpu = device.is_cuda() || usesStandIn(device, options.hints);
-  if (!device.is_cpu() && !onGpu) {
+  onGpus_ = device.is_cuda() || usesStandIn(device, options.hints);
+  if (!device.is_cpu() && !onGpus_) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        "Backend ctran has no support for device '" + device.str() +
                            "'; it works on tensors of the CPU and of NVIDIA GPUs",
                        {}, {}, "pass torch.device(\"cuda\") or torch.device(\"cpu\")");
   }
-  if (onGpu && options.enable_reconfigure) {
-    throw ctran::Error(ctran::ErrorKind::Unsupported,
-                       "Communicators of GPUs cannot be reconfigured yet", {}, {},
-                       "make a new one of those that are left");
-  }
+  if (onGpus_) place_ = makePlaceOnGpus(*this);
   if (options.enable_reconfigure) {  // its members are not known yet
     CommOptions named = options;
     named.name = std::string(name);
@@ -65,7 +61,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   engine.name = std::string(name);
   engine.timeout = options.timeout;
   engine.hints = {options.hints.begin(), options.hints.end()};
-  engine.gpus = onGpu;
+  engine.gpus = onGpus_;
   if (options.store) {
     engine.store = std::make_shared<SecretStore>(options.store);
   } else if (engine.size > 1) {
@@ -77,8 +73,7 @@ void CtranBackend::init(at::Device device, std::string_view name, const CommOpti
   const HostWait wait;
   EngineWaitHooks hooks;
   auto comm = ctran::Communicator::create(engine, &hooks);
-  adopt(std::move(comm), stream::chooseDevice(device, engine.rank), options);
-  if (onGpu) place_ = makePlaceOnGpus(*this, hooks);
+  adopt(std::move(comm), device, options);
 }
 
 void CtranBackend::adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device,
@@ -88,11 +83,15 @@ void CtranBackend::adopt(std::shared_ptr<ctran::Communicator> comm, at::Device d
     options.size = comm->size();
     options.name = comm->name();
   }
+  auto monitor = std::make_shared<ErrorMonitor>(
+      "rank " + std::to_string(*options.rank) + " of communicator '" + options.name + "' (ctran)",
+      options.abort_process_on_timeout_or_error);
+  if (comm && onGpus_) {
+    device = stream::chooseDevice(device, *options.rank);
+    giveGpus(*comm, device, options, monitor);
+  }
   options_ = std::move(options);
   device_ = device;
-  auto monitor = std::make_shared<ErrorMonitor>(
-      "rank " + std::to_string(*options_.rank) + " of communicator '" + options_.name + "' (ctran)",
-      options_.abort_process_on_timeout_or_error);
   static_cast<void>(members_.replace({options_.name, std::move(comm), std::move(monitor)}));
 }
 
@@ -124,16 +123,19 @@ void CtranBackend::reconfigure(const ReconfigureOptions& options) {
   engine.name = options_.name;
   engine.timeout = options.timeout == kNoTimeout ? options_.timeout : options.timeout;
   engine.hints = {changed.hints.begin(), changed.hints.end()};
+  engine.gpus = onGpus_;
   const HostWait wait;
   EngineWaitHooks hooks;
   auto formed = initPoint_->form(handles, options.uuid, engine, &hooks);
   formed->setTimeout(options_.timeout);
-  // What is in flight on the communicator so far fails without surprise.
-  members_->monitor->listen(nullptr);
-  members_->monitor->seen();
-  const std::shared_ptr<ctran::Communicator> before = members_->comm;
+  const Members before = *members_;
   adopt(std::move(formed), device_, changed);
-  if (before && !before->idle()) before->abort("reconfigure() has changed its members");
+  // What is in flight on the communicator so far fails without surprise.
+  before.monitor->listen(nullptr);
+  before.monitor->seen();
+  if (!before.comm) return;
+  const bool isIdle = before.comm->idle() && (!onGpus_ || before.comm->onGpus().isIdle());
+  if (!isIdle) before.comm->abort("reconfigure() has changed its members");
 }
 
 std::shared_ptr<const ctran::CallHints> CtranBackend::hintsOf(const OpOptions& options) const {
@@ -200,8 +202,9 @@ std::shared_ptr<CtranBackend> CtranBackend::part(const std::vector<int>& ranks,
     part->setHints({options.hints.begin(), options.hints.end()});
   }
   auto child = std::make_shared<CtranBackend>();
+  child->onGpus_ = onGpus_;
+  if (onGpus_) child->place_ = makePlaceOnGpus(*child);
   child->adopt(std::move(part), device_, options);
-  child->place_ = place_->ofPart(*child, hooks);
   return child;
 }
 

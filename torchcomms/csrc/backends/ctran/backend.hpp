@@ -90,9 +90,11 @@ class CtranBackend final : public BuiltinBackend {
     ctran::Communicator& engine() const;
   };
 
+  /// Collective if there is a communicator. If it throws nothing has changed.
   void adopt(std::shared_ptr<ctran::Communicator> comm, at::Device device, CommOptions options);
 
   ctran::Replaceable<Members> members_;
+  bool onGpus_ = false;
   std::unique_ptr<CtranPlace> place_ = makePlaceOnCpu(*this);
   mutable std::unique_ptr<ctran::InitPoint> initPoint_;  ///< made when asked for
   std::atomic<bool> finalized_{false};

@@ -18,10 +18,6 @@ class OnCpu final : public CtranPlace {
  public:
   explicit OnCpu(CtranBackend& backend) : backend_(backend) {}
 
-  std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks&) override {
-    return makePlaceOnCpu(part);
-  }
-
   ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor&) const override {
     return engineOp(op);
   }

@@ -44,12 +44,7 @@ struct Prepared {
 
 class OnGpus final : public CtranPlace {
  public:
-  OnGpus(CtranBackend& backend, std::shared_ptr<ctran::GpuQueue> gpu)
-      : backend_(backend), gpu_(std::move(gpu)) {}
-
-  std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) override {
-    return makePlaceOnGpus(part, hooks);
-  }
+  explicit OnGpus(CtranBackend& backend) : backend_(backend) {}
 
   ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const override;
   WorkPtr execute(const Call& call, Collective&& collective, Hold hold) override;
@@ -66,14 +61,17 @@ class OnGpus final : public CtranPlace {
                                 std::chrono::milliseconds timeout) override;
 
   void abort(bool finalized) override {
-    backend_.monitor()->seen();
-    if (finalized && !gpu_->hasGraphs()) return;  // the others go on without this rank
-    gpu_->abort();
+    backend_.lookAtEngine([&](ctran::Communicator& engine) {
+      ctran::GpuQueue& gpu = engine.onGpus();
+      if (finalized && !gpu.hasGraphs()) return;  // the others go on without this rank
+      gpu.abort();
+    });
   }
 
  private:
   /// Waits for all operations issued before.
   void drain();
+  ctran::GpuQueue& gpu() const { return backend_.engine().onGpus(); }
   ctran::gpu::Stream currentStream() const { return stream::currentStream(backend_.getDevice()); }
   ctran::EnqueueOptions optionsOf(const Call& call,
                                   std::function<std::shared_ptr<void>()> hold) const {
@@ -88,7 +86,6 @@ class OnGpus final : public CtranPlace {
   }
 
   CtranBackend& backend_;
-  const std::shared_ptr<ctran::GpuQueue> gpu_;
 };
 
 ctran::ReduceOp OnGpus::reduceOpOf(const ReduceOp& op, at::Tensor& factor) const {
@@ -114,17 +111,17 @@ TorchCommBackend::WorkPtr OnGpus::execute(const Call& call, Collective&& collect
   };
   EngineWaitHooks hooks;
   return workOf(
-      gpu_->enqueue(collective, currentStream(), optionsOf(call, std::ref(keep)), &hooks));
+      gpu().enqueue(collective, currentStream(), optionsOf(call, std::ref(keep)), &hooks));
 }
 
 TorchCommBackend::WorkPtr OnGpus::exchangeRows(const Call& call, Collective&& collective) {
-  if (!HostRows::areFor(*call.rows) && !gpu_->spansDomains()) {
+  if (!HostRows::areFor(*call.rows) && !gpu().spansDomains()) {
     return execute(call, std::move(collective), [&]() -> std::shared_ptr<void> {
       return std::make_shared<RowExchangeCall>(*call.rows);
     });
   }
-  gpu_->throwIfBroken();
-  if (gpu_->runtime().isCapturing(currentStream())) {
+  gpu().throwIfBroken();
+  if (gpu().runtime().isCapturing(currentStream())) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        std::string(toString(call.op)) +
                            " of tensors of a GPU goes through the host's memory and cannot be "
@@ -152,7 +149,7 @@ TorchCommBackend::WorkPtr OnGpus::exchangeMessages(const Call& call) {
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<std::vector<at::Tensor>>(tensors);
   };
-  return workOf(gpu_->enqueueMessages(messages, currentStream(), optionsOf(call, std::ref(hold))));
+  return workOf(gpu().enqueueMessages(messages, currentStream(), optionsOf(call, std::ref(hold))));
 }
 
 TorchCommBackend::WorkPtr OnGpus::reduceScatterQuantized(const Call& call,
@@ -167,12 +164,12 @@ TorchCommBackend::WorkPtr OnGpus::reduceScatterQuantized(const Call& call,
   const auto hold = [&]() -> std::shared_ptr<void> {
     return std::make_shared<HeldTensors>(call, seed);
   };
-  return workOf(gpu_->enqueueQuantized(collective, quantization, currentStream(),
+  return workOf(gpu().enqueueQuantized(collective, quantization, currentStream(),
                                        optionsOf(call, std::ref(hold))));
 }
 
 std::shared_ptr<TorchCommWindow> OnGpus::newWindow() {
-  if (gpu_->spansDomains()) {
+  if (gpu().spansDomains()) {
     throw ctran::Error(ctran::ErrorKind::Unsupported,
                        "GPU tensors of several hosts cannot be windows yet", {}, "new_window",
                        "make windows in communicators of one host each, which split() makes; or of "
@@ -183,45 +180,48 @@ std::shared_ptr<TorchCommWindow> OnGpus::newWindow() {
 
 std::shared_ptr<void> OnGpus::registerMemory(const at::Tensor& tensor) {
   const void* address = tensor.const_data_ptr();
-  auto adopted = ctran::DeviceSegment::adopt(gpu_->device(), address, tensor.nbytes());
-  gpu_->domain().registerMemory(address, tensor.nbytes());
+  auto adopted = ctran::DeviceSegment::adopt(gpu().device(), address, tensor.nbytes());
+  gpu().domain().registerMemory(address, tensor.nbytes());
   return adopted;
 }
 
 std::shared_ptr<void> OnGpus::prepare(OpName op, const at::Tensor& output,
                                       std::chrono::milliseconds timeout) {
-  if (gpu_->spansDomains()) return nullptr;
-  gpu_->throwIfBroken();
-  const ctran::gpu::ActiveDevice active(gpu_->runtime(), gpu_->device());
+  if (gpu().spansDomains()) return nullptr;
+  gpu().throwIfBroken();
+  const ctran::gpu::ActiveDevice active(gpu().runtime(), gpu().device());
   const HostWait wait;
   EngineWaitHooks hooks(*backend_.monitor());
   const auto kind =
       op == OpName::all_gather_single ? CollectiveKind::AllGather : CollectiveKind::AllToAll;
   auto made = visibly(*backend_.monitor(), [&] {
-    return gpu_->domain().prepare(kind, writable(output), output.nbytes(), timeout, &hooks);
+    return gpu().domain().prepare(kind, writable(output), output.nbytes(), timeout, &hooks);
   });
   return made ? std::make_shared<Prepared>(std::move(made)) : nullptr;
 }
 
 void OnGpus::drain() {
   EngineWaitHooks hooks;
-  gpu_->drain(&hooks);
-  gpu_->throwIfBroken();
+  gpu().drain(&hooks);
+  gpu().throwIfBroken();
 }
 
 }  // namespace
 
-std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend, ctran::WaitHooks& hooks) {
-  const CommOptions& options = backend.getOptions();
-  const at::Device device = backend.getDevice();
+std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend) {
+  return std::make_unique<OnGpus>(backend);
+}
+
+void giveGpus(ctran::Communicator& engine, at::Device device, const CommOptions& options,
+              const std::shared_ptr<ErrorMonitor>& monitor) {
   const ctran::GpuOptions gpu{
       .device = device.has_index() ? device.index() : 0,
       .fallback = fallbackOf(options.hints),
       .highPriority = options.is_high_priority_stream || nccl::wantsHighPriority(options.hints),
       .freesInStreamOrder = !device.is_cpu(),
-      .observer = backend.monitor()};
-  visibly(*backend.monitor(), [&] { backend.engine().useGpu(gpu, &hooks); });
-  return std::make_unique<OnGpus>(backend, backend.engine().gpu());
+      .observer = monitor};
+  EngineWaitHooks hooks(*monitor);
+  visibly(*monitor, [&] { engine.useGpu(gpu, &hooks); });
 }
 
 }  // namespace torch::comms

@@ -7,6 +7,7 @@
 #include "ctran/collective/collective.h"
 #include "ctran/engine/gpu_queue.h"
 #include "torchcomms/csrc/backends/call.hpp"
+#include "torchcomms/csrc/error_monitor.hpp"
 
 namespace torch::comms {
 
@@ -21,9 +22,6 @@ class CtranPlace {
   using Hold = c10::function_ref<std::shared_ptr<void>()>;
 
   virtual ~CtranPlace() = default;
-
-  /// Makes the place of a communicator of some of the ranks. Collective over these.
-  virtual std::unique_ptr<CtranPlace> ofPart(CtranBackend& part, ctran::WaitHooks& hooks) = 0;
 
   /// `factor` is set to what the reduction needs until it has ended, if anything.
   virtual ctran::ReduceOp reduceOpOf(const ReduceOp& op, at::Tensor& factor) const = 0;
@@ -44,7 +42,9 @@ class CtranPlace {
 };
 
 std::unique_ptr<CtranPlace> makePlaceOnCpu(CtranBackend& backend);
-/// Collective. `backend` has to have a communicator.
-std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend, ctran::WaitHooks& hooks);
+std::unique_ptr<CtranPlace> makePlaceOnGpus(CtranBackend& backend);
+/// Gives a communicator of such a backend its GPUs. Collective.
+void giveGpus(ctran::Communicator& engine, at::Device device, const CommOptions& options,
+              const std::shared_ptr<ErrorMonitor>& monitor);
 
 }  // namespace torch::comms

@@ -1,0 +1,153 @@
+"""Communicators of GPUs whose members change, and that go on after a death."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from datetime import timedelta
+
+import torch
+from harness import Died, Rank, Returned
+from harness.failing import error_of, until_dead
+
+import torchcomms
+from gpu_ranks import BACKEND, Make, case
+from torchcomms import ReduceOp, TorchComm
+
+LARGE = 3_000_001
+
+
+def _open(rank: Rank, name: str) -> tuple[TorchComm, list[str]]:
+    """A communicator without members, and the handles of all processes."""
+    comm = rank.new_comm(BACKEND, name, enable_reconfigure=True, timeout=timedelta(seconds=60))
+    store = rank.store(f"handles of {name}")
+    store.set(f"{rank.rank}", comm.get_init_handle())
+    return comm, [store.get(f"{r}").decode() for r in range(rank.size)]
+
+
+def _members(comm: TorchComm, rank: Rank) -> list[int]:
+    """Which processes it has, by rank."""
+    own = torch.full((1,), float(rank.rank), device=rank.device(BACKEND))
+    found = torch.zeros(comm.get_size(), device=own.device)
+    comm.all_gather_single(found, own, async_op=False)
+    large = torch.ones(LARGE, device=own.device)
+    comm.all_reduce(large, ReduceOp.SUM, async_op=True).wait()
+    rank.synchronize(BACKEND)
+    assert (large.cpu() == comm.get_size()).all()
+    members = [int(one) for one in found.tolist()]
+    assert members[comm.get_rank()] == rank.rank
+    return members
+
+
+def _changes(rank: Rank) -> None:
+    comm, handles = _open(rank, "changes")
+    tensor = torch.ones(4, device=rank.device(BACKEND))
+    for call in (
+        lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=False),
+        lambda: comm.split([rank.rank]),
+        lambda: comm.new_window(),
+    ):
+        told = str(error_of(call))
+        assert "needs a call of reconfigure" in told, told
+    assert not comm.is_aborted()
+    for uuid, processes in (
+        ("all", [0, 1, 2]),
+        ("permuted", [2, 0, 1]),
+        ("shrunk", [2, 1]),
+        ("grown", [1, 2, 0]),
+    ):
+        if rank.rank in processes:
+            comm.reconfigure(uuid, [handles[p] for p in processes])
+            assert _members(comm, rank) == processes
+    half = comm.split([0, 1] if comm.get_rank() < 2 else [2], "part")
+    assert half is not None
+    assert _members(half, rank) == ([1, 2] if rank.rank else [0])
+    half.finalize()
+    comm.finalize()
+
+
+@case(world=3)
+def members_change(make: Make) -> None:
+    make(3).run(_changes)
+
+
+def _survives(rank: Rank) -> list[int]:
+    comm, handles = _open(rank, "survives")
+    comm.reconfigure("first", handles)
+    _members(comm, rank)
+    rank.say("ready")
+    rank.listen()  # rank 1 is killed here
+    tensor = torch.ones(4, device=rank.device(BACKEND))
+    error = error_of(
+        lambda: comm.all_reduce(tensor, ReduceOp.SUM, async_op=True).wait_blocking(),
+        torchcomms.PeerLostError,
+    )
+    assert error.ranks == [1]  # type: ignore[attr-defined]
+    assert comm.is_aborted()
+    comm.reconfigure("without the dead", [handles[2], handles[0]])
+    assert not comm.is_aborted()
+    return _members(comm, rank)
+
+
+@case(world=3, breaks=True)
+def survivors_go_on(make: Make) -> None:
+    ranks = make(3)
+    job = ranks.start(_survives)
+    assert [job.hear(r) for r in range(3)] == ["ready"] * 3
+    ranks.processes[1].signal(signal.SIGKILL)
+    until_dead(job, 1)
+    for r in (0, 2):
+        job.say(r)
+    outcomes = job.outcomes()
+    assert outcomes[1] == Died(-signal.SIGKILL)
+    assert [outcomes[r] for r in (0, 2)] == [Returned([2, 0])] * 2
+
+
+def _leaves_work(rank: Rank) -> None:
+    comm, handles = _open(rank, "leaves work")
+    comm.reconfigure("before", handles)
+    tensor = torch.ones(4, device=rank.device(BACKEND))
+    work = comm.recv(tensor, (rank.rank + 1) % rank.size, async_op=True)
+    comm.reconfigure("after", handles)
+    assert "has changed its members" in str(error_of(work.wait_blocking, torchcomms.AbortedError))
+    assert _members(comm, rank) == [0, 1]
+    assert not comm.is_aborted()
+    comm.finalize()
+
+
+@case(world=2, breaks=True)
+def what_was_in_flight_fails(make: Make) -> None:
+    make(2).run(_leaves_work)
+
+
+def _is_watched(rank: Rank, aborts: bool) -> None:
+    comm, handles = _open(rank, f"watched {aborts}")
+    comm.reconfigure("first", handles)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.is_set():
+            comm.is_aborted()
+            if aborts:
+                comm.abort()
+
+    threads = [threading.Thread(target=watch) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(10):
+            try:
+                comm.reconfigure(f"again {i}", handles)
+                assert _members(comm, rank) == [0, 1]
+            except torchcomms.CommError:
+                assert aborts
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+
+
+@case(world=2, breaks=True)
+def other_threads_ask_and_abort_meanwhile(make: Make) -> None:
+    for aborts in (False, True):
+        make(2).run(_is_watched, aborts)
